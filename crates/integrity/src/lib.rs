@@ -1,1 +1,22 @@
-//! See the workspace's docs/architecture.md.
+//! Checksums of storage and network data. Every digest that Intact computes comes from this crate.
+//!
+//! What is here now: CRC32C (RFC 7143 section 13.1, the iSCSI header and data digests), with one kernel per
+//! instruction set and a choice made once at run time; the fused copy that digests what it copies; and the
+//! combination of two digests into the digest of the concatenation.
+//!
+//! Invariants:
+//! - Every kernel gives the same answer as the bit-wise reference for every input; they differ only in speed.
+//! - Constants of the fold and of the tables are derived by `const fn` from the polynomial, never pasted.
+//! - A fused copy writes exactly `dst`, and its digest is of the bytes that were written there.
+//!
+//! What is not here: which bytes a digest covers, and what to do when it does not match. Those are the protocol's.
+
+mod combine;
+mod copy;
+mod crc32c;
+mod gf2;
+
+pub use combine::crc32c_combine;
+pub use copy::{Store, copy_crc32c};
+pub use crc32c::kernels;
+pub use crc32c::{crc32c, crc32c_append, kernel_name};

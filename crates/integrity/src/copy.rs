@@ -1,0 +1,50 @@
+//! The fused copy: bytes move once, and the CRC32C of what was written falls out of the same pass.
+//!
+//! A digest must be of the bytes that travel (or that are kept), so the value returned is that of what `dst`
+//! holds afterwards, even when `src` is memory that another process can rewrite: each byte is either read once
+//! and both stored and digested from the register, or digested from `dst` after it was copied.
+
+use crate::crc32c::active;
+
+/// How the fused copy writes its destination. The caller names it, because the wrong one is costly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// Ordinary stores, which leave `dst` in the cache: for memory that is read or sent next.
+    Temporal,
+    /// Stores that pass the caches by, and a fence after them: for large runs into memory that is cold and
+    /// stays so (the medium of a RAM disk). Into cached memory they are several times slower. A kernel or a
+    /// run too short to gain from it may use ordinary stores; the result is the same.
+    NonTemporal,
+}
+
+/// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied; gives the finished value.
+///
+/// Nothing outside `dst` is written. The bytes in `dst` are not to be shown to anybody before the value was
+/// compared with the digest that came with them.
+///
+/// # Panics
+/// If `dst` and `src` differ in length.
+///
+/// ```
+/// use integrity::{Store, copy_crc32c};
+/// let mut dst = [0; 9];
+/// assert_eq!(copy_crc32c(0, &mut dst, b"123456789", Store::Temporal), 0xe306_9283);
+/// assert_eq!(&dst, b"123456789");
+/// ```
+#[inline]
+pub fn copy_crc32c(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
+    // SAFETY: `active` gives only kernels that this machine can run.
+    unsafe { active().copy_unchecked(crc, dst, src, store) }
+}
+
+/// The copy of kernels without a fused form: copies a block that stays in the first-level cache, then digests
+/// the copy. Both slices have the same length.
+pub(crate) fn blockwise(append: fn(u32, &[u8]) -> u32, crc: u32, dst: &mut [u8], src: &[u8]) -> u32 {
+    const BLOCK_BYTES: usize = 4096;
+    let mut crc = crc;
+    for (to, from) in dst.chunks_mut(BLOCK_BYTES).zip(src.chunks(BLOCK_BYTES)) {
+        to.copy_from_slice(from);
+        crc = append(crc, to);
+    }
+    crc
+}

@@ -1,0 +1,107 @@
+//! The list of kernels, fastest first, for the dispatch, the differential tests and the benches.
+//!
+//! Ordinary callers want [`crc32c`](crate::crc32c()) and its relatives, which use the first available entry.
+
+use super::{bitwise, slicing8};
+use crate::copy::{self, Store};
+
+/// One implementation of CRC32C and of the copy fused with it.
+///
+/// The function pointers are private because some of them need instructions that this machine may not have;
+/// the methods check that first, so that no safe call can reach an instruction that does not exist.
+pub struct Kernel {
+    name: &'static str,
+    detect: fn() -> bool,
+    append: unsafe fn(u32, &[u8]) -> u32,
+    copy: unsafe fn(u32, &mut [u8], &[u8], Store) -> u32,
+}
+
+impl Kernel {
+    /// A short, stable name, for logs and tables of figures.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether this machine has the instructions that this kernel needs.
+    pub fn available(&self) -> bool {
+        (self.detect)()
+    }
+
+    /// Like [`crc32c_append`](crate::crc32c_append), with this kernel.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available).
+    pub fn append(&self, crc: u32, data: &[u8]) -> u32 {
+        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+        // SAFETY: the machine has the kernel's instructions: asserted above.
+        unsafe { self.append_unchecked(crc, data) }
+    }
+
+    /// Like [`copy_crc32c`](crate::copy_crc32c), with this kernel.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available), or if `dst` and `src` differ in length.
+    pub fn copy(&self, crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
+        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+        // SAFETY: the machine has the kernel's instructions: asserted above.
+        unsafe { self.copy_unchecked(crc, dst, src, store) }
+    }
+
+    /// [`append`](Self::append) without the check of the machine.
+    ///
+    /// # Safety
+    /// - The kernel is [available](Self::available).
+    #[inline]
+    pub(crate) unsafe fn append_unchecked(&self, crc: u32, data: &[u8]) -> u32 {
+        // SAFETY: the entry's only condition is that the machine has its instructions; the caller vouches for it.
+        unsafe { (self.append)(crc, data) }
+    }
+
+    /// [`copy`](Self::copy) without the check of the machine; the lengths are still checked.
+    ///
+    /// # Safety
+    /// - The kernel is [available](Self::available).
+    #[inline]
+    pub(crate) unsafe fn copy_unchecked(&self, crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
+        assert_eq!(dst.len(), src.len(), "copy_crc32c: dst and src differ in length");
+        // SAFETY: the machine has the entry's instructions, as the caller vouches; the lengths are equal.
+        unsafe { (self.copy)(crc, dst, src, store) }
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.name).field("available", &self.available()).finish()
+    }
+}
+
+/// Every kernel compiled for this architecture, fastest first; the last two run everywhere.
+static ALL: &[Kernel] = &[
+    Kernel {
+        name: "slicing-8",
+        detect: || true,
+        append: slicing8::append,
+        copy: |crc, dst, src, _| copy::blockwise(slicing8::append, crc, dst, src),
+    },
+    Kernel {
+        name: "bitwise",
+        detect: || true,
+        append: bitwise::append,
+        copy: |crc, dst, src, _| copy::blockwise(bitwise::append, crc, dst, src),
+    },
+];
+
+/// Every kernel compiled for this architecture, fastest first, whether or not this machine can run it.
+pub fn all() -> &'static [Kernel] {
+    ALL
+}
+
+/// The kernels that this machine can run, fastest first. Never empty: the last two run everywhere.
+pub fn available() -> impl Iterator<Item = &'static Kernel> {
+    ALL.iter().filter(|k| k.available())
+}
+
+/// The kernel that the reference answers come from.
+pub fn reference() -> &'static Kernel {
+    &ALL[ALL.len() - 1]
+}

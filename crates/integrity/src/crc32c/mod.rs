@@ -1,0 +1,51 @@
+//! CRC32C: the digest of RFC 7143 section 13.1, and the choice of the kernel that computes it.
+//!
+//! Values are in *finished* form everywhere in the public interface: the initial all-ones and the final
+//! complement are inside, the digest of nothing is 0, and [`crc32c_append`] continues where a value stopped.
+//!
+//! Wire order: the digest words of a PDU are the finished value in little-endian bytes, so
+//! `crc32c(&[0; 32]).to_le_bytes()` is `aa 36 91 8a`, as the examples of RFC 7143 appendix A.4 print it.
+
+mod bitwise;
+pub mod kernels;
+mod slicing8;
+
+use std::sync::OnceLock;
+
+use kernels::Kernel;
+
+/// The CRC32C of `data`, in finished form. On the wire: `.to_le_bytes()`.
+///
+/// ```
+/// assert_eq!(integrity::crc32c(b"123456789"), 0xe306_9283);
+/// assert_eq!(integrity::crc32c(&[0; 32]).to_le_bytes(), [0xaa, 0x36, 0x91, 0x8a]);
+/// ```
+#[inline]
+pub fn crc32c(data: &[u8]) -> u32 {
+    crc32c_append(0, data)
+}
+
+/// Continues `crc`, the CRC32C of what came before, over `data`; both values are finished.
+///
+/// ```
+/// let whole = integrity::crc32c(b"123456789");
+/// assert_eq!(integrity::crc32c_append(integrity::crc32c(b"1234"), b"56789"), whole);
+/// ```
+//= rfc7143 13.1 DIG-02
+#[inline]
+pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
+    // SAFETY: `active` gives only kernels that this machine can run.
+    unsafe { active().append_unchecked(crc, data) }
+}
+
+/// The name of the kernel in use, for logs and figures: for example `avx512-vpclmulqdq` or `slicing-8`.
+pub fn kernel_name() -> &'static str {
+    active().name()
+}
+
+/// The first kernel of the list that this machine can run; found once, then one load and one branch.
+#[inline]
+pub(crate) fn active() -> &'static Kernel {
+    static ACTIVE: OnceLock<&'static Kernel> = OnceLock::new();
+    ACTIVE.get_or_init(|| kernels::available().next().unwrap_or(kernels::reference()))
+}
