@@ -1,1 +1,26 @@
-//! See the workspace's docs/architecture.md.
+//! Where the blocks of a logical unit live: the [`BlockStore`] trait, its stores and stackable wrappers.
+//!
+//! A store is an array of bytes with a size and a block size; it knows nothing of SCSI or iSCSI. Every call is
+//! synchronous: a store says by its [`Placement`] whether a shard may call it inline or must hand the call to a
+//! worker. What every store keeps:
+//!
+//! * **Range.** A call outside `0..size_bytes` fails with [`StoreError::OutOfRange`] and changes nothing.
+//! * **Atomicity.** A read that runs beside a write sees each aligned logical block whole in [`RamStore`]; other
+//!   stores promise nothing, and the caller orders overlapping commands (DESIGN: one range lock per unit).
+//! * **Durability.** A [`Durability::Cached`] write is durable after the next [`BlockStore::flush`] that succeeds; a
+//!   [`Durability::Durable`] one when it returns.
+//! * **Failure.** After an error a destination holds no bytes of an earlier use; a failed write may have changed any
+//!   part of its own range and nothing else.
+//!
+//! Left out on purpose: protection information, snapshots, encryption. They are wrappers to come.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod gather;
+mod ram;
+mod store;
+
+pub use error::{Op, StoreError};
+pub use ram::RamStore;
+pub use store::{BlockStore, Durability, Extent, Geometry, Placement};

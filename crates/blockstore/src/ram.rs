@@ -1,0 +1,329 @@
+//! A volume in memory.
+//!
+//! Memory is taken in chunks of 64 KiB, only for what was written, so a volume of many tebibytes costs a few KiB until
+//! it is used. A chunk is found through a table of three levels whose parts are built on first use and never
+//! removed:
+//!
+//! ```text
+//! root 1024 ──► middle 1024 (1 TiB) ──► leaf 16384 (1 GiB) ──► RwLock<Option<chunk>> (64 KiB)
+//! ```
+//!
+//! Invariants: a logical block never spans two chunks (both are powers of two and a chunk is not smaller), and a chunk
+//! is read and written under its own lock, so a reader beside a writer sees every logical block whole: old or new. A
+//! command over several chunks is not one atom. `resident` counts exactly the chunks that exist.
+//!
+//! Nothing here survives the process; a flush has nothing to do.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use integrity::Store;
+use parking_lot::RwLock;
+
+use crate::gather::{Gather, total_bytes};
+use crate::store::{
+    ExtentList, check_block_bytes, check_extent_range, check_range, check_resize, check_size,
+};
+use crate::{BlockStore, Durability, Extent, Geometry, Placement, StoreError};
+
+const CHUNK_BYTES: usize = 64 * 1024;
+/// The kernels copy 64 bytes at a time; a chunk that starts on a cache line splits none of these loads.
+const CHUNK_ALIGN: usize = 64;
+const LEAF_CHUNKS: u64 = 16384;
+const MIDDLE_LEAVES: u64 = 1024;
+const ROOT_MIDDLES: u64 = 1024;
+/// Largest volume, 1 PiB: what the fixed root can address.
+const MAX_BYTES: u64 = CHUNK_BYTES as u64 * LEAF_CHUNKS * MIDDLE_LEAVES * ROOT_MIDDLES;
+/// Chunks that one `extents` call looks at (4 GiB): it runs inline on a shard and must not hold it for long.
+const EXTENT_SCAN_CHUNKS: u64 = 65536;
+
+/// 64 KiB of the volume. The allocator aligns bytes to 16 at best, so a chunk has a spare line and starts at its
+/// first whole one.
+struct Chunk(Box<[u8; CHUNK_BYTES + CHUNK_ALIGN]>);
+
+impl Chunk {
+    /// A chunk of zeros, or `None` when the allocator has no memory.
+    fn zeroed() -> Option<Self> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(CHUNK_BYTES + CHUNK_ALIGN).ok()?;
+        bytes.resize(CHUNK_BYTES + CHUNK_ALIGN, 0);
+        bytes.into_boxed_slice().try_into().ok().map(Chunk)
+    }
+
+    fn skip(&self) -> usize {
+        self.0.as_ptr().align_offset(CHUNK_ALIGN) % CHUNK_ALIGN
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let skip = self.skip();
+        &self.0[skip..skip + CHUNK_BYTES]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let skip = self.skip();
+        &mut self.0[skip..skip + CHUNK_BYTES]
+    }
+}
+
+type Slot = RwLock<Option<Chunk>>;
+type Leaf = Box<[Slot]>;
+type Middle = Box<[OnceLock<Leaf>]>;
+
+fn empty_table<T>(entries: u64) -> Box<[OnceLock<T>]> {
+    (0..entries).map(|_| OnceLock::new()).collect()
+}
+
+/// A sparse volume in memory; see the module's head for its shape.
+pub struct RamStore {
+    root: Box<[OnceLock<Middle>]>,
+    size_bytes: AtomicU64,
+    logical_block_bytes: u32,
+    resident_bytes: AtomicU64,
+    resident_limit_bytes: u64,
+}
+
+impl RamStore {
+    /// Makes a volume of zeros. `size_bytes` is whole blocks, at most 1 PiB; `logical_block_bytes` is a power of two,
+    /// 512 to 65536.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] with the reason.
+    pub fn new(size_bytes: u64, logical_block_bytes: u32) -> Result<Self, StoreError> {
+        check_block_bytes(logical_block_bytes)?;
+        check_size(size_bytes, logical_block_bytes)?;
+        check_capacity(size_bytes)?;
+        Ok(RamStore {
+            root: empty_table(ROOT_MIDDLES),
+            size_bytes: AtomicU64::new(size_bytes),
+            logical_block_bytes,
+            resident_bytes: AtomicU64::new(0),
+            resident_limit_bytes: u64::MAX,
+        })
+    }
+
+    /// The same volume with a limit on the memory for its data, in bytes (rounded down to whole chunks of 64 KiB);
+    /// writes that need more fail with [`StoreError::NoSpace`].
+    #[must_use]
+    pub fn with_resident_limit(mut self, limit_bytes: u64) -> Self {
+        self.resident_limit_bytes = limit_bytes;
+        self
+    }
+
+    /// Memory that holds data now, in bytes; a multiple of 64 KiB.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident_bytes.load(Ordering::Relaxed)
+    }
+
+    fn size(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// The slot of a chunk, or the next chunk number that may have one: all before it read as zeros.
+    fn find(&self, chunk: u64) -> Result<&Slot, u64> {
+        let (leaf, in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
+        let (middle, in_middle) = (leaf / MIDDLE_LEAVES, leaf % MIDDLE_LEAVES);
+        match self.root[middle as usize].get() {
+            None => Err((middle + 1) * MIDDLE_LEAVES * LEAF_CHUNKS),
+            Some(leaves) => match leaves[in_middle as usize].get() {
+                None => Err((leaf + 1) * LEAF_CHUNKS),
+                Some(slots) => Ok(&slots[in_leaf as usize]),
+            },
+        }
+    }
+
+    /// The slot of a chunk, building the table on the way.
+    fn find_or_build(&self, chunk: u64) -> &Slot {
+        let (leaf, in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
+        let (middle, in_middle) = (leaf / MIDDLE_LEAVES, leaf % MIDDLE_LEAVES);
+        let leaves = self.root[middle as usize].get_or_init(|| empty_table(MIDDLE_LEAVES));
+        let slots =
+            leaves[in_middle as usize].get_or_init(|| (0..LEAF_CHUNKS).map(|_| Slot::new(None)).collect());
+        &slots[in_leaf as usize]
+    }
+
+    /// Memory for one chunk, counted.
+    fn take_chunk(&self) -> Result<Chunk, StoreError> {
+        let bytes = CHUNK_BYTES as u64;
+        let before = self.resident_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let chunk =
+            if before.saturating_add(bytes) <= self.resident_limit_bytes { Chunk::zeroed() } else { None };
+        chunk.ok_or_else(|| {
+            self.resident_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            StoreError::NoSpace
+        })
+    }
+
+    /// Calls `visit` for every part of `dst` that lies in one chunk, with the chunk's bytes or `None` for zeros.
+    #[inline]
+    fn visit_read(&self, offset: u64, dst: &mut [u8], mut visit: impl FnMut(&mut [u8], Option<&[u8]>)) {
+        let (mut at, mut rest) = (offset, dst);
+        while !rest.is_empty() {
+            let (chunk, start) = split(at);
+            let (part, later) = rest.split_at_mut(rest.len().min(CHUNK_BYTES - start));
+            match self.find(chunk) {
+                Ok(slot) => {
+                    let held = slot.read();
+                    let src = held.as_ref().map(|chunk| &chunk.bytes()[start..start + part.len()]);
+                    visit(part, src);
+                }
+                Err(_) => visit(part, None),
+            }
+            at += part.len() as u64;
+            rest = later;
+        }
+    }
+
+    /// Makes a range read as zeros; `free` gives back the chunks that it covers whole.
+    fn zero(&self, offset: u64, len: u64, free: bool) {
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let (chunk, start) = split(at);
+            let slot = match self.find(chunk) {
+                Ok(slot) => slot,
+                Err(next) => {
+                    at = next * CHUNK_BYTES as u64;
+                    continue;
+                }
+            };
+            let part = (end - at).min((CHUNK_BYTES - start) as u64) as usize;
+            let mut held = slot.write();
+            if free && part == CHUNK_BYTES {
+                let freed = held.take();
+                drop(held);
+                if freed.is_some() {
+                    self.resident_bytes.fetch_sub(CHUNK_BYTES as u64, Ordering::Relaxed);
+                }
+            } else if let Some(chunk) = held.as_mut() {
+                chunk.bytes_mut()[start..start + part].fill(0);
+            }
+            at += part as u64;
+        }
+    }
+}
+
+/// Chunk number and place in the chunk.
+fn split(offset: u64) -> (u64, usize) {
+    (offset / CHUNK_BYTES as u64, (offset % CHUNK_BYTES as u64) as usize)
+}
+
+fn check_capacity(size_bytes: u64) -> Result<(), StoreError> {
+    if size_bytes <= MAX_BYTES {
+        return Ok(());
+    }
+    Err(StoreError::Unusable(format!(
+        "a volume in memory of {size_bytes} bytes is too large; use at most 1024T ({MAX_BYTES} bytes)"
+    )))
+}
+
+impl BlockStore for RamStore {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size_bytes: self.size(),
+            logical_block_bytes: self.logical_block_bytes,
+            physical_block_bytes: self.logical_block_bytes.max(4096),
+            rotational: false,
+            discard_granularity_bytes: CHUNK_BYTES as u32,
+            read_only: false,
+        }
+    }
+
+    fn placement(&self) -> Placement {
+        Placement::Inline
+    }
+
+    fn description(&self) -> String {
+        format!("ram:{}", self.size())
+    }
+
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        check_range(self.size(), offset, dst.len() as u64)?;
+        self.visit_read(offset, dst, |part, src| match src {
+            Some(src) => part.copy_from_slice(src),
+            None => part.fill(0),
+        });
+        Ok(())
+    }
+
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        check_range(self.size(), offset, dst.len() as u64)?;
+        let mut crc = crc;
+        self.visit_read(offset, dst, |part, src| match src {
+            // The digest is of the copy in `part`, made under the chunk's lock: what travels is what was digested.
+            Some(src) => crc = integrity::copy_crc32c(crc, part, src, Store::Temporal),
+            None => {
+                part.fill(0);
+                crc = integrity::crc32c_append(crc, part);
+            }
+        });
+        Ok(crc)
+    }
+
+    fn write(&self, offset: u64, src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+        let size_bytes = self.size();
+        let len = total_bytes(src, offset, size_bytes)?;
+        check_range(size_bytes, offset, len)?;
+        let end = offset + len;
+        let mut gather = Gather::new(src);
+        let mut at = offset;
+        while at < end {
+            let (chunk, start) = split(at);
+            let part = (end - at).min((CHUNK_BYTES - start) as u64) as usize;
+            let mut held = self.find_or_build(chunk).write();
+            let chunk = match held.as_mut() {
+                Some(chunk) => chunk,
+                None => held.insert(self.take_chunk()?),
+            };
+            gather.copy_to(&mut chunk.bytes_mut()[start..start + part]);
+            at += part as u64;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        check_range(self.size(), offset, len)?;
+        self.zero(offset, len, true);
+        Ok(())
+    }
+
+    /// Without `may_unmap`, memory that the range has stays with it; memory that it lacks is not taken.
+    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
+        check_range(self.size(), offset, len)?;
+        self.zero(offset, len, may_unmap);
+        Ok(())
+    }
+
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+        check_extent_range(self.size(), offset, len)?;
+        let end = offset + len;
+        let mut list = ExtentList::new(max);
+        let mut at = offset;
+        let mut looked_at = 0;
+        while at < end && looked_at < EXTENT_SCAN_CHUNKS {
+            let (chunk, _) = split(at);
+            let (mapped, next) = match self.find(chunk) {
+                Ok(slot) => (slot.read().is_some(), chunk + 1),
+                Err(next) => (false, next),
+            };
+            let next = (next * CHUNK_BYTES as u64).min(end);
+            if !list.push(at, next - at, mapped) {
+                break;
+            }
+            at = next;
+            looked_at += 1;
+        }
+        Ok(list.into_vec())
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        check_resize(&self.geometry(), size_bytes)?;
+        check_capacity(size_bytes)?;
+        // Grows only: of two at once the larger wins.
+        self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! The trait that every store and wrapper implements, and its plain types.
+
+use std::sync::Arc;
+
+use crate::StoreError;
+use crate::error::Op;
+
+/// Shape of a store. Cheap to copy; asked again whenever it matters, because a resize changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size in bytes, a multiple of `logical_block_bytes`.
+    pub size_bytes: u64,
+    /// Bytes of a logical block: a power of two, 512 to 65536.
+    pub logical_block_bytes: u32,
+    /// Bytes of a physical block: a power of two and not less than `logical_block_bytes`. Smaller writes may
+    /// cost a read.
+    pub physical_block_bytes: u32,
+    /// Whether seeks cost time.
+    pub rotational: bool,
+    /// Bytes of the smallest unit that `unmap` gives back; 0 when the store cannot give back space.
+    pub discard_granularity_bytes: u32,
+    /// Whether every changing operation fails with [`StoreError::ReadOnly`].
+    pub read_only: bool,
+}
+
+impl Geometry {
+    /// Number of whole logical blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.size_bytes / u64::from(self.logical_block_bytes.max(1))
+    }
+
+    /// Checks that `offset..offset + len` is inside the store; a sum that wraps is outside.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`].
+    pub fn check_range(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        check_range(self.size_bytes, offset, len)
+    }
+}
+
+/// See [`Geometry::check_range`].
+pub(crate) fn check_range(size_bytes: u64, offset: u64, len: u64) -> Result<(), StoreError> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size_bytes => Ok(()),
+        _ => Err(StoreError::OutOfRange { offset, len, size_bytes }),
+    }
+}
+
+/// Checks a logical block size against what [`Geometry`] promises.
+pub(crate) fn check_block_bytes(logical_block_bytes: u32) -> Result<(), StoreError> {
+    if logical_block_bytes.is_power_of_two() && (512..=65536).contains(&logical_block_bytes) {
+        return Ok(());
+    }
+    Err(StoreError::Unusable(format!(
+        "a logical block of {logical_block_bytes} bytes is not possible; use a power of two from 512 to 65536"
+    )))
+}
+
+/// Checks a size: whole blocks, at least one.
+pub(crate) fn check_size(size_bytes: u64, logical_block_bytes: u32) -> Result<(), StoreError> {
+    let block = u64::from(logical_block_bytes);
+    if size_bytes == 0 {
+        return Err(StoreError::Unusable(format!(
+            "the store would be empty; give a size of at least {block} bytes (size=1G)"
+        )));
+    }
+    if !size_bytes.is_multiple_of(block) {
+        let below = size_bytes - size_bytes % block;
+        return Err(StoreError::Unusable(format!(
+            "a size of {size_bytes} bytes is not whole blocks of {block}; use {} bytes (or {below}), or smaller blocks",
+            below.saturating_add(block)
+        )));
+    }
+    Ok(())
+}
+
+/// Where the calls of a store may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Never waits for a device: call it on the shard itself.
+    Inline,
+    /// May wait: call it on a worker thread.
+    Offload,
+}
+
+/// When a write must be on the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// After the next successful flush.
+    Cached,
+    /// When the call returns (SBC: FUA, or a write cache that is switched off).
+    Durable,
+}
+
+/// A run of bytes that are all mapped or all deallocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes, never 0.
+    pub len: u64,
+    /// Whether the medium holds data here; a deallocated run reads as zeros.
+    pub mapped: bool,
+}
+
+/// An array of bytes that can be read and written from many threads at once. The crate's head says what holds for
+/// all stores.
+pub trait BlockStore: Send + Sync {
+    /// Shape of the store now. Never blocks.
+    fn geometry(&self) -> Geometry;
+
+    /// Whether calls may run on a shard. Constant for the life of the store.
+    fn placement(&self) -> Placement;
+
+    /// What this is, for people and logs, for example `file:/srv/disk0`. Not an identity.
+    fn description(&self) -> String;
+
+    /// Fills `dst` from `offset`.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], [`StoreError::MediumRead`], [`StoreError::Gone`], [`StoreError::Io`]. `dst` then
+    /// holds bytes of this store or zeros, never what an earlier use left there within the range that was touched.
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Fills `dst` from `offset` and extends `crc`, a finished CRC32C (0 for an empty prefix), over its bytes, in
+    /// the same pass where the store can.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        self.read(offset, dst)?;
+        Ok(integrity::crc32c_append(crc, dst))
+    }
+
+    /// Writes the slices of `src` one after the other, starting at `offset`.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], [`StoreError::NoSpace`], [`StoreError::MediumWrite`],
+    /// [`StoreError::FlushFailed`] (durable writes), [`StoreError::Gone`], [`StoreError::Io`].
+    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError>;
+
+    /// Returns when every write, unmap and zeroing that was acknowledged before the call is on the medium.
+    ///
+    /// # Errors
+    /// [`StoreError::FlushFailed`], [`StoreError::Gone`]. A read-only store has nothing to flush and succeeds.
+    fn flush(&self) -> Result<(), StoreError>;
+
+    /// Gives back the space of a range. Where `discard_granularity_bytes` is not 0 the whole range reads as zeros
+    /// afterwards, also the edges that cannot be given back. A store without space to give back may do nothing.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError>;
+
+    /// Makes a range read as zeros; with `may_unmap` its space may be given back on the way.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError>;
+
+    /// Says which parts of a range are mapped: at least one and at most `max.max(1)` extents, without gaps from
+    /// `offset` on, neighbours different where the store can tell. They may end before the range does (the caller
+    /// asks again from there) and never beyond it.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`] (also for `len` 0), [`StoreError::Gone`], [`StoreError::Io`].
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError>;
+
+    /// Grows the store to `size_bytes`; the new part reads as zeros. Shrinking is refused: it would destroy data
+    /// under commands in flight.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] when the store cannot have that size, [`StoreError::ReadOnly`],
+    /// [`StoreError::NoSpace`], [`StoreError::Io`].
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        let _ = size_bytes;
+        Err(StoreError::Unusable(format!(
+            "{} has a fixed size; make a larger one and copy",
+            self.description()
+        )))
+    }
+}
+
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        impl<T: BlockStore + ?Sized> BlockStore for $pointer {
+            fn geometry(&self) -> Geometry {
+                (**self).geometry()
+            }
+            fn placement(&self) -> Placement {
+                (**self).placement()
+            }
+            fn description(&self) -> String {
+                (**self).description()
+            }
+            fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+                (**self).read(offset, dst)
+            }
+            fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+                (**self).read_crc32c(offset, dst, crc)
+            }
+            fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+                (**self).write(offset, src, durability)
+            }
+            fn flush(&self) -> Result<(), StoreError> {
+                (**self).flush()
+            }
+            fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+                (**self).unmap(offset, len)
+            }
+            fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
+                (**self).write_zeroes(offset, len, may_unmap)
+            }
+            fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+                (**self).extents(offset, len, max)
+            }
+            fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+                (**self).resize(size_bytes)
+            }
+        }
+    )*};
+}
+
+forward!(&T, Box<T>, Arc<T>);
+
+/// Collects extents, merging neighbours of one kind and stopping at the caller's limit.
+pub(crate) struct ExtentList {
+    list: Vec<Extent>,
+    max: usize,
+}
+
+impl ExtentList {
+    pub(crate) fn new(max: usize) -> Self {
+        ExtentList { list: Vec::new(), max: max.max(1) }
+    }
+
+    /// Appends a run; false when the list is full and the run was not taken.
+    pub(crate) fn push(&mut self, offset: u64, len: u64, mapped: bool) -> bool {
+        if let Some(last) = self.list.last_mut()
+            && last.mapped == mapped
+        {
+            last.len += len;
+            return true;
+        }
+        if self.list.len() == self.max {
+            return false;
+        }
+        self.list.push(Extent { offset, len, mapped });
+        true
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<Extent> {
+        self.list
+    }
+}
+
+/// The check that opens every `extents`: an empty range has no first extent.
+pub(crate) fn check_extent_range(size_bytes: u64, offset: u64, len: u64) -> Result<(), StoreError> {
+    if len == 0 {
+        return Err(StoreError::OutOfRange { offset, len, size_bytes });
+    }
+    check_range(size_bytes, offset, len)
+}
+
+/// The check that opens every `resize`.
+pub(crate) fn check_resize(geometry: &Geometry, size_bytes: u64) -> Result<(), StoreError> {
+    if geometry.read_only {
+        return Err(StoreError::ReadOnly);
+    }
+    check_size(size_bytes, geometry.logical_block_bytes)?;
+    if size_bytes < geometry.size_bytes {
+        return Err(StoreError::Unusable(format!(
+            "cannot {} from {} to {size_bytes} bytes: it would destroy data in use; make a smaller store and copy",
+            Op::Resize,
+            geometry.size_bytes
+        )));
+    }
+    Ok(())
+}
