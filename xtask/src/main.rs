@@ -1,1 +1,59 @@
-fn main() {}
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz`.
+//!
+//! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
+//! for. `docs/ci.md` lists every check.
+#![forbid(unsafe_code)]
+
+mod check;
+mod cite;
+mod fuzz;
+mod rust_source;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own tasks", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// The gate: fmt, clippy, tidy, cite and tests, each one timed; ends with `N passed, N failed`
+    Check(check::Args),
+    /// The house rules that no compiler checks: who may import whom, forbidden words, file length, manifests,
+    /// links
+    Tidy,
+    /// Which rows of conformance/*.md have code, which have a test, and what is missing of the rows in scope
+    Cite(cite::Args),
+    /// Run the fuzz targets for a while each
+    Fuzz(fuzz::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs one task; `false` means that it ran and found something wrong.
+fn run(task: Task) -> Result<bool> {
+    let root = workspace::root()?;
+    match task {
+        Task::Check(args) => check::run(&root, &args),
+        Task::Tidy => tidy::run(&root),
+        Task::Cite(args) => cite::run(&root, &args),
+        Task::Fuzz(args) => fuzz::run(&root, &args),
+    }
+}

@@ -1,0 +1,69 @@
+//! `cargo xtask tidy`: the house rules that no compiler checks. One file per kind of rule.
+
+mod dependencies;
+mod files;
+mod manifests;
+mod words;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::{rust_source, workspace};
+
+/// One thing that tidy has to say about the tree.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file, relative to the workspace.
+    pub path: PathBuf,
+    /// Counted from 1; 0 speaks of the whole file.
+    pub line: usize,
+    pub text: String,
+    /// Said, but does not fail the run.
+    pub warning: bool,
+}
+
+impl Finding {
+    fn error(path: &Path, line: usize, text: impl Into<String>) -> Self {
+        Self { path: path.to_path_buf(), line, text: text.into(), warning: false }
+    }
+
+    fn warning(path: &Path, line: usize, text: impl Into<String>) -> Self {
+        Self { warning: true, ..Self::error(path, line, text) }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.warning { "warning" } else { "error" };
+        match self.line {
+            0 => write!(f, "{kind}: {}: {}", self.path.display(), self.text),
+            line => write!(f, "{kind}: {}:{line}: {}", self.path.display(), self.text),
+        }
+    }
+}
+
+/// Runs all rules over the workspace at `root` and prints what they found; `true` when nothing is wrong.
+pub fn run(root: &Path) -> Result<bool> {
+    let paths = workspace::files(root)?;
+    let sources = rust_source::read_all(root, &paths)?;
+    let packages = workspace::packages(root)?;
+
+    let mut findings = Vec::new();
+    findings.extend(dependencies::check(root, &packages));
+    findings.extend(manifests::check(root, &packages)?);
+    for file in &sources {
+        findings.extend(words::check(file));
+        findings.extend(files::check_length(file));
+    }
+    findings.extend(files::check_texts(root, &paths)?);
+
+    findings.sort_by(|a, b| (a.warning, &a.path, a.line).cmp(&(b.warning, &b.path, b.line)));
+    for finding in &findings {
+        println!("{finding}");
+    }
+    let errors = findings.iter().filter(|finding| !finding.warning).count();
+    println!("tidy: {} files, {errors} errors, {} warnings", paths.len(), findings.len() - errors);
+    Ok(errors == 0)
+}
