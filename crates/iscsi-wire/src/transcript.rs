@@ -1,0 +1,260 @@
+//! One header as one line, for transcripts, traces and error messages.
+//!
+//! Fields that say nothing in the PDU at hand (reserved tags, zero offsets of ping data, ...) are left out, so that a
+//! person can read a session. The words are the field names of the PDU structs, long ones shortened (`edtl`, `len`).
+
+use crate::{Ahs, Bhs, Itt, Pdu, Ttt, parse_ahs};
+use std::fmt::{self, Display, Write};
+
+/// Prints a header and its AHS, for instance `ScsiCommand itt=7 cmd_sn=12 W edtl=8192 cdb=2a...`. A header that does
+/// not parse is printed with the reason and its bytes.
+pub fn one_line(bhs: &Bhs, ahs: &[u8]) -> String {
+    let mut line = Line(String::with_capacity(128));
+    // Writing to a String cannot fail.
+    let _ = write_line(&mut line, bhs, ahs);
+    line.0
+}
+
+struct Line(String);
+
+impl Line {
+    fn field(&mut self, name: &str, value: impl Display) -> fmt::Result {
+        write!(self.0, " {name}={value}")
+    }
+
+    fn flag(&mut self, name: &str, on: bool) -> fmt::Result {
+        if on { write!(self.0, " {name}") } else { Ok(()) }
+    }
+
+    fn itt(&mut self, itt: Itt) -> fmt::Result {
+        if itt.is_reserved() { Ok(()) } else { self.field("itt", itt) }
+    }
+
+    fn ttt(&mut self, ttt: Ttt) -> fmt::Result {
+        if ttt.is_reserved() { Ok(()) } else { self.field("ttt", ttt) }
+    }
+
+    fn residual(&mut self, over: bool, under: bool, prefix: &str, count: u32) -> fmt::Result {
+        if over || under {
+            let sign = if over { "overflow" } else { "underflow" };
+            write!(self.0, " {prefix}{sign}={count}")?;
+        }
+        Ok(())
+    }
+
+    fn hex(&mut self, name: &str, bytes: &[u8]) -> fmt::Result {
+        write!(self.0, " {name}=")?;
+        bytes.iter().try_for_each(|byte| write!(self.0, "{byte:02x}"))
+    }
+}
+
+fn write_line(line: &mut Line, bhs: &Bhs, ahs: &[u8]) -> fmt::Result {
+    match Pdu::parse(bhs) {
+        Ok(pdu) => {
+            line.0.push_str(pdu.opcode().name());
+            line.flag("I", bhs.immediate() && !matches!(pdu, Pdu::LoginRequest(_)))?;
+            write_fields(line, &pdu)?;
+        }
+        Err(error) => {
+            write!(line.0, "Malformed ({error})")?;
+            line.hex("bhs", bhs.as_bytes())?;
+        }
+    }
+    for segment in parse_ahs(ahs) {
+        match segment {
+            Ok(Ahs::ExtendedCdb(cdb)) => line.hex("extended_cdb", cdb)?,
+            Ok(Ahs::BidiReadLength(length)) => line.field("bidi_read_length", length)?,
+            Ok(Ahs::Unknown { kind, data }) => line.hex(&format!("ahs_type_{kind}"), data)?,
+            Err(error) => write!(line.0, " ({error})")?,
+        }
+    }
+    match bhs.data_segment_length() {
+        0 => Ok(()),
+        length => line.field("data", length),
+    }
+}
+
+fn write_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
+    match pdu {
+        Pdu::NopOut(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.field("cmd_sn", p.cmd_sn)?;
+            line.field("exp_stat_sn", p.exp_stat_sn)
+        }
+        Pdu::ScsiCommand(p) => {
+            line.itt(p.itt)?;
+            line.field("cmd_sn", p.cmd_sn)?;
+            line.field("exp_stat_sn", p.exp_stat_sn)?;
+            line.field("lun", p.lun)?;
+            line.flag("F", p.final_bit)?;
+            line.flag("R", p.read)?;
+            line.flag("W", p.write)?;
+            line.field("edtl", p.expected_data_transfer_length)?;
+            if p.attr != crate::TaskAttribute::Simple {
+                line.field("attr", format_args!("{:?}", p.attr))?;
+            }
+            line.hex("cdb", &p.cdb)
+        }
+        Pdu::TaskManagementRequest(p) => {
+            line.itt(p.itt)?;
+            line.field("cmd_sn", p.cmd_sn)?;
+            line.field("exp_stat_sn", p.exp_stat_sn)?;
+            line.field("function", format_args!("{:?}", p.function))?;
+            line.field("lun", p.lun)?;
+            if !p.referenced_task_tag.is_reserved() {
+                line.field("referenced_task_tag", p.referenced_task_tag)?;
+                line.field("ref_cmd_sn", p.ref_cmd_sn)?;
+            }
+            Ok(())
+        }
+        Pdu::LoginRequest(p) => {
+            line.itt(p.itt)?;
+            write_stages(line, p.transit, p.continue_bit, p.csg, p.nsg)?;
+            line.field("isid", p.isid)?;
+            line.field("tsih", p.tsih)?;
+            line.field("cid", p.cid)?;
+            line.field("cmd_sn", p.cmd_sn)?;
+            line.field("exp_stat_sn", p.exp_stat_sn)
+        }
+        Pdu::TextRequest(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.flag("F", p.final_bit)?;
+            line.flag("C", p.continue_bit)?;
+            line.field("cmd_sn", p.cmd_sn)?;
+            line.field("exp_stat_sn", p.exp_stat_sn)
+        }
+        Pdu::DataOut(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.flag("F", p.final_bit)?;
+            line.field("data_sn", p.data_sn)?;
+            line.field("offset", p.buffer_offset)
+        }
+        Pdu::LogoutRequest(p) => {
+            line.itt(p.itt)?;
+            line.field("reason", format_args!("{:?}", p.reason))?;
+            line.field("cid", p.cid)?;
+            line.field("cmd_sn", p.cmd_sn)?;
+            line.field("exp_stat_sn", p.exp_stat_sn)
+        }
+        Pdu::SnackRequest(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.field("type", format_args!("{:?}", p.snack_type))?;
+            line.field("beg_run", p.beg_run)?;
+            line.field("run_length", p.run_length)?;
+            line.field("exp_stat_sn", p.exp_stat_sn)
+        }
+        _ => write_target_fields(line, pdu),
+    }
+}
+
+fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
+    let window = |line: &mut Line, exp, max| {
+        line.field("exp_cmd_sn", exp)?;
+        line.field("max_cmd_sn", max)
+    };
+    match pdu {
+        Pdu::NopIn(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::ScsiResponse(p) => {
+            line.itt(p.itt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("response", format_args!("{:#04x}", p.response))?;
+            line.field("status", format_args!("{:#04x}", p.status))?;
+            line.residual(p.overflow, p.underflow, "", p.residual_count)?;
+            line.residual(p.bidi_overflow, p.bidi_underflow, "bidi_", p.bidi_residual_count)?;
+            line.field("exp_data_sn", p.exp_data_sn)?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::TaskManagementResponse(p) => {
+            line.itt(p.itt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("response", format_args!("{:?}", p.response))?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::LoginResponse(p) => {
+            line.itt(p.itt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("status", format_args!("{:?}", p.status))?;
+            write_stages(line, p.transit, p.continue_bit, p.csg, p.nsg)?;
+            line.field("isid", p.isid)?;
+            line.field("tsih", p.tsih)?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::TextResponse(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.flag("F", p.final_bit)?;
+            line.flag("C", p.continue_bit)?;
+            line.field("stat_sn", p.stat_sn)?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::DataIn(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.flag("F", p.final_bit)?;
+            line.flag("A", p.acknowledge)?;
+            line.field("data_sn", p.data_sn)?;
+            line.field("offset", p.buffer_offset)?;
+            if p.status_bit {
+                line.field("stat_sn", p.stat_sn)?;
+                line.field("status", format_args!("{:#04x}", p.status))?;
+                line.residual(p.overflow, p.underflow, "", p.residual_count)?;
+            }
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::LogoutResponse(p) => {
+            line.itt(p.itt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("response", format_args!("{:?}", p.response))?;
+            line.field("time2wait", p.time2wait)?;
+            line.field("time2retain", p.time2retain)?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::R2t(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.field("r2t_sn", p.r2t_sn)?;
+            line.field("offset", p.buffer_offset)?;
+            line.field("len", p.desired_data_transfer_length)?;
+            line.field("stat_sn", p.stat_sn)?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::AsyncMessage(p) => {
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("event", format_args!("{:?}", p.event))?;
+            line.field("lun", p.lun)?;
+            line.field("vcode", p.vcode)?;
+            line.field("parameters", format_args!("{},{},{}", p.parameter1, p.parameter2, p.parameter3))?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::Reject(p) => {
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("reason", format_args!("{:?}", p.reason))?;
+            line.field("data_sn", p.data_sn)?;
+            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        // The initiator's PDUs were printed by the caller.
+        _ => Ok(()),
+    }
+}
+
+fn write_stages(
+    line: &mut Line,
+    transit: bool,
+    continue_bit: bool,
+    csg: crate::LoginStage,
+    nsg: Option<crate::LoginStage>,
+) -> fmt::Result {
+    line.flag("T", transit)?;
+    line.flag("C", continue_bit)?;
+    line.field("csg", csg.code())?;
+    nsg.map_or(Ok(()), |nsg| line.field("nsg", nsg.code()))
+}
