@@ -1,1 +1,52 @@
-//! See the workspace's docs/architecture.md.
+//! A SCSI device server for direct-access block devices (SAM-5, SPC-4, SBC-3), without I/O.
+//!
+//! The caller owns the transport and the medium. A command is begun with [`LogicalUnit::begin`] and runs as an
+//! [`Execution`]: a small state machine that asks for data-out, asks for one medium operation at a time and ends
+//! with an [`Outcome`]. Nothing here waits, reads a clock or touches a socket, so the same code serves every driver,
+//! the simulator and the fuzzer.
+//!
+//! ```
+//! use scsi::{LogicalUnit, LuConfig, Nexus, Step};
+//! let lu = LogicalUnit::new(LuConfig { blocks: 2048, ..LuConfig::default() });
+//! let nexus = Nexus::new("iqn.2025-01.org.example:host,i,0x00023d000001", 1, 1);
+//! lu.attach_nexus(&nexus);
+//! let execution = lu.begin(&nexus, &[0x12, 0, 0, 0, 36, 0]); // INQUIRY
+//! assert!(matches!(execution.step(), Step::Done(_)));
+//! ```
+//!
+//! Invariants: no input can panic; nothing is allocated in proportion to what a peer claims, only to what it sent
+//! within the limits of the command; the state's lock is never held across a step.
+#![forbid(unsafe_code)]
+
+mod absent;
+mod capacity;
+mod cdb;
+mod command_table;
+mod config;
+mod execution;
+mod inquiry;
+mod logical_unit;
+mod misc;
+mod mode_pages;
+mod mode_select;
+mod mode_sense;
+mod nexus;
+mod outcome;
+mod read_write;
+mod report_luns;
+mod sense;
+mod state;
+mod sync_cache;
+mod unit_attention;
+mod vpd;
+
+pub use absent::{absent_lun, report_luns};
+pub use config::{LuConfig, NaaIdentifier, TargetPort, TransferLimits};
+pub use execution::{
+    DataOut, Execution, LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Provisioning, Step,
+};
+pub use logical_unit::LogicalUnit;
+pub use nexus::{Nexus, NexusId};
+pub use outcome::{DataInSource, Effect, Outcome, Status};
+pub use sense::{Asc, SenseData, SenseKey, SenseSpecific};
+pub use unit_attention::UaScope;

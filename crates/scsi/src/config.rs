@@ -1,0 +1,143 @@
+//! What a logical unit is made of.
+
+/// NAA identifier of a unit (SPC-4 7.8.6.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NaaIdentifier {
+    /// NAA 3h, locally assigned: the low 60 bits are used. Right when no IEEE company id is at hand.
+    Local(u64),
+    /// NAA 6h, registered extended: 16 bytes, the first nibble is set to 6.
+    RegisteredExtended([u8; 16]),
+}
+
+impl NaaIdentifier {
+    /// The designator's bytes.
+    pub fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Local(id) => (id & 0x0fff_ffff_ffff_ffff | 0x3 << 60).to_be_bytes().to_vec(),
+            Self::RegisteredExtended(mut id) => {
+                id[0] = id[0] & 0x0f | 0x60;
+                id.to_vec()
+            }
+        }
+    }
+}
+
+/// A target port through which the unit is reachable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetPort {
+    /// Relative target port identifier, 1 to 65535.
+    pub relative_port: u16,
+    /// Target portal group tag, reported as the target port group.
+    pub group: u16,
+}
+
+/// Limits that VPD page B0h reports and the command handlers enforce (SBC-3 6.6.4). All in logical blocks unless said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferLimits {
+    /// MAXIMUM TRANSFER LENGTH of one read, write or verify.
+    pub max_transfer_blocks: u32,
+    /// OPTIMAL TRANSFER LENGTH GRANULARITY.
+    pub optimal_granularity_blocks: u16,
+    /// OPTIMAL TRANSFER LENGTH.
+    pub optimal_transfer_blocks: u32,
+    /// MAXIMUM PREFETCH LENGTH.
+    pub max_prefetch_blocks: u32,
+    /// MAXIMUM COMPARE AND WRITE LENGTH.
+    pub max_compare_and_write_blocks: u8,
+    /// MAXIMUM UNMAP LBA COUNT of one command.
+    pub max_unmap_blocks: u32,
+    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
+    pub max_unmap_descriptors: u32,
+    /// OPTIMAL UNMAP GRANULARITY.
+    pub unmap_granularity_blocks: u32,
+    /// MAXIMUM WRITE SAME LENGTH.
+    pub max_write_same_blocks: u64,
+    /// MAXIMUM ATOMIC TRANSFER LENGTH; 0 means WRITE ATOMIC is not supported.
+    pub max_atomic_blocks: u32,
+}
+
+impl TransferLimits {
+    /// The limits of this server for blocks of `block_bytes`: 32 MiB per transfer, granularity 4 KiB.
+    pub fn for_block_bytes(block_bytes: u32) -> Self {
+        let per = |bytes: u32| (bytes / block_bytes.max(1)).max(1);
+        Self {
+            max_transfer_blocks: per(32 << 20),
+            optimal_granularity_blocks: u16::try_from(per(4096)).unwrap_or(u16::MAX),
+            optimal_transfer_blocks: per(1 << 20),
+            max_prefetch_blocks: per(32 << 20),
+            max_compare_and_write_blocks: 255,
+            max_unmap_blocks: 4 << 20,
+            max_unmap_descriptors: 256,
+            unmap_granularity_blocks: per(4096),
+            max_write_same_blocks: 4 << 20,
+            max_atomic_blocks: per(1 << 20),
+        }
+    }
+}
+
+impl Default for TransferLimits {
+    fn default() -> Self {
+        Self::for_block_bytes(512)
+    }
+}
+
+/// Configuration of a logical unit.
+#[derive(Clone, Debug)]
+pub struct LuConfig {
+    /// Logical unit number, 0 to 16383.
+    pub lun: u16,
+    /// T10 VENDOR IDENTIFICATION: cut or padded to 8 ASCII characters.
+    pub vendor: String,
+    /// PRODUCT IDENTIFICATION: cut or padded to 16 ASCII characters.
+    pub product: String,
+    /// PRODUCT REVISION LEVEL: cut or padded to 4 ASCII characters.
+    pub revision: String,
+    /// Unit serial number (VPD page 80h), stable for the life of the data.
+    pub serial: String,
+    /// NAA identifier, the unit's name to hosts.
+    pub naa: NaaIdentifier,
+    /// Capacity in logical blocks.
+    pub blocks: u64,
+    /// Bytes of a logical block: 512 or 4096.
+    pub block_bytes: u32,
+    /// Bytes of a physical block: `block_bytes` times a power of two.
+    pub physical_block_bytes: u32,
+    /// Writes are refused with 7/27/00.
+    pub read_only: bool,
+    /// Reports a rotating medium instead of a solid state one.
+    pub rotational: bool,
+    /// Unmapping gives space back: UNMAP and WRITE SAME with UNMAP are supported and unmapped blocks read as zeros.
+    pub thin: bool,
+    /// Initial WCE: a write without FUA may be in a volatile cache when its status is sent.
+    pub write_cache: bool,
+    /// Limits on transfers.
+    pub limits: TransferLimits,
+    /// iSCSI target name, for the designators of VPD page 83h.
+    pub target_name: String,
+    /// Every target port of the target. May be empty: then the port of the asking nexus is reported alone.
+    pub target_ports: Vec<TargetPort>,
+}
+
+impl Default for LuConfig {
+    /// An empty thin unit of 512-byte blocks on 4096-byte physical blocks with a write cache.
+    fn default() -> Self {
+        Self {
+            lun: 0,
+            vendor: "INTACT".into(),
+            product: "VIRTUAL DISK".into(),
+            revision: "0001".into(),
+            serial: "0".into(),
+            naa: NaaIdentifier::Local(0),
+            blocks: 0,
+            block_bytes: 512,
+            physical_block_bytes: 4096,
+            read_only: false,
+            rotational: false,
+            thin: true,
+            write_cache: true,
+            limits: TransferLimits::default(),
+            target_name: "iqn.2025-01.invalid:target".into(),
+            target_ports: Vec::new(),
+        }
+    }
+}

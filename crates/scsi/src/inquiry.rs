@@ -1,0 +1,73 @@
+//! INQUIRY (SPC-4 6.6): standard data; VPD pages are in `vpd`.
+
+use crate::cdb::Cdb;
+use crate::config::LuConfig;
+use crate::execution::{Execution, Request};
+use crate::outcome::Outcome;
+use crate::sense::SenseData;
+use crate::vpd;
+
+/// Length of the standard INQUIRY data.
+const STANDARD_BYTES: usize = 96;
+/// Peripheral qualifier 3, device type 1Fh: no logical unit here.
+const ABSENT: u8 = 0x7f;
+
+/// SAM-5, SPC-4, SBC-3 and iSCSI, each without a claim of a revision (SPC-4 table 150).
+const VERSION_DESCRIPTORS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, 0x0960];
+
+/// ASCII, cut or padded with spaces; other characters become `?`, because hosts print these fields.
+pub(crate) fn ascii(text: &str, len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> =
+        text.chars().take(len).map(|c| if (' '..='~').contains(&c) { c as u8 } else { b'?' }).collect();
+    bytes.resize(len, b' ');
+    bytes
+}
+
+pub(crate) fn inquiry(request: &Request<'_>) -> Execution {
+    let cdb = request.cdb;
+    let allocation_length = u64::from(cdb.u16(3));
+    let outcome = match (cdb.bit(1, 0), cdb.u8(2)) {
+        //= spc4 6.6.1 VPD-00
+        (true, page) => match vpd::page(request, page) {
+            Some(data) => Outcome::data_in(data, allocation_length),
+            None => Outcome::check(SenseData::cdb_field(2, None)),
+        },
+        (false, 0) => Outcome::data_in(standard(request.lu.config()), allocation_length),
+        (false, _) => Outcome::check(SenseData::cdb_field(2, None)),
+    };
+    Execution::done(outcome)
+}
+
+//= spc4 6.6.2 INQ-01 INQ-02
+fn standard(config: &LuConfig) -> Vec<u8> {
+    let mut data = vec![0; STANDARD_BYTES];
+    data[2] = 0x06; // VERSION: SPC-4
+    data[3] = 0x12; // HISUP, RESPONSE DATA FORMAT 2
+    data[4] = (STANDARD_BYTES - 5) as u8;
+    if config.target_ports.len() > 1 {
+        data[6] = 0x10; // MULTIP
+    }
+    data[7] = 0x02; // CMDQUE
+    data[8..16].copy_from_slice(&ascii(&config.vendor, 8));
+    data[16..32].copy_from_slice(&ascii(&config.product, 16));
+    data[32..36].copy_from_slice(&ascii(&config.revision, 4));
+    for (i, descriptor) in VERSION_DESCRIPTORS.iter().enumerate() {
+        data[58 + 2 * i..60 + 2 * i].copy_from_slice(&descriptor.to_be_bytes());
+    }
+    data
+}
+
+/// INQUIRY of a LUN without a logical unit.
+pub(crate) fn absent(cdb: &Cdb) -> Outcome {
+    let allocation_length = u64::from(cdb.u16(3));
+    match (cdb.bit(1, 0), cdb.u8(2)) {
+        (false, 0) => {
+            let mut data = standard(&LuConfig::default());
+            data[0] = ABSENT;
+            data[7] = 0;
+            Outcome::data_in(data, allocation_length)
+        }
+        (true, 0) => Outcome::data_in(vec![ABSENT, 0, 0, 1, 0], allocation_length),
+        _ => Outcome::check(SenseData::cdb_field(2, None)),
+    }
+}

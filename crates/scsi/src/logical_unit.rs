@@ -1,0 +1,215 @@
+//! The logical unit: configuration, state, and the checks that every command passes before its handler runs.
+//!
+//! Order of the checks: unit attention, known command, reservation, CDB length and reserved bits, readiness, write
+//! protection. While no unit attention is pending, nothing is reserved and the unit is started, the gate word is zero
+//! and a read or write takes no lock.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::cdb::{Cdb, MAX_CDB_BYTES};
+use crate::command_table::{self, Attention, Command, Lookup, MediumUse};
+use crate::config::LuConfig;
+use crate::execution::{Execution, Request};
+use crate::mode_pages::ModePages;
+use crate::nexus::{Nexus, NexusId};
+use crate::sense::{Asc, SenseData, SenseKey};
+use crate::state::{GATE_NOT_READY, State};
+use crate::unit_attention::UaScope;
+
+/// A logical unit, shared by all its nexuses.
+pub struct LogicalUnit {
+    config: LuConfig,
+    blocks: AtomicU64,
+    read_only: AtomicBool,
+    gate: AtomicU32,
+    descriptor_sense: AtomicBool,
+    write_cache: AtomicBool,
+    software_write_protect: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for LogicalUnit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogicalUnit").field("lun", &self.config.lun).finish_non_exhaustive()
+    }
+}
+
+impl LogicalUnit {
+    /// A unit, powered on. `block_bytes` of 0 is taken as 512.
+    pub fn new(mut config: LuConfig) -> Self {
+        if config.block_bytes == 0 {
+            config.block_bytes = 512;
+        }
+        let lu = Self {
+            blocks: AtomicU64::new(config.blocks),
+            read_only: AtomicBool::new(config.read_only),
+            gate: AtomicU32::new(0),
+            descriptor_sense: AtomicBool::new(false),
+            write_cache: AtomicBool::new(config.write_cache),
+            software_write_protect: AtomicBool::new(false),
+            state: Mutex::new(State::new(ModePages::new(&config))),
+            config,
+        };
+        lu.with_state(|_| ());
+        lu
+    }
+
+    /// The configuration that the unit was made with; capacity and write protection may have changed since.
+    pub fn config(&self) -> &LuConfig {
+        &self.config
+    }
+
+    /// Bytes of a logical block.
+    pub fn block_bytes(&self) -> u32 {
+        self.config.block_bytes
+    }
+
+    /// Capacity in logical blocks.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    /// True when writes are refused by configuration.
+    pub fn read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
+    /// True when D_SENSE asks for descriptor format sense data.
+    pub fn descriptor_sense(&self) -> bool {
+        self.descriptor_sense.load(Ordering::Acquire)
+    }
+
+    /// True when WCE allows a volatile write cache.
+    pub fn write_cache(&self) -> bool {
+        self.write_cache.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn write_protected(&self) -> bool {
+        self.read_only() || self.software_write_protect.load(Ordering::Acquire)
+    }
+
+    /// Changes the capacity while in use: every nexus sees 6/2A/09.
+    //= sbc3 4.8 UA-03
+    pub fn set_blocks(&self, blocks: u64) {
+        if self.blocks.swap(blocks, Ordering::AcqRel) != blocks {
+            self.unit_attention(UaScope::All, Asc::CAPACITY_DATA_CHANGED);
+        }
+    }
+
+    /// Sets or lifts write protection: every nexus sees 6/2A/01, because the WP bit is in the mode parameter header.
+    pub fn set_read_only(&self, read_only: bool) {
+        if self.read_only.swap(read_only, Ordering::AcqRel) != read_only {
+            self.unit_attention(UaScope::All, Asc::MODE_PARAMETERS_CHANGED);
+        }
+    }
+
+    /// A nexus came up. Its first command reports 6/29/00, or 6/29/07 when it was attached before.
+    pub fn attach_nexus(&self, nexus: &Nexus) {
+        self.with_state(|state| state.attach(nexus));
+    }
+
+    /// A nexus was lost: its RESERVE(6) reservation is released; registrations survive.
+    pub fn detach_nexus(&self, nexus: &Nexus) {
+        self.with_state(|state| state.detach(nexus));
+    }
+
+    /// Establishes a unit attention condition.
+    pub fn unit_attention(&self, to: UaScope, asc: Asc) {
+        self.with_state(|state| state.establish(to, asc));
+    }
+
+    /// Withdraws a pending unit attention condition of one nexus, e.g. 3F/0E after REPORT LUNS.
+    pub fn clear_unit_attention(&self, nexus: NexusId, asc: Asc) {
+        self.with_state(|state| {
+            if let Some(queue) = state.attentions.get_mut(&nexus) {
+                queue.remove(asc);
+            }
+        });
+    }
+
+    /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages to their defaults, SPC-2 reservation released,
+    /// the unit started, 6/29/03 for the other nexuses. The caller ends the tasks.
+    pub fn logical_unit_reset(&self, by: &Nexus) {
+        self.with_state(|state| {
+            state.mode = ModePages::new(&self.config);
+            state.stopped = false;
+            state.establish(UaScope::AllExcept(by.id), Asc::BUS_DEVICE_RESET);
+        });
+    }
+
+    /// Runs `f` on the state and then brings the lock-free copies up to date.
+    pub(crate) fn with_state<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let result = f(&mut state);
+        self.descriptor_sense.store(state.mode.descriptor_sense(), Ordering::Release);
+        self.write_cache.store(state.mode.write_cache(), Ordering::Release);
+        self.software_write_protect.store(state.mode.software_write_protect(), Ordering::Release);
+        self.gate.store(state.gate(), Ordering::Release);
+        result
+    }
+
+    /// Begins a command. `cdb` is the whole CDB, extended part included; iSCSI pads short ones to 16 bytes.
+    pub fn begin(&self, nexus: &Nexus, cdb: &[u8]) -> Execution {
+        self.dispatch(nexus, cdb).finish(self)
+    }
+
+    fn dispatch(&self, nexus: &Nexus, cdb: &[u8]) -> Execution {
+        let lookup = command_table::find(cdb);
+        let gate = self.gate.load(Ordering::Acquire);
+        if gate != 0
+            && let Some(refusal) = self.gate_check(nexus, &lookup, cdb)
+        {
+            return refusal;
+        }
+        let command = match lookup {
+            Lookup::Found(command) => command,
+            //= spc4 4.2.6 CDB-02
+            Lookup::UnknownOpcode => {
+                return Execution::check(SenseData::illegal(Asc::INVALID_OPERATION_CODE));
+            }
+            Lookup::UnknownServiceAction { byte, bit } => {
+                return Execution::check(SenseData::cdb_field(byte, bit));
+            }
+        };
+        if let Some(sense) = check_cdb(command, cdb) {
+            return Execution::check(sense);
+        }
+        if command.medium != MediumUse::None && gate & GATE_NOT_READY != 0 {
+            return Execution::check(SenseData::new(SenseKey::NotReady, Asc::INITIALIZING_COMMAND_REQUIRED));
+        }
+        //= sbc3 4.12 SNS-03
+        if command.medium == MediumUse::Write && self.write_protected() {
+            let asc = if self.read_only() { Asc::WRITE_PROTECTED } else { Asc::SOFTWARE_WRITE_PROTECTED };
+            return Execution::check(SenseData::new(SenseKey::DataProtect, asc));
+        }
+        (command.handler)(&Request { lu: self, nexus, cdb: &Cdb::new(cdb) })
+    }
+
+    fn gate_check(&self, nexus: &Nexus, lookup: &Lookup, _cdb: &[u8]) -> Option<Execution> {
+        let attention = match lookup {
+            Lookup::Found(command) => command.attention,
+            _ => Attention::Report,
+        };
+        //= sam5 5.14.1 UA-02
+        if attention == Attention::Report
+            && let Some(asc) = self.with_state(|state| state.take_attention(nexus.id))
+        {
+            return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
+        }
+        None
+    }
+}
+
+//= spc4 4.2.6 CDB-01
+pub(crate) fn check_cdb(command: &Command, cdb: &[u8]) -> Option<SenseData> {
+    let usage = command.usage;
+    if cdb.len() < usage.len() {
+        return Some(SenseData::cdb_field(u16::try_from(cdb.len()).unwrap_or(0), None));
+    }
+    debug_assert!(usage.len() <= MAX_CDB_BYTES);
+    let at = (1..usage.len()).find(|&at| cdb[at] & !usage[at] != 0)?;
+    let bit = 7 - (cdb[at] & !usage[at]).leading_zeros() as u8;
+    Some(SenseData::cdb_field(at as u16, Some(bit)))
+}

@@ -1,0 +1,121 @@
+//! Mode pages (SPC-4 7.5, SBC-3 6.5): what each holds, and which bits a host may change.
+
+use crate::config::LuConfig;
+
+/// The parameters that a host can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ModePages {
+    write_cache: bool,
+    descriptor_sense: bool,
+    software_write_protect: bool,
+}
+
+/// PAGE CONTROL without the saved values, which are not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageControl {
+    Current,
+    Changeable,
+    Default,
+}
+
+/// Page and subpage codes in the order in which MODE SENSE returns them.
+pub(crate) const PAGES: &[(u8, u8)] =
+    &[(0x01, 0x00), (0x02, 0x00), (0x08, 0x00), (0x0a, 0x00), (0x0a, 0x01), (0x1c, 0x00)];
+
+/// WCE in byte 2 of the caching page.
+const WCE: u8 = 0x04;
+/// D_SENSE in byte 2 of the control page.
+const D_SENSE: u8 = 0x04;
+/// SWP in byte 4 of the control page.
+const SWP: u8 = 0x08;
+
+impl ModePages {
+    /// The defaults of a unit.
+    pub(crate) fn new(config: &LuConfig) -> Self {
+        Self { write_cache: config.write_cache, descriptor_sense: false, software_write_protect: false }
+    }
+
+    pub(crate) fn write_cache(&self) -> bool {
+        self.write_cache
+    }
+
+    pub(crate) fn descriptor_sense(&self) -> bool {
+        self.descriptor_sense
+    }
+
+    pub(crate) fn software_write_protect(&self) -> bool {
+        self.software_write_protect
+    }
+
+    /// The page with its header, PS 0, or `None` when there is no such page.
+    //= spc4 7.5 MOD-01
+    pub(crate) fn page(&self, config: &LuConfig, code: (u8, u8), control: PageControl) -> Option<Vec<u8>> {
+        let values = match control {
+            PageControl::Current => *self,
+            PageControl::Default => Self::new(config),
+            PageControl::Changeable => return Self::changeable(code),
+        };
+        let mut page = empty(code)?;
+        match code {
+            (0x01, 0) => page[2] = 0xc0, // AWRE, ARRE: the store relocates by itself
+            (0x08, 0) => page[2] = if values.write_cache { WCE } else { 0 },
+            //= spc4 7.5.8 MOD-04
+            (0x0a, 0) => {
+                page[2] = 0x02 | if values.descriptor_sense { D_SENSE } else { 0 }; // GLTSD
+                page[3] = 0x10; // unrestricted reordering, QERR 0
+                page[4] = if values.software_write_protect { SWP } else { 0 };
+                page[8..10].copy_from_slice(&[0xff, 0xff]); // BUSY TIMEOUT PERIOD: unlimited
+            }
+            (0x1c, 0) => page[2] = 0x08, // DEXCPT: no exceptions to report
+            _ => {}
+        }
+        Some(page)
+    }
+
+    fn changeable(code: (u8, u8)) -> Option<Vec<u8>> {
+        let mut page = empty(code)?;
+        match code {
+            (0x08, 0) => page[2] = WCE,
+            (0x0a, 0) => {
+                page[2] = D_SENSE;
+                page[4] = SWP;
+            }
+            _ => {}
+        }
+        Some(page)
+    }
+
+    /// Takes over the changeable bits of a page that was compared with its mask before.
+    pub(crate) fn apply(&mut self, code: (u8, u8), page: &[u8]) {
+        let bit = |at: usize, mask: u8| page.get(at).is_some_and(|byte| byte & mask != 0);
+        match code {
+            (0x08, 0) => self.write_cache = bit(2, WCE),
+            (0x0a, 0) => {
+                self.descriptor_sense = bit(2, D_SENSE);
+                self.software_write_protect = bit(4, SWP);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Bytes of a page with its header, or `None` when there is no such page.
+pub(crate) fn page_bytes(code: (u8, u8)) -> Option<usize> {
+    empty(code).map(|page| page.len())
+}
+
+/// A page of zeros with its header.
+fn empty(code: (u8, u8)) -> Option<Vec<u8>> {
+    let body = match code {
+        (0x01, 0) => 10,
+        (0x02, 0) => 14,
+        (0x08, 0) => 18,
+        (0x0a, 0) => 10,
+        (0x0a, 1) => 28,
+        (0x1c, 0) => 10,
+        _ => return None,
+    };
+    let mut page = if code.1 == 0 { vec![code.0, body] } else { vec![code.0 | 0x40, code.1, 0, body] };
+    page.resize(page.len() + usize::from(body), 0);
+    Some(page)
+}

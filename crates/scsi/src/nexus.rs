@@ -1,0 +1,45 @@
+//! The I_T nexus as the device server sees it (SAM-5 4.6, RFC 7143 4.4.1).
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Identity of an I_T nexus by value: equal for equal initiator port name and target portal group, whenever and on
+/// whichever connection the nexus appears. Not stable between builds: never store it, store the names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NexusId(pub u64);
+
+impl fmt::Debug for NexusId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NexusId({:016x})", self.0)
+    }
+}
+
+/// An I_T nexus: a SCSI initiator port and a SCSI target port. In iSCSI the initiator port is the initiator name with
+/// `,i,0x` and the ISID, and the target port is the target name with its portal group tag (RFC 7143 4.4.1).
+#[derive(Clone, Debug)]
+pub struct Nexus {
+    /// SCSI initiator port name, e.g. `iqn.1993-08.org.debian:host,i,0x00023d000001`.
+    pub initiator_port: Arc<str>,
+    /// Target portal group tag, which is also reported as the target port group.
+    pub target_port_group: u16,
+    /// Relative target port identifier, 1 to 65535.
+    pub relative_target_port: u16,
+    /// Identity by value of the two names above.
+    pub id: NexusId,
+}
+
+impl Nexus {
+    /// The nexus of these two ports.
+    pub fn new(initiator_port: &str, target_port_group: u16, relative_target_port: u16) -> Self {
+        let mut hasher = DefaultHasher::new();
+        initiator_port.hash(&mut hasher);
+        target_port_group.hash(&mut hasher);
+        Self {
+            initiator_port: Arc::from(initiator_port),
+            target_port_group,
+            relative_target_port,
+            id: NexusId(hasher.finish()),
+        }
+    }
+}

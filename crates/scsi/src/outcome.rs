@@ -1,0 +1,112 @@
+//! How a command ended: status, sense, data-in and what the caller has to do besides.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::nexus::NexusId;
+use crate::sense::SenseData;
+
+/// SCSI status code (SAM-5 5.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// GOOD.
+    Good = 0x00,
+    /// CHECK CONDITION: the sense data say why.
+    CheckCondition = 0x02,
+    /// CONDITION MET (PRE-FETCH).
+    ConditionMet = 0x04,
+    /// BUSY.
+    Busy = 0x08,
+    /// RESERVATION CONFLICT.
+    ReservationConflict = 0x18,
+    /// TASK SET FULL.
+    TaskSetFull = 0x28,
+    /// ACA ACTIVE.
+    AcaActive = 0x30,
+    /// TASK ABORTED.
+    TaskAborted = 0x40,
+}
+
+/// Where the data-in of a command come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataInSource {
+    /// No data-in.
+    None,
+    /// These bytes, already truncated to the ALLOCATION LENGTH.
+    Bytes(Bytes),
+    /// What the last [`crate::MediumOp::Read`] read; the caller holds it.
+    Medium,
+}
+
+/// Something the caller must do before it sends the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Abort the tasks of these nexuses on this unit (PREEMPT AND ABORT); all must be gone before the status is sent.
+    AbortTasksOf(Vec<NexusId>),
+    /// Mode parameters changed.
+    ModeChanged,
+    /// Reservations or registrations changed: store [`crate::LogicalUnit::export_persistent`] if it is `Some`.
+    ReservationChanged,
+    /// The unit's capacity changed.
+    CapacityChanged,
+    /// The unit was reset.
+    LuReset,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Status to send.
+    pub status: Status,
+    /// Sense, with CHECK CONDITION only.
+    pub sense: Option<SenseData>,
+    /// True when D_SENSE asks for descriptor format sense.
+    pub descriptor_sense: bool,
+    /// Where data-in come from.
+    pub data_in: DataInSource,
+    /// Bytes the command transfers by its CDB, for the residual count: data-in before it is cut to the expected
+    /// data transfer length, or the data-out that the CDB asks for.
+    pub transfer_bytes: u64,
+    /// What else to do.
+    pub effects: SmallVec<[Effect; 1]>,
+}
+
+impl Outcome {
+    /// GOOD without data.
+    pub fn good() -> Self {
+        Self::status(Status::Good)
+    }
+
+    /// A status without sense and data.
+    pub fn status(status: Status) -> Self {
+        Self {
+            status,
+            sense: None,
+            descriptor_sense: false,
+            data_in: DataInSource::None,
+            transfer_bytes: 0,
+            effects: SmallVec::new(),
+        }
+    }
+
+    /// GOOD with data-in, cut to `allocation_length`.
+    //= spc4 4.2.5.6 CDB-05
+    pub fn data_in(mut data: Vec<u8>, allocation_length: u64) -> Self {
+        data.truncate(usize::try_from(allocation_length).unwrap_or(usize::MAX));
+        let transfer_bytes = data.len() as u64;
+        let data_in =
+            if data.is_empty() { DataInSource::None } else { DataInSource::Bytes(Bytes::from(data)) };
+        Self { data_in, transfer_bytes, ..Self::good() }
+    }
+
+    /// CHECK CONDITION with this sense.
+    pub fn check(sense: SenseData) -> Self {
+        Self { sense: Some(sense), ..Self::status(Status::CheckCondition) }
+    }
+
+    /// The sense bytes in the format that the unit is set to.
+    pub fn sense_bytes(&self) -> Option<Vec<u8>> {
+        self.sense.as_ref().map(|sense| sense.to_bytes(self.descriptor_sense))
+    }
+}

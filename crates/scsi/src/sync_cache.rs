@@ -1,0 +1,25 @@
+//! SYNCHRONIZE CACHE (SBC-3 5.23, 5.24): everything that was written is on stable storage before GOOD.
+//!
+//! IMMED is accepted and the status still comes last: a host that sets it must cope with either.
+
+use crate::execution::{After, Execution, MediumOp, MediumPlan, Request};
+use crate::outcome::Status;
+use crate::read_write::{Fields, check_range};
+
+fn synchronize(request: &Request<'_>, fields: Fields) -> Execution {
+    if let Err(sense) = check_range(request.lu, fields.lba, fields.blocks) {
+        return Execution::check(sense);
+    }
+    Execution::medium(
+        MediumOp::Flush,
+        MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::End },
+    )
+}
+
+pub(crate) fn synchronize_cache_10(request: &Request<'_>) -> Execution {
+    synchronize(request, Fields::ten(request.cdb))
+}
+
+pub(crate) fn synchronize_cache_16(request: &Request<'_>) -> Execution {
+    synchronize(request, Fields::sixteen(request.cdb))
+}

@@ -1,0 +1,77 @@
+//! Unit attention conditions (SAM-5 5.14): one bounded queue per I_T nexus.
+
+use smallvec::SmallVec;
+
+use crate::nexus::NexusId;
+use crate::sense::Asc;
+
+/// Which nexuses a unit attention condition is established for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UaScope {
+    /// Every attached nexus.
+    All,
+    /// Every attached nexus but the one that caused the event.
+    AllExcept(NexusId),
+    /// One nexus.
+    One(NexusId),
+}
+
+impl UaScope {
+    pub(crate) fn covers(self, nexus: NexusId) -> bool {
+        match self {
+            Self::All => true,
+            Self::AllExcept(other) => nexus != other,
+            Self::One(one) => nexus == one,
+        }
+    }
+}
+
+/// Most conditions that one nexus can have pending; the events that cause them are fewer.
+const MAX_PENDING: usize = 16;
+
+/// Pending conditions of one nexus, most urgent first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnitAttentionQueue {
+    pending: SmallVec<[Asc; 2]>,
+}
+
+/// Smaller is reported earlier. Power on, reset and nexus loss say that everything may have changed, so they come
+/// first and make older conditions superfluous (SAM-5 5.14.1); the rest keep their order of arrival.
+fn precedence(asc: Asc) -> u8 {
+    match (asc.asc, asc.ascq) {
+        (0x29, 0x07) => 1,
+        (0x29, _) => 0,
+        _ => 2,
+    }
+}
+
+impl UnitAttentionQueue {
+    //= sam5 5.14.1 UA-01
+    pub(crate) fn push(&mut self, asc: Asc) {
+        let rank = precedence(asc);
+        if self.pending.contains(&asc) {
+            return;
+        }
+        if rank < 2 {
+            if self.pending.iter().any(|&other| precedence(other) < rank) {
+                return;
+            }
+            self.pending.clear();
+        }
+        if self.pending.len() < MAX_PENDING {
+            self.pending.push(asc);
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Asc> {
+        if self.pending.is_empty() { None } else { Some(self.pending.remove(0)) }
+    }
+
+    pub(crate) fn remove(&mut self, asc: Asc) {
+        self.pending.retain(|other| *other != asc);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+}

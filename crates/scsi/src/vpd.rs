@@ -1,0 +1,147 @@
+//! Vital product data pages (SPC-4 7.8, SBC-3 6.6).
+
+use crate::config::TargetPort;
+use crate::execution::Request;
+use crate::inquiry::ascii;
+
+type Page = fn(&Request<'_>) -> Vec<u8>;
+
+/// Pages in ascending order of code; page 00h lists exactly these.
+//= spc4 7.8.2 VPD-00
+static PAGES: &[(u8, Page)] = &[
+    (0x00, supported_pages),
+    (0x80, unit_serial_number),
+    (0x83, device_identification),
+    (0x86, extended_inquiry),
+    (0xb0, block_limits),
+    (0xb1, block_device_characteristics),
+    (0xb2, logical_block_provisioning),
+];
+
+/// The page with its header, or `None` when it is not supported.
+pub(crate) fn page(request: &Request<'_>, code: u8) -> Option<Vec<u8>> {
+    let (_, build) = PAGES.iter().find(|(page, _)| *page == code)?;
+    let body = build(request);
+    let length = u16::try_from(body.len()).unwrap_or(u16::MAX);
+    let [hi, lo] = length.to_be_bytes();
+    let mut data = vec![0, code, hi, lo];
+    data.extend(body);
+    Some(data)
+}
+
+fn supported_pages(_request: &Request<'_>) -> Vec<u8> {
+    PAGES.iter().map(|(code, _)| *code).collect()
+}
+
+/// Longest serial number sent; page 80h allows more, but hosts keep far less.
+const MAX_SERIAL_BYTES: usize = 251;
+
+//= spc4 7.8.18 VPD-80
+fn unit_serial_number(request: &Request<'_>) -> Vec<u8> {
+    let serial = &request.lu.config().serial;
+    ascii(serial, serial.chars().count().clamp(1, MAX_SERIAL_BYTES))
+}
+
+/// CODE SET.
+const BINARY: u8 = 1;
+const ASCII: u8 = 2;
+const UTF8: u8 = 3;
+/// ASSOCIATION.
+const UNIT: u8 = 0;
+const PORT: u8 = 1;
+const DEVICE: u8 = 2;
+/// PROTOCOL IDENTIFIER of iSCSI (SPC-4 table 447).
+const ISCSI: u8 = 5;
+
+fn designator(code_set: u8, association: u8, kind: u8, value: &[u8]) -> Vec<u8> {
+    let value = &value[..value.len().min(255)];
+    // PIV and PROTOCOL IDENTIFIER are meaningful for ports and devices only.
+    let (protocol, piv) = if association == UNIT { (0, 0) } else { (ISCSI << 4, 0x80) };
+    let mut designator =
+        vec![protocol | code_set, piv | association << 4 | kind, 0, u8::try_from(value.len()).unwrap_or(255)];
+    designator.extend(value);
+    designator
+}
+
+/// A SCSI name string: UTF-8, ended by a null and padded with nulls to a multiple of four (SPC-4 7.8.6.11).
+fn scsi_name(name: &str) -> Vec<u8> {
+    let mut value = name.as_bytes().to_vec();
+    value.truncate(251);
+    value.push(0);
+    value.resize(value.len().next_multiple_of(4), 0);
+    value
+}
+
+//= spc4 7.8.6 VPD-83
+fn device_identification(request: &Request<'_>) -> Vec<u8> {
+    let config = request.lu.config();
+    let port = TargetPort {
+        relative_port: request.nexus.relative_target_port,
+        group: request.nexus.target_port_group,
+    };
+    let mut vendor_id = ascii(&config.vendor, 8);
+    vendor_id.extend(ascii(&config.serial, config.serial.chars().count().clamp(1, 200)));
+    let [relative_hi, relative_lo] = port.relative_port.to_be_bytes();
+    let [group_hi, group_lo] = port.group.to_be_bytes();
+    let port_name = format!("{},t,0x{:04x}", config.target_name, port.group);
+    [
+        designator(BINARY, UNIT, 0x3, &config.naa.to_bytes()),
+        designator(ASCII, UNIT, 0x1, &vendor_id),
+        designator(BINARY, PORT, 0x4, &[0, 0, relative_hi, relative_lo]),
+        designator(BINARY, PORT, 0x5, &[0, 0, group_hi, group_lo]),
+        designator(UTF8, PORT, 0x8, &scsi_name(&port_name)),
+        designator(UTF8, DEVICE, 0x8, &scsi_name(&config.target_name)),
+    ]
+    .concat()
+}
+
+fn extended_inquiry(_request: &Request<'_>) -> Vec<u8> {
+    let mut body = vec![0; 60];
+    body[1] = 0x07; // HEADSUP, ORDSUP, SIMPSUP
+    body[2] = 0x01; // V_SUP: a volatile cache may be present
+    body
+}
+
+//= sbc3 6.6.4 VPD-B0
+fn block_limits(request: &Request<'_>) -> Vec<u8> {
+    let config = request.lu.config();
+    let limits = &config.limits;
+    let mut body = vec![0; 60];
+    let mut put = |at: usize, value: &[u8]| body[at - 4..at - 4 + value.len()].copy_from_slice(value);
+    put(5, &[limits.max_compare_and_write_blocks]);
+    put(6, &limits.optimal_granularity_blocks.to_be_bytes());
+    put(8, &limits.max_transfer_blocks.to_be_bytes());
+    put(12, &limits.optimal_transfer_blocks.to_be_bytes());
+    put(16, &limits.max_prefetch_blocks.to_be_bytes());
+    if config.thin {
+        put(20, &limits.max_unmap_blocks.to_be_bytes());
+        put(24, &limits.max_unmap_descriptors.to_be_bytes());
+        put(28, &limits.unmap_granularity_blocks.to_be_bytes());
+        put(32, &0x8000_0000u32.to_be_bytes()); // UGAVALID, alignment 0
+    }
+    put(36, &limits.max_write_same_blocks.to_be_bytes());
+    if limits.max_atomic_blocks > 0 {
+        put(44, &limits.max_atomic_blocks.to_be_bytes());
+        put(48, &1u32.to_be_bytes());
+        put(52, &1u32.to_be_bytes());
+    }
+    body
+}
+
+//= sbc3 6.6.3 VPD-B1
+fn block_device_characteristics(request: &Request<'_>) -> Vec<u8> {
+    let mut body = vec![0; 60];
+    let rate: u16 = if request.lu.config().rotational { 7200 } else { 1 };
+    body[0..2].copy_from_slice(&rate.to_be_bytes());
+    body
+}
+
+//= sbc3 6.6.5 VPD-B2
+fn logical_block_provisioning(request: &Request<'_>) -> Vec<u8> {
+    if request.lu.config().thin {
+        // LBPU, LBPWS, LBPWS10, LBPRZ 001b; provisioning type 2, thin.
+        vec![0, 0x80 | 0x40 | 0x20 | 0x04, 0x02, 0]
+    } else {
+        vec![0, 0, 0, 0]
+    }
+}
