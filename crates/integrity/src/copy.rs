@@ -17,6 +17,20 @@ pub enum Store {
     NonTemporal,
 }
 
+/// What a kernel does with the bytes besides digesting them, as the `const PASS: u8` of its one generic body.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod pass {
+    /// Digest only; the destination is not used and may be null.
+    pub(crate) const READ: u8 = 0;
+    /// Copy with ordinary stores.
+    pub(crate) const COPY: u8 = 1;
+    /// Copy with non-temporal stores, fenced; only for runs of at least [`MIN_STREAM_BYTES`].
+    pub(crate) const STREAM: u8 = 2;
+    /// Below this length the wish for non-temporal stores is not heard: the fence alone costs more than the run.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const MIN_STREAM_BYTES: usize = 512;
+}
+
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied; gives the finished value.
 ///
 /// Nothing outside `dst` is written. The bytes in `dst` are not to be shown to anybody before the value was

@@ -2,8 +2,13 @@
 //!
 //! Ordinary callers want [`crc32c`](crate::crc32c()) and its relatives, which use the first available entry.
 
+#[cfg(target_arch = "aarch64")]
+use super::aarch64;
+#[cfg(target_arch = "x86_64")]
+use super::x86_64::{avx512, sse42};
 use super::{bitwise, slicing8};
 use crate::copy::{self, Store};
+use crate::{combine, gf2};
 
 /// One implementation of CRC32C and of the copy fused with it.
 ///
@@ -14,6 +19,7 @@ pub struct Kernel {
     detect: fn() -> bool,
     append: unsafe fn(u32, &[u8]) -> u32,
     copy: unsafe fn(u32, &mut [u8], &[u8], Store) -> u32,
+    combine: unsafe fn(u32, u32, u64) -> u32,
 }
 
 impl Kernel {
@@ -47,6 +53,16 @@ impl Kernel {
         unsafe { self.copy_unchecked(crc, dst, src, store) }
     }
 
+    /// Like [`crc32c_combine`](crate::crc32c_combine), with this kernel.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available).
+    pub fn combine(&self, crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
+        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+        // SAFETY: the machine has the kernel's instructions: asserted above.
+        unsafe { self.combine_unchecked(crc_a, crc_b, len_b) }
+    }
+
     /// [`append`](Self::append) without the check of the machine.
     ///
     /// # Safety
@@ -67,6 +83,16 @@ impl Kernel {
         // SAFETY: the machine has the entry's instructions, as the caller vouches; the lengths are equal.
         unsafe { (self.copy)(crc, dst, src, store) }
     }
+
+    /// [`combine`](Self::combine) without the check of the machine.
+    ///
+    /// # Safety
+    /// - The kernel is [available](Self::available).
+    #[inline]
+    pub(crate) unsafe fn combine_unchecked(&self, crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
+        // SAFETY: the entry's only condition is that the machine has its instructions; the caller vouches for it.
+        unsafe { (self.combine)(crc_a, crc_b, len_b) }
+    }
 }
 
 impl std::fmt::Debug for Kernel {
@@ -77,17 +103,43 @@ impl std::fmt::Debug for Kernel {
 
 /// Every kernel compiled for this architecture, fastest first; the last two run everywhere.
 static ALL: &[Kernel] = &[
+    #[cfg(target_arch = "x86_64")]
+    Kernel {
+        name: "avx512-vpclmulqdq",
+        detect: avx512::detect,
+        append: avx512::append,
+        copy: avx512::copy,
+        combine: sse42::combine,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Kernel {
+        name: "sse42-pclmulqdq",
+        detect: sse42::detect,
+        append: sse42::append,
+        copy: sse42::copy,
+        combine: sse42::combine,
+    },
+    #[cfg(target_arch = "aarch64")]
+    Kernel {
+        name: "aarch64-crc-pmull",
+        detect: aarch64::detect,
+        append: aarch64::append,
+        copy: aarch64::copy,
+        combine: aarch64::combine,
+    },
     Kernel {
         name: "slicing-8",
         detect: || true,
         append: slicing8::append,
         copy: |crc, dst, src, _| copy::blockwise(slicing8::append, crc, dst, src),
+        combine: |crc_a, crc_b, len_b| combine::with(gf2::mul, crc_a, crc_b, len_b),
     },
     Kernel {
         name: "bitwise",
         detect: || true,
         append: bitwise::append,
         copy: |crc, dst, src, _| copy::blockwise(bitwise::append, crc, dst, src),
+        combine: |crc_a, crc_b, len_b| combine::with(gf2::mul, crc_a, crc_b, len_b),
     },
 ];
 

@@ -1,0 +1,218 @@
+//! CRC32C by the CRC32 instruction of the machine, written once for every architecture that has one.
+//!
+//! The instruction takes eight bytes, may start every cycle, and answers after three. A run is therefore cut into
+//! three lanes that are digested side by side, and the lanes are joined by two carry-less products:
+//!
+//! ```text
+//! | lane A: words | lane B: words | lane C: words |  next block or serial rest
+//! register = A · x^(128·words) + B · x^(64·words) + C
+//! ```
+//!
+//! The architecture supplies the instructions through [`Crc32Unit`]. Its functions are inlined always, so that they
+//! end up inside the caller that carries the `target_feature` attribute.
+
+use crate::copy::pass::{READ, STREAM};
+use crate::gf2;
+
+/// The instructions that the algorithm needs. Registers are un-finished values in the low 32 bits of a `u64`, which
+/// is how the instructions take and give them.
+///
+/// # Safety
+/// Each function is unsafe for one reason: the machine must have the instructions of the unit.
+pub(crate) trait Crc32Unit {
+    /// The register after eight more bytes, given as a little-endian word: `(register + word) · x^64 / x^32`.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this unit.
+    unsafe fn word64(register: u64, word: u64) -> u64;
+
+    /// The register after four more bytes.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this unit.
+    unsafe fn word32(register: u64, word: u32) -> u64;
+
+    /// The register after one more byte.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this unit.
+    unsafe fn byte(register: u64, byte: u8) -> u64;
+
+    /// The carry-less product of two 32-bit values, unreduced (63 bits).
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this unit.
+    unsafe fn product(a: u64, b: u64) -> u64;
+
+    /// Stores a word past the caches where the machine can, else ordinarily.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this unit.
+    /// - `dst` is valid for a write of eight bytes and aligned to eight.
+    /// - The caller calls [`fence`](Self::fence) before anybody else may look at `dst`.
+    unsafe fn stream(dst: *mut u64, word: u64);
+
+    /// Orders all stores made by [`stream`](Self::stream) before what follows.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this unit.
+    unsafe fn fence();
+}
+
+/// Words per lane, at most: three lanes of 1360 bytes leave 16 bytes of a 4096-byte block.
+const MAX_LANE_WORDS: usize = 170;
+/// Below this, joining lanes costs more than the serial chain that it saves.
+const MIN_BLOCK_BYTES: usize = 96;
+/// Streamed lanes consist of whole cache lines, so the shortest block has three of them.
+const MIN_STREAM_BLOCK_BYTES: usize = 3 * LINE_BYTES;
+const LINE_BYTES: usize = 64;
+
+/// `LANE_SHIFT[w]` moves a register past `w` words by one product and one CRC32 of the product: x^(64w - 33).
+///
+/// The 33 are not a choice: as 64-bit reflected polynomials the product of two values of 32 bits stands one power of
+/// x too high, and the CRC32 instruction multiplies by x^32. Entry 0 is never used.
+static LANE_SHIFT: [u32; 2 * MAX_LANE_WORDS + 1] = lane_shifts();
+
+const fn lane_shifts() -> [u32; 2 * MAX_LANE_WORDS + 1] {
+    let mut t = [0; 2 * MAX_LANE_WORDS + 1];
+    let (mut power, step) = (gf2::x_pow(64 - 33), gf2::x_pow(64));
+    let mut w = 1;
+    while w < t.len() {
+        t[w] = power;
+        power = gf2::mul(power, step);
+        w += 1;
+    }
+    t
+}
+
+/// `a · b mod P`: the 63-bit product, moved down by the one power of x that it stands too high, then reduced by a
+/// CRC32 of the half that exceeds 32 bits.
+///
+/// # Safety
+/// - The machine has the instructions of `U`.
+#[inline(always)]
+pub(crate) unsafe fn mul<U: Crc32Unit>(a: u32, b: u32) -> u32 {
+    // SAFETY: the machine has the instructions of `U`: the caller vouches for it.
+    unsafe {
+        let product = U::product(u64::from(a), u64::from(b)) << 1;
+        (product >> 32) as u32 ^ U::word32(0, product as u32) as u32
+    }
+}
+
+/// Loads eight bytes in memory order and, unless only reading, stores the very word that was loaded.
+///
+/// # Safety
+/// - `src + at` is valid for a read of eight bytes.
+/// - Unless `PASS` is `READ`, `dst + at` is valid for a write of eight bytes, and for `STREAM` aligned to eight.
+/// - The machine has the instructions of `U`.
+#[inline(always)]
+unsafe fn take64<U: Crc32Unit, const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u64 {
+    // SAFETY: both addresses are valid for eight bytes, and the machine has the instructions, as the caller vouches.
+    unsafe {
+        let word = src.add(at).cast::<u64>().read_unaligned();
+        match PASS {
+            READ => {}
+            STREAM => U::stream(dst.add(at).cast(), word),
+            _ => dst.add(at).cast::<u64>().write_unaligned(word),
+        }
+        u64::from_le(word)
+    }
+}
+
+/// One chain of CRC32 instructions over `len` bytes: the way for short runs and for what lanes leave over. Stores are
+/// ordinary ones.
+///
+/// # Safety
+/// - `src` is valid for reads of `len` bytes.
+/// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
+/// - The machine has the instructions of `U`.
+#[inline(always)]
+pub(crate) unsafe fn serial<U: Crc32Unit, const PASS: u8>(
+    register: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    let (mut register, mut at) = (register, 0);
+    // SAFETY: every access is at `at` with at least its own size left before `len`, within what the caller vouches
+    // for, as are the instructions. No access needs alignment.
+    unsafe {
+        while len - at >= 8 {
+            let word = src.add(at).cast::<u64>().read_unaligned();
+            if PASS != READ {
+                dst.add(at).cast::<u64>().write_unaligned(word);
+            }
+            register = U::word64(register, u64::from_le(word));
+            at += 8;
+        }
+        if len - at >= 4 {
+            let word = src.add(at).cast::<u32>().read_unaligned();
+            if PASS != READ {
+                dst.add(at).cast::<u32>().write_unaligned(word);
+            }
+            register = U::word32(register, u32::from_le(word));
+            at += 4;
+        }
+        while at < len {
+            let byte = src.add(at).read();
+            if PASS != READ {
+                dst.add(at).write(byte);
+            }
+            register = U::byte(register, byte);
+            at += 1;
+        }
+    }
+    register
+}
+
+/// Continues `crc` (finished form) over `len` bytes at `src`, and copies them to `dst` unless `PASS` is `READ`.
+///
+/// # Safety
+/// - `src` is valid for reads of `len` bytes.
+/// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
+/// - For `STREAM`, `len` is at least 64.
+/// - The machine has the instructions of `U`.
+#[inline(always)]
+pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(
+    crc: u32,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u32 {
+    let mut register = u64::from(!crc);
+    let mut at = 0;
+    // SAFETY: `at <= len` always, and a block of `3 * words * 8 <= len - at` bytes starts there, so every access is
+    // within `len` bytes of `src` and of `dst`. Streamed stores are aligned because the serial head ends on a line
+    // of `dst` and lanes are whole lines; the fence follows them. The caller vouches for the instructions.
+    unsafe {
+        if PASS == STREAM {
+            at = dst.addr().wrapping_neg() % LINE_BYTES;
+            register = serial::<U, PASS>(register, dst, src, at);
+        }
+        let min_block = if PASS == STREAM { MIN_STREAM_BLOCK_BYTES } else { MIN_BLOCK_BYTES };
+        while len - at >= min_block {
+            let mut words = ((len - at) / 24).min(MAX_LANE_WORDS);
+            if PASS == STREAM {
+                words -= words % (LINE_BYTES / 8);
+            }
+            let lane = words * 8;
+            let (mut a, mut b, mut c) = (register, 0, 0);
+            let end_a = at + lane;
+            while at < end_a {
+                a = U::word64(a, take64::<U, PASS>(dst, src, at));
+                b = U::word64(b, take64::<U, PASS>(dst, src, at + lane));
+                c = U::word64(c, take64::<U, PASS>(dst, src, at + 2 * lane));
+                at += 8;
+            }
+            at += 2 * lane;
+            let joined =
+                U::product(a, u64::from(LANE_SHIFT[2 * words])) ^ U::product(b, u64::from(LANE_SHIFT[words]));
+            register = U::word64(0, joined) ^ c;
+        }
+        if PASS == STREAM {
+            U::fence();
+        }
+        register = serial::<U, PASS>(register, dst.wrapping_add(at), src.add(at), len - at);
+    }
+    !(register as u32)
+}

@@ -1,0 +1,251 @@
+//! CRC32C by folding with VPCLMULQDQ on 512-bit vectors, and the copy fused with it.
+//!
+//! A run is seen as one long polynomial, 64 bytes per vector, four 128-bit blocks per vector. A vector is *folded*
+//! forward by d bits by multiplying each of its blocks by x^d mod P (two carry-less products of 64 by 32 bits) and
+//! adding the result to the vector that lies d bits further on; the remainder mod P of the whole is unchanged.
+//!
+//! ```text
+//!  head        vectors, four chains                          left over     tail
+//! | 0..63 B | v0 v1 v2 v3 | v4 v5 v6 v7 | ... each +2048 bits | v v v | 0..63 B |
+//! ```
+//!
+//! - Head: loaded as a whole vector, moved to the top of a vector of zeros (leading zeros do not count), folded by
+//!   512 bits. When only reading, the head takes all odd bytes and there is no tail. When copying longer runs, the
+//!   head ends where `dst` is aligned, so that no store straddles two cache lines.
+//! - Tail of t bytes: the last vector and the tail are shifted together so that they end at the end of a vector.
+//! - No load or store touches a byte outside the run, not even masked off: a masked access into a page that is not
+//!   there is suppressed by microcode, which costs hundreds of cycles.
+//! - Each byte of `src` that is digested is loaded once, and it is that load which is stored: a `src` that changes
+//!   meanwhile cannot give a digest that differs from what `dst` holds.
+//! - The end: four blocks are folded into one, and two CRC32 instructions reduce that to 32 bits.
+
+use std::arch::x86_64::{
+    __m128i, __m512i, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_sfence,
+    _mm_xor_si128, _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256,
+    _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64, _mm512_load_si512,
+    _mm512_loadu_si512, _mm512_mask_compress_epi8, _mm512_mask_storeu_epi8, _mm512_maskz_expand_epi8,
+    _mm512_maskz_mov_epi64, _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64,
+    _mm512_xor_si512, _mm512_zextsi128_si512,
+};
+
+use super::sse42::{self, Sse42};
+use crate::copy::{
+    Store,
+    pass::{COPY, MIN_STREAM_BYTES, READ, STREAM},
+};
+use crate::crc32c::interleaved;
+use crate::gf2;
+
+/// Bytes of a vector, and of a cache line.
+const VECTOR_BYTES: usize = 64;
+/// From this length on a copy aligns its stores, which costs a head and a tail of up to 63 bytes each.
+const MIN_ALIGNED_BYTES: usize = 256;
+
+/// Whether this machine has the instructions.
+pub(crate) fn detect() -> bool {
+    sse42::detect()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vbmi2")
+        && is_x86_feature_detected!("vpclmulqdq")
+}
+
+/// Multipliers of the fold, one pair per block: for its low and for its high quadword.
+#[repr(C, align(64))]
+struct Multipliers([u64; 8]);
+
+/// The pair that moves a block forward by `bits`.
+///
+/// A reflected block holds x^127..x^64 in its low quadword and x^63..x^0 in its high one. A product of two reflected
+/// quadwords stands one power of x too high, so each exponent is one less than it says.
+const fn fold_pair(bits: u64) -> [u64; 2] {
+    [(gf2::x_pow(bits + 64 - 1) as u64) << 32, (gf2::x_pow(bits - 1) as u64) << 32]
+}
+
+/// Every block of a vector forward by the same number of bits.
+const fn uniform(bits: u64) -> Multipliers {
+    let [low, high] = fold_pair(bits);
+    Multipliers([low, high, low, high, low, high, low, high])
+}
+
+static BY_512: Multipliers = uniform(512);
+static BY_1024: Multipliers = uniform(1024);
+static BY_1536: Multipliers = uniform(1536);
+static BY_2048: Multipliers = uniform(2048);
+/// Blocks 0, 1 and 2 forward onto block 3, which stays.
+static ONTO_LAST_BLOCK: Multipliers = {
+    let ([a, b], [c, d], [e, f]) = (fold_pair(384), fold_pair(256), fold_pair(128));
+    Multipliers([a, b, c, d, e, f, 0, 0])
+};
+
+/// The multipliers as a vector.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn multipliers(m: &'static Multipliers) -> __m512i {
+    // SAFETY: `m` is 64 bytes long and aligned to 64.
+    unsafe { _mm512_load_si512(m.0.as_ptr().cast()) }
+}
+
+/// `x` folded forward by the distance that `m` was made for, added to `onto`.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq")]
+fn fold(x: __m512i, m: __m512i, onto: __m512i) -> __m512i {
+    const XOR3: i32 = 0x96;
+    let (low, high) = (_mm512_clmulepi64_epi128::<0x00>(x, m), _mm512_clmulepi64_epi128::<0x11>(x, m));
+    _mm512_ternarylogic_epi64::<XOR3>(low, high, onto)
+}
+
+/// The remainder of the whole vector: four blocks to one, one block to 32 bits.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
+fn reduce(x: __m512i) -> u32 {
+    let x = fold(x, multipliers(&ONTO_LAST_BLOCK), _mm512_maskz_mov_epi64(0b1100_0000, x));
+    let halves = _mm256_xor_si256(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64::<1>(x));
+    let block: __m128i = _mm_xor_si128(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+    let register = _mm_crc32_u64(0, _mm_cvtsi128_si64(block) as u64);
+    _mm_crc32_u64(register, _mm_extract_epi64::<1>(block) as u64) as u32
+}
+
+/// A register, in the first four bytes of a vector of zeros.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn first_bytes(register: u32) -> __m512i {
+    _mm512_zextsi128_si512(_mm_cvtsi32_si128(register as i32))
+}
+
+/// Loads the vector at `src` and, unless only reading, stores it at `dst`.
+///
+/// # Safety
+/// - `src` is valid for a read of 64 bytes.
+/// - Unless `PASS` is `READ`, `dst` is valid for a write of 64 bytes, and for `STREAM` aligned to 64.
+/// - For `STREAM`, a fence follows before anybody else may look at `dst`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m512i {
+    // SAFETY: both addresses are valid for 64 bytes, and `dst` is aligned for `STREAM`, as the caller vouches.
+    unsafe {
+        let v = _mm512_loadu_si512(src.cast());
+        match PASS {
+            READ => {}
+            STREAM => _mm512_stream_si512(dst.cast(), v),
+            _ => _mm512_storeu_si512(dst.cast(), v),
+        }
+        v
+    }
+}
+
+/// Continues `crc` (finished form) over `len` bytes at `src`, and copies them to `dst` unless `PASS` is `READ`.
+///
+/// # Safety
+/// - [`detect`] says yes.
+/// - `src` is valid for reads of `len` bytes.
+/// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
+/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
+unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, len: usize) -> u32 {
+    if len < VECTOR_BYTES {
+        // SAFETY: the caller vouches for the memory; this function has the instructions.
+        return !unsafe { interleaved::serial::<Sse42, PASS>(u64::from(!crc), dst, src, len) as u32 };
+    }
+    let aligned = PASS == STREAM || PASS == COPY && len >= MIN_ALIGNED_BYTES;
+    let head = if aligned { dst.addr().wrapping_neg() } else { len } % VECTOR_BYTES;
+    let mut vectors = (len - head) / VECTOR_BYTES;
+    let tail = (len - head) % VECTOR_BYTES;
+    let by_512 = multipliers(&BY_512);
+
+    // One vector on: both pointers stay within one past the end of the run, or `dst` is not used at all.
+    macro_rules! next {
+        () => {{
+            // SAFETY: `vectors` whole vectors are left at `src` (and at `dst`, aligned if `STREAM`, because the head
+            // ended on a line of `dst`); the fence is below.
+            let v = unsafe { take::<PASS>(dst, src) };
+            (dst, src) = (dst.wrapping_add(VECTOR_BYTES), src.wrapping_add(VECTOR_BYTES));
+            vectors -= 1;
+            v
+        }};
+    }
+
+    let register = first_bytes(!crc);
+    let mut x = if head == 0 {
+        _mm512_xor_si512(next!(), register)
+    } else {
+        // SAFETY: `len >= 64`, so the run has a whole vector here; of the store only the head's bytes are written.
+        let first = unsafe {
+            let first = _mm512_loadu_si512(src.cast());
+            if PASS != READ {
+                _mm512_mask_storeu_epi8(dst.cast(), (1 << head) - 1, first);
+            }
+            first
+        };
+        (dst, src) = (dst.wrapping_add(head), src.wrapping_add(head));
+        let at_top = !0 << (VECTOR_BYTES - head);
+        let x = _mm512_maskz_expand_epi8(at_top, _mm512_xor_si512(first, register));
+        // A head of less than four bytes does not take the whole register; the rest belongs to what follows.
+        let spill = if head < 4 { !crc >> (8 * head) } else { 0 };
+        fold(x, by_512, _mm512_xor_si512(next!(), first_bytes(spill)))
+    };
+
+    if vectors >= 3 {
+        let by_2048 = multipliers(&BY_2048);
+        let (mut a, mut b, mut c, mut d) = (x, next!(), next!(), next!());
+        while vectors >= 4 {
+            let (v, w, y, z) = (next!(), next!(), next!(), next!());
+            (a, b, c, d) =
+                (fold(a, by_2048, v), fold(b, by_2048, w), fold(c, by_2048, y), fold(d, by_2048, z));
+        }
+        let cd = fold(c, by_512, d);
+        x = fold(a, multipliers(&BY_1536), fold(b, multipliers(&BY_1024), cd));
+    }
+    while vectors > 0 {
+        x = fold(x, by_512, next!());
+    }
+
+    if tail > 0 {
+        let back = VECTOR_BYTES - tail;
+        let at_top = !0 << back;
+        // SAFETY: the 64 bytes before the end of the run are in it, because `len >= 64`; of the store only the
+        // tail's bytes are written: those before it hold what was digested, which a later load may not be.
+        let last = unsafe {
+            let last = _mm512_loadu_si512(src.wrapping_sub(back).cast());
+            if PASS != READ {
+                _mm512_mask_storeu_epi8(dst.wrapping_sub(back).cast(), at_top, last);
+            }
+            last
+        };
+        let pushed_out = _mm512_maskz_expand_epi8(at_top, x);
+        x = fold(pushed_out, by_512, _mm512_mask_compress_epi8(last, !0 << tail, x));
+    }
+    if PASS == STREAM {
+        _mm_sfence();
+    }
+    !reduce(x)
+}
+
+/// Continues `crc` (finished form) over `data`.
+///
+/// # Safety
+/// - [`detect`] says yes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
+pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
+    // SAFETY: `data` is readable for its length, and nothing is written.
+    unsafe { run::<READ>(crc, std::ptr::null_mut(), data.as_ptr(), data.len()) }
+}
+
+/// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
+///
+/// # Safety
+/// - [`detect`] says yes.
+/// - `dst` and `src` have the same length.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
+pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
+    let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());
+    // SAFETY: both are valid for `len` bytes, and a `&mut` overlaps no `&`; short runs are not streamed.
+    unsafe {
+        match store {
+            Store::NonTemporal if len >= MIN_STREAM_BYTES => run::<STREAM>(crc, dst, src, len),
+            _ => run::<COPY>(crc, dst, src, len),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! CRC32C by the CRC32 instruction of SSE4.2, three lanes at a time, joined by PCLMULQDQ; non-temporal stores by
+//! MOVNTI. The algorithm is in [`interleaved`].
+
+use std::arch::x86_64::{
+    _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
+    _mm_sfence, _mm_stream_si64,
+};
+
+use crate::combine;
+use crate::copy::{
+    Store,
+    pass::{COPY, MIN_STREAM_BYTES, READ, STREAM},
+};
+use crate::crc32c::interleaved::{self, Crc32Unit};
+
+/// Whether this machine has the instructions.
+pub(crate) fn detect() -> bool {
+    is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq")
+}
+
+/// The CRC32 and PCLMULQDQ instructions.
+pub(crate) struct Sse42;
+
+impl Crc32Unit for Sse42 {
+    #[inline(always)]
+    unsafe fn word64(register: u64, word: u64) -> u64 {
+        // SAFETY: the machine has SSE4.2: the caller vouches for it.
+        unsafe { _mm_crc32_u64(register, word) }
+    }
+
+    #[inline(always)]
+    unsafe fn word32(register: u64, word: u32) -> u64 {
+        // SAFETY: the machine has SSE4.2: the caller vouches for it.
+        unsafe { u64::from(_mm_crc32_u32(register as u32, word)) }
+    }
+
+    #[inline(always)]
+    unsafe fn byte(register: u64, byte: u8) -> u64 {
+        // SAFETY: the machine has SSE4.2: the caller vouches for it.
+        unsafe { u64::from(_mm_crc32_u8(register as u32, byte)) }
+    }
+
+    #[inline(always)]
+    unsafe fn product(a: u64, b: u64) -> u64 {
+        // SAFETY: the machine has PCLMULQDQ: the caller vouches for it.
+        unsafe {
+            let p = _mm_clmulepi64_si128::<0x00>(_mm_cvtsi64_si128(a as i64), _mm_cvtsi64_si128(b as i64));
+            _mm_cvtsi128_si64(p) as u64
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(dst: *mut u64, word: u64) {
+        // SAFETY: `dst` is valid and aligned, and a fence follows: the caller vouches for both.
+        unsafe { _mm_stream_si64(dst.cast(), word as i64) }
+    }
+
+    #[inline(always)]
+    unsafe fn fence() {
+        // SAFETY: SSE is part of the x86-64 baseline.
+        unsafe { _mm_sfence() }
+    }
+}
+
+/// Continues `crc` (finished form) over `data`.
+///
+/// # Safety
+/// - [`detect`] says yes.
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
+    // SAFETY: `data` is readable for its length, nothing is written, and this function has the instructions.
+    unsafe { interleaved::run::<Sse42, READ>(crc, std::ptr::null_mut(), data.as_ptr(), data.len()) }
+}
+
+/// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
+///
+/// # Safety
+/// - [`detect`] says yes.
+/// - `dst` and `src` have the same length.
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
+    let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());
+    // SAFETY: both are valid for `len` bytes, a `&mut` overlaps no `&`, this function has the
+    // instructions, and short runs are not streamed.
+    unsafe {
+        match store {
+            Store::NonTemporal if len >= MIN_STREAM_BYTES => {
+                interleaved::run::<Sse42, STREAM>(crc, dst, src, len)
+            }
+            _ => interleaved::run::<Sse42, COPY>(crc, dst, src, len),
+        }
+    }
+}
+
+/// The digest of a concatenation; see [`combine::with`].
+///
+/// # Safety
+/// - [`detect`] says yes.
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
+    // SAFETY: this function has the instructions of `Sse42`.
+    combine::with(|a, b| unsafe { interleaved::mul::<Sse42>(a, b) }, crc_a, crc_b, len_b)
+}

@@ -1,0 +1,338 @@
+//! Every kernel against the bit-wise reference, and the reference against an implementation that is not ours.
+//!
+//! The data are pseudo-random from fixed seeds, so that a failure repeats. Under Miri the ranges are thinned.
+
+use integrity::kernels::{self, Kernel};
+use integrity::{Store, copy_crc32c, crc32c_combine};
+
+const STORES: [Store; 2] = [Store::Temporal, Store::NonTemporal];
+const MAX_LEN: usize = 1024;
+const ALIGNMENTS: usize = 64;
+/// Bytes on either side of a copy's destination that must not change.
+const CANARY: usize = 128;
+const CANARY_BYTE: u8 = 0xc5;
+
+/// Strides that thin a test out where every step costs a thousand times more.
+const LEN_STEP: usize = if cfg!(miri) { 37 } else { 1 };
+const ALIGN_STEP: usize = if cfg!(miri) { 21 } else { 1 };
+
+/// SplitMix64: small, and good enough to leave no structure in the data.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Bytes whose first lies on a cache line, so that an offset is an alignment.
+#[derive(Clone)]
+struct Aligned {
+    storage: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn filled(len: usize, byte: u8) -> Self {
+        let storage = vec![byte; len + ALIGNMENTS];
+        let start = storage.as_ptr().addr().wrapping_neg() % ALIGNMENTS;
+        Self { storage, start, len }
+    }
+
+    fn of(data: &[u8]) -> Self {
+        let mut aligned = Self::filled(data.len(), 0);
+        aligned.bytes_mut().copy_from_slice(data);
+        aligned
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.storage[self.start..][..self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.storage[self.start..][..self.len]
+    }
+}
+
+/// The kernels under test: all that run here but the reference.
+fn under_test() -> impl Iterator<Item = &'static Kernel> {
+    kernels::available().filter(|k| !std::ptr::eq(*k, kernels::reference()))
+}
+
+fn reference(crc: u32, data: &[u8]) -> u32 {
+    kernels::reference().append(crc, data)
+}
+
+/// The reference's answers for every length from 0: `prefixes(crc, data)[n]` is that of `data[..n]`.
+fn prefixes(crc: u32, data: &[u8]) -> Vec<u32> {
+    let mut answers = vec![crc];
+    for byte in data.chunks(1) {
+        answers.push(reference(answers[answers.len() - 1], byte));
+    }
+    answers
+}
+
+/// Copies with canaries on both sides and checks the digest, the bytes, and that nothing else changed.
+fn check_copy(
+    kernel: &Kernel,
+    crc: u32,
+    want: u32,
+    src: &[u8],
+    dst: &mut Aligned,
+    align: usize,
+    store: Store,
+) {
+    let what = || format!("{} {store:?}: {} bytes to alignment {align}", kernel.name(), src.len());
+    let at = CANARY + align;
+    dst.bytes_mut().fill(CANARY_BYTE);
+    let got = kernel.copy(crc, &mut dst.bytes_mut()[at..at + src.len()], src, store);
+    assert_eq!(got, want, "digest: {}", what());
+    assert!(dst.bytes()[at..at + src.len()] == *src, "bytes: {}", what());
+    let (before, after) = (&dst.bytes()[..at], &dst.bytes()[at + src.len()..]);
+    assert!(before.iter().all(|b| *b == CANARY_BYTE), "written before dst: {}", what());
+    assert!(after.iter().all(|b| *b == CANARY_BYTE), "written after dst: {}", what());
+}
+
+// covers: DIG-02
+#[test]
+fn the_reference_agrees_with_an_independent_implementation() {
+    let oracle = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI);
+    let data = Random(1).bytes(5000);
+    for len in (0..data.len()).step_by(113) {
+        assert_eq!(reference(0, &data[..len]), oracle.checksum(&data[..len]), "{len} bytes");
+    }
+}
+
+// covers: DIG-02
+#[test]
+fn every_length_at_every_alignment() {
+    let mut random = Random(2);
+    let data = Aligned::of(&random.bytes(MAX_LEN + ALIGNMENTS));
+    for align in (0..ALIGNMENTS).step_by(ALIGN_STEP) {
+        for crc in [0, random.next() as u32] {
+            let src = &data.bytes()[align..align + MAX_LEN];
+            let want = prefixes(crc, src);
+            for kernel in under_test() {
+                for len in (0..=MAX_LEN).step_by(LEN_STEP) {
+                    let got = kernel.append(crc, &src[..len]);
+                    assert_eq!(got, want[len], "{}: {len} bytes, alignment {align}", kernel.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn long_runs() {
+    let mut random = Random(3);
+    let (count, longest) = if cfg!(miri) { (2, 9000) } else { (150, 300_000) };
+    let data = Aligned::of(&random.bytes(longest + ALIGNMENTS));
+    let mut dst = Aligned::filled(longest + 2 * CANARY + ALIGNMENTS, 0);
+    for round in 0..count {
+        // Lengths of all magnitudes, and the sizes of blocks with a little more or less.
+        let len = match round % 3 {
+            0 => random.below(longest),
+            1 => {
+                let shift = random.below(8);
+                random.below(longest >> shift)
+            }
+            _ => (4096 * (1 + random.below(longest / 4096 - 1)) + random.below(32)).saturating_sub(16),
+        };
+        let align = random.below(ALIGNMENTS);
+        let crc = random.next() as u32;
+        let src = &data.bytes()[align..align + len];
+        let want = reference(crc, src);
+        for kernel in under_test() {
+            let got = kernel.append(crc, src);
+            assert_eq!(got, want, "{}: {len} bytes, alignment {align}", kernel.name());
+            for store in STORES {
+                check_copy(kernel, crc, want, src, &mut dst, random.below(ALIGNMENTS), store);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_split_point_appends_and_combines() {
+    let data = Random(4).bytes(if cfg!(miri) { 300 } else { 2100 });
+    let whole = reference(0, &data);
+    let heads = prefixes(0, &data);
+    for kernel in kernels::available() {
+        let name = kernel.name();
+        for at in (0..=data.len()).step_by(LEN_STEP) {
+            let (head, tail) = data.split_at(at);
+            assert_eq!(kernel.append(heads[at], tail), whole, "{name}: append, split at {at}");
+            assert_eq!(kernel.append(0, head), heads[at], "{name}: head, split at {at}");
+            let joined = kernel.combine(heads[at], kernel.append(0, tail), tail.len() as u64);
+            assert_eq!(joined, whole, "{name}: combine, split at {at}");
+        }
+    }
+}
+
+#[test]
+fn copies_of_every_length() {
+    let mut random = Random(5);
+    let data = Aligned::of(&random.bytes(MAX_LEN + ALIGNMENTS));
+    let mut dst = Aligned::filled(MAX_LEN + 2 * CANARY + ALIGNMENTS, 0);
+    for dst_align in (0..ALIGNMENTS).step_by(ALIGN_STEP) {
+        let src_align = random.below(ALIGNMENTS);
+        let crc = random.next() as u32;
+        let src = &data.bytes()[src_align..src_align + MAX_LEN];
+        let want = prefixes(crc, src);
+        for kernel in under_test() {
+            for len in (0..=MAX_LEN).step_by(LEN_STEP) {
+                for store in STORES {
+                    check_copy(kernel, crc, want[len], &src[..len], &mut dst, dst_align, store);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_at_every_pair_of_alignments() {
+    const LENGTHS: [usize; 14] = [1, 3, 7, 63, 64, 67, 128, 255, 256, 319, 512, 577, 1500, 4096];
+    let longest = LENGTHS[LENGTHS.len() - 1];
+    let mut random = Random(6);
+    let data = Aligned::of(&random.bytes(longest + ALIGNMENTS));
+    let mut dst = Aligned::filled(longest + 2 * CANARY + ALIGNMENTS, 0);
+    for src_align in (0..ALIGNMENTS).step_by(ALIGN_STEP) {
+        for len in LENGTHS.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
+            let src = &data.bytes()[src_align..src_align + len];
+            let crc = random.next() as u32;
+            let want = reference(crc, src);
+            for kernel in under_test() {
+                for dst_align in (0..ALIGNMENTS).step_by(ALIGN_STEP) {
+                    for store in STORES {
+                        check_copy(kernel, crc, want, src, &mut dst, dst_align, store);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A fused copy must see damage wherever it sits: lanes, heads, tails and the seams between pages.
+// covers: DIG-14
+#[test]
+fn a_flipped_bit_at_any_page_boundary_changes_the_digest_of_a_copy() {
+    const PAGE: usize = 4096;
+    let mut src = Aligned::of(&Random(7).bytes(4 * PAGE));
+    let mut dst = vec![0; 4 * PAGE - 100];
+    // The run starts and ends inside a page and crosses three boundaries.
+    let range = 50..4 * PAGE - 50;
+    for kernel in under_test() {
+        for store in STORES {
+            let clean = kernel.copy(0, &mut dst, &src.bytes()[range.clone()], store);
+            for boundary in [PAGE, 2 * PAGE, 3 * PAGE] {
+                for at in (boundary - 9..boundary + 9).chain([range.start, range.end - 1]) {
+                    src.bytes_mut()[at] ^= 1 << (at % 8);
+                    let dirty = kernel.copy(0, &mut dst, &src.bytes()[range.clone()], store);
+                    assert_ne!(dirty, clean, "{} {store:?}: flip at {at} unseen", kernel.name());
+                    src.bytes_mut()[at] ^= 1 << (at % 8);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn combination_is_associative_for_lengths_of_any_size() {
+    let mut random = Random(8);
+    for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+        let [a, b, c] = [(); 3].map(|()| random.next() as u32);
+        let [m, n] = [(); 2].map(|()| random.next() >> (1 + random.below(63)));
+        let want = crc32c_combine(crc32c_combine(a, b, m), c, n);
+        for kernel in kernels::available() {
+            let got = kernel.combine(a, kernel.combine(b, c, n), m + n);
+            assert_eq!(got, want, "{}: lengths {m} and {n}", kernel.name());
+        }
+    }
+}
+
+#[test]
+fn combining_with_nothing_changes_nothing() {
+    assert_eq!(crc32c_combine(0x1234_5678, 0, 0), 0x1234_5678);
+    assert_eq!(crc32c_combine(0, 0x1234_5678, u64::MAX), 0x1234_5678);
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn a_copy_between_different_lengths_is_refused() {
+    copy_crc32c(0, &mut [0; 3], b"four", Store::Temporal);
+}
+
+/// Runs that end and start at pages nobody may touch: one byte read or written too far ends the test's process.
+#[cfg(all(unix, not(miri)))]
+mod guarded {
+    use std::ffi::c_void;
+    use std::ptr;
+
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+    use super::*;
+
+    /// At least the page size of every machine that we know, and a multiple of it.
+    const PAGE: usize = 65536;
+
+    /// One accessible page between two forbidden ones.
+    struct Guarded(*mut c_void);
+
+    impl Guarded {
+        fn new() -> Self {
+            let all = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new anonymous mapping, at an address of the system's choice, aliases nothing.
+            let base =
+                unsafe { mmap_anonymous(ptr::null_mut(), 3 * PAGE, all, MapFlags::PRIVATE) }.expect("mmap");
+            for guard in [base, base.wrapping_byte_add(2 * PAGE)] {
+                // SAFETY: the page is part of the mapping above, and nothing refers to it.
+                unsafe { mprotect(guard, PAGE, MprotectFlags::empty()) }.expect("mprotect");
+            }
+            Self(base)
+        }
+
+        fn page(&mut self) -> &mut [u8] {
+            // SAFETY: the middle page is readable, writable and zeroed, lives as long as `self`, and is borrowed
+            // with it.
+            unsafe { std::slice::from_raw_parts_mut(self.0.cast::<u8>().add(PAGE), PAGE) }
+        }
+    }
+
+    impl Drop for Guarded {
+        fn drop(&mut self) {
+            // SAFETY: the whole mapping of `new`, to which no borrow is left.
+            unsafe { munmap(self.0, 3 * PAGE) }.expect("munmap");
+        }
+    }
+
+    #[test]
+    fn no_kernel_touches_a_byte_outside_its_run() {
+        let (mut from, mut to) = (Guarded::new(), Guarded::new());
+        from.page().copy_from_slice(&Random(9).bytes(PAGE));
+        for len in (0..=MAX_LEN).chain([4095, 4096, 4097, 9000]) {
+            for range in [0..len, PAGE - len..PAGE] {
+                let src = &from.page()[range.clone()];
+                let want = under_test().last().expect("slicing-8 runs everywhere").append(0, src);
+                for kernel in under_test() {
+                    assert_eq!(kernel.append(0, src), want, "{}: {range:?}", kernel.name());
+                    for store in STORES {
+                        let got = kernel.copy(0, &mut to.page()[range.clone()], src, store);
+                        assert_eq!(got, want, "{} {store:?}: {range:?}", kernel.name());
+                    }
+                }
+            }
+        }
+    }
+}
