@@ -74,7 +74,7 @@ pub enum StoreError {
         offset: u64,
     },
     /// An earlier flush failed, so it is not known which acknowledged writes reached the medium. Final for this
-    /// store object: see the file store for the reason.
+    /// store object: see [`FileStore`](crate::FileStore) for the reason.
     #[error(
         "an earlier flush failed ({0}): acknowledged writes may be lost; check the disk, reopen the store and its data"
     )]

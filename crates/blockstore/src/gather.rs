@@ -12,7 +12,8 @@ pub(crate) fn total_bytes(src: &[&[u8]], offset: u64, size_bytes: u64) -> Result
         .ok_or(StoreError::OutOfRange { offset, len: u64::MAX, size_bytes })
 }
 
-/// A place in a gather list.
+/// A place in a gather list. A copy looks ahead.
+#[derive(Clone, Copy)]
 pub(crate) struct Gather<'a> {
     rest: &'a [&'a [u8]],
     skip: usize,
@@ -37,6 +38,16 @@ impl<'a> Gather<'a> {
             return Some(run);
         }
         None
+    }
+
+    /// Passes over `bytes` bytes.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        let mut left = bytes;
+        while left > 0
+            && let Some(run) = self.next_run(left)
+        {
+            left -= run.len();
+        }
     }
 
     /// Fills `dst` with the next bytes. The caller has checked that there are as many.

@@ -9,18 +9,20 @@
 //!   stores promise nothing, and the caller orders overlapping commands (DESIGN: one range lock per unit).
 //! * **Durability.** A [`Durability::Cached`] write is durable after the next [`BlockStore::flush`] that succeeds; a
 //!   [`Durability::Durable`] one when it returns.
-//! * **Failure.** After an error a destination holds no bytes of an earlier use; a failed write may have changed any
-//!   part of its own range and nothing else.
+//! * **Failure.** A read that failed on the way leaves no bytes of an earlier use in its destination; a failed write
+//!   may have changed any part of its own range and nothing else.
 //!
 //! Left out on purpose: protection information, snapshots, encryption. They are wrappers to come.
 
 #![forbid(unsafe_code)]
 
 mod error;
+mod file;
 mod gather;
 mod ram;
 mod store;
 
 pub use error::{Op, StoreError};
+pub use file::{FileOptions, FileStore};
 pub use ram::RamStore;
 pub use store::{BlockStore, Durability, Extent, Geometry, Placement};

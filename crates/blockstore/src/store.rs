@@ -119,8 +119,8 @@ pub trait BlockStore: Send + Sync {
     /// Fills `dst` from `offset`.
     ///
     /// # Errors
-    /// [`StoreError::OutOfRange`], [`StoreError::MediumRead`], [`StoreError::Gone`], [`StoreError::Io`]. `dst` then
-    /// holds bytes of this store or zeros, never what an earlier use left there within the range that was touched.
+    /// [`StoreError::OutOfRange`] (`dst` is untouched); [`StoreError::MediumRead`], [`StoreError::Gone`],
+    /// [`StoreError::Io`] (`dst` holds bytes of this store or zeros, nothing of an earlier use).
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError>;
 
     /// Fills `dst` from `offset` and extends `crc`, a finished CRC32C (0 for an empty prefix), over its bytes, in

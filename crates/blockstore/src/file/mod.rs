@@ -1,0 +1,398 @@
+//! A volume in a regular file or on a block device, through the page cache.
+//!
+//! * A flush is `fdatasync`, a durable write `pwritev2(RWF_DSYNC)` (where the file system lacks it: write, then
+//!   `fdatasync`). After one of these failed, every later flush and durable write fails with
+//!   [`StoreError::FlushFailed`] until the store is reopened: the kernel has dropped what it could not write, so a
+//!   retry that succeeds would acknowledge lost data. See `health.rs`.
+//! * A file that shrank under the store makes it [`StoreError::Gone`] for good. The size is checked before every change
+//!   too, because a write past a new end would silently grow the file again with zeros in the gap. (A truncation
+//!   between check and write is not seen; the lock keeps well-behaved programs out.)
+//! * The file is locked (`flock`): exclusively, or shared by read-only stores. A block device that is opened for
+//!   writing is also claimed (`O_EXCL`), so it can be neither mounted nor mounted already.
+//! * Unmap punches holes. Whatever the kernel cannot deallocate is overwritten with zeros.
+//!
+//! Left out: `O_DIRECT` and asynchronous submission; both belong to an engine driver.
+
+mod health;
+mod open;
+mod os;
+#[cfg(test)]
+mod tests;
+
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+pub use self::open::FileOptions;
+
+use self::health::Health;
+use self::os::OsFile;
+use crate::gather::{Gather, total_bytes};
+use crate::store::{ExtentList, check_extent_range, check_resize};
+use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, StoreError};
+
+/// Slices handed to one system call: enough for a 256 KiB burst in 8 KiB PDUs, small enough for the stack.
+const IOV_SLICES: usize = 32;
+/// The zeros that are written where the kernel cannot make them.
+static ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
+
+/// A volume in a file or on a block device; see the module's head.
+pub struct FileStore {
+    os: Box<dyn OsFile>,
+    name: String,
+    shape: Shape,
+    size_bytes: AtomicU64,
+    health: Health,
+    resizing: Mutex<()>,
+    no_dsync: AtomicBool,
+    no_punch: AtomicBool,
+    no_zero_range: AtomicBool,
+}
+
+/// What opening found out; constant afterwards.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    block_device: bool,
+    logical_block_bytes: u32,
+    physical_block_bytes: u32,
+    rotational: bool,
+    read_only: bool,
+    /// 0 when the kernel cannot punch holes here.
+    discard_granularity_bytes: u32,
+    /// Alignment that `fallocate` wants: 1 for files, the sector for block devices.
+    fallocate_align: u32,
+}
+
+/// How a range becomes zeros without transferring them.
+#[derive(Clone, Copy, PartialEq)]
+enum Zeroing {
+    Punch,
+    ZeroRange,
+}
+
+impl FileStore {
+    fn new(os: Box<dyn OsFile>, name: String, shape: Shape, size_bytes: u64) -> Self {
+        FileStore {
+            os,
+            name,
+            shape,
+            size_bytes: AtomicU64::new(size_bytes),
+            health: Health::default(),
+            resizing: Mutex::new(()),
+            no_dsync: AtomicBool::new(false),
+            no_punch: AtomicBool::new(shape.discard_granularity_bytes == 0),
+            no_zero_range: AtomicBool::new(false),
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn shrunk(&self, found: u64) -> StoreError {
+        self.health.set_gone(format!("{} shrank to {found} bytes from {}", self.name, self.size()))
+    }
+
+    /// Fails unless the store still has its full size behind it.
+    fn check_whole(&self, op: Op) -> Result<(), StoreError> {
+        self.health.check_present()?;
+        if self.shape.block_device {
+            return Ok(()); // a device that shrinks or leaves reports it on every access
+        }
+        let found = self.os.size().map_err(|errno| self.failed(op, 0, errno))?;
+        if found < self.size() { Err(self.shrunk(found)) } else { Ok(()) }
+    }
+
+    /// The checks before every change.
+    fn check_change(&self, op: Op, offset: u64, len: u64) -> Result<(), StoreError> {
+        if self.shape.read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        crate::store::check_range(self.size(), offset, len)?;
+        self.check_whole(op)
+    }
+
+    /// Says what an error number means for an operation at `offset`.
+    fn failed(&self, op: Op, offset: u64, errno: Errno) -> StoreError {
+        match errno {
+            // ENODATA, EILSEQ and EREMOTEIO are how the block layer reports medium, protection and target errors;
+            // file systems report corruption as EBADMSG or EUCLEAN.
+            Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::REMOTEIO | Errno::BADMSG | Errno::UCLEAN => {
+                match op {
+                    Op::Read | Op::Extents => StoreError::MediumRead { offset },
+                    _ => StoreError::MediumWrite { offset },
+                }
+            }
+            Errno::NOSPC | Errno::DQUOT => StoreError::NoSpace,
+            Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM | Errno::STALE => {
+                self.health.set_gone(format!("{}: {}", self.name, std::io::Error::from(errno)))
+            }
+            Errno::ROFS => StoreError::ReadOnly,
+            _ => StoreError::Io { op, offset, source: errno.into() },
+        }
+    }
+
+    fn read_all(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        let mut done = 0;
+        while done < dst.len() {
+            let at = offset + done as u64;
+            match self.os.pread(&mut dst[done..], at) {
+                Ok(0) => {
+                    dst[done..].fill(0);
+                    return Err(self.shrunk(at));
+                }
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    dst[done..].fill(0);
+                    return Err(self.failed(Op::Read, at, errno));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a gather list with `call`, however little that takes at a time. Reports the error and where it was.
+    fn write_all(
+        mut gather: Gather<'_>,
+        offset: u64,
+        len: u64,
+        call: impl Fn(&[IoSlice<'_>], u64) -> Result<usize, Errno>,
+    ) -> Result<(), (u64, Errno)> {
+        let mut at = offset;
+        let end = offset + len;
+        while at < end {
+            let mut slices = [IoSlice::new(&[]); IOV_SLICES];
+            let mut ahead = gather;
+            let mut used = 0;
+            while used < IOV_SLICES
+                && let Some(run) = ahead.next_run(usize::MAX)
+            {
+                slices[used] = IoSlice::new(run);
+                used += 1;
+            }
+            match call(&slices[..used], at) {
+                // Nothing taken and no reason given: treated as an error, or the loop would not end.
+                Ok(0) => return Err((at, Errno::IO)),
+                Ok(n) => {
+                    gather.advance(n);
+                    at += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err((at, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_cached(&self, op: Op, gather: Gather<'_>, offset: u64, len: u64) -> Result<(), StoreError> {
+        Self::write_all(gather, offset, len, |src, at| self.os.pwritev(src, at))
+            .map_err(|(at, errno)| self.failed(op, at, errno))
+    }
+
+    fn fdatasync(&self) -> Result<(), StoreError> {
+        loop {
+            match self.os.fdatasync() {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.health.set_failed_flush(errno)),
+            }
+        }
+    }
+
+    /// A durable write; runs inside [`Health::sync`].
+    fn write_durable(&self, gather: Gather<'_>, offset: u64, len: u64) -> Result<(), StoreError> {
+        if !self.no_dsync.load(Ordering::Relaxed) {
+            match Self::write_all(gather, offset, len, |src, at| self.os.pwritev_dsync(src, at)) {
+                Ok(()) => return Ok(()),
+                Err((_, Errno::OPNOTSUPP | Errno::NOSYS)) => self.no_dsync.store(true, Ordering::Relaxed),
+                Err((_, errno @ (Errno::NOSPC | Errno::DQUOT))) => {
+                    // Full while allocating: nothing is lost and the plain write fails alike. Full at write-back: the
+                    // report is consumed, and the pages it was about may be anybody's.
+                    self.write_cached(Op::Write, gather, offset, len)?;
+                    return Err(self.health.set_failed_flush(errno));
+                }
+                Err((at, errno)) => {
+                    self.health.set_failed_flush(errno);
+                    return Err(self.failed(Op::Write, at, errno));
+                }
+            }
+        }
+        self.write_cached(Op::Write, gather, offset, len)?;
+        self.fdatasync()
+    }
+
+    /// Asks the kernel to make zeros; false when it cannot do it in this way here.
+    fn try_zero(&self, op: Op, how: Zeroing, offset: u64, len: u64) -> Result<bool, StoreError> {
+        let unsupported = if how == Zeroing::Punch { &self.no_punch } else { &self.no_zero_range };
+        while !unsupported.load(Ordering::Relaxed) {
+            let result = match how {
+                Zeroing::Punch => self.os.punch_hole(offset, len),
+                Zeroing::ZeroRange => self.os.zero_range(offset, len),
+            };
+            match result {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => unsupported.store(true, Ordering::Relaxed),
+                Err(errno) => return Err(self.failed(op, offset, errno)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn overwrite_with_zeroes(&self, op: Op, offset: u64, len: u64) -> Result<(), StoreError> {
+        let mut at = offset;
+        let end = offset + len;
+        while at < end {
+            let part = (end - at).min((ZEROES.len() * IOV_SLICES) as u64) as usize;
+            let mut slices: [&[u8]; IOV_SLICES] = [&[]; IOV_SLICES];
+            let mut left = part;
+            for slice in &mut slices {
+                *slice = &ZEROES[..left.min(ZEROES.len())];
+                left -= slice.len();
+            }
+            self.write_cached(op, Gather::new(&slices), at, part as u64)?;
+            at += part as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes zeros by the first of `ways` that works, else by writing; edges that are not aligned are written.
+    fn zero(&self, op: Op, ways: &[Zeroing], offset: u64, len: u64) -> Result<(), StoreError> {
+        self.check_change(op, offset, len)?;
+        let align = u64::from(self.shape.fallocate_align);
+        let end = offset + len;
+        let first = offset.next_multiple_of(align).min(end);
+        let last = (end - end % align).max(first);
+        self.overwrite_with_zeroes(op, offset, first - offset)?;
+        let mut done = first == last;
+        for &how in ways {
+            done = done || self.try_zero(op, how, first, last - first)?;
+        }
+        if !done {
+            self.overwrite_with_zeroes(op, first, last - first)?;
+        }
+        self.overwrite_with_zeroes(op, last, end - last)
+    }
+}
+
+impl BlockStore for FileStore {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size_bytes: self.size(),
+            logical_block_bytes: self.shape.logical_block_bytes,
+            physical_block_bytes: self.shape.physical_block_bytes,
+            rotational: self.shape.rotational,
+            discard_granularity_bytes: if self.shape.read_only {
+                0
+            } else {
+                self.shape.discard_granularity_bytes
+            },
+            read_only: self.shape.read_only,
+        }
+    }
+
+    fn placement(&self) -> Placement {
+        Placement::Offload
+    }
+
+    fn description(&self) -> String {
+        format!("file:{}", self.name)
+    }
+
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        crate::store::check_range(self.size(), offset, dst.len() as u64)?;
+        let result = self.health.check_present();
+        if result.is_err() {
+            dst.fill(0);
+            return result;
+        }
+        self.read_all(offset, dst)
+    }
+
+    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        let len = total_bytes(src, offset, self.size())?;
+        self.check_change(Op::Write, offset, len)?;
+        let gather = Gather::new(src);
+        match durability {
+            Durability::Cached => self.write_cached(Op::Write, gather, offset, len),
+            Durability::Durable => self.health.sync(|| self.write_durable(gather, offset, len)),
+        }
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        if self.shape.read_only {
+            return Ok(());
+        }
+        self.check_whole(Op::Flush)?;
+        self.health.sync(|| self.fdatasync())
+    }
+
+    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.zero(Op::Unmap, &[Zeroing::Punch, Zeroing::ZeroRange], offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
+        let ways: &[Zeroing] =
+            if may_unmap { &[Zeroing::Punch, Zeroing::ZeroRange] } else { &[Zeroing::ZeroRange] };
+        self.zero(Op::WriteZeroes, ways, offset, len)
+    }
+
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+        check_extent_range(self.size(), offset, len)?;
+        self.check_whole(Op::Extents)?;
+        let end = offset + len;
+        let mut list = ExtentList::new(max);
+        let mut at = offset;
+        while at < end {
+            // A device, or a file system, that knows no holes: all of it is data.
+            let data = match self.os.seek_data(at) {
+                _ if self.shape.block_device => at,
+                Ok(data) => data.clamp(at, end),
+                Err(Errno::NXIO) => end, // no data up to the end of the file
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+                Err(errno) => return Err(self.failed(Op::Extents, at, errno)),
+            };
+            if data > at {
+                if !list.push(at, data - at, false) {
+                    break;
+                }
+                at = data;
+                continue;
+            }
+            let hole = match self.os.seek_hole(at) {
+                _ if self.shape.block_device => end,
+                // Not beyond `at` only when the file changed between the calls: then it was data a moment ago.
+                Ok(hole) if hole > at => hole.min(end),
+                Ok(_) | Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => end,
+                Err(errno) => return Err(self.failed(Op::Extents, at, errno)),
+            };
+            if !list.push(at, hole - at, true) {
+                break;
+            }
+            at = hole;
+        }
+        Ok(list.into_vec())
+    }
+
+    /// A file grows without taking space. A block device must have been grown by other means before.
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        let _one_at_a_time = self.resizing.lock();
+        check_resize(&self.geometry(), size_bytes)?;
+        self.check_whole(Op::Resize)?;
+        let found = self.os.size().map_err(|errno| self.failed(Op::Resize, 0, errno))?;
+        if found < size_bytes {
+            if self.shape.block_device {
+                return Err(StoreError::Unusable(format!(
+                    "{} has {found} bytes, {size_bytes} were asked for; grow the device first",
+                    self.name
+                )));
+            }
+            self.os.set_size(size_bytes).map_err(|errno| self.failed(Op::Resize, 0, errno))?;
+        }
+        self.size_bytes.store(size_bytes, Ordering::Release);
+        Ok(())
+    }
+}

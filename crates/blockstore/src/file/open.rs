@@ -1,0 +1,233 @@
+//! Opening a file store: create, lock, look what it is, refuse with a remedy.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, OFlags, flock, fsync, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+use rustix::io::Errno;
+
+use super::os::{OsFile, RealFile};
+use super::{FileStore, Shape};
+use crate::StoreError;
+use crate::store::{check_block_bytes, check_size};
+
+/// How to open a [`FileStore`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Size in bytes: a file that does not exist is created with it, a smaller one is extended; both sparse. A larger
+    /// file is refused. `None`: as large as it is, and it must exist.
+    pub size_bytes: Option<u64>,
+    /// Bytes of a logical block: a power of two, 512 to 65536. `None`: 512, or the sector of a block device.
+    pub logical_block_bytes: Option<u32>,
+    /// Refuse every change; other read-only stores may open the same file.
+    pub read_only: bool,
+}
+
+impl FileStore {
+    /// Opens or creates a regular file, or opens a block device. A file that this call created is removed again
+    /// when the call fails.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] with the reason and the remedy: missing, wrong type, locked by another server, not
+    /// whole blocks, no permission.
+    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        if let Some(block) = options.logical_block_bytes {
+            check_block_bytes(block)?;
+        }
+        let (file, created) = open_or_create(path, &name, options)?;
+        // Before anything can fail that removes the file: whoever holds the lock uses it.
+        lock(&file, &name, options.read_only)?;
+        let store = Self::open_file(file, &name, options, created);
+        if store.is_err() && created {
+            // Best effort: the error that is returned matters more.
+            let _ = std::fs::remove_file(path);
+        }
+        if created && store.is_ok() {
+            sync_parent(path)
+                .map_err(|errno| cannot(&name, "make its directory entry durable", errno.into()))?;
+        }
+        store
+    }
+
+    fn open_file(file: File, name: &str, options: &FileOptions, created: bool) -> Result<Self, StoreError> {
+        let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
+        let block_device = metadata.file_type().is_block_device();
+        if !block_device && !metadata.is_file() {
+            return Err(wrong_type(name));
+        }
+        let sector = if block_device {
+            ioctl_blksszget(&file).map_err(|errno| cannot(name, "ask for its sector size", errno.into()))?
+        } else {
+            512
+        };
+        let logical = options.logical_block_bytes.unwrap_or(sector);
+        if logical < sector {
+            return Err(StoreError::Unusable(format!(
+                "{name} has sectors of {sector} bytes, blocks of {logical} would not be atomic; use block={sector}"
+            )));
+        }
+        let preferred = if block_device {
+            ioctl_blkpbszget(&file).unwrap_or(sector)
+        } else {
+            u32::try_from(metadata.blksize()).unwrap_or(4096)
+        };
+        let granularity = if preferred.is_power_of_two() { preferred } else { 4096 };
+        let mut shape = Shape {
+            block_device,
+            logical_block_bytes: logical,
+            physical_block_bytes: granularity.clamp(logical, logical.max(65536)),
+            rotational: rotational(&metadata, block_device),
+            read_only: options.read_only,
+            discard_granularity_bytes: 0,
+            fallocate_align: if block_device { sector.max(1) } else { 1 },
+        };
+        let os = RealFile { file, block_device };
+        let size_bytes = settle_size(&os, name, options, &shape, created)?;
+        if !shape.read_only && can_punch(&os, &metadata, block_device, size_bytes) {
+            shape.discard_granularity_bytes = granularity.max(logical);
+        }
+        Ok(FileStore::new(Box::new(os), name.to_owned(), shape, size_bytes))
+    }
+}
+
+/// The open file, and whether this call made it.
+fn open_or_create(path: &Path, name: &str, options: &FileOptions) -> Result<(File, bool), StoreError> {
+    let mut how = OpenOptions::new();
+    how.read(true).write(!options.read_only);
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.file_type().is_block_device() => {
+            if !options.read_only {
+                // Claims the device: fails when it is mounted or part of another device.
+                how.custom_flags(OFlags::EXCL.bits().cast_signed());
+            }
+        }
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(wrong_type(name)),
+        Err(error)
+            if error.kind() == ErrorKind::NotFound && options.size_bytes.is_some() && !options.read_only =>
+        {
+            return match how.clone().create_new(true).mode(0o600).open(path) {
+                Ok(file) => Ok((file, true)),
+                Err(source) => Err(cannot(name, "create it", source)),
+            };
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(StoreError::Unusable(format!(
+                "{name} does not exist; give size= (and not ro) to create it, or correct the path"
+            )));
+        }
+        Err(source) => return Err(cannot(name, "open it", source)),
+    }
+    how.open(path).map(|file| (file, false)).map_err(|source| cannot(name, "open it", source))
+}
+
+fn wrong_type(name: &str) -> StoreError {
+    StoreError::Unusable(format!("{name} is neither a regular file nor a block device; give the path of one"))
+}
+
+fn lock(file: &File, name: &str, read_only: bool) -> Result<(), StoreError> {
+    let how = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match flock(file, how) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(StoreError::Unusable(format!(
+            "{name} is in use: another server or logical unit holds its lock; stop that one, or open both with ro"
+        ))),
+        Err(errno) => Err(cannot(name, "lock it", errno.into())),
+    }
+}
+
+/// Creates or extends to the size that was asked for, and checks the result.
+fn settle_size(
+    os: &RealFile,
+    name: &str,
+    options: &FileOptions,
+    shape: &Shape,
+    created: bool,
+) -> Result<u64, StoreError> {
+    let block = shape.logical_block_bytes;
+    let found = os.size().map_err(|errno| cannot(name, "ask for its size", errno.into()))?;
+    let Some(wanted) = options.size_bytes.filter(|&wanted| wanted != found || created) else {
+        return match check_size(found, block) {
+            Ok(()) => Ok(found),
+            Err(error) => Err(StoreError::Unusable(format!("{name}: {error}"))),
+        };
+    };
+    check_size(wanted, block).map_err(|error| StoreError::Unusable(format!("{name}: {error}")))?;
+    if shape.block_device {
+        return Err(StoreError::Unusable(format!(
+            "{name} is a device of {found} bytes, not {wanted}; leave size= away"
+        )));
+    }
+    if wanted < found {
+        return Err(StoreError::Unusable(format!(
+            "{name} has {found} bytes, more than size={wanted}; leave size= away, or truncate the file yourself"
+        )));
+    }
+    if shape.read_only {
+        return Err(StoreError::Unusable(format!(
+            "{name} has {found} bytes and cannot grow to {wanted} while read-only; leave size= or ro away"
+        )));
+    }
+    os.set_size(wanted)
+        .map_err(|errno| cannot(name, &format!("extend it to {wanted} bytes"), errno.into()))?;
+    Ok(wanted)
+}
+
+/// Whether holes can be punched. Files are asked by punching behind their end, which changes nothing; devices by what
+/// the kernel says of their queue.
+fn can_punch(os: &RealFile, metadata: &Metadata, block_device: bool, size_bytes: u64) -> bool {
+    if block_device {
+        return queue_attribute(metadata.rdev(), "write_zeroes_max_bytes").is_some_and(|max| max > 0);
+    }
+    match os.punch_hole(size_bytes, 4096) {
+        Err(errno) => !matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::FBIG),
+        Ok(()) => true,
+    }
+}
+
+fn rotational(metadata: &Metadata, block_device: bool) -> bool {
+    let device = if block_device { metadata.rdev() } else { metadata.dev() };
+    queue_attribute(device, "rotational") == Some(1)
+}
+
+/// A number from the request queue of a device, or of the disk that a partition is on.
+fn queue_attribute(device: u64, attribute: &str) -> Option<u64> {
+    let node = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    ["queue", "../queue"].iter().find_map(|queue| {
+        std::fs::read_to_string(format!("{node}/{queue}/{attribute}")).ok()?.trim().parse().ok()
+    })
+}
+
+/// A new file is only safe when its directory is on the medium too.
+fn sync_parent(path: &Path) -> Result<(), Errno> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = rustix::fs::open(
+        parent,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    fsync(&directory)
+}
+
+fn cannot(name: &str, what: &str, source: std::io::Error) -> StoreError {
+    let remedy = match Errno::from_io_error(&source) {
+        Some(Errno::ACCESS | Errno::PERM) => "; give the server's user access, or open it with ro",
+        Some(Errno::ROFS) => "; its file system is read-only: open it with ro",
+        Some(Errno::BUSY) => {
+            "; it is mounted or part of another device: release it first, or open it with ro"
+        }
+        Some(Errno::NOTDIR | Errno::NOENT) => "; create its directory or correct the path",
+        Some(Errno::FBIG | Errno::INVAL) => "; the file system cannot hold that size: choose a smaller one",
+        Some(Errno::NOSPC | Errno::DQUOT) => "; free some space or choose a smaller size",
+        _ => "; see the system log",
+    };
+    StoreError::Unusable(format!("{name}: cannot {what}: {source}{remedy}"))
+}

@@ -1,0 +1,318 @@
+//! A disk that fails on purpose, behind the real store.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::os::OsFile;
+use super::{FileStore, Shape};
+use crate::{BlockStore, Durability, StoreError};
+
+/// What the next call of a kind does instead of its work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Act {
+    Fail(Errno),
+    /// Transfer at most so many bytes.
+    Short(usize),
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    /// One queue per call name; empty means work.
+    script: Vec<(&'static str, VecDeque<Act>)>,
+    calls: Vec<&'static str>,
+}
+
+/// The scripted disk, shared with the test.
+#[derive(Clone, Default)]
+struct Disk(Arc<Mutex<State>>);
+
+impl Disk {
+    fn script(&self, call: &'static str, acts: &[Act]) {
+        self.0.lock().script.push((call, acts.iter().copied().collect()));
+    }
+
+    fn calls(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.0.lock().calls)
+    }
+
+    /// Counts the call, and gives its scripted limit.
+    fn enter(&self, call: &'static str) -> Result<usize, Errno> {
+        let mut state = self.0.lock();
+        state.calls.push(call);
+        let act =
+            state.script.iter_mut().filter(|(name, _)| *name == call).find_map(|(_, acts)| acts.pop_front());
+        match act {
+            None => Ok(usize::MAX),
+            Some(Act::Short(limit)) => Ok(limit),
+            Some(Act::Fail(errno)) => Err(errno),
+        }
+    }
+
+    fn put(&self, src: &[IoSlice<'_>], offset: u64, limit: usize) -> usize {
+        let flat: Vec<u8> = src.iter().flat_map(|slice| slice.iter().copied()).take(limit).collect();
+        let mut state = self.0.lock();
+        let at = offset as usize;
+        if state.bytes.len() < at + flat.len() {
+            state.bytes.resize(at + flat.len(), 0);
+        }
+        state.bytes[at..at + flat.len()].copy_from_slice(&flat);
+        flat.len()
+    }
+
+    fn zero(&self, offset: u64, len: u64) {
+        self.0.lock().bytes[offset as usize..(offset + len) as usize].fill(0);
+    }
+}
+
+impl OsFile for Disk {
+    fn pread(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let limit = self.enter("pread")?;
+        let state = self.0.lock();
+        let src = state.bytes.get(offset as usize..).unwrap_or_default();
+        let n = src.len().min(dst.len()).min(limit);
+        dst[..n].copy_from_slice(&src[..n]);
+        Ok(n)
+    }
+    fn pwritev(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno> {
+        let limit = self.enter("pwritev")?;
+        Ok(self.put(src, offset, limit))
+    }
+    fn pwritev_dsync(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno> {
+        let limit = self.enter("dsync")?;
+        Ok(self.put(src, offset, limit))
+    }
+    fn fdatasync(&self) -> Result<(), Errno> {
+        self.enter("fdatasync").map(|_| ())
+    }
+    fn size(&self) -> Result<u64, Errno> {
+        Ok(self.0.lock().bytes.len() as u64)
+    }
+    fn set_size(&self, size_bytes: u64) -> Result<(), Errno> {
+        self.enter("set_size")?;
+        self.0.lock().bytes.resize(size_bytes as usize, 0);
+        Ok(())
+    }
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        self.enter("punch")?;
+        self.zero(offset, len);
+        Ok(())
+    }
+    fn zero_range(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        self.enter("zero_range")?;
+        self.zero(offset, len);
+        Ok(())
+    }
+    fn seek_data(&self, from: u64) -> Result<u64, Errno> {
+        self.enter("seek_data").map(|_| from)
+    }
+    fn seek_hole(&self, _from: u64) -> Result<u64, Errno> {
+        self.enter("seek_hole")?;
+        self.size()
+    }
+}
+
+const SIZE: u64 = 256 * 1024;
+const SHAPE: Shape = Shape {
+    block_device: false,
+    logical_block_bytes: 512,
+    physical_block_bytes: 4096,
+    rotational: false,
+    read_only: false,
+    discard_granularity_bytes: 4096,
+    fallocate_align: 1,
+};
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8 + 1).collect()
+}
+
+fn store_with(shape: Shape) -> (Disk, FileStore) {
+    let disk = Disk::default();
+    disk.0.lock().bytes = pattern(SIZE as usize);
+    let store = FileStore::new(Box::new(disk.clone()), "disk".to_owned(), shape, SIZE);
+    (disk, store)
+}
+
+fn store() -> (Disk, FileStore) {
+    store_with(SHAPE)
+}
+
+#[test]
+fn short_and_interrupted_transfers_are_finished() {
+    let (disk, store) = store();
+    disk.script("pread", &[Act::Short(1), Act::Fail(Errno::INTR), Act::Short(700), Act::Short(3)]);
+    let mut dst = vec![0; 5000];
+    store.read(100, &mut dst).unwrap();
+    assert_eq!(dst, pattern(SIZE as usize)[100..5100]);
+
+    for (call, durability) in [("pwritev", Durability::Cached), ("dsync", Durability::Durable)] {
+        disk.script(call, &[Act::Short(1), Act::Fail(Errno::INTR), Act::Short(1500), Act::Short(600)]);
+        // More slices than one call takes, some of them empty.
+        let data: Vec<u8> = (0..8192).map(|i| (i * 7 % 256) as u8).collect();
+        let slices: Vec<&[u8]> = data.chunks(64).flat_map(|chunk| [chunk, &[]]).collect();
+        store.write(512, &slices, durability).unwrap();
+        assert_eq!(disk.0.lock().bytes[512..512 + 8192], data[..], "{call}");
+        disk.0.lock().bytes[512..512 + 8192].fill(0);
+    }
+}
+
+#[test]
+fn medium_errors_name_the_byte_and_leave_nothing_stale() {
+    let (disk, store) = store();
+    disk.script("pread", &[Act::Short(1024), Act::Fail(Errno::IO)]);
+    let mut dst = vec![0xEE; 4096];
+    let error = store.read(8192, &mut dst).unwrap_err();
+    assert!(matches!(error, StoreError::MediumRead { offset: 9216 }), "{error}");
+    assert!(dst[1024..].iter().all(|&byte| byte == 0));
+
+    disk.script("pwritev", &[Act::Short(512), Act::Fail(Errno::IO)]);
+    let error = store.write(0, &[&[1; 1024]], Durability::Cached).unwrap_err();
+    assert!(matches!(error, StoreError::MediumWrite { offset: 512 }), "{error}");
+    // One failed cached write is that write's own affair.
+    store.flush().unwrap();
+}
+
+#[test]
+fn a_full_medium_is_no_space_and_not_final() {
+    let (disk, store) = store();
+    for errno in [Errno::NOSPC, Errno::DQUOT] {
+        disk.script("pwritev", &[Act::Fail(errno)]);
+        let error = store.write(0, &[&[1; 512]], Durability::Cached).unwrap_err();
+        assert!(matches!(error, StoreError::NoSpace), "{error}");
+        // Durable: no room to allocate, so the plain write that finds out why fails too.
+        disk.script("dsync", &[Act::Fail(errno)]);
+        disk.script("pwritev", &[Act::Fail(errno)]);
+        let error = store.write(0, &[&[1; 512]], Durability::Durable).unwrap_err();
+        assert!(matches!(error, StoreError::NoSpace), "{error}");
+    }
+    store.write(0, &[&[1; 512]], Durability::Durable).unwrap();
+    store.flush().unwrap();
+}
+
+#[test]
+fn no_space_at_write_back_of_a_durable_write_is_final() {
+    let (disk, store) = store();
+    disk.script("dsync", &[Act::Fail(Errno::NOSPC)]); // and the plain write works
+    let error = store.write(0, &[&[1; 512]], Durability::Durable).unwrap_err();
+    assert!(matches!(error, StoreError::FlushFailed(_)), "{error}");
+    assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))));
+}
+
+#[test]
+fn a_failed_flush_is_final_for_flushes_and_durable_writes() {
+    let (disk, store) = store();
+    disk.script("fdatasync", &[Act::Fail(Errno::INTR), Act::Fail(Errno::IO)]);
+    assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))));
+    disk.calls();
+    assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))));
+    assert!(matches!(store.write(0, &[&[1; 512]], Durability::Durable), Err(StoreError::FlushFailed(_))));
+    assert_eq!(disk.calls(), [""; 0], "the kernel must not be asked again: it would say yes");
+    store.write(0, &[&[1; 512]], Durability::Cached).unwrap();
+    store.read(0, &mut [0; 512]).unwrap();
+}
+
+#[test]
+fn a_failed_durable_write_fails_later_flushes_too() {
+    let (disk, store) = store();
+    disk.script("dsync", &[Act::Fail(Errno::IO)]);
+    let error = store.write(4096, &[&[1; 512]], Durability::Durable).unwrap_err();
+    assert!(matches!(error, StoreError::MediumWrite { offset: 4096 }), "{error}");
+    assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))));
+}
+
+#[test]
+fn without_dsync_a_durable_write_syncs() {
+    let (disk, store) = store();
+    disk.script("dsync", &[Act::Fail(Errno::OPNOTSUPP)]);
+    store.write(0, &[&[1; 512]], Durability::Durable).unwrap();
+    assert_eq!(disk.calls(), ["dsync", "pwritev", "fdatasync"]);
+    store.write(0, &[&[2; 512]], Durability::Durable).unwrap();
+    assert_eq!(disk.calls(), ["pwritev", "fdatasync"], "asked once only");
+    store.write(0, &[&[2; 512]], Durability::Cached).unwrap();
+    assert_eq!(disk.calls(), ["pwritev"]);
+}
+
+#[test]
+fn a_device_that_leaves_is_gone_for_good() {
+    let (disk, store) = store();
+    for errno in [Errno::NXIO, Errno::NODEV, Errno::STALE] {
+        disk.script("pread", &[Act::Fail(errno)]);
+    }
+    let mut dst = [0xEE; 512];
+    assert!(matches!(store.read(0, &mut dst), Err(StoreError::Gone(_))));
+    dst.fill(0xEE);
+    assert!(matches!(store.read(0, &mut dst), Err(StoreError::Gone(_))));
+    assert_eq!(dst, [0; 512]);
+    assert!(matches!(store.write(0, &[&[1; 512]], Durability::Cached), Err(StoreError::Gone(_))));
+    assert!(matches!(store.flush(), Err(StoreError::Gone(_))));
+    assert!(matches!(store.extents(0, 512, 1), Err(StoreError::Gone(_))));
+}
+
+#[test]
+fn zeroing_falls_back_from_punch_to_range_to_writing() {
+    for (may_unmap, expected) in
+        [(true, &["punch", "zero_range", "pwritev"][..]), (false, &["zero_range", "pwritev"])]
+    {
+        let (disk, store) = store();
+        disk.script("punch", &[Act::Fail(Errno::OPNOTSUPP)]);
+        disk.script("zero_range", &[Act::Fail(Errno::OPNOTSUPP)]);
+        store.write_zeroes(1000, 100_000, may_unmap).unwrap();
+        assert_eq!(disk.calls(), expected);
+        let mut after = pattern(SIZE as usize);
+        after[1000..101_000].fill(0);
+        assert_eq!(disk.0.lock().bytes, after);
+        store.write_zeroes(0, 512, may_unmap).unwrap();
+        assert_eq!(disk.calls(), ["pwritev"], "asked once only");
+    }
+}
+
+#[test]
+fn unaligned_edges_of_a_device_are_written() {
+    let (disk, store) = store_with(Shape { block_device: true, fallocate_align: 4096, ..SHAPE });
+    store.unmap(1000, 10_000).unwrap();
+    assert_eq!(disk.calls(), ["pwritev", "punch", "pwritev"]);
+    let mut after = pattern(SIZE as usize);
+    after[1000..11_000].fill(0);
+    assert_eq!(disk.0.lock().bytes, after);
+
+    store.unmap(20_490, 10).unwrap(); // inside one sector: nothing to punch
+    assert_eq!(disk.calls(), ["pwritev"]);
+    after[20_490..20_500].fill(0);
+    assert_eq!(disk.0.lock().bytes, after);
+}
+
+#[test]
+fn a_medium_error_while_punching_is_not_hidden_by_a_fallback() {
+    let (disk, store) = store();
+    disk.script("punch", &[Act::Fail(Errno::IO)]);
+    assert!(matches!(store.unmap(4096, 4096), Err(StoreError::MediumWrite { offset: 4096 })));
+    assert_eq!(disk.calls(), ["punch"]);
+}
+
+#[test]
+fn a_device_has_one_mapped_extent_and_grows_only_after_the_device() {
+    let (disk, store) = store_with(Shape { block_device: true, ..SHAPE });
+    let extents = store.extents(512, 8192, 10).unwrap();
+    assert_eq!(extents, [crate::Extent { offset: 512, len: 8192, mapped: true }]);
+    assert!(matches!(store.resize(2 * SIZE), Err(StoreError::Unusable(_))));
+    disk.0.lock().bytes.resize(2 * SIZE as usize, 0);
+    store.resize(2 * SIZE).unwrap();
+    assert_eq!(store.geometry().size_bytes, 2 * SIZE);
+    assert!(!disk.calls().contains(&"set_size"));
+}
+
+#[test]
+fn a_read_only_store_changes_nothing() {
+    let (disk, store) = store_with(Shape { read_only: true, ..SHAPE });
+    assert!(matches!(store.write(0, &[&[1; 512]], Durability::Cached), Err(StoreError::ReadOnly)));
+    assert!(matches!(store.unmap(0, 512), Err(StoreError::ReadOnly)));
+    assert!(matches!(store.write_zeroes(0, 512, true), Err(StoreError::ReadOnly)));
+    assert!(matches!(store.resize(2 * SIZE), Err(StoreError::ReadOnly)));
+    store.flush().unwrap();
+    assert_eq!(disk.calls(), [""; 0]);
+}
