@@ -20,9 +20,16 @@ mod error;
 mod file;
 mod gather;
 mod ram;
+mod spec;
 mod store;
+mod wrappers;
 
 pub use error::{Op, StoreError};
 pub use file::{FileOptions, FileStore};
 pub use ram::RamStore;
+pub use spec::{SpecError, StoreSpec, parse_size};
 pub use store::{BlockStore, Durability, Extent, Geometry, Placement};
+pub use wrappers::OpSet;
+pub use wrappers::delay::{DelayStore, Gate};
+pub use wrappers::fault::{Fault, FaultError, FaultHandle, FaultId, FaultRule, FaultStore};
+pub use wrappers::stats::{OpCount, Stats, StatsStore};
