@@ -1,0 +1,206 @@
+//! The store in a real file.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use blockstore::{BlockStore, Durability, Extent, FileOptions, FileStore, Placement, StoreError, StoreSpec};
+use tempfile::{TempDir, tempdir};
+
+const MIB: u64 = 1 << 20;
+
+fn sized(size_bytes: u64) -> FileOptions {
+    FileOptions { size_bytes: Some(size_bytes), ..FileOptions::default() }
+}
+
+fn read_only() -> FileOptions {
+    FileOptions { read_only: true, ..FileOptions::default() }
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk");
+    (directory, path)
+}
+
+fn refused(path: &PathBuf, options: &FileOptions) -> String {
+    match FileStore::open(path, options) {
+        Err(error @ StoreError::Unusable(_)) => error.to_string(),
+        Err(error) => panic!("another error: {error}"),
+        Ok(_) => panic!("was opened"),
+    }
+}
+
+#[test]
+fn data_and_size_survive_reopening() {
+    let (_directory, path) = place();
+    let store = FileStore::open(&path, &sized(8 * MIB)).unwrap();
+    assert_eq!(store.placement(), Placement::Offload);
+    assert_eq!(store.geometry().blocks(), 8 * MIB / 512);
+    store.write(4096, &[b"hello ", b"disk"], Durability::Durable).unwrap();
+    store.resize(9 * MIB).unwrap();
+    store.flush().unwrap();
+    drop(store);
+
+    let store = FileStore::open(&path, &FileOptions::default()).unwrap();
+    assert_eq!(store.geometry().size_bytes, 9 * MIB);
+    let mut dst = [0; 10];
+    store.read(4096, &mut dst).unwrap();
+    assert_eq!(&dst, b"hello disk");
+    drop(store);
+
+    // The same size again is no change, a larger one extends.
+    drop(FileStore::open(&path, &sized(9 * MIB)).unwrap());
+    assert_eq!(FileStore::open(&path, &sized(10 * MIB)).unwrap().geometry().size_bytes, 10 * MIB);
+}
+
+#[test]
+fn a_new_file_is_sparse_and_unmap_gives_space_back() {
+    let (_directory, path) = place();
+    let store = FileStore::open(&path, &sized(1 << 40)).unwrap();
+    let allocated = || fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(allocated() < MIB, "a file of 1 TiB takes {} bytes", allocated());
+    assert!(store.geometry().discard_granularity_bytes > 0, "this file system cannot punch holes");
+
+    store.write(64 * MIB, &[&vec![5; 4 * MIB as usize]], Durability::Cached).unwrap();
+    store.flush().unwrap();
+    assert!(allocated() >= 4 * MIB);
+    let extents = store.extents(0, 1 << 40, 10).unwrap();
+    assert_eq!(extents[0], Extent { offset: 0, len: 64 * MIB, mapped: false });
+    assert_eq!(extents[1], Extent { offset: 64 * MIB, len: 4 * MIB, mapped: true });
+    assert_eq!(extents[2], Extent { offset: 68 * MIB, len: (1 << 40) - 68 * MIB, mapped: false });
+    assert_eq!(
+        store.extents(65 * MIB, MIB, 10).unwrap(),
+        [Extent { offset: 65 * MIB, len: MIB, mapped: true }]
+    );
+
+    store.unmap(64 * MIB + 100, 3 * MIB).unwrap();
+    store.flush().unwrap();
+    assert!(allocated() <= 2 * MIB, "{} bytes are still allocated", allocated());
+    let mut dst = vec![0; 4 * MIB as usize];
+    store.read(64 * MIB, &mut dst).unwrap();
+    let edge = 3 * MIB as usize + 100;
+    assert!(dst[..100].iter().all(|&byte| byte == 5));
+    assert!(dst[100..edge].iter().all(|&byte| byte == 0));
+    assert!(dst[edge..].iter().all(|&byte| byte == 5));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 40, "unmap must not change the size");
+}
+
+#[test]
+fn zeroes_that_may_not_unmap_keep_their_space() {
+    let (_directory, path) = place();
+    let store = FileStore::open(&path, &sized(4 * MIB)).unwrap();
+    store.write(0, &[&vec![5; 4 * MIB as usize]], Durability::Durable).unwrap();
+    store.write_zeroes(0, 4 * MIB, false).unwrap();
+    store.flush().unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 4 * MIB);
+    let mut dst = vec![1; 4 * MIB as usize];
+    store.read(0, &mut dst).unwrap();
+    assert!(dst.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_truncated_file_is_gone_and_stays_gone() {
+    for write_first in [false, true] {
+        let (_directory, path) = place();
+        let store = FileStore::open(&path, &sized(MIB)).unwrap();
+        store.write(0, &[&[3; 8192]], Durability::Durable).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(4096).unwrap();
+
+        if write_first {
+            // It would grow the file again, and the gap would read as zeros without an error.
+            let late = store.write(MIB - 512, &[&[1; 512]], Durability::Cached);
+            assert!(matches!(late, Err(StoreError::Gone(_))));
+            assert_eq!(file.metadata().unwrap().len(), 4096);
+        } else {
+            let mut dst = [0xEE; 8192];
+            assert!(matches!(store.read(0, &mut dst), Err(StoreError::Gone(_))));
+            assert_eq!(dst[..4096], [3; 4096]);
+            assert_eq!(dst[4096..], [0; 4096]);
+        }
+        file.set_len(MIB).unwrap();
+        let error = store.read(0, &mut [0; 512]).unwrap_err();
+        assert!(matches!(error, StoreError::Gone(_)), "{error}");
+        assert!(error.to_string().contains("4096") && error.to_string().contains("reopen"), "{error}");
+        assert!(matches!(store.flush(), Err(StoreError::Gone(_))));
+        assert!(matches!(store.unmap(0, 512), Err(StoreError::Gone(_))));
+    }
+}
+
+#[test]
+fn a_flush_notices_that_the_file_shrank() {
+    let (_directory, path) = place();
+    let store = FileStore::open(&path, &sized(MIB)).unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(MIB - 1).unwrap();
+    assert!(matches!(store.flush(), Err(StoreError::Gone(_))));
+}
+
+#[test]
+fn one_file_has_one_writer_or_many_readers() {
+    let (_directory, path) = place();
+    let writer = FileStore::open(&path, &sized(MIB)).unwrap();
+    assert!(refused(&path, &FileOptions::default()).contains("in use"));
+    assert!(refused(&path, &read_only()).contains("in use"));
+    drop(writer);
+    let reader = FileStore::open(&path, &read_only()).unwrap();
+    let another = FileStore::open(&path, &read_only()).unwrap();
+    assert!(refused(&path, &FileOptions::default()).contains("in use"));
+    drop((reader, another));
+    FileStore::open(&path, &FileOptions::default()).unwrap();
+}
+
+#[test]
+fn read_only_refuses_changes() {
+    let (_directory, path) = place();
+    drop(FileStore::open(&path, &sized(MIB)).unwrap());
+    let store = FileStore::open(&path, &read_only()).unwrap();
+    assert!(store.geometry().read_only);
+    assert_eq!(store.geometry().discard_granularity_bytes, 0);
+    assert!(matches!(store.write(0, &[&[1; 512]], Durability::Cached), Err(StoreError::ReadOnly)));
+    assert!(matches!(store.unmap(0, 512), Err(StoreError::ReadOnly)));
+    assert!(matches!(store.resize(2 * MIB), Err(StoreError::ReadOnly)));
+    store.flush().unwrap();
+    store.read(0, &mut [0; 512]).unwrap();
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_and_what_to_do() {
+    let (directory, path) = place();
+    assert!(refused(&path, &FileOptions::default()).contains("size="), "missing, without a size");
+    let missing_read_only = FileOptions { read_only: true, ..sized(MIB) };
+    assert!(refused(&path, &missing_read_only).contains("not ro"), "missing, read-only");
+    let text = refused(&directory.path().to_path_buf(), &FileOptions::default());
+    assert!(text.contains("neither"), "a directory: {text}");
+    let text = refused(&directory.path().join("no/such/disk"), &sized(MIB));
+    assert!(text.contains("directory"), "a missing directory: {text}");
+    assert!(refused(&PathBuf::from("/dev/null"), &FileOptions::default()).contains("neither"));
+
+    // A creation that fails leaves nothing behind.
+    assert!(refused(&path, &sized(1000)).contains("whole blocks"));
+    assert!(refused(&path, &sized(0)).contains("at least"));
+    assert!(refused(&path, &sized(1 << 63)).contains("smaller"));
+    let wrong_block = FileOptions { logical_block_bytes: Some(1000), ..sized(MIB) };
+    assert!(refused(&path, &wrong_block).contains("power of two"));
+    assert!(!path.exists());
+
+    fs::write(&path, vec![0; 1536]).unwrap();
+    let large_block = FileOptions { logical_block_bytes: Some(4096), ..FileOptions::default() };
+    assert!(refused(&path, &large_block).contains("use 4096 bytes"));
+    assert!(refused(&path, &sized(1024)).contains("more than size=1024"));
+    let grow_read_only = FileOptions { read_only: true, ..sized(2048) };
+    assert!(refused(&path, &grow_read_only).contains("read-only"));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1536, "a refused file is left as it was");
+    fs::write(&path, []).unwrap();
+    assert!(refused(&path, &FileOptions::default()).contains("empty"));
+}
+
+#[test]
+fn a_spec_opens_a_file() {
+    let (_directory, path) = place();
+    let spec: StoreSpec = format!("file:{},size=2M,block=4096", path.display()).parse().unwrap();
+    let store = spec.open().unwrap();
+    assert_eq!(store.geometry().size_bytes, 2 * MIB);
+    assert_eq!(store.geometry().logical_block_bytes, 4096);
+    assert_eq!(store.description(), format!("file:{}", path.display()));
+}
