@@ -29,6 +29,24 @@ pub(crate) mod pass {
     /// Below this length the wish for non-temporal stores is not heard: the fence alone costs more than the run.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const MIN_STREAM_BYTES: usize = 512;
+
+    /// Hides from the compiler where `word` came from, so that what is digested is what is stored. Otherwise it may
+    /// load `src` a second time, and does: it turns a loop that stores what it digests into a call of `memcpy` and a
+    /// loop that digests `src`.
+    #[inline(always)]
+    pub(crate) fn pin(word: u64) -> u64 {
+        #[cfg(not(miri))]
+        {
+            let mut pinned = word;
+            // SAFETY: no instruction, no access to memory, no stack.
+            unsafe {
+                core::arch::asm!("/* {0} */", inout(reg) pinned, options(pure, nomem, nostack, preserves_flags));
+            }
+            pinned
+        }
+        #[cfg(miri)]
+        word
+    }
 }
 
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied; gives the finished value.

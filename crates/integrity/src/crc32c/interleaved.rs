@@ -11,7 +11,7 @@
 //! The architecture supplies the instructions through [`Crc32Unit`]. Its functions are inlined always, so that they
 //! end up inside the caller that carries the `target_feature` attribute.
 
-use crate::copy::pass::{READ, STREAM};
+use crate::copy::pass::{COPY, READ, STREAM, pin};
 use crate::gf2;
 
 /// The instructions that the algorithm needs. Registers are un-finished values in the low 32 bits of a `u64`, which
@@ -51,6 +51,12 @@ pub(crate) trait Crc32Unit {
     /// - `dst` is valid for a write of eight bytes and aligned to eight.
     /// - The caller calls [`fence`](Self::fence) before anybody else may look at `dst`.
     unsafe fn stream(dst: *mut u64, word: u64);
+
+    /// Asks for the cache line at `dst`, which is about to be written. Any address will do.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this unit.
+    unsafe fn prefetch(dst: *mut u8);
 
     /// Orders all stores made by [`stream`](Self::stream) before what follows.
     ///
@@ -104,18 +110,58 @@ pub(crate) unsafe fn mul<U: Crc32Unit>(a: u32, b: u32) -> u32 {
 /// # Safety
 /// - `src + at` is valid for a read of eight bytes.
 /// - Unless `PASS` is `READ`, `dst + at` is valid for a write of eight bytes, and for `STREAM` aligned to eight.
+/// - For `STREAM`, a fence follows before anybody else may look at `dst`.
 /// - The machine has the instructions of `U`.
 #[inline(always)]
 unsafe fn take64<U: Crc32Unit, const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u64 {
     // SAFETY: both addresses are valid for eight bytes, and the machine has the instructions, as the caller vouches.
     unsafe {
-        let word = src.add(at).cast::<u64>().read_unaligned();
+        let mut word = src.add(at).cast::<u64>().read_unaligned();
+        if PASS != READ {
+            word = pin(word);
+        }
         match PASS {
             READ => {}
             STREAM => U::stream(dst.add(at).cast(), word),
             _ => dst.add(at).cast::<u64>().write_unaligned(word),
         }
         u64::from_le(word)
+    }
+}
+
+/// [`take64`] for four bytes, never streamed.
+///
+/// # Safety
+/// - `src + at` is valid for a read of four bytes.
+/// - Unless `PASS` is `READ`, `dst + at` is valid for a write of four bytes.
+#[inline(always)]
+unsafe fn take32<const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u32 {
+    // SAFETY: both addresses are valid for four bytes, as the caller vouches.
+    unsafe {
+        let mut word = src.add(at).cast::<u32>().read_unaligned();
+        if PASS != READ {
+            word = pin(u64::from(word)) as u32;
+            dst.add(at).cast::<u32>().write_unaligned(word);
+        }
+        u32::from_le(word)
+    }
+}
+
+/// [`take64`] for one byte, never streamed.
+///
+/// # Safety
+/// - `src + at` is valid for a read.
+/// - Unless `PASS` is `READ`, `dst + at` is valid for a write.
+#[inline(always)]
+unsafe fn take8<const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u8 {
+    // SAFETY: both addresses are valid, as the caller vouches.
+    unsafe {
+        let mut byte = src.add(at).read();
+        if PASS != READ {
+            byte = pin(u64::from(byte)) as u8;
+            dst.add(at).write(byte);
+        }
+        byte
     }
 }
 
@@ -135,30 +181,21 @@ pub(crate) unsafe fn serial<U: Crc32Unit, const PASS: u8>(
 ) -> u64 {
     let (mut register, mut at) = (register, 0);
     // SAFETY: every access is at `at` with at least its own size left before `len`, within what the caller vouches
-    // for, as are the instructions. No access needs alignment.
+    // for, as are the instructions. Nothing is streamed.
     unsafe {
         while len - at >= 8 {
-            let word = src.add(at).cast::<u64>().read_unaligned();
-            if PASS != READ {
-                dst.add(at).cast::<u64>().write_unaligned(word);
-            }
-            register = U::word64(register, u64::from_le(word));
+            register = match PASS {
+                READ => U::word64(register, take64::<U, READ>(dst, src, at)),
+                _ => U::word64(register, take64::<U, COPY>(dst, src, at)),
+            };
             at += 8;
         }
         if len - at >= 4 {
-            let word = src.add(at).cast::<u32>().read_unaligned();
-            if PASS != READ {
-                dst.add(at).cast::<u32>().write_unaligned(word);
-            }
-            register = U::word32(register, u32::from_le(word));
+            register = U::word32(register, take32::<PASS>(dst, src, at));
             at += 4;
         }
         while at < len {
-            let byte = src.add(at).read();
-            if PASS != READ {
-                dst.add(at).write(byte);
-            }
-            register = U::byte(register, byte);
+            register = U::byte(register, take8::<PASS>(dst, src, at));
             at += 1;
         }
     }
@@ -198,6 +235,28 @@ pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(
             let lane = words * 8;
             let (mut a, mut b, mut c) = (register, 0, 0);
             let end_a = at + lane;
+            // A copy goes line by line: stores that change lanes at every word hit three lines in turn, which halves
+            // their rate as soon as the lines are not in the first-level cache. The lanes still overlap, because the
+            // machine looks further ahead than 24 words. Stores of one word fill the store buffer before it has looked
+            // far enough ahead for its lines, so the lines of the next block are asked for now.
+            let prefetch = PASS == COPY && len - at >= 6 * lane;
+            while PASS != READ && end_a - at >= LINE_BYTES {
+                if prefetch {
+                    for i in 3..6 {
+                        U::prefetch(dst.wrapping_add(at + i * lane));
+                    }
+                }
+                for i in 0..LINE_BYTES / 8 {
+                    a = U::word64(a, take64::<U, PASS>(dst, src, at + 8 * i));
+                }
+                for i in 0..LINE_BYTES / 8 {
+                    b = U::word64(b, take64::<U, PASS>(dst, src, at + lane + 8 * i));
+                }
+                for i in 0..LINE_BYTES / 8 {
+                    c = U::word64(c, take64::<U, PASS>(dst, src, at + 2 * lane + 8 * i));
+                }
+                at += LINE_BYTES;
+            }
             while at < end_a {
                 a = U::word64(a, take64::<U, PASS>(dst, src, at));
                 b = U::word64(b, take64::<U, PASS>(dst, src, at + lane));

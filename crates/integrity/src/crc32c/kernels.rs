@@ -2,6 +2,8 @@
 //!
 //! Ordinary callers want [`crc32c`](crate::crc32c()) and its relatives, which use the first available entry.
 
+use std::sync::OnceLock;
+
 #[cfg(target_arch = "aarch64")]
 use super::aarch64;
 #[cfg(target_arch = "x86_64")]
@@ -17,6 +19,8 @@ use crate::{combine, gf2};
 pub struct Kernel {
     name: &'static str,
     detect: fn() -> bool,
+    /// What `detect` said: a kernel that needs many features would otherwise ask for each of them in every call.
+    detected: OnceLock<bool>,
     append: unsafe fn(u32, &[u8]) -> u32,
     copy: unsafe fn(u32, &mut [u8], &[u8], Store) -> u32,
     combine: unsafe fn(u32, u32, u64) -> u32,
@@ -30,7 +34,7 @@ impl Kernel {
 
     /// Whether this machine has the instructions that this kernel needs.
     pub fn available(&self) -> bool {
-        (self.detect)()
+        *self.detected.get_or_init(self.detect)
     }
 
     /// Like [`crc32c_append`](crate::crc32c_append), with this kernel.
@@ -101,12 +105,16 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
+const COUNT: usize =
+    2 + if cfg!(target_arch = "x86_64") { 2 } else { cfg!(target_arch = "aarch64") as usize };
+
 /// Every kernel compiled for this architecture, fastest first; the last two run everywhere.
-static ALL: &[Kernel] = &[
+static ALL: [Kernel; COUNT] = [
     #[cfg(target_arch = "x86_64")]
     Kernel {
         name: "avx512-vpclmulqdq",
         detect: avx512::detect,
+        detected: OnceLock::new(),
         append: avx512::append,
         copy: avx512::copy,
         combine: sse42::combine,
@@ -115,6 +123,7 @@ static ALL: &[Kernel] = &[
     Kernel {
         name: "sse42-pclmulqdq",
         detect: sse42::detect,
+        detected: OnceLock::new(),
         append: sse42::append,
         copy: sse42::copy,
         combine: sse42::combine,
@@ -123,6 +132,7 @@ static ALL: &[Kernel] = &[
     Kernel {
         name: "aarch64-crc-pmull",
         detect: aarch64::detect,
+        detected: OnceLock::new(),
         append: aarch64::append,
         copy: aarch64::copy,
         combine: aarch64::combine,
@@ -130,6 +140,7 @@ static ALL: &[Kernel] = &[
     Kernel {
         name: "slicing-8",
         detect: || true,
+        detected: OnceLock::new(),
         append: slicing8::append,
         copy: |crc, dst, src, _| copy::blockwise(slicing8::append, crc, dst, src),
         combine: |crc_a, crc_b, len_b| combine::with(gf2::mul, crc_a, crc_b, len_b),
@@ -137,6 +148,7 @@ static ALL: &[Kernel] = &[
     Kernel {
         name: "bitwise",
         detect: || true,
+        detected: OnceLock::new(),
         append: bitwise::append,
         copy: |crc, dst, src, _| copy::blockwise(bitwise::append, crc, dst, src),
         combine: |crc_a, crc_b, len_b| combine::with(gf2::mul, crc_a, crc_b, len_b),
@@ -145,7 +157,7 @@ static ALL: &[Kernel] = &[
 
 /// Every kernel compiled for this architecture, fastest first, whether or not this machine can run it.
 pub fn all() -> &'static [Kernel] {
-    ALL
+    &ALL
 }
 
 /// The kernels that this machine can run, fastest first. Never empty: the last two run everywhere.

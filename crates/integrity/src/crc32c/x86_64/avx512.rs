@@ -38,8 +38,8 @@ use crate::gf2;
 
 /// Bytes of a vector, and of a cache line.
 const VECTOR_BYTES: usize = 64;
-/// From this length on a copy aligns its stores, which costs a head and a tail of up to 63 bytes each.
-const MIN_ALIGNED_BYTES: usize = 256;
+/// From this length on a copy aligns its stores, which costs a head and a tail; shorter ones are slower for it.
+const MIN_ALIGNED_BYTES: usize = 1024;
 
 /// Whether this machine has the instructions.
 pub(crate) fn detect() -> bool {
@@ -114,6 +114,23 @@ fn first_bytes(register: u32) -> __m512i {
     _mm512_zextsi128_si512(_mm_cvtsi32_si128(register as i32))
 }
 
+/// [`pass::pin`](crate::copy::pass::pin) for a vector: what is digested is what is stored.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pin(v: __m512i) -> __m512i {
+    #[cfg(not(miri))]
+    {
+        let mut pinned = v;
+        // SAFETY: no instruction, no access to memory, no stack.
+        unsafe {
+            std::arch::asm!("/* {0} */", inout(zmm_reg) pinned, options(pure, nomem, nostack, preserves_flags));
+        }
+        pinned
+    }
+    #[cfg(miri)]
+    v
+}
+
 /// Loads the vector at `src` and, unless only reading, stores it at `dst`.
 ///
 /// # Safety
@@ -125,7 +142,10 @@ fn first_bytes(register: u32) -> __m512i {
 unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m512i {
     // SAFETY: both addresses are valid for 64 bytes, and `dst` is aligned for `STREAM`, as the caller vouches.
     unsafe {
-        let v = _mm512_loadu_si512(src.cast());
+        let mut v = _mm512_loadu_si512(src.cast());
+        if PASS != READ {
+            v = pin(v);
+        }
         match PASS {
             READ => {}
             STREAM => _mm512_stream_si512(dst.cast(), v),
@@ -173,8 +193,9 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     } else {
         // SAFETY: `len >= 64`, so the run has a whole vector here; of the store only the head's bytes are written.
         let first = unsafe {
-            let first = _mm512_loadu_si512(src.cast());
+            let mut first = _mm512_loadu_si512(src.cast());
             if PASS != READ {
+                first = pin(first);
                 _mm512_mask_storeu_epi8(dst.cast(), (1 << head) - 1, first);
             }
             first
@@ -208,8 +229,9 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         // SAFETY: the 64 bytes before the end of the run are in it, because `len >= 64`; of the store only the
         // tail's bytes are written: those before it hold what was digested, which a later load may not be.
         let last = unsafe {
-            let last = _mm512_loadu_si512(src.wrapping_sub(back).cast());
+            let mut last = _mm512_loadu_si512(src.wrapping_sub(back).cast());
             if PASS != READ {
+                last = pin(last);
                 _mm512_mask_storeu_epi8(dst.wrapping_sub(back).cast(), at_top, last);
             }
             last

@@ -2,8 +2,8 @@
 //! MOVNTI. The algorithm is in [`interleaved`].
 
 use std::arch::x86_64::{
-    _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
-    _mm_sfence, _mm_stream_si64,
+    _MM_HINT_T0, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128,
+    _mm_cvtsi128_si64, _mm_prefetch, _mm_sfence, _mm_stream_si64,
 };
 
 use crate::combine;
@@ -53,6 +53,12 @@ impl Crc32Unit for Sse42 {
     unsafe fn stream(dst: *mut u64, word: u64) {
         // SAFETY: `dst` is valid and aligned, and a fence follows: the caller vouches for both.
         unsafe { _mm_stream_si64(dst.cast(), word as i64) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(dst: *mut u8) {
+        // SAFETY: SSE is part of the x86-64 baseline, and a prefetch may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(dst.cast()) }
     }
 
     #[inline(always)]
