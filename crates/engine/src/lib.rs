@@ -1,1 +1,27 @@
-//! See the workspace's docs/architecture.md.
+//! The data plane: drivers, buffers, connections' framing on a socket, and the threads around a shard.
+//!
+//! A shard is one thread that owns a [`driver::Driver`], the connections on it and everything those connections touch.
+//! It waits for [`driver::Completion`]s, feeds the protocol and submits what the protocol asks for; nothing on this path
+//! crosses a thread. What must block goes to [`offload::Offload`] and comes back through a [`mailbox::Mailbox`].
+//!
+//! Invariants:
+//! - No I/O of the data path happens outside a driver, so a simulator can take its place.
+//! - In the steady state nothing is allocated: buffers come from a [`slab::SlabRing`], vectors travel back and forth.
+//! - A stale [`driver::Token`] names nothing: it can never reach a connection that took the same place later.
+//!
+//! What is not here: the protocol (`iscsi-core`), and what a PDU means. Linux only.
+
+pub mod clock;
+pub mod driver;
+pub mod link;
+pub mod mailbox;
+pub mod offload;
+pub mod slab;
+
+pub use clock::Clock;
+pub use driver::epoll::EpollDriver;
+pub use driver::{Completion, Driver, TcpInfo, Token, Waker};
+pub use link::{Link, LinkStats};
+pub use mailbox::{Mailbox, Sender};
+pub use offload::{Lane, Offload};
+pub use slab::{SlabRing, SlabStats};

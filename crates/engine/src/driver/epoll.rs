@@ -1,0 +1,687 @@
+//! The driver on epoll(7): edge-triggered, one registration per connection for its whole life.
+//!
+//! How it keeps system calls few:
+//! - a send is tried when it is submitted; when all of it went, its completion costs nothing more;
+//! - a receive that came back short has emptied the socket, and a send that was cut short has filled it, so neither is asked
+//!   again before the kernel announces a change (epoll(7), Q9);
+//! - a receive is tried without asking epoll when the last one filled its buffer, or when guessing has paid off on this
+//!   connection lately: under load a batch is then one receive and one send;
+//! - completions at hand are returned without asking epoll, though at most [`MAX_ROUNDS_WITHOUT_POLL`] times in a row.
+//!
+//! Fairness: per call of wait a connection gets one receive and at most [`MAX_SENDS_PER_ROUND`] sends, a listener
+//! [`MAX_ACCEPTS_PER_ROUND`] connections.
+//!
+//! What it leaves out: MSG_ZEROCOPY (loopback copies anyway, and short sends cost more with it), and TCP urgent data: a peer that
+//! sends it can at worst delay its own bytes.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::waker::EventWaker;
+use super::{Completion, Driver, TcpInfo, Token, Waker, tcp_info};
+
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 256;
+/// Segments given to one sendmsg; more go in further calls. The kernel's own limit is 1024.
+const IOV: usize = 128;
+/// Calls of sendmsg for one connection before others get their turn.
+const MAX_SENDS_PER_ROUND: usize = 8;
+/// Connections accepted from one listener before others get their turn.
+const MAX_ACCEPTS_PER_ROUND: usize = 16;
+/// How often wait may return without having asked epoll, so that no connection is overlooked.
+const MAX_ROUNDS_WITHOUT_POLL: u32 = 8;
+/// How long a listener rests after accepting failed for lack of resources.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Bytes discarded when closing, so that what has already arrived does not turn the FIN into a reset.
+const MAX_DISCARD_BYTES: usize = 1024 * 1024;
+/// A connection that never guessed right guesses once in so many receives.
+const GUESS_INTERVAL: u8 = 32;
+/// The most that right guesses can earn; each earns one and a wrong one costs two, which is about what they are worth.
+const MAX_GUESS_CREDIT: u8 = 4;
+
+const WAKER_BITS: u64 = u64::MAX;
+
+/// A [`Driver`] on epoll.
+pub struct EpollDriver {
+    epoll: OwnedFd,
+    waker: Arc<EventWaker>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Connections with an operation that can be tried without news from epoll.
+    ready: Vec<Token>,
+    ready_scratch: Vec<Token>,
+    done: Vec<Completion>,
+    events: Vec<epoll::Event>,
+    paused_listeners: Vec<(Instant, Token)>,
+    rounds_without_poll: u32,
+    stats: EpollStats,
+}
+
+/// System calls made, for benches and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EpollStats {
+    /// Calls of epoll_wait.
+    pub polls: u64,
+    /// Receive calls, with those that found nothing.
+    pub receives: u64,
+    /// Receive calls that found nothing.
+    pub empty_receives: u64,
+    /// Send calls.
+    pub sends: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    entry: Entry,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Free,
+    Listener(TcpListener),
+    Conn(Box<Conn>),
+}
+
+#[derive(Debug)]
+struct Conn {
+    stream: TcpStream,
+    recv: Option<(BytesMut, usize)>,
+    send: Option<SendOp>,
+    connecting: bool,
+    /// The socket may hold bytes, or its end: no receive has come back short since epoll said so.
+    readable: bool,
+    /// The socket may take bytes: no send was cut short since epoll said so.
+    writable: bool,
+    /// The peer closed or the connection broke; from here on every receive is tried, until it says so.
+    ended: bool,
+    /// In the driver's list of ready connections.
+    listed: bool,
+    shutdown_after_send: bool,
+    /// The next receive is a guess: epoll has not announced anything.
+    guessing: bool,
+    guess_credit: u8,
+    receives_without_guess: u8,
+}
+
+#[derive(Debug)]
+struct SendOp {
+    segments: Vec<Bytes>,
+    /// Segments before this one are sent; of this one the sent front is cut off.
+    next: usize,
+}
+
+impl fmt::Debug for EpollDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connections = self.slots.len() - self.free.len();
+        f.debug_struct("EpollDriver")
+            .field("open", &connections)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EpollDriver {
+    /// A driver without connections.
+    ///
+    /// # Errors
+    /// When the system has no descriptors or memory for it.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let waker = Arc::new(EventWaker::new()?);
+        epoll::add(
+            &epoll,
+            waker.fd(),
+            epoll::EventData::new_u64(WAKER_BITS),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?;
+        Ok(Self {
+            epoll,
+            waker,
+            slots: Vec::new(),
+            free: Vec::new(),
+            ready: Vec::new(),
+            ready_scratch: Vec::new(),
+            done: Vec::new(),
+            events: Vec::with_capacity(EVENTS),
+            paused_listeners: Vec::new(),
+            rounds_without_poll: 0,
+            stats: EpollStats::default(),
+        })
+    }
+
+    /// System calls made so far.
+    pub fn stats(&self) -> EpollStats {
+        self.stats
+    }
+
+    fn insert(&mut self, entry: Entry) -> io::Result<Token> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                // The last index is left out: with the last generation it would be the waker's.
+                let index = u32::try_from(self.slots.len()).ok().filter(|&n| n < u32::MAX);
+                let index = index.ok_or(io::ErrorKind::OutOfMemory)?;
+                self.slots.push(Slot { generation: 0, entry: Entry::Free });
+                index
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        let token = Token::new(index, slot.generation);
+        let data = epoll::EventData::new_u64(token.to_u64());
+        let registered = match &entry {
+            Entry::Free => Ok(()),
+            Entry::Listener(listener) => epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN),
+            Entry::Conn(conn) => epoll::add(&self.epoll, &conn.stream, data, conn_interest()),
+        };
+        slot.entry = entry;
+        if let Err(error) = registered {
+            self.vacate(token);
+            return Err(error.into());
+        }
+        Ok(token)
+    }
+
+    fn conn(&mut self, token: Token) -> Option<&mut Conn> {
+        match self.slots.get_mut(token.index()) {
+            Some(Slot { generation, entry: Entry::Conn(conn) }) if *generation == token.generation() => {
+                Some(conn)
+            }
+            _ => None,
+        }
+    }
+
+    fn entry(&self, token: Token) -> &Entry {
+        match self.slots.get(token.index()) {
+            Some(slot) if slot.generation == token.generation() => &slot.entry,
+            _ => &Entry::Free,
+        }
+    }
+
+    /// Empties the slot and makes its token stale.
+    fn vacate(&mut self, token: Token) -> Entry {
+        match self.slots.get_mut(token.index()) {
+            Some(slot) if slot.generation == token.generation() && !matches!(slot.entry, Entry::Free) => {
+                // A place whose generations are used up is retired rather than letting an old token become valid again.
+                if let Some(next) = slot.generation.checked_add(1) {
+                    slot.generation = next;
+                    self.free.push(token.index() as u32);
+                }
+                std::mem::replace(&mut slot.entry, Entry::Free)
+            }
+            _ => Entry::Free,
+        }
+    }
+
+    /// Drops completions that were not handed out yet: their connection is gone.
+    fn forget_done(&mut self, token: Token) {
+        self.done.retain(|completion| {
+            !matches!(completion, Completion::Sent { conn, .. } | Completion::Received { conn, .. } if *conn == token)
+        });
+    }
+
+    fn list(&mut self, token: Token) {
+        if let Some(conn) = self.conn(token)
+            && !conn.listed
+        {
+            conn.listed = true;
+            self.ready.push(token);
+        }
+    }
+
+    /// Tries what the connection has outstanding and may succeed.
+    fn progress(&mut self, token: Token, out: &mut Vec<Completion>) {
+        let mut stats = self.stats;
+        let Some(conn) = self.conn(token) else { return };
+        conn.progress_send(token, &mut stats, out);
+        conn.progress_recv(token, &mut stats, out);
+        let again = conn.send.is_some() && conn.writable && !conn.connecting;
+        self.stats = stats;
+        if again {
+            self.list(token);
+        }
+    }
+
+    fn on_event(&mut self, event: epoll::Event, out: &mut Vec<Completion>) {
+        let (flags, data) = (event.flags, event.data);
+        let token = Token::from_u64(data.u64());
+        if data.u64() == WAKER_BITS {
+            return;
+        }
+        if matches!(self.entry(token), Entry::Listener(_)) {
+            return self.accept(token, out);
+        }
+        let Some(conn) = self.conn(token) else { return };
+        let broken = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+        if conn.connecting {
+            if !broken && !flags.contains(epoll::EventFlags::OUT) {
+                return;
+            }
+            let result = match rustix::net::sockopt::socket_error(&conn.stream) {
+                Ok(Ok(())) if broken => Err(io::ErrorKind::NotConnected.into()),
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) | Err(error) => Err(error.into()),
+            };
+            conn.connecting = false;
+            out.push(Completion::Connected { conn: token, result });
+        }
+        conn.ended |= broken || flags.contains(epoll::EventFlags::RDHUP);
+        conn.readable |= conn.ended || flags.contains(epoll::EventFlags::IN);
+        conn.writable |= broken || flags.contains(epoll::EventFlags::OUT);
+        self.progress(token, out);
+    }
+
+    fn accept(&mut self, token: Token, out: &mut Vec<Completion>) {
+        let Some(Slot { entry: Entry::Listener(listener), .. }) = self.slots.get(token.index()) else {
+            return;
+        };
+        for _ in 0..MAX_ACCEPTS_PER_ROUND {
+            match listener.accept() {
+                Ok((stream, peer)) => out.push(Completion::Accepted { listener: token, stream, peer }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if is_peers_fault(&error) => continue,
+                Err(error) => {
+                    // The listener stays readable, so it must leave epoll's sight or wait would spin.
+                    let data = epoll::EventData::new_u64(token.to_u64());
+                    let _ = epoll::modify(&self.epoll, listener, data, epoll::EventFlags::empty());
+                    self.paused_listeners.push((Instant::now() + ACCEPT_PAUSE, token));
+                    out.push(Completion::AcceptFailed { listener: token, error });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets listeners accept again whose rest is over; returns how long the next one still rests.
+    fn resume_listeners(&mut self) -> Option<Duration> {
+        if self.paused_listeners.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let mut at = 0;
+        while let Some(&(until, token)) = self.paused_listeners.get(at) {
+            if until > now {
+                at += 1;
+                continue;
+            }
+            self.paused_listeners.swap_remove(at);
+            if let Entry::Listener(listener) = self.entry(token) {
+                let data = epoll::EventData::new_u64(token.to_u64());
+                let _ = epoll::modify(&self.epoll, listener, data, epoll::EventFlags::IN);
+            }
+        }
+        self.paused_listeners.iter().map(|&(until, _)| until - now).min()
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion>) -> io::Result<()> {
+        let rest = self.resume_listeners();
+        let timeout = match (timeout, rest) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let sleeps = timeout != Some(Duration::ZERO);
+        let timeout = if sleeps && !self.waker.prepare_sleep() { Some(Duration::ZERO) } else { timeout };
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        let timeout = timeout.map(to_millis);
+        self.stats.polls += 1;
+        let polled = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+        if sleeps && self.waker.take() {
+            out.push(Completion::Woken);
+        }
+        for &event in &events {
+            self.on_event(event, out);
+        }
+        self.events = events;
+        match polled {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Driver for EpollDriver {
+    fn listen(&mut self, listener: TcpListener) -> io::Result<Token> {
+        listener.set_nonblocking(true)?;
+        self.insert(Entry::Listener(listener))
+    }
+
+    fn adopt(&mut self, stream: TcpStream) -> io::Result<Token> {
+        stream.set_nonblocking(true)?;
+        // Not fatal: a stream that is not TCP (a socket pair, in tests) has no such option.
+        let _ = stream.set_nodelay(true);
+        self.insert(Entry::Conn(Box::new(Conn::new(stream, false))))
+    }
+
+    fn connect(&mut self, addr: SocketAddr, local: Option<IpAddr>) -> io::Result<Token> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        socket.set_tcp_nodelay(true)?;
+        if let Some(local) = local {
+            socket.bind(&SocketAddr::new(local, 0).into())?;
+        }
+        match socket.connect(&addr.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+            Err(error) => return Err(error),
+        }
+        // Even when it stands at once, the first event from epoll reports it.
+        self.insert(Entry::Conn(Box::new(Conn::new(socket.into(), true))))
+    }
+
+    fn recv_up_to(&mut self, conn: Token, buffer: BytesMut, max_bytes: usize) {
+        let Some(c) = self.conn(conn) else { return };
+        debug_assert!(c.recv.is_none(), "one receive may be outstanding");
+        if buffer.capacity() == buffer.len() || max_bytes == 0 {
+            let result = Err(io::ErrorKind::InvalidInput.into());
+            self.done.push(Completion::Received { conn, buffer, result });
+            return;
+        }
+        c.recv = Some((buffer, max_bytes));
+        if c.readable || c.guesses() {
+            self.list(conn);
+        }
+    }
+
+    fn send(&mut self, conn: Token, segments: Vec<Bytes>) {
+        let Some(c) = self.conn(conn) else { return };
+        debug_assert!(c.send.is_none(), "one send may be outstanding");
+        c.send = Some(SendOp { segments, next: 0 });
+        let (mut stats, mut done) = (self.stats, std::mem::take(&mut self.done));
+        let Some(c) = self.conn(conn) else { return };
+        c.progress_send(conn, &mut stats, &mut done);
+        let again = c.send.is_some() && c.writable && !c.connecting;
+        (self.stats, self.done) = (stats, done);
+        if again {
+            self.list(conn);
+        }
+    }
+
+    fn shutdown_write(&mut self, conn: Token) {
+        if let Some(c) = self.conn(conn) {
+            match c.send {
+                Some(_) => c.shutdown_after_send = true,
+                None => c.shutdown_write(),
+            }
+        }
+    }
+
+    fn close(&mut self, token: Token) {
+        match self.vacate(token) {
+            // Closing the descriptor, which nobody shares, takes it out of epoll.
+            Entry::Conn(conn) => {
+                conn.discard_arrived();
+                self.forget_done(token);
+            }
+            Entry::Listener(_) | Entry::Free => {}
+        }
+    }
+
+    fn release(&mut self, conn: Token) -> Option<TcpStream> {
+        let token = conn;
+        let c = self.conn(token)?;
+        if c.send.is_some() || c.connecting {
+            return None;
+        }
+        match self.vacate(token) {
+            Entry::Conn(conn) => {
+                self.forget_done(token);
+                epoll::delete(&self.epoll, &conn.stream).ok()?;
+                Some(conn.stream)
+            }
+            Entry::Listener(_) | Entry::Free => None,
+        }
+    }
+
+    fn local_addr(&self, token: Token) -> Option<SocketAddr> {
+        match self.entry(token) {
+            Entry::Conn(conn) => conn.stream.local_addr().ok(),
+            Entry::Listener(listener) => listener.local_addr().ok(),
+            Entry::Free => None,
+        }
+    }
+
+    fn peer_addr(&self, conn: Token) -> Option<SocketAddr> {
+        match self.entry(conn) {
+            Entry::Conn(conn) => conn.stream.peer_addr().ok(),
+            Entry::Listener(_) | Entry::Free => None,
+        }
+    }
+
+    fn tcp_info(&self, conn: Token) -> Option<TcpInfo> {
+        match self.entry(conn) {
+            Entry::Conn(conn) => tcp_info::query(conn.stream.as_fd()),
+            Entry::Listener(_) | Entry::Free => None,
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::from_event(self.waker.clone())
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion>) -> io::Result<()> {
+        let before = out.len();
+        if self.waker.take() {
+            out.push(Completion::Woken);
+        }
+        out.append(&mut self.done);
+        let mut ready = std::mem::replace(&mut self.ready, std::mem::take(&mut self.ready_scratch));
+        for token in ready.drain(..) {
+            if let Some(conn) = self.conn(token) {
+                conn.listed = false;
+                self.progress(token, out);
+            }
+        }
+        self.ready_scratch = ready;
+        let at_hand = out.len() > before || !self.ready.is_empty();
+        if at_hand && self.rounds_without_poll < MAX_ROUNDS_WITHOUT_POLL {
+            self.rounds_without_poll += 1;
+            return Ok(());
+        }
+        self.rounds_without_poll = 0;
+        self.poll(if at_hand { Some(Duration::ZERO) } else { timeout }, out)
+    }
+}
+
+impl Conn {
+    fn new(stream: TcpStream, connecting: bool) -> Self {
+        Self {
+            stream,
+            recv: None,
+            send: None,
+            connecting,
+            readable: false,
+            writable: true,
+            ended: false,
+            listed: false,
+            shutdown_after_send: false,
+            guessing: false,
+            guess_credit: 0,
+            receives_without_guess: 0,
+        }
+    }
+
+    /// Whether to try a receive that epoll has not announced.
+    fn guesses(&mut self) -> bool {
+        if self.guess_credit == 0 {
+            self.receives_without_guess = (self.receives_without_guess + 1) % GUESS_INTERVAL;
+            if self.receives_without_guess != 0 {
+                return false;
+            }
+        }
+        self.guessing = true;
+        self.readable = true;
+        true
+    }
+
+    fn guessed(&mut self, right: bool) {
+        if std::mem::take(&mut self.guessing) {
+            self.guess_credit = match right {
+                true => (self.guess_credit + 1).min(MAX_GUESS_CREDIT),
+                false => self.guess_credit.saturating_sub(2),
+            };
+        }
+    }
+
+    fn progress_recv(&mut self, token: Token, stats: &mut EpollStats, out: &mut Vec<Completion>) {
+        if !self.readable || self.connecting {
+            return;
+        }
+        let Some((mut buffer, max_bytes)) = self.recv.take() else { return };
+        let spare = buffer.spare_capacity_mut();
+        let room = spare.len().min(max_bytes);
+        let received = loop {
+            stats.receives += 1;
+            match rustix::net::recv(&self.stream, &mut spare[..room], RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                other => break other.map(|(_, n)| n),
+            }
+        };
+        let result = match received {
+            Err(Errno::AGAIN) => {
+                stats.empty_receives += 1;
+                self.guessed(false);
+                self.readable = false;
+                self.recv = Some((buffer, max_bytes));
+                return;
+            }
+            Err(error) => Err(error.into()),
+            Ok(n) => {
+                // SAFETY: the kernel wrote the first `n` bytes of the spare capacity, and `n <= room` is within it.
+                unsafe { buffer.set_len(buffer.len() + n) };
+                self.guessed(true);
+                self.ended |= n == 0;
+                self.readable = n == room || self.ended;
+                Ok(n)
+            }
+        };
+        out.push(Completion::Received { conn: token, buffer, result });
+    }
+
+    fn progress_send(&mut self, token: Token, stats: &mut EpollStats, out: &mut Vec<Completion>) {
+        if !self.writable || self.connecting {
+            return;
+        }
+        let Some(op) = &mut self.send else { return };
+        let mut result = Ok(());
+        for _ in 0..MAX_SENDS_PER_ROUND {
+            if op.next == op.segments.len() {
+                break;
+            }
+            stats.sends += 1;
+            match op.send_once(&self.stream) {
+                Ok(true) => {}
+                Ok(false) | Err(Errno::AGAIN) => {
+                    self.writable = false;
+                    return;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    result = Err(error.into());
+                    break;
+                }
+            }
+        }
+        if result.is_ok() && op.next < op.segments.len() {
+            return;
+        }
+        let Some(SendOp { mut segments, .. }) = self.send.take() else { return };
+        segments.clear();
+        out.push(Completion::Sent { conn: token, segments, result });
+        if self.shutdown_after_send {
+            self.shutdown_write();
+        }
+    }
+
+    fn shutdown_write(&self) {
+        // It fails only when the connection is already down.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
+    fn discard_arrived(&self) {
+        if self.connecting {
+            return;
+        }
+        self.shutdown_write();
+        let mut scratch = [0u8; 16 * 1024];
+        for _ in 0..MAX_DISCARD_BYTES / scratch.len() {
+            match rustix::net::recv(&self.stream, &mut scratch[..], RecvFlags::DONTWAIT) {
+                Ok((n, _)) if n == scratch.len() => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+impl SendOp {
+    /// One system call's worth. True when the kernel took all that it was offered.
+    fn send_once(&mut self, stream: &TcpStream) -> Result<bool, Errno> {
+        let pending = &self.segments[self.next..];
+        let (offered, sent) = if let [only] = pending {
+            (only.len(), rustix::net::send(stream, only, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
+        } else {
+            let mut slices = [IoSlice::new(&[]); IOV];
+            let mut offered = 0;
+            for (slice, segment) in slices.iter_mut().zip(pending) {
+                *slice = IoSlice::new(segment);
+                offered += segment.len();
+            }
+            let more = if pending.len() > IOV { SendFlags::MORE } else { SendFlags::empty() };
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more;
+            let slices = &slices[..pending.len().min(IOV)];
+            (offered, rustix::net::sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags)?)
+        };
+        self.advance(sent);
+        Ok(sent == offered)
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        while let Some(front) = self.segments.get_mut(self.next) {
+            if front.len() > sent {
+                front.advance(sent);
+                return;
+            }
+            sent -= front.len();
+            self.next += 1;
+        }
+    }
+}
+
+fn conn_interest() -> epoll::EventFlags {
+    epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET
+}
+
+/// Errors of accept(2) that concern the one connection that was to be accepted.
+fn is_peers_fault(error: &io::Error) -> bool {
+    let fault = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        fault,
+        Some(
+            Errno::INTR
+                | Errno::CONNABORTED
+                | Errno::PROTO
+                | Errno::NETDOWN
+                | Errno::NOPROTOOPT
+                | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::HOSTUNREACH
+                | Errno::OPNOTSUPP
+                | Errno::NETUNREACH
+        )
+    )
+}
+
+/// Rounded up to milliseconds, which is what epoll_wait counts in: rounded down it would return early and spin.
+fn to_millis(timeout: Duration) -> Timespec {
+    let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
+    Timespec { tv_sec: millis / 1000, tv_nsec: (millis % 1000) * 1_000_000 }
+}

@@ -1,0 +1,54 @@
+//! What the kernel's TCP knows about a connection (tcp(7), TCP_INFO): for metrics and for the doctor.
+
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// A snapshot of one TCP connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Its mean deviation.
+    pub rtt_variation: Duration,
+    /// Retransmission timeout.
+    pub rto: Duration,
+    /// Congestion window, segments.
+    pub congestion_window_segments: u32,
+    /// Sending maximum segment size, bytes.
+    pub send_mss_bytes: u32,
+    /// Path MTU, bytes.
+    pub path_mtu_bytes: u32,
+    /// Segments sent and not acknowledged.
+    pub unacked_segments: u32,
+    /// Segments retransmitted since the beginning.
+    pub total_retransmits: u32,
+    /// Time since data last arrived.
+    pub last_data_received: Duration,
+}
+
+pub(super) fn query(fd: BorrowedFd<'_>) -> Option<TcpInfo> {
+    let mut raw = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `raw` has room for `len` bytes, `len` is a valid socklen_t, and the kernel writes at most `len` bytes.
+    let rc = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, raw.as_mut_ptr().cast(), &mut len)
+    };
+    if rc != 0 {
+        return None;
+    }
+    // SAFETY: all bytes were zeroed and then partly overwritten; the struct is made of integers, for which any bytes are valid.
+    let raw = unsafe { raw.assume_init() };
+    let micros = |us: u32| Duration::from_micros(us.into());
+    Some(TcpInfo {
+        rtt: micros(raw.tcpi_rtt),
+        rtt_variation: micros(raw.tcpi_rttvar),
+        rto: micros(raw.tcpi_rto),
+        congestion_window_segments: raw.tcpi_snd_cwnd,
+        send_mss_bytes: raw.tcpi_snd_mss,
+        path_mtu_bytes: raw.tcpi_pmtu,
+        unacked_segments: raw.tcpi_unacked,
+        total_retransmits: raw.tcpi_total_retrans,
+        last_data_received: Duration::from_millis(raw.tcpi_last_data_recv.into()),
+    })
+}

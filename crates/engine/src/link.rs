@@ -1,0 +1,318 @@
+//! One connection's framing on a driver: bytes in and out of [`PduReader`] and [`PduWriter`] with the fewest copies and calls.
+//!
+//! The owner feeds completions and, when it has handled a batch, calls [`Link::flush`]:
+//! ```text
+//! Received{conn, buffer, result: Ok(n)}  →  link.on_received(buffer, n)
+//!                                           while let Some(pdu) = link.next_pdu()? { ... link.push(answer) ... }
+//! Sent{conn, segments, result: Ok(())}   →  link.on_sent(segments)
+//! after each of them, and after pushing  →  link.flush(driver)        one sendmsg for the batch, and the next receive
+//! ```
+//!
+//! Receiving: PDUs are views of the buffer they arrived in, never copied. Where a buffer nears its end, the receive is limited so
+//! that the PDU at the end still fits and the next one begins in a fresh buffer: only its first few KiB are ever moved. Quiet
+//! connections and logins make do with a small buffer, so that many of them cost little.
+//!
+//! Bounds: receiving stops while more than `tx_high_water_bytes` wait to be sent, and goes on below half of that; so a peer that
+//! does not read its answers cannot make us hold more of them than that and what its last received buffer asked for.
+
+use bytes::{Bytes, BytesMut};
+use iscsi_core::digest::{DIGEST_BYTES, DigestScope, padded};
+use iscsi_core::pdu_reader::{DigestCounts, FramingError, PduReader, RxPdu};
+use iscsi_core::pdu_writer::{PduWriter, TxPdu};
+
+use crate::driver::{Driver, Token};
+use crate::slab::SlabRing;
+
+/// Receive buffer of a connection that is logging in or quiet, bytes.
+const SMALL_CHUNK_BYTES: usize = 16 * 1024;
+/// Smallest receive buffer of a busy connection, bytes.
+const MIN_CHUNK_BYTES: usize = 256 * 1024;
+/// The most that is moved from one buffer to the next for the sake of fewer receives, and read past a PDU that ends a buffer.
+const MOVE_BYTES: usize = 4096;
+/// So many receives of at most [`MOVE_BYTES`] in a row make a connection quiet.
+const QUIET_RECEIVES: u8 = 64;
+/// Everything of a PDU but its data: BHS 48, AHS at most 1020, and two digests.
+const MAX_PDU_OVERHEAD_BYTES: usize = 48 + 1020 + 2 * DIGEST_BYTES;
+/// What may wait to be sent before receiving stops, unless [`Link::set_tx_high_water`] says otherwise, bytes.
+const DEFAULT_TX_HIGH_WATER_BYTES: usize = 4 * 1024 * 1024;
+/// Segments handed to the driver in one send.
+const MAX_SEND_SEGMENTS: usize = 1024;
+
+/// Traffic of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes given to the kernel for sending.
+    pub tx_bytes: u64,
+    /// PDUs received whole.
+    pub rx_pdus: u64,
+    /// PDUs queued for sending.
+    pub tx_pdus: u64,
+    /// Bytes of begun PDUs moved from one receive buffer to the next.
+    pub rx_moved_bytes: u64,
+    /// Digests of received PDUs.
+    pub digests: DigestCounts,
+}
+
+/// One connection's framing.
+#[derive(Debug)]
+pub struct Link {
+    token: Token,
+    reader: PduReader,
+    writer: PduWriter,
+    slabs: SlabRing,
+
+    /// Received and not yet framed; with the driver while a receive is outstanding.
+    buffer: BytesMut,
+    /// Whole size of the slab that `buffer` is the rest of, bytes.
+    chunk_bytes: usize,
+    /// Size to take next time, when busy, bytes.
+    busy_chunk_bytes: usize,
+    /// The longest PDU that may arrive, bytes.
+    max_pdu_bytes: usize,
+    receiving: bool,
+    /// What the outstanding receive may bring, bytes.
+    asked_bytes: usize,
+    quiet_receives: u8,
+    peer_closed: bool,
+    /// Receiving has stopped because too much waits to be sent.
+    paused: bool,
+
+    segments: Vec<Bytes>,
+    sending: bool,
+    in_flight_bytes: usize,
+    tx_high_water_bytes: usize,
+    closing: bool,
+    fin_sent: bool,
+
+    stats: LinkStats,
+}
+
+impl Link {
+    /// The framing of the connection `token` names, in the login phase. `max_data_bytes` of the reader must be told again by
+    /// [`Link::set_max_data_bytes`] when it changes; until then the link makes room for PDUs of a login.
+    pub fn new(token: Token, reader: PduReader, writer: PduWriter, slabs: SlabRing) -> Self {
+        Self {
+            token,
+            reader,
+            writer,
+            slabs,
+            buffer: BytesMut::new(),
+            chunk_bytes: 0,
+            busy_chunk_bytes: MIN_CHUNK_BYTES,
+            max_pdu_bytes: MAX_PDU_OVERHEAD_BYTES + 8192,
+            receiving: false,
+            asked_bytes: 0,
+            quiet_receives: QUIET_RECEIVES,
+            peer_closed: false,
+            paused: false,
+            segments: Vec::new(),
+            sending: false,
+            in_flight_bytes: 0,
+            tx_high_water_bytes: DEFAULT_TX_HIGH_WATER_BYTES,
+            closing: false,
+            fin_sent: false,
+            stats: LinkStats::default(),
+        }
+    }
+
+    /// The connection.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Goes on under a new token, after the connection was released by one driver and adopted by another.
+    /// Call [`Link::flush`] with the new driver then; bytes that were received before are kept.
+    ///
+    /// The driver that released it dropped an outstanding receive together with the buffer, so this is for a connection whose last
+    /// receive has been given to [`Link::on_received`] and that has not been flushed since.
+    pub fn rebind(&mut self, token: Token, slabs: SlabRing) {
+        debug_assert!(!self.receiving && !self.sending);
+        self.token = token;
+        self.slabs = slabs;
+    }
+
+    /// Begins to receive.
+    pub fn start<D: Driver + ?Sized>(&mut self, driver: &mut D) {
+        self.flush(driver);
+    }
+
+    /// Takes a completed receive of `n` bytes; 0 means that the peer has closed. Then take PDUs with [`Link::next_pdu`].
+    pub fn on_received(&mut self, buffer: BytesMut, n: usize) {
+        self.receiving = false;
+        self.buffer = buffer;
+        self.stats.rx_bytes += n as u64;
+        self.peer_closed |= n == 0;
+        self.quiet_receives = match n {
+            n if n >= self.asked_bytes => 0,
+            n if n <= MOVE_BYTES => self.quiet_receives.saturating_add(1).min(QUIET_RECEIVES),
+            _ if self.quiet_receives < QUIET_RECEIVES => 0,
+            _ => QUIET_RECEIVES,
+        };
+    }
+
+    /// The next whole PDU that has arrived; `None` when there is none: call [`Link::flush`] then.
+    ///
+    /// # Errors
+    /// The stream cannot be followed any further: close the connection.
+    pub fn next_pdu(&mut self) -> Result<Option<RxPdu>, FramingError> {
+        if self.closing {
+            self.buffer.clear();
+            return Ok(None);
+        }
+        let pdu = self.reader.next(&mut self.buffer)?;
+        self.stats.rx_pdus += u64::from(pdu.is_some());
+        Ok(pdu)
+    }
+
+    /// Queues a PDU for the next [`Link::flush`].
+    pub fn push(&mut self, pdu: TxPdu) {
+        self.stats.tx_pdus += 1;
+        self.writer.push(pdu);
+    }
+
+    /// Sends what is queued, if no send is outstanding, and receives, if no receive is and the peer reads its answers.
+    pub fn flush<D: Driver + ?Sized>(&mut self, driver: &mut D) {
+        if !self.sending && self.writer.queued_bytes() > 0 && !self.fin_sent {
+            let queued = self.writer.queued_bytes();
+            let mut segments = std::mem::take(&mut self.segments);
+            self.writer.take(MAX_SEND_SEGMENTS, &mut segments);
+            self.in_flight_bytes = queued - self.writer.queued_bytes();
+            self.sending = true;
+            driver.send(self.token, segments);
+        }
+        if self.closing && !self.fin_sent && self.is_drained() {
+            self.fin_sent = true;
+            driver.shutdown_write(self.token);
+        }
+        self.receive(driver);
+    }
+
+    /// Takes a completed send; `segments` is kept for the next one. Call [`Link::flush`] then.
+    pub fn on_sent(&mut self, segments: Vec<Bytes>) {
+        self.sending = false;
+        self.stats.tx_bytes += self.in_flight_bytes as u64;
+        self.in_flight_bytes = 0;
+        self.segments = segments;
+    }
+
+    /// Puts negotiated digests in force for what is received from now on. PDUs that have arrived and were not taken yet count.
+    pub fn set_rx_digests(&mut self, digests: DigestScope) {
+        self.reader.set_digests(digests);
+    }
+
+    /// Puts negotiated digests in force for what is pushed from now on.
+    pub fn set_tx_digests(&mut self, digests: DigestScope) {
+        self.writer.set_digests(digests);
+    }
+
+    /// Sets the largest data segment accepted from now on, in bytes: our declared MaxRecvDataSegmentLength.
+    pub fn set_max_data_bytes(&mut self, bytes: usize) {
+        self.reader.set_max_data_bytes(bytes);
+        self.max_pdu_bytes = padded(bytes) + MAX_PDU_OVERHEAD_BYTES;
+        let chunk = (self.max_pdu_bytes + self.max_pdu_bytes / 2).next_power_of_two();
+        self.busy_chunk_bytes = chunk.max(MIN_CHUNK_BYTES);
+    }
+
+    /// Sets how much may wait to be sent before receiving stops, in bytes.
+    pub fn set_tx_high_water(&mut self, bytes: usize) {
+        self.tx_high_water_bytes = bytes;
+    }
+
+    /// Bytes queued or with the driver, not yet given to the kernel.
+    pub fn tx_backlog_bytes(&self) -> usize {
+        self.writer.queued_bytes() + self.in_flight_bytes
+    }
+
+    /// True when everything pushed was given to the kernel.
+    pub fn is_drained(&self) -> bool {
+        self.tx_backlog_bytes() == 0 && !self.sending
+    }
+
+    /// Ends the connection in order: what is queued is still sent, then FIN; what arrives is discarded until the peer closes too.
+    /// The owner closes the token when [`Link::peer_closed`] says so, or when its patience ends.
+    pub fn close_after_flush(&mut self) {
+        self.closing = true;
+        self.buffer.clear();
+    }
+
+    /// True after [`Link::close_after_flush`].
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// True when the peer has closed its direction.
+    pub fn peer_closed(&self) -> bool {
+        self.peer_closed
+    }
+
+    /// True when what was received ends between two PDUs: whether a close by the peer was in order.
+    pub fn at_boundary(&self) -> bool {
+        !self.receiving && self.reader.at_boundary(&self.buffer)
+    }
+
+    /// Traffic so far.
+    pub fn stats(&self) -> LinkStats {
+        LinkStats { digests: self.reader.digest_counts(), ..self.stats }
+    }
+
+    fn receive<D: Driver + ?Sized>(&mut self, driver: &mut D) {
+        if self.receiving || self.peer_closed {
+            return;
+        }
+        let backlog = self.tx_backlog_bytes();
+        self.paused =
+            backlog > if self.paused { self.tx_high_water_bytes / 2 } else { self.tx_high_water_bytes };
+        if self.paused && !self.closing {
+            return;
+        }
+        self.asked_bytes = if self.closing { self.room_to_discard() } else { self.make_room() };
+        self.receiving = true;
+        driver.recv_up_to(self.token, std::mem::take(&mut self.buffer), self.asked_bytes);
+    }
+
+    /// Any room will do for bytes that nobody reads.
+    fn room_to_discard(&mut self) -> usize {
+        self.buffer.clear();
+        if self.buffer.capacity() < MOVE_BYTES {
+            self.buffer = self.slabs.rx_buffer(SMALL_CHUNK_BYTES);
+        }
+        self.buffer.capacity()
+    }
+
+    /// Makes room for the next receive and returns how many bytes it may bring.
+    fn make_room(&mut self) -> usize {
+        let held = self.buffer.len();
+        let missing = self.reader.missing(&self.buffer).max(1);
+        let room = self.buffer.capacity() - held;
+        let quiet = self.quiet_receives == QUIET_RECEIVES;
+        let chunk_bytes = if quiet { SMALL_CHUNK_BYTES } else { self.busy_chunk_bytes };
+        let small = self.chunk_bytes == SMALL_CHUNK_BYTES;
+        let worn = held <= MOVE_BYTES && room < self.chunk_bytes / 2;
+        let wrong_size = held <= MOVE_BYTES && small != quiet;
+        if missing > room || worn || wrong_size {
+            let needed = held + missing + MOVE_BYTES;
+            self.chunk_bytes = chunk_bytes;
+            if needed > chunk_bytes {
+                // A PDU too long for the small buffer ends the quiet.
+                self.quiet_receives = 0;
+                self.chunk_bytes = needed.next_power_of_two().max(self.busy_chunk_bytes);
+            }
+            // The rest of the old buffer goes first when nothing in it is needed: it may then be the very one that comes back.
+            let old = Some(std::mem::take(&mut self.buffer)).filter(|old| !old.is_empty());
+            let mut fresh = self.slabs.rx_buffer(self.chunk_bytes);
+            if let Some(old) = old {
+                fresh.extend_from_slice(&old);
+                self.stats.rx_moved_bytes += held as u64;
+            }
+            self.buffer = fresh;
+        }
+        let room = self.buffer.capacity() - held;
+        match self.chunk_bytes == SMALL_CHUNK_BYTES {
+            true => room,
+            // What arrives beyond must still leave room for the whole of a PDU that it begins.
+            false => room.saturating_sub(self.max_pdu_bytes).max(missing + MOVE_BYTES).min(room),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Many threads hand items to one shard: a vector behind a short lock, and one wake per burst.
+//!
+//! Draining swaps the vector for the shard's empty one, so that in the steady state nothing is allocated and the lock is
+//! held for a pointer swap. The queue has no limit of its own: it holds at most what its producers can have in flight (jobs
+//! of bounded lanes, connections of a bounded acceptor), and they are limited where they are admitted.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::driver::Waker;
+
+/// The receiving end, owned by one shard.
+#[derive(Debug)]
+pub struct Mailbox<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// A sending end; clones feed the same mailbox.
+#[derive(Debug)]
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    items: Mutex<Vec<T>>,
+    waker: Waker,
+}
+
+impl<T> Mailbox<T> {
+    /// An empty mailbox that wakes its owner's driver through `waker`.
+    pub fn new(waker: Waker) -> Self {
+        Self { shared: Arc::new(Shared { items: Mutex::new(Vec::new()), waker }) }
+    }
+
+    /// A sending end.
+    pub fn sender(&self) -> Sender<T> {
+        Sender { shared: self.shared.clone() }
+    }
+
+    /// Moves everything that has arrived to the end of `out`, in order of arrival.
+    pub fn drain(&self, out: &mut Vec<T>) {
+        let mut items = self.shared.items.lock();
+        match out.is_empty() {
+            true => std::mem::swap(&mut *items, out),
+            false => out.append(&mut items),
+        }
+    }
+}
+
+impl<T> Sender<T> {
+    /// Hands over one item. The owner is woken only when the mailbox was empty: later items of a burst ride along.
+    pub fn send(&self, item: T) {
+        let was_empty = {
+            let mut items = self.shared.items.lock();
+            items.push(item);
+            items.len() == 1
+        };
+        if was_empty {
+            self.shared.waker.wake();
+        }
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn counted() -> (Waker, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = count.clone();
+        let waker = Waker::from_fn(move || {
+            seen.fetch_add(1, Ordering::SeqCst);
+        });
+        (waker, count)
+    }
+
+    #[test]
+    fn a_burst_wakes_once_and_keeps_its_order() {
+        let (waker, wakes) = counted();
+        let mailbox = Mailbox::new(waker);
+        let sender = mailbox.sender();
+        (0..5).for_each(|n| sender.send(n));
+        assert_eq!(wakes.load(Ordering::SeqCst), 1);
+        let mut out = vec![-1];
+        mailbox.drain(&mut out);
+        assert_eq!(out, [-1, 0, 1, 2, 3, 4]);
+        sender.clone().send(9);
+        assert_eq!(wakes.load(Ordering::SeqCst), 2);
+        out.clear();
+        mailbox.drain(&mut out);
+        assert_eq!(out, [9]);
+    }
+
+    #[test]
+    fn nothing_is_lost_between_many_senders_and_a_sleeping_owner() {
+        const SENDERS: u64 = 4;
+        const EACH: u64 = 5_000;
+        let owner = std::thread::current();
+        let mailbox = Mailbox::new(Waker::from_fn(move || owner.unpark()));
+        let threads: Vec<_> = (0..SENDERS)
+            .map(|id| {
+                let sender = mailbox.sender();
+                std::thread::spawn(move || (0..EACH).for_each(|n| sender.send((id, n))))
+            })
+            .collect();
+        let (mut next, mut seen, mut out) = ([0; SENDERS as usize], 0, Vec::new());
+        while seen < SENDERS * EACH {
+            mailbox.drain(&mut out);
+            if out.is_empty() {
+                std::thread::park();
+            }
+            for (id, n) in out.drain(..) {
+                assert_eq!(n, next[id as usize], "items of one sender keep their order");
+                next[id as usize] += 1;
+                seen += 1;
+            }
+        }
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+}
