@@ -95,12 +95,16 @@ fn run(store: &dyn BlockStore, steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Unmap { offset, len } => {
                 let inside = part(&model, offset, len);
                 check(store.unmap(offset, len), inside.is_some())?;
-                inside.map(|range| model[range].fill(0));
+                if let Some(range) = inside {
+                    model[range].fill(0);
+                }
             }
             Step::WriteZeroes { offset, len, may_unmap } => {
                 let inside = part(&model, offset, len);
                 check(store.write_zeroes(offset, len, may_unmap), inside.is_some())?;
-                inside.map(|range| model[range].fill(0));
+                if let Some(range) = inside {
+                    model[range].fill(0);
+                }
             }
             Step::Extents { offset, len, max } => match store.extents(offset, len, max) {
                 Ok(extents) => {
