@@ -1,0 +1,1 @@
+"""The host side of the Linux guest rig; see ../README.md."""
