@@ -1,7 +1,7 @@
 //! Additional Header Segments (RFC 7143 11.2.2).
 //!
-//! `AHSLength (2) | AHSType (1) | AHSLength bytes | padding to 4`. The two AHS that the standard defines both start
-//! with a reserved byte, so that their content is aligned to four; it is counted in AHSLength.
+//! `AHSLength (2) | AHSType (1) | AHSLength bytes | padding to 4`. The two AHS that the standard defines both
+//! start with a reserved byte, so that their content is aligned to four; it is counted in AHSLength.
 
 use crate::{MAX_AHS_LENGTH, WireError, padded_length, padding_length};
 use std::iter::FusedIterator;
@@ -79,8 +79,8 @@ impl<'a> Iterator for AhsChain<'a> {
 
 impl FusedIterator for AhsChain<'_> {}
 
-/// Appends an Extended CDB AHS with the CDB bytes after the first 16, padded with zeros. Nothing is appended for a
-/// CDB that fits the header. An error, and no bytes, above [`MAX_EXTENDED_CDB_LENGTH`].
+/// Appends an Extended CDB AHS with the CDB bytes after the first 16, padded with zeros. Nothing is appended
+/// for a CDB that fits the header. An error, and no bytes, above [`MAX_EXTENDED_CDB_LENGTH`].
 //= rfc7143 11.2.2.3 AHS-01
 pub fn write_extended_cdb(out: &mut Vec<u8>, cdb_beyond_16: &[u8]) -> Result<(), WireError> {
     let length = cdb_beyond_16.len();

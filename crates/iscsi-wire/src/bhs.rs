@@ -1,7 +1,7 @@
 //! The Basic Header Segment (RFC 7143 11.2.1): 48 bytes, big-endian, the same first 20 in every PDU.
 //!
-//! Accessors read constant offsets inside a fixed array, so none can panic. Fields beyond byte 20 belong to the PDU
-//! structs; the few that are read here are needed before the PDU is known (framing, Reject, tracing).
+//! Accessors read constant offsets inside a fixed array, so none can panic. Fields beyond byte 20 belong to
+//! the PDU structs; the few that are read here are needed before the PDU is known (framing, Reject, tracing).
 
 use crate::{CmdSn, Itt, Lun, Opcode, StatSn, WireError};
 use std::fmt;
@@ -23,7 +23,8 @@ pub const fn padding_length(length: usize) -> usize {
     length.wrapping_neg() % 4
 }
 
-/// A Basic Header Segment. Every 48 bytes are one; whether they mean something is for `parse` of a PDU to say.
+/// A Basic Header Segment. Every 48 bytes are one; whether they mean something is for `parse` of a PDU to
+/// say.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Bhs([u8; 48]);
 

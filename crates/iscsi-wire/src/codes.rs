@@ -169,7 +169,8 @@ pub enum AsyncEvent {
 }
 
 impl AsyncEvent {
-    /// The value on the wire. A `Vendor` below 248, which would collide with the standard's codes, becomes 255.
+    /// The value on the wire. A `Vendor` below 248, which would collide with the standard's codes, becomes
+    /// 255.
     pub const fn code(self) -> u8 {
         match self {
             AsyncEvent::ScsiAsyncEvent => 0,

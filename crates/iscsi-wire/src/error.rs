@@ -69,7 +69,8 @@ pub enum WireError {
         /// Offset of the item in the text.
         offset: usize,
     },
-    /// A key name of a wrong form: empty, not starting with a letter, or with characters outside the label set.
+    /// A key name of a wrong form: empty, not starting with a letter, or with characters outside the label
+    /// set.
     #[error("key name at byte {offset} is not a label of letters, digits and . - + @ _ (RFC 7143 6.1)")]
     KeyForm {
         /// Offset of the key in the text.

@@ -79,7 +79,8 @@ pub enum IsidFormat {
 pub struct Isid(pub [u8; 6]);
 
 impl Isid {
-    /// The random form. The caller keeps `number` for good, because an initiator port's ISID is to survive restarts.
+    /// The random form. The caller keeps `number` for good, because an initiator port's ISID is to survive
+    /// restarts.
     //= rfc7143 11.12.5 NAM-03
     pub const fn random(number: [u8; 3], qualifier: u16) -> Self {
         let [d0, d1] = qualifier.to_be_bytes();

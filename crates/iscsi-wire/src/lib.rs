@@ -1,7 +1,8 @@
 //! The wire form of iSCSI: RFC 7143 (PDUs of section 11, text of section 6.1) and the additions of RFC 7144.
 //!
-//! This crate answers one question: *what do these bytes say?* It knows no session, no negotiation, no policy and
-//! does no I/O, so that the same code serves the target, the initiator, the simulator and the raw-PDU test peer.
+//! This crate answers one question: *what do these bytes say?* It knows no session, no negotiation, no policy
+//! and does no I/O, so that the same code serves the target, the initiator, the simulator and the raw-PDU
+//! test peer.
 //!
 //! * [`Bhs`] is the 48-byte Basic Header Segment; every 48 bytes are one.
 //! * One struct per PDU ([`ScsiCommand`], [`R2t`], ...) with `parse` (may refuse, never panics) and `to_bhs`.
@@ -10,9 +11,9 @@
 //! * [`TextPairs`] and [`TextBuilder`] read and write `key=value` text; [`keys`] names the keys.
 //! * [`one_line`] prints a header for transcripts and traces.
 //!
-//! Reserved bits are sent as zero and ignored on receipt; a reserved *code* in a defined field is a [`WireError`].
-//! Left out on purpose: framing, digests and padding bytes (the reader and writer of `iscsi-core`), and every rule
-//! that relates two fields or two PDUs to each other.
+//! Reserved bits are sent as zero and ignored on receipt; a reserved *code* in a defined field is a
+//! [`WireError`]. Left out on purpose: framing, digests and padding bytes (the reader and writer of
+//! `iscsi-core`), and every rule that relates two fields or two PDUs to each other.
 #![forbid(unsafe_code)]
 
 mod ahs;

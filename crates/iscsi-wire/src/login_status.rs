@@ -4,8 +4,8 @@ use std::fmt;
 
 macro_rules! statuses {
     ($($name:ident = $code:literal: $words:literal,)*) => {
-        /// How a login went. Codes that the standard does not list are kept, because their class alone still tells
-        /// an initiator what to do.
+        /// How a login went. Codes that the standard does not list are kept, because their class alone still
+        /// tells an initiator what to do.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum LoginStatus {
             $(#[doc = $words] $name,)*

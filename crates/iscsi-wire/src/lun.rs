@@ -1,6 +1,7 @@
 //! The 8-byte LUN (SAM-5 4.7): single-level forms to and from a small index.
 //!
-//! Multi-level LUNs are carried unharmed and have no index; a target answers them as an unsupported logical unit.
+//! Multi-level LUNs are carried unharmed and have no index; a target answers them as an unsupported logical
+//! unit.
 
 use std::fmt;
 
@@ -22,8 +23,9 @@ impl Lun {
         }
     }
 
-    /// The index that a single-level LUN names, in whichever form it came: peripheral on bus 0, flat, extended flat
-    /// of 3 or 5 bytes. `None` for everything else (other buses, second levels, well known LUs, numbers over 65535).
+    /// The index that a single-level LUN names, in whichever form it came: peripheral on bus 0, flat,
+    /// extended flat of 3 or 5 bytes. `None` for everything else (other buses, second levels, well known LUs,
+    /// numbers over 65535).
     pub const fn to_index(self) -> Option<u16> {
         let n = match self.0 >> 56 {
             0x00 if self.0 << 16 == 0 => self.0 >> 48,

@@ -1,13 +1,14 @@
 //! One header as one line, for transcripts, traces and error messages.
 //!
-//! Fields that say nothing in the PDU at hand (reserved tags, zero offsets of ping data, ...) are left out, so that a
-//! person can read a session. The words are the field names of the PDU structs, long ones shortened (`edtl`, `len`).
+//! Fields that say nothing in the PDU at hand (reserved tags, zero offsets of ping data, ...) are left out,
+//! so that a person can read a session. The words are the field names of the PDU structs, long ones shortened
+//! (`edtl`, `len`).
 
 use crate::{Ahs, Bhs, Itt, Pdu, Ttt, parse_ahs};
 use std::fmt::{self, Display, Write};
 
-/// Prints a header and its AHS, for instance `ScsiCommand itt=7 cmd_sn=12 W edtl=8192 cdb=2a...`. A header that does
-/// not parse is printed with the reason and its bytes.
+/// Prints a header and its AHS, for instance `ScsiCommand itt=7 cmd_sn=12 W edtl=8192 cdb=2a...`. A header
+/// that does not parse is printed with the reason and its bytes.
 pub fn one_line(bhs: &Bhs, ahs: &[u8]) -> String {
     let mut line = Line(String::with_capacity(128));
     // Writing to a String cannot fail.
@@ -52,7 +53,7 @@ fn write_line(line: &mut Line, bhs: &Bhs, ahs: &[u8]) -> fmt::Result {
     match Pdu::parse(bhs) {
         Ok(pdu) => {
             line.0.push_str(pdu.opcode().name());
-            line.flag("I", bhs.immediate() && !matches!(pdu, Pdu::LoginRequest(_)))?;
+            line.flag("I", bhs.immediate() && has_immediate(&pdu))?;
             write_fields(line, &pdu)?;
         }
         Err(error) => {
@@ -72,6 +73,18 @@ fn write_line(line: &mut Line, bhs: &Bhs, ahs: &[u8]) -> fmt::Result {
         0 => Ok(()),
         length => line.field("data", length),
     }
+}
+
+/// Does the I bit say something? In Login it is always 1, elsewhere reserved.
+fn has_immediate(pdu: &Pdu) -> bool {
+    matches!(
+        pdu,
+        Pdu::NopOut(_)
+            | Pdu::ScsiCommand(_)
+            | Pdu::TaskManagementRequest(_)
+            | Pdu::TextRequest(_)
+            | Pdu::LogoutRequest(_)
+    )
 }
 
 fn write_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {

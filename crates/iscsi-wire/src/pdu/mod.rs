@@ -1,9 +1,9 @@
 //! The PDUs of RFC 7143 section 11, one struct and one file each.
 //!
-//! `parse` reads a header of the right opcode and refuses reserved codes; `to_bhs` writes one with DataSegmentLength
-//! and TotalAHSLength zero (the writer, who has the segments, sets them). Bits that the standard fixes at 1 are
-//! written as 1 and, like reserved bits, not looked at. Fields that only mean something together with another (for
-//! instance Status without the S bit) are read and written as they are.
+//! `parse` reads a header of the right opcode and refuses reserved codes; `to_bhs` writes one with
+//! DataSegmentLength and TotalAHSLength zero (the writer, who has the segments, sets them). Bits that the
+//! standard fixes at 1 are written as 1 and, like reserved bits, not looked at. Fields that only mean something
+//! together with another (for instance Status without the S bit) are read and written as they are.
 //= rfc7143 11 PDU-02
 
 mod async_message;

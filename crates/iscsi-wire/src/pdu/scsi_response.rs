@@ -92,8 +92,8 @@ impl ScsiResponse {
         bhs
     }
 
-    /// Status Qualifier (RFC 7144 5.2) of a SCSI Response header. Not a field of the struct because the bytes are
-    /// reserved, and so to be ignored, below iSCSIProtocolLevel 2.
+    /// Status Qualifier (RFC 7144 5.2) of a SCSI Response header. Not a field of the struct because the bytes
+    /// are reserved, and so to be ignored, below iSCSIProtocolLevel 2.
     pub fn status_qualifier(bhs: &Bhs) -> u16 {
         bhs.u16_at(8)
     }

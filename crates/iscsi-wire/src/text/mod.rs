@@ -1,7 +1,8 @@
 //! `key=value` text (RFC 7143 6.1): pairs, builder, values, key names.
 //!
-//! Form only: which key may appear when, and what an answer may be, is negotiation and lives in `iscsi-core`. A pair
-//! may be split over PDUs at any byte, so the caller joins the PDUs of an exchange (C bit) before parsing.
+//! Form only: which key may appear when, and what an answer may be, is negotiation and lives in `iscsi-core`.
+//! A pair may be split over PDUs at any byte, so the caller joins the PDUs of an exchange (C bit) before
+//! parsing.
 
 pub mod keys;
 mod values;
@@ -23,8 +24,9 @@ pub const MAX_VALUE_LENGTH: usize = 255;
 pub struct TextPairs;
 
 impl TextPairs {
-    /// Splits text into pairs, in order, repeated keys included. A value may have 255 bytes, or as many as its key is
-    /// allowed by [`keys::max_value_length`] (the long binary items of CHAP and SRP). Empty text has no pairs.
+    /// Splits text into pairs, in order, repeated keys included. A value may have 255 bytes, or as many as
+    /// its key is allowed by [`keys::max_value_length`] (the long binary items of CHAP and SRP). Empty text
+    /// has no pairs.
     pub fn parse(text: &[u8]) -> Result<Vec<(&str, &str)>, WireError> {
         Self::parse_with_limit(text, MAX_VALUE_LENGTH)
     }
@@ -77,8 +79,9 @@ impl TextBuilder {
         Self::default()
     }
 
-    /// Appends `key=value` and its NUL. The key is taken as it is, so that a test peer can send wrong ones. A value ends at its first NUL, if somebody managed to put one in: carried on,
-    /// it would be read as the start of another key.
+    /// Appends `key=value` and its NUL. The key is taken as it is, so that a test peer can send wrong ones. A
+    /// value ends at its first NUL, if somebody managed to put one in: carried on, it would be read as the
+    /// start of another key.
     //= rfc7143 6.1 TXT-01
     pub fn push(&mut self, key: &str, value: impl AsRef<str>) -> &mut Self {
         let value = value.as_ref().split('\0').next().unwrap_or_default();

@@ -6,7 +6,8 @@ use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 /// Most bytes, decoded, of a binary item of CHAP or SRP (RFC 7143 12.1.2, 12.1.3).
 pub const MAX_BINARY_ITEM_LENGTH: usize = 1024;
 
-/// A numerical value: decimal digits, or `0x`/`0X` and hexadecimal digits; below 2^64, without sign or blanks.
+/// A numerical value: decimal digits, or `0x`/`0X` and hexadecimal digits; below 2^64, without sign or
+/// blanks.
 ///
 /// Leading zeros do not make a number octal: `010` is ten.
 //= rfc7143 6.1 TXT-03
@@ -42,8 +43,9 @@ pub fn parse_list(value: &str) -> Result<Vec<&str>, WireError> {
     if items.iter().any(|item| item.is_empty()) { Err(WireError::ListForm) } else { Ok(items) }
 }
 
-/// A binary value: `0x`/`0X` and hexadecimal digits of either case, or `0b`/`0B` and padded base64; at least one
-/// byte and at most `max_bytes` decoded. An odd count of hexadecimal digits has a first byte with a zero upper half.
+/// A binary value: `0x`/`0X` and hexadecimal digits of either case, or `0b`/`0B` and padded base64; at least
+/// one byte and at most `max_bytes` decoded. An odd count of hexadecimal digits has a first byte with a zero
+/// upper half.
 ///
 /// The length is checked before anything is decoded or allocated.
 //= rfc7143 6.1 TXT-03
@@ -71,7 +73,8 @@ fn parse_hex(digits: &str, max_bytes: usize) -> Result<Vec<u8>, WireError> {
 }
 
 fn parse_base64(digits: &str, max_bytes: usize) -> Result<Vec<u8>, WireError> {
-    // Up to two characters are padding, so a full last group may still be within the limit; the caller looks again.
+    // Up to two characters are padding, so a full last group may still be within the limit; the caller looks
+    // again.
     if digits.len().div_ceil(4) > max_bytes.div_ceil(3) {
         return Err(WireError::BinaryTooLong { max: max_bytes });
     }
@@ -92,7 +95,8 @@ pub fn encode_base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Characters that `bytes` binary bytes may take as a value, prefix included, in the longer encoding (hexadecimal).
+/// Characters that `bytes` binary bytes may take as a value, prefix included, in the longer encoding
+/// (hexadecimal).
 pub const fn max_encoded_length(bytes: usize) -> usize {
     bytes.saturating_mul(2).saturating_add(2)
 }
