@@ -54,7 +54,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     for &step in Step::value_variants() {
         let wanted = match step {
             _ if !args.only.is_empty() => args.only.contains(&step),
-            Step::Fuzz => args.fuzz.is_some(),
+            Step::Fuzz => args.fuzz.is_some() && fuzz::exists(root),
             _ => true,
         };
         if !wanted {

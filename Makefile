@@ -1,0 +1,17 @@
+# The two things to type; everything else is `cargo xtask --help` and docs/ci.md.
+
+# Options of `intact serve`, for example: make run ARGS="--lun file:disk.img,size=10G --listen 127.0.0.1:3261"
+ARGS ?=
+# How long `make test` runs every fuzz target.
+FUZZ_SECONDS ?= 15
+
+.PHONY: run test
+
+# Builds the target and starts it: a 1 GiB RAM volume on 127.0.0.1:3260 unless ARGS says otherwise.
+run:
+	cargo run --release -p intact -- serve $(ARGS)
+
+# Installs what the tests need where it may, then runs every check there is.
+test:
+	scripts/setup-tests.sh
+	cargo xtask check --fuzz $(FUZZ_SECONDS)

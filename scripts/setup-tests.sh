@@ -1,0 +1,116 @@
+#!/bin/bash
+# Makes the machine ready for `cargo xtask check`: installs the foreign programs that the tests meet
+# (Debian packages, by apt-get, as root or by passwordless sudo), the Linux guest's image, and the
+# fuzzer. Where it may not, it says what to install and which tests are left out. On CI (CI=true)
+# nothing may be left out: then it fails.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+# program, package, what is tested with it
+NEEDED="
+iscsi-test-cu  libiscsi-bin      libiscsi's test suite against our target
+qemu-img       qemu-utils        images onto our LUN and back by QEMU
+qemu-io        qemu-utils        patterns written and read by QEMU
+tgtd           tgt               our initiator against tgt
+sg_inq         sg3-utils         SCSI commands by sg3-utils
+tshark         tshark            decoding of our sessions by an independent dissector
+"
+QEMU_ISCSI='/usr/lib/*/qemu/block-iscsi.so'
+# What the Linux guest needs on the host; conform/linux-guest/build-image installs it.
+GUEST_PROGRAMS="linux.uml slirp4netns"
+
+left_out=0
+say() { echo "setup: $*"; }
+leave_out() {
+  left_out=$((left_out + 1))
+  say "left out: $1; install: $2"
+}
+# tgtd and others live where a plain user's PATH does not look.
+have() { PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
+have_qemu_iscsi() { compgen -G "$QEMU_ISCSI" >/dev/null; }
+on_ci() { case ${CI:-} in '' | 0 | false) return 1 ;; esac; }
+
+# As root, or by sudo that asks nothing; ROOT is the prefix then.
+ROOT=
+may_install() {
+  command -v apt-get >/dev/null 2>&1 || return 1
+  [ "$(id -u)" = 0 ] && return 0
+  sudo -n true 2>/dev/null && ROOT="sudo -n" && return 0
+  return 1
+}
+
+# Installs packages without questions and without starting their services: tgt's would take port 3260.
+install() {
+  local policy=/usr/sbin/policy-rc.d ours= log status
+  log=$(mktemp)
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' | $ROOT tee $policy >/dev/null && $ROOT chmod 755 $policy && ours=yes
+  fi
+  {
+    echo wireshark-common wireshark-common/install-setuid boolean false | $ROOT debconf-set-selections
+    $ROOT apt-get update -qq
+    $ROOT env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 \
+      install -y -qq --no-install-recommends "$@"
+  } >"$log" 2>&1 </dev/null
+  status=$?
+  [ -z "$ours" ] || $ROOT rm -f $policy
+  [ $status = 0 ] || tail -n 15 "$log" >&2
+  rm -f "$log"
+  return $status
+}
+
+missing_packages() {
+  while read -r program package _; do
+    [ -z "$program" ] || have "$program" || echo "$package"
+  done <<<"$NEEDED"
+  have_qemu_iscsi || echo qemu-block-extra
+}
+
+foreign_programs() {
+  local packages
+  packages=$(missing_packages | sort -u | tr '\n' ' ')
+  if [ -n "$packages" ] && may_install; then
+    say "installing $packages"
+    # shellcheck disable=SC2086
+    install $packages || say "apt-get failed"
+  fi
+  while read -r program package what; do
+    [ -z "$program" ] || have "$program" || leave_out "$what" "$package"
+  done <<<"$NEEDED"
+  have_qemu_iscsi || leave_out "QEMU's iSCSI driver" qemu-block-extra
+}
+
+linux_guest() {
+  local cache=${LINUX_GUEST_CACHE:-${TMPDIR:-/tmp}/linux-guest-cache}
+  if may_install; then
+    $ROOT env LINUX_GUEST_CACHE="$cache" conform/linux-guest/build-image >/dev/null ||
+      say "the guest's image could not be built"
+  fi
+  local program
+  for program in $GUEST_PROGRAMS; do
+    have "$program" || leave_out "the Linux kernel's initiator and target" "user-mode-linux slirp4netns"
+  done
+  [ -e "$cache/stamp" ] ||
+    leave_out "the Linux kernel's initiator and target" "as root: conform/linux-guest/build-image"
+}
+
+rust_tools() {
+  cargo clippy --version >/dev/null 2>&1 || rustup component add clippy ||
+    leave_out "clippy" "rustup component add clippy"
+  cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt ||
+    leave_out "the format check" "rustup component add rustfmt"
+  [ -e fuzz/Cargo.toml ] || return 0
+  cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal ||
+    leave_out "fuzzing" "rustup toolchain install nightly --profile minimal"
+  cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked --quiet ||
+    leave_out "fuzzing" "cargo install cargo-fuzz --locked"
+}
+
+foreign_programs
+linux_guest
+rust_tools
+if [ $left_out -gt 0 ] && on_ci; then
+  say "$left_out kinds of test would be left out, and on CI none may be"
+  exit 1
+fi
+say "ready, $left_out kinds of test left out"
