@@ -15,6 +15,8 @@ fn num_04_serial_arithmetic_around_the_wrap() {
             assert!(!b.lt(a) && !b.le(a) && !a.gt(b) && !a.ge(b), "{a} {b}");
             assert_eq!(a.distance_to(b), steps);
         }
+        let same = CmdSn(start);
+        assert!(same.le(same) && same.ge(same) && !same.lt(same) && !same.gt(same));
         assert_eq!(StatSn(start).next(), StatSn(start.wrapping_add(1)));
     }
     assert_eq!(CmdSn(u32::MAX).next(), CmdSn(0));
@@ -95,7 +97,7 @@ fn nam_03_isid_forms() {
     assert_eq!(random.0, [0x80, 0xaa, 0xbb, 0xcc, 1, 2]);
     assert_eq!(random.format(), IsidFormat::Random);
     assert_eq!(random.to_string(), "0x80aabbcc0102");
-    let enterprise = Isid::enterprise(0x00_1234_56, 0xffff).unwrap();
+    let enterprise = Isid::enterprise(0x12_3456, 0xffff).unwrap();
     assert_eq!(enterprise.0, [0x40, 0x12, 0x34, 0x56, 0xff, 0xff]);
     assert_eq!(enterprise.format(), IsidFormat::EnterpriseNumber);
     assert_eq!(Isid::enterprise(0x0100_0000, 0), None);

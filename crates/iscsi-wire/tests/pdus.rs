@@ -4,8 +4,8 @@ mod common;
 
 use common::{LAYOUTS, Layout, set_code};
 use iscsi_wire::{
-    Bhs, MAX_AHS_LENGTH, MAX_DATA_SEGMENT_LENGTH, Opcode, Pdu, WireError, one_line, padded_length,
-    padding_length,
+    Bhs, LoginStage, MAX_AHS_LENGTH, MAX_DATA_SEGMENT_LENGTH, Opcode, Pdu, WireError, one_line,
+    padded_length, padding_length,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -99,7 +99,14 @@ fn pdu_02_nsg_without_t() {
     for layout in LAYOUTS.iter().filter(|layout| layout.is_login()) {
         let mut header = layout.header([0; 48], [0, 0]);
         header[1] |= 2;
-        assert!(Pdu::parse(&Bhs::from_bytes(header)).is_ok());
+        let mut pdu = Pdu::parse(&Bhs::from_bytes(header)).unwrap();
+        // Nor is it sent, should somebody fill it in.
+        match &mut pdu {
+            Pdu::LoginRequest(login) => login.nsg = Some(LoginStage::FullFeature),
+            Pdu::LoginResponse(login) => login.nsg = Some(LoginStage::FullFeature),
+            _ => unreachable!(),
+        }
+        assert_eq!(pdu.to_bhs().as_bytes()[1] & 0x83, 0);
     }
 }
 
