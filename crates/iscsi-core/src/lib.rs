@@ -1,1 +1,29 @@
-//! See the workspace's docs/architecture.md.
+//! The protocol of RFC 7143 for both roles, without I/O and without a clock.
+//!
+//! There is no socket and no clock in here because four very different callers drive the same code: event loops on epoll and
+//! io_uring, the simulator, scripted transcripts, and fuzzers. Events go in by `handle_*`, with the time as an argument;
+//! what to do comes out of `poll_*`.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`digest`], [`pdu_reader`], [`pdu_writer`] | where PDUs begin and end, and what their digests cover |
+//! | [`negotiation`], [`params`], [`names`], [`text_exchange`], [`chap`] | what both roles share of a login |
+//! | [`target`] | a target's login and session |
+//! | [`initiator`] | an initiator's login and session |
+//! | [`error`], [`limits`] | whose fault it was, and every bound |
+#![forbid(unsafe_code)]
+
+pub mod chap;
+pub mod digest;
+pub mod error;
+pub mod limits;
+pub mod names;
+pub mod negotiation;
+pub mod params;
+pub mod pdu_reader;
+pub mod pdu_writer;
+pub mod target;
+pub mod text_exchange;
+
+/// Time since an arbitrary beginning, given by the caller: the core owns no clock.
+pub type Time = std::time::Duration;

@@ -1,0 +1,144 @@
+//! The operational parameters of sessions and connections, and the bounds that configuration puts on them (RFC 7143 13).
+
+use crate::digest::DigestScope;
+
+/// What we are willing to do about one of the two digests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DigestPolicy {
+    /// `None` only.
+    Off,
+    /// `CRC32C,None`: used whenever the peer can. The default.
+    #[default]
+    Offered,
+    /// `CRC32C` only: a login that does not end with it fails.
+    Required,
+}
+
+impl DigestPolicy {
+    /// The values as they are offered, best first.
+    //= rfc7143 13.1 DIG-01 DIG-06
+    pub fn values(self) -> &'static [&'static str] {
+        match self {
+            Self::Off => &["None"],
+            Self::Offered => &["CRC32C", "None"],
+            Self::Required => &["CRC32C"],
+        }
+    }
+}
+
+/// What one side wants or allows in a negotiation. The defaults are generous where the standard's are those of 2004.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// HeaderDigest.
+    pub header_digest: DigestPolicy,
+    /// DataDigest.
+    pub data_digest: DigestPolicy,
+    /// MaxRecvDataSegmentLength that we declare, bytes. Default 256 KiB.
+    pub max_recv_data_segment_length: u32,
+    /// MaxBurstLength, bytes. Default 1 MiB.
+    pub max_burst_length: u32,
+    /// FirstBurstLength, bytes. Default 256 KiB.
+    pub first_burst_length: u32,
+    /// InitialR2T: false lets write commands send unsolicited data. Default false.
+    pub initial_r2t: bool,
+    /// ImmediateData: data in the command PDU. Default true.
+    pub immediate_data: bool,
+    /// MaxOutstandingR2T per task. Default 8.
+    pub max_outstanding_r2t: u16,
+    /// MaxConnections of a session. Default 1.
+    pub max_connections: u16,
+    /// DefaultTime2Wait, seconds. Default 2.
+    pub default_time2wait_s: u16,
+    /// DefaultTime2Retain, seconds. Default 20.
+    pub default_time2retain_s: u16,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            header_digest: DigestPolicy::Offered,
+            data_digest: DigestPolicy::Offered,
+            max_recv_data_segment_length: 256 * 1024,
+            max_burst_length: 1024 * 1024,
+            first_burst_length: 256 * 1024,
+            initial_r2t: false,
+            immediate_data: true,
+            max_outstanding_r2t: 8,
+            max_connections: 1,
+            default_time2wait_s: 2,
+            default_time2retain_s: 20,
+        }
+    }
+}
+
+/// Highest iSCSIProtocolLevel that we answer (RFC 7144 is level 2).
+pub const PROTOCOL_LEVEL: u16 = 1;
+
+/// The operational parameters in force. Starts with the standard's defaults (RFC 7143 13).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// Digests of this connection, both directions.
+    pub digests: DigestScope,
+    /// MaxRecvDataSegmentLength that the peer declared: the most data we may send in a PDU, bytes.
+    pub max_send_data_segment_length: u32,
+    /// MaxRecvDataSegmentLength that we declared, bytes.
+    pub max_recv_data_segment_length: u32,
+    /// MaxBurstLength, bytes.
+    pub max_burst_length: u32,
+    /// FirstBurstLength, bytes.
+    pub first_burst_length: u32,
+    /// InitialR2T.
+    pub initial_r2t: bool,
+    /// ImmediateData.
+    pub immediate_data: bool,
+    /// MaxOutstandingR2T.
+    pub max_outstanding_r2t: u16,
+    /// MaxConnections.
+    pub max_connections: u16,
+    /// DefaultTime2Wait, seconds.
+    pub default_time2wait_s: u16,
+    /// DefaultTime2Retain, seconds.
+    pub default_time2retain_s: u16,
+    /// DataPDUInOrder.
+    pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder.
+    pub data_sequence_in_order: bool,
+    /// ErrorRecoveryLevel.
+    pub error_recovery_level: u8,
+    /// iSCSIProtocolLevel.
+    pub protocol_level: u8,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            digests: DigestScope::NONE,
+            max_send_data_segment_length: 8192,
+            max_recv_data_segment_length: 8192,
+            max_burst_length: 262_144,
+            first_burst_length: 65_536,
+            initial_r2t: true,
+            immediate_data: true,
+            max_outstanding_r2t: 1,
+            max_connections: 1,
+            default_time2wait_s: 2,
+            default_time2retain_s: 20,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            protocol_level: 1,
+        }
+    }
+}
+
+impl Params {
+    /// FirstBurstLength as it applies: it never exceeds MaxBurstLength (RFC 7143 13.14).
+    pub fn effective_first_burst(&self) -> u32 {
+        self.first_burst_length.min(self.max_burst_length)
+    }
+
+    /// Whether FirstBurstLength has a meaning in this session.
+    pub fn unsolicited_data_possible(&self) -> bool {
+        !self.initial_r2t || self.immediate_data
+    }
+}

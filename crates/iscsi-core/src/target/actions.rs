@@ -1,0 +1,152 @@
+//! What a target session asks of its surroundings, and what they answer.
+
+use bytes::Bytes;
+use iscsi_wire::{Cid, Lun, TaskAttribute, TmfFunction};
+use smallvec::SmallVec;
+
+use super::task::{DataOutPieces, TaskId};
+use crate::pdu_writer::TxPdu;
+
+/// A SCSI command that is ready to run.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Its name in the answers.
+    pub task: TaskId,
+    /// The logical unit addressed.
+    pub lun: Lun,
+    /// The CDB: 16 bytes, longer when an extended CDB came with it.
+    pub cdb: SmallVec<[u8; 32]>,
+    /// Task attribute.
+    pub attribute: TaskAttribute,
+    /// Most bytes of Data-In that the initiator takes.
+    pub read_length: u32,
+    /// Bytes of Data-Out that the initiator has.
+    pub write_length: u32,
+    /// When data digests are on: compute a CRC32C for each run of this many bytes of Data-In while copying them.
+    pub digest_chunk_bytes: Option<u32>,
+}
+
+/// Data of a read, with the checksums that were computed while it was copied.
+#[derive(Clone, Debug, Default)]
+pub struct DataInPayload {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Run length of `chunk_crcs`, bytes.
+    pub chunk_bytes: u32,
+    /// Bytes that `chunk_crcs` covers: the length of `bytes` before the protocol cut it to what the initiator expects.
+    pub chunked_bytes: usize,
+    /// CRC32C of each run of `chunk_bytes`, the last one shorter; empty when none were computed.
+    pub chunk_crcs: SmallVec<[u32; 4]>,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, Default)]
+pub struct Completion {
+    /// SCSI status code.
+    pub status: u8,
+    /// Sense data; not empty with CHECK CONDITION.
+    pub sense: Bytes,
+    /// Data for the initiator.
+    pub data_in: DataInPayload,
+    /// SCSI transfer length, bytes: what the command would transfer, whatever the initiator expected.
+    pub transfer_bytes: u64,
+}
+
+/// A task management function that reaches beyond this session's bookkeeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManagementRequest {
+    /// Its name in the answer.
+    pub id: ManagementId,
+    /// What is asked.
+    pub function: TmfFunction,
+    /// The logical unit addressed; meaningless for target resets.
+    pub lun: Lun,
+}
+
+/// Names a task management request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ManagementId(pub(super) u64);
+
+/// Which targets a SendTargets request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// Every target that the initiator may see.
+    All,
+    /// The session's own target.
+    Own,
+    /// One by name.
+    Name(String),
+}
+
+/// A target with its addresses, as SendTargets tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetRecord {
+    /// iSCSI name.
+    pub name: String,
+    /// `host:port,tag` each.
+    pub addresses: Vec<String>,
+}
+
+/// Why a connection is to be closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The initiator logged out.
+    Logout,
+    /// The peer broke a rule.
+    Violation(String),
+    /// A newer login took its place.
+    Replaced,
+    /// The peer did not answer a ping, or did not log out when asked.
+    Silent,
+    /// The caller ended the session.
+    Ended,
+}
+
+/// What to do next; see [`super::session::TargetSession::poll_action`].
+#[derive(Debug)]
+pub enum Action {
+    /// Send a PDU on a connection.
+    Send {
+        /// The connection.
+        cid: Cid,
+        /// The PDU.
+        pdu: TxPdu,
+    },
+    /// Show a command to the device server; answer with `need_data_out` or `complete`.
+    Start(Command),
+    /// All data that will come for a command is here; answer with `complete`.
+    DataOut {
+        /// The command.
+        task: TaskId,
+        /// Its data: what `need_data_out` asked for, or fewer bytes when the initiator has no more.
+        data: DataOutPieces,
+    },
+    /// The command is aborted: begin nothing more for it. Answer with `task_gone` once nothing of it can touch the medium.
+    Abandon {
+        /// The command.
+        task: TaskId,
+    },
+    /// Carry out a task management function; see [`super::session::TargetSession::abort_tasks`] and `management_done`.
+    Manage(ManagementRequest),
+    /// Nothing is left of the tasks that `abort_tasks` was told to abort.
+    TasksGone {
+        /// The caller's name for that call.
+        token: u64,
+    },
+    /// List targets; answer with `answer_send_targets`.
+    SendTargets {
+        /// Connection that asked.
+        cid: Cid,
+        /// Which ones.
+        selector: Selector,
+    },
+    /// Close a connection once what was sent before is on its way.
+    Close {
+        /// The connection.
+        cid: Cid,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The session is over and holds nothing any more: forget it.
+    Ended,
+}

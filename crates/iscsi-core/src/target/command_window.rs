@@ -1,0 +1,220 @@
+//! The command window of one session: which CmdSN may come, and in which order commands run (RFC 7143 4.2.2.1).
+//!
+//! A command runs when every earlier one has been received. One that comes early waits in `held`, which the window itself
+//! bounds. One outside the window, or a duplicate, is ignored without a word: that is the rule. `MaxCmdSN` never goes back.
+
+use std::collections::VecDeque;
+
+use iscsi_wire::CmdSn;
+
+/// What to do with a command that arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival<T> {
+    /// It is the next one: run it, then ask [`CommandWindow::next_ready`].
+    Run(T),
+    /// It waits for a hole to be filled.
+    Held,
+    /// Duplicate or outside the window.
+    Ignored,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct CommandWindow<T> {
+    exp: CmdSn,
+    max: CmdSn,
+    size: u32,
+    /// `held[i]` belongs to CmdSN `exp + i`; the first is always missing, or it would have run.
+    held: VecDeque<Slot<T>>,
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    Missing,
+    Waiting(T),
+    /// Received and already dealt with: aborted before it could run.
+    Gone,
+}
+
+impl<T> CommandWindow<T> {
+    /// A window of `size` commands that begins at `first`.
+    pub fn new(first: CmdSn, size: u32) -> Self {
+        Self { exp: first, max: first.add(size - 1), size, held: VecDeque::new() }
+    }
+
+    /// ExpCmdSN.
+    pub fn exp_cmd_sn(&self) -> CmdSn {
+        self.exp
+    }
+
+    /// MaxCmdSN.
+    pub fn max_cmd_sn(&self) -> CmdSn {
+        self.max
+    }
+
+    /// True when the initiator has been told that it may send nothing more.
+    pub fn is_closed(&self) -> bool {
+        self.max.next() == self.exp
+    }
+
+    /// Widens the window for `live` commands that have started and not ended.
+    //= rfc7143 4.2.2.1 NUM-05
+    pub fn reopen(&mut self, live: usize) {
+        let room = self.size.saturating_sub(live as u32);
+        let candidate = CmdSn(self.exp.0.wrapping_add(room).wrapping_sub(1));
+        if candidate.gt(self.max) {
+            self.max = candidate;
+        }
+    }
+
+    /// Whether a non-immediate command with `cmd_sn` would be taken.
+    pub fn admits(&self, cmd_sn: CmdSn) -> bool {
+        if self.is_closed() || cmd_sn.lt(self.exp) || cmd_sn.gt(self.max) {
+            return false;
+        }
+        match self.exp.distance_to(cmd_sn) {
+            0 => true,
+            ahead => matches!(self.held.get(ahead as usize), None | Some(Slot::Missing)),
+        }
+    }
+
+    /// Takes a non-immediate command.
+    //= rfc7143 4.2.2.1 NUM-02 NUM-03 NUM-04
+    pub fn arrive(&mut self, cmd_sn: CmdSn, command: T) -> Arrival<T> {
+        if !self.admits(cmd_sn) {
+            return Arrival::Ignored;
+        }
+        match self.exp.distance_to(cmd_sn) {
+            0 => {
+                self.advance();
+                Arrival::Run(command)
+            }
+            ahead => {
+                *self.slot(ahead) = Slot::Waiting(command);
+                Arrival::Held
+            }
+        }
+    }
+
+    /// The next held command whose turn has come.
+    pub fn next_ready(&mut self) -> Option<T> {
+        while let Some(Slot::Waiting(_) | Slot::Gone) = self.held.front() {
+            if let Slot::Waiting(command) = self.advance() {
+                return Some(command);
+            }
+        }
+        None
+    }
+
+    /// Counts `cmd_sn` as received without a command: an ABORT TASK covered it.
+    //= rfc7143 11.6.1 TMF-02
+    pub fn count_as_received(&mut self, cmd_sn: CmdSn) {
+        if !self.admits(cmd_sn) {
+            return;
+        }
+        match self.exp.distance_to(cmd_sn) {
+            0 => drop(self.advance()),
+            ahead => *self.slot(ahead) = Slot::Gone,
+        }
+    }
+
+    /// Removes held commands that `matches`, counting them as received; what was removed.
+    pub fn remove_held(&mut self, mut matches: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut removed = Vec::new();
+        for slot in &mut self.held {
+            if let Slot::Waiting(command) = slot
+                && matches(command)
+                && let Slot::Waiting(command) = std::mem::replace(slot, Slot::Gone)
+            {
+                removed.push(command);
+            }
+        }
+        removed
+    }
+
+    /// Held commands, in no particular order.
+    pub fn held(&self) -> impl Iterator<Item = &T> {
+        self.held.iter().filter_map(|slot| match slot {
+            Slot::Waiting(command) => Some(command),
+            _ => None,
+        })
+    }
+
+    fn slot(&mut self, ahead: u32) -> &mut Slot<T> {
+        let index = ahead as usize;
+        while self.held.len() <= index {
+            self.held.push_back(Slot::Missing);
+        }
+        &mut self.held[index]
+    }
+
+    /// ExpCmdSN has been received: the window's start moves by one, and `held` with it.
+    fn advance(&mut self) -> Slot<T> {
+        self.exp = self.exp.next();
+        self.held.pop_front().unwrap_or(Slot::Missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // covers: NUM-02
+    #[test]
+    fn num_02_commands_wait_for_holes() {
+        let mut window = CommandWindow::new(CmdSn(5), 8);
+        assert_eq!(window.arrive(CmdSn(6), 6), Arrival::Held);
+        assert_eq!(window.arrive(CmdSn(8), 8), Arrival::Held);
+        assert_eq!(window.next_ready(), None);
+        assert_eq!(window.arrive(CmdSn(5), 5), Arrival::Run(5));
+        assert_eq!(window.next_ready(), Some(6));
+        assert_eq!(window.next_ready(), None);
+        assert_eq!(window.exp_cmd_sn(), CmdSn(7));
+        assert_eq!(window.arrive(CmdSn(7), 7), Arrival::Run(7));
+        assert_eq!(window.next_ready(), Some(8));
+        assert_eq!(window.exp_cmd_sn(), CmdSn(9));
+    }
+
+    // covers: NUM-03 NUM-04
+    #[test]
+    fn num_03_outside_and_duplicates_are_ignored_across_the_wrap() {
+        let first = CmdSn(0xffff_fffd);
+        let mut window = CommandWindow::new(first, 4);
+        assert_eq!(window.max_cmd_sn(), CmdSn(0));
+        assert_eq!(window.arrive(CmdSn(1), 'x'), Arrival::Ignored);
+        assert_eq!(window.arrive(CmdSn(0xffff_fffc), 'x'), Arrival::Ignored);
+        assert_eq!(window.arrive(CmdSn(0xffff_ffff), 'b'), Arrival::Held);
+        assert_eq!(window.arrive(CmdSn(0xffff_ffff), 'c'), Arrival::Ignored);
+        assert_eq!(window.arrive(first, 'a'), Arrival::Run('a'));
+        assert_eq!(window.arrive(first, 'a'), Arrival::Ignored);
+        assert_eq!(window.arrive(CmdSn(first.0.wrapping_add(1 << 31)), 'z'), Arrival::Ignored);
+    }
+
+    // covers: NUM-05
+    #[test]
+    fn num_05_max_never_shrinks() {
+        let mut window = CommandWindow::<()>::new(CmdSn(10), 4);
+        window.reopen(4);
+        assert_eq!(window.max_cmd_sn(), CmdSn(13));
+        for sn in 10..14 {
+            assert_eq!(window.arrive(CmdSn(sn), ()), Arrival::Run(()));
+        }
+        window.reopen(4);
+        assert!(window.is_closed());
+        assert_eq!(window.arrive(CmdSn(14), ()), Arrival::Ignored);
+        window.reopen(2);
+        assert_eq!(window.max_cmd_sn(), CmdSn(15));
+    }
+
+    // covers: TMF-02
+    #[test]
+    fn tmf_02_an_aborted_number_fills_its_hole() {
+        let mut window = CommandWindow::new(CmdSn(0), 8);
+        assert_eq!(window.arrive(CmdSn(2), 2), Arrival::Held);
+        window.count_as_received(CmdSn(1));
+        assert_eq!(window.next_ready(), None);
+        window.count_as_received(CmdSn(0));
+        assert_eq!(window.next_ready(), Some(2));
+        assert_eq!(window.exp_cmd_sn(), CmdSn(3));
+    }
+}

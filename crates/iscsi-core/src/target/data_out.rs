@@ -1,0 +1,375 @@
+//! From the command PDU to the last byte of its Data-Out: immediate and unsolicited data, R2T, and what goes wrong with them
+//! (RFC 7143 4.2.5, 7.8, 11.3, 11.7, 11.8, 13.10-13.14).
+//!
+//! Data always comes in order (DataPDUInOrder and DataSequenceInOrder are answered Yes), so that a task's data is a list of
+//! pieces without gaps. Every PDU is checked against the sequence that it belongs to before its data is kept; whatever does not
+//! fit condemns the task, never the medium, and the status waits for the F bits that are still due.
+
+use bytes::Bytes;
+use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, RejectReason, ScsiCommand, Ttt, parse_ahs};
+use smallvec::SmallVec;
+
+use super::actions::{Action, Command};
+use super::sense::{CHECK_CONDITION, Condition};
+use super::session::TargetSession;
+use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
+use crate::error::Fault;
+use crate::pdu_reader::RxPdu;
+use crate::pdu_writer::TxPdu;
+
+impl TargetSession {
+    /// Checks the form of a command and enters it as a task, with the data that came along.
+    //= rfc7143 11.3.1 UNS-05 AHS-01 AHS-02 AHS-03
+    pub(super) fn book(&mut self, cid: Cid, rx: &RxPdu, command: &ScsiCommand) -> Result<Command, Fault> {
+        let (mut extended, mut bidi_read_length) = (None, None);
+        for ahs in parse_ahs(&rx.ahs) {
+            match ahs.map_err(|_| Fault::Format)? {
+                Ahs::ExtendedCdb(rest) => extended = Some(rest),
+                Ahs::BidiReadLength(length) => bidi_read_length = Some(length),
+                Ahs::Unknown { .. } => {}
+            }
+        }
+        let bidi = command.read && command.write;
+        if (!command.final_bit && !command.write)
+            || (bidi && bidi_read_length.is_none())
+            || (!command.write && !rx.data.is_empty())
+        {
+            return Err(Fault::InvalidField);
+        }
+        let mut cdb: SmallVec<[u8; 32]> = SmallVec::from_slice(&command.cdb);
+        cdb.extend_from_slice(extended.unwrap_or_default());
+
+        let edtl = command.expected_data_transfer_length;
+        let mut task = Task {
+            itt: command.itt,
+            cid,
+            lun: command.lun,
+            cmd_sn: command.cmd_sn,
+            immediate: command.immediate,
+            read: command.read,
+            write: command.write,
+            edtl,
+            bidi_read_length: bidi_read_length.filter(|_| bidi),
+            state: State::Held,
+            ending: None,
+            wanted: None,
+            data: DataOutPieces::new(),
+            received: 0,
+            sequences: Default::default(),
+            next_r2t_offset: 0,
+            next_data_sn: 0,
+            budget_bytes: 0,
+        };
+        if command.write {
+            self.take_immediate_data(&mut task, command, &rx.data);
+        }
+        let digest_chunk_bytes = self
+            .connection(cid)
+            .filter(|c| c.params.digests.data)
+            .map(|c| c.params.max_send_data_segment_length);
+        let read_length = match (command.read, bidi_read_length) {
+            (true, Some(length)) if bidi => length,
+            (true, _) => edtl,
+            (false, _) => 0,
+        };
+        let write_length = if command.write { edtl } else { 0 };
+        let task = self.insert_task(task);
+        Ok(Command {
+            task,
+            lun: command.lun,
+            cdb,
+            attribute: command.attr,
+            read_length,
+            write_length,
+            digest_chunk_bytes,
+        })
+    }
+
+    //= rfc7143 13.11 UNS-01 UNS-02 UNS-03
+    fn take_immediate_data(&self, task: &mut Task, command: &ScsiCommand, data: &Bytes) {
+        let first_burst = self.params.effective_first_burst().min(task.edtl);
+        if !data.is_empty() {
+            if !self.params.immediate_data {
+                condemn(task, Condition::UnexpectedUnsolicitedData);
+            } else if data.len() > first_burst as usize {
+                condemn(task, Condition::IncorrectAmountOfData);
+            } else {
+                task.received = data.len() as u32;
+                task.data.push(data.clone());
+            }
+        }
+        task.next_r2t_offset = task.received;
+        if !command.final_bit {
+            if self.params.initial_r2t {
+                condemn(task, Condition::UnexpectedUnsolicitedData);
+            }
+            task.next_r2t_offset = first_burst.max(task.received);
+            task.sequences.push_back(Sequence {
+                ttt: Ttt::RESERVED,
+                next_offset: task.received,
+                end: task.next_r2t_offset,
+                data_sn: DataSn(0),
+            });
+        }
+    }
+
+    /// The turn of a booked command has come.
+    pub(super) fn start(&mut self, command: Command) {
+        let Some(task) = self.tasks.get_mut(command.task) else { return };
+        task.state = State::Offered;
+        if task.ending.is_some() {
+            return self.end_if_settled(command.task);
+        }
+        self.actions.push_back(Action::Start(command));
+    }
+
+    /// The device server wants `bytes` of data for `task`.
+    pub fn need_data_out(&mut self, task: TaskId, bytes: u64) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        if entry.ending.is_some() || entry.state != State::Offered {
+            return;
+        }
+        entry.state = State::Collecting;
+        let have = if entry.write { entry.edtl } else { 0 };
+        entry.wanted = Some(u32::try_from(bytes).unwrap_or(u32::MAX).min(have));
+        self.collect(task);
+    }
+
+    /// Hands the data over when it is complete, or asks for more.
+    fn collect(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some(wanted) = task.wanted else { return };
+        if task.state != State::Collecting || task.ending.is_some() {
+            return;
+        }
+        if task.received >= wanted && !task.expects_data() {
+            task.state = State::Executing;
+            let mut data = std::mem::take(&mut task.data);
+            trim(&mut data, wanted as usize);
+            self.actions.push_back(Action::DataOut { task: id, data });
+        } else if task.next_r2t_offset < wanted {
+            self.solicit(id, wanted);
+        }
+    }
+
+    /// Sends as many R2Ts as the task may have outstanding. The data of a task is budgeted as a whole before its first R2T, so
+    /// that tasks never block each other half way.
+    //= rfc7143 11.8 R2T-01 R2T-02 R2T-05
+    fn solicit(&mut self, id: TaskId, wanted: u32) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if task.budget_bytes == 0 {
+            let need = wanted - task.next_r2t_offset;
+            if self.solicited_bytes > 0
+                && self.solicited_bytes + u64::from(need) > self.config.solicited_bytes_max
+            {
+                if !self.budget_queue.contains(&id) {
+                    self.budget_queue.push_back(id);
+                }
+                return;
+            }
+            task.budget_bytes = need;
+            self.solicited_bytes += u64::from(need);
+        }
+        let (max_burst, max_outstanding) =
+            (self.params.max_burst_length, usize::from(self.params.max_outstanding_r2t));
+        loop {
+            let Some(task) = self.tasks.get(id) else { return };
+            let solicited = task.sequences.iter().filter(|s| !s.ttt.is_reserved()).count();
+            if solicited >= max_outstanding || task.next_r2t_offset >= wanted {
+                return;
+            }
+            let (cid, lun, itt, offset) = (task.cid, task.lun, task.itt, task.next_r2t_offset);
+            let r2t_sn = R2tSn(task.next_data_sn);
+            let length = max_burst.min(wanted - offset);
+            let ttt = self.next_ttt();
+            // An R2T tells the next StatSN and does not take it.
+            let Some(n) = self.numbers(cid, false) else { return };
+            let r2t = R2t {
+                lun,
+                itt,
+                ttt,
+                stat_sn: n.stat_sn,
+                exp_cmd_sn: n.exp_cmd_sn,
+                max_cmd_sn: n.max_cmd_sn,
+                r2t_sn,
+                buffer_offset: offset,
+                desired_data_transfer_length: length,
+            };
+            self.send(cid, TxPdu::header_only(r2t.to_bhs()));
+            let Some(task) = self.tasks.get_mut(id) else { return };
+            task.next_r2t_offset = offset + length;
+            task.next_data_sn += 1;
+            task.sequences.push_back(Sequence {
+                ttt,
+                next_offset: offset,
+                end: offset + length,
+                data_sn: DataSn(0),
+            });
+        }
+    }
+
+    /// Gives back what a task held of the budget, to those that wait for it.
+    pub(super) fn release_budget(&mut self, bytes: u32) {
+        self.solicited_bytes -= u64::from(bytes);
+        while let Some(&next) = self.budget_queue.front() {
+            match self.tasks.get(next).and_then(|task| task.wanted) {
+                Some(wanted) => {
+                    self.budget_queue.pop_front();
+                    self.solicit(next, wanted);
+                    if self.budget_queue.back() == Some(&next) {
+                        // Still no room: it keeps its place at the head.
+                        self.budget_queue.rotate_right(1);
+                        return;
+                    }
+                }
+                None => {
+                    self.budget_queue.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Takes a Data-Out PDU.
+    //= rfc7143 4.2.5.3 DAT-03 DAT-04 DAT-06
+    pub(super) fn handle_data_out(&mut self, cid: Cid, rx: &RxPdu, data: &DataOut) {
+        let Some(&id) = self.by_itt.get(&data.itt) else {
+            if !self.drain(data, rx.data.len()) {
+                self.fault(cid, rx, Fault::InvalidField);
+            }
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if task.cid != cid {
+            return self.reject(cid, rx, RejectReason::InvalidPduField);
+        }
+        let unsolicited = data.ttt.is_reserved();
+        let Some(sequence) =
+            task.sequences.front_mut().filter(|s| s.ttt == data.ttt && (unsolicited || data.lun == task.lun))
+        else {
+            //= rfc7143 13.10 UNS-02
+            let condition = if unsolicited {
+                Condition::UnexpectedUnsolicitedData
+            } else {
+                Condition::IncorrectAmountOfData
+            };
+            let unexpected = unsolicited && !task.sequences.iter().any(|s| s.ttt.is_reserved());
+            condemn(task, condition);
+            if data.final_bit {
+                task.sequences.retain(|s| s.ttt != data.ttt);
+            }
+            if !unexpected {
+                self.reject(cid, rx, RejectReason::InvalidPduField);
+            }
+            return self.after_data(id);
+        };
+        let len = rx.data.len() as u64;
+        let fits = data.buffer_offset == sequence.next_offset
+            && data.data_sn == sequence.data_sn
+            && u64::from(data.buffer_offset) + len <= u64::from(sequence.end);
+        if !fits {
+            //= rfc7143 13.14 UNS-03
+            let too_much =
+                unsolicited && data.buffer_offset == sequence.next_offset && data.data_sn == sequence.data_sn;
+            if data.final_bit {
+                task.sequences.pop_front();
+            }
+            condemn(task, Condition::IncorrectAmountOfData);
+            if !too_much {
+                self.reject(cid, rx, RejectReason::InvalidPduField);
+            }
+            return self.after_data(id);
+        }
+        sequence.next_offset += len as u32;
+        sequence.data_sn = sequence.data_sn.next();
+        let short = sequence.next_offset < sequence.end;
+        if len > 0 && task.ending.is_none() {
+            task.received += len as u32;
+            task.data.push(rx.data.clone());
+        }
+        if data.final_bit {
+            task.sequences.pop_front();
+            if short {
+                //= rfc7143 4.2.5.2 UNS-04 R2T-04
+                condemn(task, Condition::IncorrectAmountOfData);
+            }
+        }
+        self.after_data(id);
+    }
+
+    /// A Data-Out whose data does not match its digest: the task ends with a digest error once the initiator has sent the rest.
+    //= rfc7143 7.8 DIG-09 DIG-11 REJ-02
+    pub(super) fn data_out_corrupted(&mut self, data: &DataOut) {
+        let Some(&id) = self.by_itt.get(&data.itt) else {
+            self.drain(data, 0);
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        condemn(task, Condition::ProtocolServiceCrcError);
+        match task.sequences.front_mut() {
+            Some(front) if front.ttt == data.ttt && data.final_bit => drop(task.sequences.pop_front()),
+            // What follows in this sequence has later offsets: skip what was lost.
+            Some(front) if front.ttt == data.ttt => front.data_sn = data.data_sn.next(),
+            _ => {}
+        }
+        self.after_data(id);
+    }
+
+    fn after_data(&mut self, id: TaskId) {
+        match self.tasks.get(id) {
+            Some(task) if task.ending.is_some() => {
+                self.abandon_execution(id);
+                self.end_if_settled(id);
+            }
+            Some(_) => self.collect(id),
+            None => {}
+        }
+    }
+
+    /// Tells the device server to forget a command that the data phase has condemned.
+    fn abandon_execution(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if task.state != State::Held && task.state != State::Executing {
+            // Executing again means: the device server is not to be asked a second time.
+            task.state = State::Executing;
+            self.actions.push_back(Action::Abandon { task: id });
+        }
+    }
+
+    /// Swallows data for a task that is gone. False when nothing is known of it.
+    fn drain(&mut self, data: &DataOut, len: usize) -> bool {
+        let Some(drain) = self.drains.iter_mut().find(|d| d.itt == data.itt) else { return false };
+        if let Some(position) = drain.sequences.iter().position(|s| s.ttt == data.ttt) {
+            drain.sequences[position].next_offset =
+                drain.sequences[position].next_offset.saturating_add(len as u32);
+            if data.final_bit {
+                drain.sequences.remove(position);
+            }
+        }
+        if drain.sequences.is_empty() {
+            let itt = drain.itt;
+            self.drains.retain(|d| d.itt != itt);
+            self.drained(itt);
+        }
+        true
+    }
+}
+
+/// Fixes the outcome of a task whose data went wrong; the first error stands.
+pub(super) fn condemn(task: &mut Task, condition: Condition) {
+    task.data.clear();
+    task.ending.get_or_insert_with(|| Ending {
+        status: CHECK_CONDITION,
+        sense: condition.sense(),
+        transfer_bytes: 0,
+    });
+}
+
+/// Cuts `pieces` to `bytes` in total.
+fn trim(pieces: &mut DataOutPieces, bytes: usize) {
+    let mut room = bytes;
+    for piece in pieces.iter_mut() {
+        piece.truncate(room);
+        room -= piece.len();
+    }
+    pieces.retain(|piece| !piece.is_empty());
+}

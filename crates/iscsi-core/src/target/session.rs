@@ -1,0 +1,669 @@
+//! A target session in full feature phase: takes PDUs, numbers answers, and holds what its connections share
+//! (RFC 7143 4.2.2, 4.4.3, 6.3.5, 7, 11).
+//!
+//! The caller feeds [`TargetSession::handle_pdu`] and the answers of the device server, then drains
+//! [`TargetSession::poll_action`] and asks [`TargetSession::poll_timeout`] when to come back.
+//!
+//! ```text
+//!   Active ──last connection lost──► Failed ──Time2Wait + Time2Retain──► Ending ──last task gone──► (Ended)
+//!     │  ▲──────── same TSIH logs in again ──┘                             ▲
+//!     └──────────── logout, violation, terminate() ────────────────────────┘
+//! ```
+//! Left out so far: more than one connection, and error recovery levels above 0.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use iscsi_wire::{
+    AsyncEvent, AsyncMessage, Bhs, Cid, CmdSn, Itt, Lun, NopIn, NopOut, Opcode, Pdu, Reject, RejectReason,
+    ScsiCommand, StatSn, TextRequest, Tsih, Ttt,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::actions::{Action, CloseReason, Command};
+use super::command_window::{Arrival, CommandWindow};
+use super::login::{Established, LoginNames};
+use super::task::{Drain, Task, TaskId, TaskTable};
+use super::task_management::{AbortWait, Management};
+use super::text::TextExchange;
+use crate::Time;
+use crate::error::{Disposition, Fault};
+use crate::limits::{MAX_IMMEDIATE_TASKS, MAX_PING_BYTES};
+use crate::params::{Bounds, Params};
+use crate::pdu_reader::RxPdu;
+use crate::pdu_writer::TxPdu;
+
+/// Choices of configuration for a session.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Commands that may be outstanding: the size of the command window.
+    pub queue_depth: u32,
+    /// Silence after which the initiator is pinged; zero never pings.
+    pub ping_interval: Duration,
+    /// Further silence after which its connection is closed.
+    pub ping_timeout: Duration,
+    /// Most bytes of write data that are solicited at one time in the session.
+    pub solicited_bytes_max: u64,
+    /// What may be renegotiated in full feature phase.
+    pub bounds: Bounds,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            queue_depth: 128,
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(30),
+            solicited_bytes_max: 64 << 20,
+            bounds: Bounds::default(),
+        }
+    }
+}
+
+/// A request whose turn is decided by the command window.
+#[derive(Debug)]
+pub(super) enum Queued {
+    Command(Box<Command>),
+    Management(Cid, iscsi_wire::TaskManagementRequest),
+    NopOut(Cid, NopOut, Bytes),
+    Text(Cid, TextRequest, Bytes),
+    Logout(Cid, iscsi_wire::LogoutRequest),
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub cid: Cid,
+    pub params: Params,
+    pub stat_sn: StatSn,
+    /// Set once the connection is on its way out: what still arrives is ignored (RFC 7143 11.14).
+    pub closing: bool,
+    pub text: Option<TextExchange>,
+    last_rx: Time,
+    /// A ping of ours that waits for its answer.
+    ping: Option<Ttt>,
+    /// When we give up waiting for the logout that we asked for.
+    pub logout_deadline: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Active,
+    /// No connection is left; the session dies at this time.
+    Failed(Time),
+    Ending,
+    Ended,
+}
+
+/// Numbers that most target PDUs carry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    pub stat_sn: StatSn,
+    pub exp_cmd_sn: CmdSn,
+    pub max_cmd_sn: CmdSn,
+}
+
+/// One session; see the module.
+#[derive(Debug)]
+pub struct TargetSession {
+    pub(super) names: LoginNames,
+    tsih: Tsih,
+    pub(super) params: Params,
+    pub(super) config: SessionConfig,
+    phase: Phase,
+    pub(super) window: CommandWindow<Queued>,
+    pub(super) connections: SmallVec<[Connection; 1]>,
+    pub(super) tasks: TaskTable,
+    pub(super) by_itt: FxHashMap<Itt, TaskId>,
+    /// Non-immediate tasks in the table: they take room in the window.
+    live: usize,
+    immediate: usize,
+    /// Aborted tasks of which the device server has not yet let go.
+    pub(super) leaving: FxHashSet<TaskId>,
+    pub(super) drains: Vec<Drain>,
+    pub(super) abort_waits: Vec<AbortWait>,
+    pub(super) management: Vec<Management>,
+    pub(super) next_id: u64,
+    next_ttt: u32,
+    pub(super) solicited_bytes: u64,
+    pub(super) budget_queue: VecDeque<TaskId>,
+    /// MaxCmdSN as last told to the initiator.
+    told_max: CmdSn,
+    pub(super) actions: VecDeque<Action>,
+    pub(super) now: Time,
+}
+
+impl TargetSession {
+    /// The session that a completed login creates. Its final login response is sent by this session's first action.
+    pub fn new(established: Established, tsih: Tsih, config: SessionConfig, now: Time) -> Self {
+        let window = CommandWindow::new(established.exp_cmd_sn, config.queue_depth);
+        let mut session = Self {
+            names: established.names.clone(),
+            tsih,
+            params: established.params.clone(),
+            config,
+            phase: Phase::Active,
+            told_max: window.max_cmd_sn(),
+            window,
+            connections: SmallVec::new(),
+            tasks: TaskTable::default(),
+            by_itt: FxHashMap::default(),
+            live: 0,
+            immediate: 0,
+            leaving: FxHashSet::default(),
+            drains: Vec::new(),
+            abort_waits: Vec::new(),
+            management: Vec::new(),
+            next_id: 0,
+            next_ttt: 0,
+            solicited_bytes: 0,
+            budget_queue: VecDeque::new(),
+            actions: VecDeque::new(),
+            now,
+        };
+        session.join(established, now);
+        session
+    }
+
+    /// Adds the connection of a login that named this session's TSIH. One with the same CID is replaced: its tasks die with it.
+    //= rfc7143 6.3.4 SES-03
+    pub fn join(&mut self, established: Established, now: Time) {
+        self.now = now;
+        let cid = established.names.cid;
+        if self.connection(cid).is_some() {
+            self.drop_connection(cid, CloseReason::Replaced);
+        }
+        self.phase = Phase::Active;
+        let response = established.response(self.tsih, self.window.exp_cmd_sn(), self.window.max_cmd_sn());
+        self.actions.push_back(Action::Send { cid, pdu: response });
+        self.connections.push(Connection {
+            cid,
+            stat_sn: established.stat_sn.next(),
+            params: established.params,
+            closing: false,
+            text: None,
+            last_rx: now,
+            ping: None,
+            logout_deadline: None,
+        });
+    }
+
+    /// TSIH of the session.
+    pub fn tsih(&self) -> Tsih {
+        self.tsih
+    }
+
+    /// Who is logged in where.
+    pub fn names(&self) -> &LoginNames {
+        &self.names
+    }
+
+    /// Parameters of the session; those of a connection are in [`TargetSession::connection_params`].
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// Parameters of one connection.
+    pub fn connection_params(&self, cid: Cid) -> Option<&Params> {
+        self.connections.iter().find(|c| c.cid == cid).map(|c| &c.params)
+    }
+
+    /// Connections that are up.
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Commands that have arrived and not ended.
+    pub fn outstanding(&self) -> usize {
+        self.live + self.immediate
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        if self.phase == Phase::Ending && self.leaving.is_empty() {
+            self.phase = Phase::Ended;
+            return Some(Action::Ended);
+        }
+        None
+    }
+
+    /// When [`TargetSession::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let failed = match self.phase {
+            Phase::Failed(at) => Some(at),
+            _ => None,
+        };
+        let pings = self
+            .connections
+            .iter()
+            .filter(|c| !c.closing)
+            .flat_map(|c| [self.ping_due(c), c.logout_deadline])
+            .flatten();
+        let drains = self.drains.iter().map(|d| d.deadline);
+        pings.chain(drains).chain(failed).min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = now;
+        //= rfc7143 6.3.5 SES-04
+        if matches!(self.phase, Phase::Failed(at) if at <= now) {
+            self.phase = Phase::Ending;
+        }
+        self.expire_drains();
+        let due: SmallVec<[Cid; 2]> = self.connections.iter().filter(|c| !c.closing).map(|c| c.cid).collect();
+        for cid in due {
+            let Some(connection) = self.connection(cid) else { continue };
+            if connection.logout_deadline.is_some_and(|at| at <= now) {
+                //= rfc7143 11.9.1 ASY-01
+                self.close_session(CloseReason::Silent);
+                return;
+            }
+            let connection = &self.connections[self.position(cid)];
+            if self.ping_due(connection).is_some_and(|at| at <= now) {
+                match connection.ping {
+                    Some(_) => self.lose_connection(cid, CloseReason::Silent),
+                    None => self.ping(cid),
+                }
+            }
+        }
+    }
+
+    /// Takes a PDU that arrived on connection `cid`.
+    pub fn handle_pdu(&mut self, now: Time, cid: Cid, rx: &RxPdu) {
+        self.now = now;
+        let Some(connection) = self.connection(cid) else { return };
+        connection.last_rx = now;
+        //= rfc7143 11.14 LGO-03
+        if connection.closing {
+            return;
+        }
+        if !rx.data_digest_ok {
+            return self.data_digest_error(cid, rx);
+        }
+        let pdu = match Pdu::parse(&rx.bhs) {
+            Ok(pdu) => pdu,
+            //= rfc7143 11.17 PDU-04
+            Err(iscsi_wire::WireError::UnknownOpcode(_)) => return self.fault(cid, rx, Fault::UnknownOpcode),
+            //= rfc7143 11 PDU-03
+            Err(_) => return self.fault(cid, rx, Fault::InvalidField),
+        };
+        //= rfc7143 11.5.2 PDU-06
+        let bare =
+            matches!(pdu, Pdu::TaskManagementRequest(_) | Pdu::LogoutRequest(_) | Pdu::SnackRequest(_));
+        if (bare && !rx.data.is_empty()) || (!rx.ahs.is_empty() && !matches!(pdu, Pdu::ScsiCommand(_))) {
+            return self.fault(cid, rx, Fault::InvalidField);
+        }
+        if self.names.discovery && !self.allowed_in_discovery(&pdu) {
+            //= rfc7143 4.3 DSC-01
+            return self.fault(cid, rx, Fault::NotAllowedNow);
+        }
+        match pdu {
+            Pdu::ScsiCommand(command) => self.handle_command(cid, rx, &command),
+            Pdu::DataOut(data) => self.handle_data_out(cid, rx, &data),
+            Pdu::TaskManagementRequest(request) => {
+                if request.immediate && self.management.len() >= MAX_IMMEDIATE_TASKS {
+                    return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
+                }
+                if self.itt_in_use(request.itt) {
+                    return self.reject(cid, rx, RejectReason::TaskInProgress);
+                }
+                self.arrive(request.immediate, request.cmd_sn, Queued::Management(cid, request));
+            }
+            Pdu::NopOut(nop) => self.handle_nop_out(cid, rx, nop),
+            Pdu::TextRequest(request) => {
+                self.arrive(request.immediate, request.cmd_sn, Queued::Text(cid, request, rx.data.clone()));
+            }
+            Pdu::LogoutRequest(request) => {
+                self.arrive(request.immediate, request.cmd_sn, Queued::Logout(cid, request))
+            }
+            // A SNACK has no meaning at level 0, a login none here, and target PDUs none at all.
+            //= rfc7143 4.2.4 LGN-21 PDU-05
+            _ => self.fault(cid, rx, Fault::NotAllowedNow),
+        }
+    }
+
+    /// The transport of `cid` is gone.
+    pub fn handle_connection_lost(&mut self, now: Time, cid: Cid) {
+        self.now = now;
+        if self.connection(cid).is_some() {
+            self.forget_connection(cid);
+        }
+    }
+
+    /// Ends the session: its tasks die, its connections are closed. Used for reinstatement and on orders of the operator.
+    //= rfc7143 6.3.5 SES-01
+    pub fn terminate(&mut self, now: Time, reason: CloseReason) {
+        self.now = now;
+        self.close_session(reason);
+    }
+
+    /// Asks the initiator to log out within `grace`; its connections are closed when it does not.
+    //= rfc7143 11.9.1 ASY-01
+    pub fn request_logout(&mut self, now: Time, grace: Duration) {
+        self.now = now;
+        if self.phase != Phase::Active {
+            return self.close_session(CloseReason::Ended);
+        }
+        let cids: SmallVec<[Cid; 2]> = self
+            .connections
+            .iter()
+            .filter(|c| !c.closing && c.logout_deadline.is_none())
+            .map(|c| c.cid)
+            .collect();
+        for cid in cids {
+            if let Some(connection) = self.connection(cid) {
+                connection.logout_deadline = Some(now + grace);
+            }
+            self.send_async(
+                cid,
+                AsyncEvent::LogoutRequest,
+                Lun(0),
+                grace.as_secs().clamp(1, 3600) as u16,
+                Bytes::new(),
+            );
+        }
+    }
+
+    /// Tells the initiator of a SCSI event of a logical unit, with its sense data.
+    //= rfc7143 11.9 ASY-04
+    pub fn report_scsi_event(&mut self, now: Time, lun: Lun, sense: &[u8]) {
+        self.now = now;
+        if self.names.discovery {
+            return;
+        }
+        let Some(cid) = self.connections.iter().find(|c| !c.closing).map(|c| c.cid) else { return };
+        let mut data = Vec::with_capacity(2 + sense.len());
+        data.extend_from_slice(&(sense.len() as u16).to_be_bytes());
+        data.extend_from_slice(sense);
+        self.send_async(cid, AsyncEvent::ScsiAsyncEvent, lun, 0, data.into());
+    }
+
+    fn allowed_in_discovery(&self, pdu: &Pdu) -> bool {
+        match pdu {
+            // Pings are let through: they hurt nobody, and some initiators send them.
+            Pdu::TextRequest(_) | Pdu::NopOut(_) => true,
+            Pdu::LogoutRequest(request) => request.reason == iscsi_wire::LogoutReason::CloseSession,
+            _ => false,
+        }
+    }
+
+    /// Runs a request at once if it is immediate, else in its turn.
+    //= rfc7143 4.2.2.1 NUM-02 NUM-11 TMF-09
+    pub(super) fn arrive(&mut self, immediate: bool, cmd_sn: CmdSn, queued: Queued) {
+        if immediate {
+            return self.run(queued);
+        }
+        if let Arrival::Run(queued) = self.window.arrive(cmd_sn, queued) {
+            self.run(queued);
+            self.run_ready();
+        }
+    }
+
+    /// Runs held requests whose turn has come.
+    pub(super) fn run_ready(&mut self) {
+        while let Some(queued) = self.window.next_ready() {
+            self.run(queued);
+        }
+    }
+
+    fn run(&mut self, queued: Queued) {
+        match queued {
+            Queued::Command(command) => self.start(*command),
+            Queued::Management(cid, request) => self.manage(cid, &request),
+            Queued::NopOut(cid, nop, data) => self.answer_ping(cid, &nop, data),
+            Queued::Text(cid, request, data) => self.handle_text(cid, &request, &data),
+            Queued::Logout(cid, request) => self.handle_logout(cid, &request),
+        }
+    }
+
+    /// Checks a SCSI command, books it as a task, and lets the window decide on its turn.
+    fn handle_command(&mut self, cid: Cid, rx: &RxPdu, command: &ScsiCommand) {
+        //= rfc7143 11.2.1.8 RSP-04
+        if self.itt_in_use(command.itt) {
+            return self.reject(cid, rx, RejectReason::TaskInProgress);
+        }
+        if command.immediate {
+            //= rfc7143 4.2.2.1 NUM-08
+            if self.immediate >= MAX_IMMEDIATE_TASKS {
+                return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
+            }
+        } else if !self.window.admits(command.cmd_sn) {
+            //= rfc7143 4.2.2.1 NUM-03
+            return;
+        }
+        match self.book(cid, rx, command) {
+            Ok(booked) => {
+                let (immediate, cmd_sn) = (command.immediate, command.cmd_sn);
+                self.arrive(immediate, cmd_sn, Queued::Command(Box::new(booked)));
+            }
+            Err(fault) => self.fault(cid, rx, fault),
+        }
+    }
+
+    /// Enters a task into the table.
+    pub(super) fn insert_task(&mut self, task: Task) -> TaskId {
+        let (itt, immediate) = (task.itt, task.immediate);
+        let id = self.tasks.insert(task);
+        self.by_itt.insert(itt, id);
+        *if immediate { &mut self.immediate } else { &mut self.live } += 1;
+        id
+    }
+
+    /// Takes a task out of the table: its room in the window and its budget are free.
+    pub(super) fn remove_task(&mut self, id: TaskId) -> Option<Task> {
+        let task = self.tasks.remove(id)?;
+        self.by_itt.remove(&task.itt);
+        *if task.immediate { &mut self.immediate } else { &mut self.live } -= 1;
+        self.release_budget(task.budget_bytes);
+        Some(task)
+    }
+
+    pub(super) fn itt_in_use(&self, itt: Itt) -> bool {
+        self.by_itt.contains_key(&itt) || self.management.iter().any(|m| m.itt == itt)
+    }
+
+    /// A PDU whose data does not match its digest: nothing of it is used, and a command's CmdSN is not consumed.
+    //= rfc7143 7.8 DIG-08 DIG-10 DIG-11 NUM-13
+    fn data_digest_error(&mut self, cid: Cid, rx: &RxPdu) {
+        self.fault(cid, rx, Fault::DataDigest);
+        if rx.bhs.opcode() == Opcode::DataOut as u8
+            && let Ok(data) = iscsi_wire::DataOut::parse(&rx.bhs)
+        {
+            self.data_out_corrupted(&data);
+        }
+    }
+
+    /// Does what the table of dispositions says.
+    pub(super) fn fault(&mut self, cid: Cid, rx: &RxPdu, fault: Fault) {
+        match Disposition::of(fault) {
+            Disposition::Reject(reason) => self.reject(cid, rx, reason),
+            Disposition::DropSession => self.close_session(CloseReason::Violation(format!(
+                "a {} PDU contradicts itself (RFC 7143 7.7)",
+                Opcode::try_from(rx.bhs.opcode()).map_or("unknown", Opcode::name)
+            ))),
+        }
+    }
+
+    /// Returns the header of a PDU that we do not take.
+    //= rfc7143 11.17 REJ-01 REJ-03
+    pub(super) fn reject(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason) {
+        let Some(n) = self.numbers(cid, true) else { return };
+        let reject = Reject {
+            reason,
+            stat_sn: n.stat_sn,
+            exp_cmd_sn: n.exp_cmd_sn,
+            max_cmd_sn: n.max_cmd_sn,
+            data_sn: iscsi_wire::DataSn(0),
+        };
+        self.send(cid, TxPdu::with_data(reject.to_bhs(), Bytes::copy_from_slice(rx.bhs.as_bytes())));
+    }
+
+    //= rfc7143 11.18 NOP-01 NOP-02
+    fn handle_nop_out(&mut self, cid: Cid, rx: &RxPdu, nop: NopOut) {
+        if nop.itt.is_reserved() {
+            // The answer to a ping of ours, or a mere acknowledgement: neither is answered.
+            //= rfc7143 11.18 NOP-05
+            if !nop.immediate {
+                return self.fault(cid, rx, Fault::InvalidField);
+            }
+            if let Some(connection) = self.connection(cid)
+                && connection.ping == Some(nop.ttt)
+            {
+                connection.ping = None;
+            }
+            return;
+        }
+        if !nop.ttt.is_reserved() {
+            return self.fault(cid, rx, Fault::Format);
+        }
+        let mut data = rx.data.clone();
+        data.truncate(MAX_PING_BYTES);
+        self.arrive(nop.immediate, nop.cmd_sn, Queued::NopOut(cid, nop, data));
+    }
+
+    fn answer_ping(&mut self, cid: Cid, nop: &NopOut, mut data: Bytes) {
+        let Some(connection) = self.connection(cid) else { return };
+        data.truncate(connection.params.max_send_data_segment_length as usize);
+        self.send_nop_in(cid, Lun(0), nop.itt, Ttt::RESERVED, data, true);
+    }
+
+    fn ping(&mut self, cid: Cid) {
+        let ttt = self.next_ttt();
+        if let Some(connection) = self.connection(cid) {
+            connection.ping = Some(ttt);
+        }
+        //= rfc7143 11.19 NOP-04
+        self.send_nop_in(cid, Lun(0), Itt::RESERVED, ttt, Bytes::new(), false);
+    }
+
+    /// Tells the initiator of a window that opened while nothing else was to be sent.
+    //= rfc7143 11.4.11 NUM-07
+    pub(super) fn announce_window(&mut self) {
+        let was_closed = self.told_max.next() == self.window.exp_cmd_sn();
+        self.window.reopen(self.live + self.leaving.len());
+        if was_closed && !self.window.is_closed() {
+            let open = self.connections.iter().find(|c| !c.closing).map(|c| c.cid);
+            if let Some(cid) = open {
+                self.send_nop_in(cid, Lun(0), Itt::RESERVED, Ttt::RESERVED, Bytes::new(), false);
+            }
+        }
+    }
+
+    fn send_nop_in(&mut self, cid: Cid, lun: Lun, itt: Itt, ttt: Ttt, data: Bytes, counts: bool) {
+        let Some(n) = self.numbers(cid, counts) else { return };
+        let nop =
+            NopIn { lun, itt, ttt, stat_sn: n.stat_sn, exp_cmd_sn: n.exp_cmd_sn, max_cmd_sn: n.max_cmd_sn };
+        self.send(cid, TxPdu::with_data(nop.to_bhs(), data));
+    }
+
+    fn send_async(&mut self, cid: Cid, event: AsyncEvent, lun: Lun, parameter3: u16, data: Bytes) {
+        let Some(n) = self.numbers(cid, true) else { return };
+        let message = AsyncMessage {
+            lun,
+            stat_sn: n.stat_sn,
+            exp_cmd_sn: n.exp_cmd_sn,
+            max_cmd_sn: n.max_cmd_sn,
+            event,
+            vcode: 0,
+            parameter1: 0,
+            parameter2: 0,
+            parameter3,
+        };
+        self.send(cid, TxPdu::with_data(message.to_bhs(), data));
+    }
+
+    pub(super) fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {
+        self.connections.iter_mut().find(|c| c.cid == cid)
+    }
+
+    fn position(&self, cid: Cid) -> usize {
+        self.connections.iter().position(|c| c.cid == cid).expect("looked up just before")
+    }
+
+    /// The numbers of the next PDU on `cid`; `counts` says whether it takes a StatSN.
+    //= rfc7143 4.2.2.2 NUM-09
+    pub(super) fn numbers(&mut self, cid: Cid, counts: bool) -> Option<Numbers> {
+        self.window.reopen(self.live + self.leaving.len());
+        let (exp_cmd_sn, max_cmd_sn) = (self.window.exp_cmd_sn(), self.window.max_cmd_sn());
+        let connection = self.connection(cid)?;
+        let stat_sn = connection.stat_sn;
+        if counts {
+            connection.stat_sn = stat_sn.next();
+        }
+        self.told_max = max_cmd_sn;
+        Some(Numbers { stat_sn, exp_cmd_sn, max_cmd_sn })
+    }
+
+    pub(super) fn send(&mut self, cid: Cid, pdu: TxPdu) {
+        self.actions.push_back(Action::Send { cid, pdu });
+    }
+
+    pub(super) fn next_ttt(&mut self) -> Ttt {
+        let ttt = Ttt(self.next_ttt);
+        self.next_ttt = self.next_ttt.wrapping_add(1);
+        if Ttt(self.next_ttt).is_reserved() {
+            self.next_ttt = 0;
+        }
+        ttt
+    }
+
+    fn ping_due(&self, connection: &Connection) -> Option<Time> {
+        if self.config.ping_interval.is_zero() {
+            return None;
+        }
+        let silence = self.config.ping_interval
+            + if connection.ping.is_some() { self.config.ping_timeout } else { Duration::ZERO };
+        Some(connection.last_rx + silence)
+    }
+
+    /// Closes a connection from our side because it is of no more use, and books its loss.
+    pub(super) fn lose_connection(&mut self, cid: Cid, reason: CloseReason) {
+        self.actions.push_back(Action::Close { cid, reason });
+        self.forget_connection(cid);
+    }
+
+    /// As [`Self::lose_connection`], for one whose place is taken at once: the session does not fail in between.
+    fn drop_connection(&mut self, cid: Cid, reason: CloseReason) {
+        self.actions.push_back(Action::Close { cid, reason });
+        self.abort_connection_tasks(cid);
+        self.connections.retain(|c| c.cid != cid);
+    }
+
+    fn forget_connection(&mut self, cid: Cid) {
+        let closing = self.connection(cid).is_some_and(|c| c.closing);
+        self.abort_connection_tasks(cid);
+        self.connections.retain(|c| c.cid != cid);
+        if !self.connections.is_empty() || self.phase != Phase::Active {
+            return;
+        }
+        self.phase = if self.names.discovery || closing {
+            Phase::Ending
+        } else {
+            let retain =
+                u64::from(self.params.default_time2wait_s) + u64::from(self.params.default_time2retain_s);
+            Phase::Failed(self.now + Duration::from_secs(retain))
+        };
+    }
+
+    /// Closes every connection and ends.
+    pub(super) fn close_session(&mut self, reason: CloseReason) {
+        for cid in self.connections.iter().map(|c| c.cid).collect::<SmallVec<[Cid; 2]>>() {
+            self.drop_connection(cid, reason.clone());
+        }
+        if self.phase != Phase::Ended {
+            self.phase = Phase::Ending;
+        }
+    }
+
+    /// A header that this session would send, for [`Action::Send`].
+    pub(super) fn bhs_pdu(&mut self, cid: Cid, make: impl FnOnce(Numbers) -> Bhs) {
+        if let Some(numbers) = self.numbers(cid, true) {
+            self.send(cid, TxPdu::header_only(make(numbers)));
+        }
+    }
+}

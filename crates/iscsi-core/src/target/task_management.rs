@@ -1,0 +1,333 @@
+//! Task management, logout, and what both do to tasks (RFC 7143 4.2.3, 11.5, 11.6, 11.14, 11.15).
+//!
+//! The session aborts its own tasks; what reaches further (other sessions, the logical unit itself) is the caller's business,
+//! who gets [`Action::Manage`], calls [`TargetSession::abort_tasks`] on every session concerned, waits for
+//! [`Action::TasksGone`], and answers with [`TargetSession::management_done`].
+//!
+//! A response waits until the device server has let go of the tasks, and until the initiator has sent what it still owed for
+//! them, for [`DRAIN_LIMIT`] at most: initiators exist that stop sending at once.
+
+use std::time::Duration;
+
+use iscsi_wire::{
+    Cid, CmdSn, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, Lun,
+    TaskManagementRequest, TmfFunction, TmfResponse,
+};
+use smallvec::SmallVec;
+
+use super::actions::{Action, CloseReason, ManagementId, ManagementRequest};
+use super::sense::TASK_ABORTED;
+use super::session::{Queued, TargetSession};
+use super::task::{Drain, Ending, State, TaskId};
+
+/// How long a task management response waits for data that the initiator still owes.
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// A task management request whose answer is due.
+#[derive(Debug)]
+pub(super) struct Management {
+    pub id: ManagementId,
+    pub itt: Itt,
+    cid: Cid,
+    cmd_sn: CmdSn,
+}
+
+/// What happens when aborted tasks are gone.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    Notify(u64),
+    AnswerAbortTask { cid: Cid, itt: Itt },
+    AnswerLogout { cid: Cid, itt: Itt, whole_session: bool },
+}
+
+/// Aborted tasks that something waits for.
+#[derive(Debug)]
+pub(super) struct AbortWait {
+    tasks: SmallVec<[TaskId; 4]>,
+    drains: SmallVec<[Itt; 4]>,
+    then: Then,
+}
+
+/// Which tasks [`TargetSession::abort_tasks`] aborts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AbortScope {
+    /// One logical unit, or all.
+    pub lun: Option<Lun>,
+    /// For the session that asked: only commands that came before this request.
+    pub request: Option<ManagementId>,
+    /// Whether the initiator is told by the status TASK ABORTED (the TAS bit of the control mode page); otherwise the tasks
+    /// vanish and a unit attention says so.
+    pub task_aborted_status: bool,
+}
+
+impl TargetSession {
+    /// Runs a task management request in its turn.
+    //= rfc7143 11.5.1 TMF-01 TMF-05 TMF-07 TMF-08 TMF-09
+    pub(super) fn manage(&mut self, cid: Cid, request: &TaskManagementRequest) {
+        match request.function {
+            TmfFunction::AbortTask => self.abort_task(cid, request),
+            TmfFunction::AbortTaskSet
+            | TmfFunction::ClearTaskSet
+            | TmfFunction::LogicalUnitReset
+            | TmfFunction::TargetWarmReset
+            | TmfFunction::TargetColdReset => {
+                let id = ManagementId(self.next_id);
+                self.next_id += 1;
+                self.management.push(Management { id, itt: request.itt, cid, cmd_sn: request.cmd_sn });
+                self.actions.push_back(Action::Manage(ManagementRequest {
+                    id,
+                    function: request.function,
+                    lun: request.lun,
+                }));
+            }
+            TmfFunction::TaskReassign => {
+                self.send_management_response(cid, request.itt, TmfResponse::TaskReassignNotSupported)
+            }
+            // ACA is not supported by our logical units, and 9 to 12 exist only at protocol level 2.
+            _ => self.send_management_response(cid, request.itt, TmfResponse::FunctionNotSupported),
+        }
+    }
+
+    /// The caller has carried out a management request.
+    pub fn management_done(&mut self, id: ManagementId, response: TmfResponse) {
+        if let Some(position) = self.management.iter().position(|m| m.id == id) {
+            let Management { cid, itt, .. } = self.management.swap_remove(position);
+            self.send_management_response(cid, itt, response);
+        }
+    }
+
+    //= rfc7143 11.6.1 TMF-01 TMF-02 TMF-03 TMF-04
+    fn abort_task(&mut self, cid: Cid, request: &TaskManagementRequest) {
+        let referenced = request.referenced_task_tag;
+        if referenced == request.itt || self.management.iter().any(|m| m.itt == referenced) {
+            return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
+        }
+        if let Some(&id) = self.by_itt.get(&referenced) {
+            let mut wait = AbortWait {
+                tasks: SmallVec::new(),
+                drains: SmallVec::new(),
+                then: Then::AnswerAbortTask { cid, itt: request.itt },
+            };
+            self.abort(id, &mut wait);
+            // A single task is known by its tag: late data is swallowed, and nobody has to wait for it.
+            wait.drains.clear();
+            return self.wait_for(wait);
+        }
+        let (exp, reference) = (self.window.exp_cmd_sn(), request.ref_cmd_sn);
+        let missing =
+            reference.ge(exp) && reference.le(self.window.max_cmd_sn()) && reference.lt(request.cmd_sn);
+        if missing {
+            self.window.count_as_received(reference);
+            self.send_management_response(cid, request.itt, TmfResponse::FunctionComplete);
+            self.run_ready();
+        } else {
+            self.send_management_response(cid, request.itt, TmfResponse::TaskDoesNotExist);
+        }
+    }
+
+    /// Aborts the tasks in `scope`; [`Action::TasksGone`] with `token` follows when nothing is left of them.
+    //= rfc7143 4.2.3.3 TMF-05 TMF-06
+    pub fn abort_tasks(&mut self, scope: AbortScope, token: u64) {
+        let before =
+            scope.request.and_then(|id| self.management.iter().find(|m| m.id == id)).map(|m| m.cmd_sn);
+        let doomed: SmallVec<[TaskId; 16]> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| scope.lun.is_none_or(|lun| lun.to_index() == task.lun.to_index()))
+            .filter(|(_, task)| before.is_none_or(|limit| task.cmd_sn.lt(limit) || task.immediate))
+            .map(|(id, _)| id)
+            .collect();
+        let mut wait =
+            AbortWait { tasks: SmallVec::new(), drains: SmallVec::new(), then: Then::Notify(token) };
+        for id in doomed {
+            if scope.task_aborted_status {
+                self.end_as_aborted(id, &mut wait);
+            } else {
+                self.abort(id, &mut wait);
+            }
+        }
+        self.wait_for(wait);
+    }
+
+    /// The device server has let go of a task that was abandoned.
+    pub fn task_gone(&mut self, id: TaskId) {
+        if !self.leaving.remove(&id) {
+            return;
+        }
+        for wait in &mut self.abort_waits {
+            wait.tasks.retain(|task| *task != id);
+        }
+        self.settle_waits();
+        self.announce_window();
+    }
+
+    /// Removes a task for good; `wait` learns what is still to be waited for.
+    fn abort(&mut self, id: TaskId, wait: &mut AbortWait) {
+        let Some(task) = self.remove_task(id) else { return };
+        if !task.sequences.is_empty() {
+            self.drains.retain(|d| d.itt != task.itt);
+            self.drains.push(Drain {
+                itt: task.itt,
+                sequences: task.sequences,
+                deadline: self.now + DRAIN_LIMIT,
+            });
+            wait.drains.push(task.itt);
+        }
+        match task.state {
+            State::Held => {
+                self.window
+                    .remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
+                self.run_ready();
+            }
+            _ => {
+                self.leaving.insert(id);
+                self.actions.push_back(Action::Abandon { task: id });
+                wait.tasks.push(id);
+            }
+        }
+    }
+
+    /// Ends a task with status TASK ABORTED, once the initiator has sent what it owes.
+    fn end_as_aborted(&mut self, id: TaskId, wait: &mut AbortWait) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let held = task.state == State::Held;
+        task.state = State::Executing;
+        task.data.clear();
+        task.ending = Some(Ending { status: TASK_ABORTED, sense: bytes::Bytes::new(), transfer_bytes: 0 });
+        if held {
+            self.window
+                .remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
+        } else {
+            self.leaving.insert(id);
+            self.actions.push_back(Action::Abandon { task: id });
+            wait.tasks.push(id);
+        }
+        self.end_if_settled(id);
+        if held {
+            self.run_ready();
+        }
+    }
+
+    /// Aborts every task of a connection that is gone; nobody is told.
+    pub(super) fn abort_connection_tasks(&mut self, cid: Cid) {
+        let doomed: SmallVec<[TaskId; 16]> =
+            self.tasks.iter().filter(|(_, task)| task.cid == cid).map(|(id, _)| id).collect();
+        let mut nobody = AbortWait { tasks: SmallVec::new(), drains: SmallVec::new(), then: Then::Notify(0) };
+        for id in doomed {
+            self.abort(id, &mut nobody);
+        }
+        for itt in nobody.drains {
+            self.drains.retain(|d| d.itt != itt);
+            self.drained(itt);
+        }
+        self.window.remove_held(|queued| match queued {
+            Queued::Command(_) => false,
+            Queued::Management(c, _)
+            | Queued::NopOut(c, _, _)
+            | Queued::Text(c, _, _)
+            | Queued::Logout(c, _) => *c == cid,
+        });
+        self.management.retain(|m| m.cid != cid);
+        self.abort_waits.retain(|wait| match wait.then {
+            Then::Notify(_) => true,
+            Then::AnswerAbortTask { cid: c, .. } | Then::AnswerLogout { cid: c, .. } => c != cid,
+        });
+    }
+
+    /// What an initiator owed for a task that is gone has come.
+    pub(super) fn drained(&mut self, itt: Itt) {
+        for wait in &mut self.abort_waits {
+            wait.drains.retain(|tag| *tag != itt);
+        }
+        self.settle_waits();
+    }
+
+    /// Gives up on data that initiators owe for tasks that are gone.
+    pub(super) fn expire_drains(&mut self) {
+        let now = self.now;
+        let late: SmallVec<[Itt; 4]> =
+            self.drains.iter().filter(|d| d.deadline <= now).map(|d| d.itt).collect();
+        self.drains.retain(|d| d.deadline > now);
+        for itt in late {
+            self.drained(itt);
+        }
+    }
+
+    fn wait_for(&mut self, wait: AbortWait) {
+        self.abort_waits.push(wait);
+        self.settle_waits();
+    }
+
+    fn settle_waits(&mut self) {
+        while let Some(position) =
+            self.abort_waits.iter().position(|w| w.tasks.is_empty() && w.drains.is_empty())
+        {
+            match self.abort_waits.swap_remove(position).then {
+                Then::Notify(token) => self.actions.push_back(Action::TasksGone { token }),
+                Then::AnswerAbortTask { cid, itt } => {
+                    self.send_management_response(cid, itt, TmfResponse::FunctionComplete)
+                }
+                Then::AnswerLogout { cid, itt, whole_session } => self.finish_logout(cid, itt, whole_session),
+            }
+        }
+    }
+
+    /// Runs a logout in its turn.
+    //= rfc7143 11.14 LGO-01 LGO-02 LGO-04
+    pub(super) fn handle_logout(&mut self, cid: Cid, request: &LogoutRequest) {
+        let whole_session = match request.reason {
+            LogoutReason::CloseSession => true,
+            LogoutReason::CloseConnection if self.connection(request.cid).is_none() => {
+                return self.answer_logout(cid, request.itt, LogoutResponseCode::CidNotFound);
+            }
+            LogoutReason::CloseConnection => self.connections.len() == 1,
+            LogoutReason::RemoveConnectionForRecovery => {
+                return self.answer_logout(cid, request.itt, LogoutResponseCode::RecoveryNotSupported);
+            }
+        };
+        let doomed: SmallVec<[TaskId; 16]> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| whole_session || task.cid == request.cid)
+            .map(|(id, _)| id)
+            .collect();
+        let mut wait = AbortWait {
+            tasks: SmallVec::new(),
+            drains: SmallVec::new(),
+            then: Then::AnswerLogout { cid, itt: request.itt, whole_session },
+        };
+        for id in doomed {
+            self.abort(id, &mut wait);
+        }
+        for connection in &mut self.connections {
+            connection.closing |= whole_session || connection.cid == request.cid;
+        }
+        wait.drains.clear();
+        self.wait_for(wait);
+    }
+
+    fn finish_logout(&mut self, cid: Cid, itt: Itt, whole_session: bool) {
+        self.answer_logout(cid, itt, LogoutResponseCode::Success);
+        if whole_session {
+            self.close_session(CloseReason::Logout);
+        } else {
+            self.lose_connection(cid, CloseReason::Logout);
+        }
+    }
+
+    fn answer_logout(&mut self, cid: Cid, itt: Itt, response: LogoutResponseCode) {
+        let (time2wait, time2retain) = (self.params.default_time2wait_s, self.params.default_time2retain_s);
+        self.bhs_pdu(cid, |n| {
+            LogoutResponse {
+                response,
+                itt,
+                stat_sn: n.stat_sn,
+                exp_cmd_sn: n.exp_cmd_sn,
+                max_cmd_sn: n.max_cmd_sn,
+                time2wait,
+                time2retain,
+            }
+            .to_bhs()
+        });
+    }
+}
