@@ -14,7 +14,7 @@ use crate::sense::{Asc, SenseData};
 /// The caller also calls [`crate::LogicalUnit::clear_unit_attention`] with [`Asc::REPORTED_LUNS_DATA_CHANGED`] on
 /// every unit for the asking nexus. The outcome is CHECK CONDITION if `cdb` is not a valid REPORT LUNS.
 pub fn report_luns(luns: &[u16], cdb: &[u8]) -> Outcome {
-    match command_table::find(cdb) {
+    match command_table::find_any(cdb) {
         Lookup::Found(command) if command.opcode == 0xa0 => match check_cdb(command, cdb) {
             Some(sense) => Outcome::check(sense),
             None => list(luns, &Cdb::new(cdb)),
@@ -28,7 +28,7 @@ pub fn report_luns(luns: &[u16], cdb: &[u8]) -> Outcome {
 //= spc4 4.2.6 CDB-02
 pub fn absent_lun(cdb: &[u8], _lun: u64) -> Outcome {
     let not_supported = SenseData::illegal(Asc::LOGICAL_UNIT_NOT_SUPPORTED);
-    let Lookup::Found(command) = command_table::find(cdb) else { return Outcome::check(not_supported) };
+    let Lookup::Found(command) = command_table::find_any(cdb) else { return Outcome::check(not_supported) };
     let fields = Cdb::new(cdb);
     match command.opcode {
         0x12 | 0x03 if check_cdb(command, cdb).is_some() => {

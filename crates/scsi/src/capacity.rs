@@ -1,6 +1,6 @@
-//! READ CAPACITY(10), READ CAPACITY(16) and the data of GET LBA STATUS (SBC-3 5.4, 5.15, 5.16).
+//! READ CAPACITY(10) and READ CAPACITY(16) (SBC-3 5.15, 5.16).
 
-use crate::execution::{Execution, LbaStatusDescriptor, Request};
+use crate::execution::{Execution, Request};
 use crate::logical_unit::LogicalUnit;
 use crate::outcome::Outcome;
 use crate::sense::{Asc, SenseData, SenseKey};
@@ -43,18 +43,4 @@ pub(crate) fn read_capacity_16(request: &Request<'_>) -> Execution {
         data[14] = 0x80 | 0x40; // LBPME, LBPRZ
     }
     Execution::done(Outcome::data_in(data, u64::from(cdb.u32(10))))
-}
-
-/// The parameter list of GET LBA STATUS, cut to the allocation length by whole descriptors' own right: a header of 8
-/// bytes and 16 bytes for each range.
-pub(crate) fn lba_status_data(descriptors: &[LbaStatusDescriptor], allocation_length: u32) -> Outcome {
-    let length = 4 + 16 * descriptors.len();
-    let mut data = vec![0; 8];
-    data[0..4].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-    for descriptor in descriptors {
-        data.extend(descriptor.lba.to_be_bytes());
-        data.extend(descriptor.blocks.to_be_bytes());
-        data.extend([descriptor.provisioning as u8, 0, 0, 0]);
-    }
-    Outcome::data_in(data, u64::from(allocation_length))
 }

@@ -2,18 +2,59 @@
 //! and unit attentions treat it, whether it touches the medium, and its handler. Dispatch, the reserved-bit check and
 //! REPORT SUPPORTED OPERATION CODES all read this table and nothing else.
 
+use crate::config::LuConfig;
 use crate::execution::{Execution, Request};
-use crate::{capacity, inquiry, misc, mode_select, mode_sense, read_write, report_luns, sync_cache};
+use crate::persistent_reservation as pr;
+use crate::{
+    atomic, capacity, inquiry, lba_status, misc, mode_select, mode_sense, prefetch, read_write, report_luns,
+    report_opcodes, reservation, sync_cache, target_port_groups, unmap, verify, write_same,
+};
 
 /// How a reservation of another nexus treats the command (SPC-4 table 51, SBC-3 table 13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Allowed whatever is reserved.
+    /// Allowed whatever is reserved, and by SPC-2 RESERVE too.
+    Discovery,
+    /// Allowed whatever is persistently reserved.
     Always,
     /// Reads the medium: allowed under Write Exclusive types.
     Read,
     /// Conflicts for those whom the reservation type excludes from writing.
     Write,
+    /// RESERVE and RELEASE: the handler decides.
+    Legacy,
+    /// PERSISTENT RESERVE IN.
+    PersistentIn,
+    /// PERSISTENT RESERVE OUT: the handler decides.
+    PersistentOut,
+    /// START STOP UNIT: starting is allowed, everything else is as a write.
+    StartStop,
+    /// PREVENT ALLOW MEDIUM REMOVAL: allowing is allowed, preventing is as a write.
+    Prevent,
+}
+
+impl Access {
+    /// Replaces the classes that depend on the CDB by what this CDB comes to.
+    pub(crate) fn resolve(self, cdb: &[u8]) -> Self {
+        let byte_4 = cdb.get(4).copied().unwrap_or(0);
+        match self {
+            Self::StartStop if byte_4 & 0xf1 == 0x01 => Self::Always,
+            Self::Prevent if byte_4 & 0x03 == 0 => Self::Discovery,
+            Self::StartStop | Self::Prevent => Self::Write,
+            other => other,
+        }
+    }
+
+    /// Whether a unit reserved by RESERVE admits the command. Persistent reservation commands conflict even for the
+    /// holder (SPC-4 5.12.3).
+    //= spc2 5.5.1 PR-14
+    pub(crate) fn passes_spc2(self, holder: bool) -> bool {
+        match self {
+            Self::Discovery | Self::Legacy => true,
+            Self::PersistentIn | Self::PersistentOut => false,
+            _ => holder,
+        }
+    }
 }
 
 /// What a pending unit attention does to the command.
@@ -36,6 +77,16 @@ pub(crate) enum MediumUse {
     Write,
 }
 
+/// What of the configuration a command depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    /// A thin unit.
+    Thin,
+    /// A limit for atomic writes.
+    Atomic,
+}
+
 /// One command.
 pub(crate) struct Command {
     pub(crate) name: &'static str,
@@ -47,6 +98,7 @@ pub(crate) struct Command {
     pub(crate) access: Access,
     pub(crate) attention: Attention,
     pub(crate) medium: MediumUse,
+    pub(crate) needs: Needs,
     pub(crate) handler: fn(&Request<'_>) -> Execution,
 }
 
@@ -65,6 +117,7 @@ const fn command(
         access,
         attention: Attention::Report,
         medium: MediumUse::None,
+        needs: Needs::Nothing,
         handler,
     }
 }
@@ -85,13 +138,27 @@ impl Command {
         self
     }
 
+    const fn needs(mut self, needs: Needs) -> Self {
+        self.needs = needs;
+        self
+    }
+
+    /// Whether a unit of this configuration has the command.
+    pub(crate) fn supported(&self, config: &LuConfig) -> bool {
+        match self.needs {
+            Needs::Nothing => true,
+            Needs::Thin => config.thin,
+            Needs::Atomic => config.limits.max_atomic_blocks > 0,
+        }
+    }
+
     const fn under_attention(mut self) -> Self {
         self.attention = Attention::Ignore;
         self
     }
 }
 
-use Access::{Always, Read, Write};
+use Access::{Always, Discovery, Legacy, PersistentIn, PersistentOut, Prevent, Read, StartStop, Write};
 
 const FF: u8 = 0xff;
 
@@ -99,25 +166,65 @@ const FF: u8 = 0xff;
 #[rustfmt::skip]
 pub(crate) static COMMANDS: &[Command] = &[
     command("TEST UNIT READY", 0x00, &[FF, 0, 0, 0, 0, 0], Always, misc::test_unit_ready).reads(),
-    command("REQUEST SENSE", 0x03, &[FF, 0x01, 0, 0, FF, 0], Always, misc::request_sense).under_attention(),
+    command("REQUEST SENSE", 0x03, &[FF, 0x01, 0, 0, FF, 0], Discovery, misc::request_sense).under_attention(),
     command("READ(6)", 0x08, &[FF, 0x1f, FF, FF, FF, 0], Read, read_write::read_6).reads(),
     command("WRITE(6)", 0x0a, &[FF, 0x1f, FF, FF, FF, 0], Write, read_write::write_6).writes(),
-    command("INQUIRY", 0x12, &[FF, 0x01, FF, FF, FF, 0], Always, inquiry::inquiry).under_attention(),
+    command("INQUIRY", 0x12, &[FF, 0x01, FF, FF, FF, 0], Discovery, inquiry::inquiry).under_attention(),
     command("MODE SELECT(6)", 0x15, &[FF, 0x11, 0, 0, FF, 0], Write, mode_select::mode_select_6),
+    command("RESERVE(6)", 0x16, &[FF, 0, 0, 0, 0, 0], Legacy, reservation::reserve),
+    command("RELEASE(6)", 0x17, &[FF, 0, 0, 0, 0, 0], Legacy, reservation::release),
     command("MODE SENSE(6)", 0x1a, &[FF, 0x08, FF, FF, FF, 0], Write, mode_sense::mode_sense_6),
+    command("START STOP UNIT", 0x1b, &[FF, 0x01, 0, 0x0f, 0xf7, 0], StartStop, misc::start_stop_unit),
+    command("RECEIVE DIAGNOSTIC RESULTS", 0x1c, &[FF, 0x01, FF, FF, FF, 0], Write, misc::receive_diagnostic_results),
+    command("SEND DIAGNOSTIC", 0x1d, &[FF, 0xf7, 0, FF, FF, 0], Write, misc::send_diagnostic),
+    command("PREVENT ALLOW MEDIUM REMOVAL", 0x1e, &[FF, 0, 0, 0, 0x01, 0], Prevent, misc::prevent_allow_medium_removal),
     command("READ CAPACITY(10)", 0x25, &[FF, 0, FF, FF, FF, FF, 0, 0, 0x01, 0], Always, capacity::read_capacity_10).reads(),
-    command("READ(10)", 0x28, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, read_write::read_10).reads(),
-    command("WRITE(10)", 0x2a, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, read_write::write_10).writes(),
+    command("READ(10)", 0x28, &[FF, 0xfe, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, read_write::read_10).reads(),
+    command("WRITE(10)", 0x2a, &[FF, 0xfa, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, read_write::write_10).writes(),
+    command("WRITE AND VERIFY(10)", 0x2e, &[FF, 0xf2, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, verify::write_and_verify_10).writes(),
+    command("VERIFY(10)", 0x2f, &[FF, 0xf6, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, verify::verify_10).reads(),
+    command("PRE-FETCH(10)", 0x34, &[FF, 0x02, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, prefetch::prefetch_10).reads(),
     command("SYNCHRONIZE CACHE(10)", 0x35, &[FF, 0x06, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, sync_cache::synchronize_cache_10).reads(),
+    command("READ DEFECT DATA(10)", 0x37, &[FF, 0, 0x1f, 0, 0, 0, 0, FF, FF, 0], Read, misc::read_defect_data_10).reads(),
+    command("WRITE SAME(10)", 0x41, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, write_same::write_same_10).writes(),
+    command("UNMAP", 0x42, &[FF, 0x01, 0, 0, 0, 0, 0x1f, FF, FF, 0], Write, unmap::unmap).writes().needs(Needs::Thin),
     command("MODE SELECT(10)", 0x55, &[FF, 0x11, 0, 0, 0, 0, 0, FF, FF, 0], Write, mode_select::mode_select_10),
+    command("RESERVE(10)", 0x56, &[FF, 0, 0, 0, 0, 0, 0, 0, 0, 0], Legacy, reservation::reserve),
+    command("RELEASE(10)", 0x57, &[FF, 0, 0, 0, 0, 0, 0, 0, 0, 0], Legacy, reservation::release),
     command("MODE SENSE(10)", 0x5a, &[FF, 0x18, FF, FF, 0, 0, 0, FF, FF, 0], Write, mode_sense::mode_sense_10),
-    command("READ(16)", 0x88, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_16).reads(),
-    command("WRITE(16)", 0x8a, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_16).writes(),
+    command("PERSISTENT RESERVE IN, READ KEYS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_keys).sa(0),
+    command("PERSISTENT RESERVE IN, READ RESERVATION", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_reservation).sa(1),
+    command("PERSISTENT RESERVE IN, REPORT CAPABILITIES", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::report_capabilities).sa(2),
+    command("PERSISTENT RESERVE IN, READ FULL STATUS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_full_status).sa(3),
+    command("PERSISTENT RESERVE OUT, REGISTER", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(0),
+    command("PERSISTENT RESERVE OUT, RESERVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(1),
+    command("PERSISTENT RESERVE OUT, RELEASE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(2),
+    command("PERSISTENT RESERVE OUT, CLEAR", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(3),
+    command("PERSISTENT RESERVE OUT, PREEMPT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(4),
+    command("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(5),
+    command("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(6),
+    command("PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(7),
+    command("READ(16)", 0x88, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_16).reads(),
+    command("COMPARE AND WRITE", 0x89, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, 0, FF, 0x1f, 0], Write, atomic::compare_and_write).writes(),
+    command("WRITE(16)", 0x8a, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_16).writes(),
+    command("ORWRITE(16)", 0x8b, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, atomic::or_write_16).writes(),
+    command("WRITE AND VERIFY(16)", 0x8e, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_16).writes(),
+    command("VERIFY(16)", 0x8f, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_16).reads(),
+    command("PRE-FETCH(16)", 0x90, &[FF, 0x02, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, prefetch::prefetch_16).reads(),
     command("SYNCHRONIZE CACHE(16)", 0x91, &[FF, 0x06, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, sync_cache::synchronize_cache_16).reads(),
+    command("WRITE SAME(16)", 0x93, &[FF, 0xf9, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, write_same::write_same_16).writes(),
+    command("WRITE ATOMIC(16)", 0x9c, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, atomic::write_atomic_16).writes().needs(Needs::Atomic),
     command("READ CAPACITY(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x01, 0], Always, capacity::read_capacity_16).sa(0x10).reads(),
-    command("REPORT LUNS", 0xa0, &[FF, 0, FF, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, report_luns::own_lun).under_attention(),
-    command("READ(12)", 0xa8, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads(),
-    command("WRITE(12)", 0xaa, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_12).writes(),
+    command("GET LBA STATUS(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0], Read, lba_status::get_lba_status).sa(0x12).reads(),
+    command("REPORT LUNS", 0xa0, &[FF, 0, FF, 0, 0, 0, FF, FF, FF, FF, 0, 0], Discovery, report_luns::own_lun).under_attention(),
+    command("REPORT TARGET PORT GROUPS", 0xa3, &[FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, target_port_groups::report).sa(0x0a),
+    command("REPORT SUPPORTED OPERATION CODES", 0xa3, &[FF, 0x1f, 0x87, FF, FF, FF, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_opcodes).sa(0x0c),
+    command("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xa3, &[FF, 0x1f, 0x80, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_task_management).sa(0x0d),
+    command("READ(12)", 0xa8, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads(),
+    command("WRITE(12)", 0xaa, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_12).writes(),
+    command("WRITE AND VERIFY(12)", 0xae, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_12).writes(),
+    command("VERIFY(12)", 0xaf, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_12).reads(),
+    command("READ DEFECT DATA(12)", 0xb7, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Read, misc::read_defect_data_12).reads(),
 ];
 
 /// What the first bytes of a CDB name.
@@ -162,12 +269,21 @@ pub(crate) fn entries(opcode: u8) -> impl Iterator<Item = &'static Command> {
     COMMANDS[from..].iter().take_while(move |command| command.opcode == opcode)
 }
 
-/// Finds the command that a CDB names.
-pub(crate) fn find(cdb: &[u8]) -> Lookup {
+/// Finds the command that a CDB names among those that a unit of this configuration has.
+pub(crate) fn find(cdb: &[u8], config: &LuConfig) -> Lookup {
+    find_where(cdb, |command| command.supported(config))
+}
+
+/// Finds the command that a CDB names in the whole table.
+pub(crate) fn find_any(cdb: &[u8]) -> Lookup {
+    find_where(cdb, |_| true)
+}
+
+fn find_where(cdb: &[u8], supported: impl Fn(&Command) -> bool) -> Lookup {
     let Some(&opcode) = cdb.first() else { return Lookup::UnknownOpcode };
     let byte = |at: usize| u16::from(cdb.get(at).copied().unwrap_or(0));
     let mut known = false;
-    for command in entries(opcode) {
+    for command in entries(opcode).filter(|command| supported(command)) {
         known = true;
         let actual = match command.service_action {
             None => return Lookup::Found(command),
@@ -182,5 +298,13 @@ pub(crate) fn find(cdb: &[u8]) -> Lookup {
         (false, _) => Lookup::UnknownOpcode,
         (true, VARIABLE_LENGTH) => Lookup::UnknownServiceAction { byte: 8, bit: None },
         (true, _) => Lookup::UnknownServiceAction { byte: 1, bit: Some(4) },
+    }
+}
+
+/// The standard's name of the command that a CDB names, for people: logs, statistics, traces.
+pub fn command_name(cdb: &[u8]) -> Option<&'static str> {
+    match find_any(cdb) {
+        Lookup::Found(command) => Some(command.name),
+        _ => None,
     }
 }

@@ -66,11 +66,11 @@ impl TransferLimits {
             optimal_transfer_blocks: per(1 << 20),
             max_prefetch_blocks: per(32 << 20),
             max_compare_and_write_blocks: 255,
-            max_unmap_blocks: 4 << 20,
+            max_unmap_blocks: 1 << 20,
             max_unmap_descriptors: 256,
             unmap_granularity_blocks: per(4096),
             max_write_same_blocks: 4 << 20,
-            max_atomic_blocks: per(1 << 20),
+            max_atomic_blocks: 0,
         }
     }
 }
@@ -116,7 +116,16 @@ pub struct LuConfig {
     pub target_name: String,
     /// Every target port of the target. May be empty: then the port of the asking nexus is reported alone.
     pub target_ports: Vec<TargetPort>,
+    /// Task management functions that the transport supports, as the first two bytes of REPORT SUPPORTED TASK
+    /// MANAGEMENT FUNCTIONS (SPC-4 table 309).
+    pub task_management: [u8; 2],
+    /// The caller stores [`crate::LogicalUnit::export_persistent`] whenever [`crate::Effect::ReservationChanged`] says
+    /// so, before it sends the status: registrations then survive power loss when a host asks for it (APTPL).
+    pub persist_reservations: bool,
 }
+
+/// ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET and TARGET RESET.
+pub(crate) const ISCSI_TASK_MANAGEMENT: [u8; 2] = [0x80 | 0x40 | 0x10 | 0x08 | 0x02, 0];
 
 impl Default for LuConfig {
     /// An empty thin unit of 512-byte blocks on 4096-byte physical blocks with a write cache.
@@ -138,6 +147,8 @@ impl Default for LuConfig {
             limits: TransferLimits::default(),
             target_name: "iqn.2025-01.invalid:target".into(),
             target_ports: Vec::new(),
+            task_management: ISCSI_TASK_MANAGEMENT,
+            persist_reservations: false,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! A command under way: what it waits for, and what it does with the answer.
 
 use crate::cdb::Cdb;
+use crate::data_out::DataOut;
 use crate::logical_unit::LogicalUnit;
+use crate::medium::{MediumError, MediumOp, MediumReply};
 use crate::nexus::Nexus;
 use crate::outcome::{DataInSource, Outcome, Status};
 use crate::sense::{Asc, SenseData, SenseKey};
@@ -19,226 +21,6 @@ pub enum Step {
     Medium(MediumOp),
     /// The command has ended.
     Done(Outcome),
-}
-
-/// An operation on the medium, in logical blocks. The caller executes it atomically with respect to other operations
-/// on the same blocks. Ranges are within the capacity and within the limits of VPD page B0h, and never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MediumOp {
-    /// Read; reply [`MediumReply::Data`].
-    Read {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-    },
-    /// Write the data-out just supplied: its first `blocks` blocks.
-    Write {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-        /// On stable storage before the reply.
-        durable: bool,
-    },
-    /// Write as [`MediumOp::Write`], but all blocks or none survive a crash.
-    WriteAtomic {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-        /// On stable storage before the reply.
-        durable: bool,
-    },
-    /// Everything written so far to stable storage.
-    Flush,
-    /// Deallocate these ranges of (first block, number of blocks); they read as zeros afterwards.
-    Unmap {
-        /// Ranges in the order of the parameter list; they may overlap.
-        ranges: Vec<(u64, u64)>,
-    },
-    /// Write one block of data-out, or zeros, to every block of the range.
-    WriteSame {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-        /// The blocks may be deallocated, if they then read as the block to write: only asked when `zero`.
-        unmap: bool,
-        /// The block is all zeros; there may be no data-out at all.
-        zero: bool,
-        /// On stable storage before the reply.
-        durable: bool,
-    },
-    /// Compare the first half of the data-out with the medium; if equal, write the second half.
-    /// Reply [`MediumReply::Miscompare`] otherwise.
-    CompareAndWrite {
-        /// First block.
-        lba: u64,
-        /// Number of blocks in each half.
-        blocks: u64,
-        /// On stable storage before the reply.
-        durable: bool,
-    },
-    /// Write the bitwise OR of data-out and medium.
-    OrWrite {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-        /// On stable storage before the reply.
-        durable: bool,
-    },
-    /// Read the blocks from the medium and report errors; no data are transferred.
-    Verify {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-    },
-    /// Compare the medium with data-out. Reply [`MediumReply::Miscompare`] when they differ.
-    Compare {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-        /// Data-out is one block that every block must equal.
-        one_block: bool,
-    },
-    /// Write data-out, then read it back from the medium.
-    WriteAndVerify {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-        /// Also compare what was read back with data-out.
-        bytchk: bool,
-        /// On stable storage before the reply.
-        durable: bool,
-    },
-    /// Provisioning state from `lba` on. Reply [`MediumReply::LbaStatus`].
-    LbaStatus {
-        /// First block.
-        lba: u64,
-        /// Most descriptors that fit the allocation length; at least 1.
-        max_descriptors: u32,
-    },
-    /// Bring the blocks into the cache.
-    Prefetch {
-        /// First block.
-        lba: u64,
-        /// Number of blocks.
-        blocks: u64,
-    },
-}
-
-/// A medium operation that succeeded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MediumReply {
-    /// Done, with nothing to tell.
-    Done,
-    /// The data read are with the caller and go to the initiator as data-in.
-    Data,
-    /// Data and medium differ.
-    Miscompare {
-        /// Offset in bytes of the first difference, from the start of the compared data.
-        byte_offset: u64,
-    },
-    /// Provisioning state of consecutive ranges.
-    LbaStatus(Vec<LbaStatusDescriptor>),
-}
-
-/// Provisioning state of a range (SBC-3 5.4.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LbaStatusDescriptor {
-    /// First block.
-    pub lba: u64,
-    /// Number of blocks.
-    pub blocks: u32,
-    /// State of all blocks of the range.
-    pub provisioning: Provisioning,
-}
-
-/// PROVISIONING STATUS (SBC-3 table 55).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Provisioning {
-    /// Mapped, or not known.
-    Mapped = 0,
-    /// Deallocated.
-    Deallocated = 1,
-    /// Anchored.
-    Anchored = 2,
-}
-
-/// A medium operation that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MediumError {
-    /// Unrecovered read error.
-    Read {
-        /// First bad block, if known.
-        lba: Option<u64>,
-    },
-    /// Write error.
-    Write {
-        /// First bad block, if known.
-        lba: Option<u64>,
-    },
-    /// The backing store is full.
-    NoSpace,
-    /// The backing store refuses writes.
-    ReadOnly,
-    /// The backing store has gone.
-    Gone,
-    /// Anything else.
-    Internal,
-}
-
-/// Data-out as the pieces in which it arrived.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DataOut<'a> {
-    pieces: &'a [&'a [u8]],
-}
-
-impl<'a> DataOut<'a> {
-    /// The concatenation of these pieces.
-    pub fn new(pieces: &'a [&'a [u8]]) -> Self {
-        Self { pieces }
-    }
-
-    /// Bytes in all pieces.
-    pub fn len(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.len() as u64).sum()
-    }
-
-    /// No bytes at all.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The first bytes, at most `max`.
-    pub(crate) fn to_vec(self, max: u64) -> Vec<u8> {
-        let max = usize::try_from(max).unwrap_or(usize::MAX);
-        let mut bytes = Vec::with_capacity(max.min(self.len() as usize));
-        for piece in self.pieces {
-            let room = max - bytes.len();
-            bytes.extend_from_slice(&piece[..piece.len().min(room)]);
-        }
-        bytes
-    }
-
-    /// The first `max` bytes are all zero.
-    pub(crate) fn is_zero(&self, max: u64) -> bool {
-        let mut left = usize::try_from(max).unwrap_or(usize::MAX);
-        for piece in self.pieces {
-            let part = &piece[..piece.len().min(left)];
-            if part.iter().any(|&byte| byte != 0) {
-                return false;
-            }
-            left -= part.len();
-        }
-        true
-    }
 }
 
 /// A command's surroundings while a handler runs.
@@ -294,6 +76,8 @@ pub(crate) enum After {
     MiscompareOffset,
     /// INFORMATION of a miscompare is the LBA of the block that differs.
     MiscompareLba { lba: u64, block_bytes: u32 },
+    /// Stop the unit.
+    Stop,
     /// Data-in is a GET LBA STATUS parameter list.
     LbaStatus { allocation_length: u32 },
 }
@@ -391,7 +175,7 @@ impl Execution {
     pub fn medium_done(self, lu: &LogicalUnit, result: Result<MediumReply, MediumError>) -> Execution {
         let asked = self.transfer_bytes;
         let mut execution = match (self.next, result) {
-            (Next::Medium(plan), Ok(reply)) => plan.replied(reply),
+            (Next::Medium(plan), Ok(reply)) => plan.replied(lu, reply),
             (Next::Medium(_), Err(error)) => Self::check(error.sense(lu)),
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
@@ -423,12 +207,18 @@ impl WritePlan {
     fn with_data(mut self, lu: &LogicalUnit, data: &DataOut<'_>) -> Execution {
         let block_bytes = u64::from(lu.block_bytes());
         let arrived = data.len().min(self.bytes);
+        //= sbc3 5.43 WSM-02
+        if data.offered() > self.bytes
+            && matches!(self.kind, WriteKind::Same { .. } | WriteKind::CompareAndWrite)
+        {
+            return Execution::check(SenseData::illegal(Asc::INVALID_FIELD_IN_INFORMATION_UNIT));
+        }
         if arrived < self.bytes {
             let whole = match self.kind {
                 WriteKind::Write
                 | WriteKind::OrWrite
                 | WriteKind::WriteAndVerify { .. }
-                | WriteKind::Compare => arrived % block_bytes == 0,
+                | WriteKind::Compare => arrived.is_multiple_of(block_bytes),
                 WriteKind::Atomic
                 | WriteKind::CompareOneBlock
                 | WriteKind::CompareAndWrite
@@ -471,12 +261,13 @@ impl WritePlan {
 }
 
 impl MediumPlan {
-    fn replied(self, reply: MediumReply) -> Execution {
+    fn replied(self, lu: &LogicalUnit, reply: MediumReply) -> Execution {
         let miscompare = SenseData::new(SenseKey::Miscompare, Asc::MISCOMPARE_DURING_VERIFY);
         match (reply, self.after) {
             (MediumReply::Done, After::Read { lba, blocks }) => {
                 Execution::medium(MediumOp::Read { lba, blocks }, Self { after: After::End, ..self })
             }
+            (MediumReply::Done, After::Stop) => crate::misc::stop(lu),
             (MediumReply::Data, _) => Execution::done(Outcome {
                 data_in: DataInSource::Medium,
                 transfer_bytes: self.transfer_bytes,
@@ -492,30 +283,9 @@ impl MediumPlan {
             }
             (MediumReply::Miscompare { .. }, _) => Execution::check(miscompare),
             (MediumReply::LbaStatus(descriptors), After::LbaStatus { allocation_length }) => {
-                Execution::done(crate::capacity::lba_status_data(&descriptors, allocation_length))
+                Execution::done(crate::lba_status::data(&descriptors, allocation_length))
             }
             (MediumReply::Done | MediumReply::LbaStatus(_), _) => Execution::done(Outcome::status(self.good)),
-        }
-    }
-}
-
-impl MediumError {
-    //= sbc3 4.17 SNS-02 SNS-03
-    fn sense(self, lu: &LogicalUnit) -> SenseData {
-        let at = |sense: SenseData, lba: Option<u64>| match lba {
-            Some(lba) => sense.with_information(lba),
-            None => sense,
-        };
-        match self {
-            Self::Read { lba } => at(SenseData::new(SenseKey::MediumError, Asc::UNRECOVERED_READ_ERROR), lba),
-            Self::Write { lba } => at(SenseData::new(SenseKey::MediumError, Asc::WRITE_ERROR), lba),
-            Self::NoSpace if lu.config().thin => {
-                SenseData::new(SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED)
-            }
-            Self::NoSpace => SenseData::new(SenseKey::MediumError, Asc::WRITE_ERROR),
-            Self::ReadOnly => SenseData::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED),
-            Self::Gone => SenseData::new(SenseKey::NotReady, Asc::MEDIUM_NOT_PRESENT),
-            Self::Internal => SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE),
         }
     }
 }

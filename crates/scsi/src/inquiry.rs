@@ -44,6 +44,7 @@ fn standard(config: &LuConfig) -> Vec<u8> {
     data[2] = 0x06; // VERSION: SPC-4
     data[3] = 0x12; // HISUP, RESPONSE DATA FORMAT 2
     data[4] = (STANDARD_BYTES - 5) as u8;
+    data[5] = 0x10; // TPGS: implicit
     if config.target_ports.len() > 1 {
         data[6] = 0x10; // MULTIP
     }
@@ -64,6 +65,7 @@ pub(crate) fn absent(cdb: &Cdb) -> Outcome {
         (false, 0) => {
             let mut data = standard(&LuConfig::default());
             data[0] = ABSENT;
+            data[5] = 0;
             data[7] = 0;
             Outcome::data_in(data, allocation_length)
         }

@@ -19,34 +19,48 @@
 #![forbid(unsafe_code)]
 
 mod absent;
+mod atomic;
 mod capacity;
 mod cdb;
 mod command_table;
 mod config;
+mod data_out;
 mod execution;
 mod inquiry;
+mod lba_status;
 mod logical_unit;
+mod medium;
 mod misc;
 mod mode_pages;
 mod mode_select;
 mod mode_sense;
 mod nexus;
 mod outcome;
+mod persistent_reservation;
+mod prefetch;
 mod read_write;
 mod report_luns;
+mod report_opcodes;
+mod reservation;
 mod sense;
 mod state;
 mod sync_cache;
+mod target_port_groups;
 mod unit_attention;
+mod unmap;
+mod verify;
 mod vpd;
+mod write_same;
 
 pub use absent::{absent_lun, report_luns};
+pub use command_table::command_name;
 pub use config::{LuConfig, NaaIdentifier, TargetPort, TransferLimits};
-pub use execution::{
-    DataOut, Execution, LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Provisioning, Step,
-};
+pub use data_out::DataOut;
+pub use execution::{Execution, Step};
 pub use logical_unit::LogicalUnit;
+pub use medium::{LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Provisioning};
 pub use nexus::{Nexus, NexusId};
 pub use outcome::{DataInSource, Effect, Outcome, Status};
+pub use persistent_reservation::{PrRegistration, PrState};
 pub use sense::{Asc, SenseData, SenseKey, SenseSpecific};
 pub use unit_attention::UaScope;

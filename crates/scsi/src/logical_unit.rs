@@ -14,8 +14,10 @@ use crate::config::LuConfig;
 use crate::execution::{Execution, Request};
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
+use crate::outcome::{Outcome, Status};
+use crate::persistent_reservation::{PersistentReservations, PrState, allowed};
 use crate::sense::{Asc, SenseData, SenseKey};
-use crate::state::{GATE_NOT_READY, State};
+use crate::state::{GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTION, State};
 use crate::unit_attention::UaScope;
 
 /// A logical unit, shared by all its nexuses.
@@ -122,21 +124,36 @@ impl LogicalUnit {
 
     /// Withdraws a pending unit attention condition of one nexus, e.g. 3F/0E after REPORT LUNS.
     pub fn clear_unit_attention(&self, nexus: NexusId, asc: Asc) {
-        self.with_state(|state| {
-            if let Some(queue) = state.attentions.get_mut(&nexus) {
-                queue.remove(asc);
-            }
-        });
+        self.with_state(|state| state.withdraw(nexus, asc));
     }
 
     /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages to their defaults, SPC-2 reservation released,
     /// the unit started, 6/29/03 for the other nexuses. The caller ends the tasks.
     pub fn logical_unit_reset(&self, by: &Nexus) {
+        self.reset(UaScope::AllExcept(by.id), Asc::BUS_DEVICE_RESET);
+    }
+
+    /// A reset of another cause: e.g. TARGET WARM RESET with [`Asc::BUS_RESET`], TARGET COLD RESET with
+    /// [`Asc::POWER_ON_OR_RESET`]. The effects are those of [`LogicalUnit::logical_unit_reset`].
+    //= sam5 6.3.3 TSK-04 PR-14
+    pub fn reset(&self, to: UaScope, asc: Asc) {
         self.with_state(|state| {
-            state.mode = ModePages::new(&self.config);
-            state.stopped = false;
-            state.establish(UaScope::AllExcept(by.id), Asc::BUS_DEVICE_RESET);
+            state.reset(ModePages::new(&self.config));
+            state.establish(to, asc);
         });
+    }
+
+    /// What must survive power loss: `Some` while registrations were made with APTPL, else `None`, and then anything
+    /// stored before must be removed.
+    //= spc4 5.12.6 PR-10
+    pub fn export_persistent(&self) -> Option<PrState> {
+        let pr = self.with_state(|state| state.persistent.clone());
+        pr.persist.then(|| pr.export())
+    }
+
+    /// Takes over what [`LogicalUnit::export_persistent`] gave before a restart; entries that do not fit are left out.
+    pub fn import_persistent(&self, stored: &PrState) {
+        self.with_state(|state| state.persistent = PersistentReservations::import(stored));
     }
 
     /// Runs `f` on the state and then brings the lock-free copies up to date.
@@ -156,10 +173,10 @@ impl LogicalUnit {
     }
 
     fn dispatch(&self, nexus: &Nexus, cdb: &[u8]) -> Execution {
-        let lookup = command_table::find(cdb);
+        let lookup = command_table::find(cdb, &self.config);
         let gate = self.gate.load(Ordering::Acquire);
         if gate != 0
-            && let Some(refusal) = self.gate_check(nexus, &lookup, cdb)
+            && let Some(refusal) = self.gate_check(gate, nexus, &lookup, cdb)
         {
             return refusal;
         }
@@ -187,18 +204,30 @@ impl LogicalUnit {
         (command.handler)(&Request { lu: self, nexus, cdb: &Cdb::new(cdb) })
     }
 
-    fn gate_check(&self, nexus: &Nexus, lookup: &Lookup, _cdb: &[u8]) -> Option<Execution> {
-        let attention = match lookup {
-            Lookup::Found(command) => command.attention,
-            _ => Attention::Report,
+    /// What a pending unit attention or a reservation has to say.
+    fn gate_check(&self, gate: u32, nexus: &Nexus, lookup: &Lookup, cdb: &[u8]) -> Option<Execution> {
+        let command = match lookup {
+            Lookup::Found(command) => Some(*command),
+            _ => None,
         };
+        let attention = command.map_or(Attention::Report, |command| command.attention);
         //= sam5 5.14.1 UA-02
-        if attention == Attention::Report
+        if gate & GATE_UNIT_ATTENTION != 0
+            && attention == Attention::Report
             && let Some(asc) = self.with_state(|state| state.take_attention(nexus.id))
         {
             return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
         }
-        None
+        if gate & GATE_RESERVED == 0 {
+            return None;
+        }
+        let access = command?.access.resolve(cdb);
+        let state = self.state.lock();
+        let admitted = match state.reserved_by {
+            Some(holder) => access.passes_spc2(holder == nexus.id),
+            None => allowed(access, state.persistent.standing(nexus.id)),
+        };
+        if admitted { None } else { Some(Execution::done(Outcome::status(Status::ReservationConflict))) }
     }
 }
 

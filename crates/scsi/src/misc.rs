@@ -1,7 +1,9 @@
-//! Short commands: TEST UNIT READY, REQUEST SENSE (SPC-4 6.39, 6.47).
+//! Short commands: TEST UNIT READY, REQUEST SENSE, START STOP UNIT, diagnostics, PREVENT ALLOW MEDIUM REMOVAL and the
+//! defect lists of a medium that hides its defects.
 
-use crate::execution::{Execution, Request};
-use crate::outcome::Outcome;
+use crate::execution::{After, Execution, MediumPlan, Request};
+use crate::medium::MediumOp;
+use crate::outcome::{Outcome, Status};
 use crate::sense::{Asc, SenseData, SenseKey};
 
 pub(crate) fn test_unit_ready(_request: &Request<'_>) -> Execution {
@@ -9,6 +11,7 @@ pub(crate) fn test_unit_ready(_request: &Request<'_>) -> Execution {
 }
 
 /// Reports a pending unit attention as data, which clears it; else what keeps the unit from being ready.
+//= spc4 6.39 UA-02
 pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
     let (attention, stopped) =
         request.lu.with_state(|state| (state.take_attention(request.nexus.id), state.stopped));
@@ -19,4 +22,75 @@ pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
     };
     let descriptor = request.cdb.bit(1, 0);
     Execution::done(Outcome::data_in(sense.to_bytes(descriptor), u64::from(request.cdb.u8(4))))
+}
+
+/// Starts or stops the unit. There is nothing to load or eject, and no power condition but active.
+//= sbc3 5.22 SNS-04
+pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
+    let cdb = request.cdb;
+    let (condition, no_flush, load_eject, start) =
+        (cdb.u8(4) >> 4, cdb.bit(4, 2), cdb.bit(4, 1), cdb.bit(4, 0));
+    match condition {
+        0 if load_eject => Execution::check(SenseData::cdb_field(4, Some(1))),
+        0 if start => {
+            request.lu.with_state(|state| state.stopped = false);
+            Execution::good()
+        }
+        0 if no_flush || request.lu.write_protected() => stop(request.lu),
+        0 => Execution::medium(
+            MediumOp::Flush,
+            MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::Stop },
+        ),
+        1 => {
+            request.lu.with_state(|state| state.stopped = false);
+            Execution::good()
+        }
+        _ => Execution::check(SenseData::cdb_field(4, Some(7))),
+    }
+}
+
+/// The end of START STOP UNIT with START 0.
+pub(crate) fn stop(lu: &crate::LogicalUnit) -> Execution {
+    lu.with_state(|state| state.stopped = true);
+    Execution::good()
+}
+
+/// The default self-test and the foreground ones succeed: they could only test this code. No diagnostic pages.
+pub(crate) fn send_diagnostic(request: &Request<'_>) -> Execution {
+    let cdb = request.cdb;
+    if cdb.u16(3) != 0 {
+        return Execution::check(SenseData::cdb_field(3, None));
+    }
+    match cdb.u8(1) >> 5 {
+        0 | 4 | 5 | 6 => Execution::good(),
+        _ => Execution::check(SenseData::cdb_field(1, Some(7))),
+    }
+}
+
+/// The list of supported diagnostic pages: itself.
+pub(crate) fn receive_diagnostic_results(request: &Request<'_>) -> Execution {
+    let cdb = request.cdb;
+    if !cdb.bit(1, 0) {
+        return Execution::check(SenseData::cdb_field(1, Some(0)));
+    }
+    if cdb.u8(2) != 0 {
+        return Execution::check(SenseData::cdb_field(2, None));
+    }
+    Execution::done(Outcome::data_in(vec![0, 0, 0, 1, 0], u64::from(cdb.u16(3))))
+}
+
+/// The medium cannot be removed, so preventing that always holds.
+pub(crate) fn prevent_allow_medium_removal(_request: &Request<'_>) -> Execution {
+    Execution::good()
+}
+
+/// Defect list in the format asked for, empty. REQ_PLIST, REQ_GLIST and the format come back in the header.
+pub(crate) fn read_defect_data_10(request: &Request<'_>) -> Execution {
+    let lists = request.cdb.u8(2) & 0x1f;
+    Execution::done(Outcome::data_in(vec![0, lists, 0, 0], u64::from(request.cdb.u16(7))))
+}
+
+pub(crate) fn read_defect_data_12(request: &Request<'_>) -> Execution {
+    let lists = request.cdb.u8(1) & 0x1f;
+    Execution::done(Outcome::data_in(vec![0, lists, 0, 0, 0, 0, 0, 0], u64::from(request.cdb.u32(6))))
 }

@@ -1,8 +1,9 @@
 //! READ and WRITE in their 6, 10, 12 and 16 byte forms (SBC-3 5.8 to 5.11, 5.32 to 5.35).
 
 use crate::cdb::Cdb;
-use crate::execution::{After, Execution, MediumOp, MediumPlan, Request, WriteKind, WritePlan};
+use crate::execution::{After, Execution, MediumPlan, Request, WriteKind, WritePlan};
 use crate::logical_unit::LogicalUnit;
+use crate::medium::MediumOp;
 use crate::outcome::{Outcome, Status};
 use crate::sense::{Asc, SenseData};
 

@@ -1,9 +1,11 @@
 //! The mutable state of a logical unit, kept behind one lock that is held only for short sections.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
+use crate::persistent_reservation::PersistentReservations;
 use crate::sense::Asc;
 use crate::unit_attention::{UaScope, UnitAttentionQueue};
 
@@ -20,26 +22,49 @@ pub(crate) const GATE_NOT_READY: u32 = 4;
 /// Mutable state.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) attentions: HashMap<NexusId, UnitAttentionQueue>,
+    attached: HashMap<NexusId, Attached>,
     lost: HashSet<NexusId>,
     pub(crate) mode: ModePages,
     pub(crate) stopped: bool,
+    /// Holder of an SPC-2 reservation.
+    pub(crate) reserved_by: Option<NexusId>,
+    pub(crate) persistent: PersistentReservations,
+}
+
+/// An attached nexus.
+#[derive(Debug)]
+struct Attached {
+    initiator_port: Arc<str>,
+    attentions: UnitAttentionQueue,
 }
 
 impl State {
     pub(crate) fn new(mode: ModePages) -> Self {
-        Self { attentions: HashMap::new(), lost: HashSet::new(), mode, stopped: false }
+        Self {
+            attached: HashMap::new(),
+            lost: HashSet::new(),
+            mode,
+            stopped: false,
+            reserved_by: None,
+            persistent: PersistentReservations::default(),
+        }
     }
 
     pub(crate) fn attach(&mut self, nexus: &Nexus) {
         let returning = self.lost.remove(&nexus.id);
-        let queue = self.attentions.entry(nexus.id).or_default();
+        let attached = self.attached.entry(nexus.id).or_insert_with(|| Attached {
+            initiator_port: nexus.initiator_port.clone(),
+            attentions: UnitAttentionQueue::default(),
+        });
         //= sam5 5.14.1 UA-01
-        queue.push(if returning { Asc::I_T_NEXUS_LOSS } else { Asc::POWER_ON_OR_RESET });
+        attached.attentions.push(if returning { Asc::I_T_NEXUS_LOSS } else { Asc::POWER_ON_OR_RESET });
     }
 
     pub(crate) fn detach(&mut self, nexus: &Nexus) {
-        self.attentions.remove(&nexus.id);
+        self.attached.remove(&nexus.id);
+        if self.reserved_by == Some(nexus.id) {
+            self.reserved_by = None;
+        }
         if self.lost.len() >= MAX_REMEMBERED
             && let Some(&oldest) = self.lost.iter().next()
         {
@@ -49,21 +74,42 @@ impl State {
     }
 
     pub(crate) fn establish(&mut self, to: UaScope, asc: Asc) {
-        for (&nexus, queue) in &mut self.attentions {
+        for (&nexus, attached) in &mut self.attached {
             if to.covers(nexus) {
-                queue.push(asc);
+                attached.attentions.push(asc);
             }
         }
     }
 
     pub(crate) fn take_attention(&mut self, nexus: NexusId) -> Option<Asc> {
-        self.attentions.get_mut(&nexus)?.pop()
+        self.attached.get_mut(&nexus)?.attentions.pop()
+    }
+
+    pub(crate) fn withdraw(&mut self, nexus: NexusId, asc: Asc) {
+        if let Some(attached) = self.attached.get_mut(&nexus) {
+            attached.attentions.remove(asc);
+        }
+    }
+
+    /// Names of the attached initiator ports.
+    pub(crate) fn attached_ports(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.attached.values().map(|attached| &attached.initiator_port)
+    }
+
+    /// Back to the state of power on, but for what outlives a reset: nexuses, registrations, persistent reservation.
+    pub(crate) fn reset(&mut self, mode: ModePages) {
+        self.mode = mode;
+        self.stopped = false;
+        self.reserved_by = None;
     }
 
     pub(crate) fn gate(&self) -> u32 {
         let mut gate = 0;
-        if self.attentions.values().any(|queue| !queue.is_empty()) {
+        if self.attached.values().any(|attached| !attached.attentions.is_empty()) {
             gate |= GATE_UNIT_ATTENTION;
+        }
+        if self.reserved_by.is_some() || self.persistent.reservation.is_some() {
+            gate |= GATE_RESERVED;
         }
         if self.stopped {
             gate |= GATE_NOT_READY;

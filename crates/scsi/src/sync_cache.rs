@@ -2,7 +2,8 @@
 //!
 //! IMMED is accepted and the status still comes last: a host that sets it must cope with either.
 
-use crate::execution::{After, Execution, MediumOp, MediumPlan, Request};
+use crate::execution::{After, Execution, MediumPlan, Request};
+use crate::medium::MediumOp;
 use crate::outcome::Status;
 use crate::read_write::{Fields, check_range};
 

@@ -1,0 +1,198 @@
+//! What the device server asks of the medium, and what can come back.
+
+use crate::logical_unit::LogicalUnit;
+use crate::sense::{Asc, SenseData, SenseKey};
+
+/// An operation on the medium, in logical blocks. The caller executes it atomically with respect to other operations
+/// on the same blocks. Ranges are within the capacity and within the limits of VPD page B0h, and never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediumOp {
+    /// Read; reply [`MediumReply::Data`].
+    Read {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+    },
+    /// Write the data-out just supplied: its first `blocks` blocks.
+    Write {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+        /// On stable storage before the reply.
+        durable: bool,
+    },
+    /// Write as [`MediumOp::Write`], but all blocks or none survive a crash.
+    WriteAtomic {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+        /// On stable storage before the reply.
+        durable: bool,
+    },
+    /// Everything written so far to stable storage.
+    Flush,
+    /// Deallocate these ranges of (first block, number of blocks); they read as zeros afterwards.
+    Unmap {
+        /// Ranges in the order of the parameter list; they may overlap.
+        ranges: Vec<(u64, u64)>,
+    },
+    /// Write one block of data-out, or zeros, to every block of the range.
+    WriteSame {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+        /// The blocks may be deallocated, if they then read as the block to write: only asked when `zero`.
+        unmap: bool,
+        /// The block is all zeros; there may be no data-out at all.
+        zero: bool,
+        /// On stable storage before the reply.
+        durable: bool,
+    },
+    /// Compare the first half of the data-out with the medium; if equal, write the second half.
+    /// Reply [`MediumReply::Miscompare`] otherwise.
+    CompareAndWrite {
+        /// First block.
+        lba: u64,
+        /// Number of blocks in each half.
+        blocks: u64,
+        /// On stable storage before the reply.
+        durable: bool,
+    },
+    /// Write the bitwise OR of data-out and medium.
+    OrWrite {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+        /// On stable storage before the reply.
+        durable: bool,
+    },
+    /// Read the blocks from the medium and report errors; no data are transferred.
+    Verify {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+    },
+    /// Compare the medium with data-out. Reply [`MediumReply::Miscompare`] when they differ.
+    Compare {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+        /// Data-out is one block that every block must equal.
+        one_block: bool,
+    },
+    /// Write data-out, then read it back from the medium.
+    WriteAndVerify {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+        /// Also compare what was read back with data-out.
+        bytchk: bool,
+        /// On stable storage before the reply.
+        durable: bool,
+    },
+    /// Provisioning state from `lba` on. Reply [`MediumReply::LbaStatus`].
+    LbaStatus {
+        /// First block.
+        lba: u64,
+        /// Most descriptors that fit the allocation length; at least 1.
+        max_descriptors: u32,
+    },
+    /// Bring the blocks into the cache.
+    Prefetch {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+    },
+}
+
+/// A medium operation that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediumReply {
+    /// Done, with nothing to tell.
+    Done,
+    /// The data read are with the caller and go to the initiator as data-in.
+    Data,
+    /// Data and medium differ.
+    Miscompare {
+        /// Offset in bytes of the first difference, from the start of the compared data.
+        byte_offset: u64,
+    },
+    /// Provisioning state of consecutive ranges.
+    LbaStatus(Vec<LbaStatusDescriptor>),
+}
+
+/// Provisioning state of a range (SBC-3 5.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LbaStatusDescriptor {
+    /// First block.
+    pub lba: u64,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// State of all blocks of the range.
+    pub provisioning: Provisioning,
+}
+
+/// PROVISIONING STATUS (SBC-3 table 55).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Provisioning {
+    /// Mapped, or not known.
+    Mapped = 0,
+    /// Deallocated.
+    Deallocated = 1,
+    /// Anchored.
+    Anchored = 2,
+}
+
+/// A medium operation that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediumError {
+    /// Unrecovered read error.
+    Read {
+        /// First bad block, if known.
+        lba: Option<u64>,
+    },
+    /// Write error.
+    Write {
+        /// First bad block, if known.
+        lba: Option<u64>,
+    },
+    /// The backing store is full.
+    NoSpace,
+    /// The backing store refuses writes.
+    ReadOnly,
+    /// The backing store has gone.
+    Gone,
+    /// Anything else.
+    Internal,
+}
+
+impl MediumError {
+    //= sbc3 4.17 SNS-02 SNS-03
+    pub(crate) fn sense(self, lu: &LogicalUnit) -> SenseData {
+        let at = |sense: SenseData, lba: Option<u64>| match lba {
+            Some(lba) => sense.with_information(lba),
+            None => sense,
+        };
+        match self {
+            Self::Read { lba } => at(SenseData::new(SenseKey::MediumError, Asc::UNRECOVERED_READ_ERROR), lba),
+            Self::Write { lba } => at(SenseData::new(SenseKey::MediumError, Asc::WRITE_ERROR), lba),
+            Self::NoSpace if lu.config().thin => {
+                SenseData::new(SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED)
+            }
+            Self::NoSpace => SenseData::new(SenseKey::MediumError, Asc::WRITE_ERROR),
+            Self::ReadOnly => SenseData::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED),
+            Self::Gone => SenseData::new(SenseKey::NotReady, Asc::MEDIUM_NOT_PRESENT),
+            Self::Internal => SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE),
+        }
+    }
+}
