@@ -230,6 +230,11 @@ impl Link {
         self.tx_backlog_bytes() == 0 && !self.sending
     }
 
+    /// True while receiving has stopped because too much waits to be sent.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// Ends the connection in order: what is queued is still sent, then FIN; what arrives is discarded until the peer closes too.
     /// The owner closes the token when [`Link::peer_closed`] says so, or when its patience ends.
     pub fn close_after_flush(&mut self) {
@@ -262,8 +267,7 @@ impl Link {
             return;
         }
         let backlog = self.tx_backlog_bytes();
-        self.paused =
-            backlog > if self.paused { self.tx_high_water_bytes / 2 } else { self.tx_high_water_bytes };
+        self.paused = backlog > self.tx_high_water_bytes / if self.paused { 2 } else { 1 };
         if self.paused && !self.closing {
             return;
         }

@@ -218,3 +218,137 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// A job that says that it has started and then waits to be let go.
+    fn gated(started: &Sender<usize>, id: usize) -> (Job, Sender<()>) {
+        let started = started.clone();
+        let (open, gate) = channel::<()>();
+        let job = Box::new(move || {
+            started.send(id).unwrap();
+            // An error means that the gate was dropped, which also lets it go.
+            let _ = gate.recv();
+        });
+        (job, open)
+    }
+
+    fn none_started(started: &Receiver<usize>) -> bool {
+        started.try_recv().is_err()
+    }
+
+    #[test]
+    fn a_hanging_lane_holds_only_its_share() {
+        let pool = Offload::new(4);
+        let (slow, fast) = (Lane::new(2), Lane::new(2));
+        let (started, starts) = channel();
+        let mut gates = Vec::new();
+        for id in 0..10 {
+            let (job, gate) = gated(&started, id);
+            pool.submit(&slow, job);
+            gates.push(gate);
+        }
+        let mut running = [starts.recv().unwrap(), starts.recv().unwrap()];
+        running.sort();
+        assert_eq!(running, [0, 1]);
+        let (done, finished) = channel();
+        for n in 0..100 {
+            let done = done.clone();
+            pool.submit(&fast, Box::new(move || done.send(n).unwrap()));
+        }
+        let mut seen: Vec<i32> = (0..100).map(|_| finished.recv().unwrap()).collect();
+        seen.sort();
+        assert!(seen.iter().copied().eq(0..100), "every job ran once");
+        assert!(none_started(&starts), "the slow lane got no third thread");
+        assert_eq!(slow.queued(), 8);
+        gates.clear();
+        pool.shutdown();
+        let mut rest: Vec<usize> = starts.try_iter().collect();
+        rest.sort();
+        assert_eq!(rest, (2..10).collect::<Vec<_>>());
+        assert_eq!(pool.threads(), 0);
+    }
+
+    #[test]
+    fn a_lane_of_one_runs_its_jobs_in_order_one_at_a_time() {
+        let pool = Offload::new(8);
+        let lane = Lane::new(1);
+        let (done, finished) = channel();
+        for n in 0..500 {
+            let done = done.clone();
+            pool.submit(&lane, Box::new(move || done.send(n).unwrap()));
+        }
+        assert!((0..500).all(|n| finished.recv().unwrap() == n));
+        pool.shutdown();
+    }
+
+    #[test]
+    fn a_lane_uses_all_of_its_share_also_when_jobs_come_one_by_one() {
+        let pool = Offload::new(8);
+        let lane = Lane::new(3);
+        let (started, starts) = channel();
+        let mut gates = Vec::new();
+        for id in 0..3 {
+            let (job, gate) = gated(&started, id);
+            pool.submit(&lane, job);
+            gates.push(gate);
+            assert_eq!(starts.recv().unwrap(), id);
+        }
+        assert_eq!(pool.threads(), 3);
+        gates.clear();
+        pool.shutdown();
+    }
+
+    #[test]
+    fn one_lane_never_gets_every_thread() {
+        let pool = Offload::new(2);
+        let (greedy, other) = (Lane::new(100), Lane::new(1));
+        let (started, starts) = channel();
+        let gates: Vec<_> = (0..5)
+            .map(|id| {
+                let (job, gate) = gated(&started, id);
+                pool.submit(&greedy, job);
+                gate
+            })
+            .collect();
+        assert_eq!(starts.recv().unwrap(), 0);
+        let (done, finished) = channel();
+        pool.submit(&other, Box::new(move || done.send(()).unwrap()));
+        finished.recv().unwrap();
+        drop(gates);
+        pool.shutdown();
+    }
+
+    #[test]
+    fn a_panic_ends_only_its_job() {
+        let pool = Offload::new(1);
+        let lane = Lane::new(1);
+        let (held, released) = channel::<()>();
+        pool.submit(
+            &lane,
+            Box::new(move || {
+                let _held = held;
+                std::panic::resume_unwind(Box::new("expected by the test"));
+            }),
+        );
+        assert!(released.recv().is_err(), "what the job captured is dropped");
+        let (done, finished) = channel();
+        pool.submit(&lane, Box::new(move || done.send(7).unwrap()));
+        assert_eq!(finished.recv().unwrap(), 7);
+        pool.shutdown();
+        assert_eq!(pool.panics(), 1);
+    }
+
+    #[test]
+    fn after_shutdown_jobs_are_dropped_unrun() {
+        let pool = Offload::new(2);
+        pool.shutdown();
+        let (done, finished) = channel::<()>();
+        pool.submit(&Lane::new(1), Box::new(move || done.send(()).unwrap()));
+        assert!(finished.recv().is_err());
+    }
+}

@@ -226,3 +226,143 @@ fn initialise(memory: &mut [MaybeUninit<u8>]) {
 fn initialise(memory: &mut [MaybeUninit<u8>]) {
     memory.fill(MaybeUninit::new(0));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLAB: usize = 64 * 1024;
+
+    #[test]
+    fn pieces_have_their_length_and_do_not_overlap() {
+        let ring = SlabRing::new(SLAB, 8);
+        let lens = [1, 0, 7, 4096, 16 * 1024, 16 * 1024 + 1, 40_000, SLAB, 100_000, 3];
+        let mut pieces: Vec<_> = lens.iter().map(|&len| ring.take(len)).collect();
+        for (n, (piece, len)) in pieces.iter_mut().zip(lens).enumerate() {
+            assert_eq!(piece.len(), len);
+            assert!(piece.iter().all(|&b| b == 0), "fresh memory is zero");
+            piece.fill(n as u8 + 1);
+        }
+        for (n, piece) in pieces.iter().enumerate() {
+            assert!(piece.iter().all(|&b| b == n as u8 + 1));
+        }
+    }
+
+    #[test]
+    fn a_slab_comes_back_when_its_last_piece_is_dropped_and_not_before() {
+        let ring = SlabRing::new(SLAB, 4);
+        let first = ring.take(16 * 1024).freeze();
+        let slice = first.slice(100..200);
+        let place = first.as_ptr();
+        drop(first);
+        let rest: Vec<_> = (0..3).map(|_| ring.take(16 * 1024)).collect();
+        drop(rest);
+        let other = ring.take(16 * 1024);
+        assert_eq!(ring.stats().slabs_allocated, 2, "a slice holds the first slab");
+        drop(slice);
+        let more: Vec<_> = (0..3).map(|_| ring.take(16 * 1024)).collect();
+        let again = ring.take(16 * 1024);
+        assert_eq!(again.as_ptr(), place, "the first slab is used again from its start");
+        assert_eq!(again.len(), 16 * 1024);
+        assert_eq!((ring.stats().slabs_allocated, ring.stats().slabs_reused), (2, 1));
+        drop((other, more));
+    }
+
+    #[test]
+    fn the_slab_used_last_comes_back_first() {
+        let ring = SlabRing::new(SLAB, 16);
+        let (a, b, c) = (ring.take(SLAB), ring.take(SLAB), ring.take(SLAB));
+        let (b_place, c_place) = (b.as_ptr(), c.as_ptr());
+        drop((a, b));
+        assert_eq!(ring.take(SLAB).as_ptr(), b_place);
+        drop(c);
+        // Being taken once more made b the one used last.
+        assert_eq!(ring.take(SLAB).as_ptr(), b_place);
+        let held = ring.take(SLAB);
+        assert_eq!(ring.take(SLAB).as_ptr(), c_place);
+        drop(held);
+    }
+
+    #[test]
+    fn nothing_is_allocated_in_the_steady_state() {
+        let ring = SlabRing::new(SLAB, 64);
+        let round = |ring: &SlabRing| {
+            for len in [48, 512, 4096, 8192, 16_384, 65_536, 131_072, 262_144] {
+                let mut pieces: Vec<_> = (0..4).map(|_| ring.take(len).freeze()).collect();
+                pieces.swap_remove(1);
+                drop(ring.rx_buffer(len));
+                drop(pieces);
+            }
+        };
+        (0..4).for_each(|_| round(&ring));
+        let before = ring.stats();
+        (0..100).for_each(|_| round(&ring));
+        let after = ring.stats();
+        assert_eq!(after.slabs_allocated, before.slabs_allocated);
+        assert_eq!(after.one_off_allocations, 0);
+        assert!(after.slabs_reused > before.slabs_reused);
+    }
+
+    #[test]
+    fn beyond_its_limit_the_ring_allocates_singly_and_counts_it() {
+        let ring = SlabRing::new(SLAB, 2);
+        let held: Vec<_> = (0..8).map(|_| ring.take(16 * 1024)).collect();
+        assert_eq!(ring.stats().held_bytes, 2 * SLAB);
+        assert_eq!(ring.stats().one_off_allocations, 0);
+        let extra = (ring.take(100), ring.take(SLAB), ring.rx_buffer(5000), ring.take(MAX_CLASS_BYTES + 1));
+        assert_eq!(ring.stats().one_off_allocations, 4);
+        assert_eq!(ring.stats().held_bytes, 2 * SLAB);
+        assert_eq!((extra.0.len(), extra.1.len(), extra.2.len()), (100, SLAB, 0));
+        assert!(extra.2.capacity() >= 5000);
+        drop(held);
+        assert_eq!(ring.take(100).len(), 100);
+        assert_eq!(ring.stats().one_off_allocations, 4, "slabs that came back serve again");
+    }
+
+    #[test]
+    fn idle_slabs_of_one_size_make_room_for_another() {
+        let ring = SlabRing::new(SLAB, 2);
+        drop((ring.take(SLAB), ring.take(SLAB)));
+        let held = ring.take(2 * SLAB);
+        let stats = ring.stats();
+        assert!(stats.slabs_evicted >= 1 && stats.one_off_allocations == 0);
+        assert_eq!(stats.held_bytes, 2 * SLAB);
+        drop(held);
+    }
+
+    #[test]
+    fn old_bytes_show_only_as_far_as_the_caller_does_not_overwrite() {
+        // What the caller is told to expect: the length is exact, the contents are an earlier holder's.
+        let ring = SlabRing::new(SLAB, 1);
+        let mut secret = ring.take(SLAB);
+        secret.fill(0xee);
+        drop(secret);
+        let mut shorter = ring.take(SLAB / 2 + 1);
+        assert_eq!(shorter.len(), SLAB / 2 + 1);
+        shorter.fill(0x11);
+        let frozen = shorter.freeze();
+        assert!(frozen.iter().all(|&b| b == 0x11), "nothing of the earlier holder is within reach");
+    }
+
+    #[test]
+    fn memory_stays_initialised_after_a_holder_gave_up_its_length() {
+        let ring = SlabRing::new(SLAB, 1);
+        let mut piece = ring.take(SLAB);
+        piece.clear();
+        piece.spare_capacity_mut().fill(MaybeUninit::uninit());
+        drop(piece);
+        let piece = ring.take(SLAB);
+        // Miri would object to this sum if the bytes were not initialised.
+        assert_eq!(piece.iter().map(|&b| u64::from(b)).sum::<u64>() / (SLAB as u64 * 256), 0);
+    }
+
+    #[test]
+    fn pieces_outlive_the_ring_and_may_grow() {
+        let ring = SlabRing::new(SLAB, 1);
+        let mut piece = ring.take(100);
+        piece.fill(5);
+        drop(ring);
+        piece.extend_from_slice(&[6; 100_000]);
+        assert_eq!((piece[99], piece[100], piece.len()), (5, 6, 100_100));
+    }
+}

@@ -1,0 +1,319 @@
+//! PDUs through links on real sockets.
+
+mod support;
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::{Completion, Driver, EpollDriver, Link, SlabRing};
+use iscsi_core::digest::DigestScope;
+use iscsi_core::pdu_reader::{FramingError, PduReader, RxPdu};
+use iscsi_core::pdu_writer::{PduWriter, TxPdu};
+use iscsi_wire::Bhs;
+use support::{Random, pair, wait_until};
+
+const BOTH: DigestScope = DigestScope { header: true, data: true };
+
+fn link(
+    driver: &mut EpollDriver,
+    stream: std::net::TcpStream,
+    slabs: &SlabRing,
+    max_data_bytes: usize,
+) -> Link {
+    let token = driver.adopt(stream).unwrap();
+    let mut link = Link::new(token, PduReader::new(8192), PduWriter::new(), slabs.clone());
+    link.set_max_data_bytes(max_data_bytes);
+    link
+}
+
+fn pdu(random: &mut Random, data_len: usize, ahs_len: usize) -> TxPdu {
+    let mut bhs = [0; Bhs::SIZE];
+    bhs.copy_from_slice(&random.bytes(Bhs::SIZE));
+    TxPdu {
+        bhs: Bhs::from_bytes(bhs),
+        ahs: random.bytes(ahs_len).into(),
+        data: Bytes::from(random.bytes(data_len)).into(),
+    }
+}
+
+/// What of the header does not depend on the lengths that the writer fills in.
+fn fixed_part(bhs: &Bhs) -> (Vec<u8>, Vec<u8>) {
+    (bhs.as_bytes()[..4].to_vec(), bhs.as_bytes()[8..].to_vec())
+}
+
+fn assert_same(got: &RxPdu, expected: &TxPdu) {
+    assert!(got.data_digest_ok);
+    assert_eq!(fixed_part(&got.bhs), fixed_part(&expected.bhs));
+    assert!(got.ahs == expected.ahs, "the AHS differ");
+    assert!(got.data == expected.data.bytes, "the data differ");
+}
+
+/// Hands a completion to the link that it is for.
+fn feed(links: &mut [&mut Link], completion: Completion) {
+    match completion {
+        Completion::Received { conn, buffer, result } => {
+            let link = links.iter_mut().find(|link| link.token() == conn).unwrap();
+            link.on_received(buffer, result.unwrap());
+        }
+        Completion::Sent { conn, segments, result } => {
+            result.unwrap();
+            links.iter_mut().find(|link| link.token() == conn).unwrap().on_sent(segments);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends random PDUs of up to `max_data` bytes from one link to another and compares each.
+fn round_trip(seed: u64, pdus: usize, max_data: usize, digests: DigestScope) -> (Link, SlabRing) {
+    let mut random = Random(seed);
+    let slabs = SlabRing::new(1 << 20, 64);
+    let mut driver = EpollDriver::new().unwrap();
+    let (a, b) = pair();
+    let mut tx = link(&mut driver, a, &slabs, max_data);
+    let mut rx = link(&mut driver, b, &slabs, max_data);
+    tx.set_tx_digests(digests);
+    rx.set_rx_digests(digests);
+    rx.start(&mut driver);
+    let (mut expected, mut kept) = (VecDeque::new(), VecDeque::new());
+    let (mut pushed, mut seen) = (0, 0);
+    let mut out = Vec::new();
+    while seen < pdus {
+        while pushed < pdus && tx.tx_backlog_bytes() < 1 << 20 {
+            let data_len = match random.below(4) {
+                0 => 0,
+                1 => random.below(600).min(max_data),
+                2 => random.below(max_data + 1),
+                _ => max_data - random.below(8),
+            };
+            let ahs_len = if random.below(5) == 0 { 4 * random.below(20) } else { 0 };
+            let pdu = pdu(&mut random, data_len, ahs_len);
+            expected.push_back(pdu.clone());
+            tx.push(pdu);
+            pushed += 1;
+            if random.below(3) == 0 {
+                tx.flush(&mut driver);
+            }
+        }
+        tx.flush(&mut driver);
+        driver.wait(Some(Duration::from_secs(60)), &mut out).unwrap();
+        for completion in out.drain(..) {
+            feed(&mut [&mut tx, &mut rx], completion);
+        }
+        while let Some(got) = rx.next_pdu().unwrap() {
+            assert_same(&got, &expected.pop_front().unwrap());
+            seen += 1;
+            // Some are held for a while, so that slabs are pinned and rotate.
+            kept.push_back((got.data.clone(), seen));
+            if kept.len() > random.below(12) {
+                kept.pop_front();
+            }
+        }
+        rx.flush(&mut driver);
+    }
+    assert_eq!(tx.stats().tx_bytes, rx.stats().rx_bytes);
+    assert_eq!((tx.stats().tx_pdus, rx.stats().rx_pdus), (pdus as u64, pdus as u64));
+    assert!(!rx.at_boundary(), "a receive is outstanding");
+    (rx, slabs)
+}
+
+#[test]
+fn pdus_of_all_sizes_arrive_as_they_were_sent_under_every_digest() {
+    let scopes = [
+        DigestScope::NONE,
+        BOTH,
+        DigestScope { header: true, data: false },
+        DigestScope { header: false, data: true },
+    ];
+    for (n, digests) in scopes.into_iter().enumerate() {
+        for max_data in [512, 8192, 65_536, 262_144, 1 << 20] {
+            let (rx, _) = round_trip(n as u64 + 1, 120, max_data, digests);
+            assert_eq!(rx.stats().digests.failed, 0);
+            assert_eq!(rx.stats().digests.verified > 0, digests != DigestScope::NONE);
+        }
+    }
+}
+
+#[test]
+fn buffers_are_used_again_and_hardly_anything_is_moved_between_them() {
+    let (rx, slabs) = round_trip(42, 5000, 65_536, BOTH);
+    let (link, ring) = (rx.stats(), slabs.stats());
+    assert!(link.rx_bytes > 100 << 20, "{link:?}");
+    assert!(link.rx_moved_bytes < link.rx_bytes / 40, "{link:?}");
+    assert!(ring.slabs_allocated < 16 && ring.one_off_allocations == 0, "{ring:?}");
+    assert!(ring.slabs_reused > 100, "{ring:?}");
+}
+
+#[test]
+fn a_long_pdu_after_a_quiet_time_is_received_whole() {
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut driver = EpollDriver::new().unwrap();
+    let (a, b) = pair();
+    let mut tx = link(&mut driver, a, &slabs, 1 << 20);
+    let mut rx = link(&mut driver, b, &slabs, 1 << 20);
+    rx.start(&mut driver);
+    let mut random = Random(3);
+    for n in 0..600 {
+        let expected = pdu(&mut random, if n % 200 == 199 { 1 << 20 } else { 16 }, 0);
+        tx.push(expected.clone());
+        tx.flush(&mut driver);
+        let mut got = None;
+        while got.is_none() {
+            let mut out = Vec::new();
+            driver.wait(Some(Duration::from_secs(60)), &mut out).unwrap();
+            out.into_iter().for_each(|completion| feed(&mut [&mut tx, &mut rx], completion));
+            got = rx.next_pdu().unwrap();
+            rx.flush(&mut driver);
+            tx.flush(&mut driver);
+        }
+        assert_same(&got.unwrap(), &expected);
+    }
+}
+
+#[test]
+fn digests_and_limits_change_between_two_pdus_that_arrived_together() {
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut driver = EpollDriver::new().unwrap();
+    let (a, b) = pair();
+    let mut tx = link(&mut driver, a, &slabs, 512);
+    let mut rx = link(&mut driver, b, &slabs, 512);
+    let mut random = Random(4);
+    let (plain, digested) = (pdu(&mut random, 500, 0), pdu(&mut random, 60_000, 8));
+    tx.push(plain.clone());
+    tx.set_tx_digests(BOTH);
+    tx.push(digested.clone());
+    tx.flush(&mut driver);
+    rx.start(&mut driver);
+    let mut seen = 0;
+    wait_until(&mut driver, |driver, completion| {
+        feed(&mut [&mut tx, &mut rx], completion);
+        while let Some(got) = rx.next_pdu().unwrap() {
+            assert_same(&got, if seen == 0 { &plain } else { &digested });
+            rx.set_rx_digests(BOTH);
+            rx.set_max_data_bytes(65_536);
+            seen += 1;
+        }
+        rx.flush(driver);
+        seen == 2
+    });
+}
+
+#[test]
+fn a_header_that_fails_its_digest_and_data_beyond_the_limit_end_the_stream() {
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut driver = EpollDriver::new().unwrap();
+    for (digests, limit) in [(BOTH, 1 << 20), (DigestScope::NONE, 4096)] {
+        let (mut peer, b) = pair();
+        let mut rx = link(&mut driver, b, &slabs, limit);
+        rx.set_rx_digests(digests);
+        let mut bhs = Bhs::from_bytes([0; Bhs::SIZE]);
+        bhs.set_data_segment_length(0xff_ffff);
+        peer.write_all(bhs.as_bytes()).unwrap();
+        peer.write_all(&[0; 4]).unwrap();
+        rx.start(&mut driver);
+        let held = slabs.stats().held_bytes;
+        let mut error = None;
+        wait_until(&mut driver, |driver, completion| {
+            feed(&mut [&mut rx], completion);
+            error = rx.next_pdu().err();
+            if error.is_none() {
+                rx.flush(driver);
+            }
+            error.is_some()
+        });
+        let expected = match digests.header {
+            true => FramingError::HeaderDigest,
+            false => FramingError::DataTooLong { announced: 0xff_ffff, limit },
+        };
+        assert_eq!(error, Some(expected));
+        assert_eq!(slabs.stats().held_bytes, held, "nothing was allocated by the peer's word");
+        driver.close(rx.token());
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_read_stops_being_read_until_it_does() {
+    const HIGH_WATER: usize = 64 * 1024;
+    const PING: usize = 4096;
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut driver = EpollDriver::new().unwrap();
+    let (mut peer, b) = pair();
+    let mut echo = link(&mut driver, b, &slabs, PING);
+    echo.set_tx_high_water(HIGH_WATER);
+    echo.start(&mut driver);
+    let mut bhs = Bhs::from_bytes([7; Bhs::SIZE]);
+    bhs.set_total_ahs_length(0);
+    bhs.set_data_segment_length(PING);
+    let mut ping = bhs.as_bytes().to_vec();
+    ping.extend_from_slice(&[9; PING]);
+    // More than both directions' socket buffers hold, so that writing ends only when reading begins.
+    const PINGS: usize = 8000;
+    let mut reader = peer.try_clone().unwrap();
+    let whole = ping.clone();
+    let writer = std::thread::spawn(move || (0..PINGS).for_each(|_| peer.write_all(&whole).unwrap()));
+    let (mut most, mut answered, mut pausing) = (0, 0, None);
+    let (start, started) = std::sync::mpsc::channel::<()>();
+    let checker = std::thread::spawn(move || {
+        started.recv().unwrap();
+        let mut got = vec![0; ping.len()];
+        for _ in 0..PINGS {
+            reader.read_exact(&mut got).unwrap();
+            assert!(got == ping);
+        }
+    });
+    wait_until(&mut driver, |driver, completion| {
+        feed(&mut [&mut echo], completion);
+        while let Some(got) = echo.next_pdu().unwrap() {
+            answered += 1;
+            echo.push(TxPdu::with_data(got.bhs, got.data));
+        }
+        echo.flush(driver);
+        most = most.max(echo.tx_backlog_bytes());
+        if echo.is_paused() && pausing.is_none() {
+            pausing = Some(answered);
+            start.send(()).unwrap();
+        }
+        answered == PINGS && echo.is_drained()
+    });
+    assert!(pausing.unwrap() < PINGS, "it paused before the end and went on");
+    assert!(most <= HIGH_WATER + 256 * 1024 + PING, "{most} bytes waited");
+    writer.join().unwrap();
+    checker.join().unwrap();
+}
+
+#[test]
+fn closing_sends_what_is_queued_then_fin_and_ignores_what_arrives() {
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut driver = EpollDriver::new().unwrap();
+    let (mut peer, b) = pair();
+    let mut link = link(&mut driver, b, &slabs, 65_536);
+    link.start(&mut driver);
+    let mut random = Random(5);
+    let mut expected = PduWriter::new();
+    for _ in 0..200 {
+        let pdu = pdu(&mut random, 60_000, 0);
+        link.push(pdu.clone());
+        expected.push(pdu);
+    }
+    link.close_after_flush();
+    assert!(link.is_closing() && !link.is_drained());
+    link.flush(&mut driver);
+    let other = std::thread::spawn(move || {
+        peer.write_all(&[0xff; 300_000]).unwrap();
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        got
+    });
+    wait_until(&mut driver, |driver, completion| {
+        feed(&mut [&mut link], completion);
+        assert!(link.next_pdu().unwrap().is_none());
+        link.flush(driver);
+        link.peer_closed()
+    });
+    assert!(link.is_drained());
+    driver.close(link.token());
+    let mut segments = Vec::new();
+    expected.take(usize::MAX, &mut segments);
+    assert!(other.join().unwrap() == segments.concat());
+}
