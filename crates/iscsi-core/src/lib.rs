@@ -9,7 +9,6 @@
 //! | [`digest`], [`pdu_reader`], [`pdu_writer`] | where PDUs begin and end, and what their digests cover |
 //! | [`negotiation`], [`params`], [`names`], [`text_exchange`], [`chap`] | what both roles share of a login |
 //! | [`target`] | a target's login and session |
-//! | [`initiator`] | an initiator's login and session |
 //! | [`error`], [`limits`] | whose fault it was, and every bound |
 #![forbid(unsafe_code)]
 
@@ -24,6 +23,9 @@ pub mod pdu_reader;
 pub mod pdu_writer;
 pub mod target;
 pub mod text_exchange;
+
+/// The wire form, for crates that speak to this one.
+pub use iscsi_wire as wire;
 
 /// Time since an arbitrary beginning, given by the caller: the core owns no clock.
 pub type Time = std::time::Duration;

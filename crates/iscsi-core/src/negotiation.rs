@@ -102,10 +102,10 @@ impl KeyRule {
     const fn leading(self) -> Self {
         Self { leading_only: true, ..self }
     }
-    const fn from_initiator(self) -> Self {
+    const fn by_initiator(self) -> Self {
         Self { sender: Sender::Initiator, ..self }
     }
-    const fn from_target(self) -> Self {
+    const fn by_target(self) -> Self {
         Self { sender: Sender::Target, ..self }
     }
     const fn repeatable(self) -> Self {
@@ -126,13 +126,13 @@ static KEYS: &[KeyRule] = &[
     key("HeaderDigest", Class::List, O),
     key("DataDigest", Class::List, O),
     key("MaxConnections", number(1, 65535, Pick::Min), O).normal().leading(),
-    key("SendTargets", Class::Login, F).from_initiator(),
+    key("SendTargets", Class::Login, F).by_initiator(),
     key("TargetName", Class::Login, S | O | F),
-    key("InitiatorName", Class::Login, S | O).from_initiator(),
-    key("TargetAlias", Class::Declared, S | O | F).from_target(),
-    key("InitiatorAlias", Class::Declared, S | O | F).from_initiator(),
-    key("TargetAddress", Class::Declared, S | O | F).from_target().repeatable(),
-    key("TargetPortalGroupTag", Class::Declared, S | O).from_target(),
+    key("InitiatorName", Class::Login, S | O).by_initiator(),
+    key("TargetAlias", Class::Declared, S | O | F).by_target(),
+    key("InitiatorAlias", Class::Declared, S | O | F).by_initiator(),
+    key("TargetAddress", Class::Declared, S | O | F).by_target().repeatable(),
+    key("TargetPortalGroupTag", Class::Declared, S | O).by_target(),
     key("InitialR2T", Class::Or, O).normal().leading(),
     key("ImmediateData", Class::And, O).normal().leading(),
     key("MaxRecvDataSegmentLength", Class::Declared, S | O | F),
@@ -144,7 +144,7 @@ static KEYS: &[KeyRule] = &[
     key("DataPDUInOrder", Class::Or, O).normal().leading(),
     key("DataSequenceInOrder", Class::Or, O).normal().leading(),
     key("ErrorRecoveryLevel", number(0, 2, Pick::Min), O).leading(),
-    key("SessionType", Class::Login, S | O).from_initiator().leading(),
+    key("SessionType", Class::Login, S | O).by_initiator().leading(),
     key("TaskReporting", Class::List, O).normal().leading(),
     key("iSCSIProtocolLevel", number(0, 31, Pick::Min), O).normal().leading(),
     key("X#NodeArchitecture", Class::Declared, S | O | F),
