@@ -67,10 +67,9 @@ fn a_memory_limit_is_no_space_until_unmapped() {
 
 #[test]
 fn extents_stop_after_a_bounded_scan() {
-    // Alternating chunks: the scan, not the list, must be what stops here.
+    // One chunk in every GiB: all of its table must be looked at, and the scan, not the list, is what stops.
     let store = RamStore::new(8 << 30, 512).unwrap();
-    store.write(0, &[&[1; 512]], Durability::Cached).unwrap(); // its first GiB has a table, so it is looked at
-    for gib in 1..8u64 {
+    for gib in 0..8u64 {
         store.write(gib << 30, &[&[1; 512]], Durability::Cached).unwrap();
     }
     let extents = store.extents(0, 8 << 30, usize::MAX).unwrap();

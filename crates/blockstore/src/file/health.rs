@@ -55,3 +55,45 @@ impl Health {
         self.check_synced()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// The kernel tells one of two syncs about the loss of both. The other must not succeed meanwhile.
+    #[test]
+    fn a_sync_does_not_succeed_beside_one_that_fails() {
+        let health = Health::default();
+        let (failing_runs, failing_ran) = channel();
+        let (lucky_runs, lucky_ran) = channel::<()>();
+        std::thread::scope(|scope| {
+            let health = &health;
+            let failing = scope.spawn(move || {
+                health.sync(|| {
+                    failing_runs.send(()).unwrap();
+                    lucky_ran.recv().unwrap(); // the other one is done with the kernel
+                    Err(health.set_failed_flush(Errno::IO))
+                })
+            });
+            failing_ran.recv().unwrap();
+            let lucky = health.sync(|| {
+                lucky_runs.send(()).unwrap();
+                Ok(())
+            });
+            assert!(matches!(lucky, Err(StoreError::FlushFailed(_))), "{lucky:?}");
+            assert!(matches!(failing.join().unwrap(), Err(StoreError::FlushFailed(_))));
+        });
+    }
+
+    #[test]
+    fn the_first_reason_stays() {
+        let health = Health::default();
+        health.sync(|| Ok(())).unwrap();
+        health.set_gone("first".to_owned());
+        let error = health.set_gone("second".to_owned());
+        assert!(matches!(&error, StoreError::Gone(why) if why == "first"));
+        assert!(health.check_present().is_err());
+    }
+}
