@@ -1,0 +1,7 @@
+//! The tests of the kernels, all of which go through the public interface.
+
+mod differential;
+#[cfg(all(target_os = "linux", not(miri)))]
+mod memory;
+mod support;
+mod vectors;

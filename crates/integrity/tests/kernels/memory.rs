@@ -1,0 +1,148 @@
+//! Memory that bites: pages that nobody may touch around a run, and a source that somebody else rewrites.
+
+/// Runs that end and start at pages nobody may touch: one byte read or written too far ends the test's process.
+mod guarded {
+    use std::ffi::c_void;
+    use std::ptr;
+
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+    use crate::support::*;
+
+    /// At least the page size of every machine that we know, and a multiple of it.
+    const PAGE: usize = 65536;
+
+    /// One accessible page between two forbidden ones.
+    struct Guarded(*mut c_void);
+
+    impl Guarded {
+        fn new() -> Self {
+            let all = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new anonymous mapping, at an address of the system's choice, aliases nothing.
+            let base =
+                unsafe { mmap_anonymous(ptr::null_mut(), 3 * PAGE, all, MapFlags::PRIVATE) }.expect("mmap");
+            for guard in [base, base.wrapping_byte_add(2 * PAGE)] {
+                // SAFETY: the page is part of the mapping above, and nothing refers to it.
+                unsafe { mprotect(guard, PAGE, MprotectFlags::empty()) }.expect("mprotect");
+            }
+            Self(base)
+        }
+
+        fn page(&mut self) -> &mut [u8] {
+            // SAFETY: the middle page is readable, writable and zeroed, lives as long as `self`, and is borrowed
+            // with it.
+            unsafe { std::slice::from_raw_parts_mut(self.0.cast::<u8>().add(PAGE), PAGE) }
+        }
+    }
+
+    impl Drop for Guarded {
+        fn drop(&mut self) {
+            // SAFETY: the whole mapping of `new`, to which no borrow is left.
+            unsafe { munmap(self.0, 3 * PAGE) }.expect("munmap");
+        }
+    }
+
+    #[test]
+    fn no_kernel_touches_a_byte_outside_its_run() {
+        let (mut from, mut to) = (Guarded::new(), Guarded::new());
+        from.page().copy_from_slice(&Random(9).bytes(PAGE));
+        for len in (0..=1024).chain([4095, 4096, 4097, 9000]) {
+            for range in [0..len, PAGE - len..PAGE] {
+                let src = &from.page()[range.clone()];
+                let want = under_test().last().expect("slicing-8 runs everywhere").append(0, src);
+                for kernel in under_test() {
+                    assert_eq!(kernel.append(0, src), want, "{}: {range:?}", kernel.name());
+                    for store in STORES {
+                        let got = kernel.copy(0, &mut to.page()[range.clone()], src, store);
+                        assert_eq!(got, want, "{} {store:?}: {range:?}", kernel.name());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A source that somebody else rewrites during the copy: whatever `dst` ends up with, the digest is of that.
+mod rewritten {
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+    use std::thread;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+    use crate::support::*;
+
+    const MAPPED: usize = 65536;
+
+    /// One memory at two addresses, as two processes would have it.
+    struct Twice([*mut u8; 2]);
+
+    impl Twice {
+        fn new() -> Self {
+            let file = memfd_create("source", MemfdFlags::CLOEXEC).expect("memfd_create");
+            ftruncate(&file, MAPPED as u64).expect("ftruncate");
+            Self([(); 2].map(|()| {
+                let all = ProtFlags::READ | ProtFlags::WRITE;
+                // SAFETY: a new mapping, at an address of the system's choice, aliases no other object of this test.
+                let mapped = unsafe { mmap(ptr::null_mut(), MAPPED, all, MapFlags::SHARED, &file, 0) };
+                mapped.expect("mmap").cast()
+            }))
+        }
+    }
+
+    impl Drop for Twice {
+        fn drop(&mut self) {
+            for mapping in self.0 {
+                // SAFETY: a whole mapping of `new`, to which no borrow is left.
+                unsafe { munmap(mapping.cast(), MAPPED) }.expect("munmap");
+            }
+        }
+    }
+
+    // covers: DIG-14 DIG-15
+    #[test]
+    fn the_digest_of_a_copy_is_of_what_was_stored() {
+        let memory = Twice::new();
+        // SAFETY: the mapping lives until the end of this function, and is written through the other address only, of
+        // which the compiler knows as little as of another process.
+        let source = unsafe { std::slice::from_raw_parts(memory.0[0], MAPPED) };
+        // SAFETY: the same for the other address, which is used atomically.
+        let shared = unsafe { std::slice::from_raw_parts(memory.0[1].cast::<AtomicU8>(), MAPPED) };
+        let stop = AtomicBool::new(false);
+        for (len, rounds) in
+            [(20, 20_000), (63, 20_000), (100, 40_000), (600, 20_000), (1100, 40_000), (4133, 3_000)]
+        {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    // Both ends are where a kernel could be tempted to load a byte twice.
+                    let mut random = Random(10);
+                    while !stop.load(Ordering::Relaxed) {
+                        let n = random.next();
+                        let at = random.below(64.min(len));
+                        let at = [at, len - 1 - at, random.below(len)][(n % 3) as usize];
+                        shared[at].store((n >> 8) as u8, Ordering::Relaxed);
+                    }
+                });
+                let mut storage = Aligned::filled(len + ALIGNMENTS, 0);
+                for kernel in under_test() {
+                    for store in STORES {
+                        for round in 0..rounds {
+                            let dst = &mut storage.bytes_mut()[round % ALIGNMENTS..][..len];
+                            let got = kernel.copy(0, dst, &source[..len], store);
+                            if got != kernel.append(0, dst) {
+                                stop.store(true, Ordering::Relaxed);
+                                panic!(
+                                    "{} {store:?}: {len} bytes: a digest of bytes not stored",
+                                    kernel.name()
+                                );
+                            }
+                        }
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            stop.store(false, Ordering::Relaxed);
+        }
+    }
+}
