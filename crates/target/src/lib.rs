@@ -1,1 +1,4 @@
-//! See the workspace's docs/architecture.md.
+//! An iSCSI target as a library. See the workspace's docs/architecture.md.
+#![forbid(unsafe_code)]
+
+pub mod config;

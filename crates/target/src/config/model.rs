@@ -1,0 +1,199 @@
+//! The configuration as the server uses it: every value present, checked, and never changed. A new configuration is a new
+//! [`Config`]; the types compare, so that a reload touches only what differs.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use blockstore::StoreSpec;
+use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
+use iscsi_core::names::IscsiName;
+use iscsi_core::params::Bounds;
+
+use super::access::{AccessRules, NamePattern};
+
+/// Portal group tag of portals that are given none.
+pub const DEFAULT_GROUP_TAG: u16 = 1;
+
+/// Everything that the server is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where to listen; at least one.
+    pub portals: Vec<PortalConfig>,
+    /// What to serve; names are unique.
+    pub targets: Vec<TargetConfig>,
+    /// How initiators prove themselves in discovery sessions.
+    pub discovery_auth: Auth,
+    /// Bounds on what peers can use up.
+    pub limits: Limits,
+    /// Unix socket for `intact ls`; `None`: no control socket.
+    pub control_socket: Option<PathBuf>,
+    /// Where `/metrics` is served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Whether targets without CHAP and without access rules may be reached from other machines.
+    pub allow_open_access: bool,
+}
+
+/// One address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PortalConfig {
+    /// Address and port; port 0 lets the system choose.
+    pub address: SocketAddr,
+    /// TargetPortalGroupTag (RFC 7143 13.9); 1 unless given.
+    pub group_tag: u16,
+}
+
+/// One target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetConfig {
+    /// TargetName.
+    pub name: IscsiName,
+    /// TargetAlias, for people.
+    pub alias: Option<String>,
+    /// Its logical units; numbers are unique.
+    pub luns: Vec<LunConfig>,
+    /// Who may see and use it.
+    pub access: AccessRules,
+    /// How initiators prove themselves.
+    pub auth: Auth,
+    /// What is negotiated within.
+    pub bounds: Bounds,
+    /// Commands that a session may have outstanding; 128 unless given.
+    pub queue_depth: u32,
+    /// TargetAddress values (without tag) to which initiators are sent instead of being served (status 0101).
+    pub redirect: Option<Vec<String>>,
+    /// Tags of the portal groups on which it is served; `None`: on all.
+    pub portals: Option<Vec<u16>>,
+}
+
+impl TargetConfig {
+    /// Whether the target is served by portals with `group_tag`.
+    pub fn is_served_on(&self, group_tag: u16) -> bool {
+        self.portals.as_ref().is_none_or(|tags| tags.contains(&group_tag))
+    }
+}
+
+/// One logical unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LunConfig {
+    /// LUN, 0 to 16383.
+    pub number: u16,
+    /// Where its blocks live.
+    pub store: StoreSpec,
+    /// Serial number for VPD pages 80h and 83h; `None`: derived from the target and the number.
+    pub serial: Option<String>,
+    /// PRODUCT IDENTIFICATION, up to 16 ASCII characters; `None`: the server's own.
+    pub product: Option<String>,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Report and use a volatile write cache (WCE): writes are durable after SYNCHRONIZE CACHE or with FUA. True unless given.
+    pub write_cache: bool,
+    /// Report a medium that rotates.
+    pub rotational: bool,
+}
+
+impl LunConfig {
+    /// A logical unit with the defaults.
+    pub fn new(number: u16, store: StoreSpec) -> Self {
+        Self {
+            number,
+            store,
+            serial: None,
+            product: None,
+            read_only: false,
+            write_cache: true,
+            rotational: false,
+        }
+    }
+}
+
+/// How initiators prove themselves (RFC 7143 12.1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Auth {
+    /// Not at all.
+    #[default]
+    None,
+    /// By CHAP.
+    Chap {
+        /// Who may; at least one.
+        accounts: Vec<Account>,
+        /// What we prove ourselves with when an initiator asks.
+        mutual: Option<Credentials>,
+        /// Hashes allowed; at least one.
+        algorithms: Vec<ChapAlgorithm>,
+    },
+}
+
+/// A CHAP name that may log in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// CHAP_N.
+    pub name: String,
+    /// Its secret; 12 bytes or more.
+    pub secret: Secret,
+    /// Initiator names that may use it; empty: any.
+    pub initiators: Vec<NamePattern>,
+}
+
+impl Account {
+    /// Whether `initiator` may use this account.
+    //= rfc7143 9.2 SEC-14
+    pub fn may_speak_for(&self, initiator: &IscsiName) -> bool {
+        self.initiators.is_empty() || self.initiators.iter().any(|pattern| pattern.matches(initiator))
+    }
+}
+
+impl Auth {
+    /// The secret of CHAP name `chap_name` for `initiator`, if it has an account.
+    pub fn secret_of(&self, initiator: &IscsiName, chap_name: &str) -> Option<&Secret> {
+        match self {
+            Self::None => None,
+            Self::Chap { accounts, .. } => accounts
+                .iter()
+                .find(|account| account.name == chap_name && account.may_speak_for(initiator))
+                .map(|account| &account.secret),
+        }
+    }
+}
+
+/// Bounds on what peers can use up, and the clocks of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once, logins included. Default 4096.
+    pub max_connections: usize,
+    /// Sessions at once. Default 1024.
+    pub max_sessions: usize,
+    /// How long a login may take. Default 15 s.
+    pub login_timeout: Duration,
+    /// Logins at once. Default 256.
+    pub max_logins_in_progress: usize,
+    /// Silence after which an initiator is pinged. Default 30 s; zero: never.
+    pub ping_interval: Duration,
+    /// How long it may take to answer. Default 30 s.
+    pub ping_timeout: Duration,
+    /// Memory for data in flight, bytes. Default 1 GiB.
+    pub buffer_bytes_max: u64,
+    /// Shards (event loops); 0: one for each core.
+    pub shards: usize,
+    /// Threads for stores that block. Default 64.
+    pub store_threads: usize,
+    /// How many of them one logical unit may hold. Default 16.
+    pub store_concurrency_per_lun: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: 4096,
+            max_sessions: 1024,
+            login_timeout: Duration::from_secs(15),
+            max_logins_in_progress: 256,
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(30),
+            buffer_bytes_max: 1 << 30,
+            shards: 0,
+            store_threads: 64,
+            store_concurrency_per_lun: 16,
+        }
+    }
+}
