@@ -29,6 +29,8 @@ const SMALL_CHUNK_BYTES: usize = 16 * 1024;
 const MIN_CHUNK_BYTES: usize = 256 * 1024;
 /// The most that is moved from one buffer to the next for the sake of fewer receives, and read past a PDU that ends a buffer.
 const MOVE_BYTES: usize = 4096;
+/// A PDU that misses more than this is received by itself: its bytes, not the calls, are then what costs.
+const LONG_BYTES: usize = 32 * 1024;
 /// So many receives of at most [`MOVE_BYTES`] in a row make a connection quiet.
 const QUIET_RECEIVES: u8 = 64;
 /// Everything of a PDU but its data: BHS 48, AHS at most 1020, and two digests.
@@ -303,20 +305,38 @@ impl Link {
                 self.quiet_receives = 0;
                 self.chunk_bytes = needed.next_power_of_two().max(self.busy_chunk_bytes);
             }
-            // The rest of the old buffer goes first when nothing in it is needed: it may then be the very one that comes back.
-            let old = Some(std::mem::take(&mut self.buffer)).filter(|old| !old.is_empty());
-            let mut fresh = self.slabs.rx_buffer(self.chunk_bytes);
-            if let Some(old) = old {
-                fresh.extend_from_slice(&old);
-                self.stats.rx_moved_bytes += held as u64;
-            }
-            self.buffer = fresh;
+            self.renew_buffer();
         }
         let room = self.buffer.capacity() - held;
-        match self.chunk_bytes == SMALL_CHUNK_BYTES {
-            true => room,
-            // What arrives beyond must still leave room for the whole of a PDU that it begins.
-            false => room.saturating_sub(self.max_pdu_bytes).max(missing + MOVE_BYTES).min(room),
+        let wanted = if self.chunk_bytes == SMALL_CHUNK_BYTES {
+            room
+        } else if missing > LONG_BYTES {
+            // Up to the end of this PDU and the header of the next, so that the next one begins in a buffer that is warm.
+            missing + MOVE_BYTES
+        } else {
+            // What arrives beyond should still leave room for the whole of a PDU that it begins.
+            room.saturating_sub(self.max_pdu_bytes).max(self.max_pdu_bytes).max(missing)
+        };
+        wanted.min(room)
+    }
+
+    /// Moves what is held to the front of a buffer of `chunk_bytes`.
+    ///
+    /// Short bytes are set aside while the old buffer goes back: when all of its PDUs are done with, it is the very one that the
+    /// ring gives next, and its lines are still in the cache.
+    fn renew_buffer(&mut self) {
+        let held = self.buffer.len();
+        self.stats.rx_moved_bytes += held as u64;
+        if held > MOVE_BYTES {
+            let mut fresh = self.slabs.rx_buffer(self.chunk_bytes);
+            fresh.extend_from_slice(&self.buffer);
+            self.buffer = fresh;
+            return;
         }
+        let mut aside = [0; MOVE_BYTES];
+        aside[..held].copy_from_slice(&self.buffer);
+        self.buffer = BytesMut::new();
+        self.buffer = self.slabs.rx_buffer(self.chunk_bytes);
+        self.buffer.extend_from_slice(&aside[..held]);
     }
 }
