@@ -33,8 +33,13 @@ fn pages(request: &Request<'_>) -> Result<Vec<u8>, SenseData> {
         _ => return Err(SenseData::illegal(Asc::SAVING_PARAMETERS_NOT_SUPPORTED)),
     };
     let (page, subpage) = (request.cdb.u8(2) & 0x3f, request.cdb.u8(3));
-    let wanted =
-        |code: &&(u8, u8)| (page == 0x3f || page == code.0) && (subpage == 0xff || subpage == code.1);
+    // Page 3Fh is all pages: without subpages, or with all of them.
+    let wanted = |code: &&(u8, u8)| match (page, subpage) {
+        (0x3f, 0x00) => code.1 == 0,
+        (0x3f, 0xff) => true,
+        (0x3f, _) => false,
+        _ => page == code.0 && (subpage == 0xff || subpage == code.1),
+    };
     let mode = request.lu.with_state(|state| state.mode);
     let mut data = Vec::new();
     for &code in PAGES.iter().filter(wanted) {

@@ -1,0 +1,304 @@
+//! A logical unit with a medium in memory, which runs whole commands as a transport would.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use scsi::{
+    DataInSource, DataOut, Effect, Execution, LbaStatusDescriptor, LogicalUnit, LuConfig, MediumError, MediumOp,
+    MediumReply, NaaIdentifier, Nexus, Outcome, Provisioning, SenseData, Status, Step, TransferLimits,
+};
+
+pub const BLOCKS: u64 = 4096;
+pub const BLOCK: usize = 512;
+
+/// How a command ended, as an initiator sees it.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: Status,
+    pub sense: Option<SenseData>,
+    pub sense_bytes: Option<Vec<u8>>,
+    pub data: Vec<u8>,
+    pub transfer_bytes: u64,
+    pub effects: Vec<Effect>,
+    /// The operations that the medium was asked for.
+    pub ops: Vec<MediumOp>,
+}
+
+impl Answer {
+    /// Key, code and qualifier; zeros without sense.
+    pub fn code(&self) -> (u8, u8, u8) {
+        self.sense.map_or((0, 0, 0), |s| (s.key as u8, s.asc.asc, s.asc.ascq))
+    }
+
+    #[track_caller]
+    pub fn good(self) -> Self {
+        assert_eq!(self.status, Status::Good, "{:x?}", self.sense);
+        self
+    }
+
+    #[track_caller]
+    pub fn fails(self, key: u8, asc: u8, ascq: u8) -> Self {
+        assert_eq!(self.status, Status::CheckCondition);
+        assert_eq!(self.code(), (key, asc, ascq));
+        self
+    }
+
+    #[track_caller]
+    pub fn conflicts(self) {
+        assert_eq!(self.status, Status::ReservationConflict, "{:x?}", self.sense);
+        assert!(self.sense.is_none());
+    }
+}
+
+pub struct Disk {
+    pub lu: LogicalUnit,
+    pub data: Vec<u8>,
+    pub mapped: Vec<bool>,
+    pub nexus: Nexus,
+    /// Fails the next medium operation.
+    pub fault: Option<MediumError>,
+}
+
+pub fn config() -> LuConfig {
+    LuConfig {
+        lun: 3,
+        serial: "0123456789".into(),
+        naa: NaaIdentifier::Local(0x0abc_def0_1234_5678),
+        blocks: BLOCKS,
+        target_name: "iqn.2025-01.org.example:disk".into(),
+        limits: TransferLimits {
+            max_transfer_blocks: 1024,
+            max_unmap_blocks: 2048,
+            max_write_same_blocks: 4096,
+            max_atomic_blocks: 256,
+            ..TransferLimits::for_block_bytes(512)
+        },
+        ..LuConfig::default()
+    }
+}
+
+pub fn nexus(name: &str) -> Nexus {
+    Nexus::new(&format!("iqn.2025-01.org.example:{name},i,0x00023d000001"), 1, 1)
+}
+
+impl Disk {
+    pub fn new() -> Self {
+        Self::with(config())
+    }
+
+    /// A disk whose nexus "a" is attached and has seen its power-on unit attention.
+    pub fn with(config: LuConfig) -> Self {
+        let blocks = config.blocks as usize;
+        let bytes = blocks * config.block_bytes as usize;
+        let nexus = nexus("a");
+        let lu = LogicalUnit::new(config);
+        let mut disk =
+            Self { lu, data: vec![0; bytes], mapped: vec![false; blocks], nexus: nexus.clone(), fault: None };
+        disk.attach(&nexus);
+        disk
+    }
+
+    /// Attaches a nexus and clears its unit attention.
+    pub fn attach(&mut self, nexus: &Nexus) {
+        self.lu.attach_nexus(nexus);
+        self.run_as(nexus, &[0; 6], &[]).fails(6, 0x29, 0x00);
+    }
+
+    pub fn run(&mut self, cdb: &[u8]) -> Answer {
+        let nexus = self.nexus.clone();
+        self.run_as(&nexus, cdb, &[])
+    }
+
+    pub fn send(&mut self, cdb: &[u8], data_out: &[u8]) -> Answer {
+        let nexus = self.nexus.clone();
+        self.run_as(&nexus, cdb, data_out)
+    }
+
+    /// Runs a command; `data_out` is all that the initiator offers.
+    pub fn run_as(&mut self, nexus: &Nexus, cdb: &[u8], data_out: &[u8]) -> Answer {
+        let mut execution = self.lu.begin(nexus, cdb);
+        let mut supplied = Vec::new();
+        let mut read = Vec::new();
+        let mut ops = Vec::new();
+        for _ in 0..64 {
+            execution = match execution.step().clone() {
+                Step::Done(outcome) => return answer(outcome, read, ops),
+                Step::NeedDataOut { bytes } => {
+                    assert!(bytes > 0);
+                    let n = data_out.len().min(bytes as usize);
+                    supplied = data_out[..n].to_vec();
+                    // In two pieces, to exercise the gather list.
+                    let (a, b) = supplied.split_at(n / 3);
+                    let pieces = [a, b];
+                    let data = DataOut::new(&pieces).with_offered(data_out.len() as u64);
+                    execution.data_out(&self.lu, &data)
+                }
+                Step::Medium(op) => {
+                    ops.push(op.clone());
+                    let result = match self.fault.take() {
+                        Some(error) => Err(error),
+                        None => Ok(self.medium(&op, &supplied, &mut read)),
+                    };
+                    Execution::medium_done(execution, &self.lu, result)
+                }
+            };
+        }
+        panic!("the command does not end: {cdb:x?}");
+    }
+
+    fn range(&self, lba: u64, blocks: u64) -> std::ops::Range<usize> {
+        let block = self.lu.block_bytes() as usize;
+        assert!(blocks > 0 && lba + blocks <= self.mapped.len() as u64, "range reached the medium unchecked");
+        lba as usize * block..(lba + blocks) as usize * block
+    }
+
+    fn map(&mut self, lba: u64, blocks: u64, mapped: bool) {
+        self.mapped[lba as usize..(lba + blocks) as usize].fill(mapped);
+    }
+
+    fn write(&mut self, lba: u64, blocks: u64, bytes: &[u8]) {
+        let range = self.range(lba, blocks);
+        self.data[range].copy_from_slice(bytes);
+        self.map(lba, blocks, true);
+    }
+
+    fn medium(&mut self, op: &MediumOp, out: &[u8], read: &mut Vec<u8>) -> MediumReply {
+        let block = self.lu.block_bytes() as usize;
+        let differs = |a: &[u8], b: &[u8]| a.iter().zip(b).position(|(x, y)| x != y);
+        match *op {
+            MediumOp::Read { lba, blocks } => {
+                *read = self.data[self.range(lba, blocks)].to_vec();
+                return MediumReply::Data;
+            }
+            MediumOp::Write { lba, blocks, .. } | MediumOp::WriteAtomic { lba, blocks, .. } => {
+                self.write(lba, blocks, &out[..blocks as usize * block]);
+            }
+            MediumOp::WriteAndVerify { lba, blocks, .. } => {
+                self.write(lba, blocks, &out[..blocks as usize * block]);
+            }
+            MediumOp::Flush => {}
+            MediumOp::Unmap { ref ranges } => {
+                for &(lba, blocks) in ranges {
+                    let range = self.range(lba, blocks);
+                    self.data[range].fill(0);
+                    self.map(lba, blocks, false);
+                }
+            }
+            MediumOp::WriteSame { lba, blocks, unmap, zero, .. } => {
+                assert!(zero || !unmap);
+                let range = self.range(lba, blocks);
+                let one = if zero { vec![0; block] } else { out[..block].to_vec() };
+                self.data[range].chunks_mut(block).for_each(|b| b.copy_from_slice(&one));
+                self.map(lba, blocks, !unmap);
+            }
+            MediumOp::CompareAndWrite { lba, blocks, .. } => {
+                let half = blocks as usize * block;
+                assert_eq!(out.len(), 2 * half);
+                if let Some(at) = differs(&self.data[self.range(lba, blocks)], &out[..half]) {
+                    return MediumReply::Miscompare { byte_offset: at as u64 };
+                }
+                self.write(lba, blocks, &out[half..]);
+            }
+            MediumOp::OrWrite { lba, blocks, .. } => {
+                let mut merged = self.data[self.range(lba, blocks)].to_vec();
+                merged.iter_mut().zip(out).for_each(|(m, o)| *m |= o);
+                self.write(lba, blocks, &merged);
+            }
+            MediumOp::Verify { lba, blocks } | MediumOp::Prefetch { lba, blocks } => {
+                self.range(lba, blocks);
+            }
+            MediumOp::Compare { lba, blocks, one_block } => {
+                let wanted =
+                    if one_block { out.repeat(blocks as usize) } else { out[..blocks as usize * block].to_vec() };
+                if let Some(at) = differs(&self.data[self.range(lba, blocks)], &wanted) {
+                    return MediumReply::Miscompare { byte_offset: at as u64 };
+                }
+            }
+            MediumOp::LbaStatus { lba, max_descriptors } => {
+                let mut list: Vec<LbaStatusDescriptor> = Vec::new();
+                for (i, &mapped) in self.mapped.iter().enumerate().skip(lba as usize) {
+                    let provisioning = if mapped { Provisioning::Mapped } else { Provisioning::Deallocated };
+                    let full = list.len() == max_descriptors as usize;
+                    match list.last_mut() {
+                        Some(last) if last.provisioning == provisioning => last.blocks += 1,
+                        _ if full => break,
+                        _ => list.push(LbaStatusDescriptor { lba: i as u64, blocks: 1, provisioning }),
+                    }
+                }
+                return MediumReply::LbaStatus(list);
+            }
+        }
+        MediumReply::Done
+    }
+}
+
+fn answer(outcome: Outcome, read: Vec<u8>, ops: Vec<MediumOp>) -> Answer {
+    assert_eq!(outcome.sense.is_some(), outcome.status == Status::CheckCondition);
+    let sense_bytes = outcome.sense_bytes();
+    let data = match outcome.data_in {
+        DataInSource::None => Vec::new(),
+        DataInSource::Bytes(bytes) => bytes.to_vec(),
+        DataInSource::Medium => read,
+    };
+    if !data.is_empty() {
+        assert_eq!(outcome.transfer_bytes, data.len() as u64);
+    }
+    Answer {
+        status: outcome.status,
+        sense: outcome.sense,
+        sense_bytes,
+        data,
+        transfer_bytes: outcome.transfer_bytes,
+        effects: outcome.effects.into_vec(),
+        ops,
+    }
+}
+
+/// CDBs by name; fields that a test does not give are 0.
+pub mod cdb {
+    pub fn ten(opcode: u8, flags: u8, lba: u32, blocks: u16) -> Vec<u8> {
+        let mut cdb = vec![opcode, flags];
+        cdb.extend(lba.to_be_bytes());
+        cdb.push(0);
+        cdb.extend(blocks.to_be_bytes());
+        cdb.push(0);
+        cdb
+    }
+
+    pub fn twelve(opcode: u8, flags: u8, lba: u32, blocks: u32) -> Vec<u8> {
+        let mut cdb = vec![opcode, flags];
+        cdb.extend(lba.to_be_bytes());
+        cdb.extend(blocks.to_be_bytes());
+        cdb.extend([0, 0]);
+        cdb
+    }
+
+    pub fn sixteen(opcode: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
+        let mut cdb = vec![opcode, flags];
+        cdb.extend(lba.to_be_bytes());
+        cdb.extend(blocks.to_be_bytes());
+        cdb.extend([0, 0]);
+        cdb
+    }
+
+    pub fn read(lba: u64, blocks: u32) -> Vec<u8> {
+        sixteen(0x88, 0, lba, blocks)
+    }
+
+    pub fn write(lba: u64, blocks: u32) -> Vec<u8> {
+        sixteen(0x8a, 0, lba, blocks)
+    }
+
+    pub fn compare_and_write(lba: u64, blocks: u8) -> Vec<u8> {
+        let mut cdb = sixteen(0x89, 0, lba, 0);
+        cdb[13] = blocks;
+        cdb
+    }
+
+    pub fn inquiry(page: Option<u8>, allocation: u16) -> Vec<u8> {
+        let [hi, lo] = allocation.to_be_bytes();
+        vec![0x12, u8::from(page.is_some()), page.unwrap_or(0), hi, lo, 0]
+    }
+
+    pub fn mode_sense_10(page: u8, subpage: u8) -> Vec<u8> {
+        vec![0x5a, 0x08, page, subpage, 0, 0, 0, 0x10, 0, 0]
+    }
+}
