@@ -1,1 +1,39 @@
-//! See the workspace's docs/architecture.md.
+//! Conformance of iSCSI targets and initiators to RFC 7143, shown by a peer that can break any rule on purpose.
+//!
+//! * [`RawPeer`] is one end of a connection in either role. It sends bytes, headers, digests, padding and lengths
+//!   as told, right or wrong, and receives PDUs with their digests verified. [`Frame`] is what it sends,
+//!   [`Received`] what comes.
+//! * [`Transcript`] is the readable record of what passed.
+//! * [`Session`] is a logged-in initiator that keeps the rules unless told otherwise, and checks the target's
+//!   numbering all the while ([`Ledger`]).
+//! * [`target::run`] runs the rows of the conformance table that a target must keep against any target.
+//! * [`evil::EvilTarget`] is a small, correct target with hooks that break rules on demand, and
+//!   [`initiator::rows`] the rows that an initiator must keep against it.
+//!
+//! Blocking sockets with timeouts on purpose: a script is read from top to bottom. The crate shares no
+//! protocol code with the product, only the wire form and the checksum, so that both are held against each other.
+//! Left out: several connections in a session, ErrorRecoveryLevel 1 and 2, RFC 7144 (level 2).
+#![forbid(unsafe_code)]
+
+pub mod chap;
+mod error;
+mod frame;
+mod ledger;
+mod login;
+mod params;
+mod peer;
+mod script;
+mod session;
+pub mod target;
+mod transcript;
+mod verdict;
+
+pub use error::PeerError;
+pub use frame::{DigestWish, Digests, Frame, Received};
+pub use ledger::{Finding, Ledger};
+pub use login::{ChapScript, LoggedIn, LoginReply, LoginScript, text_of};
+pub use params::Params;
+pub use peer::RawPeer;
+pub use session::{Command, Outcome, Reaction, Residual, Session, Unsolicited};
+pub use transcript::{Entry, Side, Transcript, What};
+pub use verdict::{Report, RowReport, Stop, Verdict};

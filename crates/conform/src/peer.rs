@@ -1,0 +1,282 @@
+//! One end of a TCP connection that speaks PDUs, correct ones and others, in either role.
+
+use crate::frame::{Digests, Frame, Received};
+use crate::transcript::{Side, Transcript, What};
+use crate::{Ledger, PeerError};
+use iscsi_wire::{Bhs, Opcode, padding_length};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// Bytes asked of the kernel in one read.
+const READ_SIZE: usize = 64 * 1024;
+
+/// A raw peer. It sends what it is told to send, byte for byte, and receives PDUs with their digests verified.
+pub struct RawPeer {
+    stream: TcpStream,
+    side: Side,
+    connection: u32,
+    transcript: Transcript,
+    rx: Vec<u8>,
+    timeout: Duration,
+    closed_seen: bool,
+    /// Digests in use; a login sets them, a script may.
+    pub digests: Digests,
+    /// Sequence numbers as seen from this end.
+    pub ledger: Ledger,
+}
+
+impl RawPeer {
+    /// Connects to a target, as an initiator. `timeout` bounds every later step too.
+    pub fn connect(
+        address: impl ToSocketAddrs,
+        timeout: Duration,
+        transcript: &Transcript,
+    ) -> Result<Self, PeerError> {
+        let mut last = PeerError::Io("the address resolves to nothing".to_owned());
+        for address in address.to_socket_addrs().map_err(|error| PeerError::Io(error.to_string()))? {
+            match TcpStream::connect_timeout(&address, timeout) {
+                Ok(stream) => return Self::new(stream, Side::Initiator, timeout, transcript),
+                Err(error) => last = PeerError::Io(format!("connecting to {address}: {error}")),
+            }
+        }
+        Err(last)
+    }
+
+    /// Takes an accepted connection, as a target.
+    pub fn accept(stream: TcpStream, timeout: Duration, transcript: &Transcript) -> Result<Self, PeerError> {
+        Self::new(stream, Side::Target, timeout, transcript)
+    }
+
+    fn new(
+        stream: TcpStream,
+        side: Side,
+        timeout: Duration,
+        transcript: &Transcript,
+    ) -> Result<Self, PeerError> {
+        stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_write_timeout(Some(timeout)))
+            .map_err(|error| PeerError::Io(error.to_string()))?;
+        let connection = transcript.open();
+        transcript.push(connection, Side::Initiator, What::Opened);
+        Ok(RawPeer {
+            stream,
+            side,
+            connection,
+            transcript: transcript.clone(),
+            rx: Vec::new(),
+            timeout,
+            closed_seen: false,
+            digests: Digests::default(),
+            ledger: Ledger::default(),
+        })
+    }
+
+    /// How long a step may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The number of this connection in the transcript, from 1.
+    pub fn connection(&self) -> u32 {
+        self.connection
+    }
+
+    /// The transcript that this connection writes into.
+    pub fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
+    /// Our own address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+
+    /// Sends a PDU.
+    pub fn send(&mut self, frame: &Frame) -> Result<(), PeerError> {
+        self.send_pieces(frame, usize::MAX)
+    }
+
+    /// Sends a PDU in writes of at most `piece` bytes each, so that it may arrive in as many segments.
+    pub fn send_pieces(&mut self, frame: &Frame, piece: usize) -> Result<(), PeerError> {
+        self.record(frame);
+        let bytes = frame.encode(self.digests);
+        bytes.chunks(piece.max(1)).try_for_each(|chunk| self.write_all(chunk))
+    }
+
+    /// Sends several PDUs in one write.
+    pub fn send_together(&mut self, frames: &[Frame]) -> Result<(), PeerError> {
+        let mut bytes = Vec::new();
+        for frame in frames {
+            self.record(frame);
+            bytes.extend_from_slice(&frame.encode(self.digests));
+        }
+        self.write_all(&bytes)
+    }
+
+    /// Sends the first `length` bytes of a PDU only.
+    pub fn send_part(&mut self, frame: &Frame, length: usize) -> Result<(), PeerError> {
+        let bytes = frame.encode(self.digests);
+        self.send_bytes(&bytes[..length.min(bytes.len())])
+    }
+
+    /// Sends bytes that need not be a PDU.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), PeerError> {
+        self.transcript.push(self.connection, self.side, What::Raw(bytes.len()));
+        self.write_all(bytes)
+    }
+
+    /// Adds words to the transcript.
+    pub fn note(&self, words: impl Into<String>) {
+        self.transcript.note(self.connection, self.side, words);
+    }
+
+    /// Closes our direction; what the other end still sends can be received.
+    pub fn close_write(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        self.transcript.push(self.connection, self.side, What::Closed);
+    }
+
+    /// Closes the connection with a RST instead of a FIN.
+    pub fn reset(self) {
+        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        self.transcript.push(self.connection, self.side, What::Reset);
+    }
+
+    /// The next PDU, within the timeout.
+    pub fn recv(&mut self) -> Result<Received, PeerError> {
+        self.recv_within(self.timeout)
+    }
+
+    /// The next PDU, within `timeout`. Digests are verified as [`RawPeer::digests`] says.
+    pub fn recv_within(&mut self, timeout: Duration) -> Result<Received, PeerError> {
+        let result = self.recv_inner(timeout);
+        let sender = self.side.other();
+        match &result {
+            Ok(pdu) => {
+                if self.side == Side::Initiator {
+                    self.ledger.received(pdu);
+                }
+                let (bhs, ahs, data) = (pdu.bhs, pdu.ahs.clone(), pdu.data.clone());
+                let remark = String::new();
+                self.transcript.push(self.connection, sender, What::Pdu { bhs, ahs, data, remark });
+            }
+            Err(error) if error.is_closed() && !self.closed_seen => {
+                self.closed_seen = true;
+                let what = if *error == PeerError::Reset { What::Reset } else { What::Closed };
+                self.transcript.push(self.connection, sender, what);
+            }
+            Err(PeerError::HeaderDigest { .. } | PeerError::DataDigest { .. }) => {
+                self.transcript.push(self.connection, sender, What::Note("sent a wrong digest".to_owned()));
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn recv_inner(&mut self, timeout: Duration) -> Result<Received, PeerError> {
+        let deadline = Instant::now() + timeout;
+        self.fill(Bhs::SIZE, deadline, timeout)?;
+        let mut bytes = [0; Bhs::SIZE];
+        bytes.copy_from_slice(&self.rx[..Bhs::SIZE]);
+        let bhs = Bhs::from_bytes(bytes);
+        let header_end = Bhs::SIZE + bhs.total_ahs_length();
+        let data_start = header_end + if self.digests.header { 4 } else { 0 };
+        self.fill(data_start, deadline, timeout)?;
+        if self.digests.header {
+            let computed = integrity::crc32c(&self.rx[..header_end]);
+            let received = le32(&self.rx[header_end..]);
+            if computed != received {
+                return Err(PeerError::HeaderDigest { computed, received });
+            }
+        }
+        let length = bhs.data_segment_length();
+        let data_end = data_start + length + padding_length(length);
+        let with_digest = self.digests.data && length > 0;
+        let end = data_end + if with_digest { 4 } else { 0 };
+        self.fill(end, deadline, timeout)?;
+        let (mut data_digest, mut verified) = (None, Ok(()));
+        if with_digest {
+            let computed = integrity::crc32c(&self.rx[data_start..data_end]);
+            let received = le32(&self.rx[data_end..]);
+            data_digest = Some(received.to_le_bytes());
+            if computed != received {
+                verified = Err(PeerError::DataDigest { computed, received });
+            }
+        }
+        let pdu = Received {
+            bhs,
+            ahs: self.rx[Bhs::SIZE..header_end].to_vec(),
+            data: self.rx[data_start..data_start + length].to_vec(),
+            padding: self.rx[data_start + length..data_end].to_vec(),
+            data_digest,
+        };
+        self.rx.drain(..end);
+        verified.map(|()| pdu)
+    }
+
+    /// Reads until `needed` bytes are there. Memory grows with what arrives, not with what was announced.
+    fn fill(&mut self, needed: usize, deadline: Instant, timeout: Duration) -> Result<(), PeerError> {
+        let mut chunk = [0; READ_SIZE];
+        while self.rx.len() < needed {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(left)).map_err(|error| PeerError::Io(error.to_string()))?;
+            match self.stream.read(&mut chunk) {
+                Ok(0) if self.rx.is_empty() => return Err(PeerError::Closed),
+                Ok(0) => return Err(PeerError::ClosedInsidePdu { got: self.rx.len() }),
+                Ok(n) => self.rx.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let error = PeerError::from_io(&error, timeout);
+                    if !matches!(error, PeerError::Timeout(_)) || Instant::now() >= deadline {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next PDU, which must have this opcode.
+    pub fn expect(&mut self, opcode: Opcode) -> Result<Received, PeerError> {
+        let pdu = self.recv()?;
+        if pdu.bhs.opcode() == opcode.code() {
+            Ok(pdu)
+        } else {
+            Err(PeerError::Unexpected { wanted: opcode.name().to_owned(), got: pdu.line() })
+        }
+    }
+
+    /// Reads and drops PDUs until the other end closes; those that came before. An error when it does not
+    /// close in time, or sends what is no PDU.
+    pub fn until_closed(&mut self) -> Result<Vec<Received>, PeerError> {
+        let mut before = Vec::new();
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match self.recv_within(deadline.saturating_duration_since(Instant::now())) {
+                Ok(pdu) => before.push(pdu),
+                Err(error) if error.is_closed() => return Ok(before),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn record(&self, frame: &Frame) {
+        let what = What::Pdu {
+            bhs: frame.bhs(),
+            ahs: frame.ahs_bytes().to_vec(),
+            data: frame.data_bytes().to_vec(),
+            remark: frame.remarks().to_owned(),
+        };
+        self.transcript.push(self.connection, self.side, what);
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), PeerError> {
+        self.stream.write_all(bytes).map_err(|error| PeerError::from_io(&error, self.timeout))
+    }
+}
+
+fn le32(bytes: &[u8]) -> u32 {
+    bytes.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}

@@ -1,0 +1,26 @@
+//! How the script of a row ends early.
+
+/// Ends a script with a broken rule unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($words:tt)+) => {
+        if !$condition {
+            return Err($crate::Stop::Fail(format!($($words)+)));
+        }
+    };
+}
+
+/// Ends a script with a broken rule.
+macro_rules! fail {
+    ($($words:tt)+) => {
+        return Err($crate::Stop::Fail(format!($($words)+)))
+    };
+}
+
+/// Ends a script because it has no object here.
+macro_rules! skip {
+    ($($words:tt)+) => {
+        return Err($crate::Stop::NotApplicable(format!($($words)+)))
+    };
+}
+
+pub(crate) use {ensure, fail, skip};

@@ -1,0 +1,284 @@
+//! A logged-in initiator on one connection: commands, pings and text that keep the rules unless told otherwise,
+//! with a check of every rule that an initiator can see while it talks.
+
+mod command;
+mod outcome;
+mod transfer;
+
+pub use command::{Command, Unsolicited};
+pub use outcome::{Outcome, Residual};
+
+use crate::frame::{Frame, Received};
+use crate::{LoggedIn, LoginScript, Params, PeerError, RawPeer};
+use iscsi_wire::{
+    Cid, CmdSn, DataSn, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Opcode, Pdu, RejectReason,
+    TaskManagementRequest, TmfFunction, TmfResponse, Ttt,
+};
+use std::time::{Duration, Instant};
+
+/// PDUs kept for a later step, at most.
+const MAX_STASH: usize = 4096;
+
+/// How a target took something.
+#[derive(Clone, Debug)]
+pub enum Reaction {
+    /// It rejected the PDU.
+    Rejected(RejectReason),
+    /// It finished the command.
+    Finished(Outcome),
+    /// It answered with another PDU.
+    Answered(Received),
+    /// It closed the connection.
+    Closed,
+    /// It did nothing in the time that was given.
+    Nothing,
+}
+
+impl Reaction {
+    /// In words, for a failure.
+    pub fn words(&self) -> String {
+        match self {
+            Reaction::Rejected(reason) => format!("Reject ({reason})"),
+            Reaction::Finished(outcome) => outcome.words(),
+            Reaction::Answered(rx) => rx.line(),
+            Reaction::Closed => "a closed connection".to_owned(),
+            Reaction::Nothing => "no answer".to_owned(),
+        }
+    }
+}
+
+/// A session in full feature phase.
+pub struct Session {
+    /// The connection.
+    pub peer: RawPeer,
+    /// Parameters in force.
+    pub params: Params,
+    /// How it logged in.
+    pub script: LoginScript,
+    /// What the login gave.
+    pub logged_in: LoggedIn,
+    /// CmdSN of the next non-immediate command.
+    pub cmd_sn: CmdSn,
+    /// The logical unit that commands go to.
+    pub lun: Lun,
+    next_itt: u32,
+    stash: Vec<Received>,
+}
+
+impl Session {
+    /// Logs in over `peer`.
+    pub fn log_in(mut peer: RawPeer, script: LoginScript, lun: Lun) -> Result<Self, PeerError> {
+        let logged_in = peer.login(&script)?;
+        let params = logged_in.params.clone();
+        let cmd_sn = script.cmd_sn;
+        Ok(Session { peer, params, script, logged_in, cmd_sn, lun, next_itt: 0x100, stash: Vec::new() })
+    }
+
+    /// A task tag that was not used yet.
+    pub fn itt(&mut self) -> Itt {
+        self.next_itt = self.next_itt.wrapping_add(1);
+        Itt(self.next_itt)
+    }
+
+    /// The CmdSN to send now; it advances unless the PDU is immediate.
+    pub fn take_cmd_sn(&mut self, immediate: bool) -> CmdSn {
+        let now = self.cmd_sn;
+        if !immediate {
+            self.cmd_sn = now.next();
+        }
+        now
+    }
+
+    /// The next PDU that concerns a script: pings of the target are answered and not shown.
+    pub fn next(&mut self) -> Result<Received, PeerError> {
+        self.next_within(self.peer.timeout())
+    }
+
+    /// As [`Session::next`], waiting `timeout` at most.
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Received, PeerError> {
+        if !self.stash.is_empty() {
+            return Ok(self.stash.remove(0));
+        }
+        self.receive(Instant::now() + timeout)
+    }
+
+    fn receive(&mut self, deadline: Instant) -> Result<Received, PeerError> {
+        loop {
+            let rx = self.peer.recv_within(deadline.saturating_duration_since(Instant::now()))?;
+            match rx.pdu() {
+                Ok(Pdu::NopIn(ping)) if ping.itt.is_reserved() => self.answer_ping(&ping)?,
+                _ => return Ok(rx),
+            }
+        }
+    }
+
+    fn answer_ping(&mut self, ping: &NopIn) -> Result<(), PeerError> {
+        if ping.ttt.is_reserved() {
+            return Ok(());
+        }
+        let pong = NopOut {
+            immediate: true,
+            lun: ping.lun,
+            itt: Itt::RESERVED,
+            ttt: ping.ttt,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.peer.ledger.exp_stat_sn(),
+        };
+        self.peer.send(&Frame::of(pong))
+    }
+
+    /// The next PDU with this task tag; others are kept for later steps. A Reject or an asynchronous message
+    /// that comes instead is an error.
+    pub fn next_for(&mut self, itt: Itt) -> Result<Received, PeerError> {
+        if let Some(at) = self.stash.iter().position(|rx| rx.bhs.itt() == itt) {
+            return Ok(self.stash.remove(at));
+        }
+        let deadline = Instant::now() + self.peer.timeout();
+        loop {
+            let rx = self.receive(deadline)?;
+            let stray = rx.bhs.opcode() == Opcode::Reject.code();
+            if rx.bhs.itt() == itt && !stray {
+                return Ok(rx);
+            }
+            if stray || self.stash.len() >= MAX_STASH {
+                return Err(PeerError::Unexpected {
+                    wanted: format!("an answer to itt={itt}"),
+                    got: rx.line(),
+                });
+            }
+            self.stash.push(rx);
+        }
+    }
+
+    /// A kept PDU with this task tag, as one line.
+    pub fn stashed(&self, itt: Itt) -> Option<String> {
+        self.stash.iter().find(|rx| rx.bhs.itt() == itt).map(Received::line)
+    }
+
+    /// Puts a PDU back for a later step.
+    pub fn keep(&mut self, rx: Received) {
+        self.stash.push(rx);
+    }
+
+    /// How the target takes what was just sent with task tag `itt`, within `timeout`. Data and R2Ts are
+    /// not served; they are an answer.
+    pub fn reaction_within(&mut self, itt: Itt, timeout: Duration) -> Result<Reaction, PeerError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let rx = match self.receive(deadline) {
+                Ok(rx) => rx,
+                Err(error) if error.is_closed() => return Ok(Reaction::Closed),
+                Err(PeerError::Timeout(_)) => return Ok(Reaction::Nothing),
+                Err(error) => return Err(error),
+            };
+            return Ok(match rx.pdu() {
+                Ok(Pdu::Reject(reject)) => Reaction::Rejected(reject.reason),
+                // A target that is about to drop the connection may say so first.
+                Ok(Pdu::AsyncMessage(_)) => continue,
+                Ok(Pdu::ScsiResponse(_)) if rx.bhs.itt() == itt => {
+                    Reaction::Finished(Outcome::of_response(&rx))
+                }
+                _ if rx.bhs.itt() == itt => Reaction::Answered(rx),
+                _ => {
+                    self.stash.push(rx);
+                    continue;
+                }
+            });
+        }
+    }
+
+    /// As [`Session::reaction_within`], with the timeout of the connection.
+    pub fn reaction(&mut self, itt: Itt) -> Result<Reaction, PeerError> {
+        self.reaction_within(itt, self.peer.timeout())
+    }
+
+    /// An immediate ping that must come back with its data: the target is alive and has taken everything that
+    /// was sent before. What else comes is kept for later steps.
+    pub fn ping(&mut self) -> Result<(), PeerError> {
+        self.ping_with(b"conform").map(|_| ())
+    }
+
+    /// As [`Session::ping`], with this data.
+    pub fn ping_with(&mut self, data: &[u8]) -> Result<Received, PeerError> {
+        let itt = self.itt();
+        let nop = self.nop(itt, true);
+        self.peer.send(&Frame::of(nop).data(data))?;
+        let deadline = Instant::now() + self.peer.timeout();
+        loop {
+            let rx = self.receive(deadline)?;
+            if rx.bhs.itt() != itt || rx.bhs.opcode() != Opcode::NopIn.code() {
+                self.stash.push(rx);
+                continue;
+            }
+            if rx.data != data {
+                let wanted = format!("{} bytes of ping data back", data.len());
+                return Err(PeerError::Unexpected { wanted, got: rx.line() });
+            }
+            return Ok(rx);
+        }
+    }
+
+    /// A NOP-Out that wants an answer.
+    pub fn nop(&mut self, itt: Itt, immediate: bool) -> NopOut {
+        NopOut {
+            immediate,
+            lun: Lun(0),
+            itt,
+            ttt: Ttt::RESERVED,
+            cmd_sn: self.take_cmd_sn(immediate),
+            exp_stat_sn: self.peer.ledger.exp_stat_sn(),
+        }
+    }
+
+    /// A task management request.
+    pub fn tmf(&mut self, function: TmfFunction, immediate: bool) -> TaskManagementRequest {
+        TaskManagementRequest {
+            immediate,
+            function,
+            lun: self.lun,
+            itt: self.itt(),
+            referenced_task_tag: Itt::RESERVED,
+            cmd_sn: self.take_cmd_sn(immediate),
+            exp_stat_sn: self.peer.ledger.exp_stat_sn(),
+            ref_cmd_sn: CmdSn(0),
+            exp_data_sn: DataSn(0),
+        }
+    }
+
+    /// Sends a task management request and returns its response code.
+    pub fn manage(&mut self, request: TaskManagementRequest) -> Result<TmfResponse, PeerError> {
+        self.peer.send(&Frame::of(request))?;
+        let rx = self.next_for(request.itt)?;
+        match rx.pdu()? {
+            Pdu::TaskManagementResponse(response) => Ok(response.response),
+            _ => Err(PeerError::Unexpected { wanted: "TaskManagementResponse".to_owned(), got: rx.line() }),
+        }
+    }
+
+    /// ABORT TASK of `itt`, which was sent with `ref_cmd_sn`.
+    pub fn abort(&mut self, itt: Itt, ref_cmd_sn: CmdSn) -> Result<TmfResponse, PeerError> {
+        let mut request = self.tmf(TmfFunction::AbortTask, true);
+        (request.referenced_task_tag, request.ref_cmd_sn) = (itt, ref_cmd_sn);
+        self.manage(request)
+    }
+
+    /// A logout request for our own connection.
+    pub fn logout_request(&mut self, reason: LogoutReason) -> LogoutRequest {
+        LogoutRequest {
+            immediate: true,
+            reason,
+            itt: self.itt(),
+            cid: if reason == LogoutReason::CloseSession { Cid(0) } else { self.script.cid },
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.peer.ledger.exp_stat_sn(),
+        }
+    }
+
+    /// Closes the session in good order.
+    pub fn log_out(mut self) -> Result<(), PeerError> {
+        let request = self.logout_request(LogoutReason::CloseSession);
+        self.peer.send(&Frame::of(request))?;
+        self.next_for(request.itt)?;
+        self.peer.until_closed().map(|_| ())
+    }
+}

@@ -1,0 +1,313 @@
+//! What the script of a row works with: connections, logins, and the part of the medium it may write.
+
+use super::Options;
+use crate::transcript::Transcript;
+use crate::{ChapScript, Command, Finding, LoginScript, PeerError, RawPeer, Session, Stop};
+use iscsi_wire::{LoginStatus, Lun, TextRequest, Ttt, keys};
+
+/// The part of the medium that is written without `destructive`.
+const SCRATCH_BYTES: u64 = 1 << 20;
+
+/// Where a script may write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scratch {
+    /// First block.
+    pub lba: u64,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Bytes per block.
+    pub block_size: u32,
+}
+
+impl Scratch {
+    /// Its length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.blocks as usize * self.block_size as usize
+    }
+}
+
+/// A broken rule that was seen on the side.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) during: &'static str,
+    pub(super) finding: Finding,
+    pub(super) transcript: String,
+}
+
+/// What the script of a row works with.
+pub struct Ctx {
+    options: Options,
+    target: String,
+    lun: Lun,
+    scratch: Scratch,
+    capacity_blocks: u64,
+    transcript: Transcript,
+    row: &'static str,
+    seen: Vec<Seen>,
+    shared: std::rc::Rc<std::cell::RefCell<Vec<Finding>>>,
+}
+
+/// A session of a row: its findings go to the context when it ends.
+pub struct RowSession {
+    inner: Option<Session>,
+    shared: std::rc::Rc<std::cell::RefCell<Vec<Finding>>>,
+}
+
+impl std::ops::Deref for RowSession {
+    type Target = Session;
+    #[allow(clippy::expect_used, reason = "only drop and into_inner take it")]
+    fn deref(&self) -> &Session {
+        self.inner.as_ref().expect("present until dropped")
+    }
+}
+
+impl std::ops::DerefMut for RowSession {
+    #[allow(clippy::expect_used, reason = "only drop and into_inner take it")]
+    fn deref_mut(&mut self) -> &mut Session {
+        self.inner.as_mut().expect("present until dropped")
+    }
+}
+
+impl RowSession {
+    /// Closes the session by a logout.
+    pub fn log_out(mut self) -> Result<(), PeerError> {
+        match self.inner.take() {
+            Some(session) => {
+                self.shared.borrow_mut().extend(session.peer.ledger.findings.iter().cloned());
+                session.log_out()
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for RowSession {
+    fn drop(&mut self) {
+        if let Some(session) = &self.inner {
+            self.shared.borrow_mut().extend(session.peer.ledger.findings.iter().cloned());
+        }
+    }
+}
+
+impl Ctx {
+    /// Finds target, logical unit and scratch area. The words of an error say what failed.
+    pub fn new(options: Options) -> Result<Self, String> {
+        let mut ctx = Ctx {
+            target: options.target.clone().unwrap_or_default(),
+            lun: Lun::from_index(options.lun.unwrap_or(0)),
+            scratch: Scratch::default(),
+            capacity_blocks: 0,
+            transcript: Transcript::new(),
+            row: "preparation",
+            seen: Vec::new(),
+            shared: Default::default(),
+            options,
+        };
+        ctx.prepare().map_err(|stop| {
+            let (Stop::Fail(why) | Stop::NotApplicable(why)) = stop;
+            format!("preparing: {why}\n{}", ctx.transcript)
+        })?;
+        ctx.shared.borrow_mut().clear();
+        Ok(ctx)
+    }
+
+    fn prepare(&mut self) -> Result<(), Stop> {
+        if self.target.is_empty() {
+            self.target = self.discover()?;
+        }
+        let mut session = self.session()?;
+        if self.options.lun.is_none() {
+            self.lun = first_disk(&mut session)?;
+            session.lun = self.lun;
+            session.clear_unit_attentions()?;
+        }
+        let outcome = session.run_good(&Command::read_capacity_16())?;
+        let (Some(last), Some(size)) = (outcome.data.first_chunk::<8>(), outcome.data.get(8..12)) else {
+            return Err(Stop::Fail("READ CAPACITY (16) returned too little".to_owned()));
+        };
+        let blocks = u64::from_be_bytes(*last).saturating_add(1);
+        let block_size = size.iter().fold(0u32, |all, byte| all << 8 | u32::from(*byte));
+        if !(512..=65_536).contains(&block_size) {
+            return Err(Stop::Fail(format!("a block size of {block_size} bytes")));
+        }
+        let size = blocks.saturating_mul(block_size.into());
+        let scratch_bytes =
+            if self.options.destructive { size.min(1 << 26) } else { size.min(SCRATCH_BYTES) };
+        if scratch_bytes < 1 << 17 {
+            return Err(Stop::Fail(format!("the logical unit has {size} bytes; 128 KiB are needed")));
+        }
+        let count = scratch_bytes / u64::from(block_size);
+        self.capacity_blocks = blocks;
+        self.scratch = Scratch { lba: blocks - count, blocks: count as u32, block_size };
+        Ok(())
+    }
+
+    fn discover(&mut self) -> Result<String, Stop> {
+        let mut session = self.session_of(self.discovery_script())?;
+        let text = crate::text_of(&[(keys::SEND_TARGETS, "All")]);
+        let pairs = exchange_text(&mut session, &text)?;
+        let found = pairs.into_iter().find(|(key, _)| key == keys::TARGET_NAME);
+        found.map(|(_, name)| name).ok_or_else(|| Stop::Fail("discovery shows no target".to_owned()))
+    }
+
+    pub(super) fn begin(&mut self, row: &'static str) {
+        self.row = row;
+        self.transcript.clear();
+        self.shared.borrow_mut().clear();
+    }
+
+    pub(super) fn end(&mut self) {
+        for finding in self.shared.borrow_mut().drain(..) {
+            if self.seen.iter().any(|seen| seen.finding.row == finding.row) {
+                continue;
+            }
+            self.seen.push(Seen { during: self.row, finding, transcript: self.transcript.to_string() });
+        }
+    }
+
+    pub(super) fn findings(&self) -> &[Seen] {
+        &self.seen
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let (host, port) = (&self.options.host, self.options.port);
+        format!("iscsi://{host}:{port}/{}/{}", self.target, self.lun)
+    }
+
+    /// What was asked for.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The transcript of the row.
+    pub fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
+    /// TargetName.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The logical unit under test.
+    pub fn lun(&self) -> Lun {
+        self.lun
+    }
+
+    /// Where a script may write.
+    pub fn scratch(&self) -> Scratch {
+        self.scratch
+    }
+
+    /// Blocks of the logical unit.
+    pub fn capacity_blocks(&self) -> u64 {
+        self.capacity_blocks
+    }
+
+    /// A bare connection.
+    pub fn connect(&self) -> Result<RawPeer, PeerError> {
+        let address = (self.options.host.as_str(), self.options.port);
+        RawPeer::connect(address, self.options.timeout, &self.transcript)
+    }
+
+    /// A login script for the target, with credentials if there are any.
+    pub fn script(&self) -> LoginScript {
+        self.with_chap(LoginScript::new(&self.options.initiator_name, Some(&self.target)))
+    }
+
+    /// A login script for a discovery session.
+    pub fn discovery_script(&self) -> LoginScript {
+        self.with_chap(LoginScript::new(&self.options.initiator_name, None))
+    }
+
+    fn with_chap(&self, mut script: LoginScript) -> LoginScript {
+        script.chap = self.chap();
+        script
+    }
+
+    /// The credentials as a script uses them.
+    pub fn chap(&self) -> Option<ChapScript> {
+        let own = self.options.chap.as_ref()?;
+        let target = self.options.target_chap.as_ref();
+        Some(ChapScript {
+            user: own.name.clone(),
+            secret: own.secret.clone(),
+            algorithms: "5".to_owned(),
+            target: target.map(|theirs| (theirs.name.clone(), theirs.secret.clone())),
+        })
+    }
+
+    /// A session with the default script, unit attentions taken.
+    pub fn session(&self) -> Result<RowSession, Stop> {
+        let mut session = self.session_of(self.script())?;
+        session.clear_unit_attentions()?;
+        Ok(session)
+    }
+
+    /// A session with another script, as a [`Ctx::session`].
+    pub fn session_with(&self, change: impl FnOnce(LoginScript) -> LoginScript) -> Result<RowSession, Stop> {
+        let mut session = self.session_of(change(self.script()))?;
+        session.clear_unit_attentions()?;
+        Ok(session)
+    }
+
+    /// A session with this script; nothing is sent after the login.
+    pub fn session_of(&self, script: LoginScript) -> Result<RowSession, Stop> {
+        let result = Session::log_in(self.connect()?, script, self.lun);
+        let session = result.map_err(|error| match error {
+            PeerError::Login(LoginStatus::AuthenticationFailure) if self.options.chap.is_none() => {
+                Stop::NotApplicable("the target wants authentication; give CHAP credentials".to_owned())
+            }
+            error => Stop::Fail(error.to_string()),
+        })?;
+        Ok(RowSession { inner: Some(session), shared: self.shared.clone() })
+    }
+
+    /// A finding that a script made by itself.
+    pub fn find(&self, row: &'static str, words: impl Into<String>) {
+        self.shared.borrow_mut().push(Finding { row, words: words.into() });
+    }
+}
+
+/// One text exchange, followed to its end. The pairs of all its responses.
+pub(super) fn exchange_text(session: &mut Session, text: &[u8]) -> Result<Vec<(String, String)>, PeerError> {
+    let itt = session.itt();
+    let mut request = TextRequest {
+        immediate: true,
+        final_bit: true,
+        continue_bit: false,
+        lun: Lun(0),
+        itt,
+        ttt: Ttt::RESERVED,
+        cmd_sn: session.cmd_sn,
+        exp_stat_sn: session.peer.ledger.exp_stat_sn(),
+    };
+    session.peer.send(&crate::Frame::of(request).data(text))?;
+    let mut all = Vec::new();
+    for _ in 0..10_000 {
+        let rx = session.next_for(itt)?;
+        let response = iscsi_wire::TextResponse::parse(&rx.bhs)?;
+        all.extend_from_slice(&rx.data);
+        if response.final_bit {
+            return crate::Received { data: all, ..rx }.text().map_err(PeerError::from);
+        }
+        (request.ttt, request.lun) = (response.ttt, response.lun);
+        request.exp_stat_sn = session.peer.ledger.exp_stat_sn();
+        session.peer.send(&crate::Frame::of(request))?;
+    }
+    Err(PeerError::Unexpected { wanted: "an end of the text".to_owned(), got: "no end".to_owned() })
+}
+
+/// The first logical unit that says it is a disk.
+fn first_disk(session: &mut Session) -> Result<Lun, Stop> {
+    let list = session.run_good(&Command::report_luns(4096, 4096))?.data;
+    let length = list.first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes)) as usize;
+    for entry in list.get(8..list.len().min(8 + length)).unwrap_or_default().chunks_exact(8) {
+        let lun = Lun(entry.iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte)));
+        let outcome = session.run(&Command::inquiry(36, 36).lun(lun))?;
+        if outcome.is_good() && outcome.data.first() == Some(&0) {
+            return Ok(lun);
+        }
+    }
+    Err(Stop::Fail("REPORT LUNS shows no disk".to_owned()))
+}

@@ -1,0 +1,82 @@
+//! The rows that a target must keep, run against any target.
+//!
+//! A row is one function. It adapts to what the target negotiates, says *not applicable* with the reason where its
+//! rule cannot be looked at, and never takes longer than its steps' timeouts. What the target is seen to break
+//! while another row's script runs counts as a failure of the row whose rule it is.
+
+mod ctx;
+mod options;
+mod rows;
+
+pub use ctx::{Ctx, Scratch};
+pub use options::{Credentials, Options};
+
+use crate::{Report, RowReport, Stop, Verdict};
+
+/// How the script of a row ends: in good order, with a broken rule, or without object.
+pub type RowResult = Result<(), Stop>;
+
+/// A row of the conformance table that is about targets.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its id, for instance `NUM-03`.
+    pub id: &'static str,
+    /// What it is about, in a line.
+    pub title: &'static str,
+    /// Its script. Use [`Row::verdict`] to run it.
+    pub run: fn(&mut Ctx) -> RowResult,
+}
+
+impl Row {
+    const fn new(id: &'static str, title: &'static str, run: fn(&mut Ctx) -> RowResult) -> Self {
+        Row { id, title, run }
+    }
+
+    /// Runs the row.
+    pub fn verdict(&self, ctx: &mut Ctx) -> Verdict {
+        ctx.begin(self.id);
+        let result = (self.run)(ctx);
+        ctx.end();
+        Verdict::of(result, || ctx.transcript().to_string())
+    }
+}
+
+/// All rows, in the order of the table.
+pub fn rows() -> Vec<Row> {
+    rows::all()
+}
+
+/// Runs the rows that `options` asks for. An error when the target cannot be reached, or `filter` names no row.
+pub fn run(options: &Options) -> Result<Report, String> {
+    run_with(options, |_| {})
+}
+
+/// As [`run`], telling each row's result as soon as it is known.
+pub fn run_with(options: &Options, mut progress: impl FnMut(&RowReport)) -> Result<Report, String> {
+    let wanted: Vec<Row> = rows().into_iter().filter(|row| options.wants(row.id)).collect();
+    if wanted.is_empty() {
+        return Err(format!(
+            "no row is named {}; ids look like NUM-03, sections like NUM",
+            options.filter.join(", ")
+        ));
+    }
+    let mut ctx = Ctx::new(options.clone())?;
+    let mut report =
+        Report { peer: ctx.describe(), rows: Vec::new(), with_transcripts: options.verbose_transcripts };
+    for row in &wanted {
+        let verdict = row.verdict(&mut ctx);
+        let row = RowReport { id: row.id.to_owned(), title: row.title.to_owned(), verdict };
+        progress(&row);
+        report.rows.push(row);
+    }
+    for seen in ctx.findings() {
+        let Some(row) = report.rows.iter_mut().find(|row| row.id == seen.finding.row) else {
+            continue;
+        };
+        if !row.verdict.is_fail() {
+            let why = format!("seen while {} ran: {}", seen.during, seen.finding.words);
+            row.verdict = Verdict::Fail { why, transcript: seen.transcript.clone() };
+        }
+    }
+    Ok(report)
+}
