@@ -16,11 +16,8 @@ use crate::gf2;
 
 /// The instructions that the algorithm needs. Registers are un-finished values in the low 32 bits of a `u64`, which
 /// is how the instructions take and give them.
-///
-/// # Safety
-/// Each function is unsafe for one reason: the machine must have the instructions of the unit.
 pub(crate) trait Crc32Unit {
-    /// The register after eight more bytes, given as a little-endian word: `(register + word) · x^64 / x^32`.
+    /// The register after eight more bytes, given as a little-endian word.
     ///
     /// # Safety
     /// - The machine has the instructions of this unit.
