@@ -226,7 +226,9 @@ fn drive(disk: &Disk, cdb: &[u8], data: &[u8], mut answers: impl Iterator<Item =
         let answer = answers.next().unwrap_or(0);
         execution = match execution.step() {
             Step::Done(outcome) => return outcome.clone(),
-            Step::NeedDataOut { .. } if answer == 255 => execution.medium_done(&disk.lu, Ok(MediumReply::Done)),
+            Step::NeedDataOut { .. } if answer == 255 => {
+                execution.medium_done(&disk.lu, Ok(MediumReply::Done))
+            }
             Step::NeedDataOut { .. } => {
                 let pieces = [data];
                 execution.data_out(&disk.lu, &DataOut::new(&pieces))

@@ -220,7 +220,10 @@ fn alu_01_and_02_target_port_groups_agree_with_the_designators() {
 fn defect_lists_and_diagnostics_are_empty() {
     let mut disk = Disk::new();
     assert_eq!(disk.run(&[0x37, 0, 0x1d, 0, 0, 0, 0, 0, 32, 0]).good().data, [0, 0x1d, 0, 0]);
-    assert_eq!(disk.run(&[0xb7, 0x0d, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0]).good().data, [0, 0x0d, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        disk.run(&[0xb7, 0x0d, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0]).good().data,
+        [0, 0x0d, 0, 0, 0, 0, 0, 0]
+    );
     disk.run(&[0x1d, 0x04, 0, 0, 0, 0]).good();
     disk.run(&[0x1d, 0x20, 0, 0, 0, 0]).fails(5, 0x24, 0);
     assert_eq!(disk.run(&[0x1c, 1, 0, 0, 255, 0]).good().data, [0, 0, 0, 1, 0]);

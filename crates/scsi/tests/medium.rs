@@ -170,7 +170,9 @@ fn write_and_verify_is_durable_and_checks_bytes_when_asked() {
     let mut disk = Disk::new();
     let data = pattern(2, 1);
     for (flags, bytchk) in [(0, false), (2, true)] {
-        for cdb in [cdb::ten(0x2e, flags, 5, 2), cdb::twelve(0xae, flags, 5, 2), cdb::sixteen(0x8e, flags, 5, 2)] {
+        for cdb in
+            [cdb::ten(0x2e, flags, 5, 2), cdb::twelve(0xae, flags, 5, 2), cdb::sixteen(0x8e, flags, 5, 2)]
+        {
             let answer = disk.send(&cdb, &data).good();
             assert_eq!(answer.ops, [MediumOp::WriteAndVerify { lba: 5, blocks: 2, bytchk, durable: true }]);
         }

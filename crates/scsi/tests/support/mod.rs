@@ -2,8 +2,9 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use scsi::{
-    DataInSource, DataOut, Effect, Execution, LbaStatusDescriptor, LogicalUnit, LuConfig, MediumError, MediumOp,
-    MediumReply, NaaIdentifier, Nexus, Outcome, Provisioning, SenseData, Status, Step, TransferLimits,
+    DataInSource, DataOut, Effect, Execution, LbaStatusDescriptor, LogicalUnit, LuConfig, MediumError,
+    MediumOp, MediumReply, NaaIdentifier, Nexus, Outcome, Provisioning, SenseData, Status, Step,
+    TransferLimits,
 };
 
 pub const BLOCKS: u64 = 4096;
@@ -206,8 +207,11 @@ impl Disk {
                 self.range(lba, blocks);
             }
             MediumOp::Compare { lba, blocks, one_block } => {
-                let wanted =
-                    if one_block { out.repeat(blocks as usize) } else { out[..blocks as usize * block].to_vec() };
+                let wanted = if one_block {
+                    out.repeat(blocks as usize)
+                } else {
+                    out[..blocks as usize * block].to_vec()
+                };
                 if let Some(at) = differs(&self.data[self.range(lba, blocks)], &wanted) {
                     return MediumReply::Miscompare { byte_offset: at as u64 };
                 }

@@ -1,0 +1,291 @@
+//! Mode pages, sense formats and unit attentions.
+mod support;
+
+use scsi::{Asc, Effect, MediumOp, Nexus, SenseData, SenseKey, SenseSpecific, UaScope};
+use support::{BLOCK, Disk, cdb, nexus};
+
+/// The one page that MODE SENSE(10) returns, without the header.
+fn page(disk: &mut Disk, control: u8, code: u8, subpage: u8) -> Vec<u8> {
+    disk.run(&cdb::mode_sense_10(control << 6 | code, subpage)).good().data[8..].to_vec()
+}
+
+fn select_6(pages: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let list = [&[0; 4], pages].concat();
+    (vec![0x15, 0x10, 0, 0, list.len() as u8, 0], list)
+}
+
+fn select_10(pages: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let list = [&[0; 8], pages].concat();
+    (vec![0x55, 0x10, 0, 0, 0, 0, 0, 0, list.len() as u8, 0], list)
+}
+
+fn change(disk: &mut Disk, code: u8, at: usize, mask: u8) -> support::Answer {
+    let mut page = page(disk, 0, code, 0);
+    page[at] ^= mask;
+    let (cdb, list) = select_6(&page);
+    disk.send(&cdb, &list)
+}
+
+#[test]
+fn mod_01_pages_have_their_lengths_and_nothing_is_saved() {
+    let mut disk = Disk::new();
+    let expected = [(0x01, 0, 12), (0x02, 0, 16), (0x08, 0, 20), (0x0a, 0, 12), (0x0a, 1, 32), (0x1c, 0, 12)];
+    let mut all = Vec::new();
+    for (code, subpage, length) in expected {
+        for control in 0..3 {
+            let page = page(&mut disk, control, code, subpage);
+            assert_eq!(page.len(), length);
+            assert_eq!(page[0] & 0x80, 0, "PS");
+            let (head, header) = if subpage == 0 { (page[1], 2) } else { (page[3], 4) };
+            assert_eq!(usize::from(head), length - header);
+        }
+        assert_eq!(
+            page(&mut disk, 0, code, subpage),
+            page(&mut disk, 2, code, subpage),
+            "current is default"
+        );
+        all.extend(page(&mut disk, 0, code, subpage));
+        disk.run(&cdb::mode_sense_10(0xc0 | code, subpage)).fails(5, 0x39, 0);
+    }
+    assert_eq!(page(&mut disk, 0, 0x3f, 0xff), all);
+    assert_eq!(page(&mut disk, 0, 0x3f, 0).len(), all.len() - 32);
+    assert_eq!(page(&mut disk, 0, 0x0a, 0xff).len(), 12 + 32);
+    for (code, subpage) in [(0x03, 0), (0x3f, 1), (0x01, 1), (0x00, 0)] {
+        disk.run(&cdb::mode_sense_10(code, subpage)).fails(5, 0x24, 0);
+    }
+}
+
+#[test]
+fn mod_02_headers_and_block_descriptors() {
+    let mut disk = Disk::new();
+    let short = [0, 0, 0x10, 0, 0, 0, 2, 0];
+    let six = disk.run(&[0x1a, 0, 0x08, 0, 255, 0]).good().data;
+    assert_eq!(six[..4], [31, 0, 0x10, 8], "DPOFUA, one descriptor");
+    assert_eq!(six[4..12], short);
+    assert_eq!(disk.run(&[0x1a, 8, 0x08, 0, 255, 0]).good().data[..4], [23, 0, 0x10, 0]);
+    let ten = disk.run(&[0x5a, 0, 0x08, 0, 0, 0, 0, 0, 255, 0]).good().data;
+    assert_eq!(ten[..8], [0, 34, 0, 0x10, 0, 0, 0, 8]);
+    assert_eq!(ten[8..16], short);
+    let long = disk.run(&[0x5a, 0x10, 0x08, 0, 0, 0, 0, 0, 255, 0]).good().data;
+    assert_eq!(long[..8], [0, 42, 0, 0x10, 1, 0, 0, 16]);
+    assert_eq!(long[8..24], [0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+    disk.lu.set_read_only(true);
+    disk.run(&[0; 6]).fails(6, 0x2a, 1);
+    assert_eq!(disk.run(&[0x1a, 8, 0x08, 0, 255, 0]).good().data[2], 0x90, "WP");
+}
+
+#[test]
+fn mod_03_wce_0_makes_every_write_durable() {
+    let mut disk = Disk::new();
+    let answer = change(&mut disk, 0x08, 2, 0x04).good();
+    assert_eq!(answer.effects, [Effect::ModeChanged]);
+    let answer = disk.send(&cdb::write(0, 1), &[1; BLOCK]).good();
+    assert_eq!(answer.ops, [MediumOp::Write { lba: 0, blocks: 1, durable: true }]);
+    let answer = disk.run(&cdb::sixteen(0x88, 8, 0, 1)).good();
+    assert_eq!(answer.ops.len(), 1, "nothing is cached, so FUA needs no flush");
+    change(&mut disk, 0x08, 2, 0x04).good();
+    let answer = disk.send(&cdb::write(0, 1), &[1; BLOCK]).good();
+    assert_eq!(answer.ops, [MediumOp::Write { lba: 0, blocks: 1, durable: false }]);
+}
+
+#[test]
+fn mod_04_d_sense_and_swp_work() {
+    let mut disk = Disk::new();
+    let fixed = disk.run(&cdb::read(u64::MAX, 1)).fails(5, 0x21, 0).sense_bytes.unwrap();
+    assert_eq!((fixed[0], fixed.len()), (0x70, 18), "an LBA over 32 bits leaves VALID 0");
+    change(&mut disk, 0x0a, 2, 0x04).good();
+    let descriptor = disk.run(&cdb::read(u64::MAX, 1)).fails(5, 0x21, 0).sense_bytes.unwrap();
+    assert_eq!(descriptor[..4], [0x72, 5, 0x21, 0]);
+    assert_eq!(descriptor[8..20], [0, 10, 0x80, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
+
+    change(&mut disk, 0x0a, 4, 0x08).good();
+    disk.send(&cdb::write(0, 1), &[0; BLOCK]).fails(7, 0x27, 2);
+    assert_eq!(disk.run(&[0x1a, 8, 0x08, 0, 255, 0]).good().data[2], 0x90, "WP");
+    change(&mut disk, 0x0a, 4, 0x08).good();
+    disk.send(&cdb::write(0, 1), &[0; BLOCK]).good();
+}
+
+#[test]
+fn mod_05_others_see_2a_01_and_fixed_bits_cannot_change() {
+    let mut disk = Disk::new();
+    let other = nexus("b");
+    disk.attach(&other);
+    // The same values again are no change.
+    let same = page(&mut disk, 0, 0x0a, 0);
+    let (cdb, list) = select_10(&same);
+    assert!(disk.send(&cdb, &list).good().effects.is_empty());
+    disk.run_as(&other, &[0; 6], &[]).good();
+    change(&mut disk, 0x0a, 2, 0x04).good();
+    disk.run_as(&other, &[0; 6], &[]).fails(6, 0x2a, 1);
+    disk.run_as(&other, &[0; 6], &[]).good();
+    disk.run(&[0; 6]).good();
+    // Each bit that the changeable mask does not name.
+    for code in [0x01, 0x02, 0x08, 0x0a, 0x1c] {
+        let mask = page(&mut disk, 1, code, 0);
+        for at in 2..mask.len() {
+            for bit in (0..8).filter(|bit| mask[at] >> bit & 1 == 0) {
+                let sense = change(&mut disk, code, at, 1 << bit).fails(5, 0x26, 0).sense.unwrap();
+                let field = SenseSpecific::Field { in_cdb: false, byte: 4 + at as u16, bit: Some(bit) };
+                assert_eq!(sense.specific, field);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_page_leaves_all_pages_as_they_were() {
+    let mut disk = Disk::new();
+    let mut caching = page(&mut disk, 0, 0x08, 0);
+    caching[2] ^= 0x04;
+    let mut control = page(&mut disk, 0, 0x0a, 0);
+    control[5] ^= 0x40;
+    let (cdb, list) = select_10(&[caching.clone(), control].concat());
+    disk.send(&cdb, &list).fails(5, 0x26, 0);
+    assert_ne!(page(&mut disk, 0, 0x08, 0), caching);
+}
+
+// covers: CDB-05
+#[test]
+fn mode_parameter_lists_of_the_wrong_length() {
+    let mut disk = Disk::new();
+    let caching = page(&mut disk, 0, 0x08, 0);
+    let (_, list) = select_6(&caching);
+    disk.run(&[0x15, 0x10, 0, 0, 0, 0]).good();
+    disk.send(&[0x15, 0x10, 0, 0, 4, 0], &list).good();
+    for length in (1..list.len()).filter(|&length| length != 4) {
+        disk.send(&[0x15, 0x10, 0, 0, length as u8, 0], &list).fails(5, 0x1a, 0);
+    }
+    // The initiator offers less than the CDB says.
+    let (cdb, list) = select_6(&caching);
+    disk.send(&cdb, &list[..8]).fails(5, 0x0e, 3);
+    // A page that is not there, a page of another length, no PF, SP, a foreign block descriptor.
+    let (cdb, list) = select_6(&[0x07, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    disk.send(&cdb, &list).fails(5, 0x26, 0);
+    let (cdb, list) = select_6(&[0x08, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    disk.send(&cdb, &list).fails(5, 0x26, 0);
+    let (mut cdb, list) = select_6(&caching);
+    cdb[1] = 0;
+    disk.send(&cdb, &list).fails(5, 0x24, 0);
+    cdb[1] = 0x11;
+    disk.send(&cdb, &list).fails(5, 0x24, 0);
+    let mut list = vec![0, 0, 0, 8, 0, 0, 0x10, 0, 0, 0, 2, 0];
+    disk.send(&[0x15, 0x10, 0, 0, 12, 0], &list).good();
+    list[10] = 4;
+    disk.send(&[0x15, 0x10, 0, 0, 12, 0], &list).fails(5, 0x26, 0);
+}
+
+#[test]
+fn sns_01_both_formats_carry_the_same() {
+    let sense = SenseData {
+        command_specific: Some(7),
+        specific: SenseSpecific::Progress(0x1234),
+        ..SenseData::new(SenseKey::NotReady, Asc { asc: 4, ascq: 4 }).with_information(0x8000_0001)
+    };
+    let fixed = sense.to_bytes(false);
+    assert_eq!(fixed, [0xf0, 0, 2, 0x80, 0, 0, 1, 10, 0, 0, 0, 7, 4, 4, 0, 0x80, 0x12, 0x34]);
+    let descriptor = sense.to_bytes(true);
+    assert_eq!(descriptor[..8], [0x72, 2, 4, 4, 0, 0, 0, 32]);
+    assert_eq!(descriptor[8..20], [0, 10, 0x80, 0, 0, 0, 0, 0, 0x80, 0, 0, 1]);
+    assert_eq!(descriptor[20..32], [1, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+    assert_eq!(descriptor[32..], [2, 6, 0, 0, 0x80, 0x12, 0x34, 0]);
+    let large = SenseData::illegal(Asc::LBA_OUT_OF_RANGE).with_information(1 << 40);
+    assert_eq!(large.to_bytes(false)[..7], [0x70, 0, 5, 0, 0, 0, 0]);
+}
+
+#[test]
+fn ua_01_power_on_once_per_nexus_and_nexus_loss_on_return() {
+    let mut disk = Disk::new();
+    let other = nexus("b");
+    disk.lu.attach_nexus(&other);
+    disk.run(&[0; 6]).good();
+    disk.run_as(&other, &cdb::read(0, 1), &[]).fails(6, 0x29, 0);
+    disk.run_as(&other, &cdb::read(0, 1), &[]).good();
+    disk.lu.detach_nexus(&other);
+    disk.lu.attach_nexus(&other);
+    disk.run_as(&other, &[0; 6], &[]).fails(6, 0x29, 7);
+    disk.run_as(&other, &[0; 6], &[]).good();
+}
+
+// covers: UA-01
+#[test]
+fn a_reset_supersedes_what_is_pending_and_the_rest_keep_their_order() {
+    let mut disk = Disk::new();
+    let all = |disk: &Disk, asc| disk.lu.unit_attention(UaScope::All, asc);
+    all(&disk, Asc::MODE_PARAMETERS_CHANGED);
+    all(&disk, Asc::CAPACITY_DATA_CHANGED);
+    all(&disk, Asc::MODE_PARAMETERS_CHANGED);
+    disk.run(&[0; 6]).fails(6, 0x2a, 1);
+    disk.run(&[0; 6]).fails(6, 0x2a, 9);
+    disk.run(&[0; 6]).good();
+    all(&disk, Asc::CAPACITY_DATA_CHANGED);
+    all(&disk, Asc::I_T_NEXUS_LOSS);
+    all(&disk, Asc::BUS_DEVICE_RESET);
+    all(&disk, Asc::I_T_NEXUS_LOSS);
+    disk.run(&[0; 6]).fails(6, 0x29, 3);
+    disk.run(&[0; 6]).good();
+}
+
+#[test]
+fn ua_02_inquiry_report_luns_and_request_sense_go_on() {
+    let mut disk = Disk::new();
+    let fresh = nexus("b");
+    disk.lu.attach_nexus(&fresh);
+    disk.lu.unit_attention(UaScope::One(fresh.id), Asc::REPORTED_LUNS_DATA_CHANGED);
+    disk.run_as(&fresh, &cdb::inquiry(None, 96), &[]).good();
+    disk.run_as(&fresh, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0], &[]).good();
+    let sense = disk.run_as(&fresh, &[3, 0, 0, 0, 252, 0], &[]).good().data;
+    assert_eq!((sense[2], sense[12], sense[13]), (6, 0x29, 0), "reported as data");
+    disk.run_as(&fresh, &[0; 6], &[]).good();
+    let sense = disk.run_as(&fresh, &[3, 1, 0, 0, 252, 0], &[]).good().data;
+    assert_eq!(sense[..4], [0x72, 0, 0, 0]);
+    // An unknown command reports it too.
+    disk.lu.unit_attention(UaScope::All, Asc::INQUIRY_DATA_CHANGED);
+    disk.run(&[0xff; 16]).fails(6, 0x3f, 3);
+    disk.run(&[0xff; 16]).fails(5, 0x20, 0);
+}
+
+#[test]
+fn ua_03_events_reach_the_right_nexuses() {
+    let mut disk = Disk::new();
+    let (a, b) = (disk.nexus.clone(), nexus("b"));
+    disk.attach(&b);
+    let sees = |disk: &mut Disk, who: &Nexus| {
+        let answer = disk.run_as(who, &[0; 6], &[]);
+        let code = answer.code();
+        if code.0 == 6 {
+            disk.run_as(who, &[0; 6], &[]).good();
+        }
+        code
+    };
+    disk.lu.set_blocks(8192);
+    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((6, 0x2a, 9), (6, 0x2a, 9)));
+    disk.lu.set_blocks(8192);
+    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((0, 0, 0), (0, 0, 0)));
+    disk.lu.logical_unit_reset(&a);
+    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((0, 0, 0), (6, 0x29, 3)));
+    disk.lu.reset(UaScope::All, Asc::BUS_RESET);
+    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((6, 0x29, 2), (6, 0x29, 2)));
+    disk.lu.unit_attention(UaScope::AllExcept(b.id), Asc::COMMANDS_CLEARED);
+    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((6, 0x2f, 0), (0, 0, 0)));
+    disk.lu.unit_attention(UaScope::One(b.id), Asc::COMMANDS_CLEARED_BY_ISCSI_EVENT);
+    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((0, 0, 0), (6, 0x47, 0x7f)));
+    disk.lu.unit_attention(UaScope::All, Asc::REPORTED_LUNS_DATA_CHANGED);
+    disk.lu.clear_unit_attention(a.id, Asc::REPORTED_LUNS_DATA_CHANGED);
+    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((0, 0, 0), (6, 0x3f, 0x0e)));
+}
+
+// covers: TSK-04
+#[test]
+fn a_logical_unit_reset_restores_the_defaults() {
+    let mut disk = Disk::new();
+    let b = nexus("b");
+    disk.attach(&b);
+    change(&mut disk, 0x08, 2, 0x04).good();
+    disk.run(&[0x16, 0, 0, 0, 0, 0]).good();
+    disk.run(&[0x1b, 0, 0, 0, 0, 0]).good();
+    disk.lu.logical_unit_reset(&disk.nexus.clone());
+    assert_eq!(page(&mut disk, 0, 0x08, 0), page(&mut disk, 2, 0x08, 0));
+    disk.run(&[0; 6]).good();
+    disk.run_as(&b, &[0; 6], &[]).fails(6, 0x29, 3);
+    disk.run_as(&b, &[0; 6], &[]).good();
+}
