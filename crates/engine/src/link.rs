@@ -124,11 +124,10 @@ impl Link {
         self.token
     }
 
-    /// Goes on under a new token, after the connection was released by one driver and adopted by another.
-    /// Call [`Link::flush`] with the new driver then; bytes that were received before are kept.
+    /// Goes on under a new token, after the connection was released by one driver and adopted by another; flush it there.
     ///
-    /// The driver that released it dropped an outstanding receive together with the buffer, so this is for a connection whose last
-    /// receive has been given to [`Link::on_received`] and that has not been flushed since.
+    /// Only between [`Link::on_received`] and the next [`Link::flush`], and with everything sent: a driver that releases a
+    /// connection drops the outstanding receive together with its buffer. What was received and not yet framed goes along.
     pub fn rebind(&mut self, token: Token, slabs: SlabRing) {
         debug_assert!(!self.receiving && !self.sending);
         self.token = token;
@@ -314,8 +313,11 @@ impl Link {
             // Up to the end of this PDU and the header of the next, so that the next one begins in a buffer that is warm.
             missing + MOVE_BYTES
         } else {
-            // What arrives beyond should still leave room for the whole of a PDU that it begins.
-            room.saturating_sub(self.max_pdu_bytes).max(self.max_pdu_bytes).max(missing)
+            // What arrives beyond should still leave room for the whole of a PDU that it begins. A fresh buffer takes a whole
+            // PDU at once all the same, where that leaves almost room enough.
+            let least =
+                if held + room == self.chunk_bytes { self.max_pdu_bytes } else { missing + MOVE_BYTES };
+            room.saturating_sub(self.max_pdu_bytes).max(least)
         };
         wanted.min(room)
     }

@@ -317,3 +317,56 @@ fn closing_sends_what_is_queued_then_fin_and_ignores_what_arrives() {
     expected.take(usize::MAX, &mut segments);
     assert!(other.join().unwrap() == segments.concat());
 }
+
+#[test]
+fn a_link_moves_to_another_thread_in_the_middle_of_its_stream() {
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut driver = EpollDriver::new().unwrap();
+    let (mut peer, b) = pair();
+    let mut random = Random(6);
+    let pdus: Vec<TxPdu> = (0..3).map(|n| pdu(&mut random, 1000 * n, 0)).collect();
+    let mut writer = PduWriter::new();
+    pdus.iter().cloned().for_each(|pdu| writer.push(pdu));
+    let mut segments = Vec::new();
+    writer.take(usize::MAX, &mut segments);
+    let stream = segments.concat();
+    // The first PDU, the second, and some of the third.
+    peer.write_all(&stream[..1500]).unwrap();
+    let mut moving = link(&mut driver, b, &slabs, 8192);
+    moving.start(&mut driver);
+    let mut first = None;
+    wait_until(&mut driver, |driver, completion| {
+        feed(&mut [&mut moving], completion);
+        first = moving.next_pdu().unwrap();
+        if first.is_none() {
+            moving.flush(driver);
+        }
+        first.is_some()
+    });
+    assert_same(&first.unwrap(), &pdus[0]);
+    let socket = driver.release(moving.token()).unwrap();
+    let shard = std::thread::spawn(move || {
+        let mut driver = EpollDriver::new().unwrap();
+        moving.rebind(driver.adopt(socket).unwrap(), SlabRing::new(1 << 20, 16));
+        let mut seen = Vec::new();
+        while let Some(got) = moving.next_pdu().unwrap() {
+            seen.push(got);
+        }
+        moving.flush(&mut driver);
+        wait_until(&mut driver, |driver, completion| {
+            feed(&mut [&mut moving], completion);
+            while let Some(got) = moving.next_pdu().unwrap() {
+                seen.push(got);
+            }
+            moving.flush(driver);
+            moving.peer_closed()
+        });
+        assert!(moving.at_boundary(), "the peer closed between two PDUs");
+        seen
+    });
+    peer.write_all(&stream[1500..]).unwrap();
+    drop(peer);
+    let seen = shard.join().unwrap();
+    assert_eq!(seen.len(), 2);
+    seen.iter().zip(&pdus[1..]).for_each(|(got, expected)| assert_same(got, expected));
+}

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+mod conn;
 pub mod epoll;
 mod tcp_info;
 mod waker;
@@ -157,7 +158,8 @@ pub trait Driver {
     fn waker(&self) -> Waker;
 
     /// Waits until something completes, at most `timeout` (`None`: without limit, `Some(ZERO)`: not at all), and appends the
-    /// completions to `out`. It may come back early with nothing.
+    /// completions to `out`. It may come back early with nothing. A completion that is in `out` when its token is closed stays
+    /// there: look the token up before using it.
     ///
     /// # Errors
     /// Only what leaves the driver unusable.
