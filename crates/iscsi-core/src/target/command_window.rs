@@ -7,6 +7,9 @@ use std::collections::VecDeque;
 
 use iscsi_wire::CmdSn;
 
+/// More would make "before" and "after" ambiguous (RFC 1982).
+const MAX_SIZE: u32 = (1 << 31) - 1;
+
 /// What to do with a command that arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival<T> {
@@ -37,8 +40,9 @@ enum Slot<T> {
 }
 
 impl<T> CommandWindow<T> {
-    /// A window of `size` commands that begins at `first`.
+    /// A window of `size` commands that begins at `first`. Serial numbers limit it to 1 to 2^31 - 1 commands.
     pub fn new(first: CmdSn, size: u32) -> Self {
+        let size = size.clamp(1, MAX_SIZE);
         Self { exp: first, max: first.add(size - 1), size, held: VecDeque::new() }
     }
 
@@ -69,7 +73,8 @@ impl<T> CommandWindow<T> {
 
     /// Whether a non-immediate command with `cmd_sn` would be taken.
     pub fn admits(&self, cmd_sn: CmdSn) -> bool {
-        if self.is_closed() || cmd_sn.lt(self.exp) || cmd_sn.gt(self.max) {
+        // Distances, not comparisons: 2^31 ahead is neither before nor after, and must not index anything.
+        if self.is_closed() || self.exp.distance_to(cmd_sn) > self.exp.distance_to(self.max) {
             return false;
         }
         match self.exp.distance_to(cmd_sn) {
@@ -188,6 +193,23 @@ mod tests {
         assert_eq!(window.arrive(first, 'a'), Arrival::Run('a'));
         assert_eq!(window.arrive(first, 'a'), Arrival::Ignored);
         assert_eq!(window.arrive(CmdSn(first.0.wrapping_add(1 << 31)), 'z'), Arrival::Ignored);
+    }
+
+    // covers: NUM-03 NUM-04
+    #[test]
+    fn num_04_half_the_numbers_away_is_outside_a_window_of_one() {
+        let mut window = CommandWindow::new(CmdSn(10), 1);
+        assert_eq!(window.arrive(CmdSn(10 + (1 << 31)), 'x'), Arrival::Ignored);
+        assert_eq!(window.held().count(), 0);
+        assert_eq!(window.arrive(CmdSn(10), 'a'), Arrival::Run('a'));
+        assert!(window.is_closed());
+        assert_eq!(window.arrive(CmdSn(11), 'b'), Arrival::Ignored);
+    }
+
+    #[test]
+    fn a_window_of_no_commands_has_one() {
+        let mut window = CommandWindow::new(CmdSn(0), 0);
+        assert_eq!(window.arrive(CmdSn(0), 'a'), Arrival::Run('a'));
     }
 
     // covers: NUM-05
