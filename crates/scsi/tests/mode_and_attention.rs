@@ -122,8 +122,8 @@ fn mod_05_others_see_2a_01_and_fixed_bits_cannot_change() {
     // Each bit that the changeable mask does not name.
     for code in [0x01, 0x02, 0x08, 0x0a, 0x1c] {
         let mask = page(&mut disk, 1, code, 0);
-        for at in 2..mask.len() {
-            for bit in (0..8).filter(|bit| mask[at] >> bit & 1 == 0) {
+        for (at, changeable) in mask.iter().enumerate().skip(2) {
+            for bit in (0..8).filter(|bit| changeable >> bit & 1 == 0) {
                 let sense = change(&mut disk, code, at, 1 << bit).fails(5, 0x26, 0).sense.unwrap();
                 let field = SenseSpecific::Field { in_cdb: false, byte: 4 + at as u16, bit: Some(bit) };
                 assert_eq!(sense.specific, field);
