@@ -9,4 +9,4 @@ pub mod access;
 pub mod model;
 
 pub use access::{AccessRule, AccessRules, NamePattern};
-pub use model::{Account, Auth, Config, Limits, LunConfig, PortalConfig, TargetConfig};
+pub use model::{Account, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig};

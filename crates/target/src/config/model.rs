@@ -26,12 +26,24 @@ pub struct Config {
     pub discovery_auth: Auth,
     /// Bounds on what peers can use up.
     pub limits: Limits,
-    /// Unix socket for `intact ls`; `None`: no control socket.
-    pub control_socket: Option<PathBuf>,
+    /// Unix socket for `intact ls`.
+    pub control_socket: ControlSocket,
     /// Where `/metrics` is served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// Whether targets without CHAP and without access rules may be reached from other machines.
     pub allow_open_access: bool,
+}
+
+/// Where the control socket is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ControlSocket {
+    /// In the first default place that can be had; see [`crate::observe::control::default_paths`].
+    #[default]
+    Default,
+    /// Here and nowhere else.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
 }
 
 /// One address to listen on.

@@ -1,0 +1,260 @@
+//! Logins: one structured event each, the last of them kept, and all of them counted by reason.
+//!
+//! Refused and accepted logins have rings of their own, so that a flood of one kind does not push out the other.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use iscsi_core::target::login::{LoginNames, Refusal};
+use iscsi_core::wire::{LoginStage, LoginStatus};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// Refused logins kept.
+pub const REFUSED_KEPT: usize = 1000;
+/// Accepted logins kept.
+pub const ACCEPTED_KEPT: usize = 1000;
+/// Most pairs of status and rule that are counted apart; what comes later is counted under the rule `other`.
+const MAX_REASONS: usize = 256;
+
+/// How one login ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginEvent {
+    /// When, RFC 3339 in JSON.
+    #[serde(with = "super::view::rfc3339")]
+    pub time: SystemTime,
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// Where it arrived.
+    pub portal: SocketAddr,
+    /// InitiatorName, when it got so far.
+    pub initiator: Option<String>,
+    /// TargetName, when it got so far and named one.
+    pub target: Option<String>,
+    /// Whether it was let in.
+    pub accepted: bool,
+    /// Stage in which it ended.
+    pub stage: Cow<'static, str>,
+    /// Login status: class in the upper byte, detail in the lower (RFC 7143 11.13.5).
+    pub code: u16,
+    /// The status in words.
+    pub status: String,
+    /// The rule that refused; empty when accepted.
+    pub rule: Cow<'static, str>,
+    /// What happened.
+    pub what: String,
+    /// What to do about it; empty when accepted.
+    pub remedy: String,
+}
+
+fn stage_words(stage: LoginStage) -> Cow<'static, str> {
+    Cow::Borrowed(match stage {
+        LoginStage::Security => "security negotiation",
+        LoginStage::Operational => "operational negotiation",
+        LoginStage::FullFeature => "full feature phase",
+    })
+}
+
+impl LoginEvent {
+    /// A login that was refused in `stage`; `names` as far as they were known.
+    pub fn refused(
+        peer: SocketAddr,
+        portal: SocketAddr,
+        names: Option<&LoginNames>,
+        stage: LoginStage,
+        refusal: &Refusal,
+    ) -> Self {
+        Self {
+            stage: stage_words(stage),
+            code: refusal.status.code(),
+            status: refusal.status.to_string(),
+            rule: Cow::Borrowed(refusal.rule),
+            what: refusal.what.clone(),
+            remedy: refusal.remedy.clone(),
+            accepted: false,
+            ..Self::accepted(peer, portal, names)
+        }
+    }
+
+    /// A login that was let in.
+    pub fn accepted(peer: SocketAddr, portal: SocketAddr, names: Option<&LoginNames>) -> Self {
+        Self {
+            time: SystemTime::now(),
+            peer,
+            portal,
+            initiator: names.map(|names| names.initiator.to_string()),
+            target: names.and_then(|names| names.target.as_ref()).map(ToString::to_string),
+            accepted: true,
+            stage: stage_words(LoginStage::FullFeature),
+            code: LoginStatus::Success.code(),
+            status: LoginStatus::Success.to_string(),
+            rule: Cow::Borrowed(""),
+            what: match names {
+                Some(names) if names.discovery => "discovery session".to_owned(),
+                _ => "normal session".to_owned(),
+            },
+            remedy: String::new(),
+        }
+    }
+
+    fn trace(&self) {
+        let initiator = self.initiator.as_deref().unwrap_or("-");
+        let target = self.target.as_deref().unwrap_or("-");
+        if self.accepted {
+            tracing::info!(peer = %self.peer, portal = %self.portal, initiator, target, "{}", self.what);
+        } else {
+            tracing::warn!(
+                peer = %self.peer,
+                portal = %self.portal,
+                initiator,
+                target,
+                stage = &*self.stage,
+                status = format_args!("{:04x} {}", self.code, self.status),
+                rule = &*self.rule,
+                remedy = self.remedy,
+                "login refused: {}",
+                self.what
+            );
+        }
+    }
+}
+
+/// Why logins were refused, for counting.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LoginReason {
+    /// Login status.
+    pub code: u16,
+    /// The rule that refused.
+    pub rule: Cow<'static, str>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Number of the next event: orders the two rings among each other.
+    next: u64,
+    refused: VecDeque<(u64, LoginEvent)>,
+    accepted: VecDeque<(u64, LoginEvent)>,
+    accepted_count: u64,
+    reasons: BTreeMap<LoginReason, u64>,
+}
+
+/// The logins of a server. Cloning it gives another handle of the same log.
+#[derive(Clone, Debug, Default)]
+pub struct LoginLog(Arc<Mutex<Inner>>);
+
+impl LoginLog {
+    /// Keeps, counts and traces one login.
+    pub fn record(&self, event: LoginEvent) {
+        event.trace();
+        let mut inner = self.0.lock();
+        let number = inner.next;
+        inner.next += 1;
+        if event.accepted {
+            inner.accepted_count += 1;
+            keep(&mut inner.accepted, ACCEPTED_KEPT, (number, event));
+        } else {
+            let mut reason = LoginReason { code: event.code, rule: event.rule.clone() };
+            if inner.reasons.len() >= MAX_REASONS && !inner.reasons.contains_key(&reason) {
+                reason = LoginReason { code: 0, rule: Cow::Borrowed("other") };
+            }
+            *inner.reasons.entry(reason).or_default() += 1;
+            keep(&mut inner.refused, REFUSED_KEPT, (number, event));
+        }
+    }
+
+    /// The logins kept, oldest first.
+    pub fn recent(&self) -> Vec<LoginEvent> {
+        let mut all: Vec<(u64, LoginEvent)> = {
+            let inner = self.0.lock();
+            inner.refused.iter().chain(&inner.accepted).cloned().collect()
+        };
+        all.sort_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, event)| event).collect()
+    }
+
+    /// Logins let in so far.
+    pub fn accepted_count(&self) -> u64 {
+        self.0.lock().accepted_count
+    }
+
+    /// Logins refused so far, by reason.
+    pub fn refused_counts(&self) -> Vec<(LoginReason, u64)> {
+        self.0.lock().reasons.iter().map(|(reason, count)| (reason.clone(), *count)).collect()
+    }
+}
+
+fn keep<T>(ring: &mut VecDeque<T>, capacity: usize, item: T) {
+    if ring.len() == capacity {
+        ring.pop_front();
+    }
+    ring.push_back(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(n: usize) -> LoginEvent {
+        let address = "192.0.2.1:3260".parse().unwrap();
+        let refusal = Refusal::new(
+            if n.is_multiple_of(2) { LoginStatus::NotFound } else { LoginStatus::AuthenticationFailure },
+            "RFC 7143 6.3",
+            format!("event {n}"),
+            "do better",
+        );
+        LoginEvent::refused(address, address, None, LoginStage::Operational, &refusal)
+    }
+
+    #[test]
+    fn the_last_thousand_are_kept_and_all_are_counted() {
+        let log = LoginLog::default();
+        for n in 0..REFUSED_KEPT + 5 {
+            log.record(refused(n));
+        }
+        let kept = log.recent();
+        assert_eq!(kept.len(), REFUSED_KEPT);
+        assert_eq!(kept[0].what, "event 5");
+        assert_eq!(kept[REFUSED_KEPT - 1].what, format!("event {}", REFUSED_KEPT + 4));
+        let counts: Vec<_> =
+            log.refused_counts().into_iter().map(|(reason, count)| (reason.code, count)).collect();
+        assert_eq!(counts, [(0x0201, 502), (0x0203, 503)]);
+    }
+
+    #[test]
+    fn refused_logins_survive_a_flood_of_accepted_ones_in_order() {
+        let log = LoginLog::default();
+        let address = "192.0.2.1:3260".parse().unwrap();
+        log.record(LoginEvent::accepted(address, address, None));
+        log.record(refused(1));
+        for _ in 0..ACCEPTED_KEPT {
+            log.record(LoginEvent::accepted(address, address, None));
+        }
+        let kept = log.recent();
+        assert_eq!(kept.len(), ACCEPTED_KEPT + 1);
+        assert!(!kept[0].accepted, "the first accepted one was pushed out, the refused one was not");
+        assert_eq!(log.accepted_count(), 1001);
+    }
+
+    #[test]
+    fn reasons_are_bounded() {
+        let log = LoginLog::default();
+        for n in 0..2 * MAX_REASONS {
+            log.record(LoginEvent { rule: Cow::Owned(format!("rule {n}")), ..refused(0) });
+        }
+        let counts = log.refused_counts();
+        assert_eq!(counts.len(), MAX_REASONS + 1);
+        assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 2 * MAX_REASONS as u64);
+    }
+
+    #[test]
+    fn an_event_is_the_same_after_json() {
+        let mut event = refused(3);
+        event.time = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_123);
+        let text = serde_json::to_string(&event).unwrap();
+        assert!(text.contains("2023-11-14T22:13:20.123Z"), "{text}");
+        assert_eq!(serde_json::from_str::<LoginEvent>(&text).unwrap(), event);
+    }
+}

@@ -1,0 +1,198 @@
+//! The counters as families of OpenMetrics. The encoder of `prometheus-client` writes the text; the names are here.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use super::{Count, LunStats, Op, OpStats, SessionCounters, Tables};
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+fn counters<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): (&str, &str, Option<&Unit>),
+    samples: impl Iterator<Item = (Labels<'a>, u64)>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+    for (labels, value) in samples {
+        ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// How a counter of sessions is called and where it is found.
+struct SessionFamily {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    /// Labels and places; more than one when one family tells several kinds apart.
+    parts: Vec<Part>,
+}
+
+struct Part {
+    labels: &'static [(&'static str, &'static str)],
+    count: fn(&SessionCounters) -> &Count,
+}
+
+macro_rules! part {
+    ($field:ident $(, $key:literal = $value:literal)*) => {
+        Part { labels: &[$(($key, $value)),*], count: |counters| &counters.$field }
+    };
+}
+
+fn session_families() -> [SessionFamily; 5] {
+    let family = |name, help, unit, parts| SessionFamily { name, help, unit, parts };
+    [
+        family("commands", "SCSI commands", None, vec![part!(commands)]),
+        family("rejects", "Reject PDUs sent", None, vec![part!(rejects)]),
+        family(
+            "pdus",
+            "PDUs received and sent",
+            None,
+            vec![part!(rx_pdus, "direction" = "rx"), part!(tx_pdus, "direction" = "tx")],
+        ),
+        family(
+            "network",
+            "Bytes received and sent, with headers and digests",
+            Some(Unit::Bytes),
+            vec![part!(rx_bytes, "direction" = "rx"), part!(tx_bytes, "direction" = "tx")],
+        ),
+        family(
+            "digests",
+            "Digests received, by kind and result",
+            None,
+            vec![
+                part!(header_digests_verified, "digest" = "header", "result" = "verified"),
+                part!(header_digests_failed, "digest" = "header", "result" = "failed"),
+                part!(data_digests_verified, "digest" = "data", "result" = "verified"),
+                part!(data_digests_failed, "digest" = "data", "result" = "failed"),
+            ],
+        ),
+    ]
+}
+
+impl Tables {
+    fn collect_logins(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let accepted = [(Labels::new(), self.logins.accepted_count())];
+        counters(encoder, ("logins_accepted", "Logins let in", None), accepted.into_iter())?;
+        let refused: Vec<_> = self
+            .logins
+            .refused_counts()
+            .into_iter()
+            .map(|(reason, count)| {
+                let status = iscsi_core::wire::LoginStatus::from(reason.code);
+                (format!("{:04x}", reason.code), status.to_string(), reason.rule, count)
+            })
+            .collect();
+        counters(
+            encoder,
+            ("logins_refused", "Logins refused, by status and the rule that refused", None),
+            refused.iter().map(|(status, reason, rule, count)| {
+                (vec![("status", &**status), ("reason", &**reason), ("rule", &**rule)], *count)
+            }),
+        )
+    }
+
+    fn collect_luns(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let luns: Vec<(String, String, Arc<LunStats>)> = self
+            .luns
+            .lock()
+            .iter()
+            .map(|((target, lun), stats)| (target.clone(), lun.to_string(), Arc::clone(stats)))
+            .collect();
+        fn each(luns: &[(String, String, Arc<LunStats>)]) -> impl Iterator<Item = (Labels<'_>, &OpStats)> {
+            luns.iter().flat_map(|(target, lun, stats)| {
+                Op::ALL.into_iter().map(move |op| {
+                    (vec![("target", &**target), ("lun", &**lun), ("op", op.label())], stats.op(op))
+                })
+            })
+        }
+        counters(
+            encoder,
+            ("lun_bytes", "Bytes moved by commands that succeeded", None),
+            each(&luns).map(|(labels, op)| (labels, op.bytes.get())),
+        )?;
+        counters(
+            encoder,
+            ("lun_errors", "Commands that failed", None),
+            each(&luns).map(|(labels, op)| (labels, op.errors.get())),
+        )?;
+        let help = "Time from the arrival of a command to its status";
+        let unit = Unit::Seconds;
+        let mut metric =
+            encoder.encode_descriptor("lun_latency", help, Some(&unit), MetricType::Histogram)?;
+        for (labels, op) in each(&luns) {
+            let (sum, count, buckets) = op.latency.snapshot();
+            metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
+        Ok(())
+    }
+
+    fn collect_sessions(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (live, totals) = self.sessions.snapshot();
+        let tsihs: Vec<String> = live.iter().map(|session| session.labels.tsih.to_string()).collect();
+
+        let help = "Sessions that live";
+        let mut metric = encoder.encode_descriptor("sessions", help, None, MetricType::Gauge)?;
+        for (target, total) in &totals {
+            let count = i64::try_from(total.live).unwrap_or(i64::MAX);
+            ConstGauge::new(count).encode(metric.encode_family(&vec![("target", &**target)])?)?;
+        }
+        counters(
+            encoder,
+            ("sessions_ended", "Sessions that ended", None),
+            totals.iter().map(|(target, total)| (vec![("target", &**target)], total.ended)),
+        )?;
+        for family in session_families() {
+            let of_session = format!("session_{}", family.name);
+            counters(
+                encoder,
+                (&of_session, family.help, family.unit.as_ref()),
+                live.iter().zip(&tsihs).flat_map(|(session, tsih)| {
+                    family.parts.iter().map(move |part| {
+                        let mut labels = vec![
+                            ("target", &*session.labels.target),
+                            ("initiator", &*session.labels.initiator),
+                            ("isid", &*session.labels.isid),
+                            ("tsih", &**tsih),
+                        ];
+                        labels.extend(part.labels);
+                        (labels, (part.count)(&session.counters).get())
+                    })
+                }),
+            )?;
+            let of_target = format!("target_{}", family.name);
+            let help = format!("{}, all sessions together", family.help);
+            counters(
+                encoder,
+                (&of_target, &help, family.unit.as_ref()),
+                totals.iter().flat_map(|(target, total)| {
+                    family.parts.iter().map(move |part| {
+                        let mut labels = vec![("target", &**target)];
+                        labels.extend(part.labels);
+                        (labels, (part.count)(&total.counters).get())
+                    })
+                }),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Tables {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let build = [("version", env!("CARGO_PKG_VERSION"))];
+        encoder
+            .encode_descriptor("build", "The running program", None, MetricType::Info)?
+            .encode_info(&build)?;
+        self.collect_logins(&mut encoder)?;
+        self.collect_luns(&mut encoder)?;
+        self.collect_sessions(&mut encoder)
+    }
+}

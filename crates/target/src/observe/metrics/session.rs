@@ -1,0 +1,170 @@
+//! What one session did, and what all sessions of a target did together.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Count;
+
+/// What tells sessions apart in the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionLabels {
+    /// TargetName; empty in a discovery session.
+    pub target: String,
+    /// InitiatorName.
+    pub initiator: String,
+    /// ISID, 12 hexadecimal digits.
+    pub isid: String,
+    /// TSIH.
+    pub tsih: u16,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters of one session, or of all sessions of a target.
+        #[derive(Debug, Default)]
+        pub struct SessionCounters {
+            $($(#[$doc])* pub $name: Count,)*
+        }
+
+        impl SessionCounters {
+            /// Adds what another one counted.
+            fn absorb(&self, other: &Self) {
+                $(self.$name.add(other.$name.get());)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// SCSI commands.
+    commands,
+    /// Reject PDUs that we sent.
+    rejects,
+    /// PDUs received.
+    rx_pdus,
+    /// PDUs sent.
+    tx_pdus,
+    /// Bytes received.
+    rx_bytes,
+    /// Bytes sent.
+    tx_bytes,
+    /// Header digests received that matched.
+    header_digests_verified,
+    /// Header digests received that did not.
+    header_digests_failed,
+    /// Data digests received that matched.
+    data_digests_verified,
+    /// Data digests received that did not.
+    data_digests_failed,
+}
+
+/// A session that lives.
+#[derive(Debug)]
+pub(super) struct LiveSession {
+    pub(super) labels: SessionLabels,
+    pub(super) counters: SessionCounters,
+}
+
+/// A session's counters, which it reads as [`SessionCounters`]. Dropping it ends the session's series.
+#[derive(Debug)]
+pub struct SessionStats {
+    session: Arc<LiveSession>,
+    number: u64,
+    table: Arc<SessionTable>,
+}
+
+impl Deref for SessionStats {
+    type Target = SessionCounters;
+
+    fn deref(&self) -> &SessionCounters {
+        &self.session.counters
+    }
+}
+
+impl Drop for SessionStats {
+    fn drop(&mut self) {
+        // One lock for both steps: a scrape sees the counts as those of a session or of the past, never twice or not at all.
+        let mut inner = self.table.0.lock();
+        inner.live.remove(&self.number);
+        let past = inner.past.entry(self.session.labels.target.clone()).or_default();
+        past.counters.absorb(&self.session.counters);
+        past.sessions += 1;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Past {
+    counters: SessionCounters,
+    sessions: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next: u64,
+    live: BTreeMap<u64, Arc<LiveSession>>,
+    past: BTreeMap<String, Past>,
+}
+
+/// The sessions that live, and the sums of those that lived.
+#[derive(Debug, Default)]
+pub(super) struct SessionTable(Mutex<Inner>);
+
+/// What a target's sessions counted so far.
+#[derive(Debug, Default)]
+pub(super) struct TargetTotals {
+    pub(super) counters: SessionCounters,
+    pub(super) live: u64,
+    pub(super) ended: u64,
+}
+
+impl SessionTable {
+    pub(super) fn begin(table: &Arc<Self>, labels: SessionLabels) -> SessionStats {
+        let session = Arc::new(LiveSession { labels, counters: SessionCounters::default() });
+        let mut inner = table.0.lock();
+        let number = inner.next;
+        inner.next += 1;
+        inner.live.insert(number, Arc::clone(&session));
+        drop(inner);
+        SessionStats { session, number, table: Arc::clone(table) }
+    }
+
+    /// The sessions that live, oldest first, and the sums by target, ended sessions included.
+    pub(super) fn snapshot(&self) -> (Vec<Arc<LiveSession>>, BTreeMap<String, TargetTotals>) {
+        let inner = self.0.lock();
+        let mut totals: BTreeMap<String, TargetTotals> = BTreeMap::new();
+        for (target, past) in &inner.past {
+            let sum = totals.entry(target.clone()).or_default();
+            sum.counters.absorb(&past.counters);
+            sum.ended = past.sessions;
+        }
+        for session in inner.live.values() {
+            let sum = totals.entry(session.labels.target.clone()).or_default();
+            sum.counters.absorb(&session.counters);
+            sum.live += 1;
+        }
+        (inner.live.values().cloned().collect(), totals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_session_counted_stays_when_it_ends() {
+        let table = Arc::new(SessionTable::default());
+        let labels = |tsih| SessionLabels { target: "t".to_owned(), tsih, ..SessionLabels::default() };
+        let first = SessionTable::begin(&table, labels(1));
+        let second = SessionTable::begin(&table, labels(2));
+        first.data_digests_failed.add(1);
+        second.data_digests_failed.add(2);
+        drop(first);
+        let (live, totals) = table.snapshot();
+        assert_eq!(live.iter().map(|session| session.labels.tsih).collect::<Vec<_>>(), [2]);
+        let total = &totals["t"];
+        assert_eq!((total.counters.data_digests_failed.get(), total.live, total.ended), (3, 1, 1));
+    }
+}

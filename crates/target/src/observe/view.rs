@@ -1,0 +1,153 @@
+//! What the control socket tells: plain values with serde, the same in the server and in `intact ls`.
+
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+/// A running server, as the control plane sees it. Called from the control plane's thread; may wait for the shards.
+pub trait ServerView: Send + Sync {
+    /// The sessions, discovery sessions included.
+    fn sessions(&self) -> Vec<SessionInfo>;
+    /// The logical units of all targets.
+    fn luns(&self) -> Vec<LunInfo>;
+    /// The targets.
+    fn targets(&self) -> Vec<TargetInfo>;
+}
+
+/// One session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// TargetName; `None` in a discovery session.
+    pub target: Option<String>,
+    /// InitiatorName.
+    pub initiator: String,
+    /// ISID, 12 hexadecimal digits.
+    pub isid: String,
+    /// TSIH.
+    pub tsih: u16,
+    /// CHAP name that proved itself.
+    pub authenticated_as: Option<String>,
+    /// When it was created.
+    #[serde(with = "rfc3339")]
+    pub since: SystemTime,
+    /// Its connections.
+    pub connections: Vec<ConnectionInfo>,
+    /// MaxBurstLength, bytes.
+    pub max_burst_length: u32,
+    /// FirstBurstLength, bytes.
+    pub first_burst_length: u32,
+    /// InitialR2T.
+    pub initial_r2t: bool,
+    /// ImmediateData.
+    pub immediate_data: bool,
+    /// MaxOutstandingR2T.
+    pub max_outstanding_r2t: u16,
+    /// ErrorRecoveryLevel.
+    pub error_recovery_level: u8,
+    /// Commands that the initiator may have outstanding.
+    pub queue_depth: u32,
+    /// Commands outstanding now.
+    pub outstanding: u32,
+    /// SCSI commands so far.
+    pub commands: u64,
+    /// PDUs of ours that rejected one of the initiator's.
+    pub rejects: u64,
+}
+
+/// One connection of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionInfo {
+    /// CID.
+    pub cid: u16,
+    /// Address of the initiator.
+    pub peer: SocketAddr,
+    /// Address of ours that it reached.
+    pub portal: SocketAddr,
+    /// Whether header digests are on.
+    pub header_digest: bool,
+    /// Whether data digests are on.
+    pub data_digest: bool,
+    /// MaxRecvDataSegmentLength that we declared, bytes.
+    pub max_recv_data_segment_length: u32,
+    /// MaxRecvDataSegmentLength that the initiator declared, bytes.
+    pub max_send_data_segment_length: u32,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Digests received that matched.
+    pub digests_verified: u64,
+    /// Digests received that did not.
+    pub digests_failed: u64,
+}
+
+/// One logical unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LunInfo {
+    /// TargetName.
+    pub target: String,
+    /// LUN.
+    pub lun: u16,
+    /// Where its blocks live, as in the configuration.
+    pub store: String,
+    /// Size, bytes.
+    pub size_bytes: u64,
+    /// Logical block, bytes.
+    pub logical_block_bytes: u32,
+    /// Serial number.
+    pub serial: String,
+    /// PRODUCT IDENTIFICATION.
+    pub product: String,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether a volatile write cache is reported.
+    pub write_cache: bool,
+    /// Commands that read the medium.
+    pub reads: u64,
+    /// Commands that wrote it.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Commands that ended with an error of the medium or the server.
+    pub errors: u64,
+}
+
+/// One target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetInfo {
+    /// TargetName.
+    pub name: String,
+    /// TargetAlias.
+    pub alias: Option<String>,
+    /// Portals that serve it, `address:port,tag` each.
+    pub portals: Vec<String>,
+    /// How initiators prove themselves: `none`, `chap` or `chap, mutual`.
+    pub auth: String,
+    /// Access rules; 0: everyone may.
+    pub access_rules: usize,
+    /// Logical units.
+    pub luns: usize,
+    /// Sessions now.
+    pub sessions: usize,
+    /// Where initiators are sent instead of being served.
+    pub redirect: Option<Vec<String>>,
+}
+
+/// `SystemTime` as RFC 3339 text in UTC with milliseconds.
+pub(super) mod rfc3339 {
+    use std::time::SystemTime;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_rfc3339_millis(*time))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_rfc3339(&text).map_err(D::Error::custom)
+    }
+}
