@@ -20,6 +20,10 @@ pub(crate) fn compare_and_write(request: &Request<'_>) -> Execution {
     if let Err(sense) = checked {
         return Execution::check(sense);
     }
+    // No blocks is no operation; but data for them means a count that did not fit the field.
+    if blocks == 0 && request.offered > 0 {
+        return Execution::check(SenseData::cdb_field(13, None));
+    }
     if blocks == 0 {
         return Execution::good();
     }

@@ -29,6 +29,8 @@ pub(crate) struct Request<'a> {
     pub(crate) lu: &'a LogicalUnit,
     pub(crate) nexus: &'a Nexus,
     pub(crate) cdb: &'a Cdb,
+    /// Bytes of data-out that the initiator offers.
+    pub(crate) offered: u64,
 }
 
 /// Handles the parameter list of a command.
@@ -161,7 +163,8 @@ impl Execution {
                 if data.len() < bytes {
                     Self::check(SenseData::illegal(Asc::INVALID_FIELD_IN_INFORMATION_UNIT))
                 } else {
-                    handler(&Request { lu, nexus: &nexus, cdb: &cdb }, &data.to_vec(bytes))
+                    let request = Request { lu, nexus: &nexus, cdb: &cdb, offered: data.offered() };
+                    handler(&request, &data.to_vec(bytes))
                 }
             }
             (Step::NeedDataOut { .. }, Next::Write(plan)) => plan.with_data(lu, data),

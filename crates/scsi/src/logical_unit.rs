@@ -168,11 +168,19 @@ impl LogicalUnit {
     }
 
     /// Begins a command. `cdb` is the whole CDB, extended part included; iSCSI pads short ones to 16 bytes.
+    ///
+    /// Same as [`LogicalUnit::begin_offering`] of no data-out.
     pub fn begin(&self, nexus: &Nexus, cdb: &[u8]) -> Execution {
-        self.dispatch(nexus, cdb).finish(self)
+        self.begin_offering(nexus, cdb, 0)
     }
 
-    fn dispatch(&self, nexus: &Nexus, cdb: &[u8]) -> Execution {
+    /// Begins a command with which the initiator offers `offered` bytes of data-out (its expected data transfer
+    /// length, 0 without the W bit): a COMPARE AND WRITE of no blocks is refused when it comes with data.
+    pub fn begin_offering(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
+        self.dispatch(nexus, cdb, offered).finish(self)
+    }
+
+    fn dispatch(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
         let lookup = command_table::find(cdb, &self.config);
         let gate = self.gate.load(Ordering::Acquire);
         if gate != 0
@@ -201,7 +209,7 @@ impl LogicalUnit {
             let asc = if self.read_only() { Asc::WRITE_PROTECTED } else { Asc::SOFTWARE_WRITE_PROTECTED };
             return Execution::check(SenseData::new(SenseKey::DataProtect, asc));
         }
-        (command.handler)(&Request { lu: self, nexus, cdb: &Cdb::new(cdb) })
+        (command.handler)(&Request { lu: self, nexus, cdb: &Cdb::new(cdb), offered })
     }
 
     /// What a pending unit attention or a reservation has to say.

@@ -297,6 +297,7 @@ fn caw_01_compare_and_write_replaces_what_matches() {
     assert_eq!(answer.transfer_bytes, 4 * BLOCK as u64);
     assert_eq!(disk.data[7 * BLOCK..9 * BLOCK], new);
     disk.run(&cdb::compare_and_write(7, 0)).good();
+    disk.send(&cdb::compare_and_write(7, 0), &both).fails(5, 0x24, 0);
     // Too little or too much data-out.
     disk.send(&cdb::compare_and_write(7, 1), &both).fails(5, 0x0e, 3);
     disk.send(&cdb::compare_and_write(7, 3), &both).fails(5, 0x0e, 3);

@@ -115,7 +115,7 @@ impl Disk {
 
     /// Runs a command; `data_out` is all that the initiator offers.
     pub fn run_as(&mut self, nexus: &Nexus, cdb: &[u8], data_out: &[u8]) -> Answer {
-        let mut execution = self.lu.begin(nexus, cdb);
+        let mut execution = self.lu.begin_offering(nexus, cdb, data_out.len() as u64);
         let mut supplied = Vec::new();
         let mut read = Vec::new();
         let mut ops = Vec::new();
