@@ -36,6 +36,10 @@ impl IscsiName {
                     "holds ASCII characters other than letters, digits, '-', '.' and ':'",
                 ));
             }
+            // RFC 3722 section 5 adds this one to what nameprep prohibits: it is shown like the '.' of an authority.
+            if prepared.contains('\u{3002}') {
+                return Err(refuse(text, "holds an ideographic full stop"));
+            }
             prepared.into_owned()
         };
         if prepared.len() > MAX_NAME_BYTES {
@@ -141,7 +145,18 @@ mod tests {
             IscsiName::parse("iqn.2001-04.com.example:STRASSE\u{df}").unwrap().as_str(),
             "iqn.2001-04.com.example:strassess"
         );
-        for bad in ["a\nb", "a\"b", "a/b", "a\0b", "a\u{2028}b", "a b", "a\u{a0}b", "a_b"] {
+        for bad in [
+            "a\u{3002}b",
+            "a\u{ff61}b",
+            "a\nb",
+            "a\"b",
+            "a/b",
+            "a\0b",
+            "a\u{2028}b",
+            "a b",
+            "a\u{a0}b",
+            "a_b",
+        ] {
             assert!(IscsiName::parse(&format!("iqn.2001-04.com.example:{bad}")).is_err(), "{bad:?}");
         }
     }

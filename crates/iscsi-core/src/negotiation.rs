@@ -539,8 +539,8 @@ impl Negotiator {
         match name {
             "MaxConnections" => u64::from(if self.discovery { 1 } else { b.max_connections }),
             "MaxBurstLength" => b.max_burst_length.into(),
-            // The answer to FirstBurstLength never exceeds what MaxBurstLength has become.
-            "FirstBurstLength" if self.received.contains("MaxBurstLength") => {
+            // The answer to FirstBurstLength never exceeds what MaxBurstLength has become, or is unless the peer brings it up.
+            "FirstBurstLength" if self.role == Role::Target || self.received.contains("MaxBurstLength") => {
                 b.first_burst_length.min(self.params.max_burst_length).into()
             }
             "FirstBurstLength" => b.first_burst_length.min(b.max_burst_length).into(),

@@ -33,13 +33,16 @@ impl TargetSession {
     /// The device server is done with `id`, or was done with it when it was abandoned.
     pub fn complete(&mut self, id: TaskId, completion: Completion) {
         let Some(task) = self.tasks.get_mut(id) else { return self.task_gone(id) };
+        if task.state == State::Held {
+            return;
+        }
         if task.ending.is_some() {
             return self.task_gone(id);
         }
         if task.expects_data() {
             // The initiator owes data: the status must not overtake it (RFC 7143 11.4.2).
             //= rfc7143 11.4.2 RSP-01
-            task.state = State::Executing;
+            task.state = State::Released;
             task.ending = Some(Ending {
                 status: completion.status,
                 sense: completion.sense,
@@ -52,10 +55,11 @@ impl TargetSession {
         }
     }
 
-    /// Sends the status of a condemned task once nothing more is due for it, and its turn has come.
+    /// Sends the status of a condemned task once nothing more is due for it, its turn has come, and the device server has let
+    /// go of it: no command that follows the status may meet it on the medium.
     pub(super) fn end_if_settled(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
-        if task.expects_data() || task.state == State::Held {
+        if task.expects_data() || task.state == State::Held || self.leaving.contains_key(&id) {
             return;
         }
         let Some(Ending { status, sense, transfer_bytes }) = task.ending.clone() else { return };

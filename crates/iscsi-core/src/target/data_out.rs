@@ -6,7 +6,7 @@
 //! fit condemns the task, never the medium, and the status waits for the F bits that are still due.
 
 use bytes::Bytes;
-use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, RejectReason, ScsiCommand, Ttt, parse_ahs};
+use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_ahs};
 use smallvec::SmallVec;
 
 use super::actions::{Action, Command};
@@ -157,6 +157,9 @@ impl TargetSession {
     //= rfc7143 11.8 R2T-01 R2T-02 R2T-05
     fn solicit(&mut self, id: TaskId, wanted: u32) {
         let Some(task) = self.tasks.get_mut(id) else { return };
+        if task.state != State::Collecting || task.ending.is_some() {
+            return;
+        }
         if task.budget_bytes == 0 {
             let need = wanted - task.next_r2t_offset;
             if self.solicited_bytes > 0
@@ -229,87 +232,24 @@ impl TargetSession {
         }
     }
 
-    /// Takes a Data-Out PDU.
+    /// Takes a Data-Out PDU, also one whose data does not match its digest.
     //= rfc7143 4.2.5.3 DAT-03 DAT-04 DAT-06
+    //= rfc7143 7.8 DIG-09 DIG-11 REJ-02
     pub(super) fn handle_data_out(&mut self, cid: Cid, rx: &RxPdu, data: &DataOut) {
+        let corrupted = !rx.data_digest_ok;
+        if corrupted {
+            self.fault(cid, rx, Fault::DataDigest);
+        }
         let Some(&id) = self.by_itt.get(&data.itt) else {
-            if !self.drain(data, rx.data.len()) {
+            if !self.drain(data, rx.data.len()) && !corrupted {
                 self.fault(cid, rx, Fault::InvalidField);
             }
             return;
         };
         let Some(task) = self.tasks.get_mut(id) else { return };
-        if task.cid != cid {
-            return self.reject(cid, rx, RejectReason::InvalidPduField);
-        }
-        let unsolicited = data.ttt.is_reserved();
-        let Some(sequence) =
-            task.sequences.front_mut().filter(|s| s.ttt == data.ttt && (unsolicited || data.lun == task.lun))
-        else {
-            //= rfc7143 13.10 UNS-02
-            let condition = if unsolicited {
-                Condition::UnexpectedUnsolicitedData
-            } else {
-                Condition::IncorrectAmountOfData
-            };
-            let unexpected = unsolicited && !task.sequences.iter().any(|s| s.ttt.is_reserved());
-            condemn(task, condition);
-            if data.final_bit {
-                task.sequences.retain(|s| s.ttt != data.ttt);
-            }
-            if !unexpected {
-                self.reject(cid, rx, RejectReason::InvalidPduField);
-            }
-            return self.after_data(id);
-        };
-        let len = rx.data.len() as u64;
-        let fits = data.buffer_offset == sequence.next_offset
-            && data.data_sn == sequence.data_sn
-            && u64::from(data.buffer_offset) + len <= u64::from(sequence.end);
-        if !fits {
-            //= rfc7143 13.14 UNS-03
-            let too_much =
-                unsolicited && data.buffer_offset == sequence.next_offset && data.data_sn == sequence.data_sn;
-            if data.final_bit {
-                task.sequences.pop_front();
-            }
-            condemn(task, Condition::IncorrectAmountOfData);
-            if !too_much {
-                self.reject(cid, rx, RejectReason::InvalidPduField);
-            }
-            return self.after_data(id);
-        }
-        sequence.next_offset += len as u32;
-        sequence.data_sn = sequence.data_sn.next();
-        let short = sequence.next_offset < sequence.end;
-        if len > 0 && task.ending.is_none() {
-            task.received += len as u32;
-            task.data.push(rx.data.clone());
-        }
-        if data.final_bit {
-            task.sequences.pop_front();
-            if short {
-                //= rfc7143 4.2.5.2 UNS-04 R2T-04
-                condemn(task, Condition::IncorrectAmountOfData);
-            }
-        }
-        self.after_data(id);
-    }
-
-    /// A Data-Out whose data does not match its digest: the task ends with a digest error once the initiator has sent the rest.
-    //= rfc7143 7.8 DIG-09 DIG-11 REJ-02
-    pub(super) fn data_out_corrupted(&mut self, data: &DataOut) {
-        let Some(&id) = self.by_itt.get(&data.itt) else {
-            self.drain(data, 0);
-            return;
-        };
-        let Some(task) = self.tasks.get_mut(id) else { return };
-        condemn(task, Condition::ProtocolServiceCrcError);
-        match task.sequences.front_mut() {
-            Some(front) if front.ttt == data.ttt && data.final_bit => drop(task.sequences.pop_front()),
-            // What follows in this sequence has later offsets: skip what was lost.
-            Some(front) if front.ttt == data.ttt => front.data_sn = data.data_sn.next(),
-            _ => {}
+        let verdict = if task.cid == cid { take_data(task, rx, data) } else { Verdict::Refused };
+        if matches!(verdict, Verdict::Refused) && !corrupted {
+            self.fault(cid, rx, Fault::InvalidField);
         }
         self.after_data(id);
     }
@@ -325,12 +265,12 @@ impl TargetSession {
         }
     }
 
-    /// Tells the device server to forget a command that the data phase has condemned.
-    fn abandon_execution(&mut self, id: TaskId) {
+    /// Tells the device server to forget a command whose outcome no longer depends on it. Its status waits until it has.
+    pub(super) fn abandon_execution(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        if task.state != State::Held && task.state != State::Executing {
-            // Executing again means: the device server is not to be asked a second time.
-            task.state = State::Executing;
+        if !matches!(task.state, State::Held | State::Released) {
+            task.state = State::Released;
+            self.leaving.insert(id, task.lun);
             self.actions.push_back(Action::Abandon { task: id });
         }
     }
@@ -352,6 +292,69 @@ impl TargetSession {
         }
         true
     }
+}
+
+/// Whether a Data-Out PDU is to be answered with a Reject.
+enum Verdict {
+    /// No: it was taken or swallowed, or the status of the task says what was wrong with it.
+    Taken,
+    Refused,
+}
+
+/// Checks a Data-Out PDU against what the task is owed, and keeps its data if nothing is wrong with it.
+fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut) -> Verdict {
+    let unsolicited = data.ttt.is_reserved();
+    let owed = task.sequences.iter().position(|s| s.ttt == data.ttt && (unsolicited || data.lun == task.lun));
+    let Some((0, sequence)) = owed.zip(task.sequences.front_mut()) else {
+        if task.state == State::Executing {
+            // All data is there and may be on its way to the medium: the task stays as it is.
+            return Verdict::Refused;
+        }
+        //= rfc7143 13.10 UNS-02
+        condemn(
+            task,
+            match unsolicited {
+                true => Condition::UnexpectedUnsolicitedData,
+                false => Condition::IncorrectAmountOfData,
+            },
+        );
+        if data.final_bit {
+            task.sequences.retain(|s| s.ttt != data.ttt);
+        }
+        return if unsolicited && owed.is_none() { Verdict::Taken } else { Verdict::Refused };
+    };
+    let len = rx.data.len() as u64;
+    let in_place = data.buffer_offset == sequence.next_offset && data.data_sn == sequence.data_sn;
+    let fits = in_place && u64::from(data.buffer_offset) + len <= u64::from(sequence.end);
+    let verdict = if task.ending.is_some() {
+        // The outcome is fixed: what is still owed is swallowed up to its F bit.
+        Verdict::Taken
+    } else if !rx.data_digest_ok {
+        condemn(task, Condition::ProtocolServiceCrcError);
+        Verdict::Taken
+    } else if fits {
+        sequence.next_offset += len as u32;
+        sequence.data_sn = sequence.data_sn.next();
+        let short = data.final_bit && sequence.next_offset < sequence.end;
+        if len > 0 {
+            task.received += len as u32;
+            task.data.push(rx.data.clone());
+        }
+        if short {
+            //= rfc7143 4.2.5.2 UNS-04 R2T-04
+            condemn(task, Condition::IncorrectAmountOfData);
+        }
+        Verdict::Taken
+    } else {
+        //= rfc7143 13.14 UNS-03
+        condemn(task, Condition::IncorrectAmountOfData);
+        // Too much unsolicited data in the right place is what the status exists for.
+        if unsolicited && in_place { Verdict::Taken } else { Verdict::Refused }
+    };
+    if data.final_bit {
+        task.sequences.pop_front();
+    }
+    verdict
 }
 
 /// Fixes the outcome of a task whose data went wrong; the first error stands.

@@ -204,6 +204,9 @@ impl Established {
     }
 }
 
+/// Keys that say who asks for what: in the first request, or never.
+const OPENING_KEYS: [&str; 3] = ["InitiatorName", "TargetName", "SessionType"];
+
 /// What stays the same through a login.
 #[derive(Debug)]
 struct Fixed {
@@ -316,7 +319,15 @@ impl TargetLogin {
                 )
                 .into());
             }
-            return self.answer(Vec::new(), self.pending_transit);
+            // The stage may have been asked for with the first part of the exchange; it is granted only to a request that
+            // asks for it now.
+            //= rfc7143 6.3 LGN-08
+            let pending = self.pending_transit;
+            let reply = self.answer(Vec::new(), pending.filter(|next| request.nsg == Some(*next)))?;
+            if !self.sending.is_empty() {
+                self.pending_transit = pending;
+            }
+            return Ok(reply);
         }
         self.received.add(&pdu.data)?;
         if request.continue_bit {
@@ -327,6 +338,13 @@ impl TargetLogin {
         let mut answers = Vec::new();
         if self.admitted.is_none() {
             self.admit(&request, &pairs, policy)?;
+        } else if let Some((name, _)) = pairs.iter().find(|(name, _)| OPENING_KEYS.contains(name)) {
+            //= rfc7143 6.3 LGN-05 KEY-20
+            return Err(ProtocolViolation::new(
+                "RFC 7143 6.3",
+                format!("{name} belongs in the first login request"),
+            )
+            .into());
         }
         self.take_keys(&pairs, &mut answers, policy)?;
         let transit = self.grant_transit(&request, &mut answers)?;

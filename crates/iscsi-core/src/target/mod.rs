@@ -13,5 +13,5 @@ mod security;
 mod sense;
 pub mod session;
 pub mod task;
-mod task_management;
+pub mod task_management;
 mod text;

@@ -19,7 +19,7 @@ use iscsi_wire::{
     AsyncEvent, AsyncMessage, Bhs, Cid, CmdSn, Itt, Lun, NopIn, NopOut, Opcode, Pdu, Reject, RejectReason,
     ScsiCommand, StatSn, TextRequest, Tsih, Ttt,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::actions::{Action, CloseReason, Command};
@@ -68,7 +68,7 @@ pub(super) enum Queued {
     Command(Box<Command>),
     Management(Cid, iscsi_wire::TaskManagementRequest),
     NopOut(Cid, NopOut, Bytes),
-    Text(Cid, TextRequest, Bytes),
+    Text(Cid, TextRequest, RxPdu),
     Logout(Cid, iscsi_wire::LogoutRequest),
 }
 
@@ -104,6 +104,18 @@ pub(super) struct Numbers {
     pub max_cmd_sn: CmdSn,
 }
 
+/// Tag of a request that must have one, and its CmdSN if it takes its turn in the command window.
+fn request_place(pdu: &Pdu) -> Option<(Itt, Option<CmdSn>)> {
+    let (itt, immediate, cmd_sn) = match pdu {
+        Pdu::ScsiCommand(p) => (p.itt, p.immediate, p.cmd_sn),
+        Pdu::TaskManagementRequest(p) => (p.itt, p.immediate, p.cmd_sn),
+        Pdu::TextRequest(p) => (p.itt, p.immediate, p.cmd_sn),
+        Pdu::LogoutRequest(p) => (p.itt, p.immediate, p.cmd_sn),
+        _ => return None,
+    };
+    Some((itt, (!immediate).then_some(cmd_sn)))
+}
+
 /// One session; see the module.
 #[derive(Debug)]
 pub struct TargetSession {
@@ -119,17 +131,20 @@ pub struct TargetSession {
     /// Non-immediate tasks in the table: they take room in the window.
     live: usize,
     immediate: usize,
-    /// Aborted tasks of which the device server has not yet let go.
-    pub(super) leaving: FxHashSet<TaskId>,
+    /// Abandoned tasks of which the device server has not yet let go, with their logical units.
+    pub(super) leaving: FxHashMap<TaskId, Lun>,
     pub(super) drains: Vec<Drain>,
     pub(super) abort_waits: Vec<AbortWait>,
     pub(super) management: Vec<Management>,
+    /// Immediate task management that waits for earlier commands.
+    pub(super) early_management: Vec<(Cid, iscsi_wire::TaskManagementRequest)>,
     pub(super) next_id: u64,
     next_ttt: u32,
     pub(super) solicited_bytes: u64,
     pub(super) budget_queue: VecDeque<TaskId>,
     /// MaxCmdSN as last told to the initiator.
     told_max: CmdSn,
+    rejects: u64,
     pub(super) actions: VecDeque<Action>,
     pub(super) now: Time,
 }
@@ -151,14 +166,16 @@ impl TargetSession {
             by_itt: FxHashMap::default(),
             live: 0,
             immediate: 0,
-            leaving: FxHashSet::default(),
+            leaving: FxHashMap::default(),
             drains: Vec::new(),
             abort_waits: Vec::new(),
             management: Vec::new(),
+            early_management: Vec::new(),
             next_id: 0,
             next_ttt: 0,
             solicited_bytes: 0,
             budget_queue: VecDeque::new(),
+            rejects: 0,
             actions: VecDeque::new(),
             now,
         };
@@ -219,12 +236,27 @@ impl TargetSession {
         self.live + self.immediate
     }
 
+    /// The logical unit that a command is for.
+    pub fn lun_of(&self, task: TaskId) -> Option<Lun> {
+        self.tasks.get(task).map(|task| task.lun)
+    }
+
+    /// Reject PDUs sent so far.
+    pub fn rejects(&self) -> u64 {
+        self.rejects
+    }
+
+    /// Commands that may be outstanding.
+    pub fn queue_depth(&self) -> u32 {
+        self.config.queue_depth
+    }
+
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<Action> {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
         }
-        if self.phase == Phase::Ending && self.leaving.is_empty() {
+        if self.phase == Phase::Ending && self.leaving.is_empty() && self.abort_waits.is_empty() {
             self.phase = Phase::Ended;
             return Some(Action::Ended);
         }
@@ -302,11 +334,23 @@ impl TargetSession {
             //= rfc7143 4.3 DSC-01
             return self.fault(cid, rx, Fault::NotAllowedNow);
         }
+        if let Some((itt, ordered)) = request_place(&pdu) {
+            //= rfc7143 11.2.1.8 RSP-04
+            if itt.is_reserved() {
+                return self.fault(cid, rx, Fault::InvalidField);
+            }
+            //= rfc7143 4.2.2.1 NUM-03
+            if ordered.is_some_and(|cmd_sn| !self.window.admits(cmd_sn)) {
+                return;
+            }
+        }
         match pdu {
             Pdu::ScsiCommand(command) => self.handle_command(cid, rx, &command),
             Pdu::DataOut(data) => self.handle_data_out(cid, rx, &data),
             Pdu::TaskManagementRequest(request) => {
-                if request.immediate && self.management.len() >= MAX_IMMEDIATE_TASKS {
+                if request.immediate
+                    && self.management.len() + self.early_management.len() >= MAX_IMMEDIATE_TASKS
+                {
                     return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
                 }
                 if self.itt_in_use(request.itt) {
@@ -316,7 +360,7 @@ impl TargetSession {
             }
             Pdu::NopOut(nop) => self.handle_nop_out(cid, rx, nop),
             Pdu::TextRequest(request) => {
-                self.arrive(request.immediate, request.cmd_sn, Queued::Text(cid, request, rx.data.clone()));
+                self.arrive(request.immediate, request.cmd_sn, Queued::Text(cid, request, rx.clone()));
             }
             Pdu::LogoutRequest(request) => {
                 self.arrive(request.immediate, request.cmd_sn, Queued::Logout(cid, request))
@@ -404,11 +448,12 @@ impl TargetSession {
         }
     }
 
-    /// Runs held requests whose turn has come.
+    /// Runs held requests whose turn has come, and task management that waited for them.
     pub(super) fn run_ready(&mut self) {
         while let Some(queued) = self.window.next_ready() {
             self.run(queued);
         }
+        self.run_early_management();
     }
 
     fn run(&mut self, queued: Queued) {
@@ -416,7 +461,7 @@ impl TargetSession {
             Queued::Command(command) => self.start(*command),
             Queued::Management(cid, request) => self.manage(cid, &request),
             Queued::NopOut(cid, nop, data) => self.answer_ping(cid, &nop, data),
-            Queued::Text(cid, request, data) => self.handle_text(cid, &request, &data),
+            Queued::Text(cid, request, rx) => self.handle_text(cid, &request, &rx),
             Queued::Logout(cid, request) => self.handle_logout(cid, &request),
         }
     }
@@ -427,14 +472,10 @@ impl TargetSession {
         if self.itt_in_use(command.itt) {
             return self.reject(cid, rx, RejectReason::TaskInProgress);
         }
-        if command.immediate {
-            //= rfc7143 4.2.2.1 NUM-08
-            if self.immediate >= MAX_IMMEDIATE_TASKS {
-                return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
-            }
-        } else if !self.window.admits(command.cmd_sn) {
-            //= rfc7143 4.2.2.1 NUM-03
-            return;
+        // Aborted tasks that the device server still holds count too, or aborting them at once would get round the limit.
+        //= rfc7143 4.2.2.1 NUM-08
+        if command.immediate && self.immediate + self.leaving.len() >= self.immediate_tasks_max() {
+            return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
         }
         match self.book(cid, rx, command) {
             Ok(booked) => {
@@ -458,23 +499,31 @@ impl TargetSession {
     pub(super) fn remove_task(&mut self, id: TaskId) -> Option<Task> {
         let task = self.tasks.remove(id)?;
         self.by_itt.remove(&task.itt);
+        if task.budget_bytes == 0 {
+            self.budget_queue.retain(|waiting| *waiting != id);
+        }
         *if task.immediate { &mut self.immediate } else { &mut self.live } -= 1;
         self.release_budget(task.budget_bytes);
         Some(task)
     }
 
+    /// The window bounds ordinary tasks; immediate ones have [`MAX_IMMEDIATE_TASKS`] of their own.
+    fn immediate_tasks_max(&self) -> usize {
+        MAX_IMMEDIATE_TASKS + self.leaving.len().min(self.config.queue_depth as usize)
+    }
+
     pub(super) fn itt_in_use(&self, itt: Itt) -> bool {
-        self.by_itt.contains_key(&itt) || self.management.iter().any(|m| m.itt == itt)
+        self.by_itt.contains_key(&itt)
+            || self.management.iter().any(|m| m.itt == itt)
+            || self.early_management.iter().any(|(_, request)| request.itt == itt)
     }
 
     /// A PDU whose data does not match its digest: nothing of it is used, and a command's CmdSN is not consumed.
     //= rfc7143 7.8 DIG-08 DIG-10 DIG-11 NUM-13
     fn data_digest_error(&mut self, cid: Cid, rx: &RxPdu) {
-        self.fault(cid, rx, Fault::DataDigest);
-        if rx.bhs.opcode() == Opcode::DataOut as u8
-            && let Ok(data) = iscsi_wire::DataOut::parse(&rx.bhs)
-        {
-            self.data_out_corrupted(&data);
+        match iscsi_wire::DataOut::parse(&rx.bhs) {
+            Ok(data) => self.handle_data_out(cid, rx, &data),
+            Err(_) => self.fault(cid, rx, Fault::DataDigest),
         }
     }
 
@@ -493,6 +542,7 @@ impl TargetSession {
     //= rfc7143 11.17 REJ-01 REJ-03
     pub(super) fn reject(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason) {
         let Some(n) = self.numbers(cid, true) else { return };
+        self.rejects += 1;
         let reject = Reject {
             reason,
             stat_sn: n.stat_sn,
@@ -541,11 +591,17 @@ impl TargetSession {
         self.send_nop_in(cid, Lun(0), Itt::RESERVED, ttt, Bytes::new(), false);
     }
 
+    /// Places of the command window that are taken: by what runs, by what was aborted and is not yet gone, and by task
+    /// management that is not yet answered.
+    fn occupied(&self) -> usize {
+        self.live + self.leaving.len() + self.management.len()
+    }
+
     /// Tells the initiator of a window that opened while nothing else was to be sent.
     //= rfc7143 11.4.11 NUM-07
     pub(super) fn announce_window(&mut self) {
         let was_closed = self.told_max.next() == self.window.exp_cmd_sn();
-        self.window.reopen(self.live + self.leaving.len());
+        self.window.reopen(self.occupied());
         if was_closed && !self.window.is_closed() {
             let open = self.connections.iter().find(|c| !c.closing).map(|c| c.cid);
             if let Some(cid) = open {
@@ -588,7 +644,7 @@ impl TargetSession {
     /// The numbers of the next PDU on `cid`; `counts` says whether it takes a StatSN.
     //= rfc7143 4.2.2.2 NUM-09
     pub(super) fn numbers(&mut self, cid: Cid, counts: bool) -> Option<Numbers> {
-        self.window.reopen(self.live + self.leaving.len());
+        self.window.reopen(self.occupied());
         let (exp_cmd_sn, max_cmd_sn) = (self.window.exp_cmd_sn(), self.window.max_cmd_sn());
         let connection = self.connection(cid)?;
         let stat_sn = connection.stat_sn;

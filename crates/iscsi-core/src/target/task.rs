@@ -3,15 +3,17 @@
 //! ```text
 //!          its turn            need_data_out                all data here
 //!   Held ──────────► Offered ─────────────────► Collecting ───────────────► Executing ──complete──► gone
-//!                       └─────── complete, or an error of the data phase ────────┘
-//!                                sets `ending`; gone with the last awaited F bit
+//!                       └─────────────────────────────┴─── complete too early, or an error of the data phase
+//!                                                          sets `ending`:  Released ──────────► gone
 //! ```
+//! A released task is gone when the last awaited F bit has come and the device server has let go of it.
+//!
 //! A task that is aborted leaves the table at once; what the initiator still owes for it becomes a `Drain`, which swallows it.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use iscsi_wire::{CmdSn, DataSn, Itt, Lun, Ttt};
+use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, Ttt};
 use smallvec::SmallVec;
 
 /// Names a task towards the device server; never reused for another task of the same session.
@@ -58,12 +60,14 @@ pub(super) enum State {
     Collecting,
     /// The device server has everything.
     Executing,
+    /// The device server has ended it or was told to forget it: only its status is still due.
+    Released,
 }
 
 #[derive(Debug)]
 pub(super) struct Task {
     pub itt: Itt,
-    pub cid: iscsi_wire::Cid,
+    pub cid: Cid,
     pub lun: Lun,
     pub cmd_sn: CmdSn,
     pub immediate: bool,
@@ -102,6 +106,7 @@ impl Task {
 /// What an initiator still owes for a task that is gone.
 #[derive(Debug)]
 pub(super) struct Drain {
+    pub cid: Cid,
     pub itt: Itt,
     pub sequences: VecDeque<Sequence>,
     /// When we stop waiting for it.

@@ -16,12 +16,16 @@ use iscsi_wire::{
 use smallvec::SmallVec;
 
 use super::actions::{Action, CloseReason, ManagementId, ManagementRequest};
+use super::command_window::CommandWindow;
 use super::sense::TASK_ABORTED;
 use super::session::{Queued, TargetSession};
 use super::task::{Drain, Ending, State, TaskId};
 
 /// How long a task management response waits for data that the initiator still owes.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// Most aborted tasks whose data is still awaited; beyond it the oldest is given up.
+const MAX_DRAINS: usize = 1024;
 
 /// A task management request whose answer is due.
 #[derive(Debug)]
@@ -71,6 +75,10 @@ impl TargetSession {
             | TmfFunction::LogicalUnitReset
             | TmfFunction::TargetWarmReset
             | TmfFunction::TargetColdReset => {
+                if self.waits_for_earlier_commands(request) {
+                    self.early_management.push((cid, *request));
+                    return;
+                }
                 let id = ManagementId(self.next_id);
                 self.next_id += 1;
                 self.management.push(Management { id, itt: request.itt, cid, cmd_sn: request.cmd_sn });
@@ -88,6 +96,39 @@ impl TargetSession {
         }
     }
 
+    /// An immediate request may overtake commands that it has to affect: it waits until they have come. Resets of the target
+    /// wait for nothing: numbers that are missing count as received.
+    //= rfc7143 4.2.3.3 TMF-05
+    fn waits_for_earlier_commands(&mut self, request: &TaskManagementRequest) -> bool {
+        let early = |window: &CommandWindow<Queued>| {
+            request.immediate
+                && window.exp_cmd_sn().lt(request.cmd_sn)
+                && request.cmd_sn.le(window.max_cmd_sn().next())
+        };
+        if early(&self.window)
+            && matches!(request.function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset)
+        {
+            let mut missing = self.window.exp_cmd_sn();
+            while missing.lt(request.cmd_sn) {
+                self.window.count_as_received(missing);
+                missing = missing.next();
+            }
+            self.run_ready();
+        }
+        early(&self.window)
+    }
+
+    /// Runs the immediate requests for which every earlier command has come.
+    pub(super) fn run_early_management(&mut self) {
+        let exp = self.window.exp_cmd_sn();
+        while let Some(position) =
+            self.early_management.iter().position(|(_, request)| request.cmd_sn.le(exp))
+        {
+            let (cid, request) = self.early_management.remove(position);
+            self.manage(cid, &request);
+        }
+    }
+
     /// The caller has carried out a management request.
     pub fn management_done(&mut self, id: ManagementId, response: TmfResponse) {
         if let Some(position) = self.management.iter().position(|m| m.id == id) {
@@ -99,7 +140,9 @@ impl TargetSession {
     //= rfc7143 11.6.1 TMF-01 TMF-02 TMF-03 TMF-04
     fn abort_task(&mut self, cid: Cid, request: &TaskManagementRequest) {
         let referenced = request.referenced_task_tag;
-        if referenced == request.itt || self.management.iter().any(|m| m.itt == referenced) {
+        let of_management = self.management.iter().any(|m| m.itt == referenced)
+            || self.early_management.iter().any(|(_, early)| early.itt == referenced);
+        if referenced == request.itt || of_management {
             return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
         }
         if let Some(&id) = self.by_itt.get(&referenced) {
@@ -146,18 +189,29 @@ impl TargetSession {
                 self.abort(id, &mut wait);
             }
         }
+        // Also what was aborted before and has not gone yet.
+        wait.tasks = self.leaving_of(scope.lun).collect();
         self.wait_for(wait);
+    }
+
+    /// Abandoned tasks of one logical unit, or of all.
+    fn leaving_of(&self, lun: Option<Lun>) -> impl Iterator<Item = TaskId> {
+        self.leaving
+            .iter()
+            .filter(move |(_, of)| lun.is_none_or(|lun| lun.to_index() == of.to_index()))
+            .map(|(id, _)| *id)
     }
 
     /// The device server has let go of a task that was abandoned.
     pub fn task_gone(&mut self, id: TaskId) {
-        if !self.leaving.remove(&id) {
+        if self.leaving.remove(&id).is_none() {
             return;
         }
         for wait in &mut self.abort_waits {
             wait.tasks.retain(|task| *task != id);
         }
         self.settle_waits();
+        self.end_if_settled(id);
         self.announce_window();
     }
 
@@ -166,7 +220,12 @@ impl TargetSession {
         let Some(task) = self.remove_task(id) else { return };
         if !task.sequences.is_empty() {
             self.drains.retain(|d| d.itt != task.itt);
+            if self.drains.len() >= MAX_DRAINS {
+                let oldest = self.drains.remove(0).itt;
+                self.drained(oldest);
+            }
             self.drains.push(Drain {
+                cid: task.cid,
                 itt: task.itt,
                 sequences: task.sequences,
                 deadline: self.now + DRAIN_LIMIT,
@@ -179,8 +238,10 @@ impl TargetSession {
                     .remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
                 self.run_ready();
             }
+            State::Released if self.leaving.contains_key(&id) => wait.tasks.push(id),
+            State::Released => {}
             _ => {
-                self.leaving.insert(id);
+                self.leaving.insert(id, task.lun);
                 self.actions.push_back(Action::Abandon { task: id });
                 wait.tasks.push(id);
             }
@@ -191,16 +252,17 @@ impl TargetSession {
     fn end_as_aborted(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let held = task.state == State::Held;
-        task.state = State::Executing;
         task.data.clear();
         task.ending = Some(Ending { status: TASK_ABORTED, sense: bytes::Bytes::new(), transfer_bytes: 0 });
         if held {
+            task.state = State::Released;
             self.window
                 .remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
         } else {
-            self.leaving.insert(id);
-            self.actions.push_back(Action::Abandon { task: id });
-            wait.tasks.push(id);
+            self.abandon_execution(id);
+            if self.leaving.contains_key(&id) {
+                wait.tasks.push(id);
+            }
         }
         self.end_if_settled(id);
         if held {
@@ -208,18 +270,8 @@ impl TargetSession {
         }
     }
 
-    /// Aborts every task of a connection that is gone; nobody is told.
+    /// Aborts every task of a connection that is gone; nobody is told, and nothing is sent on it any more.
     pub(super) fn abort_connection_tasks(&mut self, cid: Cid) {
-        let doomed: SmallVec<[TaskId; 16]> =
-            self.tasks.iter().filter(|(_, task)| task.cid == cid).map(|(id, _)| id).collect();
-        let mut nobody = AbortWait { tasks: SmallVec::new(), drains: SmallVec::new(), then: Then::Notify(0) };
-        for id in doomed {
-            self.abort(id, &mut nobody);
-        }
-        for itt in nobody.drains {
-            self.drains.retain(|d| d.itt != itt);
-            self.drained(itt);
-        }
         self.window.remove_held(|queued| match queued {
             Queued::Command(_) => false,
             Queued::Management(c, _)
@@ -228,10 +280,24 @@ impl TargetSession {
             | Queued::Logout(c, _) => *c == cid,
         });
         self.management.retain(|m| m.cid != cid);
+        self.early_management.retain(|(c, _)| *c != cid);
         self.abort_waits.retain(|wait| match wait.then {
             Then::Notify(_) => true,
             Then::AnswerAbortTask { cid: c, .. } | Then::AnswerLogout { cid: c, .. } => c != cid,
         });
+        let doomed: SmallVec<[TaskId; 16]> =
+            self.tasks.iter().filter(|(_, task)| task.cid == cid).map(|(id, _)| id).collect();
+        self.budget_queue.retain(|waiting| !doomed.contains(waiting));
+        let mut nobody = AbortWait { tasks: SmallVec::new(), drains: SmallVec::new(), then: Then::Notify(0) };
+        for id in doomed {
+            self.abort(id, &mut nobody);
+        }
+        // Nothing that is still owed will come.
+        let owed: SmallVec<[Itt; 4]> = self.drains.iter().filter(|d| d.cid == cid).map(|d| d.itt).collect();
+        self.drains.retain(|d| d.cid != cid);
+        for itt in owed {
+            self.drained(itt);
+        }
     }
 
     /// What an initiator owed for a task that is gone has come.
@@ -301,6 +367,9 @@ impl TargetSession {
         }
         for connection in &mut self.connections {
             connection.closing |= whole_session || connection.cid == request.cid;
+        }
+        if whole_session {
+            wait.tasks = self.leaving_of(None).collect();
         }
         wait.drains.clear();
         self.wait_for(wait);

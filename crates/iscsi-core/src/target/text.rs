@@ -2,7 +2,7 @@
 //! (RFC 7143 6.4, 11.10, 11.11, appendix C).
 
 use bytes::Bytes;
-use iscsi_wire::{Bhs, Cid, Itt, Lun, RejectReason, TextBuilder, TextPairs, TextRequest, TextResponse, Ttt};
+use iscsi_wire::{Cid, Itt, Lun, RejectReason, TextBuilder, TextPairs, TextRequest, TextResponse, Ttt};
 
 use super::actions::{Action, Selector, TargetRecord};
 use super::session::TargetSession;
@@ -30,23 +30,23 @@ pub(super) struct TextExchange {
 impl TargetSession {
     /// Takes a Text request in its turn.
     //= rfc7143 6.4 TXR-01 TXR-03 TXT-06 TXT-07
-    pub(super) fn handle_text(&mut self, cid: Cid, request: &TextRequest, data: &[u8]) {
+    pub(super) fn handle_text(&mut self, cid: Cid, request: &TextRequest, rx: &RxPdu) {
         let negotiator = self.fresh_negotiator(cid);
         let Some(connection) = self.connection(cid) else { return };
         let begins = request.ttt.is_reserved();
         match &mut connection.text {
             Some(exchange) if begins && exchange.itt != request.itt => {
                 connection.text = None;
-                return self.reject_text(cid, request, RejectReason::ProtocolError);
+                return self.reject(cid, rx, RejectReason::ProtocolError);
             }
             Some(exchange)
                 if !begins && (exchange.itt != request.itt || exchange.ttt != Some(request.ttt)) =>
             {
                 connection.text = None;
-                return self.reject_text(cid, request, RejectReason::InvalidPduField);
+                return self.reject(cid, rx, RejectReason::InvalidPduField);
             }
             Some(_) if !begins => {}
-            None if !begins => return self.reject_text(cid, request, RejectReason::InvalidPduField),
+            None if !begins => return self.reject(cid, rx, RejectReason::InvalidPduField),
             slot => {
                 *slot = Some(TextExchange {
                     itt: request.itt,
@@ -59,12 +59,12 @@ impl TargetSession {
                 });
             }
         }
-        if let Err(_violation) = self.take_text(cid, request, data) {
+        if let Err(_violation) = self.take_text(cid, request, &rx.data) {
             //= rfc7143 6.2 TXT-14
             if let Some(connection) = self.connection(cid) {
                 connection.text = None;
             }
-            self.reject_text(cid, request, RejectReason::ProtocolError);
+            self.reject(cid, rx, RejectReason::ProtocolError);
         }
     }
 
@@ -186,10 +186,5 @@ impl TargetSession {
             max_cmd_sn: n.max_cmd_sn,
         };
         self.send(cid, TxPdu::with_data(response.to_bhs(), Bytes::from(piece)));
-    }
-
-    fn reject_text(&mut self, cid: Cid, request: &TextRequest, reason: RejectReason) {
-        let bhs: Bhs = request.to_bhs();
-        self.reject(cid, &RxPdu { bhs, ahs: Bytes::new(), data: Bytes::new(), data_digest_ok: true }, reason);
     }
 }
