@@ -64,3 +64,8 @@ pub const fn to_wire(crc: u32) -> [u8; DIGEST_BYTES] {
 pub fn verify(covered: &[u8], digest: &[u8]) -> bool {
     integrity::crc32c(covered).to_le_bytes() == *digest
 }
+
+/// The CRC32C of `bytes`, for crates that speak to this one and not to the checksum library.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    integrity::crc32c(bytes)
+}

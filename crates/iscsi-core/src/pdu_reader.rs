@@ -46,10 +46,14 @@ pub enum FramingError {
 /// Counts of digests checked, for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DigestCounts {
-    /// Header and data digests that matched.
-    pub verified: u64,
-    /// Header and data digests that did not.
-    pub failed: u64,
+    /// Header digests that matched.
+    pub header_verified: u64,
+    /// Header digests that did not.
+    pub header_failed: u64,
+    /// Data digests that matched.
+    pub data_verified: u64,
+    /// Data digests that did not.
+    pub data_failed: u64,
 }
 
 /// The receiving half of a connection's framing.
@@ -105,7 +109,7 @@ impl PduReader {
             //= rfc7143 11.2.3 DIG-03 DIG-14
             let ok =
                 digest::verify(&whole[layout.data_start..layout.covered_end], &whole[layout.covered_end..]);
-            self.count(ok);
+            *if ok { &mut self.counts.data_verified } else { &mut self.counts.data_failed } += 1;
             ok
         };
         let ahs = if layout.header_end > Bhs::SIZE {
@@ -145,7 +149,7 @@ impl PduReader {
             //= rfc7143 7.8 DIG-07
             let ok =
                 digest::verify(&buffer[..layout.header_end], &buffer[layout.header_end..layout.data_start]);
-            self.count(ok);
+            *if ok { &mut self.counts.header_verified } else { &mut self.counts.header_failed } += 1;
             if !ok {
                 return Err(FramingError::HeaderDigest);
             }
@@ -155,12 +159,5 @@ impl PduReader {
             return Err(FramingError::DataTooLong { announced: layout.data_len, limit: self.max_data_bytes });
         }
         Ok(Some((bhs, layout)))
-    }
-
-    fn count(&mut self, ok: bool) {
-        match ok {
-            true => self.counts.verified += 1,
-            false => self.counts.failed += 1,
-        }
     }
 }

@@ -127,6 +127,20 @@ impl LogicalUnit {
         self.with_state(|state| state.withdraw(nexus, asc));
     }
 
+    /// Attaches a nexus that was there before the unit was; does nothing when it is attached already.
+    pub fn ensure_attached(&self, nexus: &Nexus) {
+        self.with_state(|state| {
+            if !state.is_attached(nexus.id) {
+                state.attach(nexus);
+            }
+        });
+    }
+
+    /// True when tasks that another initiator aborts are to end with TASK ABORTED (the TAS bit of the control mode page).
+    pub fn task_aborted_status(&self) -> bool {
+        self.with_state(|state| state.mode.task_aborted_status())
+    }
+
     /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages to their defaults, SPC-2 reservation released,
     /// the unit started, 6/29/03 for the other nexuses. The caller ends the tasks.
     pub fn logical_unit_reset(&self, by: &Nexus) {

@@ -8,6 +8,7 @@ pub(crate) struct ModePages {
     write_cache: bool,
     descriptor_sense: bool,
     software_write_protect: bool,
+    task_aborted_status: bool,
 }
 
 /// PAGE CONTROL without the saved values, which are not supported.
@@ -28,11 +29,18 @@ const WCE: u8 = 0x04;
 const D_SENSE: u8 = 0x04;
 /// SWP in byte 4 of the control page.
 const SWP: u8 = 0x08;
+/// TAS in byte 5 of the control page.
+const TAS: u8 = 0x40;
 
 impl ModePages {
     /// The defaults of a unit.
     pub(crate) fn new(config: &LuConfig) -> Self {
-        Self { write_cache: config.write_cache, descriptor_sense: false, software_write_protect: false }
+        Self {
+            write_cache: config.write_cache,
+            descriptor_sense: false,
+            software_write_protect: false,
+            task_aborted_status: false,
+        }
     }
 
     pub(crate) fn write_cache(&self) -> bool {
@@ -45,6 +53,11 @@ impl ModePages {
 
     pub(crate) fn software_write_protect(&self) -> bool {
         self.software_write_protect
+    }
+
+    /// TAS: tasks that another initiator aborts end with TASK ABORTED.
+    pub(crate) fn task_aborted_status(&self) -> bool {
+        self.task_aborted_status
     }
 
     /// The page with its header, PS 0, or `None` when there is no such page.
@@ -64,6 +77,7 @@ impl ModePages {
                 page[2] = 0x02 | if values.descriptor_sense { D_SENSE } else { 0 }; // GLTSD
                 page[3] = 0x10; // unrestricted reordering, QERR 0
                 page[4] = if values.software_write_protect { SWP } else { 0 };
+                page[5] = if values.task_aborted_status { TAS } else { 0 };
                 page[8..10].copy_from_slice(&[0xff, 0xff]); // BUSY TIMEOUT PERIOD: unlimited
             }
             (0x1c, 0) => page[2] = 0x08, // DEXCPT: no exceptions to report
@@ -79,6 +93,7 @@ impl ModePages {
             (0x0a, 0) => {
                 page[2] = D_SENSE;
                 page[4] = SWP;
+                page[5] = TAS;
             }
             _ => {}
         }
@@ -93,6 +108,7 @@ impl ModePages {
             (0x0a, 0) => {
                 self.descriptor_sense = bit(2, D_SENSE);
                 self.software_write_protect = bit(4, SWP);
+                self.task_aborted_status = bit(5, TAS);
             }
             _ => {}
         }

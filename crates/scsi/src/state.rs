@@ -60,6 +60,10 @@ impl State {
         attached.attentions.push(if returning { Asc::I_T_NEXUS_LOSS } else { Asc::POWER_ON_OR_RESET });
     }
 
+    pub(crate) fn is_attached(&self, nexus: NexusId) -> bool {
+        self.attached.contains_key(&nexus)
+    }
+
     pub(crate) fn detach(&mut self, nexus: &Nexus) {
         self.attached.remove(&nexus.id);
         if self.reserved_by == Some(nexus.id) {

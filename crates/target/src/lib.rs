@@ -2,4 +2,14 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod device;
+pub mod medium;
 pub mod observe;
+mod policy;
+mod portal;
+pub mod registry;
+mod server;
+mod shard;
+mod shared;
+
+pub use server::{Server, StartError};

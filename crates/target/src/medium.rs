@@ -1,0 +1,334 @@
+//! Carries out the device server's medium operations on a store (SBC-3 clause 5, rule "verify before visible").
+//!
+//! Runs on the shard for stores that never block and on a worker thread for the others; it is the same code. Operations that
+//! read, decide and write hold the unit's lock exclusively, plain writes hold it shared, so that no write slips between the
+//! two halves of a COMPARE AND WRITE. Reads take no lock: a store gives each logical block whole.
+
+use blockstore::{Durability, StoreError};
+use bytes::Bytes;
+use engine::SlabRing;
+use iscsi_core::target::actions::DataInPayload;
+use scsi::{LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Provisioning};
+use smallvec::SmallVec;
+
+use crate::device::Device;
+
+/// Blocks are compared and combined in pieces of this many bytes, so that no command takes more memory than that.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// What surrounds an operation.
+pub struct Surroundings<'a> {
+    /// Buffers for what is read.
+    pub slabs: &'a SlabRing,
+    /// The data-out of the command.
+    pub data_out: &'a [Bytes],
+    /// Most bytes of data-in that the initiator takes: more is not read.
+    pub read_length: u64,
+    /// Compute a CRC32C over each run of this many bytes of data-in while copying them.
+    pub digest_chunk_bytes: Option<u32>,
+}
+
+/// A reply, and the data that it may bring.
+pub type Done = (Result<MediumReply, MediumError>, DataInPayload);
+
+/// Carries out `op` on `device`.
+pub fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Done {
+    if let MediumOp::Read { lba, blocks } = *op {
+        return match read(device, lba, blocks, with) {
+            Ok(payload) => (Ok(MediumReply::Data), payload),
+            Err(error) => (Err(medium_error(device, &error)), DataInPayload::default()),
+        };
+    }
+    let reply = change(device, op, with.data_out).map_err(|error| medium_error(device, &error));
+    (reply, DataInPayload::default())
+}
+
+fn block_bytes(device: &Device) -> u64 {
+    u64::from(device.unit.block_bytes())
+}
+
+fn medium_error(device: &Device, error: &StoreError) -> MediumError {
+    let lba = |offset: u64| Some(offset / block_bytes(device));
+    match error {
+        StoreError::MediumRead { offset } => MediumError::Read { lba: lba(*offset) },
+        StoreError::MediumWrite { offset } => MediumError::Write { lba: lba(*offset) },
+        StoreError::FlushFailed(_) => MediumError::Write { lba: None },
+        StoreError::NoSpace => MediumError::NoSpace,
+        StoreError::ReadOnly => MediumError::ReadOnly,
+        StoreError::Gone(_) => MediumError::Gone,
+        StoreError::OutOfRange { .. } | StoreError::Unusable(_) | StoreError::Io { .. } => {
+            MediumError::Internal
+        }
+    }
+}
+
+/// Reads into a buffer that nobody else holds, with the digests of what will travel computed in the same pass.
+fn read(
+    device: &Device,
+    lba: u64,
+    blocks: u64,
+    with: &Surroundings<'_>,
+) -> Result<DataInPayload, StoreError> {
+    let offset = lba * block_bytes(device);
+    let len = (blocks * block_bytes(device)).min(with.read_length) as usize;
+    let mut buffer = with.slabs.take(len);
+    let Some(chunk) = with.digest_chunk_bytes else {
+        device.store.read(offset, &mut buffer)?;
+        return Ok(DataInPayload { bytes: buffer.freeze(), ..DataInPayload::default() });
+    };
+    let mut crcs = SmallVec::new();
+    let mut at = offset;
+    for piece in buffer.chunks_mut(chunk as usize) {
+        crcs.push(device.store.read_crc32c(at, piece, 0)?);
+        at += piece.len() as u64;
+    }
+    Ok(DataInPayload { chunked_bytes: len, bytes: buffer.freeze(), chunk_bytes: chunk, chunk_crcs: crcs })
+}
+
+fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumReply, StoreError> {
+    let store = &device.store;
+    let bytes = |blocks: u64| blocks * block_bytes(device);
+    match *op {
+        MediumOp::Read { .. } => Ok(MediumReply::Data),
+        MediumOp::Write { lba, blocks, durable } => {
+            let _shared = device.exclusive.read();
+            write(device, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;
+            Ok(MediumReply::Done)
+        }
+        MediumOp::WriteAtomic { lba, blocks, durable } => {
+            let _exclusive = device.exclusive.write();
+            write(device, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;
+            Ok(MediumReply::Done)
+        }
+        MediumOp::Flush => store.flush().map(|()| MediumReply::Done),
+        MediumOp::Unmap { ref ranges } => {
+            let _shared = device.exclusive.read();
+            for &(lba, blocks) in ranges.iter().filter(|(_, blocks)| *blocks > 0) {
+                store.unmap(bytes(lba), bytes(blocks))?;
+            }
+            Ok(MediumReply::Done)
+        }
+        MediumOp::WriteSame { lba, blocks, unmap, zero, durable } => {
+            let _shared = device.exclusive.read();
+            write_same(device, bytes(lba), bytes(blocks), unmap, zero, durable, data_out)?;
+            Ok(MediumReply::Done)
+        }
+        MediumOp::CompareAndWrite { lba, blocks, durable } => {
+            let _exclusive = device.exclusive.write();
+            let data = Pieces::new(data_out);
+            if let Some(byte_offset) = first_difference(device, bytes(lba), bytes(blocks), &data, 0)? {
+                return Ok(MediumReply::Miscompare { byte_offset });
+            }
+            write(device, bytes(lba), &data.range(bytes(blocks), bytes(blocks)), durable)?;
+            Ok(MediumReply::Done)
+        }
+        MediumOp::OrWrite { lba, blocks, durable } => {
+            let _exclusive = device.exclusive.write();
+            or_write(device, bytes(lba), bytes(blocks), durable, data_out)?;
+            Ok(MediumReply::Done)
+        }
+        MediumOp::Verify { lba, blocks } | MediumOp::Prefetch { lba, blocks } => {
+            each_piece(bytes(lba), bytes(blocks), |offset, piece| store.read(offset, piece))?;
+            Ok(MediumReply::Done)
+        }
+        MediumOp::Compare { lba, blocks, one_block } => {
+            let period = if one_block { block_bytes(device) } else { 0 };
+            let data = Pieces::new(data_out);
+            Ok(match first_difference(device, bytes(lba), bytes(blocks), &data, period)? {
+                Some(byte_offset) => MediumReply::Miscompare { byte_offset },
+                None => MediumReply::Done,
+            })
+        }
+        MediumOp::WriteAndVerify { lba, blocks, bytchk, durable: _ } => {
+            let _exclusive = device.exclusive.write();
+            let data = Pieces::new(data_out);
+            // What is verified must have been written: the medium is read back, so the data goes there first.
+            write(device, bytes(lba), &data.range(0, bytes(blocks)), true)?;
+            if bytchk
+                && let Some(byte_offset) = first_difference(device, bytes(lba), bytes(blocks), &data, 0)?
+            {
+                return Ok(MediumReply::Miscompare { byte_offset });
+            }
+            if !bytchk {
+                each_piece(bytes(lba), bytes(blocks), |offset, piece| store.read(offset, piece))?;
+            }
+            Ok(MediumReply::Done)
+        }
+        MediumOp::LbaStatus { lba, max_descriptors } => lba_status(device, lba, max_descriptors),
+    }
+}
+
+fn write(device: &Device, offset: u64, pieces: &[&[u8]], durable: bool) -> Result<(), StoreError> {
+    device.store.write(offset, pieces, if durable { Durability::Durable } else { Durability::Cached })
+}
+
+fn write_same(
+    device: &Device,
+    offset: u64,
+    len: u64,
+    unmap: bool,
+    zero: bool,
+    durable: bool,
+    data_out: &[Bytes],
+) -> Result<(), StoreError> {
+    if zero {
+        if unmap {
+            device.store.unmap(offset, len)?;
+        } else {
+            device.store.write_zeroes(offset, len, false)?;
+        }
+        return if durable { device.store.flush() } else { Ok(()) };
+    }
+    let block = Pieces::new(data_out).to_vec(block_bytes(device));
+    let per_piece = (PIECE_BYTES / block_bytes(device)).max(1).min(len / block_bytes(device)) as usize;
+    let pattern = block.repeat(per_piece);
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(pattern.len() as u64);
+        write(device, offset + done, &[&pattern[..n as usize]], durable)?;
+        done += n;
+    }
+    Ok(())
+}
+
+fn or_write(
+    device: &Device,
+    offset: u64,
+    len: u64,
+    durable: bool,
+    data_out: &[Bytes],
+) -> Result<(), StoreError> {
+    let data = Pieces::new(data_out);
+    let mut done = 0;
+    each_piece(offset, len, |at, piece| {
+        device.store.read(at, piece)?;
+        let mut i = 0;
+        for part in data.range(done, piece.len() as u64) {
+            for (medium, new) in piece[i..].iter_mut().zip(part) {
+                *medium |= new;
+            }
+            i += part.len();
+        }
+        done += piece.len() as u64;
+        write(device, at, &[piece], durable)
+    })
+}
+
+/// Compares the medium with data-out, or with its first `period` bytes over and over; the first byte that differs.
+fn first_difference(
+    device: &Device,
+    offset: u64,
+    len: u64,
+    data: &Pieces<'_>,
+    period: u64,
+) -> Result<Option<u64>, StoreError> {
+    let block = if period > 0 { data.to_vec(period) } else { Vec::new() };
+    let mut found = None;
+    let mut done = 0u64;
+    each_piece(offset, len, |at, piece| {
+        if found.is_some() {
+            return Ok(());
+        }
+        device.store.read(at, piece)?;
+        let mut i = 0;
+        let mut compare = |part: &[u8]| {
+            let here = &piece[i..i + part.len()];
+            if found.is_none() && here != part {
+                let first = here.iter().zip(part).position(|(a, b)| a != b).unwrap_or(0);
+                found = Some(done + (i + first) as u64);
+            }
+            i += part.len();
+        };
+        if period > 0 {
+            (0..piece.len() / block.len()).for_each(|_| compare(&block));
+        } else {
+            data.range(done, piece.len() as u64).into_iter().for_each(compare);
+        }
+        done += piece.len() as u64;
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn lba_status(device: &Device, lba: u64, max_descriptors: u32) -> Result<MediumReply, StoreError> {
+    let geometry = device.store.geometry();
+    let block = block_bytes(device);
+    let (mut at, end) = (lba * block, geometry.size_bytes);
+    let mut list: Vec<LbaStatusDescriptor> = Vec::new();
+    'all: while at < end {
+        for extent in device.store.extents(at, end - at, max_descriptors as usize)? {
+            // A block is deallocated only when all of it is.
+            let (first, last) = if extent.mapped {
+                (extent.offset / block, (extent.offset + extent.len).div_ceil(block))
+            } else {
+                (extent.offset.div_ceil(block), (extent.offset + extent.len) / block)
+            };
+            at = extent.offset + extent.len;
+            let first = list.last().map_or(lba, |d| d.lba + u64::from(d.blocks)).max(first);
+            let provisioning = if extent.mapped { Provisioning::Mapped } else { Provisioning::Deallocated };
+            let mut from = first;
+            while from < last {
+                let blocks = u32::try_from(last - from).unwrap_or(u32::MAX);
+                let full = list.len() == max_descriptors as usize;
+                match list.last_mut() {
+                    Some(d) if d.provisioning == provisioning && d.blocks.checked_add(blocks).is_some() => {
+                        d.blocks += blocks
+                    }
+                    _ if full => break 'all,
+                    _ => list.push(LbaStatusDescriptor { lba: from, blocks, provisioning }),
+                }
+                from += u64::from(blocks);
+            }
+        }
+    }
+    Ok(MediumReply::LbaStatus(list))
+}
+
+/// Calls `f` with the pieces of a range, each in a buffer of its own length.
+fn each_piece(
+    offset: u64,
+    len: u64,
+    mut f: impl FnMut(u64, &mut [u8]) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(PIECE_BYTES);
+        f(offset + done, &mut buffer[..n as usize])?;
+        done += n;
+    }
+    Ok(())
+}
+
+/// Data-out as the pieces in which it arrived.
+struct Pieces<'a>(&'a [Bytes]);
+
+impl<'a> Pieces<'a> {
+    fn new(pieces: &'a [Bytes]) -> Self {
+        Self(pieces)
+    }
+
+    /// `len` bytes from `start` on, without copying.
+    fn range(&self, start: u64, len: u64) -> SmallVec<[&'a [u8]; 8]> {
+        let (mut skip, mut left) = (start, len);
+        let mut out = SmallVec::new();
+        for piece in self.0 {
+            let size = piece.len() as u64;
+            if skip >= size {
+                skip -= size;
+                continue;
+            }
+            let n = (size - skip).min(left);
+            if n == 0 {
+                break;
+            }
+            out.push(&piece[skip as usize..(skip + n) as usize]);
+            (skip, left) = (0, left - n);
+        }
+        out
+    }
+
+    fn to_vec(&self, len: u64) -> Vec<u8> {
+        self.range(0, len).concat()
+    }
+}

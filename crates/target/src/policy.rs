@@ -1,0 +1,171 @@
+//! Who may log in where: the decisions that a login asks for (RFC 7143 6.3.1, 9.2, 11.13.5).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use iscsi_core::chap::Secret;
+use iscsi_core::params::{Bounds, Params};
+use iscsi_core::target::login::{Admission, AuthPolicy, LoginNames, LoginPolicy, Refusal};
+use iscsi_core::wire::LoginStatus;
+
+use crate::config::{Auth, PortalConfig};
+use crate::registry::TargetSet;
+use crate::shared::Shared;
+
+/// What an existing session says to a login that names its TSIH.
+pub enum Joining {
+    /// No session has that TSIH for this initiator, ISID and target.
+    Unknown,
+    /// It may take the connection; these are its parameters.
+    Welcome(Params),
+    /// It has as many connections as it may.
+    Full,
+}
+
+/// The policy for one login.
+pub struct Policy<'a> {
+    /// What all shards share.
+    pub shared: &'a Arc<Shared>,
+    /// What is served at this moment.
+    pub set: Arc<TargetSet>,
+    /// Whose login it is.
+    pub peer: SocketAddr,
+    /// Where it arrived.
+    pub portal: &'a PortalConfig,
+    /// Asks the shard's sessions.
+    pub joining: &'a dyn Fn(&LoginNames) -> Joining,
+}
+
+impl Policy<'_> {
+    fn auth(&self, names: &LoginNames) -> Auth {
+        match names.target.as_ref().filter(|_| !names.discovery) {
+            Some(target) => {
+                self.set.targets.get(target).map(|node| node.config().auth.clone()).unwrap_or_default()
+            }
+            //= rfc7143 9.2 SEC-16
+            None => self.set.config.discovery_auth.clone(),
+        }
+    }
+}
+
+impl LoginPolicy for Policy<'_> {
+    //= rfc7143 11.13.5 LGN-06 LGN-20
+    fn admit(&mut self, names: &LoginNames) -> Result<Admission, Refusal> {
+        if self.shared.is_shutting_down() {
+            return Err(Refusal::new(
+                LoginStatus::ServiceUnavailable,
+                "RFC 7143 11.13.5",
+                "the target is shutting down",
+                "try again later",
+            ));
+        }
+        let limit = self.set.config.limits.max_sessions;
+        if names.tsih.0 == 0 && self.shared.sessions.load(Ordering::Relaxed) >= limit {
+            let remedy = "close sessions that are not needed, or raise limits.max_sessions";
+            return Err(Refusal::new(
+                LoginStatus::OutOfResources,
+                "limits.max_sessions",
+                format!("{limit} sessions exist already"),
+                remedy,
+            ));
+        }
+        let (bounds, target_alias) = match &names.target {
+            Some(target) if !names.discovery => {
+                let Some(node) = self.set.targets.get(target) else {
+                    let (status, what) = match self.set.removed.contains(target) {
+                        true => (LoginStatus::TargetRemoved, "is no longer served here"),
+                        false => (LoginStatus::NotFound, "is not served here"),
+                    };
+                    return Err(Refusal::new(
+                        status,
+                        "RFC 7143 11.13.5",
+                        format!("{target} {what}"),
+                        "ask for the list of targets with SendTargets, or correct the name",
+                    ));
+                };
+                let config = node.config();
+                if !config.is_served_on(self.portal.group_tag) {
+                    let what = format!("{target} is not served in portal group {}", self.portal.group_tag);
+                    return Err(Refusal::new(
+                        LoginStatus::NotFound,
+                        "targets.portals",
+                        what,
+                        "log in through a portal that SendTargets lists for it",
+                    ));
+                }
+                if !config.access.allows(&names.initiator, self.peer.ip()) {
+                    let what = format!(
+                        "no access rule of {target} allows {} from {}",
+                        names.initiator,
+                        self.peer.ip()
+                    );
+                    return Err(Refusal::new(
+                        LoginStatus::AuthorizationFailure,
+                        "targets.access",
+                        what,
+                        "add the initiator's name and network to the target's access rules",
+                    ));
+                }
+                if let Some(addresses) = &config.redirect {
+                    let mut refusal = Refusal::new(
+                        LoginStatus::TargetMovedTemporarily,
+                        "targets.redirect",
+                        format!("{target} is served elsewhere"),
+                        "follow the redirection",
+                    );
+                    refusal.redirect.clone_from(addresses);
+                    return Err(refusal);
+                }
+                (config.bounds.clone(), config.alias.clone())
+            }
+            _ => (Bounds::default(), None),
+        };
+        //= rfc7143 6.3.1 LGN-03 LGN-04
+        let joins = match names.tsih.0 {
+            0 => None,
+            tsih => match (self.joining)(names) {
+                Joining::Welcome(params) => Some(params),
+                Joining::Unknown => {
+                    let what = format!("no session of {} has TSIH {tsih}", names.initiator);
+                    return Err(Refusal::new(
+                        LoginStatus::SessionDoesNotExist,
+                        "RFC 7143 6.3.1",
+                        what,
+                        "log in anew with TSIH 0",
+                    ));
+                }
+                Joining::Full => {
+                    let what = "the session has as many connections as were negotiated";
+                    return Err(Refusal::new(
+                        LoginStatus::TooManyConnections,
+                        "RFC 7143 13.2",
+                        what,
+                        "close one first, or negotiate a higher MaxConnections",
+                    ));
+                }
+            },
+        };
+        let auth = match self.auth(names) {
+            Auth::None => AuthPolicy::None,
+            Auth::Chap { mutual, algorithms, .. } => AuthPolicy::Chap { algorithms, mutual },
+        };
+        Ok(Admission { auth, bounds, portal_group_tag: self.portal.group_tag, target_alias, joins })
+    }
+
+    fn secret_of(&mut self, names: &LoginNames, chap_name: &str) -> Option<Secret> {
+        self.auth(names).secret_of(&names.initiator, chap_name).cloned()
+    }
+
+    fn challenge_issued(&mut self, challenge: &[u8]) {
+        self.shared.remember_challenge(challenge);
+    }
+
+    fn was_issued(&mut self, challenge: &[u8]) -> bool {
+        self.shared.is_own_challenge(challenge)
+    }
+
+    fn fill_random(&mut self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("the kernel's random source works once the system is up");
+    }
+}

@@ -1,0 +1,168 @@
+//! What is served at this moment: targets with their logical units, changed as a whole when the configuration changes.
+//!
+//! A session holds its [`TargetNode`]; a new configuration changes the node in place, so that sessions which it does not
+//! concern never notice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use blockstore::StoreError;
+use iscsi_core::names::IscsiName;
+use scsi::TargetPort;
+
+use crate::config::{Config, Limits, TargetConfig};
+use crate::device::Device;
+use crate::observe::Metrics;
+
+/// Logical units of a target by number.
+pub type LunMap = BTreeMap<u16, Arc<Device>>;
+
+/// One target.
+#[derive(Debug)]
+pub struct TargetNode {
+    /// TargetName.
+    pub name: IscsiName,
+    config: ArcSwap<TargetConfig>,
+    luns: ArcSwap<LunMap>,
+}
+
+impl TargetNode {
+    /// Its configuration now.
+    pub fn config(&self) -> Arc<TargetConfig> {
+        self.config.load_full()
+    }
+
+    /// Its logical units now.
+    pub fn luns(&self) -> Guard<Arc<LunMap>> {
+        self.luns.load()
+    }
+
+    /// Whether `initiator` at `address`, on a portal with `group_tag`, may see it.
+    //= rfc7143 C DSC-02
+    pub fn is_visible_to(&self, initiator: &IscsiName, address: IpAddr, group_tag: u16) -> bool {
+        let config = self.config.load();
+        config.is_served_on(group_tag) && config.access.allows(initiator, address)
+    }
+}
+
+/// Everything that is served, and the configuration that says so.
+#[derive(Debug)]
+pub struct TargetSet {
+    /// The configuration.
+    pub config: Config,
+    /// Targets by name.
+    pub targets: BTreeMap<IscsiName, Arc<TargetNode>>,
+    /// Names that were served earlier in the life of this process.
+    pub removed: BTreeSet<IscsiName>,
+}
+
+/// A store that could not be opened, and whose it is.
+#[derive(Debug, thiserror::Error)]
+#[error("LUN {lun} of {target}: {error}")]
+pub struct OpenError {
+    /// The target.
+    pub target: IscsiName,
+    /// The number of the unit.
+    pub lun: u16,
+    /// What the store said.
+    #[source]
+    pub error: StoreError,
+}
+
+impl TargetSet {
+    /// Opens every store of `config`.
+    ///
+    /// # Errors
+    /// The first store that cannot be opened.
+    pub fn open(config: Config, metrics: &Metrics) -> Result<Self, OpenError> {
+        let empty = Self { config: config.clone(), targets: BTreeMap::new(), removed: BTreeSet::new() };
+        empty.changed(config, metrics).map(|change| change.set)
+    }
+
+    /// The set that `config` describes, with every unchanged unit of this one in it. Nothing changes if a store cannot be opened.
+    ///
+    /// # Errors
+    /// The first store that cannot be opened.
+    pub fn changed(&self, config: Config, metrics: &Metrics) -> Result<Change, OpenError> {
+        let ports = ports_of(&config);
+        let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
+        for target in &config.targets {
+            let old = self.targets.get(&target.name).map(|node| node.luns.load_full()).unwrap_or_default();
+            opened.push((target.name.clone(), units(target, &old, &ports, &config.limits, metrics)?));
+        }
+        let mut set =
+            Self { config: config.clone(), targets: BTreeMap::new(), removed: self.removed.clone() };
+        let mut changed_luns = Vec::new();
+        for (target, (name, luns)) in config.targets.iter().zip(opened) {
+            set.removed.remove(&name);
+            let node = match self.targets.get(&name) {
+                Some(node) => {
+                    if !same_units(&node.luns.load(), &luns) {
+                        changed_luns.push(Arc::clone(node));
+                    }
+                    node.config.store(Arc::new(target.clone()));
+                    node.luns.store(Arc::new(luns));
+                    Arc::clone(node)
+                }
+                None => Arc::new(TargetNode {
+                    name: name.clone(),
+                    config: ArcSwap::from_pointee(target.clone()),
+                    luns: ArcSwap::from_pointee(luns),
+                }),
+            };
+            set.targets.insert(name, node);
+        }
+        let gone: Vec<IscsiName> =
+            self.targets.keys().filter(|name| !set.targets.contains_key(*name)).cloned().collect();
+        set.removed.extend(gone.iter().cloned());
+        Ok(Change { set, changed_luns, gone })
+    }
+}
+
+/// A new set, and what is different in it.
+#[derive(Debug)]
+pub struct Change {
+    /// The set.
+    pub set: TargetSet,
+    /// Targets whose units are not the same as before.
+    pub changed_luns: Vec<Arc<TargetNode>>,
+    /// Targets that are no more.
+    pub gone: Vec<IscsiName>,
+}
+
+fn units(
+    target: &TargetConfig,
+    old: &LunMap,
+    ports: &[TargetPort],
+    limits: &Limits,
+    metrics: &Metrics,
+) -> Result<LunMap, OpenError> {
+    let mut luns = LunMap::new();
+    for config in &target.luns {
+        let device = match old.get(&config.number) {
+            Some(device) if device.config == *config => Arc::clone(device),
+            _ => {
+                let device = Device::open(config, target.name.as_str(), ports, limits, metrics);
+                Arc::new(device.map_err(|error| OpenError {
+                    target: target.name.clone(),
+                    lun: config.number,
+                    error,
+                })?)
+            }
+        };
+        luns.insert(config.number, device);
+    }
+    Ok(luns)
+}
+
+fn same_units(a: &LunMap, b: &LunMap) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|((n, x), (m, y))| n == m && Arc::ptr_eq(x, y))
+}
+
+/// The target ports that the portal groups of `config` make.
+fn ports_of(config: &Config) -> Vec<TargetPort> {
+    let tags: BTreeSet<u16> = config.portals.iter().map(|portal| portal.group_tag).collect();
+    tags.into_iter().map(|group| TargetPort { relative_port: group.max(1), group }).collect()
+}

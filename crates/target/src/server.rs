@@ -1,0 +1,292 @@
+//! The server: opens what the configuration names, starts the shards, and changes or ends them.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::Sender;
+use parking_lot::Mutex;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::{Auth, Config, PortalConfig};
+use crate::observe::{LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
+use crate::registry::{OpenError, TargetSet};
+use crate::shard::Shard;
+use crate::shard::message::Message;
+use crate::shared::Shared;
+
+/// Connections that the kernel keeps for us until we accept them.
+const LISTEN_BACKLOG: i32 = 1024;
+/// How long a shard may take to answer a question.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why the server did not start, or did not change.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A portal's address cannot be listened on.
+    #[error("cannot listen on {address}: {error}{}", remedy(error))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// A thread or its event loop cannot be had.
+    #[error("cannot start a shard: {0}")]
+    Shard(io::Error),
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another program listens there (`ss -ltnp` shows which): end it, or choose another port with --listen"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need privileges: choose another port with --listen"
+        }
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address (`ip addr` lists them)",
+        _ => "",
+    }
+}
+
+/// A running server.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What was configured, and the address that it became.
+    portals: Mutex<Vec<(PortalConfig, SocketAddr)>>,
+}
+
+impl Server {
+    /// Starts serving. When this returns, every portal accepts connections.
+    ///
+    /// # Errors
+    /// The first thing that cannot be had; nothing is left running then.
+    pub fn start(config: Config, observe: Arc<Observe>) -> Result<Self, StartError> {
+        let listeners = config
+            .portals
+            .iter()
+            .map(|portal| Ok((portal.clone(), bind(portal)?)))
+            .collect::<Result<Vec<_>, StartError>>()?;
+        let set = TargetSet::open(config, &observe.metrics)?;
+        let count = match set.config.limits.shards {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let shared = Arc::new(Shared::new(set, observe));
+        let mut senders = Vec::new();
+        let mut threads = Vec::new();
+        for number in 0..count {
+            // A driver stays on the thread that made it; only its mailbox comes out.
+            let (ready, made) = mpsc::channel();
+            let shared = Arc::clone(&shared);
+            let run = move || {
+                let (shard, sender) = match Shard::new(number, count, shared) {
+                    Ok(made) => made,
+                    Err(error) => return drop(ready.send(Err(error))),
+                };
+                if ready.send(Ok(sender)).is_ok()
+                    && let Err(error) = shard.run()
+                {
+                    tracing::error!(%error, "shard {number} ended with an error");
+                }
+            };
+            threads.push(
+                std::thread::Builder::new()
+                    .name(format!("shard-{number}"))
+                    .spawn(run)
+                    .map_err(StartError::Shard)?,
+            );
+            let sender = made.recv().map_err(|_| StartError::Shard(io::Error::other("it ended at once")))?;
+            senders.push(sender.map_err(StartError::Shard)?);
+        }
+        shared.set_shards(senders);
+        let server = Self { shared, threads: Mutex::new(threads), portals: Mutex::default() };
+        for (portal, listener) in listeners {
+            server.listen(portal, listener);
+        }
+        Ok(server)
+    }
+
+    /// Addresses that are listened on, with the ports that the system chose.
+    pub fn portals(&self) -> Vec<SocketAddr> {
+        self.portals.lock().iter().map(|(_, address)| *address).collect()
+    }
+
+    /// Changes to a new configuration. Sessions that it does not concern go on undisturbed. Number of shards and of threads stay
+    /// as they were at the start. What was done, a line each.
+    ///
+    /// # Errors
+    /// The first thing that cannot be had; everything stays as it was then.
+    pub fn apply(&self, config: Config) -> Result<Vec<String>, StartError> {
+        let old = self.shared.set.load_full();
+        let mut lines = Vec::new();
+        let fresh: Vec<&PortalConfig> =
+            config.portals.iter().filter(|portal| !old.config.portals.contains(portal)).collect();
+        let listeners = fresh
+            .into_iter()
+            .map(|portal| Ok((portal.clone(), bind(portal)?)))
+            .collect::<Result<Vec<_>, StartError>>()?;
+        let change = old.changed(config, &self.shared.observe.metrics)?;
+        let portals = change.set.config.portals.clone();
+        lines.extend(
+            change
+                .set
+                .targets
+                .keys()
+                .filter(|name| !old.targets.contains_key(*name))
+                .map(|name| format!("target {name} is served")),
+        );
+        lines.extend(change.gone.iter().map(|name| format!("target {name} is no longer served")));
+        lines.extend(
+            change.changed_luns.iter().map(|node| format!("target {} has other logical units", node.name)),
+        );
+        self.shared.set.store(Arc::new(change.set));
+        for shard in self.shared.shards() {
+            shard.send(Message::KeepPortals(portals.clone()));
+            shard.send(Message::Reconfigured { changed_luns: change.changed_luns.clone() });
+        }
+        self.portals.lock().retain(|(portal, address)| {
+            let keep = portals.contains(portal);
+            if !keep {
+                lines.push(format!("no longer listening on {address}"));
+            }
+            keep
+        });
+        for (portal, listener) in listeners {
+            lines.push(format!("listening on {}", portal.address));
+            self.listen(portal, listener);
+        }
+        Ok(lines)
+    }
+
+    /// Asks all initiators to log out, waits for them up to `grace`, closes what is left, flushes every store, and ends.
+    pub fn shutdown(&self, grace: Duration) {
+        self.shared.shutting_down.store(true, Ordering::Release);
+        for shard in self.shared.shards() {
+            shard.send(Message::Shutdown { grace });
+        }
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a shard ended with a panic");
+            }
+        }
+        self.shared.offload.shutdown();
+        for node in self.shared.set.load().targets.values() {
+            for device in node.luns().values() {
+                if let Err(error) = device.store.flush() {
+                    tracing::error!(target_name = %node.name, lun = device.config.number, %error, "the last flush failed");
+                }
+            }
+        }
+    }
+
+    /// Log of logins, and metrics.
+    pub fn observe(&self) -> &Arc<Observe> {
+        &self.shared.observe
+    }
+
+    fn listen(&self, portal: PortalConfig, listener: TcpListener) {
+        let address = listener.local_addr().unwrap_or(portal.address);
+        // All portals are the first shard's; connections move to the shard of their session with their first PDU.
+        self.shared.shards()[0].send(Message::Listen(listener, Arc::new(portal.clone())));
+        self.portals.lock().push((portal, address));
+    }
+}
+
+impl ServerView for Server {
+    fn sessions(&self) -> Vec<SessionInfo> {
+        let (reply, answers) = mpsc::channel();
+        let ask = |shard: &Sender<Message>| shard.send(Message::Sessions(reply.clone()));
+        self.shared.shards().iter().for_each(ask);
+        drop(reply);
+        let mut sessions = Vec::new();
+        while let Ok(mut some) = answers.recv_timeout(ANSWER_TIMEOUT) {
+            sessions.append(&mut some);
+        }
+        sessions.sort_by_key(|session| session.tsih);
+        sessions
+    }
+
+    fn luns(&self) -> Vec<LunInfo> {
+        let set = self.shared.set.load();
+        let mut infos = Vec::new();
+        for node in set.targets.values() {
+            for (number, device) in node.luns().iter() {
+                let geometry = device.store.geometry();
+                let (read, write) = (device.stats.op(Op::Read), device.stats.op(Op::Write));
+                infos.push(LunInfo {
+                    target: node.name.to_string(),
+                    lun: *number,
+                    store: device.store.description(),
+                    size_bytes: geometry.size_bytes,
+                    logical_block_bytes: geometry.logical_block_bytes,
+                    serial: device.unit.config().serial.clone(),
+                    product: device.unit.config().product.clone(),
+                    read_only: device.unit.read_only(),
+                    write_cache: device.unit.write_cache(),
+                    reads: read.latency.count(),
+                    writes: write.latency.count(),
+                    read_bytes: read.bytes.get(),
+                    written_bytes: write.bytes.get(),
+                    errors: device.stats.errors(),
+                });
+            }
+        }
+        infos
+    }
+
+    fn targets(&self) -> Vec<TargetInfo> {
+        let set = self.shared.set.load();
+        let sessions = self.sessions();
+        let portals = self.portals.lock();
+        set.targets
+            .values()
+            .map(|node| {
+                let config = node.config();
+                TargetInfo {
+                    name: node.name.to_string(),
+                    alias: config.alias.clone(),
+                    portals: portals
+                        .iter()
+                        .filter(|(portal, _)| config.is_served_on(portal.group_tag))
+                        .map(|(portal, address)| format!("{address},{}", portal.group_tag))
+                        .collect(),
+                    auth: match &config.auth {
+                        Auth::None => "none",
+                        Auth::Chap { mutual: None, .. } => "chap",
+                        Auth::Chap { mutual: Some(_), .. } => "chap, mutual",
+                    }
+                    .to_owned(),
+                    access_rules: config.access.rules.len(),
+                    luns: node.luns().len(),
+                    sessions: sessions
+                        .iter()
+                        .filter(|s| s.target.as_deref() == Some(node.name.as_str()))
+                        .count(),
+                    redirect: config.redirect.clone(),
+                }
+            })
+            .collect()
+    }
+}
+
+fn bind(portal: &PortalConfig) -> Result<TcpListener, StartError> {
+    let open = || -> io::Result<TcpListener> {
+        let socket =
+            Socket::new(Domain::for_address(portal.address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
+        // A restarted server takes its port back while old connections linger.
+        socket.set_reuse_address(true)?;
+        socket.bind(&portal.address.into())?;
+        socket.listen(LISTEN_BACKLOG)?;
+        Ok(socket.into())
+    };
+    open().map_err(|error| StartError::Listen { address: portal.address, error })
+}

@@ -1,0 +1,316 @@
+//! Connections of a shard: accepting, receiving, sending, closing.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use engine::{Driver, Link, LinkStats, Token};
+use iscsi_core::Time;
+use iscsi_core::limits::LOGIN_DATA_SEGMENT_BYTES;
+use iscsi_core::pdu_reader::PduReader;
+use iscsi_core::pdu_writer::{PduWriter, TxPdu};
+use iscsi_core::target::login::{Established, TargetLogin};
+use iscsi_core::wire::{Cid, StatSn};
+
+use super::Shard;
+use super::sessions::SessionKey;
+use crate::config::PortalConfig;
+use crate::shared::Home;
+
+/// How long a connection may take to close after we have said our last word.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a connection is doing.
+pub(super) enum State {
+    /// Logging in.
+    Login(Box<TargetLogin>),
+    /// Logged in, waiting for the session that it replaces to end.
+    Reinstating(Box<Established>),
+    /// Part of a session.
+    FullFeature(SessionKey, Cid),
+    /// Our last word is said.
+    Closing,
+}
+
+/// One connection.
+pub(super) struct Connection {
+    pub link: Link,
+    pub peer: SocketAddr,
+    pub portal: Arc<PortalConfig>,
+    pub state: State,
+    /// When the login or the closing must be complete.
+    pub deadline: Option<Time>,
+    /// Keeps its ISID at this shard, from the first PDU on.
+    pub home: Option<Home>,
+    /// Traffic that the session's counters have already.
+    pub counted: LinkStats,
+    touched: bool,
+}
+
+/// Connections by token, and those that have something to send or receive.
+#[derive(Default)]
+pub(super) struct Connections {
+    slots: Vec<Option<Box<Connection>>>,
+    touched: Vec<Token>,
+    /// Connections without a session, oldest first: the first to go when there are too many.
+    logins: std::collections::VecDeque<Token>,
+}
+
+impl Connections {
+    pub fn get_mut(&mut self, token: Token) -> Option<&mut Connection> {
+        self.slots
+            .get_mut(token.index())?
+            .as_deref_mut()
+            .filter(|connection| connection.link.token() == token)
+    }
+
+    fn insert(&mut self, connection: Connection) {
+        let token = connection.link.token();
+        if self.slots.len() <= token.index() {
+            self.slots.resize_with(token.index() + 1, || None);
+        }
+        self.slots[token.index()] = Some(Box::new(connection));
+        self.touch(token);
+    }
+
+    pub fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
+        self.get_mut(token)?;
+        self.slots[token.index()].take()
+    }
+
+    /// Marks a connection for the next flush.
+    pub fn touch(&mut self, token: Token) {
+        if let Some(connection) = self.get_mut(token)
+            && !connection.touched
+        {
+            connection.touched = true;
+            self.touched.push(token);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.slots.iter().flatten().map(|connection| &**connection)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.slots.iter().all(Option::is_none)
+    }
+
+    /// Queues a PDU.
+    pub fn push(&mut self, token: Token, pdu: TxPdu) {
+        if let Some(connection) = self.get_mut(token) {
+            connection.link.push(pdu);
+            self.touch(token);
+        }
+    }
+}
+
+impl Shard {
+    pub(super) fn listen(&mut self, listener: TcpListener, portal: Arc<PortalConfig>) {
+        match self.driver.listen(listener) {
+            Ok(token) => drop(self.listeners.insert(token, portal)),
+            Err(error) => tracing::error!(address = %portal.address, %error, "cannot listen"),
+        }
+    }
+
+    pub(super) fn accepted(&mut self, listener: Token, stream: TcpStream, peer: SocketAddr) {
+        let Some(portal) = self.listeners.get(&listener).cloned() else { return };
+        let limit = self.shared.set.load().config.limits.max_connections;
+        //= rfc7143 10.3 LGN-19
+        if self.shared.connections.load(Ordering::Relaxed) >= limit {
+            tracing::warn!(%peer, limit, "a connection was refused: limits.max_connections is reached");
+            return;
+        }
+        let Ok(token) = self.driver.adopt(stream) else { return };
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        self.make_room_for_login();
+        let deadline = self.now + self.shared.set.load().config.limits.login_timeout;
+        let link =
+            Link::new(token, PduReader::new(LOGIN_DATA_SEGMENT_BYTES), PduWriter::new(), self.slabs.clone());
+        self.insert(Connection {
+            link,
+            peer,
+            portal,
+            state: State::Login(Box::new(TargetLogin::new(StatSn(1)))),
+            deadline: Some(deadline),
+            home: None,
+            counted: LinkStats::default(),
+            touched: false,
+        });
+        self.connections.logins.push_back(token);
+    }
+
+    /// Books a connection that came from another shard in the middle of its first PDU.
+    pub(super) fn adopt(
+        &mut self,
+        stream: TcpStream,
+        mut link: Link,
+        peer: SocketAddr,
+        portal: Arc<PortalConfig>,
+        home: Home,
+        deadline: Time,
+    ) -> Option<Token> {
+        let Ok(token) = self.driver.adopt(stream) else {
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        };
+        link.rebind(token, self.slabs.clone());
+        self.insert(Connection {
+            link,
+            peer,
+            portal,
+            state: State::Login(Box::new(TargetLogin::new(StatSn(1)))),
+            deadline: Some(deadline),
+            home: Some(home),
+            counted: LinkStats::default(),
+            touched: false,
+        });
+        self.connections.logins.push_back(token);
+        Some(token)
+    }
+
+    fn insert(&mut self, connection: Connection) {
+        self.connections.insert(connection);
+    }
+
+    /// When too many connections have no session, the oldest of them goes: a flood of idle ones locks nobody out.
+    //= rfc7143 10.3 LGN-19
+    fn make_room_for_login(&mut self) {
+        let limit = self.shared.set.load().config.limits.max_logins_in_progress;
+        let connections = &mut self.connections;
+        let is_login = |connections: &mut Connections, token| matches!(connections.get_mut(token), Some(c) if matches!(c.state, State::Login(_)));
+        if connections.logins.len() >= limit {
+            let mut logins = std::mem::take(&mut connections.logins);
+            logins.retain(|&token| is_login(connections, token));
+            connections.logins = logins;
+        }
+        while self.connections.logins.len() >= limit {
+            let Some(oldest) = self.connections.logins.pop_front() else { return };
+            self.drop_connection(oldest);
+        }
+    }
+
+    pub(super) fn received(&mut self, token: Token, buffer: BytesMut, result: io::Result<usize>) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        match result {
+            Ok(n) => {
+                connection.link.on_received(buffer, n);
+                self.connections.touch(token);
+                self.take_pdus(token);
+            }
+            Err(_) => self.connection_lost(token),
+        }
+    }
+
+    /// Takes every whole PDU that has arrived on a connection.
+    pub(super) fn take_pdus(&mut self, token: Token) {
+        while let Some(connection) = self.connections.get_mut(token) {
+            match &connection.state {
+                State::Reinstating(_) => return,
+                State::Closing => {
+                    let _ = connection.link.next_pdu();
+                    if connection.link.peer_closed() {
+                        self.drop_connection(token);
+                    }
+                    return;
+                }
+                State::Login(_) => match connection.link.next_pdu() {
+                    Ok(Some(pdu)) => self.login_pdu(token, &pdu),
+                    Ok(None) => break,
+                    Err(error) => return self.login_framing_error(token, &error),
+                },
+                State::FullFeature(key, cid) => {
+                    let (key, cid) = (*key, *cid);
+                    match connection.link.next_pdu() {
+                        Ok(Some(pdu)) => self.session_pdu(key, cid, &pdu),
+                        Ok(None) => break,
+                        Err(error) => {
+                            //= rfc7143 7.8 DIG-07
+                            tracing::warn!(peer = %connection.peer, %error, "the connection is closed");
+                            self.session_lost(key, cid);
+                            return self.say_goodbye(token);
+                        }
+                    }
+                }
+            }
+        }
+        if self.connections.get_mut(token).is_some_and(|connection| connection.link.peer_closed()) {
+            self.connection_lost(token);
+        }
+    }
+
+    pub(super) fn sent(&mut self, token: Token, segments: Vec<Bytes>, result: io::Result<()>) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        if result.is_err() {
+            return self.connection_lost(token);
+        }
+        connection.link.on_sent(segments);
+        let key = match connection.state {
+            State::FullFeature(key, _) => Some(key),
+            _ => None,
+        };
+        self.connections.touch(token);
+        if let Some(key) = key {
+            self.resume_deferred(key);
+        }
+    }
+
+    /// The transport failed, or the peer closed it.
+    pub(super) fn connection_lost(&mut self, token: Token) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        let session = match connection.state {
+            State::FullFeature(key, cid) => Some((key, cid)),
+            _ => None,
+        };
+        self.drop_connection(token);
+        if let Some((key, cid)) = session {
+            self.session_lost(key, cid);
+        }
+    }
+
+    /// Sends what is queued, then FIN; the peer has a little time to do the same.
+    //= rfc7143 11.14 LGO-01
+    pub(super) fn say_goodbye(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get_mut(token) {
+            connection.state = State::Closing;
+            connection.deadline = Some(self.now + CLOSE_TIMEOUT);
+            connection.link.close_after_flush();
+            self.connections.touch(token);
+        }
+    }
+
+    pub(super) fn drop_connection(&mut self, token: Token) {
+        if self.connections.remove(token).is_some() {
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.driver.close(token);
+        }
+    }
+
+    /// Sends and receives on every connection that was touched since the last time.
+    pub(super) fn flush_touched(&mut self) {
+        while let Some(token) = self.connections.touched.pop() {
+            if let Some(connection) = self.connections.get_mut(token) {
+                connection.touched = false;
+                connection.link.flush(&mut self.driver);
+            }
+        }
+    }
+
+    /// Closes connections whose time is up; the next deadline.
+    pub(super) fn expire_connections(&mut self) -> Option<Time> {
+        let late: Vec<Token> = self
+            .connections
+            .iter()
+            .filter(|c| c.deadline.is_some_and(|at| at <= self.now))
+            .map(|c| c.link.token())
+            .collect();
+        for token in late {
+            self.login_timed_out(token);
+            self.drop_connection(token);
+        }
+        self.connections.iter().filter_map(|c| c.deadline).min()
+    }
+}

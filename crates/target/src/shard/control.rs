@@ -1,0 +1,226 @@
+//! What a shard is told from outside: a changed configuration, questions, and the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Driver, Token};
+use iscsi_core::target::actions::CloseReason;
+use iscsi_core::wire::Lun;
+use scsi::{Asc, SenseData, SenseKey, UaScope};
+
+use super::Shard;
+use super::connections::State;
+use super::sessions::{Hosted, SessionKey};
+use crate::config::PortalConfig;
+use crate::observe::{ConnectionInfo, SessionInfo};
+use crate::registry::TargetNode;
+
+/// How long the initiators of sessions that a new configuration no longer allows may take to log out.
+const EVICTION_GRACE: Duration = Duration::from_secs(5);
+
+impl Shard {
+    pub(super) fn keep_portals(&mut self, portals: &[PortalConfig]) {
+        let gone: Vec<Token> = self
+            .listeners
+            .iter()
+            .filter(|(_, portal)| !portals.contains(portal))
+            .map(|(token, _)| *token)
+            .collect();
+        for token in gone {
+            self.listeners.remove(&token);
+            self.driver.close(token);
+        }
+    }
+
+    /// Sessions of targets that are gone, or that their initiator may no longer use, are asked to log out; those whose target has
+    /// other units now learn of it; all others never notice.
+    pub(super) fn reconfigured(&mut self, changed_luns: &[Arc<TargetNode>]) {
+        let set = self.shared.set.load_full();
+        let evicted: Vec<SessionKey> = self
+            .sessions
+            .iter()
+            .filter(|h| {
+                h.target.as_ref().is_some_and(|node| !set.targets.contains_key(&node.name))
+                    || !self.is_still_allowed(h)
+            })
+            .map(|h| h.key)
+            .collect();
+        let now = self.now;
+        for key in evicted {
+            self.with_session(key, |_, hosted| hosted.session.request_logout(now, EVICTION_GRACE));
+        }
+        for node in changed_luns {
+            let concerned: Vec<SessionKey> = self
+                .sessions
+                .iter()
+                .filter(|h| h.target.as_ref().is_some_and(|t| Arc::ptr_eq(t, node)))
+                .map(|h| h.key)
+                .collect();
+            for key in concerned {
+                self.with_session(key, |_, hosted| announce_new_units(hosted, node, now));
+            }
+        }
+    }
+
+    fn is_still_allowed(&self, hosted: &Hosted) -> bool {
+        let Some(node) = &hosted.target else { return true };
+        let peers = self
+            .connections
+            .iter()
+            .filter(|c| matches!(c.state, State::FullFeature(key, _) if key == hosted.key))
+            .map(|c| c.peer.ip());
+        peers
+            .into_iter()
+            .all(|peer| node.is_visible_to(&hosted.session.names().initiator, peer, hosted.group_tag))
+    }
+
+    /// Asks every initiator to log out, and takes no new connections.
+    //= rfc7143 11.9.1 ASY-01
+    pub(super) fn shut_down(&mut self, grace: Duration) {
+        for (token, _) in std::mem::take(&mut self.listeners) {
+            self.driver.close(token);
+        }
+        let (normal, discovery): (Vec<_>, Vec<_>) =
+            self.sessions.iter().map(|h| (h.key, h.target.is_some())).partition(|(_, normal)| *normal);
+        let now = self.now;
+        for (key, _) in normal {
+            self.with_session(key, |_, hosted| hosted.session.request_logout(now, grace));
+        }
+        for (key, _) in discovery {
+            self.end_session(key, CloseReason::Ended);
+        }
+        self.drop_logins();
+        self.ending = Some(self.now + grace);
+        self.next_scan = Some(self.now);
+    }
+
+    fn drop_logins(&mut self) {
+        let logins: Vec<Token> = self
+            .connections
+            .iter()
+            .filter(|c| matches!(c.state, State::Login(_) | State::Reinstating(_)))
+            .map(|c| c.link.token())
+            .collect();
+        for token in logins {
+            self.drop_connection(token);
+        }
+    }
+
+    /// The grace is over.
+    pub(super) fn end_everything(&mut self) {
+        let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
+        for key in keys {
+            self.end_session(key, CloseReason::Ended);
+        }
+    }
+
+    /// True when nothing is left to wait for.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sessions.is_empty() && self.connections.is_empty()
+    }
+
+    pub(super) fn session_infos(&mut self) -> Vec<SessionInfo> {
+        self.sync_stats();
+        let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
+        let mut infos = Vec::new();
+        for key in keys {
+            let Some(hosted) = self.sessions.take(key) else { continue };
+            infos.push(self.session_info(&hosted));
+            self.sessions.put_back(hosted);
+        }
+        infos
+    }
+
+    fn session_info(&mut self, hosted: &Hosted) -> SessionInfo {
+        let session = &hosted.session;
+        let (names, params) = (session.names(), session.params());
+        let mut connections = Vec::new();
+        for (cid, token) in &hosted.connections {
+            let (Some(connection), Some(params)) =
+                (self.connections.get_mut(*token), session.connection_params(*cid))
+            else {
+                continue;
+            };
+            let stats = connection.link.stats();
+            connections.push(ConnectionInfo {
+                cid: cid.0,
+                peer: connection.peer,
+                portal: connection.portal.address,
+                header_digest: params.digests.header,
+                data_digest: params.digests.data,
+                max_recv_data_segment_length: params.max_recv_data_segment_length,
+                max_send_data_segment_length: params.max_send_data_segment_length,
+                rx_bytes: stats.rx_bytes,
+                tx_bytes: stats.tx_bytes,
+                digests_verified: stats.digests.header_verified + stats.digests.data_verified,
+                digests_failed: stats.digests.header_failed + stats.digests.data_failed,
+            });
+        }
+        SessionInfo {
+            target: names.target.as_ref().map(ToString::to_string),
+            initiator: names.initiator.to_string(),
+            isid: names.isid.to_string(),
+            tsih: session.tsih().0,
+            authenticated_as: hosted.authenticated_as.clone(),
+            since: hosted.since,
+            connections,
+            max_burst_length: params.max_burst_length,
+            first_burst_length: params.first_burst_length,
+            initial_r2t: params.initial_r2t,
+            immediate_data: params.immediate_data,
+            max_outstanding_r2t: params.max_outstanding_r2t,
+            error_recovery_level: params.error_recovery_level,
+            queue_depth: session.queue_depth(),
+            outstanding: session.outstanding() as u32,
+            commands: hosted.stats.commands.get(),
+            rejects: hosted.stats.rejects.get(),
+        }
+    }
+
+    /// Brings the counters that people read up to date with those of the connections.
+    pub(super) fn sync_stats(&mut self) {
+        let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
+        for key in keys {
+            let Some(mut hosted) = self.sessions.take(key) else { continue };
+            for (_, token) in hosted.connections.clone() {
+                self.count_traffic(&mut hosted, token);
+            }
+            hosted.stats.rejects.set(hosted.session.rejects());
+            self.sessions.put_back(hosted);
+        }
+    }
+
+    /// Adds what a connection has carried since it was counted last.
+    pub(super) fn count_traffic(&mut self, hosted: &mut Hosted, token: Token) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        let now = connection.link.stats();
+        let before = std::mem::replace(&mut connection.counted, now);
+        let stats = &hosted.stats;
+        for (count, now, before) in [
+            (&stats.rx_pdus, now.rx_pdus, before.rx_pdus),
+            (&stats.tx_pdus, now.tx_pdus, before.tx_pdus),
+            (&stats.rx_bytes, now.rx_bytes, before.rx_bytes),
+            (&stats.tx_bytes, now.tx_bytes, before.tx_bytes),
+            (&stats.header_digests_verified, now.digests.header_verified, before.digests.header_verified),
+            (&stats.header_digests_failed, now.digests.header_failed, before.digests.header_failed),
+            (&stats.data_digests_verified, now.digests.data_verified, before.digests.data_verified),
+            (&stats.data_digests_failed, now.digests.data_failed, before.digests.data_failed),
+        ] {
+            count.add(now - before);
+        }
+    }
+}
+
+/// Tells an initiator that the list of units has changed: by a unit attention on each, and by an asynchronous event.
+//= rfc7143 11.9 ASY-04
+fn announce_new_units(hosted: &mut Hosted, node: &TargetNode, now: iscsi_core::Time) {
+    let luns = node.luns();
+    for device in luns.values() {
+        device.unit.ensure_attached(&hosted.nexus);
+        device.unit.unit_attention(UaScope::One(hosted.nexus.id), Asc::REPORTED_LUNS_DATA_CHANGED);
+    }
+    let sense = SenseData::new(SenseKey::UnitAttention, Asc::REPORTED_LUNS_DATA_CHANGED).to_bytes(false);
+    if let Some(first) = luns.keys().next() {
+        hosted.session.report_scsi_event(now, Lun::from_index(*first), &sense);
+    }
+}

@@ -1,0 +1,244 @@
+//! Connections that have no session yet: routing, the login itself, and the creation or reinstatement of the session
+//! (RFC 7143 6.3).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use engine::{Driver, Token};
+use iscsi_core::pdu_reader::{FramingError, RxPdu};
+use iscsi_core::target::actions::CloseReason;
+use iscsi_core::target::login::{Established, LoginNames, LoginReply, Refusal};
+use iscsi_core::wire::{Isid, LoginStage, LoginStatus, Opcode};
+
+use super::Shard;
+use super::connections::State;
+use super::message::{Message, Migrant};
+use super::sessions::SessionKey;
+use crate::observe::LoginEvent;
+use crate::policy::{Joining, Policy};
+
+impl Shard {
+    pub(super) fn login_pdu(&mut self, token: Token, pdu: &RxPdu) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        if connection.home.is_none() {
+            // A stray first PDU is refused right here; a login goes where its session lives or will live.
+            if pdu.bhs.opcode() == Opcode::LoginRequest as u8 {
+                let bytes = pdu.bhs.as_bytes();
+                let home = self
+                    .shared
+                    .home_of(Isid([bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13]]));
+                if home.shard != self.number {
+                    return self.migrate(token, pdu, home);
+                }
+                connection.home = Some(home);
+            }
+        }
+        let State::Login(login) = &mut connection.state else { return };
+        let (peer, portal) = (connection.peer, Arc::clone(&connection.portal));
+        let sessions = &self.sessions;
+        let mut policy = Policy {
+            shared: &self.shared,
+            set: self.shared.set.load_full(),
+            peer,
+            portal: &portal,
+            joining: &|names| sessions.joining(names, portal.group_tag),
+        };
+        let reply = login.handle_pdu(pdu, &mut policy);
+        match reply {
+            LoginReply::Send(answer) => self.connections.push(token, answer),
+            LoginReply::Complete(established) => self.login_complete(token, established),
+            LoginReply::Refuse { response, refusal } => {
+                self.report_refusal(token, &refusal, None);
+                if let Some(response) = response {
+                    self.connections.push(token, response);
+                }
+                self.say_goodbye(token);
+            }
+        }
+    }
+
+    /// Hands a connection to the shard where its session lives.
+    fn migrate(&mut self, token: Token, first: &RxPdu, home: crate::shared::Home) {
+        let Some(stream) = self.driver.release(token) else { return self.drop_connection(token) };
+        let Some(connection) = self.connections.remove(token) else { return };
+        let shard = home.shard;
+        let migrant = Migrant {
+            stream,
+            link: connection.link,
+            first: first.clone(),
+            peer: connection.peer,
+            portal: connection.portal,
+            home,
+            deadline: connection.deadline.unwrap_or(self.now),
+        };
+        self.shared.shards()[shard].send(Message::Migrate(Box::new(migrant)));
+    }
+
+    /// Takes a connection from another shard.
+    pub(super) fn arrive(&mut self, migrant: Migrant) {
+        let Migrant { stream, link, first, peer, portal, home, deadline } = migrant;
+        if let Some(token) = self.adopt(stream, link, peer, portal, home, deadline) {
+            self.login_pdu(token, &first);
+            self.take_pdus(token);
+        }
+    }
+
+    /// The login is accepted: reinstate, join, or create.
+    //= rfc7143 6.3.1 LGN-03
+    fn login_complete(&mut self, token: Token, established: Box<Established>) {
+        if established.names.tsih.0 != 0 {
+            return self.join_session(token, *established);
+        }
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        //= rfc7143 6.3.5 SES-01 SES-05 DSC-08
+        match self.sessions.same_nexus(&established.names, established.portal_group_tag) {
+            Some(old) => {
+                tracing::info!(initiator = %established.names.initiator, isid = %established.names.isid, peer = %connection.peer, "the session is reinstated");
+                connection.state = State::Reinstating(established);
+                self.end_session(old, CloseReason::Replaced);
+            }
+            None => self.create_session(token, *established),
+        }
+    }
+
+    /// The session that `names` would replace is gone: logins that waited for it go on.
+    pub(super) fn resume_reinstatement(&mut self, names: &LoginNames, group_tag: u16) {
+        let waiting: Vec<Token> = self
+            .connections
+            .iter()
+            .filter(|c| matches!(&c.state, State::Reinstating(e) if super::sessions::is_same_nexus(&e.names, e.portal_group_tag, names, group_tag)))
+            .map(|c| c.link.token())
+            .collect();
+        for token in waiting {
+            let Some(connection) = self.connections.get_mut(token) else { continue };
+            // Of several that waited, each replaces the one before, as if they had come one after the other.
+            if let State::Reinstating(established) = std::mem::replace(&mut connection.state, State::Closing)
+            {
+                self.login_complete(token, established);
+                self.take_pdus(token);
+            }
+        }
+    }
+
+    fn create_session(&mut self, token: Token, established: Established) {
+        let target = match &established.names.target {
+            Some(name) if !established.names.discovery => match self.shared.set.load().targets.get(name) {
+                Some(node) => Some(Arc::clone(node)),
+                None => {
+                    let refusal = Refusal::new(
+                        LoginStatus::TargetRemoved,
+                        "RFC 7143 11.13.5",
+                        format!("{name} was removed during the login"),
+                        "ask for the list of targets",
+                    );
+                    return self.refuse_late(token, &established, &refusal);
+                }
+            },
+            _ => None,
+        };
+        let Some(tsih) = self.shared.allocate_tsih() else {
+            let refusal = Refusal::new(
+                LoginStatus::OutOfResources,
+                "RFC 7143 11.12.6",
+                "no session handle is left",
+                "close sessions that are not needed",
+            );
+            return self.refuse_late(token, &established, &refusal);
+        };
+        self.report_acceptance(token, &established);
+        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        let key = self.open_session(token, established, tsih, target);
+        self.enter_full_feature(token, key);
+    }
+
+    fn join_session(&mut self, token: Token, established: Established) {
+        match self.sessions.find_joined(&established.names, established.portal_group_tag) {
+            Some(key) => {
+                self.report_acceptance(token, &established);
+                self.add_connection(key, token, established);
+                self.enter_full_feature(token, key);
+            }
+            None => {
+                let refusal = Refusal::new(
+                    LoginStatus::SessionDoesNotExist,
+                    "RFC 7143 6.3.1",
+                    "the session ended during the login",
+                    "log in anew with TSIH 0",
+                );
+                self.refuse_late(token, &established, &refusal);
+            }
+        }
+    }
+
+    /// From here on the connection belongs to a session; what follows the final response carries digests.
+    //= rfc7143 13.1 DIG-04
+    fn enter_full_feature(&mut self, token: Token, key: SessionKey) {
+        let Some((cid, params)) = self.sessions.connection_of(key, token) else { return };
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        connection.state = State::FullFeature(key, cid);
+        connection.deadline = None;
+        self.run_session(key);
+        if let Some(connection) = self.connections.get_mut(token) {
+            connection.link.set_tx_digests(params.digests);
+            connection.link.set_rx_digests(params.digests);
+            connection.link.set_max_data_bytes(params.max_recv_data_segment_length as usize);
+        }
+    }
+
+    fn refuse_late(&mut self, token: Token, established: &Established, refusal: &Refusal) {
+        self.report_refusal(token, refusal, Some(&established.names));
+        self.connections.push(token, established.refuse(refusal));
+        self.say_goodbye(token);
+    }
+
+    pub(super) fn login_framing_error(&mut self, token: Token, error: &FramingError) {
+        let refusal = Refusal::new(
+            LoginStatus::InitiatorError,
+            "RFC 7143 13.12",
+            error.to_string(),
+            "the initiator breaks the protocol: report it to its maker",
+        );
+        self.report_refusal(token, &refusal, None);
+        self.say_goodbye(token);
+    }
+
+    pub(super) fn login_timed_out(&mut self, token: Token) {
+        if self.connections.get_mut(token).is_some_and(|c| matches!(c.state, State::Login(_))) {
+            let refusal = Refusal::new(
+                LoginStatus::InitiatorError,
+                "limits.login_timeout",
+                "the login was not completed in time",
+                "check the initiator and the network, or raise limits.login_timeout",
+            );
+            self.report_refusal(token, &refusal, None);
+        }
+    }
+
+    /// Writes a refused login down, for people.
+    fn report_refusal(&mut self, token: Token, refusal: &Refusal, names: Option<&LoginNames>) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        let (stage, known) = match &connection.state {
+            State::Login(login) => (login.stage(), login.names()),
+            _ => (LoginStage::FullFeature, None),
+        };
+        let (peer, portal) = (connection.peer, connection.portal.address);
+        self.shared.observe.logins.record(LoginEvent::refused(peer, portal, names.or(known), stage, refusal));
+    }
+
+    fn report_acceptance(&mut self, token: Token, established: &Established) {
+        if let Some(connection) = self.connections.get_mut(token) {
+            let event =
+                LoginEvent::accepted(connection.peer, connection.portal.address, Some(&established.names));
+            self.shared.observe.logins.record(event);
+        }
+    }
+}
+
+/// What a session says to a login that names its TSIH; see [`super::sessions::Sessions::joining`].
+pub(super) fn joining(found: Option<(&iscsi_core::target::session::TargetSession, bool)>) -> Joining {
+    match found {
+        None => Joining::Unknown,
+        Some((session, true)) => Joining::Welcome(session.params().clone()),
+        Some((_, false)) => Joining::Full,
+    }
+}

@@ -1,0 +1,265 @@
+//! Aborting tasks across sessions and shards (SAM-5 clause 7, RFC 7143 4.2.3, 11.5).
+//!
+//! The shard that wants tasks gone sends an [`AbortOrder`] to every shard, itself included, and goes on when all have answered.
+//! A shard that carries out an order answers when the device servers have let go of the last of its tasks.
+
+use iscsi_core::target::actions::{CloseReason, Completion, ManagementId, ManagementRequest};
+use iscsi_core::target::task::TaskId;
+use iscsi_core::target::task_management::AbortScope;
+use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
+use rustc_hash::FxHashMap;
+use scsi::{Asc, NexusId, UaScope};
+
+use super::Shard;
+use super::message::{AbortOrder, Message};
+use super::sessions::{Hosted, SessionKey};
+
+/// What happens when all shards have answered.
+enum Then {
+    /// Act on the logical units and answer a task management request.
+    Manage { session: SessionKey, request: ManagementRequest },
+    /// End a PREEMPT AND ABORT.
+    Complete { session: SessionKey, task: TaskId, completion: Box<Completion> },
+}
+
+struct Gather {
+    missing: usize,
+    then: Then,
+}
+
+/// An order of some shard that one of our sessions is carrying out.
+struct Pending {
+    session: SessionKey,
+    order: u64,
+}
+
+/// An order of some shard that our sessions are carrying out.
+struct Order {
+    from: usize,
+    token: u64,
+    missing: usize,
+}
+
+/// Books of what this shard waits for, and of what others wait for from it.
+#[derive(Default)]
+pub(super) struct Gathers {
+    next: u64,
+    gathers: FxHashMap<u64, Gather>,
+    orders: FxHashMap<u64, Order>,
+    pending: FxHashMap<u64, Pending>,
+    /// Tokens of a session's own tasks, by the gather that waits for them.
+    own: FxHashMap<u64, (SessionKey, u64)>,
+}
+
+impl Gathers {
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl Shard {
+    /// Carries out a task management function.
+    //= rfc7143 11.6.1 TMF-07 TMF-08
+    pub(super) fn manage(&mut self, hosted: &mut Hosted, request: ManagementRequest) {
+        let Some(target) = hosted.target.clone() else { return };
+        let whole_target =
+            matches!(request.function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset);
+        let lun = request.lun.to_index();
+        if !whole_target && lun.is_none_or(|number| !target.luns().contains_key(&number)) {
+            return hosted.session.management_done(request.id, TmfResponse::LunDoesNotExist);
+        }
+        let gather = self.gathers.next();
+        let own_token = self.gathers.next();
+        let reaches_others = request.function != TmfFunction::AbortTaskSet;
+        let shards = if reaches_others { self.shared.shards().len() } else { 0 };
+        let then = Then::Manage { session: hosted.key, request };
+        self.gathers.gathers.insert(gather, Gather { missing: 1 + shards, then });
+        self.gathers.own.insert(own_token, (hosted.key, gather));
+        let scope = AbortScope {
+            lun: (!whole_target).then_some(request.lun),
+            request: Some(request.id),
+            task_aborted_status: false,
+        };
+        if reaches_others {
+            let tas = lun
+                .filter(|_| !whole_target)
+                .and_then(|n| target.luns().get(&n).map(|device| device.unit.task_aborted_status()));
+            self.order_abort(
+                gather,
+                AbortOrder {
+                    target: target.name.clone(),
+                    lun: lun.filter(|_| !whole_target),
+                    only: None,
+                    except: hosted.nexus.id,
+                    task_aborted_status: tas.unwrap_or(false),
+                },
+            );
+        }
+        hosted.session.abort_tasks(scope, own_token);
+    }
+
+    /// Ends the tasks of `victims` on the unit of `task` before it completes.
+    //= spc4 5.12.11.2.6 PR-09
+    pub(super) fn preempt(
+        &mut self,
+        hosted: &mut Hosted,
+        task: TaskId,
+        completion: Completion,
+        victims: Vec<NexusId>,
+    ) {
+        let Some(target) = &hosted.target else { return };
+        let gather = self.gathers.next();
+        let then = Then::Complete { session: hosted.key, task, completion: Box::new(completion) };
+        self.gathers.gathers.insert(gather, Gather { missing: self.shared.shards().len(), then });
+        let lun = hosted.session.lun_of(task).and_then(Lun::to_index);
+        let order = AbortOrder {
+            target: target.name.clone(),
+            lun,
+            only: Some(victims),
+            except: hosted.nexus.id,
+            task_aborted_status: false,
+        };
+        self.order_abort(gather, order);
+    }
+
+    fn order_abort(&mut self, token: u64, order: AbortOrder) {
+        // This shard too is asked through its mailbox: the session at hand is in use right now.
+        for shard in self.shared.shards() {
+            shard.send(Message::Abort { from: self.number, token, order: order.clone() });
+        }
+    }
+
+    /// Carries out another shard's order, or our own.
+    pub(super) fn abort_for(&mut self, from: usize, token: u64, order: &AbortOrder) {
+        let concerned: Vec<SessionKey> = self
+            .sessions
+            .iter()
+            .filter(|h| {
+                h.target.as_ref().is_some_and(|t| t.name == order.target) && h.nexus.id != order.except
+            })
+            .filter(|h| order.only.as_ref().is_none_or(|only| only.contains(&h.nexus.id)))
+            .map(|h| h.key)
+            .collect();
+        if concerned.is_empty() {
+            return self.shared.shards()[from].send(Message::AbortDone { token });
+        }
+        let id = self.gathers.next();
+        self.gathers.orders.insert(id, Order { from, token, missing: concerned.len() });
+        let scope = AbortScope {
+            lun: order.lun.map(Lun::from_index),
+            request: None,
+            task_aborted_status: order.task_aborted_status,
+        };
+        for session in concerned {
+            let part = self.gathers.next();
+            self.gathers.pending.insert(part, Pending { session, order: id });
+            self.with_session(session, |_, hosted| hosted.session.abort_tasks(scope, part));
+        }
+    }
+
+    /// A session has nothing left of the tasks that it was told to abort.
+    pub(super) fn tasks_gone(&mut self, token: u64) {
+        if let Some((_, gather)) = self.gathers.own.remove(&token) {
+            // The session that asked is in use right now: its answer comes through the mailbox.
+            return self.shared.shards()[self.number].send(Message::AbortDone { token: gather });
+        }
+        let Some(Pending { order, .. }) = self.gathers.pending.remove(&token) else { return };
+        let Some(entry) = self.gathers.orders.get_mut(&order) else { return };
+        entry.missing -= 1;
+        if entry.missing == 0
+            && let Some(Order { from, token, .. }) = self.gathers.orders.remove(&order)
+        {
+            self.shared.shards()[from].send(Message::AbortDone { token });
+        }
+    }
+
+    /// A session has ended: what it was to abort is gone with it.
+    pub(super) fn forget_orders_of(&mut self, key: SessionKey) {
+        let tokens: Vec<u64> =
+            self.gathers.pending.iter().filter(|(_, p)| p.session == key).map(|(token, _)| *token).collect();
+        for token in tokens {
+            self.tasks_gone(token);
+        }
+        let own: Vec<u64> = self
+            .gathers
+            .own
+            .iter()
+            .filter(|(_, (session, _))| *session == key)
+            .map(|(token, _)| *token)
+            .collect();
+        for token in own {
+            self.tasks_gone(token);
+        }
+    }
+
+    /// A shard has answered.
+    pub(super) fn abort_done(&mut self, token: u64) {
+        let Some(gather) = self.gathers.gathers.get_mut(&token) else { return };
+        gather.missing -= 1;
+        if gather.missing > 0 {
+            return;
+        }
+        match self.gathers.gathers.remove(&token).map(|gather| gather.then) {
+            Some(Then::Manage { session, request }) => self.finish_management(session, request),
+            Some(Then::Complete { session, task, completion }) => {
+                self.with_session(session, |_, hosted| hosted.session.complete(task, *completion));
+            }
+            None => {}
+        }
+    }
+
+    /// All tasks are gone: now the logical units change, and the initiator is told.
+    //= sam5 7 TSK-04 TMF-06
+    fn finish_management(&mut self, session: SessionKey, request: ManagementRequest) {
+        let ManagementRequest { id, function, lun } = request;
+        let mut cold = None;
+        self.with_session(session, |_, hosted| {
+            let Some(target) = &hosted.target else { return };
+            let luns = target.luns();
+            let unit = lun.to_index().and_then(|number| luns.get(&number)).map(|device| &device.unit);
+            match (function, unit) {
+                (TmfFunction::ClearTaskSet, Some(unit)) => {
+                    if !unit.task_aborted_status() {
+                        unit.unit_attention(UaScope::AllExcept(hosted.nexus.id), Asc::COMMANDS_CLEARED);
+                    }
+                }
+                (TmfFunction::LogicalUnitReset, Some(unit)) => unit.logical_unit_reset(&hosted.nexus),
+                (TmfFunction::TargetWarmReset, _) => {
+                    luns.values().for_each(|device| {
+                        device.unit.reset(UaScope::AllExcept(hosted.nexus.id), Asc::BUS_RESET)
+                    });
+                }
+                (TmfFunction::TargetColdReset, _) => {
+                    luns.values().for_each(|device| device.unit.reset(UaScope::All, Asc::POWER_ON_OR_RESET));
+                    cold = Some(target.name.clone());
+                }
+                _ => {}
+            }
+            drop(luns);
+            answer(hosted, id);
+        });
+        if let Some(name) = cold {
+            for shard in self.shared.shards() {
+                shard.send(Message::CloseTarget(name.clone()));
+            }
+        }
+    }
+
+    /// Closes every session of a target.
+    pub(super) fn close_target(&mut self, name: &iscsi_core::names::IscsiName) {
+        let concerned: Vec<SessionKey> = self
+            .sessions
+            .iter()
+            .filter(|h| h.target.as_ref().is_some_and(|t| t.name == *name))
+            .map(|h| h.key)
+            .collect();
+        for key in concerned {
+            self.end_session(key, CloseReason::Ended);
+        }
+    }
+}
+
+fn answer(hosted: &mut Hosted, id: ManagementId) {
+    hosted.session.management_done(id, TmfResponse::FunctionComplete);
+}

@@ -1,0 +1,90 @@
+//! What shards tell each other, and what they are told from outside.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use engine::Link;
+use iscsi_core::names::IscsiName;
+use iscsi_core::pdu_reader::RxPdu;
+use scsi::NexusId;
+
+use super::commands::StoreDone;
+use crate::config::PortalConfig;
+use crate::observe::view::SessionInfo;
+use crate::registry::TargetNode;
+use crate::shared::Home;
+
+/// Tasks to abort, wherever their sessions live.
+#[derive(Clone, Debug)]
+pub struct AbortOrder {
+    /// Sessions of this target.
+    pub target: IscsiName,
+    /// One logical unit, or all.
+    pub lun: Option<u16>,
+    /// Only sessions of these nexuses; `None`: of all.
+    pub only: Option<Vec<NexusId>>,
+    /// Not the session of this nexus: it takes care of itself.
+    pub except: NexusId,
+    /// End the tasks with TASK ABORTED instead of silence.
+    pub task_aborted_status: bool,
+}
+
+/// A connection on its way to the shard where its session lives.
+pub struct Migrant {
+    /// The connection, between two drivers.
+    pub stream: TcpStream,
+    /// Its framing, with what has been received.
+    pub link: Link,
+    /// The first PDU, already taken off the link.
+    pub first: RxPdu,
+    /// Its peer.
+    pub peer: SocketAddr,
+    /// Where it arrived.
+    pub portal: Arc<PortalConfig>,
+    /// Keeps its ISID here.
+    pub home: Home,
+    /// When its login must be complete.
+    pub deadline: Duration,
+}
+
+/// See the module.
+pub enum Message {
+    /// Listen here.
+    Listen(TcpListener, Arc<PortalConfig>),
+    /// Listen no more on portals that this list lacks.
+    KeepPortals(Vec<PortalConfig>),
+    /// A connection whose session lives here.
+    Migrate(Box<Migrant>),
+    /// A worker has carried a command to its end.
+    StoreDone(Box<StoreDone>),
+    /// Abort tasks; answer the shard `from` with [`Message::AbortDone`].
+    Abort {
+        /// Who asks.
+        from: usize,
+        /// Its name for the request.
+        token: u64,
+        /// Which tasks.
+        order: AbortOrder,
+    },
+    /// Nothing is left of the tasks.
+    AbortDone {
+        /// Name of the request.
+        token: u64,
+    },
+    /// The configuration has changed: look after your sessions.
+    Reconfigured {
+        /// Targets whose units are not the same as before.
+        changed_luns: Vec<Arc<TargetNode>>,
+    },
+    /// Close every session of a target.
+    CloseTarget(IscsiName),
+    /// List sessions.
+    Sessions(mpsc::Sender<Vec<SessionInfo>>),
+    /// Ask every initiator to log out, and end when all have or `grace` is over.
+    Shutdown {
+        /// How long initiators may take.
+        grace: Duration,
+    },
+}

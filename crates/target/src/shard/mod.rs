@@ -1,0 +1,159 @@
+//! A shard: one thread, its driver, the connections on it and the sessions of those connections.
+//!
+//! Everything of a session happens inline on its shard: bytes come in, PDUs are framed, the session decides, the device server
+//! and a store in memory answer, and the answers leave in one send, without a queue or a lock in between. Only what may block
+//! goes to a worker thread, and only what concerns other shards' sessions goes through a mailbox.
+//!
+//! | module | its part |
+//! |---|---|
+//! | `connections` | sockets, from accept to close |
+//! | `login` | connections that have no session yet |
+//! | `sessions` | the sessions, and what they ask for |
+//! | `commands` | from a SCSI command to its outcome |
+//! | `management` | aborting tasks, here and on other shards |
+//! | `control` | configuration, shutdown, questions from outside |
+
+pub mod commands;
+mod connections;
+mod control;
+mod login;
+mod management;
+pub mod message;
+pub mod sessions;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Clock, Completion, Driver, EpollDriver, Mailbox, Sender, SlabRing, Token};
+use iscsi_core::Time;
+use rustc_hash::FxHashMap;
+
+use self::connections::Connections;
+use self::management::Gathers;
+use self::message::Message;
+use self::sessions::Sessions;
+use crate::config::PortalConfig;
+use crate::shared::Shared;
+
+/// After something happened, deadlines are looked at again within this time: none that may have been set is shorter.
+const TIMER_SCAN: Duration = Duration::from_millis(500);
+/// Size of the slabs that small payloads share, bytes.
+const SLAB_BYTES: usize = 1 << 20;
+
+/// See the module.
+pub struct Shard {
+    number: usize,
+    shared: Arc<Shared>,
+    clock: Clock,
+    now: Time,
+    driver: EpollDriver,
+    mailbox: Mailbox<Message>,
+    slabs: SlabRing,
+    listeners: FxHashMap<Token, Arc<PortalConfig>>,
+    connections: Connections,
+    sessions: Sessions,
+    gathers: Gathers,
+    /// When deadlines are looked at next; `None`: there are none.
+    next_scan: Option<Time>,
+    ending: Option<Time>,
+}
+
+impl Shard {
+    /// A shard with its mailbox.
+    ///
+    /// # Errors
+    /// When the driver cannot be had.
+    pub fn new(number: usize, shards: usize, shared: Arc<Shared>) -> io::Result<(Self, Sender<Message>)> {
+        let driver = EpollDriver::new()?;
+        let mailbox = Mailbox::new(driver.waker());
+        let sender = mailbox.sender();
+        let budget = shared.set.load().config.limits.buffer_bytes_max / shards.max(1) as u64;
+        let shard = Self {
+            number,
+            clock: shared.clock,
+            now: shared.clock.now(),
+            shared,
+            driver,
+            mailbox,
+            slabs: SlabRing::new(SLAB_BYTES, (budget as usize / SLAB_BYTES).max(16)),
+            listeners: FxHashMap::default(),
+            connections: Connections::default(),
+            sessions: Sessions::default(),
+            gathers: Gathers::default(),
+            next_scan: None,
+            ending: None,
+        };
+        Ok((shard, sender))
+    }
+
+    /// Works until told to shut down.
+    ///
+    /// # Errors
+    /// When the driver fails for good.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut completions = Vec::new();
+        let mut messages = Vec::new();
+        loop {
+            let timeout = self.next_scan.map(|at| at.saturating_sub(self.clock.now()));
+            self.driver.wait(timeout, &mut completions)?;
+            self.now = self.clock.now();
+            let busy = !completions.is_empty();
+            for completion in completions.drain(..) {
+                match completion {
+                    Completion::Accepted { listener, stream, peer } => self.accepted(listener, stream, peer),
+                    Completion::AcceptFailed { error, .. } => {
+                        tracing::warn!(%error, "cannot accept connections; trying again")
+                    }
+                    Completion::Received { conn, buffer, result } => self.received(conn, buffer, result),
+                    Completion::Sent { conn, segments, result } => self.sent(conn, segments, result),
+                    Completion::Connected { .. } => {}
+                    Completion::Woken => self.mailbox.drain(&mut messages),
+                }
+            }
+            for message in messages.drain(..) {
+                self.take_message(message);
+            }
+            self.flush_touched();
+            if busy {
+                let soon = self.now + TIMER_SCAN;
+                self.next_scan = Some(self.next_scan.map_or(soon, |at| at.min(soon)));
+            }
+            if self.next_scan.is_some_and(|at| at <= self.now) {
+                self.scan_timers();
+                self.flush_touched();
+            }
+            if self.ending.is_some() && self.is_idle() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Handles every deadline that has passed and finds the next one.
+    fn scan_timers(&mut self) {
+        let connections = self.expire_connections();
+        let sessions = self.expire_sessions();
+        self.sync_stats();
+        if self.ending.is_some_and(|at| at <= self.now) {
+            self.end_everything();
+        }
+        // While ending, the deadline and the last connections are looked at often.
+        let ending = self.ending.map(|at| at.max(self.now + Duration::from_millis(50)));
+        self.next_scan = [connections, sessions, ending].into_iter().flatten().min();
+    }
+
+    fn take_message(&mut self, message: Message) {
+        match message {
+            Message::Listen(listener, portal) => self.listen(listener, portal),
+            Message::KeepPortals(portals) => self.keep_portals(&portals),
+            Message::Migrate(migrant) => self.arrive(*migrant),
+            Message::StoreDone(done) => self.store_done(*done),
+            Message::Abort { from, token, order } => self.abort_for(from, token, &order),
+            Message::AbortDone { token } => self.abort_done(token),
+            Message::Reconfigured { changed_luns } => self.reconfigured(&changed_luns),
+            Message::CloseTarget(name) => self.close_target(&name),
+            Message::Sessions(reply) => drop(reply.send(self.session_infos())),
+            Message::Shutdown { grace } => self.shut_down(grace),
+        }
+    }
+}

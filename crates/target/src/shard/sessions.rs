@@ -1,0 +1,353 @@
+//! Sessions of a shard, and what they ask for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use engine::{Driver, Token};
+use iscsi_core::Time;
+use iscsi_core::params::Params;
+use iscsi_core::pdu_reader::RxPdu;
+use iscsi_core::target::actions::{Action, CloseReason, Command, Selector, TargetRecord};
+use iscsi_core::target::login::{Established, LoginNames};
+use iscsi_core::target::session::{SessionConfig, TargetSession};
+use iscsi_core::target::task::TaskId;
+use iscsi_core::wire::{Cid, Tsih};
+use rustc_hash::FxHashMap;
+use scsi::Nexus;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+use super::Shard;
+use super::commands::Running;
+use crate::observe::SessionStats;
+use crate::observe::metrics::SessionLabels;
+use crate::policy::Joining;
+use crate::registry::TargetNode;
+use crate::shared::Home;
+
+/// Names a session of a shard; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    index: u32,
+    generation: u32,
+}
+
+/// A session with its surroundings.
+pub(super) struct Hosted {
+    pub key: SessionKey,
+    pub session: TargetSession,
+    pub connections: SmallVec<[(Cid, Token); 1]>,
+    /// `None` in discovery sessions.
+    pub target: Option<Arc<TargetNode>>,
+    pub nexus: Nexus,
+    pub group_tag: u16,
+    /// Commands that wait for data-out.
+    pub running: FxHashMap<TaskId, Running>,
+    /// Commands at a worker thread; set to true, a command that was not begun there is not begun any more.
+    pub offloaded: FxHashMap<TaskId, Arc<AtomicBool>>,
+    /// Commands that wait for the initiator to take what was read for it before.
+    pub deferred: VecDeque<Command>,
+    pub stats: SessionStats,
+    pub since: SystemTime,
+    pub authenticated_as: Option<String>,
+    /// Keeps the ISID at this shard while the session lives.
+    _home: Option<Home>,
+}
+
+/// Sessions by key.
+#[derive(Default)]
+pub(super) struct Sessions {
+    slots: Vec<(u32, Option<Box<Hosted>>)>,
+    free: Vec<u32>,
+}
+
+/// Whether two logins are for the same I_T nexus: same names, ISID and portal group (RFC 7143 4.4.3, 7.4.2).
+//= rfc7143 4.4.3 NAM-04 DSC-08
+pub(super) fn is_same_nexus(a: &LoginNames, a_tag: u16, b: &LoginNames, b_tag: u16) -> bool {
+    a.isid == b.isid
+        && a_tag == b_tag
+        && a.initiator == b.initiator
+        && a.target == b.target
+        && a.discovery == b.discovery
+}
+
+impl Sessions {
+    fn reserve(&mut self) -> SessionKey {
+        match self.free.pop() {
+            Some(index) => SessionKey { index, generation: self.slots[index as usize].0 },
+            None => {
+                self.slots.push((0, None));
+                SessionKey { index: self.slots.len() as u32 - 1, generation: 0 }
+            }
+        }
+    }
+
+    /// Takes a session out, to work on it while the shard is free to change; to be put back.
+    pub fn take(&mut self, key: SessionKey) -> Option<Box<Hosted>> {
+        match self.slots.get_mut(key.index as usize) {
+            Some((generation, slot)) if *generation == key.generation => slot.take(),
+            _ => None,
+        }
+    }
+
+    pub fn put_back(&mut self, hosted: Box<Hosted>) {
+        let index = hosted.key.index as usize;
+        self.slots[index].1 = Some(hosted);
+    }
+
+    /// Frees the place of a session that was taken out and is not put back.
+    fn forget(&mut self, key: SessionKey) {
+        self.slots[key.index as usize].0 = key.generation.wrapping_add(1);
+        self.free.push(key.index);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Hosted> {
+        self.slots.iter().filter_map(|(_, slot)| slot.as_deref())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// The session of the same nexus as a new login.
+    pub fn same_nexus(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
+        self.iter().find(|h| is_same_nexus(h.session.names(), h.group_tag, names, group_tag)).map(|h| h.key)
+    }
+
+    /// The session whose TSIH a login names, if it is that nexus' session.
+    pub fn find_joined(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
+        self.iter()
+            .find(|h| {
+                h.session.tsih() == names.tsih
+                    && is_same_nexus(h.session.names(), h.group_tag, names, group_tag)
+            })
+            .map(|h| h.key)
+    }
+
+    /// What the session says to a login that names its TSIH: one with a known CID replaces that connection, another one needs room.
+    pub fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
+        let found = self.find_joined(names, group_tag).and_then(|key| self.iter().find(|h| h.key == key));
+        super::login::joining(found.map(|h| {
+            let known = h.connections.iter().any(|(cid, _)| *cid == names.cid);
+            let room = h.session.connection_count() < usize::from(h.session.params().max_connections);
+            (&h.session, known || room)
+        }))
+    }
+
+    /// The CID and parameters of the connection that `token` names.
+    pub fn connection_of(&self, key: SessionKey, token: Token) -> Option<(Cid, Params)> {
+        let hosted = self.iter().find(|h| h.key == key)?;
+        let (cid, _) = *hosted.connections.iter().find(|(_, t)| *t == token)?;
+        Some((cid, hosted.session.connection_params(cid)?.clone()))
+    }
+}
+
+impl Shard {
+    /// Creates the session of a completed login.
+    pub(super) fn open_session(
+        &mut self,
+        token: Token,
+        established: Established,
+        tsih: Tsih,
+        target: Option<Arc<TargetNode>>,
+    ) -> SessionKey {
+        let key = self.sessions.reserve();
+        let names = established.names.clone();
+        let group_tag = established.portal_group_tag;
+        let nexus = Nexus::new(&format!("{},i,{}", names.initiator, names.isid), group_tag, group_tag.max(1));
+        if let Some(target) = &target {
+            for device in target.luns().values() {
+                device.unit.attach_nexus(&nexus);
+            }
+        }
+        let set = self.shared.set.load();
+        let target_config = target.as_ref().map(|node| node.config());
+        let config = SessionConfig {
+            queue_depth: target_config.as_ref().map_or(16, |c| c.queue_depth),
+            ping_interval: set.config.limits.ping_interval,
+            ping_timeout: set.config.limits.ping_timeout,
+            bounds: target_config.map(|c| c.bounds.clone()).unwrap_or_default(),
+            ..SessionConfig::default()
+        };
+        let cid = names.cid;
+        let home = self.shared.home_of(names.isid);
+        let stats = self.shared.observe.metrics.session(SessionLabels {
+            target: names.target.as_ref().map(ToString::to_string).unwrap_or_default(),
+            initiator: names.initiator.to_string(),
+            isid: names.isid.to_string(),
+            tsih: tsih.0,
+        });
+        let authenticated_as = established.authenticated_as.clone();
+        let hosted = Hosted {
+            key,
+            session: TargetSession::new(established, tsih, config, self.now),
+            connections: SmallVec::from_slice(&[(cid, token)]),
+            target,
+            nexus,
+            group_tag,
+            running: FxHashMap::default(),
+            offloaded: FxHashMap::default(),
+            deferred: VecDeque::new(),
+            stats,
+            since: SystemTime::now(),
+            authenticated_as,
+            _home: Some(home),
+        };
+        self.sessions.put_back(Box::new(hosted));
+        key
+    }
+
+    /// Adds or replaces a connection of a session.
+    pub(super) fn add_connection(&mut self, key: SessionKey, token: Token, established: Established) {
+        let now = self.now;
+        self.with_session(key, |_, hosted| {
+            let cid = established.names.cid;
+            // An old connection with the same CID stays in front until the session says that it is closed.
+            hosted.connections.push((cid, token));
+            hosted.session.join(established, now);
+        });
+    }
+
+    /// Works on a session, then does what it asks for.
+    pub(super) fn with_session(&mut self, key: SessionKey, f: impl FnOnce(&mut Self, &mut Hosted)) {
+        let Some(mut hosted) = self.sessions.take(key) else { return };
+        f(self, &mut hosted);
+        if self.pump(&mut hosted) {
+            self.session_ended(*hosted);
+        } else {
+            self.sessions.put_back(hosted);
+        }
+    }
+
+    /// Does what a session asks for.
+    pub(super) fn run_session(&mut self, key: SessionKey) {
+        self.with_session(key, |_, _| {});
+    }
+
+    pub(super) fn session_pdu(&mut self, key: SessionKey, cid: Cid, pdu: &RxPdu) {
+        let now = self.now;
+        self.with_session(key, |_, hosted| hosted.session.handle_pdu(now, cid, pdu));
+    }
+
+    pub(super) fn session_lost(&mut self, key: SessionKey, cid: Cid) {
+        let now = self.now;
+        self.with_session(key, |_, hosted| {
+            hosted.session.handle_connection_lost(now, cid);
+            hosted.connections.retain(|(c, _)| *c != cid);
+        });
+    }
+
+    pub(super) fn end_session(&mut self, key: SessionKey, reason: CloseReason) {
+        let now = self.now;
+        self.with_session(key, |_, hosted| hosted.session.terminate(now, reason));
+    }
+
+    /// Handles deadlines of sessions; the next one.
+    pub(super) fn expire_sessions(&mut self) -> Option<Time> {
+        let now = self.now;
+        let late: Vec<SessionKey> = self
+            .sessions
+            .iter()
+            .filter(|h| h.session.poll_timeout().is_some_and(|at| at <= now))
+            .map(|h| h.key)
+            .collect();
+        for key in late {
+            self.with_session(key, |_, hosted| hosted.session.handle_timeout(now));
+        }
+        self.sessions.iter().filter_map(|h| h.session.poll_timeout()).min()
+    }
+
+    /// Carries out what the session asks for; true when it has ended.
+    fn pump(&mut self, hosted: &mut Hosted) -> bool {
+        while let Some(action) = hosted.session.poll_action() {
+            match action {
+                Action::Send { cid, pdu } => {
+                    if let Some((_, token)) = hosted.connections.iter().find(|(c, _)| *c == cid) {
+                        self.connections.push(*token, pdu);
+                    }
+                }
+                Action::Start(command) => self.start(hosted, command),
+                Action::DataOut { task, data } => self.data_out(hosted, task, &data),
+                Action::Abandon { task } => self.abandon(hosted, task),
+                Action::Manage(request) => self.manage(hosted, request),
+                Action::TasksGone { token } => self.tasks_gone(token),
+                Action::SendTargets { cid, selector } => {
+                    let records = self.target_records(hosted, cid, &selector);
+                    hosted.session.answer_send_targets(cid, &records);
+                }
+                Action::Close { cid, reason } => {
+                    tracing::debug!(initiator = %hosted.session.names().initiator, ?reason, "a connection is closed");
+                    if let Some(position) = hosted.connections.iter().position(|(c, _)| *c == cid) {
+                        let (_, token) = hosted.connections.remove(position);
+                        self.say_goodbye(token);
+                    }
+                }
+                Action::Ended => return true,
+            }
+        }
+        false
+    }
+
+    /// The session is over: its nexus is lost to the logical units, and whoever waited for that goes on.
+    //= rfc7143 6.3.5 SES-02 SES-04
+    fn session_ended(&mut self, hosted: Hosted) {
+        if let Some(target) = &hosted.target {
+            for device in target.luns().values() {
+                device.unit.detach_nexus(&hosted.nexus);
+            }
+        }
+        let names = hosted.session.names().clone();
+        let (key, group_tag) = (hosted.key, hosted.group_tag);
+        self.shared.release_tsih(hosted.session.tsih());
+        self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
+        drop(hosted);
+        self.sessions.forget(key);
+        self.forget_orders_of(key);
+        self.resume_reinstatement(&names, group_tag);
+    }
+
+    /// The targets that `hosted`'s initiator may see, with the addresses at which it can reach them.
+    //= rfc7143 C DSC-02 DSC-03 DSC-04 DSC-06
+    fn target_records(&mut self, hosted: &Hosted, cid: Cid, selector: &Selector) -> Vec<TargetRecord> {
+        let Some((_, token)) = hosted.connections.iter().find(|(c, _)| *c == cid) else { return Vec::new() };
+        let Some(local) = self.driver.local_addr(*token) else { return Vec::new() };
+        let Some(connection) = self.connections.get_mut(*token) else { return Vec::new() };
+        let peer = connection.peer.ip();
+        let set = self.shared.set.load();
+        let initiator = &hosted.session.names().initiator;
+        let wanted: Vec<&Arc<TargetNode>> = match selector {
+            Selector::All => set.targets.values().collect(),
+            Selector::Own => hosted.target.iter().collect(),
+            Selector::Name(name) => match iscsi_core::names::IscsiName::parse(name) {
+                // In a normal session nothing is told of other targets.
+                Ok(name) if hosted.target.as_ref().is_none_or(|own| own.name == name) => {
+                    set.targets.get(&name).into_iter().collect()
+                }
+                _ => Vec::new(),
+            },
+        };
+        wanted
+            .into_iter()
+            .filter_map(|node| {
+                let addresses: Vec<String> = set
+                    .config
+                    .portals
+                    .iter()
+                    .filter(|portal| node.is_visible_to(initiator, peer, portal.group_tag))
+                    .filter_map(|portal| crate::portal::address_for(portal, local))
+                    .collect();
+                (!addresses.is_empty()).then(|| TargetRecord { name: node.name.to_string(), addresses })
+            })
+            .collect()
+    }
+
+    /// True while one of the session's connections has more to send than it should.
+    pub(super) fn is_congested(&mut self, hosted: &Hosted) -> bool {
+        hosted.connections.iter().any(|(_, token)| {
+            self.connections
+                .get_mut(*token)
+                .is_some_and(|c| c.link.tx_backlog_bytes() > super::commands::BACKLOG_BYTES_MAX)
+        })
+    }
+}

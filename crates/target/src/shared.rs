@@ -1,0 +1,163 @@
+//! What all shards share: the targets, the limits that hold for the whole process, and each other's mailboxes.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use engine::{Clock, Offload, Sender};
+use iscsi_core::wire::{Isid, Tsih};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::observe::Observe;
+use crate::registry::TargetSet;
+use crate::shard::message::Message;
+
+/// Challenges of ours that are remembered, to know them when they come back.
+const MAX_CHALLENGES: usize = 4096;
+
+/// See the module.
+pub struct Shared {
+    /// What is served.
+    pub set: ArcSwap<TargetSet>,
+    /// Threads for stores that block.
+    pub offload: Offload,
+    /// Time since the server started.
+    pub clock: Clock,
+    /// Log of logins, and metrics.
+    pub observe: Arc<Observe>,
+    /// True from the moment that the server was told to end.
+    pub shutting_down: AtomicBool,
+    /// Connections, logins included.
+    pub connections: AtomicUsize,
+    /// Sessions.
+    pub sessions: AtomicUsize,
+    shards: OnceLock<Vec<Sender<Message>>>,
+    homes: Mutex<Homes>,
+    tsihs: Mutex<TsihPool>,
+    challenges: Mutex<VecDeque<Vec<u8>>>,
+}
+
+impl Shared {
+    /// For a server that serves `set`.
+    pub fn new(set: TargetSet, observe: Arc<Observe>) -> Self {
+        Self {
+            offload: Offload::new(set.config.limits.store_threads),
+            set: ArcSwap::from_pointee(set),
+            clock: Clock::start(),
+            observe,
+            shutting_down: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            sessions: AtomicUsize::new(0),
+            shards: OnceLock::new(),
+            homes: Mutex::default(),
+            tsihs: Mutex::default(),
+            challenges: Mutex::default(),
+        }
+    }
+
+    /// Introduces the shards to each other, once.
+    pub fn set_shards(&self, shards: Vec<Sender<Message>>) {
+        self.homes.lock().load = vec![0; shards.len()];
+        let _ = self.shards.set(shards);
+    }
+
+    /// The shards' mailboxes, by number.
+    pub fn shards(&self) -> &[Sender<Message>] {
+        self.shards.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The shard where everything with `isid` lives, as long as the returned guard or another of the same ISID exists. All
+    /// connections of a session, and whatever may reinstate it, have the same ISID, so they meet without a lock.
+    pub fn home_of(self: &Arc<Self>, isid: Isid) -> Home {
+        let mut homes = self.homes.lock();
+        let Homes { by_isid, load } = &mut *homes;
+        let entry = by_isid.entry(isid).or_insert_with(|| {
+            let least = (0..load.len()).min_by_key(|&shard| load[shard]).unwrap_or(0);
+            (least, 0)
+        });
+        entry.1 += 1;
+        let shard = entry.0;
+        load[shard] += 1;
+        Home { shard, isid, shared: Arc::clone(self) }
+    }
+
+    /// A TSIH that no session has. `None` when 65535 sessions exist.
+    pub fn allocate_tsih(&self) -> Option<Tsih> {
+        self.tsihs.lock().allocate()
+    }
+
+    /// Gives a TSIH back.
+    pub fn release_tsih(&self, tsih: Tsih) {
+        self.tsihs.lock().used.remove(&tsih.0);
+    }
+
+    /// Remembers a CHAP challenge of ours.
+    pub fn remember_challenge(&self, challenge: &[u8]) {
+        let mut challenges = self.challenges.lock();
+        if challenges.len() == MAX_CHALLENGES {
+            challenges.pop_front();
+        }
+        challenges.push_back(challenge.to_vec());
+    }
+
+    /// Whether `challenge` is one of ours, on whatever connection it was sent.
+    //= rfc7143 9.2.1 SEC-07
+    pub fn is_own_challenge(&self, challenge: &[u8]) -> bool {
+        self.challenges.lock().iter().any(|known| known == challenge)
+    }
+
+    /// Whether the server is ending.
+    pub fn is_shutting_down(&self) -> bool {
+        self.shutting_down.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Homes {
+    /// Shard, and how many guards name it.
+    by_isid: FxHashMap<Isid, (usize, usize)>,
+    load: Vec<usize>,
+}
+
+/// Keeps an ISID at its shard.
+pub struct Home {
+    /// Number of the shard.
+    pub shard: usize,
+    isid: Isid,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let mut homes = self.shared.homes.lock();
+        homes.load[self.shard] -= 1;
+        if let Some(entry) = homes.by_isid.get_mut(&self.isid) {
+            entry.1 -= 1;
+            if entry.1 == 0 {
+                homes.by_isid.remove(&self.isid);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct TsihPool {
+    used: BTreeSet<u16>,
+    last: u16,
+}
+
+impl TsihPool {
+    fn allocate(&mut self) -> Option<Tsih> {
+        if self.used.len() == usize::from(u16::MAX) {
+            return None;
+        }
+        loop {
+            self.last = self.last.checked_add(1).unwrap_or(1);
+            if self.used.insert(self.last) {
+                return Some(Tsih(self.last));
+            }
+        }
+    }
+}
