@@ -9,12 +9,14 @@
 //! | [`digest`], [`pdu_reader`], [`pdu_writer`] | where PDUs begin and end, and what their digests cover |
 //! | [`negotiation`], [`params`], [`names`], [`text_exchange`], [`chap`] | what both roles share of a login |
 //! | [`target`] | a target's login and session |
+//! | [`initiator`] | an initiator's login and session |
 //! | [`error`], [`limits`] | whose fault it was, and every bound |
 #![forbid(unsafe_code)]
 
 pub mod chap;
 pub mod digest;
 pub mod error;
+pub mod initiator;
 pub mod limits;
 pub mod names;
 pub mod negotiation;

@@ -20,3 +20,17 @@ pub const MAX_CHAP_BINARY_BYTES: usize = 1024;
 pub const CHAP_CHALLENGE_BYTES: usize = 32;
 /// Shortest CHAP secret that is accepted, in bytes: 96 bits (RFC 7143 9.2.1).
 pub const MIN_CHAP_SECRET_BYTES: usize = 12;
+/// Longest CHAP_N that is accepted, in bytes (RFC 7143 6.1).
+pub const MAX_CHAP_NAME_BYTES: usize = 255;
+/// TargetAddress values of one redirection that are looked at.
+pub const MAX_REDIRECT_ADDRESSES: usize = 16;
+/// Longest answer to SendTargets that an initiator takes, in bytes.
+pub const MAX_DISCOVERY_TEXT_BYTES: usize = 4 * 1024 * 1024;
+/// Tasks (commands, pings, task management) that an initiator's session holds at most; their tags have 16 bits of index.
+pub const MAX_INITIATOR_TASKS: usize = 32 * 1024;
+/// Times that a refused PDU is sent again before its task fails.
+pub const MAX_RESENDS: u8 = 3;
+/// Statuses that an initiator leaves unacknowledged while it has nothing to send (RFC 7143 4.2.2.2).
+pub const MAX_STATUS_LAG: u32 = 1024;
+/// Most bytes of sense data that an initiator keeps of one response.
+pub const MAX_SENSE_BYTES: usize = 252;

@@ -1,0 +1,91 @@
+//! CmdSN and the window in which the target takes commands, seen from the initiator (RFC 7143 4.2.2.1).
+
+use iscsi_wire::CmdSn;
+
+/// The numbers of a session's commands.
+#[derive(Debug)]
+pub(super) struct CommandWindow {
+    /// CmdSN of the next command that counts.
+    next: CmdSn,
+    exp_cmd_sn: CmdSn,
+    max_cmd_sn: CmdSn,
+}
+
+impl CommandWindow {
+    //= rfc7143 11.12.8 LGN-12
+    pub(super) fn new(cmd_sn: CmdSn, max_cmd_sn: CmdSn) -> Self {
+        let mut window =
+            Self { next: cmd_sn, exp_cmd_sn: cmd_sn, max_cmd_sn: CmdSn(cmd_sn.0.wrapping_sub(1)) };
+        window.update(cmd_sn, max_cmd_sn);
+        window
+    }
+
+    /// The number that a PDU sent now carries when it is immediate: it takes none.
+    //= rfc7143 4.2.2.1 NUM-01
+    pub(super) fn current(&self) -> CmdSn {
+        self.next
+    }
+
+    /// True when the target takes no further command now.
+    //= rfc7143 4.2.2.1 NUM-06
+    pub(super) fn is_closed(&self) -> bool {
+        self.next.gt(self.max_cmd_sn)
+    }
+
+    /// Takes the number of a command that counts; `None` while the window is closed.
+    //= rfc7143 4.2.2.1 NUM-01 NUM-06
+    pub(super) fn take(&mut self) -> Option<CmdSn> {
+        if self.is_closed() {
+            return None;
+        }
+        let cmd_sn = self.next;
+        self.next = cmd_sn.next();
+        Some(cmd_sn)
+    }
+
+    /// Whether the target has taken the command numbered `cmd_sn`.
+    pub(super) fn is_acknowledged(&self, cmd_sn: CmdSn) -> bool {
+        cmd_sn.lt(self.exp_cmd_sn)
+    }
+
+    /// Takes the pair of a received PDU. One that contradicts itself counts for nothing, and an older one takes nothing back.
+    //= rfc7143 4.2.2.1 NUM-05
+    pub(super) fn update(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn) {
+        if max_cmd_sn.lt(CmdSn(exp_cmd_sn.0.wrapping_sub(1))) {
+            return;
+        }
+        if exp_cmd_sn.gt(self.exp_cmd_sn) && exp_cmd_sn.le(self.next) {
+            self.exp_cmd_sn = exp_cmd_sn;
+        }
+        if max_cmd_sn.gt(self.max_cmd_sn) {
+            self.max_cmd_sn = max_cmd_sn;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn num_05_an_older_or_contradictory_pair_never_shrinks_the_window() {
+        for start in [0, 100, u32::MAX - 2] {
+            let at = |n: u32| CmdSn(start).add(n);
+            let mut window = CommandWindow::new(at(0), at(3));
+            window.update(at(0), at(1));
+            assert_eq!(
+                (0..5).filter_map(|_| window.take()).count(),
+                4,
+                "0 to 3, whatever the older PDU said"
+            );
+            window.update(at(8), at(5));
+            assert!(window.is_closed(), "MaxCmdSN below ExpCmdSN-1 counts for nothing");
+            window.update(at(4), at(3));
+            assert!(window.is_closed(), "MaxCmdSN = ExpCmdSN-1 is a closed window");
+            assert!(window.is_acknowledged(at(3)) && !window.is_acknowledged(at(4)));
+            window.update(at(4), at(4));
+            assert_eq!(window.take(), Some(at(4)));
+            assert_eq!(window.take(), None);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Sending commands with their data: immediate, unsolicited, and as R2Ts ask for it (RFC 7143 11.3, 11.7, 11.8, 13.10-13.14).
+
+use bytes::Bytes;
+use iscsi_wire::{
+    CmdSn, DataOut, DataSn, Itt, Lun, MAX_EXTENDED_CDB_LENGTH, R2t, R2tSn, ScsiCommand, Ttt,
+    write_bidi_read_length, write_extended_cdb,
+};
+
+use super::command::Command;
+use super::session::{Action, CloseReason, InitiatorSession, violation};
+use crate::error::ProtocolViolation;
+use crate::pdu_writer::TxPdu;
+
+/// CDB bytes that the basic header segment holds.
+const BHS_CDB_BYTES: usize = 16;
+
+impl Command {
+    /// Whether it can be sent at all.
+    pub(super) fn check(&self) -> Result<(), ProtocolViolation> {
+        if self.cdb.is_empty() || self.cdb.len() > BHS_CDB_BYTES + MAX_EXTENDED_CDB_LENGTH - 8 {
+            return Err(ProtocolViolation::new(
+                "RFC 7143 11.2.2.3",
+                "a CDB of a length that no PDU can carry",
+            ));
+        }
+        if u32::try_from(self.write.len()).is_err() {
+            return Err(ProtocolViolation::new("RFC 7143 11.3.4", "more than 4 GiB of data in one command"));
+        }
+        Ok(())
+    }
+
+    /// The additional header segments that it needs.
+    //= rfc7143 11.2.2 AHS-01 AHS-02
+    fn ahs(&self) -> Bytes {
+        let bidi = self.read_length > 0 && !self.write.is_empty();
+        if self.cdb.len() <= BHS_CDB_BYTES && !bidi {
+            return Bytes::new();
+        }
+        let mut ahs = Vec::new();
+        if self.cdb.len() > BHS_CDB_BYTES {
+            write_extended_cdb(&mut ahs, &self.cdb[BHS_CDB_BYTES..]).expect("its length was checked");
+        }
+        if bidi {
+            write_bidi_read_length(&mut ahs, self.read_length);
+        }
+        Bytes::from(ahs)
+    }
+}
+
+impl InitiatorSession {
+    /// Sends a command with the data that may go unasked.
+    ///
+    /// | ImmediateData | InitialR2T | with the command | in Data-Out after it |
+    /// |---|---|---|---|
+    /// | Yes | No | one PDU's worth, within FirstBurstLength | the rest up to FirstBurstLength |
+    /// | Yes | Yes | one PDU's worth, within FirstBurstLength | nothing |
+    /// | No | No | nothing | up to FirstBurstLength |
+    /// | No | Yes | nothing | nothing |
+    //= rfc7143 13.10 UNS-01 UNS-03 UNS-04 UNS-05 KEY-09 KEY-10
+    pub(super) fn send_command(&mut self, itt: Itt, cmd_sn: CmdSn) {
+        let exp_stat_sn = self.exp_stat_sn();
+        let Some(task) = self.tasks.command(itt) else { return };
+        let command = &task.command;
+        let length = command.write.len() as u32;
+        let max_data = self.params.max_send_data_segment_length;
+        let first_burst = self.params.effective_first_burst().min(length);
+        let immediate = if self.params.immediate_data { first_burst.min(max_data) } else { 0 };
+        let unsolicited = if self.params.initial_r2t { immediate } else { first_burst };
+        let mut cdb = [0; BHS_CDB_BYTES];
+        let in_header = command.cdb.len().min(BHS_CDB_BYTES);
+        cdb[..in_header].copy_from_slice(&command.cdb[..in_header]);
+        let header = ScsiCommand {
+            immediate: false,
+            final_bit: unsolicited == immediate,
+            read: command.read_length > 0,
+            write: length > 0,
+            attr: command.attribute,
+            priority: 0,
+            lun: command.lun,
+            itt,
+            expected_data_transfer_length: if length > 0 { length } else { command.read_length },
+            cmd_sn,
+            exp_stat_sn,
+            cdb,
+        };
+        let data = match immediate {
+            0 => Default::default(),
+            n => command.write.part(0..n as usize),
+        };
+        let (lun, ahs) = (command.lun, command.ahs());
+        task.sent = unsolicited;
+        self.actions.push_back(Action::Send(TxPdu { bhs: header.to_bhs(), ahs, data }));
+        if unsolicited > immediate {
+            self.send_data_out(itt, lun, Ttt::RESERVED, immediate, unsolicited - immediate);
+        }
+    }
+
+    /// Answers an R2T at once: so R2Ts are answered in the order in which they arrive.
+    //= rfc7143 11.8 R2T-02 R2T-03 DAT-01
+    pub(super) fn handle_r2t(&mut self, pdu: &R2t) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        let max_burst = self.params.max_burst_length;
+        let Some(task) = self.tasks.command(pdu.itt).filter(|task| task.cmd_sn.is_some()) else {
+            return Err(violation(
+                "RFC 7143 11.8",
+                format!("an R2T for task {}, which is not there", pdu.itt),
+            ));
+        };
+        let refuse = |what: String| Err(violation("RFC 7143 11.8", what));
+        if pdu.ttt.is_reserved() {
+            return refuse("an R2T without a target transfer tag".to_owned());
+        }
+        if pdu.r2t_sn != R2tSn(task.next_data_sn) {
+            return refuse(format!("R2TSN {} where {} was due", pdu.r2t_sn, task.next_data_sn));
+        }
+        let (offset, length) = (pdu.buffer_offset, pdu.desired_data_transfer_length);
+        if length == 0 || length > max_burst {
+            return refuse(format!("an R2T for {length} bytes, with a MaxBurstLength of {max_burst}"));
+        }
+        if u64::from(offset) + u64::from(length) > task.command.write.len() as u64 {
+            return refuse(format!("an R2T for {length} bytes at {offset}, beyond the command's data"));
+        }
+        if offset != task.sent {
+            return refuse(format!("an R2T at offset {offset} where {} was due", task.sent));
+        }
+        task.next_data_sn = task.next_data_sn.wrapping_add(1);
+        task.sent = offset + length;
+        self.send_data_out(pdu.itt, pdu.lun, pdu.ttt, offset, length);
+        Ok(())
+    }
+
+    /// Sends one sequence of Data-Out, each PDU as long as the target takes, F on the last.
+    //= rfc7143 11.7 DAT-01 DAT-02 DAT-03
+    fn send_data_out(&mut self, itt: Itt, lun: Lun, ttt: Ttt, offset: u32, length: u32) {
+        let exp_stat_sn = self.exp_stat_sn();
+        let max_data = self.params.max_send_data_segment_length;
+        let Some(task) = self.tasks.command(itt) else { return };
+        let (mut at, end, mut data_sn) = (offset, offset + length, DataSn(0));
+        while at < end {
+            let n = max_data.min(end - at);
+            let header =
+                DataOut { final_bit: at + n == end, lun, itt, ttt, exp_stat_sn, data_sn, buffer_offset: at };
+            let data = task.command.write.part(at as usize..(at + n) as usize);
+            self.actions.push_back(Action::Send(TxPdu::with_data(header.to_bhs(), data)));
+            at += n;
+            data_sn = data_sn.next();
+        }
+    }
+}

@@ -1,0 +1,644 @@
+//! The login of one connection, seen from the initiator (RFC 7143 6.3, 11.12, 11.13).
+//!
+//! [`InitiatorLogin::start`] gives the first request; every response goes into [`InitiatorLogin::handle_pdu`], which gives the
+//! next request, the finished [`LoggedIn`], or the [`LoginFailure`] with what can be done about it.
+//!
+//! ```text
+//!            with CHAP                                 without
+//!   Security (CSG=0) ── T, NSG=1 ──► Operational (CSG=1) ── T, NSG=3 ──► complete
+//! ```
+//! Offers and the wish to move on go together, so that a login without CHAP takes one round trip.
+
+use std::fmt;
+
+use bytes::Bytes;
+use iscsi_wire::{
+    Cid, CmdSn, Isid, Itt, LoginRequest, LoginResponse, LoginStage, LoginStatus, Opcode, StatSn, TextBuilder,
+    TextPairs, Tsih,
+};
+
+use super::address::TargetAddress;
+use super::security::Security;
+use crate::chap::{ChapAlgorithm, Credentials};
+use crate::error::ProtocolViolation;
+use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_LOGIN_EXCHANGES, MAX_REDIRECT_ADDRESSES};
+use crate::names::IscsiName;
+use crate::negotiation::{Negotiator, Phase, Received, Role, processing_order};
+use crate::params::{Bounds, Params};
+use crate::pdu_reader::RxPdu;
+use crate::pdu_writer::TxPdu;
+use crate::text_exchange::{TextAssembler, TextSplitter};
+
+/// How we authenticate with CHAP.
+#[derive(Clone, Debug)]
+pub struct ChapConfig {
+    /// What we prove ourselves with.
+    pub own: Credentials,
+    /// What the target must prove itself with; `None` asks for no proof.
+    pub target: Option<Credentials>,
+    /// Algorithms to offer, best first.
+    pub algorithms: Vec<ChapAlgorithm>,
+    /// Do not log in to a target that does without CHAP.
+    pub required: bool,
+}
+
+impl ChapConfig {
+    /// One-way CHAP with every algorithm, strongest first, for targets that ask for it.
+    //= rfc7143 12.1.3 SEC-03
+    pub fn one_way(own: Credentials) -> Self {
+        Self { own, target: None, algorithms: ChapAlgorithm::ALL.to_vec(), required: false }
+    }
+
+    /// What is wrong with the configuration.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub fn check(&self) -> Result<(), ProtocolViolation> {
+        //= rfc7143 9.2.1 SEC-08
+        if self.target.as_ref().is_some_and(|target| target.secret == self.own.secret) {
+            return Err(ProtocolViolation::new(
+                "RFC 7143 9.2.1",
+                "the same CHAP secret is configured for both directions: use different secrets",
+            ));
+        }
+        if self.algorithms.is_empty() {
+            return Err(ProtocolViolation::new("RFC 7143 12.1.3", "no CHAP algorithm is configured"));
+        }
+        Ok(())
+    }
+
+    /// Whether every secret has the 96 bits that RFC 7143 9.2.1 asks for.
+    //= rfc7143 9.2.1 SEC-10
+    pub fn secrets_are_long_enough(&self) -> bool {
+        self.own.secret.is_long_enough() && self.target.as_ref().is_none_or(|t| t.secret.is_long_enough())
+    }
+}
+
+/// Who logs in where, and within which bounds.
+#[derive(Clone, Debug)]
+pub struct LoginConfig {
+    /// InitiatorName.
+    pub initiator: IscsiName,
+    /// InitiatorAlias, if any.
+    pub initiator_alias: Option<String>,
+    /// TargetName; may be left out in a discovery session.
+    pub target: Option<IscsiName>,
+    /// SessionType=Discovery.
+    pub discovery: bool,
+    /// ISID: with name and portal group it names the initiator port.
+    pub isid: Isid,
+    /// CID of the connection.
+    pub cid: Cid,
+    /// First CmdSN of the session.
+    pub cmd_sn: CmdSn,
+    /// CHAP, if configured.
+    pub chap: Option<ChapConfig>,
+    /// What we negotiate within.
+    pub bounds: Bounds,
+    /// X#NodeArchitecture to declare; off unless set.
+    pub node_architecture: Option<String>,
+}
+
+/// What a login asks of its surroundings.
+pub trait LoginSupport {
+    /// Fills `bytes` from a cryptographically strong source.
+    fn fill_random(&mut self, bytes: &mut [u8]);
+    /// Remembers a challenge of ours, to recognise it when it is sent back on any connection.
+    fn challenge_issued(&mut self, challenge: &[u8]);
+    /// Whether `challenge` is one of ours.
+    fn was_issued(&mut self, challenge: &[u8]) -> bool;
+}
+
+/// One key that travelled, for who wants to see the negotiation. CHAP's binary items are not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyLine {
+    /// True when the target sent it.
+    pub from_target: bool,
+    /// Stage it was sent in.
+    pub stage: LoginStage,
+    /// Key.
+    pub key: String,
+    /// Value.
+    pub value: String,
+}
+
+/// What a failed login calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Log in at the addresses given instead.
+    Follow,
+    /// Trying again changes nothing until somebody changes something.
+    Stop,
+    /// Try again later.
+    Retry,
+}
+
+/// Why a login ended without a session. The connection must be closed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoginFailure {
+    /// The target said no.
+    #[error("the target refused the login in the {stage} stage: {status} (status {:04x}h, RFC 7143 11.13.5)", status.code())]
+    Refused {
+        /// Its words.
+        status: LoginStatus,
+        /// Stage of the login.
+        stage: LoginStage,
+    },
+    /// The target is elsewhere.
+    #[error("the target has moved (status 010{}h, RFC 7143 11.13.5)", if *permanently { 2 } else { 1 })]
+    Redirected {
+        /// Whether the old address is to be forgotten.
+        permanently: bool,
+        /// Where it is; never empty.
+        addresses: Vec<TargetAddress>,
+    },
+    /// The target broke a rule.
+    #[error("the target breaks the protocol: {0}")]
+    Violation(#[from] ProtocolViolation),
+    /// No authentication method suits both.
+    #[error(
+        "no authentication method suits both sides: the target answered AuthMethod={answer} (RFC 7143 12.1)"
+    )]
+    NoCommonMethod {
+        /// The target's answer.
+        answer: String,
+    },
+    /// The target was asked to prove itself and did not.
+    #[error("{what} ({rule})")]
+    TargetNotProven {
+        /// The rule.
+        rule: &'static str,
+        /// What happened.
+        what: &'static str,
+    },
+    /// What was agreed on is not what we require.
+    #[error("{0}")]
+    Unacceptable(ProtocolViolation),
+}
+
+impl LoginFailure {
+    /// What to do about it.
+    //= rfc7143 11.13.5 LGN-14
+    pub fn advice(&self) -> Advice {
+        match self {
+            Self::Redirected { .. } => Advice::Follow,
+            Self::Refused { status, .. } if status.class() == 3 => Advice::Retry,
+            _ => Advice::Stop,
+        }
+    }
+
+    /// What a person can do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Refused { status, .. } => match status {
+                LoginStatus::AuthenticationFailure => {
+                    "check the CHAP name and secret, and whether the target wants CHAP at all"
+                }
+                LoginStatus::AuthorizationFailure => {
+                    "allow this initiator name (or its address) on the target, or set the name that is allowed"
+                }
+                LoginStatus::NotFound => "check the target name; `intact ls` shows what the portal offers",
+                LoginStatus::TargetRemoved => "the target was removed: ask who runs it where its data went",
+                LoginStatus::UnsupportedVersion => "the target speaks another version of iSCSI than 0",
+                LoginStatus::TooManyConnections => "close other connections of this session",
+                LoginStatus::MissingParameter => "the target wants a key that was not sent: report it",
+                LoginStatus::SessionDoesNotExist => "the session is gone: log in anew",
+                LoginStatus::ServiceUnavailable => "the target is starting or stopping: try again",
+                LoginStatus::OutOfResources => "the target is full: try again, or raise its limits",
+                s if s.class() == 3 => "see the target's log, then try again",
+                _ => "see the target's log for its reason",
+            },
+            Self::Redirected { .. } => "log in at the address given",
+            Self::Violation(_) => "report it to the target's maker",
+            Self::NoCommonMethod { .. } => {
+                "configure CHAP on both sides, or on neither; a URL without user offers none"
+            }
+            Self::TargetNotProven { .. } => {
+                "check the secret configured for the target's own proof (mutual CHAP), on both sides"
+            }
+            Self::Unacceptable(_) => "relax what is required here, or change the target's configuration",
+        }
+    }
+
+    /// The rule that refused, as a document and section.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::Refused { .. } | Self::Redirected { .. } => "RFC 7143 11.13.5",
+            Self::Violation(violation) | Self::Unacceptable(violation) => violation.rule,
+            Self::NoCommonMethod { .. } => "RFC 7143 12.1",
+            Self::TargetNotProven { rule, .. } => rule,
+        }
+    }
+}
+
+/// Answer to one response.
+#[derive(Debug)]
+pub enum Progress {
+    /// Send this and wait for the next response.
+    Send(TxPdu),
+    /// Full feature phase is reached.
+    Complete(Box<LoggedIn>),
+}
+
+/// A login that reached full feature phase.
+#[derive(Clone, Debug)]
+pub struct LoggedIn {
+    /// Whether it is a discovery session.
+    pub discovery: bool,
+    /// The negotiated parameters.
+    pub params: Params,
+    /// The session's name at the target.
+    pub tsih: Tsih,
+    /// ISID used.
+    pub isid: Isid,
+    /// CID used.
+    pub cid: Cid,
+    /// CmdSN of the first command.
+    pub cmd_sn: CmdSn,
+    /// The next StatSN to expect.
+    pub exp_stat_sn: StatSn,
+    /// MaxCmdSN as told in the final response.
+    pub max_cmd_sn: CmdSn,
+    /// TargetPortalGroupTag, if told.
+    pub portal_group_tag: Option<u16>,
+    /// TargetAlias, if told.
+    pub target_alias: Option<String>,
+    /// CHAP algorithm used, if any.
+    pub chap: Option<ChapAlgorithm>,
+    /// All keys of the login in order.
+    pub keys: Vec<KeyLine>,
+}
+
+/// The login of one connection.
+#[derive(Debug)]
+pub struct InitiatorLogin {
+    config: LoginConfig,
+    stage: LoginStage,
+    security: Security,
+    negotiator: Negotiator,
+    received: TextAssembler,
+    sending: TextSplitter,
+    /// Whether the last piece of what is being sent asks for the next stage.
+    transit_after: bool,
+    /// The stage that the last request asked for.
+    asked: Option<LoginStage>,
+    awaiting_continue: bool,
+    exp_stat_sn: StatSn,
+    exchanges: u32,
+    keys: Vec<KeyLine>,
+    portal_group_tag: Option<u16>,
+    target_alias: Option<String>,
+}
+
+/// Task tag of login requests: no other task exists yet.
+const LOGIN_ITT: Itt = Itt(0);
+
+impl InitiatorLogin {
+    /// A login by `config`, as the leading connection of a new session (or one that reinstates an old one by the same ISID).
+    pub fn new(config: LoginConfig) -> Self {
+        let mut negotiator = Negotiator::new(Role::Initiator, config.bounds.clone(), Params::default());
+        if config.discovery {
+            negotiator.set_discovery();
+        }
+        Self {
+            stage: if config.chap.is_some() { LoginStage::Security } else { LoginStage::Operational },
+            security: Security::new(config.chap.clone()),
+            negotiator,
+            config,
+            received: TextAssembler::default(),
+            sending: TextSplitter::default(),
+            transit_after: false,
+            asked: None,
+            awaiting_continue: false,
+            exp_stat_sn: StatSn(0),
+            exchanges: 0,
+            keys: Vec::new(),
+            portal_group_tag: None,
+            target_alias: None,
+        }
+    }
+
+    /// Stage that the login is in.
+    pub fn stage(&self) -> LoginStage {
+        self.stage
+    }
+
+    /// All keys so far, also of a login that failed.
+    pub fn keys(&self) -> &[KeyLine] {
+        &self.keys
+    }
+
+    /// The first request.
+    //= rfc7143 6.3.1 LGN-18 KEY-05 KEY-04 KEY-20
+    pub fn start(&mut self) -> TxPdu {
+        let mut pairs = vec![pair("InitiatorName", self.config.initiator.as_str())];
+        //= rfc7143 13.7 KEY-06
+        if let Some(alias) = &self.config.initiator_alias {
+            pairs.push(pair("InitiatorAlias", alias));
+        }
+        if let Some(target) = &self.config.target {
+            pairs.push(pair("TargetName", target.as_str()));
+        }
+        pairs.push(pair("SessionType", if self.config.discovery { "Discovery" } else { "Normal" }));
+        let transit = match self.stage {
+            LoginStage::Security => {
+                pairs.extend(owned(self.security.begin()));
+                false
+            }
+            _ => {
+                pairs.extend(self.offers());
+                true
+            }
+        };
+        self.request(pairs, transit)
+    }
+
+    /// Takes one PDU.
+    ///
+    /// # Errors
+    /// Why the login is over; the connection is to be closed.
+    pub fn handle_pdu(
+        &mut self,
+        pdu: &RxPdu,
+        support: &mut dyn LoginSupport,
+    ) -> Result<Progress, LoginFailure> {
+        //= rfc7143 4.2.4 LGN-02
+        if pdu.bhs.opcode() != Opcode::LoginResponse as u8 {
+            return Err(violation(
+                "RFC 7143 4.2.4",
+                format!("a PDU with opcode {:02x}h came before the login was complete", pdu.bhs.opcode()),
+            ));
+        }
+        let response = LoginResponse::parse(&pdu.bhs).map_err(ProtocolViolation::from)?;
+        self.exchanges += 1;
+        //= rfc7143 6.2 TXT-16
+        if self.exchanges > MAX_LOGIN_EXCHANGES {
+            return Err(violation("RFC 7143 6.2", format!("more than {MAX_LOGIN_EXCHANGES} exchanges")));
+        }
+        self.check_constants(&response)?;
+        if !response.status.is_success() {
+            return Err(self.refused(&response, &pdu.data));
+        }
+        self.check_stages(&response)?;
+        //= rfc7143 11.13.4 LGN-13
+        self.exp_stat_sn = response.stat_sn.next();
+        if self.awaiting_continue {
+            // The target owes an empty answer to a piece of ours.
+            //= rfc7143 6.2 TXT-05
+            if !pdu.data.is_empty() || response.continue_bit || response.transit {
+                return Err(violation("RFC 7143 6.2", "an answer to text that was not yet complete"));
+            }
+            return Ok(Progress::Send(self.next_piece()));
+        }
+        self.received.add(&pdu.data)?;
+        if response.continue_bit {
+            return Ok(Progress::Send(self.request(Vec::new(), false)));
+        }
+        let text = self.received.take();
+        let pairs = TextPairs::parse(&text).map_err(ProtocolViolation::from)?;
+        self.record(true, &pairs);
+        let answers = self.take_keys(&pairs, response.transit, support)?;
+        if !response.transit {
+            let ready = self.stage != LoginStage::Security || self.security.is_ready();
+            return Ok(Progress::Send(self.request(answers, ready)));
+        }
+        //= rfc7143 6.3 LGN-09
+        if let Some((key, _)) = answers.first() {
+            return Err(violation(
+                "RFC 7143 6.3",
+                format!("the response that ends the stage still wants an answer to {key}"),
+            ));
+        }
+        self.move_on(&response)
+    }
+
+    /// What must be the same in every response.
+    //= rfc7143 11.13 LGN-11 LGN-07
+    fn check_constants(&self, response: &LoginResponse) -> Result<(), LoginFailure> {
+        if response.itt != LOGIN_ITT {
+            return Err(violation("RFC 7143 11.13", "a login response for another task tag"));
+        }
+        if response.status.is_success() && response.isid != self.config.isid {
+            return Err(violation("RFC 7143 11.13", "a login response for another ISID"));
+        }
+        if response.status.is_success() && response.version_active != 0 {
+            return Err(violation(
+                "RFC 7143 11.13",
+                format!("the target chose version {}, which was not offered", response.version_active),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the move that the response makes is one that we asked for.
+    //= rfc7143 6.3 LGN-08
+    fn check_stages(&self, response: &LoginResponse) -> Result<(), LoginFailure> {
+        if response.csg != self.stage {
+            return Err(violation(
+                "RFC 7143 6.3",
+                format!("a response for the {} stage while in {}", response.csg, self.stage),
+            ));
+        }
+        //= rfc7143 6.2 TXT-06
+        if response.transit && response.continue_bit {
+            return Err(violation("RFC 7143 6.2", "a login response has both C and T set"));
+        }
+        let Some(next) = response.nsg.filter(|_| response.transit) else { return Ok(()) };
+        match self.asked {
+            None => Err(violation("RFC 7143 6.3", "the target moves to another stage without being asked")),
+            Some(asked) if next as u8 > asked as u8 || next as u8 <= self.stage as u8 => {
+                Err(violation("RFC 7143 6.3", format!("no move leads from {} to {next} here", self.stage)))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The status is not success: nothing but the status and the addresses of a redirection counts.
+    //= rfc7143 11.13.5 LGN-14 LGN-15
+    fn refused(&self, response: &LoginResponse, data: &[u8]) -> LoginFailure {
+        if response.status.class() != 1 {
+            return LoginFailure::Refused { status: response.status, stage: self.stage };
+        }
+        let pairs = match TextPairs::parse(data) {
+            Ok(pairs) => pairs,
+            Err(error) => return ProtocolViolation::from(error).into(),
+        };
+        let values = pairs.iter().filter(|(key, _)| *key == "TargetAddress").map(|(_, value)| *value);
+        match values.take(MAX_REDIRECT_ADDRESSES).map(TargetAddress::parse).collect::<Result<Vec<_>, _>>() {
+            Err(violation) => violation.into(),
+            Ok(addresses) if addresses.is_empty() => {
+                violation("RFC 7143 11.13.5", "a redirection without TargetAddress")
+            }
+            Ok(addresses) => LoginFailure::Redirected {
+                permanently: response.status == LoginStatus::TargetMovedPermanently,
+                addresses,
+            },
+        }
+    }
+
+    fn take_keys(
+        &mut self,
+        pairs: &[(&str, &str)],
+        leaving: bool,
+        support: &mut dyn LoginSupport,
+    ) -> Result<Pairs, LoginFailure> {
+        let phase = if self.stage == LoginStage::Security { Phase::Security } else { Phase::Operational };
+        let mut ordered = pairs.to_vec();
+        ordered.sort_by_key(|(name, _)| processing_order(name));
+        let mut answers = Vec::new();
+        let mut security = Vec::new();
+        for (name, value) in ordered {
+            match self.negotiator.receive(phase, name, value)? {
+                Received::Done => self.note(name, value)?,
+                Received::Answer(answer) => answers.push((name.to_owned(), answer)),
+                Received::Login if name == "AuthMethod" || name.starts_with("CHAP_") => {
+                    security.push((name, value));
+                }
+                //= rfc7143 13.4 KEY-04
+                Received::Login => {
+                    return Err(violation("RFC 7143 13", format!("{name} has no place in a login response")));
+                }
+            }
+        }
+        if self.stage == LoginStage::Security {
+            answers.extend(owned(self.security.step(&security, leaving, support)?));
+        }
+        Ok(answers)
+    }
+
+    /// Keeps what the target declares about itself.
+    //= rfc7143 13.9 KEY-08
+    fn note(&mut self, name: &str, value: &str) -> Result<(), LoginFailure> {
+        match name {
+            "TargetPortalGroupTag" => {
+                let tag = iscsi_wire::parse_number(value).ok().and_then(|n| u16::try_from(n).ok());
+                self.portal_group_tag = Some(tag.ok_or_else(|| {
+                    violation("RFC 7143 13.9", "TargetPortalGroupTag is no number up to 65535")
+                })?);
+            }
+            "TargetAlias" => self.target_alias = Some(crate::negotiation::shown(value)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn move_on(&mut self, response: &LoginResponse) -> Result<Progress, LoginFailure> {
+        if self.stage == LoginStage::Security {
+            self.security.check_left()?;
+        }
+        match response.nsg {
+            Some(LoginStage::FullFeature) => self.complete(response),
+            _ => {
+                self.stage = LoginStage::Operational;
+                let offers = self.offers();
+                Ok(Progress::Send(self.request(offers, true)))
+            }
+        }
+    }
+
+    //= rfc7143 11.13.3 LGN-10 LGN-12
+    fn complete(&mut self, response: &LoginResponse) -> Result<Progress, LoginFailure> {
+        if response.tsih == Tsih(0) {
+            return Err(violation("RFC 7143 11.13.3", "the final login response has no TSIH"));
+        }
+        //= rfc7143 6.2 KEY-30 TXT-13
+        if self.negotiator.awaits_answers() {
+            return Err(violation("RFC 7143 6.2", "the target left offered keys unanswered"));
+        }
+        self.negotiator.check().map_err(LoginFailure::Unacceptable)?;
+        Ok(Progress::Complete(Box::new(LoggedIn {
+            discovery: self.config.discovery,
+            params: self.negotiator.params().clone(),
+            tsih: response.tsih,
+            isid: self.config.isid,
+            cid: self.config.cid,
+            cmd_sn: self.config.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            max_cmd_sn: response.max_cmd_sn,
+            portal_group_tag: self.portal_group_tag,
+            target_alias: self.target_alias.take(),
+            chap: self.security.algorithm(),
+            keys: std::mem::take(&mut self.keys),
+        })))
+    }
+
+    fn offers(&mut self) -> Pairs {
+        let mut pairs = owned(self.negotiator.offer_all());
+        //= rfc7143 13.26 KEY-23
+        if let Some(architecture) = &self.config.node_architecture {
+            pairs.push(pair("X#NodeArchitecture", architecture));
+        }
+        pairs
+    }
+
+    fn request(&mut self, pairs: Pairs, transit: bool) -> TxPdu {
+        let mut text = TextBuilder::new();
+        for (key, value) in &pairs {
+            text.push(key, value);
+        }
+        let shown: Vec<(&str, &str)> =
+            pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        self.record(false, &shown);
+        self.sending.extend(&text.finish());
+        self.transit_after = transit;
+        self.next_piece()
+    }
+
+    //= rfc7143 11.12 LGN-11 LGN-12 LGN-08
+    fn next_piece(&mut self) -> TxPdu {
+        let (piece, more) = self.sending.next_piece(LOGIN_DATA_SEGMENT_BYTES);
+        self.awaiting_continue = more;
+        let transit = self.transit_after && !more;
+        self.asked = transit.then_some(match self.stage {
+            LoginStage::Security => LoginStage::Operational,
+            _ => LoginStage::FullFeature,
+        });
+        let request = LoginRequest {
+            transit,
+            continue_bit: more,
+            csg: self.stage,
+            nsg: self.asked,
+            version_max: 0,
+            version_min: 0,
+            isid: self.config.isid,
+            tsih: Tsih(0),
+            itt: LOGIN_ITT,
+            cid: self.config.cid,
+            cmd_sn: self.config.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        };
+        TxPdu::with_data(request.to_bhs(), Bytes::from(piece))
+    }
+
+    //= rfc7143 9.2.1 SEC-15
+    fn record(&mut self, from_target: bool, pairs: &[(&str, &str)]) {
+        for (key, value) in pairs {
+            let value = match *key {
+                "CHAP_R" | "CHAP_C" => format!("<{} characters>", value.len()),
+                _ => value.chars().flat_map(char::escape_debug).collect(),
+            };
+            self.keys.push(KeyLine { from_target, stage: self.stage, key: (*key).to_owned(), value });
+        }
+    }
+}
+
+impl fmt::Display for KeyLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}={}", if self.from_target { "T>" } else { "I>" }, self.key, self.value)
+    }
+}
+
+/// Keys to send.
+type Pairs = Vec<(String, String)>;
+
+fn pair(key: &str, value: &str) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}
+
+fn owned(pairs: Vec<(&'static str, String)>) -> Pairs {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn violation(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> LoginFailure {
+    LoginFailure::Violation(ProtocolViolation::new(rule, what))
+}

@@ -1,0 +1,214 @@
+//! Commands that take too long: ABORT TASK, then LOGICAL UNIT RESET, then the session is dropped (RFC 7143 7.11, 11.5, 11.6).
+//!
+//! One function of ours is under way at a time, because a target need not take more (RFC 7143 4.2.2.1). A task keeps its tag, and
+//! goes on answering R2Ts, until the target has said what became of it.
+
+use iscsi_wire::{
+    CmdSn, DataSn, Itt, Lun, TaskManagementRequest, TaskManagementResponse, TmfFunction, TmfResponse,
+};
+
+use super::command::Ending;
+use super::session::{Action, CloseReason, InitiatorSession, violation};
+use super::task::{Held, Management, Wanted};
+use crate::Time;
+
+impl InitiatorSession {
+    /// When the function under way has taken too long.
+    pub(super) fn management_due(&self) -> Option<Time> {
+        match self.managing {
+            0 => None,
+            _ => self.tasks.managements().map(|(_, management)| management.deadline).min(),
+        }
+    }
+
+    /// Looks for what is overdue.
+    //= rfc7143 7.11 TMF-10
+    pub(super) fn expire(&mut self, now: Time) {
+        if self.management_due().is_some_and(|at| at <= now) {
+            let due: Vec<Itt> =
+                self.tasks.managements().filter(|(_, m)| m.deadline <= now).map(|(itt, _)| itt).collect();
+            for itt in due {
+                self.management_failed(itt, None);
+            }
+        }
+        if self.next_deadline.is_some_and(|at| at <= now) {
+            self.abort_overdue();
+        }
+    }
+
+    /// Ends commands that were never sent, and begins to abort one that was.
+    fn abort_overdue(&mut self) {
+        let now = self.now;
+        let (mut unsent, mut next) = (Vec::new(), None);
+        let mut overdue: Option<(Time, Itt, Lun, Option<CmdSn>)> = None;
+        for (itt, task) in self.tasks.commands() {
+            match task.deadline {
+                Some(at) if at > now => next = Some(next.map_or(at, |next: Time| next.min(at))),
+                Some(_) if task.cmd_sn.is_none() => unsent.push(itt),
+                Some(at) if !task.aborting && overdue.is_none_or(|(earliest, ..)| at < earliest) => {
+                    overdue = Some((at, itt, task.command.lun, task.cmd_sn));
+                }
+                _ => {}
+            }
+        }
+        self.next_deadline = next;
+        if !unsent.is_empty() {
+            self.waiting.retain(|itt| !unsent.contains(itt));
+            for itt in unsent {
+                if let Held::Command(task) = self.tasks.remove(itt) {
+                    let completion =
+                        super::command::Completion { command: task.command, ending: Ending::TimedOut };
+                    self.actions.push_back(Action::Completed(completion));
+                }
+            }
+        }
+        // The others wait until this one is settled; `management_over` looks again.
+        if let Some((_, itt, lun, Some(cmd_sn))) = overdue
+            && self.managing == 0
+        {
+            self.abort(itt, lun, cmd_sn);
+        }
+    }
+
+    /// Begins to abort a command that was sent.
+    //= rfc7143 11.5 TMF-04
+    pub(super) fn abort(&mut self, itt: Itt, lun: Lun, cmd_sn: CmdSn) {
+        if let Some(task) = self.tasks.command(itt) {
+            task.aborting = true;
+        }
+        self.begin_management(TmfFunction::AbortTask, lun, Some((itt, cmd_sn)), Wanted::Recovery);
+    }
+
+    pub(super) fn begin_management(
+        &mut self,
+        function: TmfFunction,
+        lun: Lun,
+        referenced: Option<(Itt, CmdSn)>,
+        wanted: Wanted,
+    ) {
+        let (referenced, ref_cmd_sn) = referenced.unwrap_or((Itt::RESERVED, CmdSn(0)));
+        let deadline = self.now + self.config.management_timeout;
+        let management = Management { function, lun, referenced, ref_cmd_sn, deadline, wanted, resends: 0 };
+        match self.tasks.insert(Held::Management(management)) {
+            Ok(itt) => {
+                self.managing += 1;
+                self.send_management(itt, &management);
+            }
+            Err(_) => self.close(CloseReason::Unresponsive, self.time2wait()),
+        }
+    }
+
+    //= rfc7143 4.2.2.1 NUM-01
+    pub(super) fn send_management(&mut self, itt: Itt, management: &Management) {
+        let request = TaskManagementRequest {
+            immediate: true,
+            function: management.function,
+            lun: management.lun,
+            itt,
+            referenced_task_tag: management.referenced,
+            cmd_sn: self.window.current(),
+            exp_stat_sn: self.exp_stat_sn(),
+            ref_cmd_sn: management.ref_cmd_sn,
+            exp_data_sn: DataSn(0),
+        };
+        self.send(request.to_bhs());
+    }
+
+    pub(super) fn handle_management_response(
+        &mut self,
+        pdu: &TaskManagementResponse,
+    ) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        self.take_stat_sn(pdu.stat_sn)?;
+        let Some(&mut Held::Management(management)) = self.tasks.held(pdu.itt) else {
+            return Err(violation(
+                "RFC 7143 11.6",
+                "an answer to a task management function that was not asked for",
+            ));
+        };
+        if let Wanted::Caller(user) = management.wanted {
+            self.tasks.remove(pdu.itt);
+            self.managing -= 1;
+            self.actions.push_back(Action::Managed { user, response: Some(pdu.response) });
+            if pdu.response == TmfResponse::FunctionComplete {
+                self.end_tasks_of(&management);
+            }
+            self.management_over();
+            return Ok(());
+        }
+        let settled = match management.function {
+            // "Does not exist" settles it too: whatever it sent arrived before this answer.
+            TmfFunction::AbortTask => {
+                matches!(pdu.response, TmfResponse::FunctionComplete | TmfResponse::TaskDoesNotExist)
+            }
+            _ => pdu.response == TmfResponse::FunctionComplete,
+        };
+        if !settled {
+            self.management_failed(pdu.itt, Some(pdu.response));
+            return Ok(());
+        }
+        self.tasks.remove(pdu.itt);
+        self.managing -= 1;
+        self.end_tasks_of(&management);
+        self.management_over();
+        Ok(())
+    }
+
+    /// Ends the commands that a completed function aborted.
+    fn end_tasks_of(&mut self, management: &Management) {
+        let everywhere =
+            matches!(management.function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset);
+        let ended: Vec<(Itt, Ending)> = match management.function {
+            TmfFunction::AbortTask => vec![(management.referenced, Ending::TimedOut)],
+            TmfFunction::AbortTaskSet
+            | TmfFunction::ClearTaskSet
+            | TmfFunction::LogicalUnitReset
+            | TmfFunction::TargetWarmReset
+            | TmfFunction::TargetColdReset => self
+                .tasks
+                .commands()
+                .filter(|(_, task)| {
+                    task.cmd_sn.is_some() && (everywhere || task.command.lun == management.lun)
+                })
+                .map(|(itt, task)| (itt, if task.aborting { Ending::TimedOut } else { Ending::Aborted }))
+                .collect(),
+            _ => Vec::new(),
+        };
+        for (itt, ending) in ended {
+            self.complete(itt, ending);
+        }
+    }
+
+    /// A function brought nothing: the next harsher one.
+    //= rfc7143 7.11 TMF-10
+    pub(super) fn management_failed(&mut self, itt: Itt, response: Option<TmfResponse>) {
+        let Held::Management(management) = self.tasks.remove(itt) else { return };
+        self.managing -= 1;
+        match (management.wanted, management.function) {
+            (Wanted::Caller(user), _) => {
+                self.actions.push_back(Action::Managed { user, response });
+                self.management_over();
+            }
+            (Wanted::Recovery, TmfFunction::AbortTask) => {
+                // The command may have ended by itself meanwhile.
+                match self.tasks.command(management.referenced).is_some() {
+                    true => self.begin_management(
+                        TmfFunction::LogicalUnitReset,
+                        management.lun,
+                        None,
+                        Wanted::Recovery,
+                    ),
+                    false => self.management_over(),
+                }
+            }
+            (Wanted::Recovery, _) => self.close(CloseReason::Unresponsive, self.time2wait()),
+        }
+    }
+
+    /// The function under way has ended: the next overdue command may have its turn.
+    fn management_over(&mut self) {
+        if self.managing == 0 {
+            self.abort_overdue();
+        }
+    }
+}

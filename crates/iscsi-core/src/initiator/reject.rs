@@ -1,0 +1,103 @@
+//! Reject: what becomes of a PDU that the target did not take (RFC 7143 7.3, 11.17).
+//!
+//! A rejected command has not used up its CmdSN, and commands after it wait at the target until somebody has. So it is sent
+//! again, the same in every field, when the reason allows; otherwise ABORT TASK fills the hole.
+
+use iscsi_wire::{Bhs, Itt, Opcode, Reject, RejectReason};
+
+use super::command::Ending;
+use super::session::{Action, CloseReason, InitiatorSession, may_resend, violation};
+use super::task::Held;
+use crate::limits::MAX_RESENDS;
+use crate::pdu_reader::RxPdu;
+
+impl InitiatorSession {
+    //= rfc7143 11.17 REJ-04 NUM-12 NUM-13
+    pub(super) fn handle_reject(&mut self, pdu: &Reject, rx: &RxPdu) -> Result<(), CloseReason> {
+        //= rfc7143 7.8 DIG-12
+        if !rx.data_digest_ok {
+            return Err(CloseReason::DataDigest);
+        }
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        self.take_stat_sn(pdu.stat_sn)?;
+        let Some(&header) = rx.data.first_chunk::<{ Bhs::SIZE }>() else {
+            return Err(violation("RFC 7143 11.17", "a Reject without the header that it rejects"));
+        };
+        //= rfc7143 11.17.1 REJ-03
+        if pdu.reason == RejectReason::NegotiationReset {
+            return Err(violation("RFC 7143 11.17.1", "Reject with the reason 0b, which nobody may send"));
+        }
+        let refused = Bhs::from_bytes(header);
+        let itt = refused.itt();
+        let resend = may_resend(pdu.reason);
+        match (Opcode::try_from(refused.opcode()), self.tasks.held(itt)) {
+            (Ok(Opcode::ScsiCommand), Some(Held::Command(task))) => {
+                let Some(cmd_sn) = task.cmd_sn else { return Ok(()) };
+                if resend && task.resends < MAX_RESENDS {
+                    task.resends += 1;
+                    task.next_data_sn = 0;
+                    self.send_command(itt, cmd_sn);
+                } else {
+                    self.give_up(itt, pdu.reason);
+                }
+            }
+            // The target ends the command by itself; what was refused is not sent unasked.
+            //= rfc7143 7.3 REJ-02
+            (Ok(Opcode::DataOut | Opcode::SnackRequest), _) => {}
+            (Ok(Opcode::TaskManagementRequest), Some(Held::Management(management))) => {
+                if resend && management.resends < MAX_RESENDS {
+                    management.resends += 1;
+                    let management = *management;
+                    self.send_management(itt, &management);
+                } else {
+                    self.management_failed(itt, None);
+                }
+            }
+            (Ok(Opcode::NopOut), Some(Held::Ping(_))) => self.ping_ended(itt, None),
+            (Ok(Opcode::TextRequest), Some(Held::Text)) => {
+                return Err(violation(
+                    "RFC 7143 6.4",
+                    format!("the target refuses a text request: {}", pdu.reason),
+                ));
+            }
+            (Ok(Opcode::LogoutRequest), Some(Held::Logout)) => {
+                return Err(violation(
+                    "RFC 7143 11.14",
+                    format!("the target refuses the logout: {}", pdu.reason),
+                ));
+            }
+            // An answer to a PDU whose task is over meanwhile.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Ends a command that the target will not take, and fills the hole that its number leaves.
+    //= rfc7143 7.3 NUM-13
+    fn give_up(&mut self, itt: Itt, reason: RejectReason) {
+        let Some(task) = self.tasks.command(itt) else { return };
+        let (lun, cmd_sn) = (task.command.lun, task.cmd_sn);
+        task.verdict = Some(Ending::Rejected(reason));
+        match cmd_sn.filter(|cmd_sn| !self.window.is_acknowledged(*cmd_sn)) {
+            Some(cmd_sn) => self.abort(itt, lun, cmd_sn),
+            None => self.complete(itt, Ending::Rejected(reason)),
+        }
+    }
+
+    /// Ends a ping: `answer` is the data that came back, if any did.
+    pub(super) fn ping_ended(&mut self, itt: Itt, answer: Option<&RxPdu>) {
+        let Held::Ping(ping) = self.tasks.remove(itt) else { return };
+        if self.keepalive == Some(itt) {
+            self.keepalive = None;
+        }
+        if let Some(user) = ping.user {
+            let expected = ping.data.len().min(self.params.max_recv_data_segment_length as usize);
+            let intact = answer.is_some_and(|rx| rx.data_digest_ok && rx.data[..] == ping.data[..expected]);
+            self.actions.push_back(Action::Pong {
+                user,
+                intact,
+                round_trip: self.now.saturating_sub(ping.sent_at),
+            });
+        }
+    }
+}
