@@ -1,6 +1,6 @@
 //! PDUs as bytes: what is sent, with everything that can be made wrong, and what was received.
 
-use iscsi_wire::{Bhs, MAX_DATA_SEGMENT_LENGTH, Pdu, TextPairs, WireError, one_line, padding_length};
+use iscsi_wire::{Bhs, MAX_DATA_SEGMENT_LENGTH, Pdu, WireError, one_line, padding_length};
 
 /// Which digests are in use on a connection (RFC 7143 13.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub struct Frame {
     header_digest: DigestWish,
     data_digest: DigestWish,
     corrupt_after_digest: Option<usize>,
+    corrupt_data: Option<usize>,
     remark: String,
 }
 
@@ -58,6 +59,7 @@ impl Frame {
             header_digest: DigestWish::Right,
             data_digest: DigestWish::Right,
             corrupt_after_digest: None,
+            corrupt_data: None,
             remark: String::new(),
         }
     }
@@ -134,6 +136,12 @@ impl Frame {
         self.remark(&format!("header byte {offset} inverted after the digest"))
     }
 
+    /// Inverts byte `offset` of the data segment (and on into its padding) after its digest was computed.
+    pub fn corrupt_data_byte(mut self, offset: usize) -> Self {
+        self.corrupt_data = Some(offset);
+        self.remark(&format!("data byte {offset} inverted after the digest"))
+    }
+
     /// Adds words to its line in the transcript.
     pub fn remark(mut self, words: &str) -> Self {
         if !self.remark.is_empty() {
@@ -182,7 +190,11 @@ impl Frame {
         out.extend_from_slice(&self.data);
         out.resize(out.len() + padding_length(self.data.len()), self.padding_byte);
         if out.len() > start {
+            let end = out.len();
             push_digest(&mut out, start, self.data_digest, digests.data);
+            if let Some(offset) = self.corrupt_data.filter(|offset| start.saturating_add(*offset) < end) {
+                out[start + offset] ^= 0xff;
+            }
         }
         out
     }
@@ -225,10 +237,16 @@ impl Received {
         one_line(&self.bhs, &self.ahs)
     }
 
-    /// The pairs of a text segment.
-    pub fn text(&self) -> Result<Vec<(String, String)>, WireError> {
-        let pairs = TextPairs::parse_with_limit(&self.data, 65_536)?;
-        Ok(pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    /// The pairs of a text segment. Read without the limits of the standard, so that a script can see what is wrong
+    /// with them: an item without `=` becomes a key without value.
+    pub fn text(&self) -> Vec<(String, String)> {
+        let items = self.data.split(|byte| *byte == 0).filter(|item| !item.is_empty());
+        let pairs = items.map(|item| {
+            let item = String::from_utf8_lossy(item);
+            let (key, value) = item.split_once('=').unwrap_or((&item, ""));
+            (key.to_owned(), value.to_owned())
+        });
+        pairs.collect()
     }
 
     /// Four header bytes as a number, for fields that no PDU struct names.

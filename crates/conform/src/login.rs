@@ -223,7 +223,7 @@ impl RawPeer {
                 self.send(&Frame::of(empty))?;
                 continue;
             }
-            let pairs = Received { data: text, ..rx }.text()?;
+            let pairs = Received { data: text, ..rx }.text();
             return Ok(LoginReply { response, pairs });
         }
         Err(PeerError::LoginRule("the answer never ended".to_owned()))

@@ -8,6 +8,10 @@ use iscsi_wire::{LoginStatus, Lun, TextRequest, Ttt, keys};
 /// The part of the medium that is written without `destructive`.
 const SCRATCH_BYTES: u64 = 1 << 20;
 
+/// How often, and how far apart, a target that went away is tried again.
+const RESTART_TRIES: u32 = 20;
+const RESTART_PAUSE: std::time::Duration = std::time::Duration::from_millis(250);
+
 /// Where a script may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scratch {
@@ -174,6 +178,24 @@ impl Ctx {
         format!("iscsi://{host}:{port}/{}/{}", self.target, self.lun)
     }
 
+    /// Does the target accept a connection? Not in the transcript.
+    pub(super) fn reachable(&self) -> bool {
+        let address = (self.options.host.as_str(), self.options.port);
+        RawPeer::connect(address, self.options.timeout, &Transcript::new()).is_ok()
+    }
+
+    /// Waits for a target that somebody may be starting again.
+    pub(super) fn wait_reachable(&self) -> bool {
+        for _ in 0..RESTART_TRIES {
+            std::thread::sleep(RESTART_PAUSE);
+            if self.reachable() && self.session().is_ok() {
+                self.shared.borrow_mut().clear();
+                return true;
+            }
+        }
+        false
+    }
+
     /// What was asked for.
     pub fn options(&self) -> &Options {
         &self.options
@@ -289,7 +311,7 @@ pub(super) fn exchange_text(session: &mut Session, text: &[u8]) -> Result<Vec<(S
         let response = iscsi_wire::TextResponse::parse(&rx.bhs)?;
         all.extend_from_slice(&rx.data);
         if response.final_bit {
-            return crate::Received { data: all, ..rx }.text().map_err(PeerError::from);
+            return Ok(crate::Received { data: all, ..rx }.text());
         }
         (request.ttt, request.lun) = (response.ttt, response.lun);
         request.exp_stat_sn = session.peer.ledger.exp_stat_sn();

@@ -7,6 +7,7 @@
 mod ctx;
 mod options;
 mod rows;
+mod talk;
 
 pub use ctx::{Ctx, Scratch};
 pub use options::{Credentials, Options};
@@ -63,8 +64,19 @@ pub fn run_with(options: &Options, mut progress: impl FnMut(&RowReport)) -> Resu
     let mut ctx = Ctx::new(options.clone())?;
     let mut report =
         Report { peer: ctx.describe(), rows: Vec::new(), with_transcripts: options.verbose_transcripts };
+    let mut gone = None;
     for row in &wanted {
-        let verdict = row.verdict(&mut ctx);
+        let mut verdict = match gone {
+            None => row.verdict(&mut ctx),
+            Some(during) => {
+                Verdict::NotApplicable { why: format!("the target accepts no connection since {during}") }
+            }
+        };
+        if gone.is_none() && !ctx.reachable() {
+            let why = "the target stopped accepting connections".to_owned();
+            verdict = Verdict::Fail { why, transcript: ctx.transcript().to_string() };
+            gone = (!ctx.wait_reachable()).then_some(row.id);
+        }
         let row = RowReport { id: row.id.to_owned(), title: row.title.to_owned(), verdict };
         progress(&row);
         report.rows.push(row);

@@ -1,16 +1,39 @@
 //! One module per section of the conformance table.
 
+mod ahs;
+mod dig;
+mod dsc;
+mod key;
+mod lgn;
+mod nam;
 mod num;
 mod pdu;
+mod ses;
+mod txr;
+mod txt;
 
+use super::ctx::RowSession;
 use super::{Ctx, Row, RowResult};
 use crate::script::{ensure, fail};
 use crate::session::{Command, Session};
-use crate::{PeerError, Reaction};
-use iscsi_wire::{Itt, TmfFunction};
+use crate::{Reaction, Stop};
+use iscsi_wire::{Itt, TmfFunction, keys};
 
 pub(super) fn all() -> Vec<Row> {
-    [pdu::ROWS, num::ROWS].concat()
+    [
+        pdu::ROWS,
+        ahs::ROWS,
+        dig::ROWS,
+        txt::ROWS,
+        key::ROWS,
+        lgn::ROWS,
+        nam::ROWS,
+        ses::ROWS,
+        dsc::ROWS,
+        txr::ROWS,
+        num::ROWS,
+    ]
+    .concat()
 }
 
 /// Fails if a finding of `row` was made in the session.
@@ -39,7 +62,7 @@ fn silence(session: &mut Session, itt: Itt) -> RowResult {
     }
 }
 
-/// A bit of everything: reads, writes by R2T, failures, pings, task management, text.
+/// A bit of everything: reads, writes by R2T, failures, pings, task management.
 fn mixed_workload(ctx: &Ctx, s: &mut Session) -> RowResult {
     let scratch = ctx.scratch();
     let size = scratch.block_size;
@@ -54,7 +77,6 @@ fn mixed_workload(ctx: &Ctx, s: &mut Session) -> RowResult {
     let mut tmf = s.tmf(TmfFunction::AbortTask, true);
     (tmf.referenced_task_tag, tmf.ref_cmd_sn) = (Itt(0x7777), s.cmd_sn.add(100_000));
     s.manage(tmf)?;
-    super::ctx::exchange_text(s, &crate::text_of(&[("SendTargets", "")]))?;
     s.run_good(&Command::test_unit_ready())?;
     let outcome = s.run(&Command::test_unit_ready().immediate())?;
     ensure!(outcome.is_good(), "an immediate TEST UNIT READY ended with {}", outcome.words());
@@ -62,12 +84,18 @@ fn mixed_workload(ctx: &Ctx, s: &mut Session) -> RowResult {
     Ok(())
 }
 
-/// Is the other end gone or alive? A connection that was dropped is told by its error.
-#[allow(dead_code, reason = "used by later sections")]
-fn alive(session: &mut Session) -> Result<bool, PeerError> {
-    match session.ping() {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_closed() => Ok(false),
-        Err(error) => Err(error),
+/// A session with exactly these digests, or `None` if the target does not agree to them.
+fn digested(ctx: &Ctx, header: bool, data: bool) -> Result<Option<RowSession>, Stop> {
+    let value = |on| if on { "CRC32C" } else { "None" };
+    let script = ctx.script().key(keys::HEADER_DIGEST, value(header)).key(keys::DATA_DIGEST, value(data));
+    let mut session = match ctx.session_of(script) {
+        Ok(session) => session,
+        Err(Stop::Fail(why)) if why.starts_with("login refused") => return Ok(None),
+        Err(other) => return Err(other),
+    };
+    if (session.params.header_digest, session.params.data_digest) != (header, data) {
+        return Ok(None);
     }
+    session.clear_unit_attentions()?;
+    Ok(Some(session))
 }

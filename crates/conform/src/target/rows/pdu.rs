@@ -79,6 +79,15 @@ fn pdu_02(ctx: &mut Ctx) -> RowResult {
     s.peer.send(&noise(Frame::of(tmf), &reserved))?;
     s.next_for(tmf.itt)?;
 
+    clean(&s, "PDU-02")?;
+    let logout = s.logout_request(LogoutReason::CloseSession);
+    let reserved: Vec<(usize, u8)> =
+        (8..16).chain(22..24).chain(32..48).map(|offset| (offset, 0xff)).collect();
+    s.peer.send(&noise(Frame::of(logout), &reserved))?;
+    s.next_for(logout.itt)?;
+    clean(&s, "PDU-02")?;
+
+    let mut s = ctx.session_of(ctx.discovery_script())?;
     let text = TextRequest {
         immediate: true,
         final_bit: true,
@@ -89,16 +98,10 @@ fn pdu_02(ctx: &mut Ctx) -> RowResult {
         cmd_sn: s.cmd_sn,
         exp_stat_sn: s.peer.ledger.exp_stat_sn(),
     };
-    let frame = Frame::of(text).data(crate::text_of(&[("SendTargets", "")]));
+    let frame = Frame::of(text).data(crate::text_of(&[("SendTargets", "All")]));
     s.peer.send(&noise(frame, &[tail.as_slice(), &[(1, 0x3f)]].concat()))?;
     s.next_for(text.itt)?;
 
-    clean(&s, "PDU-02")?;
-    let logout = s.logout_request(LogoutReason::CloseSession);
-    let reserved: Vec<(usize, u8)> =
-        (8..16).chain(22..24).chain(32..48).map(|offset| (offset, 0xff)).collect();
-    s.peer.send(&noise(Frame::of(logout), &reserved))?;
-    s.next_for(logout.itt)?;
     clean(&s, "PDU-02")
 }
 

@@ -1,0 +1,119 @@
+//! Logins step by step, for rows about negotiation: whatever security the target wants is done first.
+
+use super::Ctx;
+use crate::frame::Frame;
+use crate::login::text_of;
+use crate::{LoginReply, LoginScript, PeerError, RawPeer, Stop};
+use iscsi_wire::{LoginStage, LoginStatus};
+
+/// How a target took a login request.
+#[derive(Clone, Debug)]
+pub(super) enum Taken {
+    /// It goes on.
+    On(LoginReply),
+    /// It said no.
+    Refused(LoginStatus),
+    /// It closed without a word.
+    Closed,
+    /// It did not answer in time.
+    Nothing,
+}
+
+impl Taken {
+    pub(super) fn words(&self) -> String {
+        match self {
+            Taken::On(reply) => format!("success, {:?}", reply.pairs),
+            Taken::Refused(status) => format!("{status} ({:#06x})", status.code()),
+            Taken::Closed => "a closed connection".to_owned(),
+            Taken::Nothing => "no answer".to_owned(),
+        }
+    }
+
+    /// The reply, or a failure in words.
+    pub(super) fn on(self, what: &str) -> Result<LoginReply, Stop> {
+        match self {
+            Taken::On(reply) => Ok(reply),
+            other => Err(Stop::Fail(format!("{what}: {}", other.words()))),
+        }
+    }
+
+    /// Refused with this status, or by closing?
+    pub(super) fn refused(&self, what: &str, allowed: &[u16]) -> Result<(), Stop> {
+        match self {
+            Taken::Closed => Ok(()),
+            Taken::Refused(status) if allowed.is_empty() || allowed.contains(&status.code()) => Ok(()),
+            other => {
+                let due: Vec<String> = allowed.iter().map(|code| format!("{code:#06x}")).collect();
+                Err(Stop::Fail(format!(
+                    "{what}: expected a refusal {}, got {}",
+                    due.join(" or "),
+                    other.words()
+                )))
+            }
+        }
+    }
+}
+
+/// A login in its operational stage, before the first request of it.
+pub(super) struct Talk {
+    pub(super) peer: RawPeer,
+    pub(super) script: LoginScript,
+    names: Vec<(String, String)>,
+}
+
+impl Talk {
+    /// With the target's normal session.
+    pub(super) fn new(ctx: &Ctx) -> Result<Self, Stop> {
+        Self::with(ctx, ctx.script())
+    }
+
+    pub(super) fn with(ctx: &Ctx, script: LoginScript) -> Result<Self, Stop> {
+        let mut peer = ctx.connect()?;
+        let mut names = script.names();
+        if let Some(chap) = &script.chap {
+            peer.login_chap(&script, chap)?;
+            names.clear();
+        }
+        Ok(Talk { peer, script, names })
+    }
+
+    /// The pairs that the first request has to carry; empty when they were sent.
+    pub(super) fn take_names(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.names)
+    }
+
+    /// One operational request with these pairs, after the names if they were not sent yet.
+    pub(super) fn step(&mut self, pairs: &[(&str, &str)], finish: bool) -> Result<Taken, Stop> {
+        self.raw(&text_of(pairs), finish)
+    }
+
+    /// As [`Talk::step`], with text bytes as they are.
+    pub(super) fn raw(&mut self, text: &[u8], finish: bool) -> Result<Taken, Stop> {
+        let mut all = text_of(&self.take_names());
+        all.extend_from_slice(text);
+        let mut request =
+            self.script.request(LoginStage::Operational, finish.then_some(LoginStage::FullFeature));
+        request.exp_stat_sn = self.peer.ledger.exp_stat_sn();
+        let frame = Frame::of(request).data(all);
+        self.send(&frame)
+    }
+
+    /// Sends a login request as it is, and sees how it is taken.
+    pub(super) fn send(&mut self, frame: &Frame) -> Result<Taken, Stop> {
+        self.peer.send(frame)?;
+        taken(&mut self.peer, &self.script)
+    }
+}
+
+/// How a login request that was sent is taken.
+pub(super) fn taken(peer: &mut RawPeer, script: &LoginScript) -> Result<Taken, Stop> {
+    match peer.login_reply(script.request(LoginStage::Operational, None)) {
+        Ok(reply) => {
+            let status = reply.response.status;
+            Ok(if status.is_success() { Taken::On(reply) } else { Taken::Refused(status) })
+        }
+        Err(error) if error.is_closed() => Ok(Taken::Closed),
+        Err(PeerError::Timeout(_)) => Ok(Taken::Nothing),
+        Err(error) => Err(error.into()),
+    }
+}
