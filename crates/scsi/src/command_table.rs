@@ -3,11 +3,12 @@
 //! REPORT SUPPORTED OPERATION CODES all read this table and nothing else.
 
 use crate::config::LuConfig;
+use crate::erase::{self, EraseKind};
 use crate::execution::{Execution, Request};
 use crate::persistent_reservation as pr;
 use crate::{
-    atomic, capacity, inquiry, lba_status, misc, mode_select, mode_sense, prefetch, read_write, report_luns,
-    report_opcodes, reservation, sync_cache, target_port_groups, unmap, verify, write_same,
+    atomic, capacity, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, prefetch, read_write,
+    report_luns, report_opcodes, reservation, sync_cache, target_port_groups, unmap, verify, write_same,
 };
 
 /// How a reservation of another nexus treats the command (SPC-4 table 51, SBC-3 table 13).
@@ -75,6 +76,8 @@ pub(crate) enum MediumUse {
     Read,
     /// It also needs the unit not to be write protected.
     Write,
+    /// As a write, and it ends the state in which an earlier one of its kind failed.
+    Erase(EraseKind),
 }
 
 /// What of the configuration a command depends on.
@@ -85,6 +88,8 @@ pub(crate) enum Needs {
     Thin,
     /// A limit for atomic writes.
     Atomic,
+    /// A medium on which overwritten data are gone.
+    Sanitize,
 }
 
 /// One command.
@@ -138,6 +143,11 @@ impl Command {
         self
     }
 
+    const fn erases(mut self, kind: EraseKind) -> Self {
+        self.medium = MediumUse::Erase(kind);
+        self
+    }
+
     const fn needs(mut self, needs: Needs) -> Self {
         self.needs = needs;
         self
@@ -149,6 +159,7 @@ impl Command {
             Needs::Nothing => true,
             Needs::Thin => config.thin,
             Needs::Atomic => config.limits.max_atomic_blocks > 0,
+            Needs::Sanitize => config.sanitize,
         }
     }
 
@@ -167,6 +178,7 @@ const FF: u8 = 0xff;
 pub(crate) static COMMANDS: &[Command] = &[
     command("TEST UNIT READY", 0x00, &[FF, 0, 0, 0, 0, 0], Always, misc::test_unit_ready).reads(),
     command("REQUEST SENSE", 0x03, &[FF, 0x01, 0, 0, FF, 0], Discovery, misc::request_sense).under_attention(),
+    command("FORMAT UNIT", 0x04, &[FF, FF, 0, 0, 0, 0], Write, erase::format_unit).erases(EraseKind::Format),
     command("READ(6)", 0x08, &[FF, 0x1f, FF, FF, FF, 0], Read, read_write::read_6).reads(),
     command("WRITE(6)", 0x0a, &[FF, 0x1f, FF, FF, FF, 0], Write, read_write::write_6).writes(),
     command("INQUIRY", 0x12, &[FF, 0x01, FF, FF, FF, 0], Discovery, inquiry::inquiry).under_attention(),
@@ -188,6 +200,9 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("READ DEFECT DATA(10)", 0x37, &[FF, 0, 0x1f, 0, 0, 0, 0, FF, FF, 0], Read, misc::read_defect_data_10).reads(),
     command("WRITE SAME(10)", 0x41, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, write_same::write_same_10).writes(),
     command("UNMAP", 0x42, &[FF, 0x01, 0, 0, 0, 0, 0x1f, FF, FF, 0], Write, unmap::unmap).writes().needs(Needs::Thin),
+    command("SANITIZE, BLOCK ERASE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_block_erase).sa(2).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
+    command("SANITIZE, EXIT FAILURE MODE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_exit_failure_mode).sa(0x1f).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
+    command("LOG SENSE", 0x4d, &[FF, 0x01, FF, FF, 0, FF, FF, FF, FF, 0], Always, log_sense::log_sense),
     command("MODE SELECT(10)", 0x55, &[FF, 0x11, 0, 0, 0, 0, 0, FF, FF, 0], Write, mode_select::mode_select_10),
     command("RESERVE(10)", 0x56, &[FF, 0, 0, 0, 0, 0, 0, 0, 0, 0], Legacy, reservation::reserve),
     command("RELEASE(10)", 0x57, &[FF, 0, 0, 0, 0, 0, 0, 0, 0, 0], Legacy, reservation::release),

@@ -110,6 +110,9 @@ pub struct LuConfig {
     pub thin: bool,
     /// Initial WCE: a write without FUA may be in a volatile cache when its status is sent.
     pub write_cache: bool,
+    /// SANITIZE with block erase is offered: blocks that are overwritten with zeros and then deallocated are gone
+    /// from the store, also from its snapshots and journals.
+    pub sanitize: bool,
     /// Limits on transfers.
     pub limits: TransferLimits,
     /// iSCSI target name, for the designators of VPD page 83h.
@@ -144,6 +147,7 @@ impl Default for LuConfig {
             rotational: false,
             thin: true,
             write_cache: true,
+            sanitize: false,
             limits: TransferLimits::default(),
             target_name: "iqn.2025-01.invalid:target".into(),
             target_ports: Vec::new(),

@@ -1,7 +1,10 @@
 //! A command under way: what it waits for, and what it does with the answer.
 
+use std::sync::Arc;
+
 use crate::cdb::Cdb;
 use crate::data_out::DataOut;
+use crate::erase::Erasure;
 use crate::logical_unit::LogicalUnit;
 use crate::medium::{MediumError, MediumOp, MediumReply};
 use crate::nexus::Nexus;
@@ -80,6 +83,8 @@ pub(crate) enum After {
     MiscompareLba { lba: u64, block_bytes: u32 },
     /// Stop the unit.
     Stop,
+    /// Go on erasing.
+    Erase(Erasure),
     /// Data-in is a GET LBA STATUS parameter list.
     LbaStatus { allocation_length: u32 },
 }
@@ -96,6 +101,8 @@ pub struct Execution {
     step: Step,
     next: Next,
     transfer_bytes: u64,
+    /// Tells the unit, by being dropped, that an operation on the whole medium ended.
+    alive: Option<Arc<()>>,
 }
 
 impl std::fmt::Debug for Execution {
@@ -116,7 +123,12 @@ impl Execution {
     }
 
     pub(crate) fn done(outcome: Outcome) -> Self {
-        Self { transfer_bytes: outcome.transfer_bytes, step: Step::Done(outcome), next: Next::Finished }
+        Self {
+            transfer_bytes: outcome.transfer_bytes,
+            step: Step::Done(outcome),
+            next: Next::Finished,
+            alive: None,
+        }
     }
 
     pub(crate) fn check(sense: SenseData) -> Self {
@@ -136,6 +148,7 @@ impl Execution {
             step: Step::NeedDataOut { bytes },
             next: Next::Parameters { nexus: request.nexus.clone(), cdb: *request.cdb, handler },
             transfer_bytes: bytes,
+            alive: None,
         }
     }
 
@@ -145,12 +158,22 @@ impl Execution {
             step: Step::NeedDataOut { bytes: plan.bytes },
             next: Next::Write(plan),
             transfer_bytes: plan.bytes,
+            alive: None,
         }
     }
 
     /// Waits for the medium.
     pub(crate) fn medium(op: MediumOp, plan: MediumPlan) -> Self {
-        Self { step: Step::Medium(op), next: Next::Medium(plan), transfer_bytes: plan.transfer_bytes }
+        Self {
+            step: Step::Medium(op),
+            next: Next::Medium(plan),
+            transfer_bytes: plan.transfer_bytes,
+            alive: None,
+        }
+    }
+
+    pub(crate) fn keeping(self, alive: Arc<()>) -> Self {
+        Self { alive: Some(alive), ..self }
     }
 
     /// The answer to [`Step::NeedDataOut`]: exactly the bytes asked for, or fewer when the initiator's expected data
@@ -177,11 +200,14 @@ impl Execution {
     /// The answer to [`Step::Medium`]. In any other step the command ends with 4/44/00.
     pub fn medium_done(self, lu: &LogicalUnit, result: Result<MediumReply, MediumError>) -> Execution {
         let asked = self.transfer_bytes;
+        let alive = self.alive;
         let mut execution = match (self.next, result) {
             (Next::Medium(plan), Ok(reply)) => plan.replied(lu, reply),
+            (Next::Medium(MediumPlan { after: After::Erase(erasure), .. }), Err(_)) => erasure.fail(lu),
             (Next::Medium(_), Err(error)) => Self::check(error.sense(lu)),
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
+        execution.alive = alive;
         execution.expect_transfer(asked);
         execution.finish(lu)
     }
@@ -270,6 +296,7 @@ impl MediumPlan {
             (MediumReply::Done, After::Read { lba, blocks }) => {
                 Execution::medium(MediumOp::Read { lba, blocks }, Self { after: After::End, ..self })
             }
+            (MediumReply::Done, After::Erase(erasure)) => erasure.step(lu),
             (MediumReply::Done, After::Stop) => crate::misc::stop(lu),
             (MediumReply::Data, _) => Execution::done(Outcome {
                 data_in: DataInSource::Medium,

@@ -142,9 +142,10 @@ impl LogicalUnit {
     }
 
     /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages to their defaults, SPC-2 reservation released,
-    /// the unit started, 6/29/03 for the other nexuses. The caller ends the tasks.
-    pub fn logical_unit_reset(&self, by: &Nexus) {
-        self.reset(UaScope::AllExcept(by.id), Asc::BUS_DEVICE_RESET);
+    /// the unit started, 6/29/03 for every nexus: SAM-5 6.2 makes no exception for the one that asked, and multipath
+    /// hosts wait for it on every path. The caller ends the tasks.
+    pub fn logical_unit_reset(&self, _by: &Nexus) {
+        self.reset(UaScope::All, Asc::BUS_DEVICE_RESET);
     }
 
     /// A reset of another cause: e.g. TARGET WARM RESET with [`Asc::BUS_RESET`], TARGET COLD RESET with
@@ -215,11 +216,15 @@ impl LogicalUnit {
         if let Some(sense) = check_cdb(command, cdb) {
             return Execution::check(sense);
         }
-        if command.medium != MediumUse::None && gate & GATE_NOT_READY != 0 {
-            return Execution::check(SenseData::new(SenseKey::NotReady, Asc::INITIALIZING_COMMAND_REQUIRED));
+        if command.medium != MediumUse::None
+            && gate & GATE_NOT_READY != 0
+            && let Some((sense, cure)) = self.with_state(|state| state.not_ready())
+            && (cure.is_none() || !matches!(command.medium, MediumUse::Erase(kind) if Some(kind) == cure))
+        {
+            return Execution::check(sense);
         }
         //= sbc3 4.12 SNS-03
-        if command.medium == MediumUse::Write && self.write_protected() {
+        if matches!(command.medium, MediumUse::Write | MediumUse::Erase(_)) && self.write_protected() {
             let asc = if self.read_only() { Asc::WRITE_PROTECTED } else { Asc::SOFTWARE_WRITE_PROTECTED };
             return Execution::check(SenseData::new(SenseKey::DataProtect, asc));
         }

@@ -13,13 +13,10 @@ pub(crate) fn test_unit_ready(_request: &Request<'_>) -> Execution {
 /// Reports a pending unit attention as data, which clears it; else what keeps the unit from being ready.
 //= spc4 6.39 UA-02
 pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
-    let (attention, stopped) =
-        request.lu.with_state(|state| (state.take_attention(request.nexus.id), state.stopped));
-    let sense = match attention {
+    let sense = request.lu.with_state(|state| match state.take_attention(request.nexus.id) {
         Some(asc) => SenseData::new(SenseKey::UnitAttention, asc),
-        None if stopped => SenseData::new(SenseKey::NotReady, Asc::INITIALIZING_COMMAND_REQUIRED),
-        None => SenseData::new(SenseKey::NoSense, Asc::NONE),
-    };
+        None => state.not_ready().map_or(SenseData::new(SenseKey::NoSense, Asc::NONE), |(sense, _)| sense),
+    });
     let descriptor = request.cdb.bit(1, 0);
     Execution::done(Outcome::data_in(sense.to_bytes(descriptor), u64::from(request.cdb.u8(4))))
 }
@@ -28,6 +25,9 @@ pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
 //= sbc3 5.22 SNS-04
 pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
+    if let Some(sense) = request.lu.with_state(|state| state.operation_in_progress()) {
+        return Execution::check(sense);
+    }
     let (condition, no_flush, load_eject, start) =
         (cdb.u8(4) >> 4, cdb.bit(4, 2), cdb.bit(4, 1), cdb.bit(4, 0));
     match condition {

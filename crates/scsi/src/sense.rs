@@ -50,6 +50,10 @@ ascs! {
     INITIALIZING_COMMAND_REQUIRED = 0x04/0x02;
     /// Logical unit not ready, cause not reportable.
     NOT_READY = 0x04/0x00;
+    /// Logical unit not ready, format in progress.
+    FORMAT_IN_PROGRESS = 0x04/0x04;
+    /// Logical unit not ready, sanitize in progress.
+    SANITIZE_IN_PROGRESS = 0x04/0x1b;
     /// Write error.
     WRITE_ERROR = 0x0c/0x00;
     /// Invalid field in command information unit: the transport's data does not fit the command.
@@ -98,6 +102,10 @@ ascs! {
     CAPACITY_DATA_CHANGED = 0x2a/0x09;
     /// Commands cleared by another initiator.
     COMMANDS_CLEARED = 0x2f/0x00;
+    /// Medium format corrupted.
+    MEDIUM_FORMAT_CORRUPTED = 0x31/0x00;
+    /// Sanitize command failed.
+    SANITIZE_COMMAND_FAILED = 0x31/0x03;
     /// Saving parameters not supported.
     SAVING_PARAMETERS_NOT_SUPPORTED = 0x39/0x00;
     /// Medium not present.

@@ -1,12 +1,13 @@
 //! The mutable state of a logical unit, kept behind one lock that is held only for short sections.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use crate::erase::EraseKind;
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
 use crate::persistent_reservation::PersistentReservations;
-use crate::sense::Asc;
+use crate::sense::{Asc, SenseData, SenseKey};
 use crate::unit_attention::{UaScope, UnitAttentionQueue};
 
 /// Nexuses remembered after they were lost, so that their return is reported as a nexus loss and not as power on.
@@ -26,9 +27,23 @@ pub(crate) struct State {
     lost: HashSet<NexusId>,
     pub(crate) mode: ModePages,
     pub(crate) stopped: bool,
+    /// FORMAT UNIT or SANITIZE under way.
+    pub(crate) operation: Option<Operation>,
+    /// FORMAT UNIT or SANITIZE ended early.
+    pub(crate) erase_failed: Option<EraseKind>,
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
+}
+
+/// An operation that keeps the unit from being ready.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) kind: EraseKind,
+    /// Dead when the command's execution was dropped before its end.
+    pub(crate) alive: Weak<()>,
+    /// 65536ths.
+    pub(crate) progress: u16,
 }
 
 /// An attached nexus.
@@ -45,6 +60,8 @@ impl State {
             lost: HashSet::new(),
             mode,
             stopped: false,
+            operation: None,
+            erase_failed: None,
             reserved_by: None,
             persistent: PersistentReservations::default(),
         }
@@ -107,6 +124,26 @@ impl State {
         self.reserved_by = None;
     }
 
+    /// Why the medium cannot be accessed. What cures it: the kind of erasure that has to be repeated.
+    pub(crate) fn not_ready(&mut self) -> Option<(SenseData, Option<EraseKind>)> {
+        if let Some(operation) = &self.operation {
+            if operation.alive.strong_count() > 0 {
+                return Some((operation.kind.in_progress(operation.progress), None));
+            }
+            self.erase_failed = Some(operation.kind);
+            self.operation = None;
+        }
+        if self.stopped {
+            return Some((SenseData::new(SenseKey::NotReady, Asc::INITIALIZING_COMMAND_REQUIRED), None));
+        }
+        self.erase_failed.map(|kind| (kind.failed(), Some(kind)))
+    }
+
+    /// What keeps even START STOP UNIT from executing.
+    pub(crate) fn operation_in_progress(&mut self) -> Option<SenseData> {
+        self.not_ready().filter(|_| self.operation.is_some()).map(|(sense, _)| sense)
+    }
+
     pub(crate) fn gate(&self) -> u32 {
         let mut gate = 0;
         if self.attached.values().any(|attached| !attached.attentions.is_empty()) {
@@ -115,7 +152,7 @@ impl State {
         if self.reserved_by.is_some() || self.persistent.reservation.is_some() {
             gate |= GATE_RESERVED;
         }
-        if self.stopped {
+        if self.stopped || self.operation.is_some() || self.erase_failed.is_some() {
             gate |= GATE_NOT_READY;
         }
         gate

@@ -133,6 +133,9 @@ fn block_device_characteristics(request: &Request<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
     let rate: u16 = if request.lu.config().rotational { 7200 } else { 1 };
     body[0..2].copy_from_slice(&rate.to_be_bytes());
+    if request.lu.config().sanitize {
+        body[3] = 0x40; // WABEREQ 01b: reads succeed after a block erase
+    }
     body
 }
 

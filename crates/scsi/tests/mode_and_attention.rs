@@ -105,6 +105,28 @@ fn mod_04_d_sense_and_swp_work() {
     disk.send(&cdb::write(0, 1), &[0; BLOCK]).good();
 }
 
+// covers: MOD-04 TSK-02
+#[test]
+fn tas_is_told_to_the_transport() {
+    let mut disk = Disk::new();
+    assert!(!disk.lu.task_aborted_status());
+    change(&mut disk, 0x0a, 5, 0x40).good();
+    assert!(disk.lu.task_aborted_status());
+    disk.lu.reset(UaScope::All, Asc::BUS_RESET);
+    assert!(!disk.lu.task_aborted_status());
+}
+
+// covers: UA-01
+#[test]
+fn a_nexus_that_is_attached_already_keeps_its_attentions() {
+    let mut disk = Disk::new();
+    let (a, b) = (disk.nexus.clone(), nexus("b"));
+    disk.lu.ensure_attached(&a);
+    disk.run(&[0; 6]).good();
+    disk.lu.ensure_attached(&b);
+    disk.run_as(&b, &[0; 6], &[]).fails(6, 0x29, 0);
+}
+
 #[test]
 fn mod_05_others_see_2a_01_and_fixed_bits_cannot_change() {
     let mut disk = Disk::new();
@@ -138,7 +160,7 @@ fn a_wrong_page_leaves_all_pages_as_they_were() {
     let mut caching = page(&mut disk, 0, 0x08, 0);
     caching[2] ^= 0x04;
     let mut control = page(&mut disk, 0, 0x0a, 0);
-    control[5] ^= 0x40;
+    control[5] ^= 0x80; // ATO is fixed
     let (cdb, list) = select_10(&[caching.clone(), control].concat());
     disk.send(&cdb, &list).fails(5, 0x26, 0);
     assert_ne!(page(&mut disk, 0, 0x08, 0), caching);
@@ -262,7 +284,7 @@ fn ua_03_events_reach_the_right_nexuses() {
     disk.lu.set_blocks(8192);
     assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((0, 0, 0), (0, 0, 0)));
     disk.lu.logical_unit_reset(&a);
-    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((0, 0, 0), (6, 0x29, 3)));
+    assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((6, 0x29, 3), (6, 0x29, 3)));
     disk.lu.reset(UaScope::All, Asc::BUS_RESET);
     assert_eq!((sees(&mut disk, &a), sees(&mut disk, &b)), ((6, 0x29, 2), (6, 0x29, 2)));
     disk.lu.unit_attention(UaScope::AllExcept(b.id), Asc::COMMANDS_CLEARED);
@@ -284,6 +306,7 @@ fn a_logical_unit_reset_restores_the_defaults() {
     disk.run(&[0x16, 0, 0, 0, 0, 0]).good();
     disk.run(&[0x1b, 0, 0, 0, 0, 0]).good();
     disk.lu.logical_unit_reset(&disk.nexus.clone());
+    disk.run(&[0; 6]).fails(6, 0x29, 3);
     assert_eq!(page(&mut disk, 0, 0x08, 0), page(&mut disk, 2, 0x08, 0));
     disk.run(&[0; 6]).good();
     disk.run_as(&b, &[0; 6], &[]).fails(6, 0x29, 3);

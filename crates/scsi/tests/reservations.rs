@@ -208,6 +208,7 @@ fn class(opcode: u8, action: Option<u16>) -> Option<Class> {
     Some(match opcode {
         0x00 | 0x03 | 0x12 | 0x25 | 0xa0 | 0xa3 | 0x5e => Class::Always,
         0x9e if action == Some(0x10) => Class::Always,
+        0x4d => Class::Always,
         0x08 | 0x28 | 0xa8 | 0x88 | 0x2f | 0xaf | 0x8f | 0x34 | 0x90 | 0x37 | 0xb7 | 0x9e => Class::Read,
         0x1e => Class::Always, // allowing removal
         0x16 | 0x17 | 0x56 | 0x57 | 0x5f => return None,
@@ -576,7 +577,7 @@ fn pr_14_reserve_and_release() {
         cluster.disk.run_as(&a, &reserve, &[]).good();
         cluster.disk.lu.logical_unit_reset(&a);
         let c = cluster.c.clone();
-        assert_eq!(cluster.attention(&c), Some((0x29, 3)));
+        assert_eq!((cluster.attention(&a), cluster.attention(&c)), (Some((0x29, 3)), Some((0x29, 3))));
         cluster.disk.run_as(&c, &reserve, &[]).good();
     }
     // With registrations: without effect for the registered, a conflict for others.
