@@ -4,9 +4,22 @@
 //! |---|---|
 //! | [`model`] | the checked, immutable configuration |
 //! | [`access`] | who may see a target |
+//! | [`load`] | the file as a whole, the command line, and checks across sections |
+//! | `targets`, `auth`, `settings` | the sections |
+//! | [`problem`], `reader` | what is wrong and where; tables read key by key |
+//!
+//! `examples/intact.toml` shows every key.
 
 pub mod access;
+pub mod auth;
+pub mod load;
 pub mod model;
+pub mod problem;
+mod reader;
+mod settings;
+pub mod targets;
 
 pub use access::{AccessRule, AccessRules, NamePattern};
+pub use load::{Loaded, Overrides, parse_listen};
 pub use model::{Account, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig};
+pub use problem::{Problem, Severity};
