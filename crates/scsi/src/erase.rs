@@ -23,7 +23,7 @@ pub(crate) enum EraseKind {
 
 impl EraseKind {
     /// Sense while it runs.
-    //= sbc3 4.16 SNS-04
+    //= sbc3 4.16 SNS-04 FMT-01
     pub(crate) fn in_progress(self, progress: u16) -> SenseData {
         let asc = match self {
             Self::Format => Asc::FORMAT_IN_PROGRESS,

@@ -254,6 +254,7 @@ impl LogicalUnit {
             Some(holder) => access.passes_spc2(holder == nexus.id),
             None => allowed(access, state.persistent.standing(nexus.id)),
         };
+        //= sam5 5.3.1 SNS-06
         if admitted { None } else { Some(Execution::done(Outcome::status(Status::ReservationConflict))) }
     }
 }

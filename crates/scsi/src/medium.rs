@@ -177,7 +177,7 @@ pub enum MediumError {
 }
 
 impl MediumError {
-    //= sbc3 4.17 SNS-02 SNS-03
+    //= sbc3 4.17 SNS-02 SNS-03 UNM-03
     pub(crate) fn sense(self, lu: &LogicalUnit) -> SenseData {
         let at = |sense: SenseData, lba: Option<u64>| match lba {
             Some(lba) => sense.with_information(lba),

@@ -7,7 +7,8 @@ use crate::medium::MediumOp;
 use crate::outcome::{Outcome, Status};
 use crate::sense::{Asc, SenseData};
 
-/// The fields that medium access commands share.
+/// The fields that medium access commands share, whatever the length of their CDB.
+//= sbc3 5.8 CDB-08
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields {
     pub(crate) lba: u64,

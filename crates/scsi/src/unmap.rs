@@ -16,7 +16,7 @@ pub(crate) fn unmap(request: &Request<'_>) -> Execution {
     Execution::parameters(request, u64::from(request.cdb.u16(7)), unmap_list)
 }
 
-//= sbc3 5.27.2 UNM-01
+//= sbc3 5.27.2 UNM-01 UNM-02
 fn unmap_list(request: &Request<'_>, list: &[u8]) -> Execution {
     if list.is_empty() {
         return Execution::good();

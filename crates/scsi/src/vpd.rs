@@ -3,6 +3,7 @@
 use crate::config::TargetPort;
 use crate::execution::Request;
 use crate::inquiry::ascii;
+use crate::target_port_groups;
 
 type Page = fn(&Request<'_>) -> Vec<u8>;
 
@@ -13,6 +14,8 @@ static PAGES: &[(u8, Page)] = &[
     (0x80, unit_serial_number),
     (0x83, device_identification),
     (0x86, extended_inquiry),
+    (0x87, mode_page_policy),
+    (0x88, scsi_ports),
     (0xb0, block_limits),
     (0xb1, block_device_characteristics),
     (0xb2, logical_block_provisioning),
@@ -95,10 +98,33 @@ fn device_identification(request: &Request<'_>) -> Vec<u8> {
     .concat()
 }
 
+//= spc4 7.8.7 VPD-86
 fn extended_inquiry(_request: &Request<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
     body[1] = 0x07; // HEADSUP, ORDSUP, SIMPSUP
     body[2] = 0x01; // V_SUP: a volatile cache may be present
+    body
+}
+
+/// All mode pages and subpages are shared by all nexuses (SPC-4 7.8.10).
+//= spc4 7.8.10 VPD-87
+fn mode_page_policy(_request: &Request<'_>) -> Vec<u8> {
+    vec![0x3f, 0xff, 0x00, 0]
+}
+
+//= spc4 7.8.15 VPD-88
+fn scsi_ports(request: &Request<'_>) -> Vec<u8> {
+    let mut body = Vec::new();
+    for port in target_port_groups::ports(request) {
+        let name = format!("{},t,0x{:04x}", request.lu.config().target_name, port.group);
+        let descriptor = designator(UTF8, PORT, 0x8, &scsi_name(&name));
+        let [relative_hi, relative_lo] = port.relative_port.to_be_bytes();
+        // No initiator port transport id; then the designators of the target port.
+        body.extend([0, 0, relative_hi, relative_lo, 0, 0, 0, 0, 0, 0]);
+        body.extend(u16::try_from(descriptor.len()).unwrap_or(u16::MAX).to_be_bytes());
+        body.extend(descriptor);
+    }
+    body.truncate(usize::from(u16::MAX));
     body
 }
 

@@ -217,6 +217,31 @@ fn alu_01_and_02_target_port_groups_agree_with_the_designators() {
 }
 
 #[test]
+fn vpd_87_and_88_mode_page_policy_and_ports() {
+    let target_ports =
+        vec![TargetPort { relative_port: 2, group: 2 }, TargetPort { relative_port: 1, group: 1 }];
+    let mut disk = Disk::with(LuConfig { target_ports, ..support::config() });
+    assert_eq!(page(&mut disk, 0x87)[4..], [0x3f, 0xff, 0, 0], "all shared");
+    let data = page(&mut disk, 0x88);
+    let mut rest = &data[4..];
+    for port in [1, 2] {
+        assert_eq!(rest[..10], [0, 0, 0, port, 0, 0, 0, 0, 0, 0]);
+        let length = usize::from(u16::from_be_bytes([rest[10], rest[11]]));
+        assert_eq!(rest[12..14], [0x53, 0x98]);
+        let name = format!("iqn.2025-01.org.example:disk,t,0x000{port}\0");
+        assert!(rest[16..].starts_with(name.as_bytes()));
+        rest = &rest[12 + length..];
+    }
+    assert!(rest.is_empty());
+}
+
+// covers: VPD-87
+#[test]
+fn vpd_88_without_configured_ports_names_the_asking_one() {
+    assert_eq!(page(&mut Disk::new(), 0x88)[4..8], [0, 0, 0, 1]);
+}
+
+#[test]
 fn defect_lists_and_diagnostics_are_empty() {
     let mut disk = Disk::new();
     assert_eq!(disk.run(&[0x37, 0, 0x1d, 0, 0, 0, 0, 0, 32, 0]).good().data, [0, 0x1d, 0, 0]);

@@ -235,6 +235,7 @@ fn unmap(ranges: &[(u64, u32)]) -> (Vec<u8>, Vec<u8>) {
     (vec![0x42, 0, 0, 0, 0, 0, 0, hi, lo, 0], list)
 }
 
+// covers: UNM-02
 #[test]
 fn unm_01_unmap_checks_all_descriptors_first() {
     let mut disk = Disk::new();

@@ -63,7 +63,8 @@ impl Kind {
     }
 }
 
-/// A registered I_T nexus.
+/// A registered I_T nexus, by its names: it outlives the session.
+//= spc4 5.12.1 PR-13
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
     pub(crate) nexus: NexusId,
