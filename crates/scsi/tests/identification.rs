@@ -216,6 +216,7 @@ fn alu_01_and_02_target_port_groups_agree_with_the_designators() {
     assert_eq!(disk.run(&cdb::inquiry(None, 96)).good().data[6], 0x10, "MULTIP");
 }
 
+// covers: VPD-87 VPD-88
 #[test]
 fn vpd_87_and_88_mode_page_policy_and_ports() {
     let target_ports =
@@ -235,7 +236,7 @@ fn vpd_87_and_88_mode_page_policy_and_ports() {
     assert!(rest.is_empty());
 }
 
-// covers: VPD-87
+// covers: VPD-88
 #[test]
 fn vpd_88_without_configured_ports_names_the_asking_one() {
     assert_eq!(page(&mut Disk::new(), 0x88)[4..8], [0, 0, 0, 1]);
