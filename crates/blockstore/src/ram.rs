@@ -221,7 +221,8 @@ impl BlockStore for RamStore {
         Geometry {
             size_bytes: self.size(),
             logical_block_bytes: self.logical_block_bytes,
-            physical_block_bytes: self.logical_block_bytes.max(4096),
+            // Memory has no larger block that a small write would cost a read of.
+            physical_block_bytes: self.logical_block_bytes,
             rotational: false,
             discard_granularity_bytes: CHUNK_BYTES as u32,
             read_only: false,

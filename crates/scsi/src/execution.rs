@@ -281,8 +281,10 @@ impl WritePlan {
                 MediumOp::CompareAndWrite { lba, blocks, durable }
             }
             WriteKind::Same { unmap } => {
-                let zero = data.is_zero(block_bytes);
-                MediumOp::WriteSame { lba, blocks, unmap: unmap && zero, zero, durable }
+                // The UNMAP bit asks for deallocation whatever the block holds: hosts and the kernel's target read it that
+                // way, and a host that compares afterwards expects zeros (LBPRZ). See docs/scsi.md.
+                let zero = unmap || data.is_zero(block_bytes);
+                MediumOp::WriteSame { lba, blocks, unmap, zero, durable }
             }
         };
         Execution::medium(op, MediumPlan { transfer_bytes: self.bytes, good: Status::Good, after })

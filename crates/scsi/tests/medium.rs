@@ -189,11 +189,11 @@ fn wsm_01_write_same_repeats_unmaps_and_reaches_the_end() {
     let one = pattern(1, 7);
     disk.send(&cdb::ten(0x41, 0, 8, 5), &one).good();
     assert_eq!(disk.data[8 * BLOCK..13 * BLOCK], one.repeat(5));
-    // UNMAP with a block that is not zero writes it.
+    // UNMAP deallocates whatever the block holds.
     let answer = disk.send(&cdb::sixteen(0x93, 0x08, 8, 5), &one).good();
     assert_eq!(
         answer.ops,
-        [MediumOp::WriteSame { lba: 8, blocks: 5, unmap: false, zero: false, durable: false }]
+        [MediumOp::WriteSame { lba: 8, blocks: 5, unmap: true, zero: true, durable: false }]
     );
     disk.send(&cdb::sixteen(0x93, 0x08, 8, 5), &[0; BLOCK]).good();
     assert!(!disk.mapped[8] && disk.data[8 * BLOCK..13 * BLOCK].iter().all(|&b| b == 0));

@@ -68,7 +68,7 @@ impl Shard {
                 DataInPayload::default(),
             );
         };
-        let execution = device.unit.begin(&hosted.nexus, &command.cdb);
+        let execution = device.unit.begin_offering(&hosted.nexus, &command.cdb, command.write_length.into());
         let running = Running {
             execution,
             device: Arc::clone(device),

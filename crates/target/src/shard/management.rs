@@ -227,7 +227,7 @@ impl Shard {
                 (TmfFunction::LogicalUnitReset, Some(unit)) => unit.logical_unit_reset(&hosted.nexus),
                 (TmfFunction::TargetWarmReset, _) => {
                     luns.values().for_each(|device| {
-                        device.unit.reset(UaScope::AllExcept(hosted.nexus.id), Asc::BUS_RESET)
+                        device.unit.reset(UaScope::All, Asc::BUS_RESET)
                     });
                 }
                 (TmfFunction::TargetColdReset, _) => {
