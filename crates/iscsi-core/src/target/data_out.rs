@@ -116,10 +116,12 @@ impl TargetSession {
     /// The turn of a booked command has come.
     pub(super) fn start(&mut self, command: Command) {
         let Some(task) = self.tasks.get_mut(command.task) else { return };
-        task.state = State::Offered;
         if task.ending.is_some() {
+            // Condemned by its own PDU: the device server never hears of it.
+            task.state = State::Released;
             return self.end_if_settled(command.task);
         }
+        task.state = State::Offered;
         self.actions.push_back(Action::Start(command));
     }
 

@@ -116,6 +116,23 @@ fn request_place(pdu: &Pdu) -> Option<(Itt, Option<CmdSn>)> {
     Some((itt, (!immediate).then_some(cmd_sn)))
 }
 
+/// What a session holds at one moment. Nothing of it outlives the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// SCSI commands that have arrived and not ended.
+    pub tasks: usize,
+    /// Abandoned commands of which the device server has not yet let go.
+    pub leaving: usize,
+    /// Aborted commands whose data is still awaited.
+    pub drains: usize,
+    /// Task management and logouts that are not yet answered.
+    pub waits: usize,
+    /// Commands that wait for room to solicit their data.
+    pub unsolicited: usize,
+    /// Write data that R2Ts have asked for, of commands that have not ended, bytes.
+    pub solicited_bytes: u64,
+}
+
 /// One session; see the module.
 #[derive(Debug)]
 pub struct TargetSession {
@@ -249,6 +266,18 @@ impl TargetSession {
     /// Commands that may be outstanding.
     pub fn queue_depth(&self) -> u32 {
         self.config.queue_depth
+    }
+
+    /// What the session holds.
+    pub fn holdings(&self) -> Holdings {
+        Holdings {
+            tasks: self.tasks.iter().count(),
+            leaving: self.leaving.len(),
+            drains: self.drains.len(),
+            waits: self.abort_waits.len() + self.management.len() + self.early_management.len(),
+            unsolicited: self.budget_queue.len(),
+            solicited_bytes: self.solicited_bytes,
+        }
     }
 
     /// The next thing to do.
