@@ -34,6 +34,6 @@ pub use ledger::{Finding, Ledger};
 pub use login::{ChapScript, LoggedIn, LoginReply, LoginScript, text_of};
 pub use params::Params;
 pub use peer::RawPeer;
-pub use session::{Command, Outcome, Reaction, Residual, Session, Unsolicited};
+pub use session::{Command, Outcome, Reaction, Residual, Sent, Session, Unsolicited};
 pub use transcript::{Entry, Side, Transcript, What};
 pub use verdict::{Report, RowReport, Stop, Verdict};

@@ -7,6 +7,7 @@ mod transfer;
 
 pub use command::{Command, Unsolicited};
 pub use outcome::{Outcome, Residual};
+pub use transfer::Sent;
 
 use crate::frame::{Frame, Received};
 use crate::{LoggedIn, LoginScript, Params, PeerError, RawPeer};
@@ -155,6 +156,12 @@ impl Session {
         self.stash.iter().find(|rx| rx.bhs.itt() == itt).map(Received::line)
     }
 
+    /// Takes a kept PDU of this opcode.
+    pub fn stashed_of(&mut self, opcode: Opcode) -> Option<Received> {
+        let at = self.stash.iter().position(|rx| rx.bhs.opcode() == opcode.code())?;
+        Some(self.stash.remove(at))
+    }
+
     /// Puts a PDU back for a later step.
     pub fn keep(&mut self, rx: Received) {
         self.stash.push(rx);
@@ -279,6 +286,11 @@ impl Session {
         let request = self.logout_request(LogoutReason::CloseSession);
         self.peer.send(&Frame::of(request))?;
         self.next_for(request.itt)?;
-        self.peer.until_closed().map(|_| ())
+        self.peer.close_write();
+        match self.peer.until_closed() {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_closed() || matches!(error, PeerError::Timeout(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }

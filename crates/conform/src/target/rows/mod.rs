@@ -1,16 +1,27 @@
 //! One module per section of the conformance table.
 
 mod ahs;
+mod asy;
+mod dat;
 mod dig;
 mod dsc;
 mod key;
 mod lgn;
+mod lgo;
 mod nam;
+mod nop;
 mod num;
 mod pdu;
+mod r2t;
+mod rej;
+mod res;
+mod rsp;
+mod sec;
 mod ses;
+mod tmf;
 mod txr;
 mod txt;
+mod uns;
 
 use super::ctx::RowSession;
 use super::{Ctx, Row, RowResult};
@@ -27,11 +38,22 @@ pub(super) fn all() -> Vec<Row> {
         txt::ROWS,
         key::ROWS,
         lgn::ROWS,
+        sec::ROWS,
         nam::ROWS,
         ses::ROWS,
         dsc::ROWS,
         txr::ROWS,
         num::ROWS,
+        dat::ROWS,
+        uns::ROWS,
+        r2t::ROWS,
+        res::ROWS,
+        rsp::ROWS,
+        tmf::ROWS,
+        asy::ROWS,
+        lgo::ROWS,
+        nop::ROWS,
+        rej::ROWS,
     ]
     .concat()
 }

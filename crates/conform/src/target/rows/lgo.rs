@@ -1,0 +1,113 @@
+//! Logout (rows LGO).
+
+use crate::frame::Frame;
+use crate::script::{ensure, fail};
+use crate::session::{Command, Unsolicited};
+use crate::target::ctx::RowSession;
+use crate::target::{Ctx, Row, RowResult};
+use crate::{PeerError, Stop};
+use iscsi_wire::{Cid, LogoutReason, LogoutResponse, LogoutResponseCode};
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("LGO-01", "logout ends tasks, is answered with 0, and the connection ends with FIN", lgo_01),
+    Row::new("LGO-02", "logout of an unknown CID: 1, and the session stays", lgo_02),
+    Row::new("LGO-03", "what comes after a logout is ignored", lgo_03),
+    Row::new("LGO-04", "tasks that a logout ended are told by a unit attention", lgo_04),
+];
+
+fn response_of(s: &mut RowSession, itt: iscsi_wire::Itt) -> Result<LogoutResponse, Stop> {
+    let rx = s.next_for(itt)?;
+    Ok(LogoutResponse::parse(&rx.bhs)?)
+}
+
+// covers: LGO-01
+fn lgo_01(ctx: &mut Ctx) -> RowResult {
+    let scratch = ctx.scratch();
+    for reason in [LogoutReason::CloseSession, LogoutReason::CloseConnection] {
+        let mut s = ctx.session()?;
+        let sent = s.start(&Command::write_16(
+            scratch.lba,
+            vec![9; scratch.block_size as usize],
+            scratch.block_size,
+        ))?;
+        s.expect_r2t(&sent)?;
+        let request = s.logout_request(reason);
+        s.peer.send(&Frame::of(request))?;
+        let response = response_of(&mut s, request.itt)?;
+        ensure!(response.response == LogoutResponseCode::Success, "{reason}: {}", response.response);
+        // Either end may close first.
+        let end = match s.peer.recv() {
+            Err(PeerError::Timeout(_)) => {
+                s.peer.close_write();
+                s.peer.recv()
+            }
+            end => end,
+        };
+        match end {
+            Err(PeerError::Closed) => {}
+            Err(error) => fail!("{reason}: expected FIN, got: {error}"),
+            Ok(rx) => fail!("{reason}: after the Logout Response came {}", rx.line()),
+        }
+    }
+    Ok(())
+}
+
+// covers: LGO-02
+fn lgo_02(ctx: &mut Ctx) -> RowResult {
+    let mut s = ctx.session()?;
+    let mut request = s.logout_request(LogoutReason::CloseConnection);
+    request.cid = Cid(0x4711);
+    s.peer.send(&Frame::of(request))?;
+    let response = response_of(&mut s, request.itt)?;
+    ensure!(response.response == LogoutResponseCode::CidNotFound, "an unknown CID: {}", response.response);
+    s.ping()?;
+    s.run_good(&Command::test_unit_ready())?;
+    Ok(())
+}
+
+// covers: LGO-03
+fn lgo_03(ctx: &mut Ctx) -> RowResult {
+    let scratch = ctx.scratch();
+    let size = scratch.block_size as usize;
+    let mut plain = ctx.session()?;
+    plain.run_good(&Command::write_16(scratch.lba, vec![0x40; size], scratch.block_size))?;
+    let mut s = ctx.session()?;
+    let request = s.logout_request(LogoutReason::CloseSession);
+    let mut write = Command::write_16(scratch.lba, vec![0xbf; size], scratch.block_size);
+    if s.params.immediate_data {
+        write = write.unsolicited(Unsolicited::Immediate(size));
+    }
+    let (sent, frame) = s.command_frame(&write);
+    s.peer.send_together(&[Frame::of(request), frame.remark("after the logout")])?;
+    let response = response_of(&mut s, request.itt)?;
+    ensure!(response.response == LogoutResponseCode::Success, "logout: {}", response.response);
+    let answered = s.stashed(sent.itt);
+    ensure!(answered.is_none(), "a command after the logout was answered: {answered:?}");
+    match s.peer.until_closed() {
+        Ok(more) => ensure!(more.is_empty(), "after the Logout Response came {}", more[0].line()),
+        Err(PeerError::Timeout(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let read = plain.run_good(&Command::read_16(scratch.lba, 1, scratch.block_size))?;
+    ensure!(read.data == vec![0x40; size], "a write after the logout was executed");
+    Ok(())
+}
+
+// covers: LGO-04
+fn lgo_04(ctx: &mut Ctx) -> RowResult {
+    let scratch = ctx.scratch();
+    let mut s = ctx.session()?;
+    let sent =
+        s.start(&Command::write_16(scratch.lba, vec![9; scratch.block_size as usize], scratch.block_size))?;
+    s.expect_r2t(&sent)?;
+    let script = s.same_identity();
+    let request = s.logout_request(LogoutReason::CloseSession);
+    s.peer.send(&Frame::of(request))?;
+    response_of(&mut s, request.itt)?;
+    drop(s);
+    let mut again = ctx.session_of(script)?;
+    let outcome = again.run(&Command::test_unit_ready())?;
+    let told = matches!(outcome.sense_code(), Some((6, 0x47, 0x7f)) | Some((6, 0x29, 0x00..=0x07)));
+    ensure!(told, "the same nexus after tasks were ended: TEST UNIT READY ended with {}", outcome.words());
+    Ok(())
+}
