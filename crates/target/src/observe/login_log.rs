@@ -104,9 +104,10 @@ impl LoginEvent {
         let initiator = self.initiator.as_deref().unwrap_or("-");
         let target = self.target.as_deref().unwrap_or("-");
         if self.accepted {
-            tracing::info!(peer = %self.peer, portal = %self.portal, initiator, target, "{}", self.what);
+            tracing::info!(target: "intact::login", peer = %self.peer, portal = %self.portal, initiator, target, "accepted: {}", self.what);
         } else {
             tracing::warn!(
+                target: "intact::login",
                 peer = %self.peer,
                 portal = %self.portal,
                 initiator,

@@ -21,7 +21,10 @@ fn counters<'a>(
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
     for (labels, value) in samples {
-        ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
+        match labels.is_empty() {
+            true => metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
+            false => ConstCounter::new(value).encode(metric.encode_family(&labels)?)?,
+        }
     }
     Ok(())
 }

@@ -1,0 +1,72 @@
+//! `intact check FILE`: every problem of a configuration file at once.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+use target::config::{Config, Overrides, Problem};
+
+use super::MISUSED;
+use crate::output::print;
+
+/// Arguments of `intact check`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: intact check /etc/intact.toml\n\n\
+    Exit codes: 0 the file can be used (warnings may remain); 2 it cannot.")]
+pub struct Args {
+    /// The configuration file.
+    file: PathBuf,
+    /// Print one JSON list of problems instead.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    let (problems, summary) = match Config::load_file(&args.file, &Overrides::default()) {
+        Ok(loaded) => (loaded.warnings, Some(summary(&loaded.config))),
+        Err(problems) => (problems, None),
+    };
+    let usable = summary.is_some();
+    let text = if args.json {
+        let list: Vec<_> = problems.iter().map(as_json).collect();
+        format!("{}\n", json!({ "usable": usable, "problems": list }))
+    } else {
+        let mut text = String::new();
+        for problem in &problems {
+            text.push_str(&format!("{problem}\n\n"));
+        }
+        let file = args.file.display();
+        let errors = problems.iter().filter(|problem| problem.is_error()).count();
+        let warnings = problems.len() - errors;
+        match summary {
+            Some(summary) if warnings == 0 => text.push_str(&format!("{file} can be used: {summary}\n")),
+            Some(summary) => {
+                text.push_str(&format!("{file} can be used, with {warnings} warning(s): {summary}\n"));
+            }
+            None => {
+                text.push_str(&format!("{file} cannot be used: {errors} error(s), {warnings} warning(s)\n"));
+            }
+        }
+        text
+    };
+    let printed = print(&text);
+    if usable { printed } else { ExitCode::from(MISUSED) }
+}
+
+fn summary(config: &Config) -> String {
+    let portals: Vec<String> = config.portals.iter().map(|portal| portal.address.to_string()).collect();
+    let luns: usize = config.targets.iter().map(|target| target.luns.len()).sum();
+    format!("{} target(s) with {luns} logical unit(s) on {}", config.targets.len(), portals.join(", "))
+}
+
+fn as_json(problem: &Problem) -> serde_json::Value {
+    json!({
+        "severity": if problem.is_error() { "error" } else { "warning" },
+        "line": problem.line,
+        "column": problem.column,
+        "what": problem.what,
+        "rule": problem.rule,
+        "remedy": problem.remedy,
+    })
+}

@@ -1,0 +1,193 @@
+//! `intact ls sessions|luns|targets|logins`: what the server on this machine says on its control socket.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use target::observe::control::{Answer, Request, ask};
+use target::observe::{LoginEvent, LunInfo, SessionInfo, TargetInfo};
+
+use super::{FAILED, fail};
+use crate::output::{Table, bytes, plain, print};
+
+/// What can be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The sessions.
+    Sessions,
+    /// The logical units.
+    Luns,
+    /// The targets.
+    Targets,
+    /// The last logins.
+    Logins,
+}
+
+impl What {
+    /// Reads the word of the command line.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "sessions" => Some(Self::Sessions),
+            "luns" => Some(Self::Luns),
+            "targets" => Some(Self::Targets),
+            "logins" => Some(Self::Logins),
+            _ => None,
+        }
+    }
+}
+
+/// Asks the server and prints the answer.
+pub fn run(what: What, control: Option<&Path>, json: bool) -> ExitCode {
+    let request = match what {
+        What::Sessions => Request::Sessions,
+        What::Luns => Request::Luns,
+        What::Targets => Request::Targets,
+        What::Logins => Request::Logins,
+    };
+    let answer = match ask(control, &request) {
+        Ok(answer) => answer,
+        Err(error) => return fail(FAILED, error),
+    };
+    let (table, value) = match &answer {
+        Answer::Sessions(list) => (sessions(list), serde_json::to_string(list)),
+        Answer::Luns(list) => (luns(list), serde_json::to_string(list)),
+        Answer::Targets(list) => (targets(list), serde_json::to_string(list)),
+        Answer::Logins(list) => (logins(list), serde_json::to_string(list)),
+        Answer::Version(_) | Answer::Reload(_) => {
+            return fail(FAILED, "the server answered something else; is it of the same version?");
+        }
+    };
+    match value {
+        Ok(value) if json => print(&(value + "\n")),
+        Ok(_) => print(&table),
+        Err(error) => fail(FAILED, format_args!("the answer cannot be written as JSON: {error}")),
+    }
+}
+
+fn or_dash(text: Option<&str>) -> String {
+    text.unwrap_or("-").to_owned()
+}
+
+fn sessions(list: &[SessionInfo]) -> String {
+    let mut table = Table::new(&[
+        "TSIH",
+        "TARGET",
+        "INITIATOR",
+        "PEER",
+        "DIGESTS",
+        "QUEUE",
+        "COMMANDS",
+        "RX",
+        "TX",
+        "FAILED DIGESTS",
+        "SINCE",
+    ]);
+    for session in list {
+        let of = |count: fn(&target::observe::ConnectionInfo) -> u64| -> u64 {
+            session.connections.iter().map(count).sum()
+        };
+        let peers: Vec<String> = session.connections.iter().map(|c| c.peer.to_string()).collect();
+        let digests = match session.connections.first() {
+            Some(connection) => match (connection.header_digest, connection.data_digest) {
+                (true, true) => "header,data",
+                (true, false) => "header",
+                (false, true) => "data",
+                (false, false) => "none",
+            },
+            None => "-",
+        };
+        table.row(vec![
+            session.tsih.to_string(),
+            session.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
+            session.initiator.clone(),
+            if peers.is_empty() { "-".to_owned() } else { peers.join(",") },
+            digests.to_owned(),
+            format!("{}/{}", session.outstanding, session.queue_depth),
+            session.commands.to_string(),
+            bytes(of(|c| c.rx_bytes)),
+            bytes(of(|c| c.tx_bytes)),
+            of(|c| c.digests_failed).to_string(),
+            humantime::format_rfc3339_seconds(session.since).to_string(),
+        ]);
+    }
+    table.text()
+}
+
+fn luns(list: &[LunInfo]) -> String {
+    let mut table = Table::new(&[
+        "TARGET", "LUN", "SIZE", "BLOCK", "STORE", "SERIAL", "MODE", "READS", "READ", "WRITES", "WRITTEN",
+        "ERRORS",
+    ]);
+    for lun in list {
+        let mode = match (lun.read_only, lun.write_cache) {
+            (true, _) => "read-only",
+            (false, true) => "write-back",
+            (false, false) => "write-through",
+        };
+        table.row(vec![
+            lun.target.clone(),
+            lun.lun.to_string(),
+            bytes(lun.size_bytes),
+            lun.logical_block_bytes.to_string(),
+            lun.store.clone(),
+            lun.serial.clone(),
+            mode.to_owned(),
+            lun.reads.to_string(),
+            bytes(lun.read_bytes),
+            lun.writes.to_string(),
+            bytes(lun.written_bytes),
+            lun.errors.to_string(),
+        ]);
+    }
+    table.text()
+}
+
+fn targets(list: &[TargetInfo]) -> String {
+    let mut table = Table::new(&["TARGET", "ALIAS", "LUNS", "SESSIONS", "AUTH", "ACCESS", "PORTALS"]);
+    for target in list {
+        let access = match target.access_rules {
+            0 => "everyone".to_owned(),
+            1 => "1 rule".to_owned(),
+            n => format!("{n} rules"),
+        };
+        let portals = match &target.redirect {
+            Some(addresses) => format!("redirected to {}", addresses.join(",")),
+            None => target.portals.join(" "),
+        };
+        table.row(vec![
+            target.name.clone(),
+            or_dash(target.alias.as_deref()),
+            target.luns.to_string(),
+            target.sessions.to_string(),
+            target.auth.clone(),
+            access,
+            portals,
+        ]);
+    }
+    table.text()
+}
+
+fn logins(list: &[LoginEvent]) -> String {
+    let mut table = Table::new(&["TIME", "RESULT", "PEER", "INITIATOR", "TARGET", "STAGE", "STATUS"]);
+    for event in list {
+        table.row(vec![
+            humantime::format_rfc3339_seconds(event.time).to_string(),
+            if event.accepted { "accepted" } else { "refused" }.to_owned(),
+            event.peer.to_string(),
+            or_dash(event.initiator.as_deref()),
+            or_dash(event.target.as_deref()),
+            event.stage.to_string(),
+            format!("{:04x} {}", event.code, event.status),
+        ]);
+    }
+    let mut text = table.text();
+    // The last refusal in full: it is what people look for.
+    if let Some(event) = list.iter().rev().find(|event| !event.accepted) {
+        text.push_str(&format!(
+            "\nThe last refusal: {}\n  rule:   {}\n  remedy: {}\nAll of them in full: --json\n",
+            plain(&event.what),
+            plain(&event.rule),
+            plain(&event.remedy)
+        ));
+    }
+    text
+}

@@ -1,0 +1,20 @@
+//! The subcommands. Each has `Args` and `run`, which returns the exit code.
+
+pub mod check;
+pub mod docs;
+pub mod list;
+pub mod ls;
+pub mod serve;
+
+use std::process::ExitCode;
+
+/// It failed, or data differ.
+pub const FAILED: u8 = 1;
+/// Wrong usage or configuration.
+pub const MISUSED: u8 = 2;
+
+/// Says on standard error why the command ends.
+pub fn fail(code: u8, what: impl std::fmt::Display) -> ExitCode {
+    eprintln!("intact: {what}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,204 @@
+//! `intact serve`: the target as a program. Reads the configuration, starts the server and the control plane, says what to
+//! paste next, and then waits for signals: SIGHUP reads the file again, SIGTERM and SIGINT end the server.
+
+mod hints;
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blockstore::StoreSpec;
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use target::Server;
+use target::config::{Config, Loaded, Overrides, Problem, parse_listen};
+use target::observe::{ControlPlane, Observe};
+
+use super::{FAILED, MISUSED, fail};
+
+/// Arguments of `intact serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Without arguments: 1 GiB of memory on 127.0.0.1:3260.\n\n\
+    Examples:\n  intact serve --lun file:disk.img,size=10G --lun ram:1G\n  \
+    intact serve -c /etc/intact.toml\n\n\
+    Signals: SIGHUP reads the file again; SIGTERM and SIGINT let initiators log out, and end (twice: at once).\n\
+    RUST_LOG chooses what is logged on standard error (warn, info, debug; default info).\n\n\
+    Exit codes: 0 ended as asked; 1 it could not serve; 2 wrong usage or configuration.")]
+pub struct Args {
+    /// Configuration file; examples/intact.toml shows every key.
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["target", "lun"])]
+    config: Option<PathBuf>,
+    /// Address to listen on, instead of the file's; may be given several times. Port 0 lets the system choose.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen)]
+    listen: Vec<SocketAddr>,
+    /// Name of the target.
+    #[arg(long, value_name = "IQN")]
+    target: Option<String>,
+    /// Logical unit, numbered from 0 in order: ram:SIZE or file:PATH[,size=SIZE][,block=SIZE][,ro].
+    #[arg(long, value_name = "STORE", value_parser = store)]
+    lun: Vec<StoreSpec>,
+    /// Print one line of JSON about what is served, instead of lines to paste.
+    #[arg(long)]
+    json: bool,
+    /// Where to put the control socket for `intact ls`.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Serve /metrics (OpenMetrics) on this address.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Let anybody on the network use targets that have neither CHAP nor access rules.
+    #[arg(long)]
+    allow_open_access: bool,
+    /// How long initiators have to log out when the server ends.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    grace: u64,
+}
+
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    parse_listen(text).ok_or_else(|| "write ADDR:PORT, such as 127.0.0.1:3260 or [::1]:3260".to_owned())
+}
+
+fn store(text: &str) -> Result<StoreSpec, String> {
+    text.parse().map_err(|error: blockstore::SpecError| error.to_string())
+}
+
+/// Where the configuration comes from, to read it again.
+struct Origin {
+    file: Option<PathBuf>,
+    overrides: Overrides,
+}
+
+impl Origin {
+    fn reload(&self, server: &Server) -> Result<Vec<String>, String> {
+        let Some(file) = &self.file else {
+            return Err(
+                "the server was started without a configuration file; start it with -c FILE".to_owned()
+            );
+        };
+        let loaded = Config::load_file(file, &self.overrides)
+            .map_err(|problems| format!("the old configuration stays:\n{}", all(&problems)))?;
+        for problem in &loaded.warnings {
+            tracing::warn!("{problem}");
+        }
+        server.apply(loaded.config).map_err(|error| format!("the old configuration stays: {error}"))
+    }
+}
+
+fn all(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    log_to_stderr();
+    let overrides = Overrides {
+        listen: args.listen,
+        control_socket: args.control,
+        metrics: args.metrics,
+        allow_open_access: args.allow_open_access,
+    };
+    let loaded = match &args.config {
+        Some(file) => Config::load_file(file, &overrides),
+        None => Config::quick(args.target.as_deref(), args.lun, &overrides)
+            .map(|config| Loaded { config, warnings: Vec::new() }),
+    };
+    let Loaded { config, warnings } = match loaded {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            eprintln!("{}\n", all(&problems));
+            return fail(MISUSED, "the configuration cannot be used");
+        }
+    };
+    for problem in &warnings {
+        eprintln!("{problem}\n");
+    }
+    raise_file_limit();
+    // Taken before anything is started: a signal that comes early is not lost.
+    let mut signals = match Signals::new([SIGHUP, SIGTERM, SIGINT]) {
+        Ok(signals) => signals,
+        Err(error) => return fail(FAILED, format_args!("signals cannot be received: {error}")),
+    };
+
+    let observe = Arc::new(Observe::new());
+    let server = match Server::start(config.clone(), Arc::clone(&observe)) {
+        Ok(server) => Arc::new(server),
+        Err(error) => return fail(FAILED, error),
+    };
+    let origin = Arc::new(Origin { file: args.config, overrides });
+    let reload = {
+        let (origin, server) = (Arc::clone(&origin), Arc::clone(&server));
+        Box::new(move || origin.reload(&server))
+    };
+    let view = Arc::clone(&server);
+    let plane = match ControlPlane::start(&config.control_socket, config.metrics, observe, view, reload) {
+        Ok(plane) => plane,
+        Err(error) => {
+            server.shutdown(Duration::ZERO);
+            return fail(FAILED, error);
+        }
+    };
+    if let Some(notice) = plane.notice() {
+        tracing::warn!("{notice}");
+    }
+    hints::print(&config, &*server, &server.portals(), &plane, args.json);
+    notify(&[NotifyState::Ready]);
+
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            break;
+        }
+        notify(&reloading());
+        match origin.reload(&server) {
+            Ok(lines) if lines.is_empty() => tracing::info!("configuration read again: nothing changed"),
+            Ok(lines) => lines.iter().for_each(|line| tracing::info!("configuration read again: {line}")),
+            Err(why) => tracing::error!("configuration not applied: {why}"),
+        }
+        notify(&[NotifyState::Ready]);
+    }
+    notify(&[NotifyState::Stopping]);
+    tracing::info!("ending: initiators have {} s to log out", args.grace);
+    // Whoever asks twice does not want to wait.
+    std::thread::spawn(move || {
+        if signals.forever().any(|signal| signal != SIGHUP) {
+            std::process::exit(i32::from(FAILED));
+        }
+    });
+    server.shutdown(Duration::from_secs(args.grace));
+    drop(plane);
+    ExitCode::SUCCESS
+}
+
+fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing_subscriber::filter::LevelFilter::INFO.into())
+        .from_env_lossy();
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+}
+
+/// Connections are open files; the usual soft limit of 1024 is far below what may connect.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of open files stays low: {error}");
+    }
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!("the service manager cannot be told: {error}");
+    }
+}
+
+/// systemd wants to know when a reload began, on its own clock.
+fn reloading() -> Vec<NotifyState<'static>> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let microseconds = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
+    vec![NotifyState::Reloading, NotifyState::MonotonicUsec(microseconds)]
+}

@@ -1,0 +1,55 @@
+//! The command `intact`: one subcommand per file in `cmd`.
+#![forbid(unsafe_code)]
+
+mod cmd;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, or data differ; 2 wrong usage or configuration.";
+
+/// iSCSI with every byte accounted for: a target, an initiator, and tools for both.
+#[derive(Debug, Parser)]
+#[command(name = "intact", version, after_help = EXIT_CODES, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve volumes over iSCSI.
+    Serve(cmd::serve::Args),
+    /// Say what is wrong in a configuration file, with line and remedy.
+    Check(cmd::check::Args),
+    /// List sessions, LUNs, targets or logins of the server on this machine.
+    Ls(cmd::ls::Args),
+    /// Print a completion script for a shell.
+    #[command(hide = true)]
+    Completions(cmd::docs::CompletionsArgs),
+    /// Print the manual page.
+    #[command(hide = true)]
+    Man,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Serve(args) => cmd::serve::run(args),
+        Command::Check(args) => cmd::check::run(args),
+        Command::Ls(args) => cmd::ls::run(args),
+        Command::Completions(args) => cmd::docs::completions(args, Cli::command()),
+        Command::Man => cmd::docs::man(Cli::command()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}
