@@ -16,6 +16,8 @@ use crate::digest::{self, DigestScope};
 const INLINE_DATA_BYTES: usize = 512;
 /// Space that the header arena asks for at a time, bytes.
 const ARENA_BYTES: usize = 16 * 1024;
+/// Used arenas that are kept for their return.
+const MAX_USED_ARENAS: usize = 8;
 
 /// The data segment of a PDU to send.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +62,8 @@ impl TxPdu {
 pub struct PduWriter {
     digests: DigestScope,
     arena: BytesMut,
+    /// Arenas whose space is used up; they come back when what was written in them has been sent.
+    used_arenas: VecDeque<BytesMut>,
     segments: VecDeque<Bytes>,
     queued_bytes: usize,
 }
@@ -98,8 +102,7 @@ impl PduWriter {
         let layout = self.digests.layout(&bhs);
         self.queued_bytes += layout.total;
         if self.arena.capacity() - self.arena.len() < Bhs::SIZE + ahs.len() + INLINE_DATA_BYTES + 16 {
-            self.seal_arena();
-            self.arena.reserve(ARENA_BYTES);
+            self.next_arena();
         }
         self.arena.put_slice(bhs.as_bytes());
         self.arena.put_slice(&ahs);
@@ -170,6 +173,19 @@ impl PduWriter {
             sent -= front.len();
             self.segments.pop_front();
         }
+    }
+
+    /// Goes on in an arena with space: an old one if its bytes are sent, so that a busy connection allocates nothing.
+    fn next_arena(&mut self) {
+        self.seal_arena();
+        if self.arena.try_reclaim(ARENA_BYTES) {
+            return;
+        }
+        let free = self.used_arenas.iter_mut().position(|arena| arena.try_reclaim(ARENA_BYTES));
+        let next = free.and_then(|i| self.used_arenas.remove(i)).unwrap_or_else(|| BytesMut::with_capacity(ARENA_BYTES));
+        let used = std::mem::replace(&mut self.arena, next);
+        self.used_arenas.push_back(used);
+        self.used_arenas.truncate(MAX_USED_ARENAS);
     }
 
     fn seal_arena(&mut self) {
