@@ -80,6 +80,7 @@ impl PduWriter {
         Self {
             digests: DigestScope::NONE,
             arena: BytesMut::new(),
+            used_arenas: VecDeque::new(),
             segments: VecDeque::new(),
             queued_bytes: 0,
         }
