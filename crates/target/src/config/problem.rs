@@ -149,10 +149,10 @@ impl<'a> Source<'a> {
     }
 
     fn place(&self, at: &Range<usize>, problem: Problem) -> Problem {
-        let start = self.text.floor_char_boundary(at.start.min(self.text.len()));
+        let start = floor(self.text, at.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |length| start + length);
-        let end = self.text.floor_char_boundary(at.end.clamp(start, line_end));
+        let end = floor(self.text, at.end.clamp(start, line_end));
         let line = self.text[line_start..line_end].trim_end();
         let column = self.text[line_start..start].chars().count() + 1;
         let excerpt = (self.shown && column <= MAX_EXCERPT_CHARS).then(|| {
@@ -171,6 +171,11 @@ impl<'a> Source<'a> {
             ..problem
         }
     }
+}
+
+/// The last place for a character boundary that is not beyond `index`.
+fn floor(text: &str, index: usize) -> usize {
+    (0..=index.min(text.len())).rev().find(|index| text.is_char_boundary(*index)).unwrap_or(0)
 }
 
 /// Whether something that looks like a secret or password is given in the text itself.
