@@ -126,9 +126,11 @@ impl PduReader {
 
     /// Bytes that are still missing to complete what `buffer` begins with: what the next receive should at least make room for.
     pub fn missing(&self, buffer: &BytesMut) -> usize {
-        let want = match &self.current {
-            Some((_, layout)) => layout.total,
-            None => Bhs::SIZE,
+        let want = match (&self.current, buffer.first_chunk()) {
+            (Some((_, layout)), _) => layout.total,
+            // The BHS says how long the rest of the header is.
+            (None, Some(bhs)) => self.digests.layout(&Bhs::from_bytes(*bhs)).data_start,
+            (None, None) => Bhs::SIZE,
         };
         want.saturating_sub(buffer.len())
     }
