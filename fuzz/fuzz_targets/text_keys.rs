@@ -1,0 +1,113 @@
+//! Text of a peer into the parser of pairs, the values, and a negotiation of either role: whatever it says, the parameters
+//! stay within the ranges of the standard and within our bounds.
+
+#![no_main]
+
+use iscsi_core::chap::{ChapAlgorithm, PeerChallenge, binary, choose_algorithm};
+use iscsi_core::names::IscsiName;
+use iscsi_core::negotiation::{Negotiator, Phase, Received, Role, processing_order};
+use iscsi_core::params::{Bounds, DigestPolicy, Params};
+use iscsi_core::text_exchange::{TextAssembler, TextSplitter};
+use iscsi_core::wire::{TextBuilder, TextPairs};
+use libfuzzer_sys::fuzz_target;
+
+fn check(params: &Params, bounds: &Bounds, offered: bool) {
+    assert!((512..1 << 24).contains(&params.max_send_data_segment_length));
+    assert!((512..1 << 24).contains(&params.max_burst_length));
+    assert!((512..1 << 24).contains(&params.first_burst_length));
+    assert!(params.max_outstanding_r2t >= 1 && params.max_connections >= 1);
+    assert!(params.default_time2wait_s <= 3600 && params.default_time2retain_s <= 3600);
+    assert!(params.error_recovery_level == 0 && params.protocol_level <= 1);
+    assert!(params.data_pdu_in_order && params.data_sequence_in_order);
+    // The standard's default stands where nobody said anything.
+    let default = Params::default();
+    assert!(params.max_burst_length <= bounds.max_burst_length.max(default.max_burst_length));
+    assert!(params.first_burst_length <= bounds.first_burst_length.max(default.first_burst_length));
+    assert!(params.max_outstanding_r2t <= bounds.max_outstanding_r2t.max(1));
+    if bounds.header_digest == DigestPolicy::Off {
+        assert!(!params.digests.header);
+    }
+    if bounds.initial_r2t && offered {
+        assert!(params.initial_r2t);
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let [choice, bytes @ ..] = input else { return };
+    let mut assembler = TextAssembler::default();
+    for piece in bytes.chunks(usize::from(*choice).max(1)) {
+        if assembler.add(piece).is_err() {
+            return;
+        }
+    }
+    let text = assembler.take();
+    assert_eq!(text, bytes);
+    let Ok(pairs) = TextPairs::parse(&text) else { return };
+
+    // What was parsed is built back, and splits into pieces that join again.
+    let mut builder = TextBuilder::new();
+    for (key, value) in &pairs {
+        builder.push(key, value);
+        let _ = IscsiName::parse(value).map(|name| assert_eq!(IscsiName::parse(name.as_str()), Ok(name)));
+        let _ = binary(key, value);
+        let _ = PeerChallenge::parse("7", value);
+        let _ = choose_algorithm(value, &ChapAlgorithm::ALL);
+    }
+    let built = builder.finish();
+    assert_eq!(built, text);
+    let mut splitter = TextSplitter::default();
+    splitter.extend(&built);
+    let mut joined = Vec::new();
+    loop {
+        let (piece, more) = splitter.next_piece(usize::from(*choice).max(1));
+        joined.extend_from_slice(&piece);
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(joined, text);
+
+    let bounds = Bounds {
+        header_digest: [DigestPolicy::Off, DigestPolicy::Offered, DigestPolicy::Required]
+            [usize::from(choice % 3)],
+        max_burst_length: 65536 << (choice & 3),
+        initial_r2t: choice & 4 != 0,
+        immediate_data: choice & 8 != 0,
+        ..Bounds::default()
+    };
+    for role in [Role::Target, Role::Initiator] {
+        for phase in [Phase::Operational, Phase::Security, Phase::FullFeature] {
+            let mut negotiator = Negotiator::new(role, bounds.clone(), Params::default());
+            if choice & 16 != 0 {
+                negotiator.set_discovery();
+            }
+            if choice & 32 != 0 {
+                negotiator.set_joining();
+            }
+            let offered = role == Role::Initiator;
+            if offered {
+                negotiator.offer_all();
+            }
+            let mut ordered = pairs.clone();
+            ordered.sort_by_key(|(name, _)| processing_order(name));
+            for (name, value) in ordered {
+                match negotiator.receive(phase, name, value) {
+                    Ok(Received::Answer(answer)) => assert!(!answer.is_empty() && !answer.contains('\0')),
+                    Ok(_) => {}
+                    Err(violation) => {
+                        assert!(!violation.to_string().is_empty());
+                        return;
+                    }
+                }
+                check(negotiator.params(), &bounds, offered && choice & 16 == 0);
+            }
+            negotiator.own_proposals();
+            if negotiator.check().is_ok()
+                && choice & 16 == 0
+                && negotiator.params().unsolicited_data_possible()
+            {
+                assert!(negotiator.params().first_burst_length <= negotiator.params().max_burst_length);
+            }
+        }
+    }
+});
