@@ -1,1 +1,34 @@
-//! See the workspace's docs/architecture.md.
+//! An iSCSI initiator as a library.
+//!
+//! * [`Session`] is one login at a target, on an event loop of its own: commands go in from any thread, and it logs in again
+//!   with the same ISID when the connection is lost.
+//! * [`Disk`] is a logical unit of it as a block device.
+//! * [`Workload`] runs inside the event loop, for who cannot pay for a thread switch per command.
+//! * [`IscsiUrl`] and [`Options`] say where to log in and how; [`discovery`] asks a portal what it has.
+//!
+//! The protocol is `iscsi-core`'s and the sockets are `engine`'s; what is here joins them.
+#![forbid(unsafe_code)]
+
+pub mod cdb;
+pub mod discovery;
+mod disk;
+mod error;
+mod event_loop;
+mod options;
+mod reply;
+mod sense;
+mod session;
+mod support;
+mod url;
+mod workload;
+
+pub use disk::{Capacity, Disk, DiskInfo, Response, Ticket};
+pub use error::{ConnectError, IoError};
+pub use iscsi_core::initiator::command::{Command, Completion, Ending, Residual, WriteData};
+pub use iscsi_core::initiator::login::{ChapConfig, KeyLine, LoginFailure};
+pub use iscsi_core::initiator::session::{CloseReason, TargetRecord};
+pub use options::{Options, Portal};
+pub use sense::Sense;
+pub use session::{Pong, Session, SessionInfo};
+pub use url::{IscsiUrl, UrlError};
+pub use workload::{Submitter, Workload};

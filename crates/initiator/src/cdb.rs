@@ -1,0 +1,176 @@
+//! CDBs that the block device sends, and the answers to them (SPC-4, SBC-3).
+
+use iscsi_core::wire::Lun;
+use smallvec::{SmallVec, smallvec};
+
+/// A CDB as commands carry it.
+pub type Cdb = SmallVec<[u8; 32]>;
+
+/// TEST UNIT READY.
+pub fn test_unit_ready() -> Cdb {
+    smallvec![0; 6]
+}
+
+/// INQUIRY: the standard data, or a vital product data page.
+pub fn inquiry(page: Option<u8>, allocation: u16) -> Cdb {
+    let [high, low] = allocation.to_be_bytes();
+    smallvec![0x12, u8::from(page.is_some()), page.unwrap_or(0), high, low, 0]
+}
+
+/// REPORT LUNS of every addressable unit.
+pub fn report_luns(allocation: u32) -> Cdb {
+    let mut cdb: Cdb = smallvec![0xa0, 0, 0, 0, 0, 0];
+    cdb.extend_from_slice(&allocation.to_be_bytes());
+    cdb.extend_from_slice(&[0, 0]);
+    cdb
+}
+
+/// READ CAPACITY (10).
+pub fn read_capacity_10() -> Cdb {
+    let mut cdb: Cdb = smallvec![0x25];
+    cdb.resize(10, 0);
+    cdb
+}
+
+/// READ CAPACITY (16).
+pub fn read_capacity_16() -> Cdb {
+    service_16(0x9e, 0x10, 0, 32)
+}
+
+/// GET LBA STATUS from `lba` on.
+pub fn get_lba_status(lba: u64, allocation: u32) -> Cdb {
+    service_16(0x9e, 0x12, lba, allocation)
+}
+
+fn service_16(opcode: u8, action: u8, lba: u64, allocation: u32) -> Cdb {
+    let mut cdb: Cdb = smallvec![opcode, action];
+    cdb.extend_from_slice(&lba.to_be_bytes());
+    cdb.extend_from_slice(&allocation.to_be_bytes());
+    cdb.extend_from_slice(&[0, 0]);
+    cdb
+}
+
+/// READ of `blocks` from `lba` on: the 10-byte form where it reaches, since every disk has it.
+pub fn read(lba: u64, blocks: u32) -> Cdb {
+    transfer(0x28, 0x88, lba, blocks)
+}
+
+/// WRITE of `blocks` from `lba` on, in the form of [`read`].
+pub fn write(lba: u64, blocks: u32) -> Cdb {
+    transfer(0x2a, 0x8a, lba, blocks)
+}
+
+fn transfer(short: u8, long: u8, lba: u64, blocks: u32) -> Cdb {
+    match (u32::try_from(lba), u16::try_from(blocks)) {
+        (Ok(lba), Ok(blocks)) => {
+            let ([a, b, c, d], [e, f]) = (lba.to_be_bytes(), blocks.to_be_bytes());
+            SmallVec::from_slice(&[short, 0, a, b, c, d, 0, e, f, 0])
+        }
+        _ => service_16(long, 0, lba, blocks),
+    }
+}
+
+/// SYNCHRONIZE CACHE (10) of the whole medium.
+pub fn synchronize_cache() -> Cdb {
+    let mut cdb: Cdb = smallvec![0x35];
+    cdb.resize(10, 0);
+    cdb
+}
+
+/// UNMAP with a parameter list of `length` bytes.
+pub fn unmap(length: u16) -> Cdb {
+    let [high, low] = length.to_be_bytes();
+    smallvec![0x42, 0, 0, 0, 0, 0, 0, high, low, 0]
+}
+
+/// The parameter list of UNMAP for ranges of (LBA, blocks).
+pub fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
+    let descriptors = (ranges.len() * 16) as u16;
+    let mut list = Vec::with_capacity(8 + ranges.len() * 16);
+    list.extend_from_slice(&(descriptors + 6).to_be_bytes());
+    list.extend_from_slice(&descriptors.to_be_bytes());
+    list.extend_from_slice(&[0; 4]);
+    for (lba, blocks) in ranges {
+        list.extend_from_slice(&lba.to_be_bytes());
+        list.extend_from_slice(&blocks.to_be_bytes());
+        list.extend_from_slice(&[0; 4]);
+    }
+    list
+}
+
+/// COMPARE AND WRITE of `blocks` at `lba`.
+pub fn compare_and_write(lba: u64, blocks: u8) -> Cdb {
+    let mut cdb: Cdb = smallvec![0x89, 0];
+    cdb.extend_from_slice(&lba.to_be_bytes());
+    cdb.extend_from_slice(&[0, 0, 0, blocks, 0, 0]);
+    cdb
+}
+
+/// WRITE SAME (16) of `blocks` at `lba`; `unmap` lets the target deallocate instead when that reads as the same.
+pub fn write_same(lba: u64, blocks: u32, unmap: bool) -> Cdb {
+    let mut cdb = service_16(0x93, if unmap { 0x08 } else { 0 }, lba, blocks);
+    cdb[14] = 0;
+    cdb
+}
+
+/// LUNs of a REPORT LUNS answer.
+pub fn parse_luns(data: &[u8]) -> Option<Vec<Lun>> {
+    let length = u32::from_be_bytes(*data.first_chunk()?) as usize;
+    let list = data.get(8..)?;
+    let list = &list[..length.min(list.len())];
+    Some(
+        list.chunks_exact(8)
+            .map(|lun| Lun(u64::from_be_bytes(lun.try_into().expect("eight bytes"))))
+            .collect(),
+    )
+}
+
+/// (LBA, blocks, mapped) of a GET LBA STATUS answer.
+pub fn parse_lba_status(data: &[u8]) -> Option<Vec<(u64, u32, bool)>> {
+    let length = u32::from_be_bytes(*data.first_chunk()?) as usize;
+    let list = data.get(8..)?;
+    let list = &list[..length.saturating_sub(4).min(list.len())];
+    let status = |d: &[u8]| {
+        let lba = u64::from_be_bytes(d[..8].try_into().expect("eight bytes"));
+        let blocks = u32::from_be_bytes(d[8..12].try_into().expect("four bytes"));
+        (lba, blocks, d[12] & 0xf == 0)
+    };
+    Some(list.chunks_exact(16).map(status).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_form_is_used_as_far_as_it_reaches() {
+        assert_eq!(&read(5, 8)[..], [0x28, 0, 0, 0, 0, 5, 0, 0, 8, 0]);
+        assert_eq!(&write(u32::MAX.into(), 0xffff)[..], [0x2a, 0, 255, 255, 255, 255, 0, 255, 255, 0]);
+        assert_eq!(read(1 << 32, 1)[0], 0x88);
+        assert_eq!(&write(1, 0x10000)[..], [0x8a, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn answers_are_read_whatever_their_length_claims() {
+        let mut data = vec![0, 0, 0, 16, 0, 0, 0, 0];
+        data.extend_from_slice(&Lun::from_index(0).0.to_be_bytes());
+        data.extend_from_slice(&Lun::from_index(7).0.to_be_bytes());
+        assert_eq!(parse_luns(&data), Some(vec![Lun::from_index(0), Lun::from_index(7)]));
+        data[0] = 0xff;
+        assert_eq!(parse_luns(&data).unwrap().len(), 2);
+        assert_eq!(parse_luns(&data[..20]).unwrap().len(), 1);
+        assert_eq!(parse_luns(&data[..3]), None);
+        let mut status = vec![0, 0, 0, 36, 0, 0, 0, 0];
+        for (lba, provisioning) in [(0u64, 0u8), (8, 1)] {
+            status.extend_from_slice(&lba.to_be_bytes());
+            status.extend_from_slice(&[0, 0, 0, 8, provisioning, 0, 0, 0]);
+        }
+        assert_eq!(parse_lba_status(&status), Some(vec![(0, 8, true), (8, 8, false)]));
+    }
+
+    #[test]
+    fn the_unmap_list_says_its_own_length() {
+        let list = unmap_list(&[(1, 2), (3, 4)]);
+        assert_eq!((list.len(), list[1], list[3]), (40, 38, 32));
+    }
+}

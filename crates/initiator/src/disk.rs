@@ -1,0 +1,561 @@
+//! A logical unit as a block device.
+//!
+//! Everything is blocking and may be called from many threads at once; clones share the session. Offsets and lengths are bytes
+//! and multiples of the block length. Long requests are cut to what the device takes at a time, and the pieces run together.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use iscsi_core::initiator::command::{Command, Ending, WriteData};
+use iscsi_core::wire::Lun;
+use smallvec::SmallVec;
+
+use crate::cdb;
+use crate::error::IoError;
+use crate::event_loop::Ended;
+use crate::reply::Awaited;
+use crate::sense::Sense;
+use crate::session::Session;
+
+/// Most bytes of one command, unless the device says less.
+const MAX_TRANSFER_BYTES: u64 = 4 * 1024 * 1024;
+/// Times that a command is repeated for a reason that passes.
+const MAX_REPEATS: u32 = 8;
+/// First pause when the device is busy; it doubles.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// Pieces of one long request under way at a time.
+const MAX_PIECES_UNDER_WAY: usize = 16;
+/// Bytes asked for in an INQUIRY or a list; such answers are short.
+const ALLOCATION_BYTES: u16 = 1024;
+
+const GOOD: u8 = 0x00;
+const CHECK_CONDITION: u8 = 0x02;
+const BUSY: u8 = 0x08;
+const TASK_SET_FULL: u8 = 0x28;
+const TASK_ABORTED: u8 = 0x40;
+
+/// Size of a logical unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Blocks.
+    pub blocks: u64,
+    /// Length of a block, bytes.
+    pub block_bytes: u32,
+    /// Blocks may be unmapped (LBPME).
+    pub thin: bool,
+    /// Unmapped blocks read as zeros (LBPRZ).
+    pub unmapped_reads_zero: bool,
+}
+
+impl Capacity {
+    /// Size, bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.saturating_mul(self.block_bytes.into())
+    }
+}
+
+/// What the device is and can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskInfo {
+    /// Peripheral device type; 0 is a disk.
+    pub device_type: u8,
+    /// Vendor.
+    pub vendor: String,
+    /// Product.
+    pub product: String,
+    /// Revision.
+    pub revision: String,
+    /// Serial number (VPD page 80h), if told.
+    pub serial: Option<String>,
+    /// VPD pages it has.
+    pub pages: Vec<u8>,
+    /// Most bytes of one transfer, if told (VPD page B0h).
+    pub max_transfer_blocks: Option<u32>,
+    /// Most blocks of one COMPARE AND WRITE.
+    pub max_compare_and_write_blocks: u8,
+    /// Most blocks of one UNMAP.
+    pub max_unmap_blocks: u32,
+    /// Most ranges of one UNMAP.
+    pub max_unmap_ranges: u32,
+}
+
+/// A command's answer.
+#[derive(Debug)]
+pub struct Response {
+    pieces: SmallVec<[Bytes; 4]>,
+    /// Bytes of data that count.
+    pub len: usize,
+}
+
+impl Response {
+    /// True without data.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The data in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = vec![0; self.len];
+        self.copy_to(&mut all);
+        all
+    }
+
+    /// Copies the data to the front of `to`, as far as both reach; gives the number of bytes.
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        let mut at = 0;
+        let end = self.len.min(to.len());
+        for piece in &self.pieces {
+            let n = piece.len().min(end - at);
+            to[at..at + n].copy_from_slice(&piece[..n]);
+            at += n;
+        }
+        at
+    }
+}
+
+/// A command under way; see [`Disk::submit`].
+#[derive(Debug)]
+pub struct Ticket {
+    session: Session,
+    awaited: Awaited<Result<Ended, IoError>>,
+}
+
+impl Ticket {
+    /// Waits for the command to end. It is repeated when the reason for its failure passes by itself.
+    ///
+    /// # Errors
+    /// Why it brought nothing.
+    pub fn wait(self) -> Result<Response, IoError> {
+        let Ticket { session, mut awaited } = self;
+        let mut pause = BUSY_PAUSE;
+        for repeats in 0.. {
+            let Ended { completion, data } = awaited
+                .wait()
+                .unwrap_or_else(|| Err(IoError::SessionLost("the event loop has ended".into())))?;
+            let error = match completion.ending {
+                Ending::Status { status: GOOD, data_in_bytes, .. } => {
+                    return Ok(Response { pieces: data, len: data_in_bytes as usize });
+                }
+                Ending::Status { status: CHECK_CONDITION, sense, .. } => {
+                    let sense = Sense::parse(&sense);
+                    if sense.is_miscompare() {
+                        return Err(IoError::Miscompare { offset: sense.information.unwrap_or(0) });
+                    }
+                    if !sense.is_unit_attention() {
+                        return Err(IoError::CheckCondition(sense));
+                    }
+                    IoError::CheckCondition(sense)
+                }
+                Ending::Status { status: status @ (BUSY | TASK_SET_FULL), .. } => {
+                    std::thread::sleep(pause);
+                    pause *= 2;
+                    IoError::Status(status)
+                }
+                Ending::Status { status: TASK_ABORTED, .. } => IoError::Aborted,
+                Ending::Status { status, .. } => return Err(IoError::Status(status)),
+                Ending::DataDigest => IoError::DataDigest,
+                Ending::Rejected(reason) => IoError::Rejected(reason),
+                Ending::Aborted => IoError::Aborted,
+                Ending::TimedOut => return Err(IoError::TimedOut),
+                Ending::TargetFailure { response } => return Err(IoError::TargetFailure(response)),
+                Ending::Unsendable(violation) => return Err(IoError::Request(violation.to_string())),
+            };
+            // What compares and writes is not the same when done twice.
+            let once =
+                completion.command.cdb.first() == Some(&0x89) && !matches!(error, IoError::CheckCondition(_));
+            if repeats == MAX_REPEATS || once {
+                return Err(error);
+            }
+            awaited = session.submit(completion.command);
+        }
+        unreachable!("the loop ends by its limit")
+    }
+}
+
+/// One logical unit.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    session: Session,
+    lun: Lun,
+    capacity: Capacity,
+    info: DiskInfo,
+    max_transfer_bytes: u64,
+}
+
+impl Disk {
+    /// The logical unit `lun` of `session`: asks what it is and how large.
+    ///
+    /// # Errors
+    /// When it does not answer, or is no block device.
+    pub fn open(session: &Session, lun: Lun) -> Result<Self, IoError> {
+        let mut disk = Self {
+            session: session.clone(),
+            lun,
+            capacity: Capacity { blocks: 0, block_bytes: 512, thin: false, unmapped_reads_zero: false },
+            info: DiskInfo::default(),
+            max_transfer_bytes: MAX_TRANSFER_BYTES,
+        };
+        disk.info = disk.identify()?;
+        if !matches!(disk.info.device_type, 0x00 | 0x05 | 0x07 | 0x0e) {
+            let kind = disk.info.device_type;
+            return Err(IoError::Request(format!("LUN {lun} is no block device (device type {kind:02x}h)")));
+        }
+        disk.capacity = disk.read_capacity()?;
+        if let Some(blocks) = disk.info.max_transfer_blocks {
+            let limit = u64::from(blocks) * u64::from(disk.capacity.block_bytes);
+            disk.max_transfer_bytes = disk.max_transfer_bytes.min(limit);
+        }
+        Ok(disk)
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Its LUN.
+    pub fn lun(&self) -> Lun {
+        self.lun
+    }
+
+    /// Its size when it was opened, or last asked for.
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    /// What it is and can.
+    pub fn info(&self) -> &DiskInfo {
+        &self.info
+    }
+
+    /// Submits any command; the reply is waited for with [`Ticket::wait`].
+    pub fn submit(&self, cdb: &[u8], read_length: u32, write: WriteData) -> Ticket {
+        let mut command = Command::new(self.lun, cdb);
+        command.read_length = read_length;
+        command.write = write;
+        command.timeout = self.session.options().command_timeout;
+        Ticket { awaited: self.session.submit(command), session: self.session.clone() }
+    }
+
+    /// A command that reads up to `length` bytes.
+    ///
+    /// # Errors
+    /// Why it brought nothing.
+    pub fn query(&self, cdb: &[u8], length: u32) -> Result<Response, IoError> {
+        self.submit(cdb, length, WriteData::default()).wait()
+    }
+
+    /// Asks for the size anew.
+    ///
+    /// # Errors
+    /// When the device does not say.
+    pub fn read_capacity(&self) -> Result<Capacity, IoError> {
+        let long = self.query(&cdb::read_capacity_16(), 32);
+        let capacity = match long {
+            Ok(response) => parse_capacity_16(&response.to_vec()),
+            Err(IoError::CheckCondition(sense)) if sense.is_illegal_request() => {
+                parse_capacity_10(&self.query(&cdb::read_capacity_10(), 8)?.to_vec())
+            }
+            Err(error) => return Err(error),
+        };
+        capacity.ok_or(IoError::Malformed("READ CAPACITY"))
+    }
+
+    /// Reads `to.len()` bytes at `offset`.
+    ///
+    /// # Errors
+    /// When a part of it could not be read; `to` then holds nothing to rely on.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), IoError> {
+        let pieces = self.pieces(offset, to.len())?;
+        let mut under_way = std::collections::VecDeque::new();
+        let mut pieces = pieces.peekable();
+        while pieces.peek().is_some() || !under_way.is_empty() {
+            if under_way.len() < MAX_PIECES_UNDER_WAY
+                && let Some(range) = pieces.next()
+            {
+                let cdb = cdb::read(self.lba(offset + range.start as u64), self.blocks(range.len()));
+                let ticket = self.submit(&cdb, range.len() as u32, WriteData::default());
+                under_way.push_back((range, ticket));
+                continue;
+            }
+            let (range, ticket): (Range<usize>, Ticket) = under_way.pop_front().expect("one is under way");
+            let response = ticket.wait()?;
+            let expected = range.len();
+            //= rfc7143 11.4.5 RES-04
+            let got = response.copy_to(&mut to[range]);
+            if got != expected {
+                return Err(IoError::Short { got, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `from` at `offset`. The bytes are copied once, so that the caller may change them at any time.
+    ///
+    /// # Errors
+    /// When a part of it could not be written.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), IoError> {
+        let digest = self.session.opening().params.digests.data;
+        self.write_pieces(offset, from.len(), |range| {
+            let space = self.session.slabs().take(range.len());
+            WriteData::copy_from(&from[range], space, digest)
+        })
+    }
+
+    /// Writes `from` at `offset` without copying.
+    ///
+    /// # Errors
+    /// When a part of it could not be written.
+    pub fn write_bytes(&self, offset: u64, from: &Bytes) -> Result<(), IoError> {
+        self.write_pieces(offset, from.len(), |range| from.slice(range).into())
+    }
+
+    fn write_pieces(
+        &self,
+        offset: u64,
+        length: usize,
+        data: impl Fn(Range<usize>) -> WriteData,
+    ) -> Result<(), IoError> {
+        let mut under_way = std::collections::VecDeque::new();
+        for range in self.pieces(offset, length)? {
+            if under_way.len() == MAX_PIECES_UNDER_WAY {
+                let ticket: Ticket = under_way.pop_front().expect("many are under way");
+                ticket.wait()?;
+            }
+            let cdb = cdb::write(self.lba(offset + range.start as u64), self.blocks(range.len()));
+            under_way.push_back(self.submit(&cdb, 0, data(range)));
+        }
+        under_way.into_iter().try_for_each(|ticket| ticket.wait().map(drop))
+    }
+
+    /// Makes everything written before stay (SYNCHRONIZE CACHE).
+    ///
+    /// # Errors
+    /// When the device could not.
+    pub fn flush(&self) -> Result<(), IoError> {
+        self.query(&cdb::synchronize_cache(), 0).map(drop)
+    }
+
+    /// Tells the device that `length` bytes at `offset` are of no more use (UNMAP).
+    ///
+    /// # Errors
+    /// When the device cannot or will not.
+    pub fn unmap(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        self.check(offset, length)?;
+        let most = match self.info.max_unmap_blocks {
+            0 => u32::MAX,
+            n => n,
+        };
+        let (mut lba, end) = (self.lba(offset), self.lba(offset + length));
+        while lba < end {
+            let blocks = u64::from(most).min(end - lba) as u32;
+            let list = cdb::unmap_list(&[(lba, blocks)]);
+            self.submit(&cdb::unmap(list.len() as u16), 0, Bytes::from(list).into()).wait()?;
+            lba += u64::from(blocks);
+        }
+        Ok(())
+    }
+
+    /// Writes zeros, letting the device deallocate where that reads as zeros (WRITE SAME).
+    ///
+    /// # Errors
+    /// When the device could not.
+    pub fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        self.check(offset, length)?;
+        let zeros = Bytes::from(vec![0; self.capacity.block_bytes as usize]);
+        let (mut lba, end) = (self.lba(offset), self.lba(offset + length));
+        while lba < end {
+            let blocks = u64::from(u16::MAX).min(end - lba) as u32;
+            let cdb = cdb::write_same(lba, blocks, self.capacity.thin && self.capacity.unmapped_reads_zero);
+            match self.submit(&cdb, 0, zeros.clone().into()).wait() {
+                Ok(_) => {}
+                Err(IoError::CheckCondition(sense)) if sense.is_illegal_request() => {
+                    // Not every device has WRITE SAME.
+                    let bytes = u64::from(blocks) * u64::from(self.capacity.block_bytes);
+                    self.write_bytes(
+                        lba * u64::from(self.capacity.block_bytes),
+                        &Bytes::from(vec![0; bytes as usize]),
+                    )?;
+                }
+                Err(error) => return Err(error),
+            }
+            lba += u64::from(blocks);
+        }
+        Ok(())
+    }
+
+    /// Writes `new` at `offset` if the medium holds `expected` there, in one step that no other command can divide.
+    ///
+    /// # Errors
+    /// [`IoError::Miscompare`] when it holds something else; then nothing is written. After another error than that it is not
+    /// known whether it was written.
+    pub fn compare_and_write(&self, offset: u64, expected: &[u8], new: &[u8]) -> Result<(), IoError> {
+        self.check(offset, new.len() as u64)?;
+        let blocks = u8::try_from(self.blocks(new.len())).ok().filter(|_| expected.len() == new.len());
+        let most = self.info.max_compare_and_write_blocks;
+        let Some(blocks) = blocks.filter(|&n| n > 0 && (most == 0 || n <= most)) else {
+            return Err(IoError::Request(format!(
+                "COMPARE AND WRITE takes two buffers of the same 1 to {most} blocks"
+            )));
+        };
+        let both = [expected, new].concat();
+        self.submit(&cdb::compare_and_write(self.lba(offset), blocks), 0, Bytes::from(both).into())
+            .wait()
+            .map(drop)
+    }
+
+    /// Which parts of the medium from `offset` on are allocated, as ranges of bytes with whether they are; the first begins at
+    /// `offset`. `None` when the device does not say.
+    ///
+    /// # Errors
+    /// When the command fails for another reason than not being known.
+    pub fn allocation(&self, offset: u64) -> Result<Option<Vec<(Range<u64>, bool)>>, IoError> {
+        let block = u64::from(self.capacity.block_bytes);
+        let response = match self.query(&cdb::get_lba_status(self.lba(offset), 8 + 64 * 16), 8 + 64 * 16) {
+            Ok(response) => response,
+            Err(IoError::CheckCondition(sense)) if sense.is_illegal_request() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let list = cdb::parse_lba_status(&response.to_vec()).ok_or(IoError::Malformed("GET LBA STATUS"))?;
+        let mut ranges = Vec::with_capacity(list.len());
+        let mut at = self.lba(offset);
+        for (lba, blocks, mapped) in list {
+            // The first may begin before what was asked for.
+            let end = lba.saturating_add(blocks.into()).min(self.capacity.blocks);
+            if lba > at || end <= at {
+                return Err(IoError::Malformed("GET LBA STATUS"));
+            }
+            ranges.push((at * block..end * block, mapped));
+            at = end;
+        }
+        Ok(Some(ranges))
+    }
+
+    /// INQUIRY data: the standard ones, or a vital product data page, whole.
+    ///
+    /// # Errors
+    /// When the device does not answer.
+    pub fn inquiry(&self, page: Option<u8>) -> Result<Vec<u8>, IoError> {
+        let response = self.query(&cdb::inquiry(page, ALLOCATION_BYTES), ALLOCATION_BYTES.into())?;
+        Ok(response.to_vec())
+    }
+
+    fn identify(&self) -> Result<DiskInfo, IoError> {
+        let data = self.inquiry(None)?;
+        if data.len() < 36 {
+            return Err(IoError::Malformed("INQUIRY"));
+        }
+        let qualifier = data[0] >> 5;
+        if qualifier != 0 {
+            return Err(IoError::Request(format!("there is no logical unit {}", self.lun)));
+        }
+        let mut info = DiskInfo {
+            device_type: data[0] & 0x1f,
+            vendor: text(&data[8..16]),
+            product: text(&data[16..32]),
+            revision: text(&data[32..36]),
+            ..DiskInfo::default()
+        };
+        // Old devices have no pages; that is no error.
+        let page =
+            |page| self.inquiry(Some(page)).ok().filter(|data: &Vec<u8>| data.len() >= 4 && data[1] == page);
+        let body = |data: Vec<u8>| {
+            let length = usize::from(u16::from_be_bytes([data[2], data[3]]));
+            data[4..].iter().copied().take(length).collect::<Vec<u8>>()
+        };
+        info.pages = page(0x00).map(body).unwrap_or_default();
+        if info.pages.contains(&0x80) {
+            info.serial = page(0x80).map(|data| text(&body(data)));
+        }
+        if info.pages.contains(&0xb0)
+            && let Some(data) = page(0xb0)
+        {
+            let word = |at: usize| {
+                data.get(at..at + 4).map_or(0, |four| u32::from_be_bytes(four.try_into().expect("four")))
+            };
+            info.max_compare_and_write_blocks = data.get(5).copied().unwrap_or(0);
+            info.max_transfer_blocks = Some(word(8)).filter(|&n| n != 0);
+            info.max_unmap_blocks = word(20);
+            info.max_unmap_ranges = word(24);
+        }
+        Ok(info)
+    }
+
+    /// Cuts a request into what one command may carry.
+    fn pieces(
+        &self,
+        offset: u64,
+        length: usize,
+    ) -> Result<impl Iterator<Item = Range<usize>> + use<>, IoError> {
+        self.check(offset, length as u64)?;
+        let block = u64::from(self.capacity.block_bytes);
+        let most = ((self.max_transfer_bytes / block).max(1) * block) as usize;
+        Ok((0..length).step_by(most).map(move |at| at..(at + most).min(length)))
+    }
+
+    fn check(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        let block = u64::from(self.capacity.block_bytes);
+        if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+            return Err(IoError::Request(format!(
+                "offset {offset} and length {length} are not multiples of {block}"
+            )));
+        }
+        if offset.checked_add(length).is_none_or(|end| end > self.capacity.bytes()) {
+            let size = self.capacity.bytes();
+            return Err(IoError::Request(format!(
+                "{length} bytes at {offset} reach beyond the {size} bytes there are"
+            )));
+        }
+        Ok(())
+    }
+
+    fn lba(&self, offset: u64) -> u64 {
+        offset / u64::from(self.capacity.block_bytes)
+    }
+
+    fn blocks(&self, length: usize) -> u32 {
+        (length as u64 / u64::from(self.capacity.block_bytes)) as u32
+    }
+}
+
+/// LUNs of the target of `session`.
+///
+/// # Errors
+/// When it does not say.
+pub(crate) fn report_luns(session: &Session) -> Result<Vec<Lun>, IoError> {
+    const ALLOCATION: u32 = 64 * 1024;
+    let mut command = Command::new(Lun(0), &cdb::report_luns(ALLOCATION));
+    command.read_length = ALLOCATION;
+    command.timeout = session.options().command_timeout;
+    let ticket = Ticket { awaited: session.submit(command), session: session.clone() };
+    cdb::parse_luns(&ticket.wait()?.to_vec()).ok_or(IoError::Malformed("REPORT LUNS"))
+}
+
+fn parse_capacity_16(data: &[u8]) -> Option<Capacity> {
+    let last = u64::from_be_bytes(*data.first_chunk()?);
+    let block_bytes = u32::from_be_bytes(data.get(8..12)?.try_into().ok()?);
+    let flags = data.get(14).copied().unwrap_or(0);
+    capacity(last, block_bytes, flags & 0x80 != 0, flags & 0x40 != 0)
+}
+
+fn parse_capacity_10(data: &[u8]) -> Option<Capacity> {
+    let last = u32::from_be_bytes(*data.first_chunk()?);
+    let block_bytes = u32::from_be_bytes(data.get(4..8)?.try_into().ok()?);
+    capacity(last.into(), block_bytes, false, false)
+}
+
+/// Block lengths that make sense: a power of two from 512 bytes to 64 KiB.
+fn capacity(last: u64, block_bytes: u32, thin: bool, unmapped_reads_zero: bool) -> Option<Capacity> {
+    let sane = block_bytes.is_power_of_two() && (512..=65536).contains(&block_bytes);
+    let blocks =
+        last.checked_add(1).filter(|blocks| sane && blocks.checked_mul(block_bytes.into()).is_some())?;
+    Some(Capacity { blocks, block_bytes, thin, unmapped_reads_zero })
+}
+
+/// Text of a device: printable ASCII without the padding.
+fn text(bytes: &[u8]) -> String {
+    let shown: String =
+        bytes.iter().map(|&b| if (0x20..0x7f).contains(&b) { b as char } else { '?' }).collect();
+    shown.trim().trim_end_matches('?').to_owned()
+}

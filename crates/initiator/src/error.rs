@@ -1,0 +1,186 @@
+//! What can go wrong, in words for a person: what happened, which rule, what to do.
+
+use std::io;
+use std::net::SocketAddr;
+
+use iscsi_core::error::ProtocolViolation;
+use iscsi_core::initiator::login::{KeyLine, LoginFailure};
+use iscsi_core::initiator::session::CloseReason;
+use iscsi_core::pdu_reader::FramingError;
+use iscsi_core::wire::RejectReason;
+
+use crate::sense::Sense;
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The host has no address.
+    #[error("{host} cannot be resolved: {error}")]
+    Resolve {
+        /// Host as given.
+        host: String,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// No TCP connection.
+    #[error("no connection to {address}: {error}")]
+    Connect {
+        /// Address tried last.
+        address: SocketAddr,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// The login was refused or failed.
+    #[error("login at {address}: {failure}")]
+    Login {
+        /// Address of the portal.
+        address: SocketAddr,
+        /// What happened.
+        failure: LoginFailure,
+        /// The keys that had travelled.
+        keys: Vec<KeyLine>,
+    },
+    /// The portal sent something that is no iSCSI.
+    #[error("{address} does not speak iSCSI: {error}")]
+    Framing {
+        /// Address of the portal.
+        address: SocketAddr,
+        /// What is wrong with the bytes.
+        error: FramingError,
+    },
+    /// The portal closed the connection while we were logging in.
+    #[error("{address} closed the connection during the login")]
+    Closed {
+        /// Address of the portal.
+        address: SocketAddr,
+    },
+    /// The login took too long.
+    #[error("{address} did not finish the login in time")]
+    LoginTimeout {
+        /// Address of the portal.
+        address: SocketAddr,
+    },
+    /// Redirected again and again.
+    #[error("redirected {0} times without end (RFC 7143 11.13.5)")]
+    TooManyRedirects(u32),
+    /// The configuration contradicts itself.
+    #[error("{0}")]
+    Configuration(#[from] ProtocolViolation),
+    /// The session was closed before it could answer.
+    #[error("the session ended: {0}")]
+    Ended(CloseReason),
+    /// Something on this machine.
+    #[error("{0}")]
+    Local(#[from] io::Error),
+}
+
+impl ConnectError {
+    /// The rule that refused, if it is one of a standard.
+    pub fn rule(&self) -> Option<&str> {
+        match self {
+            Self::Login { failure, .. } => Some(failure.rule()),
+            Self::Framing { .. } => Some("RFC 7143 11.2"),
+            Self::TooManyRedirects(_) => Some("RFC 7143 11.13.5"),
+            Self::Configuration(violation) => Some(violation.rule),
+            Self::Ended(CloseReason::Violation(violation)) => Some(violation.rule),
+            _ => None,
+        }
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Resolve { .. } => "check the spelling of the host, or give its address".into(),
+            Self::Connect { address, error } => match error.kind() {
+                io::ErrorKind::ConnectionRefused => {
+                    format!("nothing listens on port {}: start the target, or give its port", address.port())
+                }
+                io::ErrorKind::TimedOut => "check route and firewall between here and there".into(),
+                _ => "check the network between here and there".into(),
+            },
+            Self::Login { failure, .. } => failure.remedy().into(),
+            Self::Framing { .. } => {
+                "check the port: something else than an iSCSI target answers there".into()
+            }
+            Self::Closed { .. } => {
+                "see the target's log; a target that hides, or limits logins, closes without a word".into()
+            }
+            Self::LoginTimeout { .. } => "see the target's log, then try again".into(),
+            Self::TooManyRedirects(_) => {
+                "the target's redirections lead in a circle: see its configuration".into()
+            }
+            Self::Configuration(_) => "change the configuration".into(),
+            Self::Ended(_) => "try again".into(),
+            Self::Local(_) => "see the limits of this process (descriptors, memory)".into(),
+        }
+    }
+
+    /// Whether trying again may help without anybody changing anything.
+    pub(crate) fn is_passing(&self) -> bool {
+        use iscsi_core::initiator::login::Advice;
+        match self {
+            Self::Login { failure, .. } => failure.advice() == Advice::Retry,
+            Self::Configuration(_) | Self::Local(_) | Self::TooManyRedirects(_) => false,
+            _ => true,
+        }
+    }
+
+    /// The keys that had travelled when the login failed.
+    pub fn keys(&self) -> &[KeyLine] {
+        match self {
+            Self::Login { keys, .. } => keys,
+            _ => &[],
+        }
+    }
+}
+
+/// Why a command brought nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum IoError {
+    /// The device server said CHECK CONDITION.
+    #[error("the target refuses the command: {0}")]
+    CheckCondition(Sense),
+    /// Another SCSI status than GOOD.
+    #[error("the target answers with SCSI status {0:02x}h")]
+    Status(u8),
+    /// Compared data differ.
+    #[error(
+        "the data on the medium differ at byte {offset} of those compared (COMPARE AND WRITE, SBC-3 5.2)"
+    )]
+    Miscompare {
+        /// First byte that differs, as far as the target tells.
+        offset: u64,
+    },
+    /// The target failed (iSCSI response code other than 0).
+    #[error("the target failed to carry the command out: response {0:02x}h (RFC 7143 11.4.3)")]
+    TargetFailure(u8),
+    /// Data kept arriving with wrong digests.
+    #[error("data arrived damaged: its digest does not match (RFC 7143 7.8)")]
+    DataDigest,
+    /// The target refused the PDU.
+    #[error("the target rejects the command: {0} (RFC 7143 11.17)")]
+    Rejected(RejectReason),
+    /// It took too long.
+    #[error("the command took too long and was aborted; whether it was carried out is not known")]
+    TimedOut,
+    /// The logical unit was reset.
+    #[error("the command was aborted together with others; whether it was carried out is not known")]
+    Aborted,
+    /// Less data than asked for, under a good status.
+    #[error("{got} bytes arrived where {expected} were asked for")]
+    Short {
+        /// Bytes that arrived.
+        got: usize,
+        /// Bytes asked for.
+        expected: usize,
+    },
+    /// Data in an answer that make no sense.
+    #[error("the answer to {0} makes no sense")]
+    Malformed(&'static str),
+    /// The request does not fit the device.
+    #[error("{0}")]
+    Request(String),
+    /// The session is over and did not come back.
+    #[error("the session is over: {0}")]
+    SessionLost(String),
+}

@@ -1,0 +1,106 @@
+//! Where to log in, as whom, and how patiently.
+
+use std::fmt;
+use std::time::Duration;
+
+use iscsi_core::initiator::address::{DEFAULT_PORT, TargetAddress};
+use iscsi_core::initiator::login::ChapConfig;
+use iscsi_core::initiator::session::SessionConfig;
+use iscsi_core::names::IscsiName;
+use iscsi_core::params::Bounds;
+use iscsi_core::wire::Isid;
+
+/// Name that we log in with unless told otherwise.
+pub const DEFAULT_INITIATOR_NAME: &str = "iqn.2026-01.io.intact:initiator";
+
+/// A place where a target listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl Portal {
+    /// A portal on `host` at `port`.
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port }
+    }
+}
+
+impl Default for Portal {
+    fn default() -> Self {
+        Self::new("127.0.0.1", DEFAULT_PORT)
+    }
+}
+
+impl From<&TargetAddress> for Portal {
+    fn from(address: &TargetAddress) -> Self {
+        Self::new(address.host.clone(), address.port)
+    }
+}
+
+impl fmt::Display for Portal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// How to open a session.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to log in first; every address of the host is tried.
+    pub portal: Portal,
+    /// The target; `None` opens a discovery session.
+    pub target: Option<IscsiName>,
+    /// InitiatorName.
+    pub initiator: IscsiName,
+    /// InitiatorAlias, if any.
+    pub initiator_alias: Option<String>,
+    /// ISID; drawn at random when `None`, and kept for the life of the session.
+    pub isid: Option<Isid>,
+    /// CHAP for this session. Discovery sessions have options, and so CHAP, of their own.
+    //= rfc7143 9.2 SEC-16
+    pub chap: Option<ChapConfig>,
+    /// What to negotiate within.
+    pub bounds: Bounds,
+    /// X#NodeArchitecture to declare.
+    pub node_architecture: Option<String>,
+    /// Time for one TCP connection to stand.
+    pub connect_timeout: Duration,
+    /// Time for one login.
+    pub login_timeout: Duration,
+    /// Time that a lost session is given to come back before its commands fail; zero does not try.
+    pub reconnect_timeout: Duration,
+    /// Time that a command may take before it is aborted; zero waits for ever.
+    pub command_timeout: Duration,
+    /// Times of an established session.
+    pub session: SessionConfig,
+}
+
+impl Options {
+    /// A session with `target` at `portal`, everything else as it is by default.
+    pub fn new(portal: Portal, target: Option<IscsiName>) -> Self {
+        // The target's wish decides how long to wait after a loss: the larger value wins.
+        let bounds = Bounds { default_time2wait_s: 0, ..Bounds::default() };
+        Self {
+            portal,
+            target,
+            initiator: IscsiName::parse(DEFAULT_INITIATOR_NAME).expect("a constant of the right form"),
+            initiator_alias: None,
+            isid: None,
+            chap: None,
+            session: SessionConfig { bounds: bounds.clone(), ..SessionConfig::default() },
+            bounds,
+            node_architecture: None,
+            connect_timeout: Duration::from_secs(10),
+            login_timeout: Duration::from_secs(15),
+            reconnect_timeout: Duration::from_secs(60),
+            command_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Sense data as it arrives (SPC-4 4.5), fixed and descriptor format.
+
+use std::fmt;
+
+/// What a CHECK CONDITION says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sense {
+    /// SENSE KEY.
+    pub key: u8,
+    /// ADDITIONAL SENSE CODE.
+    pub asc: u8,
+    /// ADDITIONAL SENSE CODE QUALIFIER.
+    pub ascq: u8,
+    /// INFORMATION, if valid.
+    pub information: Option<u64>,
+}
+
+impl Sense {
+    /// Reads sense data; what is missing is zero.
+    pub fn parse(bytes: &[u8]) -> Self {
+        let at = |n: usize| bytes.get(n).copied().unwrap_or(0);
+        match at(0) & 0x7f {
+            0x72 | 0x73 => {
+                let descriptors = bytes.get(8..).unwrap_or(&[]);
+                // The information descriptor is type 0, 12 bytes, and valid with bit 7 of its third.
+                let information = match descriptors {
+                    [0x00, 0x0a, flags, _, rest @ ..] if flags & 0x80 != 0 && rest.len() >= 8 => {
+                        rest.first_chunk().map(|eight| u64::from_be_bytes(*eight))
+                    }
+                    _ => None,
+                };
+                Self { key: at(1) & 0xf, asc: at(2), ascq: at(3), information }
+            }
+            _ => {
+                let valid = at(0) & 0x80 != 0;
+                let information = u32::from_be_bytes([at(3), at(4), at(5), at(6)]);
+                Self {
+                    key: at(2) & 0xf,
+                    asc: at(12),
+                    ascq: at(13),
+                    information: valid.then_some(information.into()),
+                }
+            }
+        }
+    }
+
+    /// UNIT ATTENTION: tells of a change, and the command is to be repeated.
+    pub fn is_unit_attention(&self) -> bool {
+        self.key == 6
+    }
+
+    /// ILLEGAL REQUEST: the device server does not know the command or dislikes its parameters.
+    pub fn is_illegal_request(&self) -> bool {
+        self.key == 5
+    }
+
+    /// MISCOMPARE.
+    pub fn is_miscompare(&self) -> bool {
+        self.key == 0xe
+    }
+}
+
+impl fmt::Display for Sense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = match self.key {
+            0x0 => "no sense",
+            0x1 => "recovered error",
+            0x2 => "not ready",
+            0x3 => "medium error",
+            0x4 => "hardware error",
+            0x5 => "illegal request",
+            0x6 => "unit attention",
+            0x7 => "data protect",
+            0x8 => "blank check",
+            0xb => "aborted command",
+            0xd => "volume overflow",
+            0xe => "miscompare",
+            _ => "reserved sense key",
+        };
+        let words = match (self.asc, self.ascq) {
+            (0x04, _) => ", logical unit not ready",
+            (0x0c, _) => ", write error",
+            (0x11, _) => ", unrecovered read error",
+            (0x1a, 0) => ", parameter list length error",
+            (0x1d, 0) => ", miscompare during verify",
+            (0x20, 0) => ", invalid command operation code",
+            (0x21, 0) => ", logical block address out of range",
+            (0x24, 0) => ", invalid field in CDB",
+            (0x25, 0) => ", logical unit not supported",
+            (0x26, 0) => ", invalid field in parameter list",
+            (0x27, _) => ", write protected",
+            (0x29, _) => ", power on, reset or nexus loss occurred",
+            (0x2a, 0x09) => ", capacity data has changed",
+            (0x3a, _) => ", medium not present",
+            (0x3f, 0x0e) => ", reported LUNs data has changed",
+            (0x47, 0x05) => ", protocol service CRC error",
+            _ => "",
+        };
+        write!(f, "{key} {:x}h, {:02x}h/{:02x}h{words}", self.key, self.asc, self.ascq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_formats_say_the_same() {
+        let mut fixed = [0u8; 18];
+        (fixed[0], fixed[2], fixed[6], fixed[12], fixed[13]) = (0xf0, 0x0e, 9, 0x1d, 0);
+        let mut descriptor = vec![0x72, 0x0e, 0x1d, 0, 0, 0, 0, 12, 0, 0x0a, 0x80, 0];
+        descriptor.extend_from_slice(&9u64.to_be_bytes());
+        let expected = Sense { key: 0xe, asc: 0x1d, ascq: 0, information: Some(9) };
+        assert_eq!(Sense::parse(&fixed), expected);
+        assert_eq!(Sense::parse(&descriptor), expected);
+        for n in 0..18 {
+            Sense::parse(&fixed[..n]);
+            Sense::parse(&descriptor[..n]);
+        }
+        assert!(expected.is_miscompare() && expected.to_string().contains("miscompare"));
+    }
+}

@@ -1,0 +1,216 @@
+//! A session from the outside: opened, asked, closed.
+
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::{LinkStats, Sender, SlabRing};
+use iscsi_core::chap::ChapAlgorithm;
+use iscsi_core::initiator::command::Command;
+use iscsi_core::initiator::login::KeyLine;
+use iscsi_core::initiator::session::{CloseReason, TargetRecord};
+use iscsi_core::params::Params;
+use iscsi_core::wire::{Isid, Lun, TmfFunction, TmfResponse, Tsih};
+
+use crate::error::{ConnectError, IoError};
+use crate::event_loop::{Ended, EventLoop, Request};
+use crate::options::Options;
+use crate::reply::{Awaited, reply};
+use crate::support::random_isid;
+use crate::workload::Workload;
+
+/// Pieces that write data are copied to: shared slabs of 4 MiB, at most 256 MiB kept.
+const WRITE_SLAB_BYTES: usize = 4 * 1024 * 1024;
+const WRITE_SLABS: usize = 64;
+/// How long a dropped session may take to say goodbye.
+const GOODBYE_TIME: Duration = Duration::from_secs(3);
+
+/// A ping that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pong {
+    /// The data came back as it was sent, and its digest matched.
+    pub intact: bool,
+    /// Time between asking and answer.
+    pub round_trip: Duration,
+}
+
+/// What there is to know about a session.
+#[derive(Clone, Debug, Default)]
+pub struct SessionInfo {
+    /// Address of the portal.
+    pub address: Option<SocketAddr>,
+    /// Time that the TCP connection took to stand: about a round trip.
+    pub connect_time: Duration,
+    /// Parameters in force.
+    pub params: Params,
+    /// TSIH.
+    pub tsih: Tsih,
+    /// ISID.
+    pub isid: Isid,
+    /// TargetPortalGroupTag, if told.
+    pub portal_group_tag: Option<u16>,
+    /// TargetAlias, if told.
+    pub target_alias: Option<String>,
+    /// CHAP algorithm used, if any.
+    pub chap: Option<ChapAlgorithm>,
+    /// All keys of the last login in order.
+    pub keys: Vec<KeyLine>,
+    /// Logins so far: more than one when the session was lost and came back.
+    pub logins: u64,
+    /// Times that the session was lost.
+    pub losses: u64,
+    /// Why it was lost the last time.
+    pub last_loss: Option<CloseReason>,
+    /// Why it is over, when it is.
+    pub ended: Option<CloseReason>,
+    /// Commands whose data did not match their digest.
+    pub data_digest_errors: u64,
+    /// Asynchronous messages of the target.
+    pub events: u64,
+    /// Traffic of the connection.
+    pub link: LinkStats,
+}
+
+/// One session with a target. Clones share it; the last one to go logs out.
+#[derive(Clone)]
+pub struct Session {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    requests: Sender<Request>,
+    slabs: SlabRing,
+    options: Options,
+    info: SessionInfo,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("address", &self.shared.info.address).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Logs in by `options` and starts the session's event loop on a thread of its own.
+    ///
+    /// # Errors
+    /// Why there is no session. Nothing is tried again here, apart from the further addresses of the host and redirections.
+    pub fn connect(options: Options) -> Result<Self, ConnectError> {
+        if let Some(chap) = &options.chap {
+            chap.check()?;
+            //= rfc7143 9.2.1 SEC-10
+            if !chap.secrets_are_long_enough() {
+                tracing::warn!("a CHAP secret is shorter than 12 bytes (RFC 7143 9.2.1): use a longer one");
+            }
+        }
+        let isid = options.isid.unwrap_or_else(random_isid);
+        let slabs = SlabRing::new(WRITE_SLAB_BYTES, WRITE_SLABS);
+        let (answer, first) = reply();
+        let (told, mailbox) = reply();
+        let (on_thread, for_thread) = (options.clone(), slabs.clone());
+        // The driver never leaves the thread that makes it.
+        std::thread::Builder::new().name("intact-session".into()).spawn(move || {
+            match EventLoop::new(on_thread, isid, for_thread, answer) {
+                Ok((event_loop, requests)) => {
+                    told.give(Ok(requests));
+                    event_loop.run();
+                }
+                Err(error) => told.give(Err(error)),
+            }
+        })?;
+        let requests = mailbox.wait().unwrap_or_else(|| Err(std::io::ErrorKind::Other.into()))?;
+        match first.wait() {
+            Some(Ok(info)) => Ok(Self { shared: Arc::new(Shared { requests, slabs, options, info }) }),
+            Some(Err(error)) => {
+                requests.send(Request::Quit);
+                Err(error)
+            }
+            None => Err(ConnectError::Ended(CloseReason::Lost)),
+        }
+    }
+
+    /// The options it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    /// What was known when the session was opened.
+    pub fn opening(&self) -> &SessionInfo {
+        &self.shared.info
+    }
+
+    /// What is known now; `None` when the event loop is gone.
+    pub fn info(&self) -> Option<SessionInfo> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Info(answer));
+        awaited.wait()
+    }
+
+    /// Buffers for write data.
+    pub(crate) fn slabs(&self) -> &SlabRing {
+        &self.shared.slabs
+    }
+
+    /// Submits a command; several may be under way.
+    pub(crate) fn submit(&self, command: Command) -> Awaited<Result<Ended, IoError>> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Command(command, answer));
+        awaited
+    }
+
+    /// Pings the target with `data`; `None` when there is no session now, or it was lost before the answer.
+    pub fn ping(&self, data: Bytes) -> Option<Pong> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Ping(data, answer));
+        awaited.wait().flatten()
+    }
+
+    /// Asks which targets there are: `All` in a discovery session, a name, or an empty value for the session's own.
+    ///
+    /// # Errors
+    /// When the session is lost before the answer.
+    pub fn send_targets(&self, which: &str) -> Result<Vec<TargetRecord>, IoError> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::SendTargets(which.to_owned(), answer));
+        awaited.wait().unwrap_or_else(|| {
+            let reason = self.info().and_then(|info| info.ended);
+            let why = reason.map_or_else(|| "it was lost".to_owned(), |reason| reason.to_string());
+            Err(IoError::SessionLost(why))
+        })
+    }
+
+    /// Asks for a task management function; `None` when there was no answer.
+    pub fn manage(&self, function: TmfFunction, lun: Lun) -> Option<TmfResponse> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Manage(function, lun, answer));
+        awaited.wait().flatten()
+    }
+
+    /// Runs `workload` inside the event loop and gives it back when it is over or the session is; `None` when the event loop
+    /// is gone.
+    pub fn run<W: Workload>(&self, workload: W) -> Option<W> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Run(Box::new(workload), answer));
+        let any: Box<dyn Any> = awaited.wait()?;
+        any.downcast().ok().map(|workload| *workload)
+    }
+
+    /// Logs out: commands under way fail.
+    pub fn logout(&self) {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Logout(answer));
+        awaited.wait();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let (answer, awaited) = reply();
+        self.requests.send(Request::Logout(answer));
+        awaited.wait_for(GOODBYE_TIME);
+        self.requests.send(Request::Quit);
+    }
+}

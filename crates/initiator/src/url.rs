@@ -1,0 +1,388 @@
+//! `iscsi://[user[%password]@]host[:port][/target[/lun]][?key=value&...]`, the form that libiscsi and QEMU use.
+//!
+//! IPv6 addresses stand in brackets. A password is better given by `LIBISCSI_CHAP_PASSWORD` or a file: a command line can be
+//! seen by everybody on the machine. No password is ever shown: `Debug` and `Display` leave it out.
+
+use std::fmt;
+use std::path::Path;
+
+use iscsi_core::chap::{Credentials, Secret};
+use iscsi_core::initiator::address::DEFAULT_PORT;
+use iscsi_core::initiator::login::ChapConfig;
+use iscsi_core::names::IscsiName;
+use iscsi_core::params::DigestPolicy;
+use iscsi_core::wire::Lun;
+
+use crate::options::{Options, Portal};
+
+/// A URL taken apart.
+#[derive(Clone, PartialEq, Eq)]
+pub struct IscsiUrl {
+    /// CHAP name.
+    pub user: Option<String>,
+    password: Option<Secret>,
+    /// Where.
+    pub portal: Portal,
+    /// Which target, if said.
+    pub target: Option<IscsiName>,
+    /// Which logical unit, if said.
+    pub lun: Option<u16>,
+    /// Name that the target must prove itself with.
+    pub target_user: Option<String>,
+    target_password: Option<Secret>,
+    /// HeaderDigest, if said.
+    pub header_digest: Option<DigestPolicy>,
+    /// DataDigest, if said.
+    pub data_digest: Option<DigestPolicy>,
+    /// InitiatorName, if said.
+    pub initiator: Option<IscsiName>,
+}
+
+/// Why a text is no iSCSI URL, or its secrets cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; the form is iscsi://[user[%password]@]host[:port]/target/lun")]
+pub struct UrlError {
+    what: String,
+}
+
+fn refuse(what: impl Into<String>) -> UrlError {
+    UrlError { what: what.into() }
+}
+
+impl IscsiUrl {
+    /// Whether `text` is meant to be one.
+    pub fn is_url(text: &str) -> bool {
+        text.starts_with("iscsi://")
+    }
+
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// What is wrong with it; never with the password in it.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let rest =
+            text.strip_prefix("iscsi://").ok_or_else(|| refuse("an iSCSI URL begins with iscsi://"))?;
+        if rest.chars().any(|c| c.is_control() || c == ' ') {
+            return Err(refuse("an iSCSI URL holds no spaces or control characters"));
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, password, place) = match authority.rsplit_once('@') {
+            None => (None, None, authority),
+            Some((credentials, place)) => match credentials.split_once('%') {
+                Some((user, password)) => (Some(user), Some(Secret::new(password)), place),
+                None => (Some(credentials), None, place),
+            },
+        };
+        if user.is_some_and(str::is_empty) {
+            return Err(refuse("the user before @ is empty"));
+        }
+        let mut url = Self {
+            user: user.map(str::to_owned),
+            password,
+            portal: parse_portal(place)?,
+            target: None,
+            lun: None,
+            target_user: None,
+            target_password: None,
+            header_digest: None,
+            data_digest: None,
+            initiator: None,
+        };
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let (target, lun) = match path.split_once('/') {
+            Some((target, lun)) => (target, Some(lun)),
+            None => (path, None),
+        };
+        if !target.is_empty() {
+            url.target = Some(IscsiName::parse(target).map_err(|v| refuse(v.what))?);
+        }
+        if let Some(lun) = lun {
+            let index = lun.parse::<u16>().map_err(|_| refuse("the LUN is no number from 0 to 65535"))?;
+            url.lun = Some(index);
+        }
+        for item in query.split('&').filter(|item| !item.is_empty()) {
+            let (key, value) = item.split_once('=').unwrap_or((item, ""));
+            url.take_option(key, value)?;
+        }
+        Ok(url)
+    }
+
+    fn take_option(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
+        match key {
+            "header_digest" => self.header_digest = Some(parse_digest(key, value)?),
+            "data_digest" => self.data_digest = Some(parse_digest(key, value)?),
+            "target_user" => self.target_user = Some(value.to_owned()),
+            "target_password" => self.target_password = Some(Secret::new(value)),
+            "initiator" => {
+                self.initiator = Some(IscsiName::parse(value).map_err(|violation| refuse(violation.what))?);
+            }
+            _ => {
+                return Err(refuse(format!(
+                    "the option {key:?} is unknown: there are header_digest, data_digest, initiator, target_user and target_password"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes user and password from the environment where the URL has none: `LIBISCSI_CHAP_USERNAME`, `LIBISCSI_CHAP_PASSWORD`,
+    /// `LIBISCSI_CHAP_TARGET_USERNAME`, `LIBISCSI_CHAP_TARGET_PASSWORD`.
+    pub fn with_environment(self) -> Self {
+        self.with_variables(|name| std::env::var(name).ok())
+    }
+
+    fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        if self.user.is_none() {
+            self.user = variable("LIBISCSI_CHAP_USERNAME");
+        }
+        if self.password.is_none() {
+            self.password = variable("LIBISCSI_CHAP_PASSWORD").map(Secret::new);
+        }
+        if self.target_user.is_none() {
+            self.target_user = variable("LIBISCSI_CHAP_TARGET_USERNAME");
+        }
+        if self.target_password.is_none() {
+            self.target_password = variable("LIBISCSI_CHAP_TARGET_PASSWORD").map(Secret::new);
+        }
+        self
+    }
+
+    /// Takes the password from the first line of a file.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is empty.
+    pub fn with_password_file(mut self, path: &Path) -> Result<Self, UrlError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            refuse(format!("the password file {} cannot be read: {error}", path.display()))
+        })?;
+        let line = text.lines().next().unwrap_or("");
+        if line.is_empty() {
+            return Err(refuse(format!("the password file {} is empty", path.display())));
+        }
+        self.password = Some(Secret::new(line));
+        Ok(self)
+    }
+
+    /// CHAP as the URL wants it; `None` without a user.
+    ///
+    /// # Errors
+    /// When a name has no password, or the other way round.
+    pub fn chap(&self) -> Result<Option<ChapConfig>, UrlError> {
+        let target = match (&self.target_user, &self.target_password) {
+            (Some(name), Some(secret)) => Some(Credentials { name: name.clone(), secret: secret.clone() }),
+            (None, None) => None,
+            _ => return Err(refuse("mutual CHAP needs both target_user and target_password")),
+        };
+        match (&self.user, &self.password) {
+            (Some(name), Some(secret)) => {
+                let own = Credentials { name: name.clone(), secret: secret.clone() };
+                Ok(Some(ChapConfig { target, ..ChapConfig::one_way(own) }))
+            }
+            (None, None) if target.is_none() => Ok(None),
+            (None, None) => Err(refuse("mutual CHAP needs a user and a password of our own too")),
+            (Some(_), None) => Err(refuse(
+                "a user without a password: set LIBISCSI_CHAP_PASSWORD, or give a file, or write user%password",
+            )),
+            (None, Some(_)) => Err(refuse("a password without a user")),
+        }
+    }
+
+    /// Options for the session that the URL means.
+    ///
+    /// # Errors
+    /// As [`IscsiUrl::chap`].
+    pub fn options(&self) -> Result<Options, UrlError> {
+        let mut options = Options::new(self.portal.clone(), self.target.clone());
+        options.chap = self.chap()?;
+        if let Some(policy) = self.header_digest {
+            options.bounds.header_digest = policy;
+        }
+        if let Some(policy) = self.data_digest {
+            options.bounds.data_digest = policy;
+        }
+        if let Some(initiator) = &self.initiator {
+            options.initiator = initiator.clone();
+        }
+        Ok(options)
+    }
+
+    /// The target and the logical unit.
+    ///
+    /// # Errors
+    /// When the URL does not name both.
+    pub fn unit(&self) -> Result<(&IscsiName, Lun), UrlError> {
+        match (&self.target, self.lun) {
+            (Some(target), Some(lun)) => Ok((target, Lun::from_index(lun))),
+            (None, _) => Err(refuse("the URL names no target")),
+            (_, None) => Err(refuse("the URL names no LUN")),
+        }
+    }
+}
+
+/// `host[:port]`, an IPv6 address in brackets.
+fn parse_portal(place: &str) -> Result<Portal, UrlError> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(inner) => {
+            let (host, rest) = inner
+                .split_once(']')
+                .ok_or_else(|| refuse("the bracket of an IPv6 address is not closed"))?;
+            if host.parse::<std::net::Ipv6Addr>().is_err() && !host.contains('%') {
+                return Err(refuse("what stands in brackets is no IPv6 address"));
+            }
+            match rest {
+                "" => (host, None),
+                rest => (
+                    host,
+                    Some(rest.strip_prefix(':').ok_or_else(|| refuse("after ] comes :port or nothing"))?),
+                ),
+            }
+        }
+        None if place.matches(':').count() > 1 => return Err(refuse("an IPv6 address stands in brackets")),
+        None => match place.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (place, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(refuse("the host is missing"));
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(port) => {
+            let number = port.parse::<u16>().ok().filter(|&port| port != 0);
+            number.ok_or_else(|| refuse("the port is no number from 1 to 65535"))?
+        }
+    };
+    Ok(Portal::new(host, port))
+}
+
+fn parse_digest(key: &str, value: &str) -> Result<DigestPolicy, UrlError> {
+    match value.to_ascii_lowercase().as_str() {
+        "none" | "off" => Ok(DigestPolicy::Off),
+        "crc32c" | "on" | "required" => Ok(DigestPolicy::Required),
+        "offered" | "crc32c_none" | "none_crc32c" => Ok(DigestPolicy::Offered),
+        _ => Err(refuse(format!("{key} is crc32c, none or offered"))),
+    }
+}
+
+/// Without passwords.
+impl fmt::Display for IscsiUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("iscsi://")?;
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        write!(f, "{}", self.portal)?;
+        if let Some(target) = &self.target {
+            write!(f, "/{target}")?;
+        }
+        if let Some(lun) = self.lun {
+            write!(f, "/{lun}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for IscsiUrl {
+    //= rfc7143 9.2.1 SEC-15
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IscsiUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_found() {
+        let url = IscsiUrl::parse(
+            "iscsi://joe%se%cr@t@[fe80::1]:3261/iqn.2001-04.com.example:disk/7?header_digest=crc32c&data_digest=none",
+        )
+        .unwrap();
+        assert_eq!(url.user.as_deref(), Some("joe"));
+        assert_eq!(url.password, Some(Secret::new("se%cr@t")));
+        assert_eq!(url.portal, Portal::new("fe80::1", 3261));
+        assert_eq!(url.unit().unwrap().1, Lun::from_index(7));
+        assert_eq!(url.header_digest, Some(DigestPolicy::Required));
+        assert_eq!(url.data_digest, Some(DigestPolicy::Off));
+        assert_eq!(url.to_string(), "iscsi://joe@[fe80::1]:3261/iqn.2001-04.com.example:disk/7");
+        let plain = IscsiUrl::parse("iscsi://disk.example").unwrap();
+        assert_eq!((plain.portal.port, plain.target, plain.lun), (3260, None, None));
+        assert!(IscsiUrl::parse("iscsi://h/iqn.2001-04.com.example:disk/").unwrap().unit().is_err());
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_the_form() {
+        for bad in [
+            "",
+            "http://x",
+            "iscsi://",
+            "iscsi://@h",
+            "iscsi://h:0",
+            "iscsi://h:x",
+            "iscsi://h:70000",
+            "iscsi://::1/x",
+            "iscsi://[::1",
+            "iscsi://[::1]x",
+            "iscsi://[nonsense]",
+            "iscsi://h/notaname/0",
+            "iscsi://h/iqn.2001-04.com.example/x",
+            "iscsi://h/iqn.2001-04.com.example/65536",
+            "iscsi://h/iqn.2001-04.com.example/0/1",
+            "iscsi://h?what=1",
+            "iscsi://h?header_digest=md5",
+            "iscsi://h\n",
+        ] {
+            let error = IscsiUrl::parse(bad).expect_err(bad);
+            assert!(error.to_string().contains("iscsi://["), "{error}");
+        }
+    }
+
+    #[test]
+    fn sec_15_no_password_in_any_text() {
+        let secret = "hunter2hunter2";
+        let url = IscsiUrl::parse(&format!(
+            "iscsi://joe%{secret}@h/iqn.2001-04.com.example:d/0?target_user=t&target_password={secret}x"
+        ))
+        .unwrap();
+        let mut texts = vec![url.to_string(), format!("{url:?}")];
+        texts.push(format!("{:?}", url.options().unwrap()));
+        for bad in [
+            format!("iscsi://joe%{secret}@h:x"),
+            format!("iscsi://joe%{secret}@h/bad/0"),
+            format!("iscsi://joe%{secret}@"),
+        ] {
+            texts.push(IscsiUrl::parse(&bad).unwrap_err().to_string());
+        }
+        for text in texts {
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_environment_fills_what_the_url_leaves_out() {
+        let variables = |name: &str| match name {
+            "LIBISCSI_CHAP_USERNAME" => Some("env".to_owned()),
+            "LIBISCSI_CHAP_PASSWORD" => Some("from the environment".to_owned()),
+            _ => None,
+        };
+        let chap = |text: &str| IscsiUrl::parse(text).unwrap().with_variables(variables).chap();
+        assert_eq!(chap("iscsi://h").unwrap().unwrap().own.name, "env");
+        let own = chap("iscsi://joe@h").unwrap().unwrap().own;
+        assert_eq!((own.name.as_str(), own.secret), ("joe", Secret::new("from the environment")));
+        assert!(IscsiUrl::parse("iscsi://joe@h").unwrap().chap().is_err(), "a user without a password");
+        assert!(IscsiUrl::parse("iscsi://h?target_user=t&target_password=p").unwrap().chap().is_err());
+    }
+
+    // covers: SEC-16
+    #[test]
+    fn discovery_has_chap_of_its_own() {
+        let url = IscsiUrl::parse("iscsi://joe%secretsecret@h/iqn.2001-04.com.example:d/0").unwrap();
+        let mut discovery = url.options().unwrap();
+        discovery.target = None;
+        discovery.chap = None;
+        assert!(url.options().unwrap().chap.is_some() && discovery.chap.is_none());
+    }
+}

@@ -1,0 +1,75 @@
+//! Work that runs inside the event loop: no thread switch, no queue and no allocation between a completion and the next command.
+
+use std::any::Any;
+
+use bytes::Bytes;
+use iscsi_core::Time;
+use iscsi_core::initiator::command::{Command, Completion};
+use iscsi_core::initiator::session::InitiatorSession;
+
+/// Set in the caller's name of every command of a workload.
+pub(crate) const WORKLOAD_BIT: u64 = 1 << 63;
+
+/// A source of commands that lives in the event loop. See [`crate::Session::run`].
+pub trait Workload: Any + Send {
+    /// Submits the first commands. Also called when a lost session is back; commands that had not ended are submitted again
+    /// by the session itself.
+    fn start(&mut self, io: &mut Submitter<'_>);
+
+    /// Data of the command that the workload calls `user`: verified, in order, and counting only when the command ends well.
+    fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
+        let _ = (user, offset, data);
+    }
+
+    /// A command ended.
+    fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>);
+
+    /// When the workload wants [`Workload::tick`], if ever.
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// The time of [`Workload::deadline`] has come.
+    fn tick(&mut self, io: &mut Submitter<'_>) {
+        let _ = io;
+    }
+
+    /// True when the workload is over; what is still under way is waited for.
+    fn is_done(&self) -> bool;
+
+    /// The session is over and did not come back: nothing more will happen.
+    fn lost(&mut self, why: &str) {
+        let _ = why;
+    }
+}
+
+/// Takes a workload's commands.
+#[derive(Debug)]
+pub struct Submitter<'a> {
+    pub(crate) session: &'a mut InitiatorSession,
+    pub(crate) now: Time,
+    pub(crate) submitted: &'a mut usize,
+}
+
+impl Submitter<'_> {
+    /// Time of the current round of the event loop.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Submits a command; its `user` comes back without its uppermost bit, which is ours.
+    ///
+    /// # Errors
+    /// Gives the command back when the session takes none any more.
+    pub fn submit(&mut self, mut command: Command) -> Result<(), Box<Command>> {
+        command.user |= WORKLOAD_BIT;
+        self.session.submit(self.now, command)?;
+        *self.submitted += 1;
+        Ok(())
+    }
+
+    /// Most bytes of write data that one PDU to this target takes.
+    pub fn max_send_data_segment_length(&self) -> u32 {
+        self.session.params().max_send_data_segment_length
+    }
+}
