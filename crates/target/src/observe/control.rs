@@ -28,7 +28,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Request {
     /// The sessions.
     Sessions,

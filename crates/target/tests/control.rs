@@ -1,0 +1,191 @@
+//! The control plane with a server that is not there: requests of every kind, hostile ones, and the socket's place.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use target::config::ControlSocket;
+use target::observe::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
+use target::observe::plane::PlaneError;
+use target::observe::{
+    ConnectionInfo, ControlPlane, LoginEvent, LunInfo, Observe, ServerView, SessionInfo, TargetInfo,
+};
+
+struct Fixed;
+
+fn session() -> SessionInfo {
+    SessionInfo {
+        target: Some("iqn.a".to_owned()),
+        initiator: "iqn.b".to_owned(),
+        isid: "800000000001".to_owned(),
+        tsih: 7,
+        authenticated_as: None,
+        since: SystemTime::UNIX_EPOCH,
+        connections: vec![ConnectionInfo {
+            cid: 1,
+            peer: "192.0.2.9:1024".parse().unwrap(),
+            portal: "192.0.2.1:3260".parse().unwrap(),
+            header_digest: true,
+            data_digest: true,
+            max_recv_data_segment_length: 262_144,
+            max_send_data_segment_length: 8192,
+            rx_bytes: 1,
+            tx_bytes: 2,
+            digests_verified: 3,
+            digests_failed: 4,
+        }],
+        max_burst_length: 1 << 20,
+        first_burst_length: 1 << 18,
+        initial_r2t: false,
+        immediate_data: true,
+        max_outstanding_r2t: 8,
+        error_recovery_level: 0,
+        queue_depth: 128,
+        outstanding: 5,
+        commands: 6,
+        rejects: 0,
+    }
+}
+
+impl ServerView for Fixed {
+    fn sessions(&self) -> Vec<SessionInfo> {
+        vec![session()]
+    }
+
+    fn luns(&self) -> Vec<LunInfo> {
+        panic!("a view that fails must not take the control plane with it")
+    }
+
+    fn targets(&self) -> Vec<TargetInfo> {
+        Vec::new()
+    }
+}
+
+fn start(path: &Path, observe: Arc<Observe>) -> Result<ControlPlane, PlaneError> {
+    let reload = Box::new(|| Err("there is no file".to_owned()));
+    let metrics = Some("127.0.0.1:0".parse().unwrap());
+    ControlPlane::start(&ControlSocket::At(path.to_owned()), metrics, observe, Arc::new(Fixed), reload)
+}
+
+fn refusal(path: &Path) -> String {
+    match start(path, Arc::default()) {
+        Ok(_) => panic!("it started"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn every_question_has_its_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run/control.sock");
+    let observe = Arc::new(Observe::new());
+    let address = "192.0.2.1:3260".parse().unwrap();
+    observe.logins.record(LoginEvent::accepted(address, address, None));
+    let plane = start(&path, Arc::clone(&observe)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(directory.path().join("run")).unwrap().permissions().mode() & 0o777, 0o700);
+
+    let ask = |request| ask(Some(&path), &request);
+    assert_eq!(ask(Request::Sessions).unwrap(), Answer::Sessions(vec![session()]));
+    assert_eq!(ask(Request::Targets).unwrap(), Answer::Targets(Vec::new()));
+    assert_eq!(ask(Request::Version).unwrap(), Answer::Version(env!("CARGO_PKG_VERSION").to_owned()));
+    let Answer::Logins(logins) = ask(Request::Logins).unwrap() else { panic!("not logins") };
+    assert_eq!(logins.len(), 1);
+    assert!(matches!(ask(Request::Reload), Err(AskError::Refused(why)) if why == "there is no file"));
+    assert!(matches!(ask(Request::Luns), Err(AskError::Refused(why)) if why.contains("failed to answer")));
+    assert_eq!(ask(Request::Sessions).unwrap(), Answer::Sessions(vec![session()]), "it still answers");
+
+    drop(plane);
+    assert!(!path.exists());
+    let error = ask(Request::Version).unwrap_err().to_string();
+    assert!(error.contains("is `intact serve` running?"), "{error}");
+}
+
+#[test]
+fn hostile_requests_are_answered_and_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("c");
+    let _plane = start(&path, Arc::default()).unwrap();
+    let send = |bytes: &[u8]| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        // The server may have answered and closed before it was given everything.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut reply = String::new();
+        let _ = BufReader::new(stream).read_line(&mut reply);
+        reply
+    };
+    for bytes in
+        [&b"\n"[..], b"{}\n", b"{\"ask\":[\"luns\"]}\n", b"{\"ask\":\"format\"}\n", b"\xff\xfe\n", b"null\n"]
+    {
+        assert!(send(bytes).starts_with("{\"error\":\"the request is not understood"), "{bytes:?}");
+    }
+    assert_eq!(send(b""), "");
+    assert!(send(b"{\"ask\":\"version\"}").contains("one line"), "without its newline a request is cut off");
+    let endless = send(&vec![b' '; 100 * MAX_REQUEST_BYTES]);
+    assert!(endless.is_empty() || endless.starts_with("{\"error\""), "{endless}");
+    // More clients than places: those that wait are served when the others have gone.
+    let idle: Vec<_> = (0..15).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    assert!(send(b"{\"ask\":\"version\"}\n").starts_with("{\"ok\""));
+    drop(idle);
+    assert!(send(b"{\"ask\":\"targets\"}\n{\"ask\":\"version\"}\n").starts_with("{\"ok\":{\"targets\""));
+}
+
+#[test]
+fn the_place_of_the_socket_is_minded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("c");
+    // A socket that nobody serves is left over from a server that was killed.
+    drop(UnixListener::bind(&path).unwrap());
+    let plane = start(&path, Arc::default()).unwrap();
+    assert!(refusal(&path).contains("another server uses it"));
+    assert!(ask(Some(&path), &Request::Version).is_ok(), "the first server keeps its socket");
+    drop(plane);
+
+    fs::write(&path, "somebody's file").unwrap();
+    assert!(refusal(&path).contains("something that is no socket is there"));
+    assert_eq!(fs::read(&path).unwrap(), b"somebody's file");
+
+    let shared = directory.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(refusal(&shared.join("c")).contains("others may write"));
+    assert!(refusal(&directory.path().join("x".repeat(200))).contains("--control"));
+}
+
+#[test]
+fn metrics_are_served_over_http() {
+    let directory = tempfile::tempdir().unwrap();
+    let observe = Arc::new(Observe::new());
+    let plane = start(&directory.path().join("c"), observe).unwrap();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(plane.metrics_address().unwrap()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    let reply = get("/metrics");
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    assert!(
+        reply.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{reply}"
+    );
+    assert!(reply.ends_with("# EOF\n"), "{reply}");
+    assert!(get("/").starts_with("HTTP/1.1 404"));
+    let taken = plane.metrics_address();
+    let again = ControlPlane::start(
+        &ControlSocket::Off,
+        taken,
+        Arc::default(),
+        Arc::new(Fixed),
+        Box::new(|| Ok(Vec::new())),
+    );
+    let Err(error) = again else { panic!("it started") };
+    assert!(error.to_string().contains("--metrics"), "{error}");
+}
