@@ -6,7 +6,7 @@
 //! that the session can answer by the rule, and its data must not be used.
 
 use bytes::{Bytes, BytesMut};
-use iscsi_wire::Bhs;
+use iscsi_wire::{Bhs, Opcode};
 
 use crate::digest::{self, DigestScope, PduLayout};
 
@@ -31,6 +31,12 @@ pub enum FramingError {
         "the header digest of a PDU does not match (RFC 7143 7.8): the connection is closed, nothing of the PDU was used"
     )]
     HeaderDigest,
+    /// What arrived first is not iSCSI, or not the beginning of a login.
+    #[error("the first byte is {first:02x}h, which begins no Login Request (RFC 7143 4.2.4)")]
+    NotALogin {
+        /// The first byte.
+        first: u8,
+    },
     /// The peer ignored what we declared.
     #[error(
         "a PDU announces {announced} bytes of data, more than the declared MaxRecvDataSegmentLength of {limit} (RFC 7143 13.12)"
@@ -61,6 +67,8 @@ pub struct DigestCounts {
 pub struct PduReader {
     digests: DigestScope,
     max_data_bytes: usize,
+    /// Until the first PDU is whole: it must be a Login Request, and its first byte already says so.
+    expects_login: bool,
     /// Header of the PDU at the front of the buffer, once complete and verified.
     current: Option<(Bhs, PduLayout)>,
     counts: DigestCounts,
@@ -69,7 +77,20 @@ pub struct PduReader {
 impl PduReader {
     /// A reader for the login phase: no digests, data segments up to `max_data_bytes`.
     pub fn new(max_data_bytes: usize) -> Self {
-        Self { digests: DigestScope::NONE, max_data_bytes, current: None, counts: DigestCounts::default() }
+        Self {
+            digests: DigestScope::NONE,
+            max_data_bytes,
+            expects_login: false,
+            current: None,
+            counts: DigestCounts::default(),
+        }
+    }
+
+    /// Refuses whatever does not begin with a Login Request, as soon as its first byte is there: a stray client is not waited for.
+    //= rfc7143 4.2.4 LGN-01
+    pub fn expect_login(mut self) -> Self {
+        self.expects_login = true;
+        self
     }
 
     /// Puts negotiated digests in force for the PDUs that follow (RFC 7143 13.1: from the first full-feature PDU).
@@ -104,6 +125,7 @@ impl PduReader {
             return Ok(None);
         }
         self.current = None;
+        self.expects_login = false;
         let whole = buffer.split_to(layout.total).freeze();
         let data_digest_ok = layout.covered_end == layout.total || {
             //= rfc7143 11.2.3 DIG-03 DIG-14
@@ -141,6 +163,12 @@ impl PduReader {
     }
 
     fn header(&mut self, buffer: &[u8]) -> Result<Option<(Bhs, PduLayout)>, FramingError> {
+        if self.expects_login
+            && let Some(&first) = buffer.first()
+            && first & 0x3f != Opcode::LoginRequest.code()
+        {
+            return Err(FramingError::NotALogin { first });
+        }
         let Some(first) = buffer.first_chunk::<{ Bhs::SIZE }>() else { return Ok(None) };
         let bhs = Bhs::from_bytes(*first);
         let layout = self.digests.layout(&bhs);

@@ -148,7 +148,8 @@ impl TargetSession {
             task.state = State::Executing;
             let mut data = std::mem::take(&mut task.data);
             trim(&mut data, wanted as usize);
-            self.actions.push_back(Action::DataOut { task: id, data });
+            // Before anything that is queued: commands reach the medium in the order in which their turn came.
+            self.actions.push_front(Action::DataOut { task: id, data });
         } else if task.next_r2t_offset < wanted {
             self.solicit(id, wanted);
         }
@@ -159,7 +160,9 @@ impl TargetSession {
     //= rfc7143 11.8 R2T-01 R2T-02 R2T-05
     fn solicit(&mut self, id: TaskId, wanted: u32) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        if task.state != State::Collecting || task.ending.is_some() {
+        // Unsolicited data comes first, so that a task has one stream of data at a time for the initiator to keep in order.
+        let unsolicited_due = task.sequences.iter().any(|s| s.ttt.is_reserved());
+        if task.state != State::Collecting || task.ending.is_some() || unsolicited_due {
             return;
         }
         if task.budget_bytes == 0 {

@@ -128,8 +128,12 @@ impl Shard {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         self.make_room_for_login();
         let deadline = self.now + self.shared.set.load().config.limits.login_timeout;
-        let link =
-            Link::new(token, PduReader::new(LOGIN_DATA_SEGMENT_BYTES), PduWriter::new(), self.slabs.clone());
+        let link = Link::new(
+            token,
+            PduReader::new(LOGIN_DATA_SEGMENT_BYTES).expect_login(),
+            PduWriter::new(),
+            self.slabs.clone(),
+        );
         self.insert(Connection {
             link,
             peer,
