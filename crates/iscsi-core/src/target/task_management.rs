@@ -140,8 +140,10 @@ impl TargetSession {
     //= rfc7143 11.6.1 TMF-01 TMF-02 TMF-03 TMF-04
     fn abort_task(&mut self, cid: Cid, request: &TaskManagementRequest) {
         let referenced = request.referenced_task_tag;
+        let waits = |queued: &Queued| matches!(queued, Queued::Management(_, held) if held.itt == referenced);
         let of_management = self.management.iter().any(|m| m.itt == referenced)
-            || self.early_management.iter().any(|(_, early)| early.itt == referenced);
+            || self.early_management.iter().any(|(_, early)| early.itt == referenced)
+            || self.window.held().any(waits);
         if referenced == request.itt || of_management {
             return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
         }
