@@ -44,6 +44,18 @@ pub struct LoginNames {
     pub cid: Cid,
 }
 
+impl LoginNames {
+    /// Whether `key=value` says again what these names say.
+    fn repeats(&self, key: &str, value: &str) -> bool {
+        match key {
+            "InitiatorName" => IscsiName::parse(value).is_ok_and(|name| name == self.initiator),
+            "TargetName" => IscsiName::parse(value).is_ok_and(|name| Some(name) == self.target),
+            "SessionType" => (value == "Discovery") == self.discovery,
+            _ => false,
+        }
+    }
+}
+
 /// How the initiator must prove itself.
 #[derive(Clone, Debug)]
 pub enum AuthPolicy {
@@ -223,6 +235,8 @@ pub struct TargetLogin {
     fixed: Option<Fixed>,
     stage: LoginStage,
     security: Security,
+    /// Who asks, as far as the first request said so.
+    asked: Option<LoginNames>,
     admitted: Option<(LoginNames, Admission)>,
     negotiator: Negotiator,
     received: TextAssembler,
@@ -242,6 +256,7 @@ impl TargetLogin {
             fixed: None,
             stage: LoginStage::Security,
             security: Security::new(),
+            asked: None,
             admitted: None,
             negotiator: Negotiator::new(Role::Target, Bounds::default(), Params::default()),
             received: TextAssembler::default(),
@@ -260,7 +275,7 @@ impl TargetLogin {
 
     /// Names as far as they are known, for the log.
     pub fn names(&self) -> Option<&LoginNames> {
-        self.admitted.as_ref().map(|(names, _)| names)
+        self.asked.as_ref()
     }
 
     /// Takes one PDU.
@@ -452,6 +467,7 @@ impl TargetLogin {
             tsih: request.tsih,
             cid: request.cid,
         };
+        self.asked = Some(names.clone());
         let admission = policy.admit(&names)?;
         let start = admission.joins.clone().map(|session| Params {
             // Connection parameters start anew on each connection; those of the session stand.
@@ -492,6 +508,10 @@ impl TargetLogin {
         ordered.sort_by_key(|(name, _)| processing_order(name));
         let mut security = Vec::new();
         for (name, value) in ordered {
+            if names.repeats(name, value) && self.negotiator.has_received(name) {
+                // Some initiators say who they are in every request. It changes nothing.
+                continue;
+            }
             match self.negotiator.receive(phase, name, value)? {
                 Received::Done => {}
                 Received::Answer(answer) => answers.push((name.to_owned(), answer)),
