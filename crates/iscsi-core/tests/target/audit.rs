@@ -1,0 +1,87 @@
+//! What holds for every PDU that a target sends.
+
+use iscsi_core::pdu_reader::RxPdu;
+use iscsi_core::wire::{CmdSn, Pdu, StatSn};
+
+#[derive(Default)]
+pub struct Audit {
+    /// StatSN that comes next on this connection.
+    pub stat_sn: Option<StatSn>,
+    window: Option<(CmdSn, CmdSn)>,
+}
+
+impl Audit {
+    /// Checks form and numbers of one PDU.
+    #[track_caller]
+    pub fn check(&mut self, rx: &RxPdu) -> Pdu {
+        let parsed = Pdu::parse(&rx.bhs).expect("what a target sends can be read");
+        assert!(!parsed.opcode().is_initiator(), "an initiator's opcode: {parsed:?}");
+        // PDU-02: what is not defined is zero.
+        let mut written = parsed.to_bhs();
+        written.set_data_segment_length(rx.data.len());
+        assert_eq!(written, rx.bhs);
+        // PDU-06
+        let bare = matches!(parsed, Pdu::R2t(_) | Pdu::TaskManagementResponse(_) | Pdu::LogoutResponse(_));
+        assert!(!bare || rx.data.is_empty(), "data in {parsed:?}");
+        self.numbers(&parsed);
+        self.form(&parsed, rx);
+        parsed
+    }
+
+    /// NUM-05 and NUM-09.
+    fn numbers(&mut self, parsed: &Pdu) {
+        let (stat_sn, exp, max, counts) = match parsed {
+            // A refusal leaves its other fields without meaning.
+            Pdu::LoginResponse(p) if !p.status.is_success() => return,
+            Pdu::LoginResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::NopIn(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, !p.itt.is_reserved()),
+            Pdu::ScsiResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::TaskManagementResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::TextResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::DataIn(p) if p.status_bit => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::DataIn(p) => (self.stat_sn.unwrap_or_default(), p.exp_cmd_sn, p.max_cmd_sn, false),
+            Pdu::LogoutResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::R2t(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, false),
+            Pdu::AsyncMessage(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::Reject(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            other => panic!("not a target's PDU: {other:?}"),
+        };
+        assert!(self.stat_sn.is_none_or(|expected| expected == stat_sn), "StatSN of {parsed:?}");
+        self.stat_sn = Some(if counts { stat_sn.next() } else { stat_sn });
+        assert!(max.next().ge(exp), "MaxCmdSN below ExpCmdSN - 1: {parsed:?}");
+        if let Some((last_exp, last_max)) = self.window {
+            assert!(exp.ge(last_exp) && max.ge(last_max), "the window shrinks: {parsed:?}");
+        }
+        self.window = Some((exp, max));
+    }
+
+    /// Rules that tie the fields of one PDU together.
+    fn form(&mut self, parsed: &Pdu, rx: &RxPdu) {
+        match parsed {
+            Pdu::DataIn(p) => {
+                assert!(!p.status_bit || p.final_bit, "S without F: {p:?}");
+                assert!(p.status_bit || !(p.overflow || p.underflow), "O or U without S: {p:?}");
+                assert!(!(p.overflow && p.underflow));
+                assert!(!p.acknowledge, "A at ErrorRecoveryLevel 0: {p:?}");
+            }
+            Pdu::ScsiResponse(p) => {
+                assert!(!(p.overflow && p.underflow) && !(p.bidi_overflow && p.bidi_underflow));
+                assert!(p.overflow || p.underflow || p.residual_count == 0, "residual without flag: {p:?}");
+                assert!(p.status != 2 || !rx.data.is_empty(), "CHECK CONDITION without sense: {p:?}");
+            }
+            Pdu::R2t(p) => {
+                assert!(!p.ttt.is_reserved() && p.desired_data_transfer_length > 0);
+            }
+            Pdu::TextResponse(p) => {
+                assert_eq!(p.final_bit, p.ttt.is_reserved(), "F and TTT: {p:?}");
+                assert!(!(p.final_bit && p.continue_bit));
+            }
+            Pdu::LoginResponse(p) => {
+                assert_eq!(p.version_active, 0);
+                assert!(!(p.transit && p.continue_bit));
+            }
+            Pdu::NopIn(p) => assert!(p.itt.is_reserved() || p.ttt.is_reserved(), "both tags: {p:?}"),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The target's side of the protocol, played against transcripts; a module for each section of the list of rules.
+
+mod audit;
+mod pdus;
+mod play;
+#[path = "../support/policy.rs"]
+#[allow(dead_code, reason = "shared with the random sessions")]
+mod policy;
+
+mod dig;
+mod key;
+mod pdu;
+mod txt;

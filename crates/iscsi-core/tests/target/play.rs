@@ -1,0 +1,477 @@
+//! Plays readable transcripts against a login and the session that follows from it.
+//!
+//! ```text
+//! I> ScsiCommand itt=7 W F edtl=8192          the initiator sends; what is not said has a sensible value
+//! T< R2t itt=7 ttt=0 offset=0 len=8192 !F     the target sends this next; fields not named are not looked at, `!` means absent
+//! D< Start itt=7                              the session asks this of the device server next
+//! D> need itt=7 bytes=8192                    the device server answers
+//! @ 30s                                       time passes
+//! ```
+//! Every PDU crosses a [`PduWriter`] and a [`PduReader`] with the digests in force, and everything that the target sends is
+//! held against [`Audit`]. Nothing that comes out may stay unread.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use iscsi_core::Time;
+use iscsi_core::digest::DigestScope;
+use iscsi_core::params::Params;
+use iscsi_core::pdu_reader::{PduReader, RxPdu};
+use iscsi_core::pdu_writer::{PduWriter, TxPdu};
+use iscsi_core::target::actions::{
+    Action, CloseReason, Completion, DataInPayload, ManagementId, Selector, TargetRecord,
+};
+use iscsi_core::target::login::{LoginReply, Refusal, TargetLogin};
+use iscsi_core::target::session::{SessionConfig, TargetSession};
+use iscsi_core::target::task::TaskId;
+use iscsi_core::target::task_management::AbortScope;
+use iscsi_core::wire::{
+    Bhs, Cid, CmdSn, Isid, Itt, Lun, MAX_DATA_SEGMENT_LENGTH, Pdu, StatSn, TmfResponse, Tsih, one_line,
+};
+
+use crate::audit::Audit;
+use crate::pdus::{Fields, build};
+use crate::policy::{INITIATOR, Policy, TARGET};
+
+/// Where the peer stands.
+enum Stage {
+    Login(Box<TargetLogin>),
+    Session(Box<TargetSession>),
+    Closed,
+}
+
+/// One direction of a connection.
+struct Wire {
+    writer: PduWriter,
+    reader: PduReader,
+    buffer: BytesMut,
+}
+
+impl Wire {
+    fn new() -> Self {
+        Self {
+            writer: PduWriter::new(),
+            reader: PduReader::new(MAX_DATA_SEGMENT_LENGTH),
+            buffer: BytesMut::new(),
+        }
+    }
+
+    fn set_digests(&mut self, digests: DigestScope) {
+        self.writer.set_digests(digests);
+        self.reader.set_digests(digests);
+    }
+
+    /// Carries one PDU over; `flip` changes a byte at this offset of its data on the way.
+    fn carry(&mut self, pdu: TxPdu, digests: DigestScope, flip: Option<usize>) -> RxPdu {
+        let data_start = Bhs::SIZE + pdu.ahs.len() + if digests.header { 4 } else { 0 };
+        self.writer.push(pdu);
+        let mut segments = Vec::new();
+        self.writer.take(usize::MAX, &mut segments);
+        let mut bytes: Vec<u8> = segments.iter().flatten().copied().collect();
+        if let Some(at) = flip {
+            bytes[data_start + at] ^= 0x40;
+        }
+        self.buffer.extend_from_slice(&bytes);
+        let pdu = self.reader.next(&mut self.buffer).expect("follows the framing").expect("is whole");
+        assert!(self.buffer.is_empty());
+        pdu
+    }
+}
+
+/// Something that came out: a line to compare with, and what a test may want to look at.
+pub struct Output {
+    pub line: String,
+    pub data: Bytes,
+}
+
+/// The other side of a target: initiator, device server and clock.
+pub struct Peer {
+    pub policy: Policy,
+    pub config: SessionConfig,
+    stage: Stage,
+    to_target: Wire,
+    to_peer: Wire,
+    digests: DigestScope,
+    now: Time,
+    pub cmd_sn: CmdSn,
+    pub isid: Isid,
+    pub tsih: Tsih,
+    audit: Audit,
+    pub output: VecDeque<Output>,
+    itt_of_cdb: HashMap<[u8; 16], Itt>,
+    task_of: HashMap<Itt, TaskId>,
+    itt_of: HashMap<TaskId, Itt>,
+    managing: Option<ManagementId>,
+    /// Why the login ended without a session.
+    pub refusal: Option<Refusal>,
+    pub params: Params,
+}
+
+/// The byte of test data at `offset`.
+pub fn pattern(offset: usize) -> u8 {
+    (offset ^ offset >> 8).wrapping_mul(31) as u8
+}
+
+pub fn pattern_bytes(offset: usize, len: usize) -> Bytes {
+    (offset..offset + len).map(pattern).collect::<Vec<_>>().into()
+}
+
+impl Peer {
+    /// A connection on which nothing has been said yet.
+    pub fn new() -> Self {
+        Self {
+            policy: Policy::default(),
+            config: SessionConfig { queue_depth: 8, ..SessionConfig::default() },
+            stage: Stage::Login(Box::new(TargetLogin::new(StatSn(0xffff_fffe)))),
+            to_target: Wire::new(),
+            to_peer: Wire::new(),
+            digests: DigestScope::NONE,
+            now: Time::ZERO,
+            cmd_sn: CmdSn(1),
+            isid: Isid([0x80, 1, 2, 3, 4, 5]),
+            tsih: Tsih(0),
+            audit: Audit::default(),
+            output: VecDeque::new(),
+            itt_of_cdb: HashMap::new(),
+            task_of: HashMap::new(),
+            itt_of: HashMap::new(),
+            managing: None,
+            refusal: None,
+            params: Params::default(),
+        }
+    }
+
+    /// A session that was logged in to with `keys` beside the names.
+    pub fn logged_in(keys: &str) -> Self {
+        let mut peer = Self::new();
+        peer.log_in(keys);
+        peer
+    }
+
+    /// As [`Peer::logged_in`], with other choices on the side of the target.
+    pub fn logged_in_with(keys: &str, set: impl FnOnce(&mut Peer)) -> Self {
+        let mut peer = Self::new();
+        set(&mut peer);
+        peer.log_in(keys);
+        peer
+    }
+
+    fn log_in(&mut self, keys: &str) {
+        self.play(&format!("I> LoginRequest T csg=1 nsg=3 | @names {keys}"));
+        let output = self.output.pop_front().expect("an answer");
+        assert!(output.line.contains("status=Success T csg=1 nsg=3"), "{}", output.line);
+        self.check_nothing_left();
+    }
+
+    /// Plays a transcript.
+    #[track_caller]
+    pub fn play(&mut self, script: &str) {
+        let pushes_only = script.lines().all(|line| line.trim().starts_with("I>"));
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match kind {
+                "T<" | "D<" => self.expect(line),
+                "I>" => {
+                    self.check_nothing_left();
+                    self.send_line(rest);
+                }
+                "D>" => {
+                    self.check_nothing_left();
+                    self.device(rest);
+                }
+                "@" => {
+                    self.check_nothing_left();
+                    let seconds: u64 = rest.trim_end_matches('s').parse().expect("seconds");
+                    self.now += Duration::from_secs(seconds);
+                    let now = self.now;
+                    self.session().handle_timeout(now);
+                }
+                "X" => {
+                    self.check_nothing_left();
+                    let now = self.now;
+                    self.session().handle_connection_lost(now, Cid(1));
+                }
+                other => panic!("no such line: {other}"),
+            }
+            self.drain();
+        }
+        // A single push may be looked at by the caller.
+        if !pushes_only {
+            self.check_nothing_left();
+        }
+    }
+
+    #[track_caller]
+    pub fn check_nothing_left(&self) {
+        let left: Vec<&str> = self.output.iter().map(|o| o.line.as_str()).collect();
+        assert!(left.is_empty(), "came out unasked: {left:#?}");
+    }
+
+    #[track_caller]
+    fn expect(&mut self, expected: &str) {
+        let Some(actual) = self.output.pop_front() else { panic!("nothing came, expected: {expected}") };
+        let (want, want_text) =
+            expected.split_once(" |").map_or((expected, None), |(a, b)| (a, Some(b.trim())));
+        let (have, have_text) =
+            actual.line.split_once(" |").map_or((actual.line.as_str(), None), |(a, b)| (a, Some(b.trim())));
+        let have: Vec<&str> = have.split_whitespace().collect();
+        for (i, token) in want.split_whitespace().enumerate() {
+            let found = match (i, token.strip_prefix('!')) {
+                (0 | 1, _) => have.get(i) == Some(&token),
+                (_, Some(absent)) => {
+                    !have.iter().any(|h| *h == absent || h.split('=').next() == Some(absent))
+                }
+                (_, None) => have.contains(&token),
+            };
+            assert!(found, "\nexpected: {expected}\n     got: {}\n  at `{token}`", actual.line);
+        }
+        if let Some(want_text) = want_text {
+            assert_eq!(have_text.unwrap_or_default(), want_text, "text of {}", actual.line);
+        }
+    }
+
+    /// The session; a login that is not complete has none.
+    pub fn session(&mut self) -> &mut TargetSession {
+        match &mut self.stage {
+            Stage::Session(session) => session,
+            _ => panic!("there is no session"),
+        }
+    }
+
+    fn send_line(&mut self, line: &str) {
+        let (head, text) = line.split_once('|').map_or((line, None), |(a, b)| (a, Some(b.trim())));
+        let fields = Fields::parse(head);
+        let (pdu, ahs) = build(&fields, self);
+        let data: Bytes = match text {
+            Some(text) => text_bytes(text),
+            None => {
+                let offset = fields.number("offset").unwrap_or(0) as usize;
+                pattern_bytes(offset, fields.number("data").unwrap_or(0) as usize)
+            }
+        };
+        self.remember(&pdu);
+        let flip = fields.flag("bad_digest").then(|| data.len() / 2);
+        self.feed(pdu.to_bhs(), ahs, data, flip);
+    }
+
+    /// Notes the tag of a command, to name it when the device server hears of it.
+    pub fn remember(&mut self, pdu: &Pdu) {
+        if let Pdu::ScsiCommand(command) = pdu {
+            self.itt_of_cdb.insert(command.cdb, command.itt);
+        }
+    }
+
+    /// Sends a PDU as it is given.
+    pub fn feed(&mut self, bhs: Bhs, ahs: Bytes, data: Bytes, flip: Option<usize>) {
+        let tx = TxPdu { bhs, ahs, data: data.into() };
+        let pdu = self.to_target.carry(tx, self.digests, flip);
+        match &mut self.stage {
+            Stage::Login(login) => {
+                let reply = login.handle_pdu(&pdu, &mut self.policy);
+                self.login_reply(reply);
+            }
+            Stage::Session(session) => session.handle_pdu(self.now, Cid(1), &pdu),
+            Stage::Closed => panic!("the connection is closed"),
+        }
+        self.drain();
+    }
+
+    fn login_reply(&mut self, reply: LoginReply) {
+        match reply {
+            LoginReply::Send(pdu) => self.received(pdu),
+            LoginReply::Refuse { response, refusal } => {
+                if let Some(pdu) = response {
+                    self.received(pdu);
+                }
+                self.stage = Stage::Closed;
+                self.refusal = Some(refusal);
+                self.push("D< Close Refused".to_owned(), Bytes::new());
+            }
+            LoginReply::Complete(established) => {
+                self.params = established.params.clone();
+                let digests = established.params.digests;
+                let session = TargetSession::new(*established, Tsih(7), self.config.clone(), self.now);
+                self.stage = Stage::Session(Box::new(session));
+                // The final response still travels without digests; everything after it with them.
+                let Some(Action::Send { pdu, .. }) = self.session().poll_action() else {
+                    panic!("the response comes first")
+                };
+                self.received(pdu);
+                self.digests = digests;
+                self.to_target.set_digests(digests);
+                self.to_peer.set_digests(digests);
+                self.to_target.reader.set_max_data_bytes(self.params.max_recv_data_segment_length as usize);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Stage::Session(session) = &mut self.stage {
+            let Some(action) = session.poll_action() else { return };
+            let line = match action {
+                Action::Send { cid, pdu } => {
+                    assert_eq!(cid, Cid(1));
+                    self.received(pdu);
+                    continue;
+                }
+                Action::Start(command) => {
+                    let head: [u8; 16] = command.cdb[..16].try_into().expect("16 bytes at least");
+                    let itt = self.itt_of_cdb[&head];
+                    self.task_of.insert(itt, command.task);
+                    self.itt_of.insert(command.task, itt);
+                    format!(
+                        "Start itt={itt} lun={} read={} write={} cdb_len={} attr={:?}",
+                        command.lun,
+                        command.read_length,
+                        command.write_length,
+                        command.cdb.len(),
+                        command.attribute,
+                    )
+                }
+                Action::DataOut { task, data } => {
+                    let whole: Vec<u8> = data.iter().flatten().copied().collect();
+                    assert!(whole.iter().enumerate().all(|(i, b)| *b == pattern(i)), "not what was sent");
+                    format!("DataOut itt={} bytes={}", self.itt_of[&task], whole.len())
+                }
+                Action::Abandon { task } => format!("Abandon itt={}", self.itt_of[&task]),
+                Action::Manage(request) => {
+                    self.managing = Some(request.id);
+                    format!("Manage {:?} lun={}", request.function, request.lun)
+                }
+                Action::TasksGone { token } => format!("TasksGone token={token}"),
+                Action::SendTargets { selector, .. } => match selector {
+                    Selector::Name(name) => format!("SendTargets name={name}"),
+                    other => format!("SendTargets {other:?}"),
+                },
+                Action::Close { reason, .. } => match reason {
+                    CloseReason::Violation(_) => "Close Violation".to_owned(),
+                    other => format!("Close {other:?}"),
+                },
+                Action::Ended => "Ended".to_owned(),
+            };
+            self.push(format!("D< {line}"), Bytes::new());
+        }
+    }
+
+    /// What the initiator sees of a PDU of the target.
+    fn received(&mut self, pdu: TxPdu) {
+        assert!(pdu.ahs.is_empty(), "no PDU of a target has an AHS");
+        let rx = self.to_peer.carry(pdu, self.digests, None);
+        assert!(rx.data_digest_ok);
+        let parsed = self.audit.check(&rx);
+        let mut line = format!("T< {}", one_line(&rx.bhs, &rx.ahs));
+        match parsed {
+            Pdu::LoginResponse(_) | Pdu::TextResponse(_) => {
+                let text = String::from_utf8(rx.data.to_vec()).expect("text");
+                line.push_str(" | ");
+                line.push_str(text.trim_end_matches('\0').replace('\0', " ").as_str());
+            }
+            Pdu::ScsiResponse(_) if !rx.data.is_empty() => {
+                let len = usize::from(u16::from_be_bytes([rx.data[0], rx.data[1]]));
+                assert_eq!(rx.data.len(), 2 + len, "SenseLength counts the sense data");
+                let sense = &rx.data[2..];
+                line.push_str(&format!(" sense={:x}/{:02x}/{:02x}", sense[2] & 0xf, sense[12], sense[13]));
+            }
+            Pdu::Reject(_) => {
+                let header: &[u8; 48] = rx.data.as_ref().try_into().expect("the header that was refused");
+                line.push_str(&format!(
+                    " of_opcode={:#04x} of_itt={}",
+                    header[0] & 0x3f,
+                    Bhs::from_bytes(*header).itt()
+                ));
+            }
+            Pdu::DataIn(p) => {
+                let at = p.buffer_offset as usize;
+                assert_eq!(rx.data, pattern_bytes(at, rx.data.len()), "not what was read");
+            }
+            _ => {}
+        }
+        self.push(line, rx.data);
+    }
+
+    fn push(&mut self, line: String, data: Bytes) {
+        self.output.push_back(Output { line, data });
+    }
+
+    fn device(&mut self, line: &str) {
+        let fields = Fields::parse(line);
+        let now = self.now;
+        let task = fields.number("itt").map(|itt| self.task_of[&Itt(itt)]);
+        let lun = fields.number("lun").map(|lun| Lun::from_index(lun as u16));
+        let managing = self.managing;
+        let session = self.session();
+        match fields.name.as_str() {
+            "need" => session.need_data_out(task.unwrap(), fields.number("bytes").unwrap().into()),
+            "complete" => {
+                let data = fields.number("data").unwrap_or(0) as usize;
+                let sense = fields.text("sense").map_or(Bytes::new(), sense_bytes);
+                let completion = Completion {
+                    status: fields.number("status").unwrap_or(0) as u8,
+                    sense,
+                    data_in: DataInPayload { bytes: pattern_bytes(0, data), ..DataInPayload::default() },
+                    transfer_bytes: fields.number("transfer").map_or(data as u64, u64::from),
+                };
+                session.complete(task.unwrap(), completion);
+            }
+            "gone" => session.task_gone(task.unwrap()),
+            "abort" => {
+                let scope = AbortScope {
+                    lun,
+                    request: if fields.flag("own") { managing } else { None },
+                    task_aborted_status: fields.flag("tas"),
+                };
+                session.abort_tasks(scope, fields.number("token").unwrap().into());
+            }
+            "managed" => {
+                let response = TmfResponse::ALL.iter().find(|r| fields.flag(&format!("{r:?}"))).unwrap();
+                session.management_done(managing.unwrap(), *response);
+            }
+            "targets" => {
+                let records: Vec<TargetRecord> = fields
+                    .pairs()
+                    .map(|(name, list)| TargetRecord {
+                        name: name.to_owned(),
+                        addresses: list.split(';').map(str::to_owned).collect(),
+                    })
+                    .collect();
+                session.answer_send_targets(Cid(1), &records);
+            }
+            "event" => {
+                session.report_scsi_event(now, lun.unwrap(), &sense_bytes(fields.text("sense").unwrap()))
+            }
+            "request_logout" => {
+                let grace = Duration::from_secs(fields.number("seconds").unwrap().into());
+                session.request_logout(now, grace);
+            }
+            "terminate" => session.terminate(now, CloseReason::Ended),
+            other => panic!("the device server does not know {other}"),
+        }
+        self.drain();
+    }
+
+    /// StatSN that the initiator expects next.
+    pub fn exp_stat_sn(&self) -> StatSn {
+        self.audit.stat_sn.unwrap_or_default()
+    }
+}
+
+/// Text of `key=value` words; `@names` stands for the names of both ends, `\` at the end for no final NUL.
+pub fn text_bytes(text: &str) -> Bytes {
+    let (text, open) = text.strip_suffix('\\').map_or((text, false), |text| (text, true));
+    let text = text.replace("@names", &format!("InitiatorName={INITIATOR} TargetName={TARGET}"));
+    let text = text.replace("@initiator", &format!("InitiatorName={INITIATOR}"));
+    let mut bytes = text.split_whitespace().collect::<Vec<_>>().join("\0").into_bytes();
+    if !open && !bytes.is_empty() {
+        bytes.push(0);
+    }
+    bytes.into()
+}
+
+/// Fixed format sense from `key/asc/ascq`.
+fn sense_bytes(text: &str) -> Bytes {
+    let parts: Vec<u8> = text.split('/').map(|part| u8::from_str_radix(part, 16).expect("hex")).collect();
+    let mut sense = vec![0u8; 18];
+    (sense[0], sense[2], sense[7], sense[12], sense[13]) = (0x70, parts[0], 10, parts[1], parts[2]);
+    sense.into()
+}
