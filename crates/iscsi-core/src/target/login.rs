@@ -50,7 +50,7 @@ impl LoginNames {
         match key {
             "InitiatorName" => IscsiName::parse(value).is_ok_and(|name| name == self.initiator),
             "TargetName" => IscsiName::parse(value).is_ok_and(|name| Some(name) == self.target),
-            "SessionType" => (value == "Discovery") == self.discovery,
+            "SessionType" => value == if self.discovery { "Discovery" } else { "Normal" },
             _ => false,
         }
     }
@@ -351,15 +351,17 @@ impl TargetLogin {
         let text = self.received.take();
         let pairs = TextPairs::parse(&text).map_err(ProtocolViolation::from)?;
         let mut answers = Vec::new();
-        if self.admitted.is_none() {
-            self.admit(&request, &pairs, policy)?;
-        } else if let Some((name, _)) = pairs.iter().find(|(name, _)| OPENING_KEYS.contains(name)) {
+        match &self.admitted {
+            None => self.admit(&request, &pairs, policy)?,
             //= rfc7143 6.3 LGN-05 KEY-20
-            return Err(ProtocolViolation::new(
-                "RFC 7143 6.3",
-                format!("{name} belongs in the first login request"),
-            )
-            .into());
+            Some((names, _)) => {
+                let late =
+                    |(key, value): &&(&str, &str)| OPENING_KEYS.contains(key) && !names.repeats(key, value);
+                if let Some((name, _)) = pairs.iter().find(late) {
+                    let what = format!("{name} belongs in the first login request");
+                    return Err(ProtocolViolation::new("RFC 7143 6.3", what).into());
+                }
+            }
         }
         self.take_keys(&pairs, &mut answers, policy)?;
         let transit = self.grant_transit(&request, &mut answers)?;

@@ -302,7 +302,8 @@ impl Run<'_> {
         let is_free = |itt: &Itt| {
             !self.sent.contains_key(itt) && self.unanswered.get(itt).is_none_or(|open| *open == 0)
         };
-        let Some(itt) = (1..=TAGS).map(Itt).find(is_free) else { return };
+        // Tags of commands that were ignored stay in doubt, so there are more than are used elsewhere.
+        let Some(itt) = (1..=8 * TAGS).map(Itt).find(is_free) else { return };
         let immediate = self.dice.one_in(6);
         if !immediate && !CmdSn(self.cmd_sn).le(self.max) {
             return;
@@ -774,8 +775,10 @@ impl Run<'_> {
                 // The tag of an aborted command is free again.
                 if let Some(tag) = of.filter(|_| p.response == TmfResponse::FunctionComplete) {
                     self.sent.remove(&tag);
-                    self.unanswered.remove(&tag);
                     self.running.remove(&tag);
+                    // Another command may have taken it in the meantime, so it is not simply forgotten.
+                    let open = self.unanswered.entry(tag).or_default();
+                    *open = open.saturating_sub(1);
                 }
                 (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
             }

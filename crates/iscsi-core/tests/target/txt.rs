@@ -264,7 +264,12 @@ fn txt_11_a_key_comes_once() {
         refusal_of("MaxRecvDataSegmentLength=8192 MaxRecvDataSegmentLength=4096"),
         LoginStatus::InitiatorError
     );
-    for key in ["MaxBurstLength=4096", "X-a=1", "InitiatorName=iqn.2025-01.org.example:host"] {
+    for key in [
+        "MaxBurstLength=4096",
+        "X-a=1",
+        "InitiatorName=iqn.2025-01.org.example:other",
+        "TargetName=eui.02004567A425678D",
+    ] {
         let mut peer = Peer::new();
         peer.play("I> LoginRequest csg=1 | @names MaxBurstLength=4096 X-a=1");
         peer.output.clear();
@@ -274,6 +279,14 @@ fn txt_11_a_key_comes_once() {
              D< Close Refused"
         ));
     }
+    // Some initiators say in every request who they are: as long as it is the same, nothing is negotiated twice.
+    let mut peer = Peer::new();
+    peer.play("I> LoginRequest T csg=0 nsg=1 | @names SessionType=Normal");
+    peer.output.clear();
+    peer.play(
+        "I> LoginRequest T csg=1 nsg=3 | @names SessionType=Normal
+         T< LoginResponse status=Success T nsg=3",
+    );
     let mut negotiator = offered();
     negotiator.receive(Phase::Operational, "MaxBurstLength", "4096").unwrap();
     assert!(negotiator.receive(Phase::Operational, "MaxBurstLength", "4096").is_err());
