@@ -1,9 +1,10 @@
-//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz`.
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | bench`.
 //!
 //! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
 //! for. `docs/ci.md` lists every check.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod cite;
 mod fuzz;
@@ -34,6 +35,8 @@ enum Task {
     Cite(cite::Args),
     /// Run the fuzz targets for a while each
     Fuzz(fuzz::Args),
+    /// Measure, beside a peer
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -55,5 +58,6 @@ fn run(task: Task) -> Result<bool> {
         Task::Tidy => tidy::run(&root),
         Task::Cite(args) => cite::run(&root, &args),
         Task::Fuzz(args) => fuzz::run(&root, &args),
+        Task::Bench(args) => bench::run(&root, &args),
     }
 }

@@ -1,0 +1,192 @@
+//! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator.
+//!
+//! How such a table misleads, and what is done about it: machines are noisy, so every cell is the median of several rounds in
+//! which the targets take turns within seconds; absolute figures are those of this machine, so ratios are what counts; a
+//! generator that is slower than the target measures itself, so its own CPU time is stated beside the target's; an answer that
+//! is wrong is fast, so every digest received is checked and a run with a failed command counts as no result.
+
+mod report;
+mod rows;
+mod servers;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use self::report::Table;
+use self::rows::{ROWS, Row};
+use self::servers::Server;
+
+/// Arguments of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Our target beside tgt, on a volume in memory, one connection; needs the package tgt
+    Target {
+        /// Measured seconds of each cell and round
+        #[arg(long, default_value_t = 2)]
+        seconds: u32,
+        /// Rounds; the median counts
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Only rows whose name contains this
+        #[arg(long)]
+        only: Option<String>,
+        /// Put the table into docs/performance.md, and its picture beside it
+        #[arg(long)]
+        write: bool,
+        /// Write all figures to this file, as JSON
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
+}
+
+/// What one run of the generator says of itself, and what it cost the target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    iops: f64,
+    mb_per_s: f64,
+    reads: u64,
+    writes: u64,
+    cpu_seconds: f64,
+    errors: u64,
+    digests_verified: u64,
+    digests_failed: u64,
+    #[serde(default)]
+    target_cpu_seconds: f64,
+}
+
+impl Sample {
+    fn ios(&self) -> f64 {
+        (self.reads + self.writes) as f64
+    }
+
+    /// Seconds of the target's CPU time per 10^9 bytes.
+    fn target_cpu_per_gb(&self, row: &Row) -> f64 {
+        self.target_cpu_seconds / (self.ios() * row.block_bytes as f64 / 1e9)
+    }
+
+    /// Seconds of the target's CPU time per 100,000 commands.
+    fn target_cpu_per_100k(&self) -> f64 {
+        self.target_cpu_seconds / (self.ios() / 1e5)
+    }
+
+    /// Seconds of the generator's CPU time per 10^9 bytes.
+    fn client_cpu_per_gb(&self, row: &Row) -> f64 {
+        self.cpu_seconds / (self.ios() * row.block_bytes as f64 / 1e9)
+    }
+}
+
+/// Runs the task.
+pub fn run(root: &Path, args: &Args) -> Result<bool> {
+    let What::Target { seconds, rounds, only, write, json } = &args.what;
+    build(root)?;
+    let intact = release_binary(root);
+    let scratch = tempfile::tempdir().context("no place for the servers' files")?;
+    let servers = [servers::intact(&intact)?, servers::tgt(scratch.path())?];
+    for server in &servers {
+        // Reads are to find memory that was written, and so are overwrites.
+        let prefill = Row { block_bytes: 1 << 20, ..ROWS[6] };
+        measure(&intact, server, &prefill, false, 3)?;
+    }
+    let rows: Vec<&Row> =
+        ROWS.iter().filter(|row| only.as_deref().is_none_or(|part| row.name.contains(part))).collect();
+    let mut table = Table::new(&rows);
+    let total = rounds * rows.len() * 2 * servers.len();
+    let mut done = 0;
+    for _ in 0..*rounds {
+        for (r, row) in rows.iter().enumerate() {
+            for digests in [false, true] {
+                for (s, server) in servers.iter().enumerate() {
+                    table.add(r, digests, s, measure(&intact, server, row, digests, *seconds)?);
+                    done += 1;
+                    eprint!("\r{done} of {total} runs");
+                }
+            }
+        }
+    }
+    eprintln!();
+    if let Some(path) = json {
+        fs::write(path, serde_json::to_string_pretty(&table)?)?;
+    }
+    let machine = report::machine(root);
+    let text = table.markdown(&machine, *seconds, *rounds);
+    println!("{text}");
+    if *write {
+        report::write(root, &text, &table)?;
+    }
+    Ok(true)
+}
+
+fn build(root: &Path) -> Result<()> {
+    let status = Command::new("cargo")
+        .args(["build", "--release", "-q", "-p", "intact"])
+        .current_dir(root)
+        .status()?;
+    if !status.success() {
+        bail!("cargo build --release -p intact failed");
+    }
+    Ok(())
+}
+
+fn release_binary(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    target.join("release/intact")
+}
+
+/// One run of the generator against one server.
+fn measure(intact: &Path, server: &Server, row: &Row, digests: bool, seconds: u32) -> Result<Sample> {
+    let before = server.cpu_seconds()?;
+    let output = Command::new(intact)
+        .args([
+            "bench",
+            "--json",
+            "--overwrite",
+            "--warmup",
+            "0s",
+            "--region",
+            "512M",
+            "--rw",
+            row.rw,
+            "--pattern",
+            row.pattern,
+        ])
+        .args([
+            "--block",
+            &row.block_bytes.to_string(),
+            "--depth",
+            &row.depth.to_string(),
+            "--time",
+            &format!("{seconds}s"),
+        ])
+        .args(["--digests", if digests { "on" } else { "off" }])
+        .arg(&server.url)
+        .output()
+        .context("cannot run intact bench")?;
+    let target_cpu_seconds = server.cpu_seconds()? - before;
+    if !output.status.success() {
+        bail!("{} against {}: {}", row.name, server.name, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let mut samples: Vec<Sample> =
+        serde_json::from_slice(&output.stdout).context("intact bench printed no JSON")?;
+    let Some(mut sample) = samples.pop() else { bail!("intact bench measured nothing") };
+    if sample.errors > 0 || sample.digests_failed > 0 {
+        bail!(
+            "{} against {}: {} commands and {} digests failed",
+            row.name,
+            server.name,
+            sample.errors,
+            sample.digests_failed
+        );
+    }
+    sample.target_cpu_seconds = target_cpu_seconds;
+    Ok(sample)
+}

@@ -1,0 +1,181 @@
+//! The figures as a table and as a picture.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::Sample;
+use super::rows::Row;
+
+/// What stands before and after the table in docs/performance.md.
+const BEGIN: &str = "<!-- begin: cargo xtask bench target --write -->";
+const END: &str = "<!-- end -->";
+
+/// All samples: by row, digests off and on, our target and tgt.
+#[derive(Serialize)]
+pub struct Table<'a> {
+    #[serde(skip)]
+    rows: Vec<&'a Row>,
+    names: Vec<&'static str>,
+    samples: Vec<[[Vec<Sample>; 2]; 2]>,
+}
+
+impl<'a> Table<'a> {
+    pub fn new(rows: &[&'a Row]) -> Self {
+        Self {
+            rows: rows.to_vec(),
+            names: rows.iter().map(|row| row.name).collect(),
+            samples: vec![Default::default(); rows.len()],
+        }
+    }
+
+    pub fn add(&mut self, row: usize, digests: bool, server: usize, sample: Sample) {
+        self.samples[row][usize::from(digests)][server].push(sample);
+    }
+
+    fn median(&self, row: usize, digests: usize, server: usize, f: impl Fn(&Sample) -> f64) -> f64 {
+        let mut values: Vec<f64> = self.samples[row][digests][server].iter().map(f).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Median over the rounds of the ratio within a round: the machine's mood cancels out.
+    fn ratio(&self, row: usize, digests: usize, f: impl Fn(&Sample) -> f64) -> f64 {
+        let [ours, theirs] = &self.samples[row][digests];
+        let mut ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| f(a) / f(b)).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Our speed with digests on, as a part of that with digests off, round by round.
+    fn on_off(&self, row: usize) -> f64 {
+        let [off, on] = &self.samples[row];
+        let mut ratios: Vec<f64> = on[0].iter().zip(&off[0]).map(|(a, b)| a.iops / b.iops).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    /// The tables as Markdown.
+    pub fn markdown(&self, machine: &str, seconds: u32, rounds: usize) -> String {
+        let mut text = format!(
+            "{machine}\n{rounds} rounds of {seconds} s, the targets in turn within each; medians.\n\n"
+        );
+        text.push_str("| load | digests | intact | tgt | ratio | floor | SPDK's ratio |\n|---|---|---|---|---|---|---|\n");
+        for (r, row) in self.rows.iter().enumerate() {
+            for d in [0, 1] {
+                let speed = |s: usize| match row.counts_commands() {
+                    true => format!("{:.0} IOPS", self.median(r, d, s, |x| x.iops)),
+                    false => format!("{:.0} MB/s", self.median(r, d, s, |x| x.mb_per_s)),
+                };
+                let known = |n: f64| if n > 0.0 { format!("{n:.1}") } else { String::from("-") };
+                let _ = writeln!(
+                    text,
+                    "| {} | {} | {} | {} | **{:.2}** | {} | {} |",
+                    row.name,
+                    ["off", "on"][d],
+                    speed(0),
+                    speed(1),
+                    self.ratio(r, d, |x| x.iops),
+                    known(row.floor[d]),
+                    known(row.spdk[d])
+                );
+            }
+        }
+        text.push_str("\nCPU time, seconds. The client is the same for both targets: our load generator, which checks every digest it receives.\n\n");
+        text.push_str("| load | digests | target per GB: intact | tgt | ratio | target per 100,000 I/Os: intact | tgt | client per GB | on / off |\n|---|---|---|---|---|---|---|---|---|\n");
+        for (r, row) in self.rows.iter().enumerate() {
+            for d in [0, 1] {
+                let on_off = if d == 1 { format!("{:.2}", self.on_off(r)) } else { String::from("-") };
+                let _ = writeln!(
+                    text,
+                    "| {} | {} | {:.3} | {:.3} | **{:.2}** | {:.2} | {:.2} | {:.3} | {on_off} |",
+                    row.name,
+                    ["off", "on"][d],
+                    self.median(r, d, 0, |x| x.target_cpu_per_gb(row)),
+                    self.median(r, d, 1, |x| x.target_cpu_per_gb(row)),
+                    self.ratio(r, d, |x| x.target_cpu_per_gb(row)),
+                    self.median(r, d, 0, Sample::target_cpu_per_100k),
+                    self.median(r, d, 1, Sample::target_cpu_per_100k),
+                    self.median(r, d, 0, |x| x.client_cpu_per_gb(row)),
+                );
+            }
+        }
+        text
+    }
+
+    /// Ratios to tgt as bars, with the floor as a mark.
+    fn svg(&self) -> String {
+        const BAR: f64 = 16.0;
+        const UNIT: f64 = 42.0;
+        const LEFT: f64 = 270.0;
+        let bars = self.rows.len() * 2;
+        let height = 50.0 + bars as f64 * (BAR + 6.0);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+             <text x=\"10\" y=\"20\" font-size=\"14\">Speed of intact, as a multiple of tgt's (mark: floor)</text>\n\
+             <line x1=\"{x}\" y1=\"30\" x2=\"{x}\" y2=\"{height}\" stroke=\"#888\" stroke-dasharray=\"3\"/>\n",
+            x = LEFT + UNIT
+        );
+        for bar in 0..bars {
+            let (r, d) = (bar / 2, bar % 2);
+            let ratio = self.ratio(r, d, |x| x.iops);
+            let y = 38.0 + bar as f64 * (BAR + 6.0);
+            let _ = write!(
+                svg,
+                "<text x=\"10\" y=\"{ty}\">{}, {}</text>\n<rect x=\"{LEFT}\" y=\"{y}\" width=\"{w:.1}\" height=\"{BAR}\" fill=\"{}\"/>\n<text x=\"{tx:.1}\" y=\"{ty}\">{ratio:.2}</text>\n",
+                self.rows[r].name,
+                ["off", "on"][d],
+                ["#7aa6c2", "#1f5f8b"][d],
+                ty = y + 12.0,
+                w = ratio.min(13.0) * UNIT,
+                tx = LEFT + ratio.min(13.0) * UNIT + 6.0,
+            );
+            let floor = self.rows[r].floor[d];
+            if floor > 0.0 {
+                let x = LEFT + floor * UNIT;
+                let _ = writeln!(
+                    svg,
+                    "<line x1=\"{x}\" y1=\"{y}\" x2=\"{x}\" y2=\"{}\" stroke=\"#c33\" stroke-width=\"2\"/>",
+                    y + BAR
+                );
+            }
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+/// CPU, kernel, commit and load of this machine, in a line.
+pub fn machine(root: &Path) -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let cpu = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown CPU", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let git = Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(root).output();
+    let commit = git.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default();
+    let load = read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned();
+    format!(
+        "{cpu}, {cores} cores, Linux {}, commit {commit}, load {load} at the end.",
+        read("/proc/sys/kernel/osrelease").trim()
+    )
+}
+
+/// Puts the table into docs/performance.md and the picture beside it.
+pub fn write(root: &Path, text: &str, table: &Table<'_>) -> Result<()> {
+    let path = root.join("docs/performance.md");
+    let page = fs::read_to_string(&path).context("docs/performance.md")?;
+    let (head, rest) = page.split_once(BEGIN).context("docs/performance.md has no place for the table")?;
+    let (_, tail) =
+        rest.split_once(END).context("docs/performance.md: the place for the table has no end")?;
+    fs::write(&path, format!("{head}{BEGIN}\n{text}\n{END}{tail}"))?;
+    fs::write(root.join("docs/performance.svg"), table.svg())?;
+    Ok(())
+}

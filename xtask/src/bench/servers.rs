@@ -1,0 +1,129 @@
+//! The servers that are compared, each on a port and, for tgt, a control socket of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// Size of the volume, bytes.
+const VOLUME_BYTES: u64 = 1 << 30;
+/// Number of tgt's control socket; the socket itself lies in a folder of our own.
+const TGT_CONTROL: &str = "63";
+
+/// A running server; ended when dropped.
+pub struct Server {
+    pub name: &'static str,
+    pub url: String,
+    process: Child,
+}
+
+impl Server {
+    /// CPU time of all its threads so far, seconds, as the scheduler counts it.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let mut nanoseconds = 0u64;
+        for task in fs::read_dir(&tasks).with_context(|| format!("{} has ended", self.name))? {
+            // A thread may end while it is looked at.
+            if let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) {
+                nanoseconds +=
+                    text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+            }
+        }
+        Ok(nanoseconds as f64 / 1e9)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // tgtd does not end on SIGTERM.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Our target with one volume in memory.
+pub fn intact(binary: &Path) -> Result<Server> {
+    let mut process = Command::new(binary)
+        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--lun", &format!("ram:{VOLUME_BYTES}")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start intact serve")?;
+    let stdout = process.stdout.take().context("intact serve has no output")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let ready: serde_json::Value = serde_json::from_str(&line).context("intact serve did not get ready")?;
+    let portal = ready["portals"][0].as_str().context("no portal in the ready line")?;
+    let target = ready["targets"][0]
+        .as_str()
+        .or(ready["targets"][0]["name"].as_str())
+        .context("no target in the ready line")?;
+    Ok(Server { name: "intact", url: format!("iscsi://{portal}/{target}/0"), process })
+}
+
+/// Debian's tgt on a file in memory, tuned as its users tune it, digests allowed.
+pub fn tgt(scratch: &Path) -> Result<Server> {
+    let memory = if Path::new("/dev/shm").is_dir() { Path::new("/dev/shm") } else { scratch };
+    let volume = tempfile::Builder::new().prefix("intact-bench").tempfile_in(memory)?;
+    volume.as_file().set_len(VOLUME_BYTES)?;
+    let (_, volume) = volume.keep()?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let socket = scratch.join("ctl");
+    let process = Command::new("tgtd")
+        .args(["-f", "-C", TGT_CONTROL, "--iscsi", &format!("portal=127.0.0.1:{port}")])
+        .env("TGT_IPC_SOCKET", &socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start tgtd: install the package tgt, and run as root")?;
+    let server = Server {
+        name: "tgt",
+        url: format!("iscsi://127.0.0.1:{port}/iqn.2026-01.org.example:tgt/1"),
+        process,
+    };
+    let admin = |arguments: &str| -> Result<bool> {
+        let status = Command::new("tgtadm")
+            .args(["-C", TGT_CONTROL, "--lld", "iscsi"])
+            .args(arguments.split(' '))
+            .env("TGT_IPC_SOCKET", &socket)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        Ok(status.success())
+    };
+    let begun = Instant::now();
+    while !admin("--op show --mode target")? {
+        if begun.elapsed() > Duration::from_secs(10) {
+            bail!("tgtd does not answer");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut orders = vec![
+        "--op new --mode target --tid 1 -T iqn.2026-01.org.example:tgt".to_owned(),
+        format!("--op new --mode logicalunit --tid 1 --lun 1 -b {}", volume.display()),
+        "--op bind --mode target --tid 1 -I ALL".to_owned(),
+    ];
+    for (key, value) in [
+        ("MaxRecvDataSegmentLength", "262144"),
+        ("MaxXmitDataSegmentLength", "262144"),
+        ("MaxBurstLength", "1048576"),
+        ("FirstBurstLength", "262144"),
+        ("HeaderDigest", "CRC32C,None"),
+        ("DataDigest", "CRC32C,None"),
+    ] {
+        orders.push(format!("--op update --mode target --tid 1 --name {key} --value {value}"));
+    }
+    for order in &orders {
+        if !admin(order)? {
+            bail!("tgtadm {order} failed");
+        }
+    }
+    // tgtd keeps the file open; its name is not needed any more.
+    fs::remove_file(&volume)?;
+    Ok(server)
+}
