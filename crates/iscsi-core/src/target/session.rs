@@ -159,6 +159,8 @@ pub struct TargetSession {
     next_ttt: u32,
     pub(super) solicited_bytes: u64,
     pub(super) budget_queue: VecDeque<TaskId>,
+    /// Logical units with commands that died with their connection, until the caller asks.
+    pub(super) cleared_luns: SmallVec<[Lun; 2]>,
     /// MaxCmdSN as last told to the initiator.
     told_max: CmdSn,
     rejects: u64,
@@ -192,6 +194,7 @@ impl TargetSession {
             next_ttt: 0,
             solicited_bytes: 0,
             budget_queue: VecDeque::new(),
+            cleared_luns: SmallVec::new(),
             rejects: 0,
             actions: VecDeque::new(),
             now,
@@ -256,6 +259,18 @@ impl TargetSession {
     /// The logical unit that a command is for.
     pub fn lun_of(&self, task: TaskId) -> Option<Lun> {
         self.tasks.get(task).map(|task| task.lun)
+    }
+
+    /// True once the session only waits for its last commands to go: nothing can join it any more.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending | Phase::Ended)
+    }
+
+    /// Logical units whose commands have died with their connection since this was asked last: each owes the nexus a unit
+    /// attention 47/7F, if the session goes on.
+    //= rfc7143 11.14.5 LGO-04
+    pub fn take_cleared_luns(&mut self) -> SmallVec<[Lun; 2]> {
+        std::mem::take(&mut self.cleared_luns)
     }
 
     /// Reject PDUs sent so far.

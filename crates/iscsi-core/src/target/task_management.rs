@@ -290,6 +290,13 @@ impl TargetSession {
         let doomed: SmallVec<[TaskId; 16]> =
             self.tasks.iter().filter(|(_, task)| task.cid == cid).map(|(id, _)| id).collect();
         self.budget_queue.retain(|waiting| !doomed.contains(waiting));
+        for id in &doomed {
+            if let Some(task) = self.tasks.get(*id)
+                && !self.cleared_luns.contains(&task.lun)
+            {
+                self.cleared_luns.push(task.lun);
+            }
+        }
         let mut nobody = AbortWait { tasks: SmallVec::new(), drains: SmallVec::new(), then: Then::Notify(0) };
         for id in doomed {
             self.abort(id, &mut nobody);
