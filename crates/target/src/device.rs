@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blockstore::{BlockStore, Geometry, Placement, StoreError};
+use blockstore::{BlockStore, Geometry, Placement};
 use engine::Lane;
 use parking_lot::RwLock;
 use scsi::{LogicalUnit, LuConfig, NaaIdentifier, TargetPort, TransferLimits};
@@ -20,8 +20,9 @@ pub struct Device {
     pub offload: bool,
     /// Its share of the worker threads.
     pub lane: Lane,
-    /// Held shared by plain writes and exclusively by operations that read, decide and write.
-    pub(crate) exclusive: RwLock<()>,
+    /// Held shared by plain writes and exclusively by operations that read, decide and write. One for each store: while a unit
+    /// takes the place of another one on the same store, commands of both may be under way.
+    pub(crate) exclusive: Arc<RwLock<()>>,
     /// What it has done.
     pub stats: Arc<LunStats>,
     /// What it was made from, to know after a change of configuration whether it is still the same.
@@ -38,22 +39,21 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the store of `config` and puts a unit on it.
-    ///
-    /// # Errors
-    /// What the store says.
-    pub fn open(
+    /// Puts a unit on the store of `old`, which it replaces.
+    pub fn replacing(
+        old: &Self,
         config: &LunConfig,
         target_name: &str,
         ports: &[TargetPort],
         limits: &Limits,
         metrics: &Metrics,
-    ) -> Result<Self, StoreError> {
-        let store = config.store.open()?;
-        Ok(Self::new(config, store, target_name, ports, limits, metrics))
+    ) -> Self {
+        let exclusive = Arc::clone(&old.exclusive);
+        let new = Self::new(config, Arc::clone(&old.store), target_name, ports, limits, metrics);
+        Self { exclusive, lane: old.lane.clone(), ..new }
     }
 
-    /// Puts a unit on a store that is already open.
+    /// Puts a unit on a store that is open.
     pub fn new(
         config: &LunConfig,
         store: Arc<dyn BlockStore>,
@@ -87,19 +87,24 @@ impl Device {
             offload: store.placement() == Placement::Offload,
             store,
             lane: Lane::new(limits.store_concurrency_per_lun),
-            exclusive: RwLock::new(()),
+            exclusive: Arc::new(RwLock::new(())),
             stats: metrics.lun(target_name, config.number),
             config: config.clone(),
         }
     }
 }
 
-/// A 64-bit identity of a unit by its names: the CRC32C of them, twice with different beginnings. Not for security: two
-/// operators who choose equal names get equal identities on purpose.
+/// A 64-bit identity of a unit: the CRC32C of its names and of this machine's, twice with different beginnings. Machines that
+/// serve one volume together are given one serial number in their configurations; without it two machines never look like two
+/// paths to the same disk.
+//= spc4 7.8.6 VPD-80 VPD-83
 fn identity(target_name: &str, lun: u16, serial: Option<&str>) -> u64 {
     let text = match serial {
         Some(serial) => format!("serial {serial}"),
-        None => format!("{target_name} lun {lun}"),
+        None => {
+            let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+            format!("{} {target_name} lun {lun}", machine.trim())
+        }
     };
     let half = |seed: &str| u64::from(iscsi_core::digest::checksum(format!("{seed}{text}").as_bytes()));
     half("intact ") << 32 | half("unit ")

@@ -1,10 +1,11 @@
 //! Who may log in where: the decisions that a login asks for (RFC 7143 6.3.1, 9.2, 11.13.5).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use iscsi_core::chap::Secret;
+use iscsi_core::names::IscsiName;
 use iscsi_core::params::{Bounds, Params};
 use iscsi_core::target::login::{Admission, AuthPolicy, LoginNames, LoginPolicy, Refusal};
 use iscsi_core::wire::LoginStatus;
@@ -35,6 +36,8 @@ pub struct Policy<'a> {
     pub portal: &'a PortalConfig,
     /// Asks the shard's sessions.
     pub joining: &'a dyn Fn(&LoginNames) -> Joining,
+    /// Whether the login is for a nexus that has a session, which it would replace.
+    pub replaces: &'a dyn Fn(&LoginNames) -> bool,
 }
 
 impl Policy<'_> {
@@ -49,26 +52,46 @@ impl Policy<'_> {
     }
 }
 
+/// The server is ending.
+pub fn shutting_down() -> Refusal {
+    Refusal::new(
+        LoginStatus::ServiceUnavailable,
+        "RFC 7143 11.13.5",
+        "the target is shutting down",
+        "try again later",
+    )
+}
+
+/// There is no room for one more session.
+pub fn too_many_sessions(limit: usize) -> Refusal {
+    Refusal::new(
+        LoginStatus::OutOfResources,
+        "limits.max_sessions",
+        format!("{limit} sessions exist already"),
+        "close sessions that are not needed, or raise limits.max_sessions",
+    )
+}
+
+/// The rules of the target do not know this initiator at this address.
+pub fn no_access(target: &IscsiName, initiator: &IscsiName, peer: IpAddr) -> Refusal {
+    Refusal::new(
+        LoginStatus::AuthorizationFailure,
+        "targets.access",
+        format!("no access rule of {target} allows {initiator} from {peer}"),
+        "add the initiator's name and network to the target's access rules",
+    )
+}
+
 impl LoginPolicy for Policy<'_> {
     //= rfc7143 11.13.5 LGN-06 LGN-20
     fn admit(&mut self, names: &LoginNames) -> Result<Admission, Refusal> {
         if self.shared.is_shutting_down() {
-            return Err(Refusal::new(
-                LoginStatus::ServiceUnavailable,
-                "RFC 7143 11.13.5",
-                "the target is shutting down",
-                "try again later",
-            ));
+            return Err(shutting_down());
         }
         let limit = self.set.config.limits.max_sessions;
-        if names.tsih.0 == 0 && self.shared.sessions.load(Ordering::Relaxed) >= limit {
-            let remedy = "close sessions that are not needed, or raise limits.max_sessions";
-            return Err(Refusal::new(
-                LoginStatus::OutOfResources,
-                "limits.max_sessions",
-                format!("{limit} sessions exist already"),
-                remedy,
-            ));
+        let full = names.tsih.0 == 0 && self.shared.sessions.load(Ordering::Relaxed) >= limit;
+        if full && !(self.replaces)(names) {
+            return Err(too_many_sessions(limit));
         }
         let (bounds, target_alias) = match &names.target {
             Some(target) if !names.discovery => {
@@ -95,17 +118,7 @@ impl LoginPolicy for Policy<'_> {
                     ));
                 }
                 if !config.access.allows(&names.initiator, self.peer.ip()) {
-                    let what = format!(
-                        "no access rule of {target} allows {} from {}",
-                        names.initiator,
-                        self.peer.ip()
-                    );
-                    return Err(Refusal::new(
-                        LoginStatus::AuthorizationFailure,
-                        "targets.access",
-                        what,
-                        "add the initiator's name and network to the target's access rules",
-                    ));
+                    return Err(no_access(target, &names.initiator, self.peer.ip()));
                 }
                 if let Some(addresses) = &config.redirect {
                     let mut refusal = Refusal::new(

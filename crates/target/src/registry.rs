@@ -8,16 +8,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use blockstore::StoreError;
+use blockstore::{BlockStore, StoreError};
 use iscsi_core::names::IscsiName;
 use scsi::TargetPort;
 
-use crate::config::{Config, Limits, TargetConfig};
+use crate::config::{Config, Limits, LunConfig, TargetConfig};
 use crate::device::Device;
 use crate::observe::Metrics;
 
 /// Logical units of a target by number.
 pub type LunMap = BTreeMap<u16, Arc<Device>>;
+
+/// Opens the store of a logical unit: by [`blockstore::StoreSpec::open`], unless whoever embeds the server knows better.
+pub type OpenStore = Arc<dyn Fn(&LunConfig) -> Result<Arc<dyn BlockStore>, StoreError> + Send + Sync>;
 
 /// One target.
 #[derive(Debug)]
@@ -76,21 +79,21 @@ impl TargetSet {
     ///
     /// # Errors
     /// The first store that cannot be opened.
-    pub fn open(config: Config, metrics: &Metrics) -> Result<Self, OpenError> {
+    pub fn open(config: Config, metrics: &Metrics, open: &OpenStore) -> Result<Self, OpenError> {
         let empty = Self { config: config.clone(), targets: BTreeMap::new(), removed: BTreeSet::new() };
-        empty.changed(config, metrics).map(|change| change.set)
+        empty.changed(config, metrics, open).map(|change| change.set)
     }
 
     /// The set that `config` describes, with every unchanged unit of this one in it. Nothing changes if a store cannot be opened.
     ///
     /// # Errors
     /// The first store that cannot be opened.
-    pub fn changed(&self, config: Config, metrics: &Metrics) -> Result<Change, OpenError> {
+    pub fn changed(&self, config: Config, metrics: &Metrics, open: &OpenStore) -> Result<Change, OpenError> {
         let ports = ports_of(&config);
         let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
         for target in &config.targets {
             let old = self.targets.get(&target.name).map(|node| node.luns.load_full()).unwrap_or_default();
-            opened.push((target.name.clone(), units(target, &old, &ports, &config.limits, metrics)?));
+            opened.push((target.name.clone(), units(target, &old, &ports, &config.limits, metrics, open)?));
         }
         let mut set =
             Self { config: config.clone(), targets: BTreeMap::new(), removed: self.removed.clone() };
@@ -99,11 +102,12 @@ impl TargetSet {
             set.removed.remove(&name);
             let node = match self.targets.get(&name) {
                 Some(node) => {
+                    node.config.store(Arc::new(target.clone()));
+                    // Sessions know by the map itself whether it is another one.
                     if !same_units(&node.luns.load(), &luns) {
                         changed_luns.push(Arc::clone(node));
+                        node.luns.store(Arc::new(luns));
                     }
-                    node.config.store(Arc::new(target.clone()));
-                    node.luns.store(Arc::new(luns));
                     Arc::clone(node)
                 }
                 None => Arc::new(TargetNode {
@@ -138,18 +142,24 @@ fn units(
     ports: &[TargetPort],
     limits: &Limits,
     metrics: &Metrics,
+    open: &OpenStore,
 ) -> Result<LunMap, OpenError> {
     let mut luns = LunMap::new();
+    let name = target.name.as_str();
     for config in &target.luns {
         let device = match old.get(&config.number) {
             Some(device) if device.config == *config => Arc::clone(device),
+            // A store that stays is not opened twice: it may be locked, or hold its data in memory.
+            Some(device) if device.config.store == config.store => {
+                Arc::new(Device::replacing(device, config, name, ports, limits, metrics))
+            }
             _ => {
-                let device = Device::open(config, target.name.as_str(), ports, limits, metrics);
-                Arc::new(device.map_err(|error| OpenError {
+                let store = open(config).map_err(|error| OpenError {
                     target: target.name.clone(),
                     lun: config.number,
                     error,
-                })?)
+                })?;
+                Arc::new(Device::new(config, store, name, ports, limits, metrics))
             }
         };
         luns.insert(config.number, device);

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Auth, Config, PortalConfig};
 use crate::observe::{LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
-use crate::registry::{OpenError, TargetSet};
+use crate::registry::{OpenError, OpenStore, TargetSet};
 use crate::shard::Shard;
 use crate::shard::message::Message;
 use crate::shared::Shared;
@@ -23,6 +23,10 @@ use crate::shared::Shared;
 const LISTEN_BACKLOG: i32 = 1024;
 /// How long a shard may take to answer a question.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the last flush of all stores may take.
+const LAST_FLUSH_LIMIT: Duration = Duration::from_secs(30);
+/// The same when a store has already shown that it hangs.
+const LAST_FLUSH_LIMIT_HANGING: Duration = Duration::from_secs(1);
 
 /// Why the server did not start, or did not change.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +66,8 @@ pub struct Server {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What was configured, and the address that it became.
     portals: Mutex<Vec<(PortalConfig, SocketAddr)>>,
+    /// Held while the configuration is changed: one change at a time.
+    changing: Mutex<()>,
 }
 
 impl Server {
@@ -70,19 +76,27 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be had; nothing is left running then.
     pub fn start(config: Config, observe: Arc<Observe>) -> Result<Self, StartError> {
+        Self::start_with(config, observe, Arc::new(|lun| lun.store.open()))
+    }
+
+    /// As [`Server::start`], with stores that `open` opens, now and when the configuration changes: for stores that no
+    /// configuration can name, and for wrappers around those that it can.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with(config: Config, observe: Arc<Observe>, open: OpenStore) -> Result<Self, StartError> {
         let listeners = config
             .portals
             .iter()
             .map(|portal| Ok((portal.clone(), bind(portal)?)))
             .collect::<Result<Vec<_>, StartError>>()?;
-        let set = TargetSet::open(config, &observe.metrics)?;
+        let set = TargetSet::open(config, &observe.metrics, &open)?;
         let count = match set.config.limits.shards {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
         };
-        let shared = Arc::new(Shared::new(set, observe));
-        let mut senders = Vec::new();
-        let mut threads = Vec::new();
+        let shared = Arc::new(Shared::new(set, observe, open));
+        let mut shards = Starting::default();
         for number in 0..count {
             // A driver stays on the thread that made it; only its mailbox comes out.
             let (ready, made) = mpsc::channel();
@@ -98,17 +112,23 @@ impl Server {
                     tracing::error!(%error, "shard {number} ended with an error");
                 }
             };
-            threads.push(
+            shards.threads.push(
                 std::thread::Builder::new()
                     .name(format!("shard-{number}"))
                     .spawn(run)
                     .map_err(StartError::Shard)?,
             );
             let sender = made.recv().map_err(|_| StartError::Shard(io::Error::other("it ended at once")))?;
-            senders.push(sender.map_err(StartError::Shard)?);
+            shards.senders.push(sender.map_err(StartError::Shard)?);
         }
+        let (senders, threads) = shards.started();
         shared.set_shards(senders);
-        let server = Self { shared, threads: Mutex::new(threads), portals: Mutex::default() };
+        let server = Self {
+            shared,
+            threads: Mutex::new(threads),
+            portals: Mutex::default(),
+            changing: Mutex::default(),
+        };
         for (portal, listener) in listeners {
             server.listen(portal, listener);
         }
@@ -126,15 +146,16 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be had; everything stays as it was then.
     pub fn apply(&self, config: Config) -> Result<Vec<String>, StartError> {
+        let _one_at_a_time = self.changing.lock();
         let old = self.shared.set.load_full();
         let mut lines = Vec::new();
-        let fresh: Vec<&PortalConfig> =
-            config.portals.iter().filter(|portal| !old.config.portals.contains(portal)).collect();
-        let listeners = fresh
-            .into_iter()
+        let listeners = config
+            .portals
+            .iter()
+            .filter(|portal| !old.config.portals.iter().any(|listening| takes_over(listening, portal)))
             .map(|portal| Ok((portal.clone(), bind(portal)?)))
             .collect::<Result<Vec<_>, StartError>>()?;
-        let change = old.changed(config, &self.shared.observe.metrics)?;
+        let change = old.changed(config, &self.shared.observe.metrics, &self.shared.open)?;
         let portals = change.set.config.portals.clone();
         lines.extend(
             change
@@ -149,17 +170,26 @@ impl Server {
             change.changed_luns.iter().map(|node| format!("target {} has other logical units", node.name)),
         );
         self.shared.set.store(Arc::new(change.set));
+        let mut listening = self.portals.lock();
+        listening.retain_mut(|(portal, address)| match successor(portal, &portals) {
+            Some(new) if new == portal => true,
+            Some(new) => {
+                lines.push(format!("{address} has portal group tag {}", new.group_tag));
+                *portal = new.clone();
+                true
+            }
+            None => {
+                lines.push(format!("no longer listening on {address}"));
+                false
+            }
+        });
+        let kept: Vec<PortalConfig> =
+            listening.iter().map(|(portal, address)| bound(portal, *address)).collect();
+        drop(listening);
         for shard in self.shared.shards() {
-            shard.send(Message::KeepPortals(portals.clone()));
+            shard.send(Message::KeepPortals(kept.clone()));
             shard.send(Message::Reconfigured { changed_luns: change.changed_luns.clone() });
         }
-        self.portals.lock().retain(|(portal, address)| {
-            let keep = portals.contains(portal);
-            if !keep {
-                lines.push(format!("no longer listening on {address}"));
-            }
-            keep
-        });
         for (portal, listener) in listeners {
             lines.push(format!("listening on {}", portal.address));
             self.listen(portal, listener);
@@ -167,7 +197,8 @@ impl Server {
         Ok(lines)
     }
 
-    /// Asks all initiators to log out, waits for them up to `grace`, closes what is left, flushes every store, and ends.
+    /// Asks all initiators to log out, waits for them up to `grace`, closes what is left, flushes every store, and ends. Stores
+    /// that hang delay the end, and do not prevent it.
     pub fn shutdown(&self, grace: Duration) {
         self.shared.shutting_down.store(true, Ordering::Release);
         for shard in self.shared.shards() {
@@ -178,13 +209,37 @@ impl Server {
                 tracing::error!("a shard ended with a panic");
             }
         }
-        self.shared.offload.shutdown();
+        self.flush_for_the_last_time();
+    }
+
+    /// Flushes every store on the worker threads, all at the same time; a store that hangs holds up neither the others nor us.
+    fn flush_for_the_last_time(&self) {
+        let (done, all_done) = mpsc::channel::<()>();
         for node in self.shared.set.load().targets.values() {
             for device in node.luns().values() {
-                if let Err(error) = device.store.flush() {
-                    tracing::error!(target_name = %node.name, lun = device.config.number, %error, "the last flush failed");
-                }
+                let (device, name, done) = (Arc::clone(device), node.name.clone(), done.clone());
+                let lane = device.lane.clone();
+                let flush = move || {
+                    if let Err(error) = device.store.flush() {
+                        let lun = device.config.number;
+                        tracing::error!(target_name = %name, lun, %error, "the last flush failed");
+                    }
+                    drop(done);
+                };
+                self.shared.offload.submit(&lane, Box::new(flush));
             }
+        }
+        drop(done);
+        let hanging = self.shared.gave_up.load(Ordering::Acquire);
+        let limit = if hanging { LAST_FLUSH_LIMIT_HANGING } else { LAST_FLUSH_LIMIT };
+        match all_done.recv_timeout(limit) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                tracing::error!(
+                    "not every store was flushed within {} s: what its initiators have not synchronized may be lost",
+                    limit.as_secs()
+                );
+            }
+            _ => self.shared.offload.shutdown(),
         }
     }
 
@@ -196,7 +251,7 @@ impl Server {
     fn listen(&self, portal: PortalConfig, listener: TcpListener) {
         let address = listener.local_addr().unwrap_or(portal.address);
         // All portals are the first shard's; connections move to the shard of their session with their first PDU.
-        self.shared.shards()[0].send(Message::Listen(listener, Arc::new(portal.clone())));
+        self.shared.shards()[0].send(Message::Listen(listener, Arc::new(bound(&portal, address))));
         self.portals.lock().push((portal, address));
     }
 }
@@ -225,7 +280,7 @@ impl ServerView for Server {
                 infos.push(LunInfo {
                     target: node.name.to_string(),
                     lun: *number,
-                    store: device.store.description(),
+                    store: device.config.store.to_string(),
                     size_bytes: geometry.size_bytes,
                     logical_block_bytes: geometry.logical_block_bytes,
                     serial: device.unit.config().serial.clone(),
@@ -276,6 +331,58 @@ impl ServerView for Server {
             })
             .collect()
     }
+}
+
+/// Shards while not all of them are there: dropped, it ends those that are.
+#[derive(Default)]
+struct Starting {
+    senders: Vec<Sender<Message>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Starting {
+    fn started(mut self) -> (Vec<Sender<Message>>, Vec<JoinHandle<()>>) {
+        (std::mem::take(&mut self.senders), std::mem::take(&mut self.threads))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        for shard in &self.senders {
+            shard.send(Message::Shutdown { grace: Duration::ZERO });
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    /// Ends a server that nobody has shut down.
+    fn drop(&mut self) {
+        if !self.threads.get_mut().is_empty() {
+            self.shutdown(Duration::ZERO);
+        }
+    }
+}
+
+/// `portal` with the address that it became: another one than was configured if that left the port to the system.
+fn bound(portal: &PortalConfig, address: SocketAddr) -> PortalConfig {
+    PortalConfig { address, group_tag: portal.group_tag }
+}
+
+/// Whether the listener of `listening` can serve `portal`: its address is the same, whatever its group tag was.
+fn takes_over(listening: &PortalConfig, portal: &PortalConfig) -> bool {
+    // With port 0 the address does not say which listener it is.
+    listening == portal || (listening.address == portal.address && portal.address.port() != 0)
+}
+
+/// What `listening` is to be according to a new list of portals.
+fn successor<'a>(listening: &PortalConfig, portals: &'a [PortalConfig]) -> Option<&'a PortalConfig> {
+    portals
+        .iter()
+        .find(|portal| *portal == listening)
+        .or_else(|| portals.iter().find(|portal| takes_over(listening, portal)))
 }
 
 fn bind(portal: &PortalConfig) -> Result<TcpListener, StartError> {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::observe::Observe;
-use crate::registry::TargetSet;
+use crate::registry::{OpenStore, TargetSet};
 use crate::shard::message::Message;
 
 /// Challenges of ours that are remembered, to know them when they come back.
@@ -27,8 +27,12 @@ pub struct Shared {
     pub clock: Clock,
     /// Log of logins, and metrics.
     pub observe: Arc<Observe>,
+    /// Opens stores.
+    pub open: OpenStore,
     /// True from the moment that the server was told to end.
     pub shutting_down: AtomicBool,
+    /// True when the end came although commands were still with their stores.
+    pub gave_up: AtomicBool,
     /// Connections, logins included.
     pub connections: AtomicUsize,
     /// Sessions.
@@ -41,13 +45,15 @@ pub struct Shared {
 
 impl Shared {
     /// For a server that serves `set`.
-    pub fn new(set: TargetSet, observe: Arc<Observe>) -> Self {
+    pub fn new(set: TargetSet, observe: Arc<Observe>, open: OpenStore) -> Self {
         Self {
             offload: Offload::new(set.config.limits.store_threads),
             set: ArcSwap::from_pointee(set),
             clock: Clock::start(),
             observe,
+            open,
             shutting_down: AtomicBool::new(false),
+            gave_up: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),
             shards: OnceLock::new(),
@@ -81,6 +87,13 @@ impl Shared {
         let shard = entry.0;
         load[shard] += 1;
         Home { shard, isid, shared: Arc::clone(self) }
+    }
+
+    /// Books a new session; false when `limit` of them exist.
+    //= rfc7143 11.13.5 LGN-20
+    pub fn book_session(&self, limit: usize) -> bool {
+        let one_more = |n: usize| (n < limit).then_some(n + 1);
+        self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
     /// A TSIH that no session has. `None` when 65535 sessions exist.

@@ -7,17 +7,21 @@ use bytes::Bytes;
 use iscsi_core::Time;
 use iscsi_core::target::actions::{Command, Completion, DataInPayload};
 use iscsi_core::target::task::{DataOutPieces, TaskId};
-use scsi::{Asc, DataInSource, DataOut, Effect, Execution, Outcome, Step};
+use scsi::{Asc, DataInSource, DataOut, Effect, Execution, Outcome, SenseData, SenseKey, Step};
 
 use super::Shard;
+use super::control::learn_units;
 use super::message::Message;
-use super::sessions::{Hosted, SessionKey};
+use super::sessions::{Hosted, Offloaded, SessionKey};
 use crate::device::Device;
 use crate::medium::{self, Surroundings};
 use crate::observe::Op;
 
-/// A connection with more than this waiting to be sent gets no further reads started, bytes.
-pub(super) const BACKLOG_BYTES_MAX: usize = 16 << 20;
+/// A session with more than this waiting to be sent, or being read for it, gets no further reads started, bytes.
+pub(super) const BACKLOG_BYTES_MAX: u64 = 16 << 20;
+
+/// No read brings more: MAXIMUM TRANSFER LENGTH of VPD page B0h, bytes.
+const LONGEST_READ_BYTES: u64 = 32 << 20;
 
 /// SCSI operation code of REPORT LUNS, which is answered for the whole target.
 const REPORT_LUNS: u8 = 0xa0;
@@ -45,12 +49,14 @@ impl Shard {
     }
 
     fn begin(&mut self, hosted: &mut Hosted, command: Command) {
-        let Some(target) = &hosted.target else { return };
+        if hosted.target.is_none() {
+            return;
+        }
+        learn_units(hosted, self.now);
         let task = command.task;
-        let luns = target.luns();
         if command.cdb.first() == Some(&REPORT_LUNS) {
-            let numbers: Vec<u16> = luns.keys().copied().collect();
-            for device in luns.values() {
+            let numbers: Vec<u16> = hosted.luns.keys().copied().collect();
+            for device in hosted.luns.values() {
                 device.unit.clear_unit_attention(hosted.nexus.id, Asc::REPORTED_LUNS_DATA_CHANGED);
             }
             return self.finish(
@@ -60,7 +66,7 @@ impl Shard {
                 DataInPayload::default(),
             );
         }
-        let Some(device) = command.lun.to_index().and_then(|number| luns.get(&number)) else {
+        let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) else {
             return self.finish(
                 hosted,
                 task,
@@ -78,7 +84,6 @@ impl Shard {
             started: self.now,
             kind: kind_of(&command.cdb),
         };
-        drop(luns);
         self.carry_on(hosted, task, running, DataOutPieces::new());
     }
 
@@ -118,9 +123,14 @@ impl Shard {
     /// Gives a command to a worker thread until its medium operations are done.
     fn offload(&mut self, hosted: &mut Hosted, task: TaskId, running: Running, data: DataOutPieces) {
         let cancelled = Arc::new(AtomicBool::new(false));
-        hosted.offloaded.insert(task, Arc::clone(&cancelled));
-        let (session, slabs, sender) =
-            (hosted.key, self.slabs.clone(), self.shared.shards()[self.number].clone());
+        let reading_bytes = running.read_length.min(LONGEST_READ_BYTES);
+        hosted.reading_bytes += reading_bytes;
+        hosted.offloaded.insert(task, Offloaded { cancelled: Arc::clone(&cancelled), reading_bytes });
+        let slabs = self.slabs.clone();
+        let mut reply = Reply {
+            shard: self.shared.shards()[self.number].clone(),
+            done: Some(StoreDone { session: hosted.key, task, result: None }),
+        };
         let lane = running.device.lane.clone();
         let job = move || {
             let mut running = running;
@@ -128,19 +138,28 @@ impl Shard {
             while matches!(running.execution.step(), Step::Medium(_)) && !cancelled.load(Ordering::Acquire) {
                 (running, payload) = work(running, &data, &slabs);
             }
-            sender.send(Message::StoreDone(Box::new(StoreDone { session, task, running, payload, data })));
+            if let Some(done) = &mut reply.done {
+                done.result = Some((running, payload, data));
+            }
         };
         self.shared.offload.submit(&lane, Box::new(job));
     }
 
     /// A worker is done with a command.
     pub(super) fn store_done(&mut self, done: StoreDone) {
-        let StoreDone { session, task, running, payload, data } = done;
+        let StoreDone { session, task, result } = done;
         self.with_session(session, |shard, hosted| {
-            let cancelled = hosted.offloaded.remove(&task).is_none_or(|flag| flag.load(Ordering::Acquire));
-            if cancelled {
+            let Some(offloaded) = hosted.offloaded.remove(&task) else {
+                return hosted.session.task_gone(task);
+            };
+            hosted.reading_bytes -= offloaded.reading_bytes;
+            if offloaded.cancelled.load(Ordering::Acquire) {
                 return hosted.session.task_gone(task);
             }
+            let Some((running, payload, data)) = result else {
+                let failure = SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE);
+                return shard.finish(hosted, task, Outcome::check(failure), DataInPayload::default());
+            };
             shard.observe(hosted, &running, &payload, &data);
             match running.execution.into_step() {
                 Step::Done(outcome) => shard.finish(hosted, task, outcome, payload),
@@ -155,7 +174,7 @@ impl Shard {
         hosted.deferred.retain(|command| command.task != task);
         match hosted.offloaded.get(&task) {
             // Its worker answers; what it has not begun it will not begin.
-            Some(cancelled) => cancelled.store(true, Ordering::Release),
+            Some(offloaded) => offloaded.cancelled.store(true, Ordering::Release),
             None => {
                 hosted.running.remove(&task);
                 hosted.session.task_gone(task);
@@ -163,15 +182,15 @@ impl Shard {
         }
     }
 
-    /// Starts what waited for a connection to drain.
-    pub(super) fn resume_deferred(&mut self, key: SessionKey) {
-        self.with_session(key, |shard, hosted| {
-            while !hosted.deferred.is_empty() && !shard.is_congested(hosted) {
-                if let Some(command) = hosted.deferred.pop_front() {
-                    shard.begin(hosted, command);
-                }
-            }
-        });
+    /// Starts one of the commands that waited for room, if there is room now. What it brings has to be handed on before the
+    /// next one is looked at.
+    pub(super) fn begin_deferred(&mut self, hosted: &mut Hosted) -> bool {
+        if hosted.deferred.is_empty() || self.is_congested(hosted) {
+            return false;
+        }
+        let Some(command) = hosted.deferred.pop_front() else { return false };
+        self.begin(hosted, command);
+        true
     }
 
     /// The device server is done: carry out what that means for others, then tell the session.
@@ -183,6 +202,7 @@ impl Shard {
             }
         }
         let completion = completion(outcome, payload);
+        hosted.fresh_bytes += completion.data_in.bytes.len() as u64;
         match victims.is_empty() {
             true => hosted.session.complete(task, completion),
             false => self.preempt(hosted, task, completion, victims),
@@ -192,7 +212,11 @@ impl Shard {
     fn observe(&mut self, hosted: &Hosted, running: &Running, payload: &DataInPayload, data: &DataOutPieces) {
         let Step::Done(outcome) = running.execution.step() else { return };
         let written = if running.write_length > 0 { data.iter().map(Bytes::len).sum::<usize>() } else { 0 };
-        let failed = outcome.status == scsi::Status::CheckCondition;
+        // A unit attention or a refused CDB is an answer; errors are those of the medium and of the server.
+        let failed = outcome
+            .sense
+            .as_ref()
+            .is_some_and(|s| matches!(s.key, SenseKey::MediumError | SenseKey::HardwareError));
         let elapsed = self.clock.now().saturating_sub(running.started);
         hosted.stats.commands.add(1);
         running.device.stats.record(running.kind, (payload.bytes.len() + written) as u64, elapsed, !failed);
@@ -214,9 +238,23 @@ fn kind_of(cdb: &[u8]) -> Op {
 pub struct StoreDone {
     session: SessionKey,
     task: TaskId,
-    running: Running,
-    payload: DataInPayload,
-    data: DataOutPieces,
+    /// `None`: the store panicked, or the pool took no more jobs.
+    result: Option<(Running, DataInPayload, DataOutPieces)>,
+}
+
+/// Sends what it holds when it is dropped, so that no command is ever without an answer: also when its job panics or is dropped
+/// unrun.
+struct Reply {
+    shard: engine::Sender<Message>,
+    done: Option<StoreDone>,
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(done) = self.done.take() {
+            self.shard.send(Message::StoreDone(Box::new(done)));
+        }
+    }
 }
 
 /// Carries out one medium operation.

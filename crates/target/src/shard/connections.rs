@@ -95,10 +95,6 @@ impl Connections {
         self.slots.iter().flatten().map(|connection| &**connection)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.slots.iter().all(Option::is_none)
-    }
-
     /// Queues a PDU.
     pub fn push(&mut self, token: Token, pdu: TxPdu) {
         if let Some(connection) = self.get_mut(token) {
@@ -162,6 +158,7 @@ impl Shard {
             return None;
         };
         link.rebind(token, self.slabs.clone());
+        self.make_room_for_login();
         self.insert(Connection {
             link,
             peer,
@@ -216,10 +213,7 @@ impl Shard {
                 State::Reinstating(_) => return,
                 State::Closing => {
                     let _ = connection.link.next_pdu();
-                    if connection.link.peer_closed() {
-                        self.drop_connection(token);
-                    }
-                    return;
+                    return self.drop_if_said_goodbye(token);
                 }
                 State::Login(_) => match connection.link.next_pdu() {
                     Ok(Some(pdu)) => self.login_pdu(token, &pdu),
@@ -252,13 +246,29 @@ impl Shard {
             return self.connection_lost(token);
         }
         connection.link.on_sent(segments);
-        let key = match connection.state {
-            State::FullFeature(key, _) => Some(key),
-            _ => None,
-        };
-        self.connections.touch(token);
-        if let Some(key) = key {
-            self.resume_deferred(key);
+        match connection.state {
+            State::FullFeature(key, _) => {
+                self.connections.touch(token);
+                self.run_session(key);
+            }
+            State::Closing => {
+                // Whoever takes what we have to say gets the time for it.
+                connection.deadline = Some(self.now + CLOSE_TIMEOUT);
+                self.connections.touch(token);
+                self.drop_if_said_goodbye(token);
+            }
+            State::Login(_) | State::Reinstating(_) => self.connections.touch(token),
+        }
+    }
+
+    /// Drops a closing connection when the peer has closed its direction and we have sent our last word: a peer that closes only
+    /// its own direction still reads.
+    //= rfc7143 11.14 LGO-01
+    fn drop_if_said_goodbye(&mut self, token: Token) {
+        let said =
+            |connection: &mut Connection| connection.link.peer_closed() && connection.link.is_drained();
+        if self.connections.get_mut(token).is_some_and(said) {
+            self.drop_connection(token);
         }
     }
 
@@ -298,7 +308,10 @@ impl Shard {
         while let Some(token) = self.connections.touched.pop() {
             if let Some(connection) = self.connections.get_mut(token) {
                 connection.touched = false;
-                connection.link.flush(&mut self.driver);
+                // What a peer sends while its session cannot begin yet stays with the kernel.
+                if !matches!(connection.state, State::Reinstating(_)) {
+                    connection.link.flush(&mut self.driver);
+                }
             }
         }
     }
@@ -312,8 +325,10 @@ impl Shard {
             .map(|c| c.link.token())
             .collect();
         for token in late {
-            self.login_timed_out(token);
-            self.drop_connection(token);
+            if !self.refuse_waiting_login(token) {
+                self.login_timed_out(token);
+                self.drop_connection(token);
+            }
         }
         self.connections.iter().filter_map(|c| c.deadline).min()
     }

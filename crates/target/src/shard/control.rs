@@ -1,6 +1,7 @@
 //! What a shard is told from outside: a changed configuration, questions, and the end.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::{Driver, Token};
@@ -8,9 +9,9 @@ use iscsi_core::target::actions::CloseReason;
 use iscsi_core::wire::Lun;
 use scsi::{Asc, SenseData, SenseKey, UaScope};
 
-use super::Shard;
 use super::connections::State;
 use super::sessions::{Hosted, SessionKey};
+use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
 use crate::observe::{ConnectionInfo, SessionInfo};
 use crate::registry::TargetNode;
@@ -20,12 +21,14 @@ const EVICTION_GRACE: Duration = Duration::from_secs(5);
 
 impl Shard {
     pub(super) fn keep_portals(&mut self, portals: &[PortalConfig]) {
-        let gone: Vec<Token> = self
-            .listeners
-            .iter()
-            .filter(|(_, portal)| !portals.contains(portal))
-            .map(|(token, _)| *token)
-            .collect();
+        let mut gone: Vec<Token> = Vec::new();
+        for (token, portal) in &mut self.listeners {
+            match portals.iter().find(|kept| kept.address == portal.address) {
+                Some(same) if *same == **portal => {}
+                Some(retagged) => *portal = Arc::new(retagged.clone()),
+                None => gone.push(*token),
+            }
+        }
         for token in gone {
             self.listeners.remove(&token);
             self.driver.close(token);
@@ -40,8 +43,11 @@ impl Shard {
             .sessions
             .iter()
             .filter(|h| {
-                h.target.as_ref().is_some_and(|node| !set.targets.contains_key(&node.name))
-                    || !self.is_still_allowed(h)
+                // A target that went and came back by the same name is another one.
+                let served = |node: &Arc<TargetNode>| {
+                    set.targets.get(&node.name).is_some_and(|now| Arc::ptr_eq(now, node))
+                };
+                h.target.as_ref().is_some_and(|node| !served(node)) || !self.is_still_allowed(h)
             })
             .map(|h| h.key)
             .collect();
@@ -57,7 +63,7 @@ impl Shard {
                 .map(|h| h.key)
                 .collect();
             for key in concerned {
-                self.with_session(key, |_, hosted| announce_new_units(hosted, node, now));
+                self.with_session(key, |_, hosted| learn_units(hosted, now));
             }
         }
     }
@@ -74,12 +80,9 @@ impl Shard {
             .all(|peer| node.is_visible_to(&hosted.session.names().initiator, peer, hosted.group_tag))
     }
 
-    /// Asks every initiator to log out, and takes no new connections.
+    /// Asks every initiator to log out. As long as sessions are waited for, whoever logs in is told to try again later.
     //= rfc7143 11.9.1 ASY-01
     pub(super) fn shut_down(&mut self, grace: Duration) {
-        for (token, _) in std::mem::take(&mut self.listeners) {
-            self.driver.close(token);
-        }
         let (normal, discovery): (Vec<_>, Vec<_>) =
             self.sessions.iter().map(|h| (h.key, h.target.is_some())).partition(|(_, normal)| *normal);
         let now = self.now;
@@ -89,9 +92,14 @@ impl Shard {
         for (key, _) in discovery {
             self.end_session(key, CloseReason::Ended);
         }
-        self.drop_logins();
         self.ending = Some(self.now + grace);
         self.next_scan = Some(self.now);
+    }
+
+    fn stop_listening(&mut self) {
+        for (token, _) in std::mem::take(&mut self.listeners) {
+            self.driver.close(token);
+        }
     }
 
     fn drop_logins(&mut self) {
@@ -114,9 +122,28 @@ impl Shard {
         }
     }
 
-    /// True when nothing is left to wait for.
-    pub(super) fn is_idle(&self) -> bool {
-        self.sessions.is_empty() && self.connections.is_empty()
+    /// Whether the shard may end now. It stays while others have connections, which may be on their way to it.
+    pub(super) fn has_ended(&mut self) -> bool {
+        let sessions = self.shared.sessions.load(Ordering::Relaxed);
+        if sessions == 0 || self.ending.is_some_and(|at| at <= self.now) {
+            self.stop_listening();
+            self.drop_logins();
+        }
+        if sessions == 0 && self.shared.connections.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let gives_up = self.ending.is_some_and(|at| at + STORE_PATIENCE <= self.now);
+        if gives_up {
+            for hosted in self.sessions.iter() {
+                tracing::error!(
+                    initiator = %hosted.session.names().initiator,
+                    commands = hosted.offloaded.len(),
+                    "the server ends although a store has not let go of commands"
+                );
+            }
+            self.shared.gave_up.store(true, Ordering::Release);
+        }
+        gives_up
     }
 
     pub(super) fn session_infos(&mut self) -> Vec<SessionInfo> {
@@ -211,14 +238,27 @@ impl Shard {
     }
 }
 
-/// Tells an initiator that the list of units has changed: by a unit attention on each, and by an asynchronous event.
+/// Brings a session to the units that its target has now: its nexus leaves those that are gone and comes to those that are new,
+/// and its initiator is told, by a unit attention on each and by an asynchronous event. A change reaches the shards one after the
+/// other, and a command may come before the news: whoever looks at the units does this first.
 //= rfc7143 11.9 ASY-04
-fn announce_new_units(hosted: &mut Hosted, node: &TargetNode, now: iscsi_core::Time) {
-    let luns = node.luns();
+pub(super) fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
+    let Some(target) = &hosted.target else { return };
+    let luns = target.luns();
+    if Arc::ptr_eq(&luns, &hosted.luns) {
+        return;
+    }
+    let luns = Arc::clone(&luns);
+    for (number, device) in hosted.luns.iter() {
+        if !luns.get(number).is_some_and(|stays| Arc::ptr_eq(stays, device)) {
+            device.unit.detach_nexus(&hosted.nexus);
+        }
+    }
     for device in luns.values() {
         device.unit.ensure_attached(&hosted.nexus);
         device.unit.unit_attention(UaScope::One(hosted.nexus.id), Asc::REPORTED_LUNS_DATA_CHANGED);
     }
+    hosted.luns = Arc::clone(&luns);
     let sense = SenseData::new(SenseKey::UnitAttention, Asc::REPORTED_LUNS_DATA_CHANGED).to_bytes(false);
     if let Some(first) = luns.keys().next() {
         hosted.session.report_scsi_event(now, Lun::from_index(*first), &sense);

@@ -15,7 +15,7 @@ use super::connections::State;
 use super::message::{Message, Migrant};
 use super::sessions::SessionKey;
 use crate::observe::LoginEvent;
-use crate::policy::{Joining, Policy};
+use crate::policy::{Joining, Policy, no_access, shutting_down, too_many_sessions};
 
 impl Shard {
     pub(super) fn login_pdu(&mut self, token: Token, pdu: &RxPdu) {
@@ -42,6 +42,7 @@ impl Shard {
             peer,
             portal: &portal,
             joining: &|names| sessions.joining(names, portal.group_tag),
+            replaces: &|names| sessions.same_nexus(names, portal.group_tag).is_some(),
         };
         let reply = login.handle_pdu(pdu, &mut policy);
         match reply {
@@ -89,40 +90,70 @@ impl Shard {
         if established.names.tsih.0 != 0 {
             return self.join_session(token, *established);
         }
-        let Some(connection) = self.connections.get_mut(token) else { return };
         //= rfc7143 6.3.5 SES-01 SES-05 DSC-08
         match self.sessions.same_nexus(&established.names, established.portal_group_tag) {
-            Some(old) => {
-                tracing::info!(initiator = %established.names.initiator, isid = %established.names.isid, peer = %connection.peer, "the session is reinstated");
-                connection.state = State::Reinstating(established);
-                self.end_session(old, CloseReason::Replaced);
-            }
+            Some(old) => self.reinstate(token, old, established),
             None => self.create_session(token, *established),
         }
     }
 
+    /// Ends the session `old`; the login goes on when it has ended.
+    fn reinstate(&mut self, token: Token, old: SessionKey, established: Box<Established>) {
+        // Of several that wait for the same end the last one wins, as if they had come one after the other.
+        for earlier in self.reinstating(&established.names, established.portal_group_tag) {
+            self.say_goodbye(earlier);
+        }
+        let before =
+            self.connections.iter().find(|c| matches!(c.state, State::FullFeature(key, _) if key == old));
+        let before = before.map(|c| c.peer.ip());
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        let (initiator, isid) = (&established.names.initiator, established.names.isid);
+        match before.filter(|before| *before != connection.peer.ip()) {
+            Some(before) => tracing::warn!(
+                %initiator, %isid, peer = %connection.peer, %before,
+                "the session is taken over from another host; if both go on, give them different initiator names"
+            ),
+            None => tracing::info!(%initiator, %isid, peer = %connection.peer, "the session is reinstated"),
+        }
+        connection.state = State::Reinstating(established);
+        self.end_session(old, CloseReason::Replaced);
+    }
+
+    /// Connections that wait for the end of the session of this nexus.
+    fn reinstating(&self, names: &LoginNames, group_tag: u16) -> Vec<Token> {
+        let waits = |state: &State| {
+            matches!(state, State::Reinstating(e)
+                if super::sessions::is_same_nexus(&e.names, e.portal_group_tag, names, group_tag))
+        };
+        self.connections.iter().filter(|c| waits(&c.state)).map(|c| c.link.token()).collect()
+    }
+
     /// The session that `names` would replace is gone: logins that waited for it go on.
     pub(super) fn resume_reinstatement(&mut self, names: &LoginNames, group_tag: u16) {
-        let waiting: Vec<Token> = self
-            .connections
-            .iter()
-            .filter(|c| matches!(&c.state, State::Reinstating(e) if super::sessions::is_same_nexus(&e.names, e.portal_group_tag, names, group_tag)))
-            .map(|c| c.link.token())
-            .collect();
-        for token in waiting {
+        for token in self.reinstating(names, group_tag) {
             let Some(connection) = self.connections.get_mut(token) else { continue };
-            // Of several that waited, each replaces the one before, as if they had come one after the other.
             if let State::Reinstating(established) = std::mem::replace(&mut connection.state, State::Closing)
             {
                 self.login_complete(token, established);
+                self.connections.touch(token);
                 self.take_pdus(token);
             }
         }
     }
 
     fn create_session(&mut self, token: Token, established: Established) {
+        let Some(peer) = self.connections.get_mut(token).map(|c| c.peer.ip()) else { return };
+        if self.shared.is_shutting_down() {
+            return self.refuse_late(token, &established, &shutting_down());
+        }
+        let set = self.shared.set.load_full();
         let target = match &established.names.target {
-            Some(name) if !established.names.discovery => match self.shared.set.load().targets.get(name) {
+            Some(name) if !established.names.discovery => match set.targets.get(name) {
+                // The rules may have changed since the first request.
+                Some(node) if !node.config().access.allows(&established.names.initiator, peer) => {
+                    let refusal = no_access(name, &established.names.initiator, peer);
+                    return self.refuse_late(token, &established, &refusal);
+                }
                 Some(node) => Some(Arc::clone(node)),
                 None => {
                     let refusal = Refusal::new(
@@ -136,7 +167,12 @@ impl Shard {
             },
             _ => None,
         };
+        let limit = set.config.limits.max_sessions;
+        if !self.shared.book_session(limit) {
+            return self.refuse_late(token, &established, &too_many_sessions(limit));
+        }
         let Some(tsih) = self.shared.allocate_tsih() else {
+            self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
             let refusal = Refusal::new(
                 LoginStatus::OutOfResources,
                 "RFC 7143 11.12.6",
@@ -146,13 +182,22 @@ impl Shard {
             return self.refuse_late(token, &established, &refusal);
         };
         self.report_acceptance(token, &established);
-        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         let key = self.open_session(token, established, tsih, target);
         self.enter_full_feature(token, key);
     }
 
     fn join_session(&mut self, token: Token, established: Established) {
         match self.sessions.find_joined(&established.names, established.portal_group_tag) {
+            //= rfc7143 9.2 SEC-13
+            Some(key) if !self.sessions.is_authenticated_as(key, established.authenticated_as.as_deref()) => {
+                let refusal = Refusal::new(
+                    LoginStatus::AuthenticationFailure,
+                    "RFC 7143 9.2",
+                    "the session's first connection proved another identity than this one",
+                    "authenticate all connections of a session with the same method and name",
+                );
+                self.refuse_late(token, &established, &refusal);
+            }
             Some(key) => {
                 self.report_acceptance(token, &established);
                 self.add_connection(key, token, established);
@@ -214,21 +259,41 @@ impl Shard {
         }
     }
 
+    /// Refuses a login that has waited too long for the end of the session that it replaces. False when it is none.
+    pub(super) fn refuse_waiting_login(&mut self, token: Token) -> bool {
+        let Some(connection) = self.connections.get_mut(token) else { return false };
+        if !matches!(connection.state, State::Reinstating(_)) {
+            return false;
+        }
+        if let State::Reinstating(established) = std::mem::replace(&mut connection.state, State::Closing) {
+            let refusal = Refusal::new(
+                LoginStatus::TargetError,
+                "limits.login_timeout",
+                "commands of the session that this login replaces are still with a store",
+                "try again; if it lasts, look after the store of the target",
+            );
+            self.refuse_late(token, &established, &refusal);
+        }
+        true
+    }
+
     /// Writes a refused login down, for people.
     fn report_refusal(&mut self, token: Token, refusal: &Refusal, names: Option<&LoginNames>) {
+        let reached = self.driver.local_addr(token);
         let Some(connection) = self.connections.get_mut(token) else { return };
         let (stage, known) = match &connection.state {
             State::Login(login) => (login.stage(), login.names()),
             _ => (LoginStage::FullFeature, None),
         };
-        let (peer, portal) = (connection.peer, connection.portal.address);
+        let (peer, portal) = (connection.peer, reached.unwrap_or(connection.portal.address));
         self.shared.observe.logins.record(LoginEvent::refused(peer, portal, names.or(known), stage, refusal));
     }
 
     fn report_acceptance(&mut self, token: Token, established: &Established) {
+        let reached = self.driver.local_addr(token);
         if let Some(connection) = self.connections.get_mut(token) {
-            let event =
-                LoginEvent::accepted(connection.peer, connection.portal.address, Some(&established.names));
+            let portal = reached.unwrap_or(connection.portal.address);
+            let event = LoginEvent::accepted(connection.peer, portal, Some(&established.names));
             self.shared.observe.logins.record(event);
         }
     }

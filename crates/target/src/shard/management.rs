@@ -3,21 +3,24 @@
 //! The shard that wants tasks gone sends an [`AbortOrder`] to every shard, itself included, and goes on when all have answered.
 //! A shard that carries out an order answers when the device servers have let go of the last of its tasks.
 
+use std::sync::Arc;
+
 use iscsi_core::target::actions::{CloseReason, Completion, ManagementId, ManagementRequest};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
 use rustc_hash::FxHashMap;
-use scsi::{Asc, NexusId, UaScope};
+use scsi::{Asc, Nexus, NexusId, UaScope};
 
 use super::Shard;
 use super::message::{AbortOrder, Message};
 use super::sessions::{Hosted, SessionKey};
+use crate::registry::TargetNode;
 
 /// What happens when all shards have answered.
 enum Then {
     /// Act on the logical units and answer a task management request.
-    Manage { session: SessionKey, request: ManagementRequest },
+    Manage { session: SessionKey, request: ManagementRequest, target: Arc<TargetNode>, nexus: Nexus },
     /// End a PREEMPT AND ABORT.
     Complete { session: SessionKey, task: TaskId, completion: Box<Completion> },
 }
@@ -73,7 +76,12 @@ impl Shard {
         let own_token = self.gathers.next();
         let reaches_others = request.function != TmfFunction::AbortTaskSet;
         let shards = if reaches_others { self.shared.shards().len() } else { 0 };
-        let then = Then::Manage { session: hosted.key, request };
+        let then = Then::Manage {
+            session: hosted.key,
+            request,
+            target: Arc::clone(&target),
+            nexus: hosted.nexus.clone(),
+        };
         self.gathers.gathers.insert(gather, Gather { missing: 1 + shards, then });
         self.gathers.own.insert(own_token, (hosted.key, gather));
         let scope = AbortScope {
@@ -113,12 +121,13 @@ impl Shard {
         let then = Then::Complete { session: hosted.key, task, completion: Box::new(completion) };
         self.gathers.gathers.insert(gather, Gather { missing: self.shared.shards().len(), then });
         let lun = hosted.session.lun_of(task).and_then(Lun::to_index);
+        let unit = lun.and_then(|number| hosted.luns.get(&number)).map(|device| &device.unit);
         let order = AbortOrder {
             target: target.name.clone(),
             lun,
             only: Some(victims),
             except: hosted.nexus.id,
-            task_aborted_status: false,
+            task_aborted_status: unit.is_some_and(scsi::LogicalUnit::task_aborted_status),
         };
         self.order_abort(gather, order);
     }
@@ -201,7 +210,9 @@ impl Shard {
             return;
         }
         match self.gathers.gathers.remove(&token).map(|gather| gather.then) {
-            Some(Then::Manage { session, request }) => self.finish_management(session, request),
+            Some(Then::Manage { session, request, target, nexus }) => {
+                self.finish_management(session, request, &target, &nexus);
+            }
             Some(Then::Complete { session, task, completion }) => {
                 self.with_session(session, |_, hosted| hosted.session.complete(task, *completion));
             }
@@ -210,38 +221,39 @@ impl Shard {
     }
 
     /// All tasks are gone: now the logical units change, and the initiator is told.
+    ///
+    /// Also when whoever asked is gone: the commands of others have been aborted, and they have to hear of it.
     //= sam5 7 TSK-04 TMF-06
-    fn finish_management(&mut self, session: SessionKey, request: ManagementRequest) {
+    fn finish_management(
+        &mut self,
+        session: SessionKey,
+        request: ManagementRequest,
+        target: &TargetNode,
+        nexus: &Nexus,
+    ) {
         let ManagementRequest { id, function, lun } = request;
-        let mut cold = None;
-        self.with_session(session, |_, hosted| {
-            let Some(target) = &hosted.target else { return };
-            let luns = target.luns();
-            let unit = lun.to_index().and_then(|number| luns.get(&number)).map(|device| &device.unit);
-            match (function, unit) {
-                (TmfFunction::ClearTaskSet, Some(unit)) => {
-                    if !unit.task_aborted_status() {
-                        unit.unit_attention(UaScope::AllExcept(hosted.nexus.id), Asc::COMMANDS_CLEARED);
-                    }
+        let luns = target.luns();
+        let unit = lun.to_index().and_then(|number| luns.get(&number)).map(|device| &device.unit);
+        match (function, unit) {
+            (TmfFunction::ClearTaskSet, Some(unit)) => {
+                if !unit.task_aborted_status() {
+                    unit.unit_attention(UaScope::AllExcept(nexus.id), Asc::COMMANDS_CLEARED);
                 }
-                (TmfFunction::LogicalUnitReset, Some(unit)) => unit.logical_unit_reset(&hosted.nexus),
-                (TmfFunction::TargetWarmReset, _) => {
-                    luns.values().for_each(|device| {
-                        device.unit.reset(UaScope::All, Asc::BUS_RESET)
-                    });
-                }
-                (TmfFunction::TargetColdReset, _) => {
-                    luns.values().for_each(|device| device.unit.reset(UaScope::All, Asc::POWER_ON_OR_RESET));
-                    cold = Some(target.name.clone());
-                }
-                _ => {}
             }
-            drop(luns);
-            answer(hosted, id);
-        });
-        if let Some(name) = cold {
+            (TmfFunction::LogicalUnitReset, Some(unit)) => unit.logical_unit_reset(nexus),
+            (TmfFunction::TargetWarmReset, _) => {
+                luns.values().for_each(|device| device.unit.reset(UaScope::All, Asc::BUS_RESET));
+            }
+            (TmfFunction::TargetColdReset, _) => {
+                luns.values().for_each(|device| device.unit.reset(UaScope::All, Asc::POWER_ON_OR_RESET));
+            }
+            _ => {}
+        }
+        drop(luns);
+        self.with_session(session, |_, hosted| answer(hosted, id));
+        if function == TmfFunction::TargetColdReset {
             for shard in self.shared.shards() {
-                shard.send(Message::CloseTarget(name.clone()));
+                shard.send(Message::CloseTarget(target.name.clone()));
             }
         }
     }

@@ -53,7 +53,7 @@ pub struct Migrant {
 pub enum Message {
     /// Listen here.
     Listen(TcpListener, Arc<PortalConfig>),
-    /// Listen no more on portals that this list lacks.
+    /// Listen no more on addresses that this list lacks; those that stay may have another group tag now.
     KeepPortals(Vec<PortalConfig>),
     /// A connection whose session lives here.
     Migrate(Box<Migrant>),

@@ -38,6 +38,10 @@ use crate::shared::Shared;
 
 /// After something happened, deadlines are looked at again within this time: none that may have been set is shorter.
 const TIMER_SCAN: Duration = Duration::from_millis(500);
+/// While ending, the shards look this often whether they are all done.
+const ENDING_SCAN: Duration = Duration::from_millis(50);
+/// How long the end waits for commands that are still with their stores when everything else is over.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
 /// Size of the slabs that small payloads share, bytes.
 const SLAB_BYTES: usize = 1 << 20;
 
@@ -123,7 +127,7 @@ impl Shard {
                 self.scan_timers();
                 self.flush_touched();
             }
-            if self.ending.is_some() && self.is_idle() {
+            if self.ending.is_some() && self.has_ended() {
                 return Ok(());
             }
         }
@@ -137,8 +141,7 @@ impl Shard {
         if self.ending.is_some_and(|at| at <= self.now) {
             self.end_everything();
         }
-        // While ending, the deadline and the last connections are looked at often.
-        let ending = self.ending.map(|at| at.max(self.now + Duration::from_millis(50)));
+        let ending = self.ending.map(|_| self.now + ENDING_SCAN);
         self.next_scan = [connections, sessions, ending].into_iter().flatten().min();
     }
 

@@ -14,7 +14,7 @@ use iscsi_core::target::session::{SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::wire::{Cid, Tsih};
 use rustc_hash::FxHashMap;
-use scsi::Nexus;
+use scsi::{Asc, Nexus, UaScope};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ use super::commands::Running;
 use crate::observe::SessionStats;
 use crate::observe::metrics::SessionLabels;
 use crate::policy::Joining;
-use crate::registry::TargetNode;
+use crate::registry::{LunMap, TargetNode};
 use crate::shared::Home;
 
 /// Names a session of a shard; never reused.
@@ -44,15 +44,29 @@ pub(super) struct Hosted {
     pub group_tag: u16,
     /// Commands that wait for data-out.
     pub running: FxHashMap<TaskId, Running>,
-    /// Commands at a worker thread; set to true, a command that was not begun there is not begun any more.
-    pub offloaded: FxHashMap<TaskId, Arc<AtomicBool>>,
+    /// Commands at a worker thread.
+    pub offloaded: FxHashMap<TaskId, Offloaded>,
     /// Commands that wait for the initiator to take what was read for it before.
     pub deferred: VecDeque<Command>,
+    /// What reads may bring that are at worker threads, bytes.
+    pub reading_bytes: u64,
+    /// What was read since the session's actions were carried out to the last one: it is on its way to the connections, bytes.
+    pub fresh_bytes: u64,
+    /// The units that the nexus is attached to: those of the target, as this session has learnt of them.
+    pub luns: Arc<LunMap>,
     pub stats: SessionStats,
     pub since: SystemTime,
     pub authenticated_as: Option<String>,
     /// Keeps the ISID at this shard while the session lives.
     _home: Option<Home>,
+}
+
+/// A command at a worker thread.
+pub(super) struct Offloaded {
+    /// Set to true, what was not begun there is not begun any more.
+    pub cancelled: Arc<AtomicBool>,
+    /// What it may bring, bytes.
+    pub reading_bytes: u64,
 }
 
 /// Sessions by key.
@@ -106,20 +120,17 @@ impl Sessions {
         self.slots.iter().filter_map(|(_, slot)| slot.as_deref())
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
-    }
-
     /// The session of the same nexus as a new login.
     pub fn same_nexus(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
         self.iter().find(|h| is_same_nexus(h.session.names(), h.group_tag, names, group_tag)).map(|h| h.key)
     }
 
-    /// The session whose TSIH a login names, if it is that nexus' session.
+    /// The session whose TSIH a login names, if it is that nexus' session. One that is ending has no TSIH any more.
     pub fn find_joined(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
         self.iter()
             .find(|h| {
                 h.session.tsih() == names.tsih
+                    && !h.session.is_ending()
                     && is_same_nexus(h.session.names(), h.group_tag, names, group_tag)
             })
             .map(|h| h.key)
@@ -133,6 +144,11 @@ impl Sessions {
             let room = h.session.connection_count() < usize::from(h.session.params().max_connections);
             (&h.session, known || room)
         }))
+    }
+
+    /// Whether the session's initiator has proved to be `name`; `None` when nothing had to be proved.
+    pub fn is_authenticated_as(&self, key: SessionKey, name: Option<&str>) -> bool {
+        self.iter().any(|h| h.key == key && h.authenticated_as.as_deref() == name)
     }
 
     /// The CID and parameters of the connection that `token` names.
@@ -156,10 +172,9 @@ impl Shard {
         let names = established.names.clone();
         let group_tag = established.portal_group_tag;
         let nexus = Nexus::new(&format!("{},i,{}", names.initiator, names.isid), group_tag, group_tag.max(1));
-        if let Some(target) = &target {
-            for device in target.luns().values() {
-                device.unit.attach_nexus(&nexus);
-            }
+        let luns = target.as_ref().map(|node| Arc::clone(&node.luns())).unwrap_or_default();
+        for device in luns.values() {
+            device.unit.attach_nexus(&nexus);
         }
         let set = self.shared.set.load();
         let target_config = target.as_ref().map(|node| node.config());
@@ -189,6 +204,9 @@ impl Shard {
             running: FxHashMap::default(),
             offloaded: FxHashMap::default(),
             deferred: VecDeque::new(),
+            reading_bytes: 0,
+            fresh_bytes: 0,
+            luns,
             stats,
             since: SystemTime::now(),
             authenticated_as,
@@ -258,8 +276,22 @@ impl Shard {
         self.sessions.iter().filter_map(|h| h.session.poll_timeout()).min()
     }
 
-    /// Carries out what the session asks for; true when it has ended.
+    /// Carries out what the session asks for, and what waited for room to do so; true when it has ended.
     fn pump(&mut self, hosted: &mut Hosted) -> bool {
+        loop {
+            if self.carry_out(hosted) {
+                return true;
+            }
+            hosted.fresh_bytes = 0;
+            report_cleared_commands(hosted);
+            if !self.begin_deferred(hosted) {
+                return false;
+            }
+        }
+    }
+
+    /// Carries out what the session asks for; true when it has ended.
+    fn carry_out(&mut self, hosted: &mut Hosted) -> bool {
         while let Some(action) = hosted.session.poll_action() {
             match action {
                 Action::Send { cid, pdu } => {
@@ -292,10 +324,8 @@ impl Shard {
     /// The session is over: its nexus is lost to the logical units, and whoever waited for that goes on.
     //= rfc7143 6.3.5 SES-02 SES-04
     fn session_ended(&mut self, hosted: Hosted) {
-        if let Some(target) = &hosted.target {
-            for device in target.luns().values() {
-                device.unit.detach_nexus(&hosted.nexus);
-            }
+        for device in hosted.luns.values() {
+            device.unit.detach_nexus(&hosted.nexus);
         }
         let names = hosted.session.names().clone();
         let (key, group_tag) = (hosted.key, hosted.group_tag);
@@ -342,12 +372,24 @@ impl Shard {
             .collect()
     }
 
-    /// True while one of the session's connections has more to send than it should.
+    /// True while the session has more to send than it should, or will have when its reads are done.
     pub(super) fn is_congested(&mut self, hosted: &Hosted) -> bool {
-        hosted.connections.iter().any(|(_, token)| {
-            self.connections
-                .get_mut(*token)
-                .is_some_and(|c| c.link.tx_backlog_bytes() > super::commands::BACKLOG_BYTES_MAX)
-        })
+        let backlog: usize = hosted
+            .connections
+            .iter()
+            .filter_map(|(_, token)| self.connections.get_mut(*token).map(|c| c.link.tx_backlog_bytes()))
+            .sum();
+        backlog as u64 + hosted.reading_bytes + hosted.fresh_bytes > super::commands::BACKLOG_BYTES_MAX
+    }
+}
+
+/// Commands died with a connection and the session goes on: its nexus is told that something was cleared.
+//= rfc7143 11.14.5 LGO-04
+fn report_cleared_commands(hosted: &mut Hosted) {
+    for lun in hosted.session.take_cleared_luns() {
+        if let Some(device) = lun.to_index().and_then(|number| hosted.luns.get(&number)) {
+            let nexus = UaScope::One(hosted.nexus.id);
+            device.unit.unit_attention(nexus, Asc::COMMANDS_CLEARED_BY_ISCSI_EVENT);
+        }
     }
 }
