@@ -1,6 +1,8 @@
-//! Runs the rows of the conformance table against a target: `rows iscsi://host[:port][/target[/lun]] [ROW|SECTION]... [-v]`.
+//! Runs the rows of the conformance table against a target:
+//! `rows iscsi://[user%secret@]host[:port][/target[/lun]] [ROW|SECTION]... [-v]`; for mutual CHAP with
+//! `TARGET_CHAP=name%secret` in the environment.
 
-use conform::target::{Options, run_with};
+use conform::target::{Credentials, Options, run_with};
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -12,6 +14,11 @@ fn main() {
     }
     let url = arguments.remove(0);
     let report = Options::from_url(&url).and_then(|mut options| {
+        if let Some((name, secret)) =
+            std::env::var("TARGET_CHAP").ok().as_deref().and_then(|pair| pair.split_once('%'))
+        {
+            options.target_chap = Some(Credentials { name: name.to_owned(), secret: secret.to_owned() });
+        }
         options.filter = arguments;
         options.verbose_transcripts = verbose;
         run_with(&options, |row| eprintln!("{} {}", row.id, if row.verdict.is_fail() { "FAIL" } else { "" }))

@@ -17,7 +17,9 @@
 
 pub mod chap;
 mod error;
+pub mod evil;
 mod frame;
+pub mod initiator;
 mod ledger;
 mod login;
 mod params;

@@ -20,6 +20,7 @@ pub struct RawPeer {
     rx: Vec<u8>,
     timeout: Duration,
     closed_seen: bool,
+    reset: bool,
     /// Digests in use; a login sets them, a script may.
     pub digests: Digests,
     /// Sequence numbers as seen from this end.
@@ -68,6 +69,7 @@ impl RawPeer {
             rx: Vec::new(),
             timeout,
             closed_seen: false,
+            reset: false,
             digests: Digests::default(),
             ledger: Ledger::default(),
         })
@@ -134,12 +136,21 @@ impl RawPeer {
 
     /// Closes our direction; what the other end still sends can be received.
     pub fn close_write(&mut self) {
+        if self.reset {
+            return;
+        }
         let _ = self.stream.shutdown(Shutdown::Write);
         self.transcript.push(self.connection, self.side, What::Closed);
     }
 
     /// Closes the connection with a RST instead of a FIN.
-    pub fn reset(self) {
+    pub fn reset(mut self) {
+        self.linger_zero();
+    }
+
+    /// Makes the end of this peer a RST.
+    pub(crate) fn linger_zero(&mut self) {
+        self.reset = true;
         let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         self.transcript.push(self.connection, self.side, What::Reset);
     }

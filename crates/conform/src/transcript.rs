@@ -7,6 +7,7 @@
 use iscsi_wire::{Bhs, Opcode, one_line};
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Entries kept per transcript; what comes later is counted only.
 const MAX_ENTRIES: usize = 20_000;
@@ -65,6 +66,8 @@ pub enum What {
 pub struct Entry {
     /// Counts the connections of the transcript from 1.
     pub connection: u32,
+    /// When, since the transcript began.
+    pub at: Duration,
     /// Who did it.
     pub side: Side,
     /// What it did.
@@ -148,11 +151,17 @@ fn text_item(item: &[u8]) -> String {
     }
 }
 
-#[derive(Default)]
 struct Log {
+    begun: Instant,
     entries: Vec<Entry>,
     connections: u32,
     left_out: usize,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log { begun: Instant::now(), entries: Vec::new(), connections: 0, left_out: 0 }
+    }
 }
 
 /// A transcript that several connections write into; clones are the same transcript.
@@ -192,7 +201,8 @@ impl Transcript {
         }
         let mut log = self.log();
         if log.entries.len() < MAX_ENTRIES {
-            log.entries.push(Entry { connection, side, what });
+            let at = log.begun.elapsed();
+            log.entries.push(Entry { connection, at, side, what });
         } else {
             log.left_out += 1;
         }

@@ -19,6 +19,7 @@ pub struct Sent {
     /// Its CmdSN.
     pub cmd_sn: CmdSn,
     command: Command,
+    r2ts_seen: std::cell::Cell<u32>,
 }
 
 impl Session {
@@ -53,7 +54,10 @@ impl Session {
             write_bidi_read_length(&mut ahs, length);
         }
         let data = command.data.get(..immediate_data).unwrap_or(&command.data);
-        (Sent { itt, cmd_sn, command: command.clone() }, Frame::of(pdu).ahs(ahs).data(data))
+        (
+            Sent { itt, cmd_sn, command: command.clone(), r2ts_seen: Default::default() },
+            Frame::of(pdu).ahs(ahs).data(data),
+        )
     }
 
     /// Sends `command` and its unsolicited data.
@@ -101,7 +105,10 @@ impl Session {
     pub fn expect_r2t(&mut self, sent: &Sent) -> Result<R2t, PeerError> {
         let rx = self.next_for(sent.itt)?;
         match rx.pdu()? {
-            Pdu::R2t(r2t) => Ok(r2t),
+            Pdu::R2t(r2t) => {
+                sent.r2ts_seen.set(sent.r2ts_seen.get() + 1);
+                Ok(r2t)
+            }
             _ => Err(PeerError::Unexpected { wanted: "R2t".to_owned(), got: rx.line() }),
         }
     }
@@ -212,7 +219,7 @@ impl Watch {
             in_sequence: 0,
             last_final: true,
             data_sn: 0,
-            r2t_sn: 0,
+            r2t_sn: sent.r2ts_seen.get(),
             next_r2t_offset: None,
             outstanding: 0,
             max_burst: session.params.max_burst_length as usize,

@@ -1,0 +1,131 @@
+//! The one logical unit of an evil target: a RAM disk that knows what an initiator needs to come up.
+
+/// Bytes per block.
+pub const BLOCK_SIZE: usize = 512;
+
+/// A RAM disk.
+#[derive(Clone, Debug)]
+pub(super) struct Disk {
+    pub(super) blocks: Vec<u8>,
+}
+
+/// What a CDB asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// GOOD, with this data for the initiator.
+    Data(Vec<u8>),
+    /// Wants this many bytes written at this byte offset.
+    Write { offset: usize, length: usize },
+    /// CHECK CONDITION with sense key, ASC and ASCQ.
+    Check(u8, u8, u8),
+}
+
+impl Disk {
+    pub(super) fn new(bytes: usize) -> Self {
+        Disk { blocks: vec![0; bytes] }
+    }
+
+    /// What the CDB asks for; READ data is copied out.
+    pub(super) fn execute(&self, cdb: &[u8; 16], lun_is_ours: bool) -> Verdict {
+        let be16 = |at: usize| usize::from(u16::from_be_bytes([cdb[at], cdb[at + 1]]));
+        let be32 = |at: usize| u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]]) as usize;
+        if cdb[0] == 0xa0 {
+            let mut list = vec![0; 16];
+            list[3] = 8;
+            return Verdict::Data(cut(list, be32(6)));
+        }
+        if cdb[0] == 0x12 {
+            return self.inquiry(cdb, lun_is_ours);
+        }
+        if !lun_is_ours {
+            return Verdict::Check(5, 0x25, 0);
+        }
+        match cdb[0] {
+            0x00 | 0x35 | 0x91 | 0x1b => Verdict::Data(Vec::new()),
+            0x25 => {
+                let last = u32::try_from(self.count() - 1).unwrap_or(u32::MAX);
+                let mut data = last.to_be_bytes().to_vec();
+                data.extend((BLOCK_SIZE as u32).to_be_bytes());
+                Verdict::Data(data)
+            }
+            0x9e if cdb[1] & 0x1f == 0x10 => {
+                let mut data = vec![0; 32];
+                data[..8].copy_from_slice(&(self.count() as u64 - 1).to_be_bytes());
+                data[8..12].copy_from_slice(&(BLOCK_SIZE as u32).to_be_bytes());
+                Verdict::Data(cut(data, be32(10)))
+            }
+            0x1a => Verdict::Data(cut(vec![3, 0, 0, 0], usize::from(cdb[4]))),
+            0x5a => Verdict::Data(cut(vec![0, 6, 0, 0, 0, 0, 0, 0], be16(7))),
+            0x28 => self.read(be32(2), be16(7)),
+            0x88 => self.read(lba_16(cdb), be32(10)),
+            0x2a => self.write(be32(2), be16(7)),
+            0x8a => self.write(lba_16(cdb), be32(10)),
+            _ => Verdict::Check(5, 0x20, 0),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.blocks.len() / BLOCK_SIZE
+    }
+
+    fn range(&self, lba: usize, blocks: usize) -> Option<(usize, usize)> {
+        let end = lba.checked_add(blocks).filter(|end| *end <= self.count())?;
+        Some((lba * BLOCK_SIZE, end * BLOCK_SIZE))
+    }
+
+    fn read(&self, lba: usize, blocks: usize) -> Verdict {
+        match self.range(lba, blocks) {
+            Some((start, end)) => Verdict::Data(self.blocks[start..end].to_vec()),
+            None => Verdict::Check(5, 0x21, 0),
+        }
+    }
+
+    fn write(&self, lba: usize, blocks: usize) -> Verdict {
+        match self.range(lba, blocks) {
+            Some((start, end)) => Verdict::Write { offset: start, length: end - start },
+            None => Verdict::Check(5, 0x21, 0),
+        }
+    }
+
+    fn inquiry(&self, cdb: &[u8; 16], ours: bool) -> Verdict {
+        let allocation = usize::from(u16::from_be_bytes([cdb[3], cdb[4]]));
+        let page = |code: u8, body: &[u8]| {
+            let mut data = vec![0, code, 0, body.len() as u8];
+            data.extend_from_slice(body);
+            Verdict::Data(cut(data, allocation))
+        };
+        if cdb[1] & 1 == 0 {
+            let mut data = vec![0; 96];
+            (data[0], data[2], data[3], data[4], data[7]) = (if ours { 0 } else { 0x7f }, 6, 0x12, 91, 2);
+            data[8..16].copy_from_slice(b"CONFORM ");
+            data[16..32].copy_from_slice(b"EVIL TARGET     ");
+            data[32..36].copy_from_slice(b"1   ");
+            return Verdict::Data(cut(data, allocation));
+        }
+        match cdb[2] {
+            0x00 => page(0, &[0x00, 0x80, 0x83, 0xb0, 0xb1]),
+            0x80 => page(0x80, b"00000001"),
+            0x83 => page(0x83, &[1, 3, 0, 8, 0x30, 0, 0, 0, 0, 0, 0, 1]),
+            0xb0 => page(0xb0, &[0; 60]),
+            0xb1 => page(0xb1, &[0; 60]),
+            _ => Verdict::Check(5, 0x24, 0),
+        }
+    }
+}
+
+fn lba_16(cdb: &[u8; 16]) -> usize {
+    let lba = u64::from_be_bytes([cdb[2], cdb[3], cdb[4], cdb[5], cdb[6], cdb[7], cdb[8], cdb[9]]);
+    usize::try_from(lba).unwrap_or(usize::MAX)
+}
+
+fn cut(mut data: Vec<u8>, allocation_length: usize) -> Vec<u8> {
+    data.truncate(allocation_length);
+    data
+}
+
+/// Fixed-format sense with its length, as a SCSI Response carries it.
+pub(super) fn sense(key: u8, asc: u8, ascq: u8) -> Vec<u8> {
+    let mut data = vec![0; 20];
+    (data[1], data[2], data[4], data[9], data[14], data[15]) = (18, 0x70, key, 10, asc, ascq);
+    data
+}

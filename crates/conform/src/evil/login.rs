@@ -1,0 +1,344 @@
+//! The target's end of a login, and its side of every negotiation.
+
+use super::connection::{Connection, End};
+use crate::chap;
+use crate::frame::{Digests, Frame, Received};
+use crate::login::{text_of, value_of};
+use iscsi_wire::{
+    LoginRequest, LoginResponse, LoginStage, LoginStatus, Tsih, encode_hex, keys, parse_binary, parse_list,
+    parse_number,
+};
+use std::sync::atomic::Ordering;
+
+/// Login exchanges before the target gives up.
+const MAX_EXCHANGES: usize = 64;
+/// Text that it takes in a login.
+const MAX_TEXT: usize = 1 << 16;
+
+type Pairs = Vec<(String, String)>;
+
+/// What a login knows so far.
+#[derive(Default)]
+struct Login {
+    first: Option<LoginRequest>,
+    seen: Vec<String>,
+    text: Vec<u8>,
+    authenticated: bool,
+    algorithm: u64,
+    identifier: u8,
+    challenge: Vec<u8>,
+    tag_sent: bool,
+    declared: bool,
+    held: usize,
+    pending: Vec<String>,
+}
+
+impl Connection<'_> {
+    /// Up to full feature phase; an error ends the connection.
+    pub(super) fn login(&mut self) -> Result<(), End> {
+        let mut login = Login::default();
+        for _ in 0..MAX_EXCHANGES {
+            let rx = self.next()?;
+            let Ok(request) = LoginRequest::parse(&rx.bhs) else {
+                if login.first.is_some() {
+                    self.refuse(
+                        &LoginRequest::parse(&rx.bhs).unwrap_or_else(|_| empty_request()),
+                        LoginStatus::InvalidDuringLogin,
+                    )?;
+                }
+                return Err(End);
+            };
+            self.watch.login(login.first.as_ref(), &request, &rx);
+            if login.first.is_none() {
+                self.exp_cmd_sn = request.cmd_sn;
+                self.initiator_cid = request.cid;
+            }
+            let first = *login.first.get_or_insert(request);
+            let same = (first.isid, first.tsih, first.cid, first.itt)
+                == (request.isid, request.tsih, request.cid, request.itt);
+            if !same {
+                return self.refuse(&request, LoginStatus::InitiatorError);
+            }
+            if self.served_by_hook(&rx)? {
+                continue;
+            }
+            login.text.extend_from_slice(&rx.data);
+            if login.text.len() > MAX_TEXT {
+                return self.refuse(&request, LoginStatus::InitiatorError);
+            }
+            if request.continue_bit {
+                if request.transit {
+                    return self.refuse(&request, LoginStatus::InitiatorError);
+                }
+                self.respond(&request, false, Tsih(0), &Vec::new())?;
+                continue;
+            }
+            let text = std::mem::take(&mut login.text);
+            let pairs = Received { data: text, ..rx }.text();
+            if self.exchange(&mut login, &request, &pairs)? {
+                return Ok(());
+            }
+        }
+        Err(End)
+    }
+
+    /// One exchange; true when full feature phase was reached.
+    fn exchange(&mut self, login: &mut Login, request: &LoginRequest, pairs: &Pairs) -> Result<bool, End> {
+        for (key, _) in pairs {
+            if login.seen.contains(key) {
+                return self.refuse(request, LoginStatus::InitiatorError).map(|()| false);
+            }
+            login.seen.push(key.clone());
+        }
+        let mut answer = Pairs::new();
+        if !login.tag_sent {
+            login.tag_sent = true;
+            self.discovery = value_of(pairs, keys::SESSION_TYPE) == Some("Discovery");
+            let Some(name) = value_of(pairs, keys::INITIATOR_NAME) else {
+                return self.refuse(request, LoginStatus::MissingParameter).map(|()| false);
+            };
+            self.watch.initiator_name(name);
+            match value_of(pairs, keys::TARGET_NAME) {
+                Some(name) if *name == self.shared.config.target_name => {}
+                None if self.discovery => {}
+                None => return self.refuse(request, LoginStatus::MissingParameter).map(|()| false),
+                Some(_) => return self.refuse(request, LoginStatus::NotFound).map(|()| false),
+            }
+            answer.push((keys::TARGET_PORTAL_GROUP_TAG.to_owned(), "1".to_owned()));
+        }
+        match request.csg {
+            LoginStage::Security => {
+                if let Err(status) = self.security(login, pairs, &mut answer) {
+                    return self.refuse(request, status).map(|()| false);
+                }
+            }
+            _ => {
+                if self.shared.config.chap.is_some() && !login.authenticated {
+                    return self.refuse(request, LoginStatus::AuthenticationFailure).map(|()| false);
+                }
+                self.operational(login, pairs, &mut answer);
+            }
+        }
+        let waits = request.csg == LoginStage::Operational && {
+            login.held += 1;
+            !login.pending.is_empty() || login.held <= self.shared.config.hold_exchanges
+        };
+        let may = !waits
+            && (request.csg == LoginStage::Operational
+                || login.authenticated
+                || self.shared.config.chap.is_none());
+        let done = may && request.transit && request.nsg == Some(LoginStage::FullFeature);
+        let tsih =
+            if done { Tsih(self.shared.next_tsih.fetch_add(1, Ordering::Relaxed) as u16) } else { Tsih(0) };
+        self.respond(request, may && request.transit, tsih, &answer)?;
+        if done {
+            self.peer.digests = Digests {
+                header: self.results.get(keys::HEADER_DIGEST).is_some_and(|value| value == keys::CRC32C),
+                data: self.results.get(keys::DATA_DIGEST).is_some_and(|value| value == keys::CRC32C),
+            };
+        }
+        Ok(done)
+    }
+
+    fn security(&mut self, login: &mut Login, pairs: &Pairs, answer: &mut Pairs) -> Result<(), LoginStatus> {
+        let config = self.shared.config.clone();
+        let mut say = |key: &str, value: String| answer.push((key.to_owned(), value));
+        if let Some(offer) = value_of(pairs, keys::AUTH_METHOD) {
+            let methods = parse_list(offer).unwrap_or_default();
+            let wanted = if config.chap.is_some() { "CHAP" } else { "None" };
+            if !methods.contains(&wanted) {
+                return Err(LoginStatus::AuthenticationFailure);
+            }
+            say(keys::AUTH_METHOD, wanted.to_owned());
+        }
+        if let Some(list) = value_of(pairs, keys::CHAP_A) {
+            let chosen = parse_list(list)
+                .unwrap_or_default()
+                .into_iter()
+                .find_map(|item| parse_number(item).ok().filter(|number| config.algorithms.contains(number)));
+            login.algorithm = chosen.ok_or(LoginStatus::AuthenticationFailure)?;
+            login.challenge = chap::random_bytes::<1025>()[..config.challenge_length.min(1025)].to_vec();
+            login.identifier = chap::random_bytes::<1>()[0];
+            say(keys::CHAP_A, login.algorithm.to_string());
+            say(keys::CHAP_I, login.identifier.to_string());
+            say(keys::CHAP_C, encode_hex(&login.challenge));
+        }
+        let Some(response) = value_of(pairs, keys::CHAP_R) else { return Ok(()) };
+        let fail = LoginStatus::AuthenticationFailure;
+        let own = config.chap.as_ref().ok_or(fail)?;
+        let due = chap::response(login.algorithm, login.identifier, own.secret.as_bytes(), &login.challenge);
+        let right = !login.challenge.is_empty() && parse_binary(response, 1024).ok() == due;
+        if !right || value_of(pairs, keys::CHAP_N) != Some(&own.name) {
+            return Err(fail);
+        }
+        login.authenticated = true;
+        if let (Some(identifier), Some(challenge)) =
+            (value_of(pairs, keys::CHAP_I), value_of(pairs, keys::CHAP_C))
+        {
+            let theirs = config.target_chap.as_ref().ok_or(fail)?;
+            let identifier = parse_number(identifier).map_err(|_| fail)? as u8;
+            let challenge = parse_binary(challenge, 1024).map_err(|_| fail)?;
+            let response = chap::response(login.algorithm, identifier, theirs.secret.as_bytes(), &challenge);
+            say(keys::CHAP_N, theirs.name.clone());
+            say(keys::CHAP_R, encode_hex(&response.ok_or(fail)?));
+        }
+        Ok(())
+    }
+
+    fn operational(&mut self, login: &mut Login, pairs: &Pairs, answer: &mut Pairs) {
+        for (key, value) in pairs {
+            if let Some(at) = login.pending.iter().position(|name| name == key) {
+                login.pending.remove(at);
+                continue;
+            }
+            if let Some(result) = self.negotiate(key, value) {
+                answer.push((key.clone(), result));
+            }
+        }
+        if !login.declared {
+            login.declared = true;
+            let ours = self.shared.config.keys.get(keys::MAX_RECV_DATA_SEGMENT_LENGTH);
+            let ours = ours.cloned().unwrap_or_else(|| "8192".to_owned());
+            answer.push((keys::MAX_RECV_DATA_SEGMENT_LENGTH.to_owned(), ours));
+            for (key, value) in &self.shared.config.proposals {
+                if !login.seen.contains(key) {
+                    login.pending.push(key.clone());
+                    answer.push((key.clone(), value.clone()));
+                }
+            }
+        }
+    }
+
+    /// Our answer to an offer, and the result noted; `None` for a declaration.
+    pub(super) fn negotiate(&mut self, key: &str, value: &str) -> Option<String> {
+        let config = &self.shared.config;
+        let declared = [
+            keys::INITIATOR_NAME,
+            keys::TARGET_NAME,
+            keys::SESSION_TYPE,
+            keys::INITIATOR_ALIAS,
+            keys::TARGET_ADDRESS,
+        ];
+        if declared.contains(&key) {
+            return None;
+        }
+        if key == keys::MAX_RECV_DATA_SEGMENT_LENGTH {
+            self.initiator_max_recv = parse_number(value).map_or(8192, |n| n.clamp(512, 0xff_ffff) as usize);
+            return None;
+        }
+        let list = |ours: &[&str]| {
+            let offered = parse_list(value).unwrap_or_default();
+            offered.into_iter().find(|item| ours.contains(item)).unwrap_or(keys::REJECT).to_owned()
+        };
+        let ours = config.keys.get(key).map(String::as_str);
+        let result = match key {
+            keys::HEADER_DIGEST => list(&config.header_digest),
+            keys::DATA_DIGEST => list(&config.data_digest),
+            keys::TASK_REPORTING => list(&["RFC3720"]),
+            keys::IF_MARKER | keys::OF_MARKER => keys::NO.to_owned(),
+            keys::IF_MARK_INT | keys::OF_MARK_INT => keys::REJECT.to_owned(),
+            keys::IMMEDIATE_DATA => (if value == "Yes" { ours.unwrap_or("Yes") } else { "No" }).to_owned(),
+            keys::INITIAL_R2T | keys::DATA_PDU_IN_ORDER | keys::DATA_SEQUENCE_IN_ORDER => {
+                (if value == "No" { ours.unwrap_or("Yes") } else { "Yes" }).to_owned()
+            }
+            _ => match (ours.and_then(|ours| parse_number(ours).ok()), parse_number(value)) {
+                (Some(ours), Ok(theirs)) if key == keys::DEFAULT_TIME2WAIT => ours.max(theirs).to_string(),
+                (Some(ours), Ok(theirs)) => ours.min(theirs).to_string(),
+                (Some(_), Err(_)) => keys::REJECT.to_owned(),
+                (None, _) => keys::NOT_UNDERSTOOD.to_owned(),
+            },
+        };
+        self.results.insert(key.to_owned(), result.clone());
+        Some(result)
+    }
+
+    fn respond(
+        &mut self,
+        request: &LoginRequest,
+        transit: bool,
+        tsih: Tsih,
+        pairs: &Pairs,
+    ) -> Result<(), End> {
+        let mut text = text_of(pairs);
+        if request.csg == LoginStage::Operational {
+            for cut in self.shared.config.login_text_cuts.clone() {
+                if cut == 0 || cut >= text.len() {
+                    break;
+                }
+                let rest = text.split_off(cut);
+                self.respond_part(request, None, Tsih(0), std::mem::replace(&mut text, rest))?;
+                let rx = self.next()?;
+                let next = LoginRequest::parse(&rx.bhs).map_err(|_| End)?;
+                self.watch.login(Some(request), &next, &rx);
+                if !rx.data.is_empty() || next.transit || next.continue_bit {
+                    self.watch.find("TXT-05", format!("C=1 was answered by {}", rx.line()));
+                }
+            }
+        }
+        self.respond_part(request, Some(transit), tsih, text)
+    }
+
+    /// One Login Response; without a word about the transition it has C=1.
+    fn respond_part(
+        &mut self,
+        request: &LoginRequest,
+        transit: Option<bool>,
+        tsih: Tsih,
+        text: Vec<u8>,
+    ) -> Result<(), End> {
+        let response = LoginResponse {
+            transit: transit == Some(true),
+            continue_bit: transit.is_none(),
+            csg: request.csg,
+            nsg: if transit == Some(true) { request.nsg } else { None },
+            version_max: 0,
+            version_active: 0,
+            isid: request.isid,
+            tsih,
+            itt: request.itt,
+            stat_sn: self.take_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            status: LoginStatus::Success,
+        };
+        self.emit(Frame::of(response).data(text))
+    }
+
+    fn refuse(&mut self, request: &LoginRequest, status: LoginStatus) -> Result<(), End> {
+        let response = LoginResponse {
+            transit: false,
+            continue_bit: false,
+            csg: request.csg,
+            nsg: None,
+            version_max: 0,
+            version_active: 0,
+            isid: request.isid,
+            tsih: Tsih(0),
+            itt: request.itt,
+            stat_sn: self.take_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            status,
+        };
+        self.emit(Frame::of(response))?;
+        Err(End)
+    }
+}
+
+/// What a refusal echoes when the offending PDU was no Login request.
+fn empty_request() -> LoginRequest {
+    LoginRequest {
+        transit: false,
+        continue_bit: false,
+        csg: LoginStage::Security,
+        nsg: None,
+        version_max: 0,
+        version_min: 0,
+        isid: iscsi_wire::Isid([0; 6]),
+        tsih: Tsih(0),
+        itt: iscsi_wire::Itt(0),
+        cid: iscsi_wire::Cid(0),
+        cmd_sn: Default::default(),
+        exp_stat_sn: Default::default(),
+    }
+}

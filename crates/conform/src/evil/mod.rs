@@ -1,0 +1,239 @@
+//! A small, correct target on loopback, with hooks that break rules on demand: what an initiator is tested with.
+//!
+//! One session per connection, ErrorRecoveryLevel 0, one RAM disk as LUN 0. It serves logins with CHAP, text, pings,
+//! task management, reads and writes, and keeps the rules while no hook says otherwise; what the *initiator*
+//! breaks meanwhile is found by its watch. Left out: everything that no row needs.
+
+mod behaviour;
+mod connection;
+mod disk;
+mod login;
+mod watch;
+
+pub use behaviour::{Act, Behaviour, Incoming, Scene};
+pub use disk::BLOCK_SIZE;
+
+use crate::ledger::Finding;
+use crate::target::Credentials;
+use crate::transcript::Transcript;
+use disk::Disk;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a waiting thread looks whether it shall end.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What a good evil target is like.
+#[derive(Clone, Debug)]
+pub struct EvilConfig {
+    /// TargetName.
+    pub target_name: String,
+    /// Further names that discovery shows.
+    pub more_names: Vec<String>,
+    /// What the initiator must prove.
+    pub chap: Option<Credentials>,
+    /// What the target proves when it is asked to (mutual CHAP).
+    pub target_chap: Option<Credentials>,
+    /// CHAP algorithms in use, best first.
+    pub algorithms: Vec<u64>,
+    /// Bytes of the challenge.
+    pub challenge_length: usize,
+    /// HeaderDigest values that it takes.
+    pub header_digest: Vec<&'static str>,
+    /// DataDigest values that it takes.
+    pub data_digest: Vec<&'static str>,
+    /// Its results of the numerical keys at most (DefaultTime2Wait: at least), and its side of the booleans.
+    pub keys: HashMap<&'static str, String>,
+    /// The StatSN to begin with.
+    pub first_stat_sn: u32,
+    /// Commands in the window.
+    pub window: u32,
+    /// Keys that it proposes by itself in its first operational response, unless they were offered; it waits for
+    /// their answers.
+    pub proposals: Vec<(String, String)>,
+    /// Operational exchanges that it answers without a transition.
+    pub hold_exchanges: usize,
+    /// Where the text of its operational login responses is cut into PDUs with C=1: bytes of the first parts.
+    pub login_text_cuts: Vec<usize>,
+    /// Bytes of text per Text Response, at most.
+    pub text_part_bytes: usize,
+    /// Bytes of the disk.
+    pub disk_bytes: usize,
+}
+
+impl Default for EvilConfig {
+    fn default() -> Self {
+        use iscsi_wire::keys as k;
+        let keys = [
+            (k::MAX_RECV_DATA_SEGMENT_LENGTH, "65536"),
+            (k::MAX_BURST_LENGTH, "262144"),
+            (k::FIRST_BURST_LENGTH, "65536"),
+            (k::MAX_OUTSTANDING_R2T, "4"),
+            (k::MAX_CONNECTIONS, "1"),
+            (k::ERROR_RECOVERY_LEVEL, "0"),
+            (k::DEFAULT_TIME2WAIT, "0"),
+            (k::DEFAULT_TIME2RETAIN, "0"),
+            (k::INITIAL_R2T, "No"),
+            (k::IMMEDIATE_DATA, "Yes"),
+            (k::DATA_PDU_IN_ORDER, "Yes"),
+            (k::DATA_SEQUENCE_IN_ORDER, "Yes"),
+            (k::ISCSI_PROTOCOL_LEVEL, "1"),
+        ];
+        EvilConfig {
+            target_name: "iqn.2026-01.org.example:evil".to_owned(),
+            more_names: Vec::new(),
+            chap: None,
+            target_chap: None,
+            algorithms: vec![8, 7, 6, 5],
+            challenge_length: 16,
+            header_digest: vec!["CRC32C", "None"],
+            data_digest: vec!["CRC32C", "None"],
+            keys: keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(),
+            first_stat_sn: 1,
+            window: 32,
+            proposals: Vec::new(),
+            hold_exchanges: 0,
+            login_text_cuts: Vec::new(),
+            text_part_bytes: usize::MAX,
+            disk_bytes: 4 << 20,
+        }
+    }
+}
+
+impl EvilConfig {
+    /// With this value of a key, as its side of the negotiation.
+    pub fn key(mut self, key: &'static str, value: &str) -> Self {
+        self.keys.insert(key, value.to_owned());
+        self
+    }
+}
+
+/// What all connections of a target share.
+struct Shared {
+    config: EvilConfig,
+    address: SocketAddr,
+    behaviour: Mutex<Behaviour>,
+    disk: Mutex<Disk>,
+    findings: Mutex<Vec<Finding>>,
+    transcript: Transcript,
+    stop: AtomicBool,
+    next_tsih: AtomicU32,
+    open: AtomicU32,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running target. It ends when dropped.
+pub struct EvilTarget {
+    shared: Arc<Shared>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl EvilTarget {
+    /// Listens on a free port of 127.0.0.1.
+    pub fn start(config: EvilConfig, behaviour: Behaviour) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let shared = Arc::new(Shared {
+            address: listener.local_addr()?,
+            disk: Mutex::new(Disk::new(config.disk_bytes)),
+            config,
+            behaviour: Mutex::new(behaviour),
+            findings: Mutex::new(Vec::new()),
+            transcript: Transcript::new(),
+            stop: AtomicBool::new(false),
+            next_tsih: AtomicU32::new(1),
+            open: AtomicU32::new(0),
+        });
+        let accepting = shared.clone();
+        let listener = std::thread::Builder::new()
+            .name("evil-target".to_owned())
+            .spawn(move || accept_all(&listener, &accepting))?;
+        Ok(EvilTarget { shared, listener: Some(listener) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// `iscsi://address/name/0`.
+    pub fn url(&self) -> String {
+        format!("iscsi://{}/{}/0", self.shared.address, self.shared.config.target_name)
+    }
+
+    /// What passed, on all connections.
+    pub fn transcript(&self) -> &Transcript {
+        &self.shared.transcript
+    }
+
+    /// Rules that the initiator was seen to break.
+    pub fn findings(&self) -> Vec<Finding> {
+        lock(&self.shared.findings).clone()
+    }
+
+    /// Waits until every connection is over, `limit` at most. Findings of a connection are known at its end.
+    pub fn settle(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        while self.shared.open.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+            std::thread::sleep(POLL / 4);
+        }
+    }
+
+    /// The medium.
+    pub fn medium(&self) -> Vec<u8> {
+        lock(&self.shared.disk).blocks.clone()
+    }
+
+    /// Overwrites the medium from byte `offset` on.
+    pub fn fill(&self, offset: usize, data: &[u8]) {
+        let mut disk = lock(&self.shared.disk);
+        let end = offset.saturating_add(data.len()).min(disk.blocks.len());
+        if let Some(range) = disk.blocks.get_mut(offset..end) {
+            let length = range.len();
+            range.copy_from_slice(&data[..length]);
+        }
+    }
+}
+
+impl Drop for EvilTarget {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut threads = Vec::new();
+    while !shared.stop.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                shared.open.fetch_add(1, Ordering::Relaxed);
+                let shared = shared.clone();
+                let serve = move || {
+                    if stream.set_nonblocking(false).is_ok() {
+                        connection::serve(stream, &shared);
+                    }
+                    shared.open.fetch_sub(1, Ordering::Relaxed);
+                };
+                if let Ok(thread) =
+                    std::thread::Builder::new().name("evil-connection".to_owned()).spawn(serve)
+                {
+                    threads.push(thread);
+                }
+            }
+            Err(_) => std::thread::sleep(POLL),
+        }
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+}

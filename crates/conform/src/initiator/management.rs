@@ -1,0 +1,375 @@
+//! Task management, messages, logout, pings and Reject (rows TMF, ASY, LGO, NOP, REJ) of an initiator.
+
+use super::play::{Op, Play, Played, Stage, pattern, read_write};
+use super::wire::ping;
+use super::{Row, RowResult};
+use crate::Stop;
+use crate::evil::{Act, Behaviour, Incoming};
+use crate::frame::Frame;
+use crate::script::{ensure, fail, skip};
+use crate::transcript::{Side, What};
+use iscsi_wire::{
+    AsyncEvent, AsyncMessage, DataSn, Lun, NopIn, NopOut, Opcode, Reject, RejectReason, ScsiCommand,
+    TaskManagementRequest, TmfFunction, Ttt,
+};
+use std::time::Duration;
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("TMF-04", "ABORT TASK names the CmdSN of its task", tmf_04),
+    Row::new("TMF-10", "a silent target: abort, then LU reset, then the session is dropped", tmf_10),
+    Row::new("ASY-01", "event 1: logout, and no new commands", asy_01),
+    Row::new("ASY-02", "events 2 and 3: Time2Wait before coming back", asy_02),
+    Row::new("ASY-03", "event 4: a Text request or a logout", asy_03),
+    Row::new("ASY-04", "event 0 and vendor events change nothing and count in StatSN", asy_04),
+    Row::new("LGO-01", "logout, then FIN", lgo_01),
+    Row::new("LGO-03", "nothing new after a logout", lgo_03),
+    Row::new("NOP-02", "a NOP-Out with ITT ffffffff is immediate", nop_02),
+    Row::new("NOP-03", "a ping is answered: ITT ffffffff, the same TTT and LUN, immediate", nop_03),
+    Row::new("NOP-04", "a NOP-In without TTT is not answered", nop_04),
+    Row::new("NOP-05", "an answer to no ping is not answered", nop_05),
+    Row::new("REJ-03", "reason 0b ends the session, or the negotiation", rej_03),
+    Row::new("REJ-04", "a command rejected for its own fault is not sent again", rej_04),
+];
+
+/// A target that neither answers reads nor task management on its first connection.
+fn silent() -> Behaviour {
+    Behaviour::good().incoming(|scene, rx| {
+        let read = ScsiCommand::parse(&rx.bhs)
+            .is_ok_and(|command| matches!(command.cdb[0], 0x08 | 0x28 | 0x88 | 0xa8));
+        let managed = TaskManagementRequest::parse(&rx.bhs).is_ok();
+        if scene.connection == 1 && (read || managed) {
+            Incoming::Instead(Vec::new())
+        } else {
+            Incoming::Serve
+        }
+    })
+}
+
+fn managed(played: &Played) -> Vec<TaskManagementRequest> {
+    let bhs = played.from_initiator().filter(|entry| entry.connection == 1).filter_map(|entry| entry.bhs());
+    bhs.filter_map(|bhs| TaskManagementRequest::parse(bhs).ok()).collect()
+}
+
+// covers: TMF-04
+fn tmf_04(stage: &Stage<'_>) -> RowResult {
+    let played = stage.play(silent(), &[Op::Read { lba: 0, blocks: 8 }])?;
+    let commands: Vec<ScsiCommand> = played
+        .from_initiator()
+        .filter(|entry| entry.connection == 1)
+        .filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok())
+        .collect();
+    let mut aborts = 0;
+    for request in managed(&played).iter().filter(|request| request.function == TmfFunction::AbortTask) {
+        let task = commands.iter().find(|command| command.itt == request.referenced_task_tag);
+        let Some(task) = task else {
+            fail!("ABORT TASK of itt={}, which was not sent", request.referenced_task_tag)
+        };
+        ensure!(
+            request.ref_cmd_sn == task.cmd_sn && request.lun == task.lun,
+            "ABORT TASK with RefCmdSN {} and LUN {}; the task has {} and {}",
+            request.ref_cmd_sn,
+            request.lun,
+            task.cmd_sn,
+            task.lun
+        );
+        aborts += 1;
+    }
+    if aborts == 0 {
+        skip!("the initiator aborts no task");
+    }
+    Ok(())
+}
+
+// covers: TMF-10
+fn tmf_10(stage: &Stage<'_>) -> RowResult {
+    let played = stage.play(silent(), &[Op::Read { lba: 0, blocks: 8 }])?;
+    let order: Vec<TmfFunction> = managed(&played).iter().map(|request| request.function).collect();
+    let abort = order.iter().position(|function| *function == TmfFunction::AbortTask);
+    let reset = order.iter().position(|function| *function == TmfFunction::LogicalUnitReset);
+    match (abort, reset) {
+        (Some(abort), Some(reset)) => ensure!(abort < reset, "{order:?}"),
+        _ => fail!("expected ABORT TASK, then LOGICAL UNIT RESET, got {order:?}"),
+    }
+    ensure!(played.dropped(1), "after a silent LOGICAL UNIT RESET the session is not dropped");
+    let reads = played
+        .from_initiator()
+        .filter(|entry| entry.connection == 1)
+        .filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok())
+        .filter(|command| command.read && matches!(command.cdb[0], 0x28 | 0x88));
+    let mut tags = Vec::new();
+    for command in reads {
+        ensure!(
+            !tags.contains(&command.itt),
+            "itt={} was used again before its outcome was known",
+            command.itt
+        );
+        tags.push(command.itt);
+    }
+    Ok(())
+}
+
+/// An asynchronous message; numbers are filled in when it is sent.
+fn message(event: AsyncEvent, parameters: [u16; 3]) -> Frame {
+    Frame::of(AsyncMessage {
+        lun: Lun(0),
+        stat_sn: Default::default(),
+        exp_cmd_sn: Default::default(),
+        max_cmd_sn: Default::default(),
+        event,
+        vcode: 0,
+        parameter1: parameters[0],
+        parameter2: parameters[1],
+        parameter3: parameters[2],
+    })
+}
+
+/// Sends these after the first answer to a write, then plays on.
+fn after_a_write(acts: Vec<Act>) -> Behaviour {
+    let mut acts = Some(acts);
+    Behaviour::good().first(Opcode::ScsiResponse, move |_, frame| {
+        let mut all = vec![Act::Send(frame)];
+        all.extend(acts.take().unwrap_or_default());
+        all
+    })
+}
+
+fn write_and_wait(wait: Duration) -> Vec<Op> {
+    vec![Op::Write { lba: 1000, data: pattern(1000, 8) }, Op::Wait(wait)]
+}
+
+/// What connection 1 carried after the asynchronous message, until its end.
+fn after_message(played: &Played) -> Result<Vec<crate::Entry>, Stop> {
+    let at = played.entries.iter().position(|entry| entry.connection == 1 && entry.is(Opcode::AsyncMessage));
+    let Some(at) = at else { fail!("the message was not sent: {}", played.words()) };
+    Ok(played.entries[at + 1..].iter().filter(|entry| entry.connection == 1).cloned().collect())
+}
+
+// covers: ASY-01
+fn asy_01(stage: &Stage<'_>) -> RowResult {
+    let asked = after_a_write(vec![Act::Answer(message(AsyncEvent::LogoutRequest, [0, 0, 2]))]);
+    let played = stage.play(asked, &write_and_wait(Duration::from_millis(1500)))?;
+    let after = after_message(&played)?;
+    let logout = after.iter().position(|entry| entry.is(Opcode::LogoutRequest));
+    let Some(logout) = logout else { fail!("no logout after event 1") };
+    let command = after[..logout].iter().find(|entry| entry.is(Opcode::ScsiCommand));
+    ensure!(command.is_none(), "a new command after event 1");
+    let asked_at = played.entries.iter().find(|entry| entry.is(Opcode::AsyncMessage)).map(|entry| entry.at);
+    let took = asked_at.map(|asked_at| after[logout].at.saturating_sub(asked_at));
+    // 2 seconds were given; the play itself waits 1.5.
+    ensure!(took.is_some_and(|took| took <= Duration::from_secs(2)), "the logout came after {took:?}");
+    Ok(())
+}
+
+// covers: ASY-02
+fn asy_02(stage: &Stage<'_>) -> RowResult {
+    for event in [AsyncEvent::SessionDrop, AsyncEvent::ConnectionDrop] {
+        let told = after_a_write(vec![Act::Answer(message(event, [0, 1, 20])), Act::Close]);
+        let mut ops = write_and_wait(Duration::from_millis(50));
+        ops.push(Op::Read { lba: 1000, blocks: 8 });
+        let played = stage.play(told, &ops)?;
+        let dropped =
+            played.entries.iter().find(|entry| entry.is(Opcode::AsyncMessage)).map(|entry| entry.at);
+        let again = played
+            .entries
+            .iter()
+            .find(|entry| entry.connection == 2 && matches!(entry.what, What::Opened))
+            .map(|entry| entry.at);
+        match (dropped, again) {
+            (Some(dropped), Some(again)) => ensure!(
+                again.saturating_sub(dropped) >= Duration::from_millis(990),
+                "{event}: back after {:?}, Time2Wait is 1 s",
+                again.saturating_sub(dropped)
+            ),
+            _ => skip!("the initiator does not come back after {event}"),
+        }
+    }
+    Ok(())
+}
+
+// covers: ASY-03
+fn asy_03(stage: &Stage<'_>) -> RowResult {
+    let asked = after_a_write(vec![Act::Answer(message(AsyncEvent::NegotiationRequest, [0, 0, 2]))]);
+    let played = stage.play(asked, &write_and_wait(Duration::from_millis(1500)))?;
+    let after = after_message(&played)?;
+    let answer = after.iter().find(|entry| {
+        entry.side == Side::Initiator && (entry.is(Opcode::TextRequest) || entry.is(Opcode::LogoutRequest))
+    });
+    ensure!(answer.is_some(), "neither a Text request nor a logout after event 4");
+    Ok(())
+}
+
+// covers: ASY-04
+fn asy_04(stage: &Stage<'_>) -> RowResult {
+    let mut sense = vec![0; 20];
+    (sense[1], sense[2], sense[4], sense[9], sense[14], sense[15]) = (18, 0x70, 6, 10, 0x3f, 0x0e);
+    let told = after_a_write(vec![
+        Act::Answer(message(AsyncEvent::Vendor(250), [1, 2, 3])),
+        Act::Answer(message(AsyncEvent::ScsiAsyncEvent, [0, 0, 0]).data(sense)),
+    ]);
+    let played = stage.goes_well(&Play::new(), told)?;
+    let Some(logout) = played.from_initiator().filter_map(|entry| entry.bhs()).last() else {
+        fail!("the initiator sent nothing")
+    };
+    let last = played
+        .entries
+        .iter()
+        .filter(|entry| {
+            entry.side == Side::Target && entry.bhs().is_some() && !entry.is(Opcode::LogoutResponse)
+        })
+        .filter(|entry| entry.is(Opcode::ScsiResponse) || entry.is(Opcode::AsyncMessage))
+        .filter_map(|entry| entry.bhs())
+        .map(|bhs| crate::frame::u32_at(bhs, 24))
+        .next_back();
+    let acknowledged = logout.exp_stat_sn().0;
+    ensure!(
+        last.is_none_or(|last| acknowledged.wrapping_sub(last) < 1 << 31 && acknowledged != last),
+        "ExpStatSN {acknowledged} at the end, the last StatSN was {last:?}"
+    );
+    Ok(())
+}
+
+// covers: LGO-01
+fn lgo_01(stage: &Stage<'_>) -> RowResult {
+    let played = stage.goes_well(&Play::new(), Behaviour::good())?;
+    ensure!(played.sent(1, Opcode::LogoutRequest) == 1, "no logout at the end");
+    let reset =
+        played.entries.iter().any(|entry| entry.side == Side::Initiator && matches!(entry.what, What::Reset));
+    ensure!(!reset, "the initiator ends the connection with RST");
+    Ok(())
+}
+
+// covers: LGO-03
+fn lgo_03(stage: &Stage<'_>) -> RowResult {
+    let slow = Behaviour::good().every(Opcode::LogoutResponse, |_, frame| {
+        vec![Act::Tell(ping(u32::MAX, 0x99)), Act::Pause(Duration::from_millis(150)), Act::Send(frame)]
+    });
+    let played = stage.play(slow, &read_write())?;
+    played.went_well()?;
+    let logout = played.entries.iter().position(|entry| entry.is(Opcode::LogoutRequest));
+    let Some(logout) = logout else { skip!("the initiator does not log out") };
+    let new = played.entries[logout + 1..].iter().find(|entry| {
+        entry.connection == 1
+            && entry.side == Side::Initiator
+            && entry.bhs().is_some()
+            && !entry.is(Opcode::NopOut)
+    });
+    ensure!(new.is_none(), "after the logout: {}", new.map(ToString::to_string).unwrap_or_default());
+    Ok(())
+}
+
+// covers: NOP-02
+fn nop_02(stage: &Stage<'_>) -> RowResult {
+    let chatty = after_a_write(vec![Act::Tell(ping(u32::MAX, 0x21))]);
+    stage.goes_well(&Play::new(), chatty).map(|_| ())
+}
+
+// covers: NOP-03
+fn nop_03(stage: &Stage<'_>) -> RowResult {
+    let lun = Lun(0x4242_0000_1234_5678);
+    let with_lun = NopIn {
+        lun,
+        itt: iscsi_wire::Itt::RESERVED,
+        ttt: Ttt(0x0bad_cafe),
+        stat_sn: Default::default(),
+        exp_cmd_sn: Default::default(),
+        max_cmd_sn: Default::default(),
+    };
+    let asked = after_a_write(vec![Act::Tell(Frame::of(with_lun).data(*b"are you there"))]);
+    let played = stage.play(asked, &write_and_wait(Duration::from_millis(300)))?;
+    played.clean("NOP-03")?;
+    let answers: Vec<NopOut> = played
+        .from_initiator()
+        .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
+        .filter(|nop| nop.itt.is_reserved())
+        .collect();
+    let Some(answer) = answers.first() else { fail!("the ping was not answered") };
+    ensure!(
+        answer.ttt == Ttt(0x0bad_cafe) && answer.lun == lun && answer.immediate,
+        "the ping was answered with TTT {}, LUN {:?}, I={}",
+        answer.ttt,
+        answer.lun,
+        answer.immediate
+    );
+    ensure!(answers.len() == 1, "the ping was answered {} times", answers.len());
+    Ok(())
+}
+
+// covers: NOP-04
+fn nop_04(stage: &Stage<'_>) -> RowResult {
+    let told = after_a_write((0..3).map(|_| Act::Tell(ping(u32::MAX, u32::MAX))).collect());
+    let played = stage.play(told, &write_and_wait(Duration::from_millis(300)))?;
+    played.went_well()?;
+    let answer = played
+        .from_initiator()
+        .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
+        .find(|nop| nop.itt.is_reserved());
+    ensure!(answer.is_none(), "a NOP-In without TTT was answered: {answer:?}");
+    Ok(())
+}
+
+// covers: NOP-05
+fn nop_05(stage: &Stage<'_>) -> RowResult {
+    // An answer to a ping that nobody sent: ignored, or the end, but never answered.
+    let told = after_a_write(vec![Act::Tell(ping(0x7001, u32::MAX))]);
+    let played = stage.play(told, &write_and_wait(Duration::from_millis(300)))?;
+    let answer = played
+        .from_initiator()
+        .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
+        .find(|nop| nop.itt.is_reserved() || nop.itt.0 == 0x7001);
+    ensure!(answer.is_none(), "an answer to no ping was answered: {answer:?}");
+    Ok(())
+}
+
+/// Rejects the first write with this reason byte; its CmdSN counts as received or not.
+fn rejecting(reason: u8, counted: bool) -> Behaviour {
+    let mut done = false;
+    Behaviour::good().incoming(move |_, rx| {
+        let write = ScsiCommand::parse(&rx.bhs).is_ok_and(|command| command.write);
+        if !write || std::mem::replace(&mut done, true) {
+            return Incoming::Serve;
+        }
+        let reject = Reject {
+            reason: RejectReason::ProtocolError,
+            stat_sn: Default::default(),
+            exp_cmd_sn: Default::default(),
+            max_cmd_sn: Default::default(),
+            data_sn: DataSn(0),
+        };
+        let frame = Frame::of(reject).patch(2, &[reason]).data(*rx.bhs.as_bytes());
+        if counted {
+            Incoming::Instead(vec![Act::Answer(frame)])
+        } else {
+            Incoming::Lost(vec![Act::Answer(frame)])
+        }
+    })
+}
+
+// covers: REJ-03
+fn rej_03(stage: &Stage<'_>) -> RowResult {
+    let played = stage.play(rejecting(0x0b, false), &read_write())?;
+    played.no_wrong_byte()?;
+    if !played.dropped(1) {
+        played.failed("a Reject with the deprecated reason 0b")?;
+    }
+    Ok(())
+}
+
+// covers: REJ-04
+fn rej_04(stage: &Stage<'_>) -> RowResult {
+    for reason in [0x04, 0x05, 0x07, 0x09] {
+        let played = stage.play(rejecting(reason, false), &read_write())?;
+        played.no_wrong_byte()?;
+        let writes: Vec<ScsiCommand> = played
+            .from_initiator()
+            .filter(|entry| entry.connection == 1)
+            .filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok())
+            .filter(|command| command.write)
+            .collect();
+        if let Some(first) = writes.first() {
+            let again =
+                writes[1..].iter().any(|command| (command.itt, command.cmd_sn) == (first.itt, first.cmd_sn));
+            ensure!(!again, "a command rejected with {reason:#04x} was sent again");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,412 @@
+//! The initiator under test, what it is asked to do, and the stage on which a row plays.
+
+use super::RowResult;
+use crate::evil::{Behaviour, EvilConfig, EvilTarget};
+use crate::ledger::Finding;
+use crate::script::{ensure, fail};
+use crate::transcript::{Entry, Side, What};
+use crate::{Frame, Received, Stop, text_of};
+use iscsi_wire::Opcode;
+use std::cell::RefCell;
+use std::time::Duration;
+
+/// How long the connections of a play may take to end after the initiator is done.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// One operation of an initiator. Blocks are of 512 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Read blocks.
+    Read {
+        /// First block.
+        lba: u64,
+        /// How many.
+        blocks: u32,
+    },
+    /// Write blocks.
+    Write {
+        /// First block.
+        lba: u64,
+        /// Their bytes.
+        data: Vec<u8>,
+    },
+    /// SYNCHRONIZE CACHE.
+    Flush,
+    /// Capacity of the disk.
+    Capacity,
+    /// SendTargets in a discovery session; the URL then names no target.
+    Discover,
+    /// Keep the session open and serve what comes, for so long.
+    Wait(Duration),
+    /// Several operations at once; one after the other will do for an initiator without a queue.
+    Together(Vec<Op>),
+}
+
+/// What became of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpResult {
+    /// Done.
+    Done,
+    /// What was read.
+    Data(Vec<u8>),
+    /// Blocks of the disk, and bytes per block.
+    Capacity(u64, u32),
+    /// Targets that were discovered: their names, with their addresses.
+    Targets(Vec<(String, Vec<String>)>),
+    /// It failed, in words.
+    Failed(String),
+    /// Of [`Op::Together`], in its order.
+    Together(Vec<OpResult>),
+}
+
+/// An initiator that can be tested. See [`DriveUrl`] for what the URL says.
+pub trait InitiatorUnderTest {
+    /// Logs in, does the operations in order, and logs out (also when an operation failed). An error when the
+    /// login did not succeed. Whatever the target does, this must return: with `timeout_ms` of the URL as the
+    /// time of one step, and a handful of reconnections at most.
+    fn connect_and(&self, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String>;
+}
+
+/// A URL of a play, taken apart:
+/// `iscsi://[user[%password]@]host:port[/target/lun][?key=value&...]`.
+///
+/// Keys: `header_digest` and `data_digest` (`off`, `offered`, `required`), `target_user` and `target_password`
+/// (mutual CHAP), `initial_r2t` and `immediate_data` (`yes`, `no`), `max_recv_data_segment_length`,
+/// `max_burst_length`, `first_burst_length`, `max_outstanding_r2t` (numbers to offer), `timeout_ms` (of one step).
+/// What is not there is for the initiator to choose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriveUrl {
+    /// Host, or address without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// TargetName; `None` for discovery.
+    pub target: Option<String>,
+    /// Index of the logical unit.
+    pub lun: u16,
+    /// CHAP name and secret of the initiator.
+    pub chap: Option<(String, String)>,
+    /// CHAP name and secret that the target must prove.
+    pub target_chap: Option<(String, String)>,
+    /// The other keys, in order.
+    pub settings: Vec<(String, String)>,
+}
+
+impl DriveUrl {
+    /// Takes a URL apart.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let options = crate::target::Options::from_url(base)?;
+        let mut parsed = DriveUrl {
+            host: options.host,
+            port: options.port,
+            target: options.target,
+            lun: options.lun.unwrap_or(0),
+            chap: options.chap.map(|chap| (chap.name, chap.secret)),
+            target_chap: None,
+            settings: Vec::new(),
+        };
+        let (mut user, mut password) = (None, None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is no key=value"))?;
+            match key {
+                "target_user" => user = Some(value.to_owned()),
+                "target_password" => password = Some(value.to_owned()),
+                _ => parsed.settings.push((key.to_owned(), value.to_owned())),
+            }
+        }
+        parsed.target_chap = user.zip(password);
+        Ok(parsed)
+    }
+
+    /// The value of one of the other keys.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// `timeout_ms`, or 2 seconds.
+    pub fn timeout(&self) -> Duration {
+        let value = self.setting("timeout_ms").and_then(|value| value.parse().ok());
+        Duration::from_millis(value.unwrap_or(2000))
+    }
+}
+
+/// Where a row plays.
+pub(super) struct Stage<'a> {
+    row: &'static str,
+    drive: &'a dyn InitiatorUnderTest,
+    shown: RefCell<String>,
+}
+
+/// How a play went.
+pub(super) struct Played {
+    pub(super) results: Result<Vec<OpResult>, String>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) medium: Vec<u8>,
+}
+
+/// What one play needs beside the target's behaviour.
+#[derive(Clone, Default)]
+pub(super) struct Play {
+    pub(super) config: EvilConfig,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) user: Option<(String, String)>,
+    pub(super) discovery: bool,
+}
+
+impl Play {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn config(mut self, config: EvilConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    pub(super) fn set(mut self, key: &'static str, value: &str) -> Self {
+        self.query.push((key, value.to_owned()));
+        self
+    }
+
+    pub(super) fn discovery(mut self) -> Self {
+        self.discovery = true;
+        self
+    }
+
+    pub(super) fn user(mut self, name: &str, secret: &str) -> Self {
+        self.user = Some((name.to_owned(), secret.to_owned()));
+        self
+    }
+
+    /// The URL of `target` as this play wants it.
+    pub(super) fn url(&self, target: &EvilTarget) -> String {
+        let user = self.user.as_ref().map(|(name, secret)| format!("{name}%{secret}@")).unwrap_or_default();
+        let path = if self.discovery { String::new() } else { format!("/{}/0", self.config.target_name) };
+        let mut url = format!("iscsi://{user}{}{path}?timeout_ms=1000", target.address());
+        for (key, value) in &self.query {
+            url.push_str(&format!("&{key}={value}"));
+        }
+        url
+    }
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(row: &'static str, drive: &'a dyn InitiatorUnderTest) -> Self {
+        Stage { row, drive, shown: RefCell::new(String::new()) }
+    }
+
+    pub(super) fn shown(&self) -> String {
+        self.shown.borrow().clone()
+    }
+
+    /// Plays with a default target.
+    pub(super) fn play(&self, behaviour: Behaviour, ops: &[Op]) -> Result<Played, Stop> {
+        self.play_as(&Play::new(), behaviour, ops)
+    }
+
+    pub(super) fn play_as(&self, play: &Play, behaviour: Behaviour, ops: &[Op]) -> Result<Played, Stop> {
+        let target = self.target(play, behaviour)?;
+        Ok(self.play_on(play, &target, ops))
+    }
+
+    pub(super) fn target(&self, play: &Play, behaviour: Behaviour) -> Result<EvilTarget, Stop> {
+        let target = EvilTarget::start(play.config.clone(), behaviour)
+            .map_err(|error| Stop::Fail(format!("starting the evil target: {error}")))?;
+        target.fill(0, &pattern(0, 256));
+        Ok(target)
+    }
+
+    pub(super) fn play_on(&self, play: &Play, target: &EvilTarget, ops: &[Op]) -> Played {
+        let results = self.drive.connect_and(&play.url(target), ops);
+        target.settle(SETTLE);
+        let mut shown = target.transcript().to_string();
+        match &results {
+            Ok(results) => shown.push_str(&format!("\nresults: {}", brief(results))),
+            Err(error) => shown.push_str(&format!("\nerror: {error}")),
+        }
+        *self.shown.borrow_mut() = shown;
+        Played {
+            results,
+            entries: target.transcript().entries(),
+            findings: target.findings(),
+            medium: target.medium(),
+        }
+    }
+
+    /// A whole play that must go well, and during which the initiator must not be seen breaking the row.
+    pub(super) fn goes_well(&self, play: &Play, behaviour: Behaviour) -> Result<Played, Stop> {
+        let played = self.play_as(play, behaviour, &read_write())?;
+        played.went_well()?;
+        played.clean(self.row)?;
+        Ok(played)
+    }
+
+    /// A play in which the target breaks a rule on connection 1: the initiator must end that connection, and in
+    /// no case hand up a wrong byte.
+    pub(super) fn is_dropped(&self, what: &str, play: &Play, behaviour: Behaviour) -> Result<Played, Stop> {
+        let played = self.play_as(play, behaviour, &read_write())?;
+        ensure!(played.dropped(1), "{what}: the initiator goes on with the connection ({})", played.words());
+        played.no_wrong_byte()?;
+        Ok(played)
+    }
+}
+
+fn brief(results: &[OpResult]) -> String {
+    let words = results.iter().map(|result| match result {
+        OpResult::Data(data) => format!("{} bytes", data.len()),
+        OpResult::Together(results) => format!("[{}]", brief(results)),
+        other => format!("{other:?}"),
+    });
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// Bytes that differ from block to block.
+pub(super) fn pattern(lba: u64, blocks: u32) -> Vec<u8> {
+    let range = lba * 512..(lba + u64::from(blocks)) * 512;
+    range.map(|n| (n % 251) as u8 ^ (n / 512) as u8).collect()
+}
+
+/// What [`read_write`] writes.
+pub(super) fn written() -> Vec<u8> {
+    pattern(9999, 40)
+}
+
+/// Reads what is there, writes elsewhere, reads that back.
+pub(super) fn read_write() -> Vec<Op> {
+    vec![
+        Op::Read { lba: 0, blocks: 24 },
+        Op::Write { lba: 1000, data: written() },
+        Op::Read { lba: 1000, blocks: 40 },
+        Op::Flush,
+    ]
+}
+
+impl Played {
+    pub(super) fn words(&self) -> String {
+        match &self.results {
+            Ok(results) => brief(results),
+            Err(error) => error.clone(),
+        }
+    }
+
+    /// Every operation succeeded, with the right bytes.
+    pub(super) fn went_well(&self) -> RowResult {
+        let Ok(results) = &self.results else { fail!("the initiator failed: {}", self.words()) };
+        let failed = results.iter().find(|result| matches!(result, OpResult::Failed(_)));
+        ensure!(failed.is_none(), "an operation failed: {}", self.words());
+        self.no_wrong_byte()
+    }
+
+    /// Whatever [`read_write`] handed up was right, and what it calls written is on the medium.
+    pub(super) fn no_wrong_byte(&self) -> RowResult {
+        let Ok(results) = &self.results else { return Ok(()) };
+        let read_write = results.len() == 4 && self.entries.iter().any(|entry| entry.is(Opcode::ScsiCommand));
+        if let (true, Some(OpResult::Data(data))) = (read_write, results.first()) {
+            ensure!(*data == pattern(0, 24), "wrong bytes were handed up by the first read");
+        }
+        if let (true, Some(OpResult::Done)) = (read_write, results.get(1)) {
+            let range = self.medium.get(1000 * 512..1040 * 512).unwrap_or_default();
+            ensure!(range == written(), "a write that is called done is not on the medium");
+        }
+        if let (true, Some(OpResult::Done), Some(OpResult::Data(data))) =
+            (read_write, results.get(1), results.get(2))
+        {
+            ensure!(*data == written(), "wrong bytes were handed up by the second read");
+        }
+        Ok(())
+    }
+
+    /// At least one operation, or the login, failed.
+    pub(super) fn failed(&self, what: &str) -> RowResult {
+        let failed = match &self.results {
+            Ok(results) => results.iter().any(|result| matches!(result, OpResult::Failed(_))),
+            Err(_) => true,
+        };
+        ensure!(failed, "{what}: nothing failed, {}", self.words());
+        Ok(())
+    }
+
+    /// The login failed.
+    pub(super) fn refused(&self, what: &str) -> RowResult {
+        ensure!(self.results.is_err(), "{what}: the login succeeded, {}", self.words());
+        Ok(())
+    }
+
+    /// Did the initiator end this connection, before the target did?
+    pub(super) fn dropped(&self, connection: u32) -> bool {
+        let mut ends = self.entries.iter().filter(|entry| {
+            entry.connection == connection && matches!(entry.what, What::Closed | What::Reset)
+        });
+        let logout = self.sent(connection, Opcode::LogoutRequest) > 0;
+        ends.next().is_some_and(|end| end.side == Side::Initiator) && !logout
+    }
+
+    /// Connections that were opened.
+    pub(super) fn connections(&self) -> usize {
+        self.entries.iter().filter(|entry| matches!(entry.what, What::Opened)).count()
+    }
+
+    /// PDUs of the initiator.
+    pub(super) fn from_initiator(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.side == Side::Initiator && entry.bhs().is_some())
+    }
+
+    /// How many PDUs of this opcode the initiator sent on a connection.
+    pub(super) fn sent(&self, connection: u32, opcode: Opcode) -> usize {
+        self.from_initiator().filter(|entry| entry.connection == connection && entry.is(opcode)).count()
+    }
+
+    /// All pairs that the initiator sent in logins on a connection.
+    pub(super) fn offered(&self, connection: u32) -> Vec<(String, String)> {
+        let logins = self
+            .from_initiator()
+            .filter(|entry| entry.connection == connection && entry.is(Opcode::LoginRequest));
+        let data: Vec<u8> = logins.flat_map(|entry| entry.data().iter().copied()).collect();
+        pairs_of(&data)
+    }
+
+    /// No finding of this row.
+    pub(super) fn clean(&self, row: &str) -> RowResult {
+        match self.findings.iter().find(|finding| finding.row == row) {
+            Some(finding) => fail!("{}", finding.words),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The pairs of text.
+pub(super) fn pairs_of(data: &[u8]) -> Vec<(String, String)> {
+    let empty = [0; 48];
+    let (bhs, ahs, padding) = (iscsi_wire::Bhs::from_bytes(empty), Vec::new(), Vec::new());
+    Received { bhs, ahs, data: data.to_vec(), padding, data_digest: None }.text()
+}
+
+/// A frame with other text.
+pub(super) fn retext(frame: Frame, change: impl FnOnce(&mut Vec<(String, String)>)) -> Frame {
+    let mut pairs = pairs_of(frame.data_bytes());
+    change(&mut pairs);
+    frame.data(text_of(&pairs))
+}
+
+/// A target that changes the pairs of its operational login responses.
+pub(super) fn answering(mut change: impl FnMut(&mut Vec<(String, String)>) + Send + 'static) -> Behaviour {
+    Behaviour::good().every(Opcode::LoginResponse, move |_, frame| {
+        let bytes = *frame.bhs().as_bytes();
+        let operational = bytes[1] >> 2 & 3 == 1 && bytes[36] == 0;
+        let frame = if operational { retext(frame, |pairs| change(pairs)) } else { frame };
+        vec![crate::evil::Act::Send(frame)]
+    })
+}
+
+/// Replaces the value of a key, if it is there; says whether it was.
+pub(super) fn replace(pairs: &mut [(String, String)], key: &str, value: &str) -> bool {
+    match pairs.iter_mut().find(|(name, _)| name == key) {
+        Some((_, old)) => {
+            value.clone_into(old);
+            true
+        }
+        None => false,
+    }
+}
