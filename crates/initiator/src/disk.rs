@@ -80,6 +80,15 @@ pub struct DiskInfo {
     pub max_unmap_ranges: u32,
 }
 
+/// A part of the medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where, bytes.
+    pub range: Range<u64>,
+    /// Whether the device keeps data for it (GET LBA STATUS).
+    pub mapped: bool,
+}
+
 /// A command's answer.
 #[derive(Debug)]
 pub struct Response {
@@ -405,12 +414,11 @@ impl Disk {
             .map(drop)
     }
 
-    /// Which parts of the medium from `offset` on are allocated, as ranges of bytes with whether they are; the first begins at
-    /// `offset`. `None` when the device does not say.
+    /// Which parts of the medium from `offset` on are allocated; the first begins at `offset`. `None` when the device does not say.
     ///
     /// # Errors
     /// When the command fails for another reason than not being known.
-    pub fn allocation(&self, offset: u64) -> Result<Option<Vec<(Range<u64>, bool)>>, IoError> {
+    pub fn allocation(&self, offset: u64) -> Result<Option<Vec<Extent>>, IoError> {
         let block = u64::from(self.capacity.block_bytes);
         let response = match self.query(&cdb::get_lba_status(self.lba(offset), 8 + 64 * 16), 8 + 64 * 16) {
             Ok(response) => response,
@@ -426,7 +434,7 @@ impl Disk {
             if lba > at || end <= at {
                 return Err(IoError::Malformed("GET LBA STATUS"));
             }
-            ranges.push((at * block..end * block, mapped));
+            ranges.push(Extent { range: at * block..end * block, mapped });
             at = end;
         }
         Ok(Some(ranges))

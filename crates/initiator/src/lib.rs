@@ -22,7 +22,7 @@ mod support;
 mod url;
 mod workload;
 
-pub use disk::{Capacity, Disk, DiskInfo, Response, Ticket};
+pub use disk::{Capacity, Disk, DiskInfo, Extent, Response, Ticket};
 pub use error::{ConnectError, IoError};
 pub use iscsi_core::initiator::command::{Command, Completion, Ending, Residual, WriteData};
 pub use iscsi_core::initiator::login::{ChapConfig, KeyLine, LoginFailure};

@@ -26,6 +26,8 @@ enum Command {
     Check(cmd::check::Args),
     /// List sessions, LUNs, targets or logins of the server on this machine.
     Ls(cmd::ls::Args),
+    /// Measure a LUN: operations and bytes per second, latencies, CPU time.
+    Bench(cmd::bench::Args),
     /// Print a completion script for a shell.
     #[command(hide = true)]
     Completions(cmd::docs::CompletionsArgs),
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => cmd::serve::run(args),
         Command::Check(args) => cmd::check::run(args),
         Command::Ls(args) => cmd::ls::run(args),
+        Command::Bench(args) => cmd::bench::run(args),
         Command::Completions(args) => cmd::docs::completions(args, Cli::command()),
         Command::Man => cmd::docs::man(Cli::command()),
     }

@@ -47,7 +47,7 @@ pub(super) struct Attempt {
 
 /// What came of feeding an attempt.
 pub(super) enum Outcome {
-    Pending(Attempt),
+    Pending(Box<Attempt>),
     Established(Box<Established>),
     Failed(ConnectError),
 }
@@ -92,7 +92,7 @@ impl Attempt {
         self.deadline
     }
 
-    pub(super) fn on_time(self, driver: &mut EpollDriver, now: Time) -> Outcome {
+    pub(super) fn on_time(self: Box<Self>, driver: &mut EpollDriver, now: Time) -> Outcome {
         if now < self.deadline {
             return Outcome::Pending(self);
         }
@@ -107,7 +107,7 @@ impl Attempt {
     }
 
     pub(super) fn on_connected(
-        mut self,
+        mut self: Box<Self>,
         driver: &mut EpollDriver,
         now: Time,
         conn: Token,
@@ -145,7 +145,7 @@ impl Attempt {
     }
 
     pub(super) fn on_sent(
-        mut self,
+        mut self: Box<Self>,
         driver: &mut EpollDriver,
         now: Time,
         conn: Token,
@@ -167,7 +167,7 @@ impl Attempt {
     }
 
     pub(super) fn on_received(
-        mut self,
+        mut self: Box<Self>,
         driver: &mut EpollDriver,
         now: Time,
         conn: Token,
@@ -212,7 +212,7 @@ impl Attempt {
 
     /// Puts in force what was negotiated, before the next PDU is looked at.
     //= rfc7143 13.1 DIG-04 DIG-13
-    fn complete(self, login: LoggedIn) -> Outcome {
+    fn complete(self: Box<Self>, login: LoggedIn) -> Outcome {
         let Step::LoggingIn { mut link, connect_time, .. } = self.step else {
             unreachable!("a login completes while logging in")
         };
@@ -229,7 +229,7 @@ impl Attempt {
 
     /// Goes on where the target says that it is.
     //= rfc7143 11.13.5 LGN-15
-    fn redirect(self, driver: &mut EpollDriver, now: Time, portals: Vec<Portal>) -> Outcome {
+    fn redirect(self: Box<Self>, driver: &mut EpollDriver, now: Time, portals: Vec<Portal>) -> Outcome {
         self.close(driver);
         let redirects = self.redirects + 1;
         if redirects > MAX_REDIRECTS {
@@ -245,13 +245,13 @@ impl Attempt {
         tracing::info!(from = %self.address, to = ?portals, "redirected");
         let (options, isid, slabs) = (self.options, self.isid, self.slabs);
         match Self::next_address(options, isid, slabs, candidates, redirects, driver, now, failure) {
-            Ok(attempt) => Outcome::Pending(attempt),
+            Ok(attempt) => Outcome::Pending(Box::new(attempt)),
             Err(error) => Outcome::Failed(error),
         }
     }
 
     /// Tries the next address, if there is one.
-    fn failed(mut self, driver: &mut EpollDriver, now: Time, error: ConnectError) -> Outcome {
+    fn failed(mut self: Box<Self>, driver: &mut EpollDriver, now: Time, error: ConnectError) -> Outcome {
         self.close(driver);
         let candidates = std::mem::take(&mut self.candidates);
         // A target's refusal is an answer; only silence and errors of the way make the next address worth a try.
@@ -260,7 +260,7 @@ impl Attempt {
         }
         let (options, isid, slabs, redirects) = (self.options, self.isid, self.slabs, self.redirects);
         match Self::next_address(options, isid, slabs, candidates, redirects, driver, now, Some(error)) {
-            Ok(attempt) => Outcome::Pending(attempt),
+            Ok(attempt) => Outcome::Pending(Box::new(attempt)),
             Err(error) => Outcome::Failed(error),
         }
     }

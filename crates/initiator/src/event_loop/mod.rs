@@ -246,7 +246,7 @@ impl EventLoop {
                     Done::Sent { conn, segments, result } => {
                         attempt.on_sent(driver, now, conn, segments, result)
                     }
-                    _ => Outcome::Pending(*attempt),
+                    _ => Outcome::Pending(attempt),
                 };
                 self.on_outcome(outcome);
             }
@@ -271,7 +271,7 @@ impl EventLoop {
 
     fn on_outcome(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Pending(attempt) => self.state = State::Connecting(Box::new(attempt)),
+            Outcome::Pending(attempt) => self.state = State::Connecting(attempt),
             Outcome::Failed(error) => self.failed(error),
             Outcome::Established(established) => self.established(*established),
         }

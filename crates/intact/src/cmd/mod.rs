@@ -1,6 +1,8 @@
 //! The subcommands. Each has `Args` and `run`, which returns the exit code.
 
+pub mod bench;
 pub mod check;
+pub mod client;
 pub mod docs;
 pub mod list;
 pub mod ls;

@@ -1,0 +1,188 @@
+//! The result of a run, for people and for programs.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use initiator::Disk;
+use serde::Serialize;
+
+use super::workload::{Load, Plan};
+use super::{Direction, Pattern};
+use crate::cmd::FAILED;
+use crate::output;
+
+/// Latencies, microseconds.
+#[derive(Debug, Serialize)]
+pub struct Latency {
+    pub mean: f64,
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+/// One run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub header_digest: bool,
+    pub data_digest: bool,
+    pub rw: Direction,
+    pub read_percent: u8,
+    pub pattern: Pattern,
+    pub block_bytes: usize,
+    pub depth: usize,
+    pub sessions: usize,
+    pub seconds: f64,
+    pub reads: u64,
+    pub writes: u64,
+    pub iops: f64,
+    /// 10^6 bytes per second.
+    pub mb_per_s: f64,
+    pub latency_us: Latency,
+    /// Of this process: user and system, all threads.
+    pub cpu_seconds: f64,
+    /// Per 10^9 bytes.
+    pub cpu_seconds_per_gb: f64,
+    pub cpu_seconds_per_100k_ios: f64,
+    pub digests_verified: u64,
+    pub digests_failed: u64,
+    pub errors: u64,
+    pub first_error: Option<String>,
+    pub session_losses: u64,
+}
+
+impl Report {
+    /// Puts the shares of all sessions together.
+    pub fn new(plan: &Plan, disks: &[Disk], loads: Vec<Load>) -> Result<Self, String> {
+        let mut latency = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
+        let (mut reads, mut writes, mut errors, mut first_error) = (0, 0, 0, None);
+        let (mut elapsed, mut cpu) = (Duration::ZERO, Duration::ZERO);
+        for load in loads {
+            latency.add(&load.latency).map_err(|error| error.to_string())?;
+            reads += load.reads;
+            writes += load.writes;
+            errors += load.errors;
+            first_error = first_error.or(load.first_error);
+            // All sessions are of one process: each saw the CPU time of all.
+            elapsed = elapsed.max(load.elapsed);
+            cpu = cpu.max(load.cpu);
+        }
+        let infos: Vec<_> = disks.iter().filter_map(|disk| disk.session().info()).collect();
+        let ios = (reads + writes) as f64;
+        let seconds = elapsed.as_secs_f64();
+        let bytes = ios * plan.block_bytes as f64;
+        let per = |total: f64, n: f64| if n > 0.0 { total / n } else { 0.0 };
+        let us = |ns: f64| ns / 1000.0;
+        let digests = disks[0].session().opening().params.digests;
+        Ok(Self {
+            header_digest: digests.header,
+            data_digest: digests.data,
+            rw: plan.direction,
+            read_percent: plan.read_percent,
+            pattern: plan.pattern,
+            block_bytes: plan.block_bytes,
+            depth: plan.depth,
+            sessions: disks.len(),
+            seconds,
+            reads,
+            writes,
+            iops: per(ios, seconds),
+            mb_per_s: per(bytes / 1e6, seconds),
+            latency_us: Latency {
+                mean: us(latency.mean()),
+                p50: us(latency.value_at_quantile(0.5) as f64),
+                p99: us(latency.value_at_quantile(0.99) as f64),
+                p999: us(latency.value_at_quantile(0.999) as f64),
+                max: us(latency.max() as f64),
+            },
+            cpu_seconds: cpu.as_secs_f64(),
+            cpu_seconds_per_gb: per(cpu.as_secs_f64(), bytes / 1e9),
+            cpu_seconds_per_100k_ios: per(cpu.as_secs_f64(), ios / 1e5),
+            digests_verified: infos
+                .iter()
+                .map(|i| i.link.digests.header_verified + i.link.digests.data_verified)
+                .sum(),
+            digests_failed: infos
+                .iter()
+                .map(|i| i.link.digests.header_failed + i.link.digests.data_failed)
+                .sum(),
+            errors,
+            first_error,
+            session_losses: infos.iter().map(|info| info.losses).sum(),
+        })
+    }
+
+    fn title(&self) -> String {
+        match (self.header_digest, self.data_digest) {
+            (false, false) => "DIGESTS OFF",
+            (true, true) => "DIGESTS ON",
+            (true, false) => "HEADER DIGEST",
+            (false, true) => "DATA DIGEST",
+        }
+        .to_owned()
+    }
+}
+
+/// Prints all runs side by side; commands that failed make it a failure.
+pub fn print(reports: &[Report], json: bool) -> ExitCode {
+    let text = match json {
+        true => serde_json::to_string(reports).map(|text| text + "\n").unwrap_or_default(),
+        false => table(reports),
+    };
+    let code = output::print(&text);
+    match reports.iter().any(|report| report.errors > 0) {
+        true => {
+            for report in reports.iter().filter(|report| report.errors > 0) {
+                let first = report.first_error.as_deref().unwrap_or_default();
+                eprintln!(
+                    "intact: {}: {} commands failed, the first with {first}",
+                    report.title(),
+                    report.errors
+                );
+            }
+            ExitCode::from(FAILED)
+        }
+        false => code,
+    }
+}
+
+fn table(reports: &[Report]) -> String {
+    let titles: Vec<String> = reports.iter().map(Report::title).collect();
+    let heading: Vec<&str> = std::iter::once("").chain(titles.iter().map(String::as_str)).collect();
+    let mut table = output::Table::new(&heading);
+    let rows: [(&str, fn(&Report) -> String); 10] = [
+        ("IOPS", |r| format!("{:.0}", r.iops)),
+        ("MB/s", |r| format!("{:.1}", r.mb_per_s)),
+        ("p50 us", |r| format!("{:.1}", r.latency_us.p50)),
+        ("p99 us", |r| format!("{:.1}", r.latency_us.p99)),
+        ("p99.9 us", |r| format!("{:.1}", r.latency_us.p999)),
+        ("max us", |r| format!("{:.1}", r.latency_us.max)),
+        ("client CPU s per GB", |r| format!("{:.3}", r.cpu_seconds_per_gb)),
+        ("client CPU s per 100k I/O", |r| format!("{:.3}", r.cpu_seconds_per_100k_ios)),
+        ("digests verified", |r| r.digests_verified.to_string()),
+        ("errors", |r| r.errors.to_string()),
+    ];
+    for (name, value) in rows {
+        table.row(std::iter::once(name.to_owned()).chain(reports.iter().map(value)).collect());
+    }
+    let first = &reports[0];
+    let what = match first.rw {
+        Direction::Read => "read".to_owned(),
+        Direction::Write => "write".to_owned(),
+        Direction::Mix => format!("{} % read", first.read_percent),
+    };
+    let pattern = match first.pattern {
+        Pattern::Random => "random",
+        Pattern::Sequential => "sequential",
+    };
+    format!(
+        "{} {pattern} {what}, depth {}, {} session{}, {:.1} s\n{}",
+        output::bytes(first.block_bytes as u64),
+        first.depth,
+        first.sessions,
+        if first.sessions == 1 { "" } else { "s" },
+        first.seconds,
+        table.text()
+    )
+}

@@ -1,0 +1,223 @@
+//! The load itself: keeps a number of commands under way, and notes when each began.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use initiator::{Command, Completion, Ending, Submitter, Workload, WriteData, cdb};
+use iscsi_core::wire::Lun;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Direction, Pattern};
+
+/// Longest latency that is told apart from longer ones, nanoseconds.
+const MAX_LATENCY_NS: u64 = 60_000_000_000;
+/// Commands that may fail before the run is given up.
+const MAX_ERRORS: u64 = 1000;
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub block_bytes: usize,
+    pub sectors_per_block: u32,
+    /// Blocks of `block_bytes` there are.
+    pub places: u64,
+    pub depth: usize,
+    pub read_percent: u8,
+    pub direction: Direction,
+    pub pattern: Pattern,
+    pub warmup: Duration,
+    pub time: Duration,
+    pub timeout: Duration,
+}
+
+/// One session's share of the load.
+pub struct Load {
+    plan: Plan,
+    lun: Lun,
+    random: u64,
+    next_place: u64,
+    /// Different bytes for each command under way.
+    payload: Bytes,
+    began: Vec<Duration>,
+    received: Vec<usize>,
+    phase: Phase,
+    /// Times of this session's clock.
+    measure_from: Duration,
+    end: Duration,
+    pub latency: Histogram<u64>,
+    pub reads: u64,
+    pub writes: u64,
+    pub errors: u64,
+    pub first_error: Option<String>,
+    /// Measured time.
+    pub elapsed: Duration,
+    /// CPU time of the process in the measured time.
+    pub cpu: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Warmup,
+    Measuring,
+    Done,
+}
+
+impl Load {
+    pub fn new(plan: Plan, lun: Lun, number: u64) -> Self {
+        let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(number + 1);
+        let payload = match plan.direction {
+            Direction::Read => Bytes::new(),
+            _ => {
+                let mut bytes = vec![0; plan.block_bytes * plan.depth];
+                bytes
+                    .chunks_mut(8)
+                    .for_each(|chunk| chunk.copy_from_slice(&draw(&mut random).to_le_bytes()[..chunk.len()]));
+                Bytes::from(bytes)
+            }
+        };
+        Self {
+            lun,
+            random,
+            next_place: plan.places / 64 * number % plan.places,
+            payload,
+            began: vec![Duration::ZERO; plan.depth],
+            received: vec![0; plan.depth],
+            phase: Phase::Idle,
+            measure_from: Duration::MAX,
+            end: Duration::MAX,
+            latency: Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("the bounds make sense"),
+            reads: 0,
+            writes: 0,
+            errors: 0,
+            first_error: None,
+            elapsed: Duration::ZERO,
+            cpu: Duration::ZERO,
+            plan,
+        }
+    }
+
+    fn submit(&mut self, slot: usize, io: &mut Submitter<'_>) {
+        let place = match self.plan.pattern {
+            Pattern::Random => {
+                (u128::from(draw(&mut self.random)) * u128::from(self.plan.places) >> 64) as u64
+            }
+            Pattern::Sequential => {
+                let place = self.next_place;
+                self.next_place = (place + 1) % self.plan.places;
+                place
+            }
+        };
+        let lba = place * u64::from(self.plan.sectors_per_block);
+        let reads = match self.plan.direction {
+            Direction::Read => true,
+            Direction::Write => false,
+            Direction::Mix => draw(&mut self.random) % 100 < self.plan.read_percent.into(),
+        };
+        let mut command = if reads {
+            let mut command = Command::new(self.lun, &cdb::read(lba, self.plan.sectors_per_block));
+            command.read_length = self.plan.block_bytes as u32;
+            command
+        } else {
+            let mut command = Command::new(self.lun, &cdb::write(lba, self.plan.sectors_per_block));
+            let at = slot * self.plan.block_bytes;
+            command.write = WriteData::from(self.payload.slice(at..at + self.plan.block_bytes));
+            command
+        };
+        command.user = slot as u64;
+        command.timeout = self.plan.timeout;
+        self.began[slot] = io.now();
+        self.received[slot] = 0;
+        // A session that is ending takes nothing; its successor starts anew.
+        let _ = io.submit(command);
+    }
+
+    fn note_error(&mut self, what: String) {
+        self.errors += 1;
+        self.first_error.get_or_insert(what);
+        if self.errors >= MAX_ERRORS {
+            self.phase = Phase::Done;
+        }
+    }
+}
+
+impl Workload for Load {
+    fn start(&mut self, io: &mut Submitter<'_>) {
+        if self.phase == Phase::Idle {
+            self.phase = Phase::Warmup;
+            self.measure_from = io.now() + self.plan.warmup;
+            (0..self.plan.depth).for_each(|slot| self.submit(slot, io));
+        }
+    }
+
+    fn data_in(&mut self, user: u64, _offset: u32, data: Bytes) {
+        self.received[user as usize] += data.len();
+    }
+
+    fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>) {
+        let slot = completion.command.user as usize;
+        let reads = completion.command.read_length > 0;
+        match &completion.ending {
+            Ending::Status { status: 0, .. } if !reads || self.received[slot] == self.plan.block_bytes => {
+                if self.phase == Phase::Measuring {
+                    let took = io.now().saturating_sub(self.began[slot]);
+                    self.latency.saturating_record((took.as_nanos() as u64).max(1));
+                    *(if reads { &mut self.reads } else { &mut self.writes }) += 1;
+                }
+            }
+            other => self.note_error(format!("{other:?}")),
+        }
+        if self.phase != Phase::Done {
+            self.submit(slot, io);
+        }
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        match self.phase {
+            Phase::Warmup => Some(self.measure_from),
+            Phase::Measuring => Some(self.end),
+            Phase::Idle | Phase::Done => None,
+        }
+    }
+
+    fn tick(&mut self, io: &mut Submitter<'_>) {
+        match self.phase {
+            Phase::Warmup => {
+                self.phase = Phase::Measuring;
+                self.measure_from = io.now();
+                self.end = io.now() + self.plan.time;
+                self.cpu = cpu_time();
+            }
+            Phase::Measuring => {
+                self.phase = Phase::Done;
+                self.elapsed = io.now().saturating_sub(self.measure_from);
+                self.cpu = cpu_time().saturating_sub(self.cpu);
+            }
+            Phase::Idle | Phase::Done => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+
+    fn lost(&mut self, why: &str) {
+        self.note_error(why.to_owned());
+        self.phase = Phase::Done;
+    }
+}
+
+/// CPU time of this process, all threads.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// xorshift64*.
+fn draw(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
