@@ -20,6 +20,18 @@ use crate::sense::{Asc, SenseData, SenseKey};
 use crate::state::{GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTION, State};
 use crate::unit_attention::UaScope;
 
+/// A variable-length CDB says itself how long it is; what the transport delivered must agree.
+//= rfc7143 11.2.2.3 AHS-04
+fn variable_length_mismatch(cdb: &[u8]) -> Option<SenseData> {
+    const VARIABLE_LENGTH: u8 = 0x7f;
+    const HEADER_BYTES: usize = 8;
+    let announced = match cdb {
+        [VARIABLE_LENGTH, _, _, _, _, _, _, additional, ..] => HEADER_BYTES + usize::from(*additional),
+        _ => return None,
+    };
+    (announced != cdb.len()).then(|| SenseData::cdb_field(7, None))
+}
+
 /// A logical unit, shared by all its nexuses.
 pub struct LogicalUnit {
     config: LuConfig,
@@ -202,6 +214,9 @@ impl LogicalUnit {
             && let Some(refusal) = self.gate_check(gate, nexus, &lookup, cdb)
         {
             return refusal;
+        }
+        if let Some(sense) = variable_length_mismatch(cdb) {
+            return Execution::check(sense);
         }
         let command = match lookup {
             Lookup::Found(command) => command,

@@ -72,6 +72,8 @@ fn cdb_02_unknown_commands_and_service_actions() {
         let of_opcode: Vec<_> = known.iter().filter(|k| k.0 == opcode).collect();
         let mut cdb = [0; 32];
         cdb[0] = opcode;
+        // A variable-length CDB says how long it is.
+        cdb[7] = if opcode == 0x7f { 0x18 } else { 0 };
         if of_opcode.is_empty() {
             disk.run(&cdb).fails(5, 0x20, 0);
         } else if of_opcode[0].1.is_some() {
@@ -281,4 +283,16 @@ proptest! {
             prop_assert!(outcome.sense_bytes().is_none_or(|bytes| bytes.len() <= 252));
         }
     }
+}
+
+// covers: AHS-04 CDB-06
+#[test]
+fn ahs_04_a_variable_length_cdb_must_be_as_long_as_it_says() {
+    let mut disk = Disk::new();
+    let mut cdb = [0; 32];
+    (cdb[0], cdb[7]) = (0x7f, 0x18);
+    disk.run(&cdb).fails(5, 0x20, 0);
+    disk.run(&cdb[..28]).fails(5, 0x24, 0);
+    cdb[7] = 0x14;
+    disk.run(&cdb).fails(5, 0x24, 0);
 }
