@@ -8,6 +8,10 @@ mod play;
 mod policy;
 
 mod dig;
+mod dsc;
 mod key;
+mod lgn;
 mod pdu;
+mod sec;
+mod ses;
 mod txt;

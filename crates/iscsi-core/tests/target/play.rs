@@ -202,6 +202,11 @@ impl Peer {
         }
     }
 
+    /// Plays one line of the device server whose effects the caller looks at.
+    pub fn play_open(&mut self, line: &str) {
+        self.device(line.strip_prefix("D> ").expect("a line of the device server"));
+    }
+
     #[track_caller]
     pub fn check_nothing_left(&self) {
         let left: Vec<&str> = self.output.iter().map(|o| o.line.as_str()).collect();
