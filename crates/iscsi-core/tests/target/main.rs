@@ -7,11 +7,16 @@ mod play;
 #[allow(dead_code, reason = "shared with the random sessions")]
 mod policy;
 
+mod dat;
 mod dig;
 mod dsc;
+mod ending;
 mod key;
 mod lgn;
+mod num;
 mod pdu;
+mod res;
 mod sec;
 mod ses;
+mod tmf;
 mod txt;

@@ -1,0 +1,414 @@
+//! Data transfer: Data-In, unsolicited data, R2T.
+
+use crate::play::Peer;
+
+#[test]
+fn dat_01_sequences_of_data_in() {
+    let mut peer = Peer::logged_in("MaxBurstLength=4096 FirstBurstLength=4096 MaxRecvDataSegmentLength=2048");
+    peer.play(
+        "I> ScsiCommand itt=1 F R edtl=12288
+         D< Start itt=1
+         D> complete itt=1 data=12288
+         T< DataIn itt=1 data_sn=0 offset=0 data=2048 !F
+         T< DataIn itt=1 data_sn=1 offset=2048 data=2048 F !stat_sn
+         T< DataIn itt=1 data_sn=2 offset=4096 data=2048 !F
+         T< DataIn itt=1 data_sn=3 offset=6144 data=2048 F !stat_sn
+         T< DataIn itt=1 data_sn=4 offset=8192 data=2048 !F
+         T< DataIn itt=1 data_sn=5 offset=10240 data=2048 F status=0x00",
+    );
+    // Lengths that divide nothing.
+    let mut peer = Peer::logged_in("MaxBurstLength=1000 FirstBurstLength=512 MaxRecvDataSegmentLength=600");
+    peer.play(
+        "I> ScsiCommand itt=1 F R edtl=1701
+         D< Start itt=1
+         D> complete itt=1 data=1701
+         T< DataIn itt=1 data_sn=0 offset=0 data=600 !F
+         T< DataIn itt=1 data_sn=1 offset=600 data=400 F
+         T< DataIn itt=1 data_sn=2 offset=1000 data=600 !F
+         T< DataIn itt=1 data_sn=3 offset=1600 data=101 F status=0x00",
+    );
+}
+
+// covers: DAT-02, RSP-02, RES-03, DAT-07
+#[test]
+fn dat_02_data_in_and_r2t_of_one_command_share_their_numbers() {
+    let mut peer = Peer::logged_in(
+        "InitialR2T=Yes ImmediateData=No MaxBurstLength=512 FirstBurstLength=512 MaxOutstandingR2T=1",
+    );
+    peer.play(
+        "I> ScsiCommand itt=1 F R W edtl=1024 bidi=600
+         D< Start itt=1 read=600 write=1024
+         D> need itt=1 bytes=1024
+         T< R2t itt=1 ttt=0 r2t_sn=0 offset=0 len=512
+         I> DataOut itt=1 ttt=0 data_sn=0 data=256
+         I> DataOut itt=1 ttt=0 data_sn=1 offset=256 data=256 F
+         T< R2t itt=1 ttt=1 r2t_sn=1 offset=512 len=512
+         I> DataOut itt=1 ttt=1 data_sn=0 offset=512 data=512 F
+         D< DataOut itt=1 bytes=1024
+         D> complete itt=1 data=500 transfer=1024
+         T< DataIn itt=1 data_sn=2 offset=0 data=500 F !stat_sn
+         T< ScsiResponse itt=1 exp_data_sn=3 bidi_underflow=100 !underflow",
+    );
+}
+
+/// Each of these condemns the task before a byte of it is used, and its status waits for the F bit.
+#[test]
+fn dat_03_data_out_out_of_place() {
+    for bad in [
+        // A gap, an overlap, a DataSN that is skipped, beyond the sequence, and where offset and length wrap.
+        "data_sn=1 offset=520 data=100",
+        "data_sn=1 offset=400 data=112",
+        "data_sn=2 offset=512 data=100",
+        "data_sn=0 offset=512 data=100",
+        "data_sn=1 offset=512 data=513",
+        "data_sn=1 offset=0xfffffff0 data=100",
+    ] {
+        let mut peer =
+            Peer::logged_in("InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512");
+        peer.play(&format!(
+            "I> ScsiCommand itt=1 F W edtl=2048
+             D< Start itt=1
+             D> need itt=1 bytes=2048
+             T< R2t itt=1 ttt=0 offset=0 len=1024
+             I> DataOut itt=1 ttt=0 data_sn=0 data=512
+             I> DataOut itt=1 ttt=0 {bad}
+             T< Reject reason=InvalidPduField of_opcode=0x05 of_itt=1
+             D< Abandon itt=1
+             D> gone itt=1
+             I> DataOut itt=1 ttt=0 data_sn=3 offset=900 data=10 F
+             T< ScsiResponse itt=1 status=0x02 sense=b/0c/0d underflow=2048
+             I> NopOut itt=2
+             T< NopIn itt=2"
+        ));
+    }
+}
+
+#[test]
+fn dat_04_tags_and_lun_of_data_out() {
+    let start = "I> ScsiCommand itt=1 F W edtl=1024 lun=1
+                 D< Start itt=1 lun=1
+                 D> need itt=1 bytes=1024
+                 T< R2t itt=1 ttt=0 offset=0 len=1024";
+    let keys = "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512";
+    // An unknown task: the others live on.
+    let mut peer = Peer::logged_in(keys);
+    peer.play(start);
+    peer.play(
+        "I> DataOut itt=9 ttt=0 lun=1 F data=1024
+         T< Reject reason=InvalidPduField of_opcode=0x05 of_itt=9
+         I> DataOut itt=1 ttt=0 lun=1 F data=1024
+         D< DataOut itt=1 bytes=1024",
+    );
+    // The wrong transfer tag or LUN: refused, nothing is written, and the status comes after the F bit that is owed.
+    for wrong in ["ttt=7 lun=1", "ttt=0 lun=2"] {
+        let mut peer = Peer::logged_in(keys);
+        peer.play(start);
+        peer.play(&format!(
+            "I> DataOut itt=1 {wrong} data=512
+             T< Reject reason=InvalidPduField of_opcode=0x05 of_itt=1
+             D< Abandon itt=1
+             D> gone itt=1
+             I> DataOut itt=1 ttt=0 lun=1 F data=1024
+             T< ScsiResponse itt=1 status=0x02 sense=b/0c/0d"
+        ));
+    }
+}
+
+/// All data is with the device server: what comes on top of it is refused and changes nothing.
+// covers: DAT-04, REJ-02
+#[test]
+fn dat_04_stray_data_does_not_end_a_write_that_is_executing() {
+    let mut peer = Peer::logged_in("ImmediateData=Yes");
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=512 data=512
+         D< Start itt=1
+         D> need itt=1 bytes=512
+         D< DataOut itt=1 bytes=512
+         I> DataOut itt=1 F offset=512 data=512
+         T< Reject reason=InvalidPduField of_opcode=0x05 of_itt=1
+         I> DataOut itt=1 ttt=3 F data=512
+         T< Reject reason=InvalidPduField
+         D> complete itt=1 transfer=512
+         T< ScsiResponse itt=1 status=0x00",
+    );
+}
+
+#[test]
+fn dat_06_empty_data_pdus() {
+    let mut peer =
+        Peer::logged_in("InitialR2T=No ImmediateData=Yes FirstBurstLength=1024 MaxBurstLength=1024");
+    peer.play(
+        "I> ScsiCommand itt=1 W edtl=1024 data=1024
+         D< Start itt=1
+         D> need itt=1 bytes=1024
+         # Everything came with the command; the F bit comes alone.
+         I> DataOut itt=1 F offset=1024
+         D< DataOut itt=1 bytes=1024
+         D> complete itt=1 transfer=1024
+         T< ScsiResponse itt=1 status=0x00
+         I> ScsiCommand itt=2 F W edtl=0
+         D< Start itt=2 write=0
+         D> complete itt=2
+         T< ScsiResponse itt=2 status=0x00
+         I> ScsiCommand itt=3 F W edtl=512
+         D< Start itt=3
+         D> need itt=3 bytes=512
+         T< R2t itt=3 ttt=0 len=512
+         I> DataOut itt=3 ttt=0 data_sn=0
+         I> DataOut itt=3 ttt=0 data_sn=1 data=512
+         I> DataOut itt=3 ttt=0 data_sn=2 offset=512 F
+         D< DataOut itt=3 bytes=512",
+    );
+}
+
+// covers: DAT-07, DAT-08, RSP-01
+#[test]
+fn dat_07_where_the_status_travels() {
+    let mut peer = Peer::logged_in("");
+    peer.play(
+        "I> ScsiCommand itt=1 F R edtl=512
+         D< Start itt=1
+         D> complete itt=1 data=512 status=4
+         T< DataIn itt=1 F status=0x04
+         # An error has a response of its own, whether data came before it or not.
+         I> ScsiCommand itt=2 F R edtl=512
+         D< Start itt=2
+         D> complete itt=2 data=512 status=2 sense=3/11/00
+         T< DataIn itt=2 F !status data=512
+         T< ScsiResponse itt=2 status=0x02 sense=3/11/00 exp_data_sn=1
+         I> ScsiCommand itt=3 F R edtl=512
+         D< Start itt=3
+         D> complete itt=3 data=100 status=8
+         T< DataIn itt=3 F !status data=100
+         T< ScsiResponse itt=3 status=0x08 underflow=412 exp_data_sn=1
+         # No data: a response.
+         I> ScsiCommand itt=4 F R edtl=512
+         D< Start itt=4
+         D> complete itt=4
+         T< ScsiResponse itt=4 status=0x00 underflow=512 exp_data_sn=0",
+    );
+}
+
+/// The four cases of InitialR2T and ImmediateData, as the target takes them.
+// covers: UNS-01, UNS-02
+#[test]
+fn uns_02_forbidden_unsolicited_data_is_refused() {
+    for (initial_r2t, immediate) in [(true, true), (true, false), (false, true), (false, false)] {
+        let word = |yes| if yes { "Yes" } else { "No" };
+        let keys = format!("InitialR2T={} ImmediateData={}", word(initial_r2t), word(immediate));
+        let mut peer = Peer::logged_in_with(&keys, |peer| peer.policy.bounds.initial_r2t = false);
+        peer.play("I> ScsiCommand itt=1 F W edtl=512 data=512");
+        if immediate {
+            peer.play(
+                "D< Start itt=1
+                 D> need itt=1 bytes=512
+                 D< DataOut itt=1 bytes=512
+                 D> complete itt=1 transfer=512
+                 T< ScsiResponse itt=1 status=0x00",
+            );
+        } else {
+            peer.play("T< ScsiResponse itt=1 status=0x02 sense=b/0c/0c underflow=512");
+        }
+        peer.play("I> ScsiCommand itt=2 W edtl=512");
+        if initial_r2t {
+            peer.play(
+                "I> DataOut itt=2 F data=512
+                 T< ScsiResponse itt=2 status=0x02 sense=b/0c/0c",
+            );
+        } else {
+            peer.play(
+                "D< Start itt=2
+                 I> DataOut itt=2 F data=512
+                 D> need itt=2 bytes=512
+                 D< DataOut itt=2 bytes=512",
+            );
+        }
+    }
+    // Unsolicited data although F said that none would come.
+    let mut peer = Peer::logged_in("InitialR2T=No");
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=512
+         D< Start itt=1
+         I> DataOut itt=1 F data=512
+         D< Abandon itt=1
+         D> gone itt=1
+         T< ScsiResponse itt=1 status=0x02 sense=b/0c/0c",
+    );
+}
+
+#[test]
+fn uns_03_no_more_than_first_burst_length() {
+    let keys = "InitialR2T=No ImmediateData=Yes FirstBurstLength=1024 MaxBurstLength=4096";
+    let mut peer = Peer::logged_in(keys);
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=4096 data=1025
+         T< ScsiResponse itt=1 status=0x02 sense=b/0c/0d underflow=4096
+         I> ScsiCommand itt=2 W edtl=4096 data=512
+         D< Start itt=2
+         I> DataOut itt=2 F offset=512 data=513
+         D< Abandon itt=2
+         D> gone itt=2
+         T< ScsiResponse itt=2 status=0x02 sense=b/0c/0d
+         # Nor more than the command announced.
+         I> ScsiCommand itt=3 F W edtl=100 data=101
+         T< ScsiResponse itt=3 status=0x02 sense=b/0c/0d
+         I> ScsiCommand itt=4 W edtl=4096 data=512
+         D< Start itt=4
+         I> DataOut itt=4 F offset=512 data=512
+         D> need itt=4 bytes=4096
+         T< R2t itt=4 offset=1024 len=3072",
+    );
+}
+
+/// Who sends unsolicited PDUs sends all of the first burst.
+#[test]
+fn uns_04_less_than_the_first_burst() {
+    let mut peer = Peer::logged_in("InitialR2T=No FirstBurstLength=1024 MaxBurstLength=4096");
+    peer.play(
+        "I> ScsiCommand itt=1 W edtl=4096
+         D< Start itt=1
+         I> DataOut itt=1 F data=512
+         D< Abandon itt=1
+         D> gone itt=1
+         T< ScsiResponse itt=1 status=0x02 sense=b/0c/0d
+         # Immediate data alone may be shorter.
+         I> ScsiCommand itt=2 F W edtl=4096 data=512
+         D< Start itt=2
+         D> need itt=2 bytes=4096
+         T< R2t itt=2 offset=512 len=3584
+         # All there is, is enough.
+         I> ScsiCommand itt=3 W edtl=600
+         D< Start itt=3
+         I> DataOut itt=3 F data=600
+         D> need itt=3 bytes=600
+         D< DataOut itt=3 bytes=600",
+    );
+}
+
+#[test]
+fn uns_05_the_f_bit_of_commands() {
+    let mut peer = Peer::logged_in("InitialR2T=No");
+    for line in
+        ["ScsiCommand itt=1 R edtl=512", "ScsiCommand itt=1 edtl=0", "ScsiCommand itt=1 F R edtl=8 data=8"]
+    {
+        peer.play(&format!(
+            "I> {line} cmd_sn=1\nT< Reject reason=InvalidPduField of_opcode=0x01 exp_cmd_sn=1"
+        ));
+    }
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=512 cmd_sn=1
+         D< Start itt=1
+         D> need itt=1 bytes=512
+         T< R2t itt=1 offset=0 len=512",
+    );
+}
+
+#[test]
+fn r2t_01_form_of_r2ts() {
+    let mut peer = Peer::logged_in(
+        "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512 MaxOutstandingR2T=8",
+    );
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=3000 lun=2
+         D< Start itt=1
+         I> ScsiCommand itt=2 F W edtl=1024 lun=1
+         D< Start itt=2
+         D> need itt=1 bytes=3000
+         T< R2t itt=1 ttt=0 r2t_sn=0 offset=0 len=1024
+         T< R2t itt=1 ttt=1 r2t_sn=1 offset=1024 len=1024
+         T< R2t itt=1 ttt=2 r2t_sn=2 offset=2048 len=952
+         D> need itt=2 bytes=1024
+         T< R2t itt=2 ttt=3 r2t_sn=0 offset=0 len=1024",
+    );
+}
+
+// covers: R2T-02, R2T-05
+#[test]
+fn r2t_02_no_more_than_max_outstanding() {
+    let mut peer = Peer::logged_in(
+        "InitialR2T=Yes ImmediateData=No MaxBurstLength=512 FirstBurstLength=512 MaxOutstandingR2T=2",
+    );
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=2048
+         D< Start itt=1
+         D> need itt=1 bytes=2048
+         T< R2t itt=1 ttt=0 offset=0 len=512
+         T< R2t itt=1 ttt=1 offset=512 len=512
+         I> DataOut itt=1 ttt=0 data=512 F
+         T< R2t itt=1 ttt=2 offset=1024 len=512
+         I> DataOut itt=1 ttt=1 offset=512 data=512 F
+         T< R2t itt=1 ttt=3 offset=1536 len=512
+         I> DataOut itt=1 ttt=2 offset=1024 data=512 F
+         I> DataOut itt=1 ttt=3 offset=1536 data=512 F
+         D< DataOut itt=1 bytes=2048",
+    );
+}
+
+#[test]
+fn r2t_04_an_answer_that_is_too_short() {
+    let mut peer = Peer::logged_in(
+        "InitialR2T=Yes ImmediateData=No MaxBurstLength=512 FirstBurstLength=512 MaxOutstandingR2T=2",
+    );
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=1024
+         D< Start itt=1
+         D> need itt=1 bytes=1024
+         T< R2t itt=1 ttt=0 offset=0 len=512
+         T< R2t itt=1 ttt=1 offset=512 len=512
+         I> DataOut itt=1 ttt=0 data=100 F
+         D< Abandon itt=1
+         I> DataOut itt=1 ttt=1 offset=512 data=512 F
+         # The status waits for the device server too.
+         D> gone itt=1
+         T< ScsiResponse itt=1 status=0x02 sense=b/0c/0d underflow=1024",
+    );
+}
+
+/// Data that the device server does not want is not asked for; data that came anyway is not passed on.
+#[test]
+fn r2t_05_only_what_is_needed() {
+    let mut peer = Peer::logged_in("InitialR2T=No FirstBurstLength=512 MaxBurstLength=512");
+    peer.play(
+        "I> ScsiCommand itt=1 W edtl=2048 data=100
+         D< Start itt=1
+         I> DataOut itt=1 F offset=100 data=412
+         D> need itt=1 bytes=600
+         T< R2t itt=1 offset=512 len=88
+         I> DataOut itt=1 ttt=0 F offset=512 data=88
+         D< DataOut itt=1 bytes=600
+         D> complete itt=1 transfer=600
+         T< ScsiResponse itt=1 underflow=1448 exp_data_sn=1
+         I> ScsiCommand itt=2 F W edtl=2048 data=512
+         D< Start itt=2
+         D> need itt=2 bytes=24
+         D< DataOut itt=2 bytes=24",
+    );
+}
+
+/// Solicited data is bounded over the session; commands take turns as wholes, in order.
+// covers: R2T-01
+#[test]
+fn r2t_01_solicitation_is_bounded() {
+    let mut peer = Peer::logged_in_with(
+        "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512",
+        |peer| {
+            peer.config.solicited_bytes_max = 1500;
+        },
+    );
+    for itt in 1..=3 {
+        peer.play(&format!("I> ScsiCommand itt={itt} F W edtl=1024\nD< Start itt={itt}"));
+    }
+    peer.play(
+        "D> need itt=1 bytes=1024
+         T< R2t itt=1 ttt=0 len=1024
+         D> need itt=2 bytes=1024
+         D> need itt=3 bytes=400
+         T< R2t itt=3 ttt=1 len=400
+         I> DataOut itt=1 ttt=0 F data=1024
+         D< DataOut itt=1
+         D> complete itt=1 transfer=1024
+         T< R2t itt=2 ttt=2 len=1024
+         T< ScsiResponse itt=1",
+    );
+    assert_eq!(peer.session().holdings().solicited_bytes, 1424);
+}
