@@ -110,6 +110,15 @@ impl LoginScript {
         self
     }
 
+    /// For another connection of the session `tsih`, or its reinstatement: without what only the leading
+    /// connection may negotiate.
+    pub fn joining(mut self, tsih: Tsih, cid: Cid) -> Self {
+        (self.tsih, self.cid) = (tsih, cid);
+        let own = [keys::HEADER_DIGEST, keys::DATA_DIGEST, keys::MAX_RECV_DATA_SEGMENT_LENGTH];
+        self.keys.retain(|(key, _)| own.contains(&key.as_str()));
+        self
+    }
+
     /// With this first CmdSN.
     pub fn cmd_sn(mut self, cmd_sn: u32) -> Self {
         self.cmd_sn = CmdSn(cmd_sn);
@@ -122,8 +131,11 @@ impl LoginScript {
         if let Some(name) = &self.target_name {
             pairs.push((keys::TARGET_NAME.to_owned(), name.clone()));
         }
-        let kind = if self.discovery { "Discovery" } else { "Normal" };
-        pairs.push((keys::SESSION_TYPE.to_owned(), kind.to_owned()));
+        // SessionType belongs to the leading connection (RFC 7143 13.21).
+        if self.tsih == Tsih(0) {
+            let kind = if self.discovery { "Discovery" } else { "Normal" };
+            pairs.push((keys::SESSION_TYPE.to_owned(), kind.to_owned()));
+        }
         pairs
     }
 

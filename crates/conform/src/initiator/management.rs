@@ -146,8 +146,8 @@ fn after_message(played: &Played) -> Result<Vec<crate::Entry>, Stop> {
 
 // covers: ASY-01
 fn asy_01(stage: &Stage<'_>) -> RowResult {
-    let asked = after_a_write(vec![Act::Answer(message(AsyncEvent::LogoutRequest, [0, 0, 2]))]);
-    let played = stage.play(asked, &write_and_wait(Duration::from_millis(1500)))?;
+    let asked = after_a_write(vec![Act::Answer(message(AsyncEvent::LogoutRequest, [0, 0, 1]))]);
+    let played = stage.play(asked, &write_and_wait(Duration::from_millis(3000)))?;
     let after = after_message(&played)?;
     let logout = after.iter().position(|entry| entry.is(Opcode::LogoutRequest));
     let Some(logout) = logout else { fail!("no logout after event 1") };
@@ -155,7 +155,7 @@ fn asy_01(stage: &Stage<'_>) -> RowResult {
     ensure!(command.is_none(), "a new command after event 1");
     let asked_at = played.entries.iter().find(|entry| entry.is(Opcode::AsyncMessage)).map(|entry| entry.at);
     let took = asked_at.map(|asked_at| after[logout].at.saturating_sub(asked_at));
-    // 2 seconds were given; the play itself waits 1.5.
+    // 1 second was given; the play itself would end the session after 3.
     ensure!(took.is_some_and(|took| took <= Duration::from_secs(2)), "the logout came after {took:?}");
     Ok(())
 }
@@ -188,13 +188,19 @@ fn asy_02(stage: &Stage<'_>) -> RowResult {
 
 // covers: ASY-03
 fn asy_03(stage: &Stage<'_>) -> RowResult {
-    let asked = after_a_write(vec![Act::Answer(message(AsyncEvent::NegotiationRequest, [0, 0, 2]))]);
-    let played = stage.play(asked, &write_and_wait(Duration::from_millis(1500)))?;
+    let asked = after_a_write(vec![Act::Answer(message(AsyncEvent::NegotiationRequest, [0, 0, 1]))]);
+    let played = stage.play(asked, &write_and_wait(Duration::from_millis(3000)))?;
     let after = after_message(&played)?;
     let answer = after.iter().find(|entry| {
         entry.side == Side::Initiator && (entry.is(Opcode::TextRequest) || entry.is(Opcode::LogoutRequest))
     });
-    ensure!(answer.is_some(), "neither a Text request nor a logout after event 4");
+    let asked_at = played.entries.iter().find(|entry| entry.is(Opcode::AsyncMessage)).map(|entry| entry.at);
+    let took = answer.zip(asked_at).map(|(answer, asked_at)| answer.at.saturating_sub(asked_at));
+    // 1 second was given; the play itself would end the session after 3.
+    ensure!(
+        took.is_some_and(|took| took <= Duration::from_secs(2)),
+        "neither a Text request nor a logout in time after event 4 ({took:?})"
+    );
     Ok(())
 }
 

@@ -45,6 +45,7 @@ pub struct Ctx {
     lun: Lun,
     scratch: Scratch,
     capacity_blocks: u64,
+    discovery_chap: Option<ChapScript>,
     transcript: Transcript,
     row: &'static str,
     seen: Vec<Seen>,
@@ -101,6 +102,7 @@ impl Ctx {
             lun: Lun::from_index(options.lun.unwrap_or(0)),
             scratch: Scratch::default(),
             capacity_blocks: 0,
+            discovery_chap: None,
             transcript: Transcript::new(),
             row: "preparation",
             seen: Vec::new(),
@@ -116,6 +118,7 @@ impl Ctx {
     }
 
     fn prepare(&mut self) -> Result<(), Stop> {
+        self.find_discovery_authentication();
         if self.target.is_empty() {
             self.target = self.discover()?;
         }
@@ -144,6 +147,19 @@ impl Ctx {
         self.capacity_blocks = blocks;
         self.scratch = Scratch { lba: blocks - count, blocks: count as u32, block_size };
         Ok(())
+    }
+
+    /// Discovery may be authenticated otherwise than the target: mutually, one way, or not.
+    fn find_discovery_authentication(&mut self) {
+        let mutual = self.chap();
+        let one_way = mutual.clone().map(|chap| ChapScript { target: None, ..chap });
+        for wish in [mutual, one_way, None] {
+            self.discovery_chap = wish;
+            if self.session_of(self.discovery_script()).is_ok() {
+                return;
+            }
+        }
+        self.discovery_chap = self.chap();
     }
 
     fn discover(&mut self) -> Result<String, Stop> {
@@ -234,16 +250,15 @@ impl Ctx {
 
     /// A login script for the target, with credentials if there are any.
     pub fn script(&self) -> LoginScript {
-        self.with_chap(LoginScript::new(&self.options.initiator_name, Some(&self.target)))
+        let mut script = LoginScript::new(&self.options.initiator_name, Some(&self.target));
+        script.chap = self.chap();
+        script
     }
 
     /// A login script for a discovery session.
     pub fn discovery_script(&self) -> LoginScript {
-        self.with_chap(LoginScript::new(&self.options.initiator_name, None))
-    }
-
-    fn with_chap(&self, mut script: LoginScript) -> LoginScript {
-        script.chap = self.chap();
+        let mut script = LoginScript::new(&self.options.initiator_name, None);
+        script.chap = self.discovery_chap.clone();
         script
     }
 

@@ -37,6 +37,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("KEY-26", "private keys: NotUnderstood when unknown", key_26),
     Row::new("KEY-27", "AuthMethod: the first supported and allowed", key_27),
     Row::new("KEY-28", "keys of iSER: NotUnderstood over plain TCP", key_28),
+    Row::new("KEY-29", "a key of the leading connection on a later one is an error", key_29),
     Row::new("KEY-30", "an offer that is not made is not answered", key_30),
 ];
 
@@ -391,6 +392,24 @@ fn key_28(ctx: &mut Ctx) -> RowResult {
         let reply = answer(ctx, key, value)?.on(key)?;
         let got = reply.get(key);
         ensure!(matches!(got, Some(keys::NOT_UNDERSTOOD)), "{key}={value} was answered with {got:?}");
+    }
+    Ok(())
+}
+
+// covers: KEY-29
+fn key_29(ctx: &mut Ctx) -> RowResult {
+    for (key, value) in [
+        (keys::MAX_BURST_LENGTH, "65536"),
+        (keys::INITIAL_R2T, "Yes"),
+        (keys::ERROR_RECOVERY_LEVEL, "0"),
+        (keys::MAX_CONNECTIONS, "1"),
+    ] {
+        let session = ctx.session()?;
+        let script = session.same_identity().joining(session.logged_in.tsih, session.script.cid);
+        let taken = Talk::with(ctx, script)?.step(&[(key, value)], true)?;
+        if !matches!(&taken, Taken::On(reply) if reply.get(key) == Some(keys::REJECT)) {
+            taken.refused(&format!("{key} in a login that reinstates a connection"), &[])?;
+        }
     }
     Ok(())
 }

@@ -91,7 +91,7 @@ fn lgn_02(ctx: &mut Ctx) -> RowResult {
 
 /// Logs in with this identity and says how it was taken.
 fn login_as(ctx: &Ctx, script: &LoginScript, tsih: Tsih, cid: Cid) -> Result<Taken, Stop> {
-    let script = LoginScript { tsih, cid, ..script.clone() };
+    let script = script.clone().joining(tsih, cid);
     let mut talk = match Talk::with(ctx, script) {
         Err(Stop::Fail(why)) if why.starts_with("login refused") => {
             return Ok(Taken::Refused(status_in(&why)));
@@ -130,7 +130,7 @@ fn lgn_03(ctx: &mut Ctx) -> RowResult {
         second.ping()?;
     }
     // TSIH and CID known: the connection is reinstated.
-    let script = LoginScript { tsih: second.logged_in.tsih, ..second.same_identity() };
+    let script = second.same_identity().joining(second.logged_in.tsih, second.script.cid);
     let mut third = ctx.session_of(script)?;
     ensure!(third.logged_in.tsih == second.logged_in.tsih, "connection reinstatement changed the TSIH");
     closed("the old connection after connection reinstatement", &mut second.peer)?;

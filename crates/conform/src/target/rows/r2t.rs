@@ -68,7 +68,7 @@ fn r2t_02(ctx: &mut Ctx) -> RowResult {
         // From here on each is answered as it comes; never more than the limit may wait.
         let mut waiting: std::collections::VecDeque<R2t> = waiting.into();
         loop {
-            if let Some(r2t) = waiting.pop_front() {
+            while let Some(r2t) = waiting.pop_front() {
                 s.serve(&sent, &r2t)?;
             }
             let rx = s.next_for(sent.itt)?;

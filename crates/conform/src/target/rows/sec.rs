@@ -139,13 +139,18 @@ fn sec_02(ctx: &mut Ctx) -> RowResult {
         pairs.retain(|(key, _)| key != drop_key);
         d.finish(&pairs)?.refused(&format!("a challenge without {drop_key}"), allowed)?;
     }
-    // The transition before authentication.
-    let mut d = Dialogue::new(ctx)?;
-    d.say::<&str, &str>(&[], Some(LoginStage::Operational))?.refused("T=1 before CHAP is done", allowed)?;
-    // The challenge is there and the initiator goes to the next stage without an answer.
-    let mut d = Dialogue::new(ctx)?;
-    d.challenge("5")?;
-    d.finish(&Vec::new())?.refused("T=1 without a response", allowed)
+    // The transition before authentication, and without an answer to the challenge: refused, or not granted.
+    for challenged in [false, true] {
+        let mut d = Dialogue::new(ctx)?;
+        if challenged {
+            d.challenge("5")?;
+        }
+        match d.finish(&Vec::new())? {
+            Taken::On(reply) if !reply.response.transit => {}
+            other => other.refused("T=1 before CHAP is done", allowed)?,
+        }
+    }
+    Ok(())
 }
 
 /// The algorithms that the target allows, each asked for alone.

@@ -4,7 +4,7 @@ use crate::script::{ensure, fail, skip};
 use crate::session::Command;
 use crate::target::ctx::RowSession;
 use crate::target::{Ctx, Row, RowResult};
-use crate::{LoginScript, Stop};
+use crate::{LoginScript, Session, Stop};
 use iscsi_wire::{LoginStatus, keys};
 use std::time::Duration;
 
@@ -21,6 +21,11 @@ fn is_closed(session: &mut RowSession) -> RowResult {
         Ok(_) => Ok(()),
         Err(error) => fail!("the old connection is not closed: {error}"),
     }
+}
+
+/// The login that reinstates the connection of `old`; it goes on counting where the session stands.
+fn rejoin(old: &Session) -> LoginScript {
+    LoginScript { cmd_sn: old.cmd_sn, ..old.same_identity().joining(old.logged_in.tsih, old.script.cid) }
 }
 
 /// Starts a write that waits for its data, lets `replace` take over the identity, and sends the data after all.
@@ -71,8 +76,7 @@ fn ses_03(ctx: &mut Ctx) -> RowResult {
     let mut tsih = None;
     let mut new = old_write_never_lands(ctx, |ctx, old| {
         tsih = Some(old.logged_in.tsih);
-        // The new connection goes on counting where the session stands.
-        let script = LoginScript { tsih: old.logged_in.tsih, cmd_sn: old.cmd_sn, ..old.same_identity() };
+        let script = rejoin(old);
         ctx.session_of(script)
     })?;
     ensure!(tsih == Some(new.logged_in.tsih), "connection reinstatement changed the TSIH");
@@ -89,7 +93,7 @@ fn ses_04(ctx: &mut Ctx) -> RowResult {
     if old.params.time2retain != 0 || wait > 3 {
         skip!("Time2Wait {wait} and Time2Retain {}: too long to wait for", old.params.time2retain);
     }
-    let script = LoginScript { tsih: old.logged_in.tsih, cmd_sn: old.cmd_sn, ..old.same_identity() };
+    let script = rejoin(&old);
     drop(old);
     std::thread::sleep(Duration::from_secs(wait + 1));
     match crate::Session::log_in(ctx.connect()?, script, ctx.lun()) {
