@@ -1,0 +1,177 @@
+//! The Linux kernel's initiator (a real Debian kernel with open-iscsi, in user-mode Linux) against our target:
+//! `conform/linux-guest` boots it and runs the scenarios.
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod common;
+mod support;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use common::Serve;
+use support::{DIGESTS_REQUIRED, finish, left_out, need, program, report, serve, serve_at, target};
+
+const OFFERED: &str = "iqn.2004-10.com.example:offered";
+const REQUIRED: &str = "iqn.2004-10.com.example:required";
+const GUARDED: &str = "iqn.2004-10.com.example:guarded";
+
+/// Can the guest run here?
+fn guest() -> bool {
+    let cache = std::env::var_os("LINUX_GUEST_CACHE").map(PathBuf::from);
+    let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("linux-guest-cache"));
+    need("linux.uml", "user-mode-linux")
+        && need("slirp4netns", "slirp4netns")
+        && need("python3", "python3")
+        && (cache.join("stamp").exists()
+            || left_out("the guest's image is not built (as root: conform/linux-guest/build-image)"))
+}
+
+/// Runs scenarios and returns what the rig printed, when all checks passed and exactly `skipped` were skipped.
+#[track_caller]
+fn scenarios(title: &str, arguments: &[&str], scenarios: &str, skipped: &[&str]) -> String {
+    let rig = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conform/linux-guest/run");
+    let mut command = program(rig.to_str().unwrap(), Duration::from_secs(280));
+    command.args(["--vm", "uml", "--lun", "0"]).args(arguments).arg("--").args(scenarios.split(' '));
+    let ended = finish(command);
+    report(&format!("linux-guest-{title}.txt"), &ended.text);
+    assert_eq!(ended.code, Some(0), "{title}");
+    let skips = ended.text.lines().filter_map(|line| line.strip_prefix("SKIP")?.split_whitespace().next());
+    assert_eq!(skips.collect::<Vec<_>>(), skipped, "{title}");
+    ended.text
+}
+
+/// A file with a secret, and its place.
+fn secret(directory: &Path, name: &str, secret: &str) -> String {
+    let file = directory.join(name);
+    fs::write(&file, secret).unwrap();
+    Command::new("chmod").arg("600").arg(&file).status().unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn it_finds_logs_in_and_proves_itself() {
+    if !guest() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let chap = format!(
+        "{DIGESTS_REQUIRED}\n[[target.chap.account]]\nname = \"guest\"\nsecret_file = \"{}\"\n\
+        [target.chap.mutual]\nname = \"intact\"\nsecret_file = \"{}\"",
+        secret(directory.path(), "in", "secret-of-the-guest"),
+        secret(directory.path(), "out", "secret-of-the-target"),
+    );
+    let config = target(OFFERED, "", &["ram:64M"]) + &target(GUARDED, &chap, &["ram:64M"]);
+    let server = serve(directory.path(), 1, &config);
+    let text = scenarios(
+        "login",
+        &[
+            "--target",
+            &server.portal().to_string(),
+            "--iqn",
+            OFFERED,
+            "--chap-iqn",
+            GUARDED,
+            "--chap",
+            "guest:secret-of-the-guest",
+            "--chap-in",
+            "intact:secret-of-the-target",
+            "--env",
+            "RIG_CHAP_ALGS=MD5 SHA1 SHA256 SHA3-256",
+        ],
+        "discovery login chap",
+        &[],
+    );
+    for check in
+        ["chap-SHA3-256", "chap-SHA1", "chap-mutual-wrong", "login-hCRC32C-dCRC32C", "login-hNone-dNone"]
+    {
+        assert!(text.contains(&format!("PASS {check} ")), "{check}");
+    }
+    // The target tells the same story: what was refused, and that it was the proof.
+    let refused = server.ls("logins");
+    let refused = refused.as_array().unwrap().iter().filter(|login| login["accepted"] == false);
+    let codes: Vec<u64> = refused.map(|login| login["code"].as_u64().unwrap()).collect();
+    assert!(!codes.is_empty() && codes.iter().all(|code| *code == 0x0201), "{codes:x?}");
+}
+
+/// File systems, SCSI by sg3-utils, verified random I/O, delay and loss, all with both digests required on both sides; and
+/// the target killed and started again under load, its volume in a file.
+#[test]
+fn it_works_with_digests_required_and_outlives_the_target() {
+    if !guest() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("file:{},size=256M", directory.path().join("disk.img").display());
+    let config = target(REQUIRED, DIGESTS_REQUIRED, &[&store]);
+    let server = serve(directory.path(), 1, &config);
+    let portal = server.portal();
+    let restarts = Restarts::new(directory.path());
+    std::thread::scope(|scope| {
+        let restarter = scope.spawn(|| restarts.serve(server, portal, &config));
+        let end = End(&restarts);
+        scenarios(
+            "work",
+            &[
+                "--target",
+                &portal.to_string(),
+                "--iqn",
+                REQUIRED,
+                "--hook",
+                &format!("restart={}", restarts.hook()),
+                "--env",
+                "RIG_FIO_S=8",
+                "--env",
+                "RIG_REC_S=12",
+                "--env",
+                "RIG_NET_S=6",
+            ],
+            "fs sg fio recover netem",
+            &[],
+        );
+        drop(end);
+        assert_eq!(restarter.join().unwrap(), 1, "the target was to be killed once");
+    });
+}
+
+/// Two pipes by which the rig's hook asks for a restart and hears that it is done.
+struct Restarts {
+    ask: PathBuf,
+    done: PathBuf,
+}
+
+impl Restarts {
+    fn new(directory: &Path) -> Self {
+        let (ask, done) = (directory.join("ask"), directory.join("done"));
+        assert!(Command::new("mkfifo").args([&ask, &done]).status().unwrap().success());
+        Self { ask, done }
+    }
+
+    fn hook(&self) -> String {
+        format!("echo restart >{} && read word <{}", self.ask.display(), self.done.display())
+    }
+
+    /// Kills the server and starts it again whenever asked. How often that was.
+    fn serve(&self, mut server: Serve, portal: SocketAddr, config: &str) -> usize {
+        let mut count = 0;
+        while fs::read_to_string(&self.ask).unwrap() == "restart\n" {
+            server.signal("KILL");
+            server.wait();
+            server = serve_at(self.ask.parent().unwrap(), &[portal], config);
+            fs::write(&self.done, "done\n").unwrap();
+            count += 1;
+        }
+        count
+    }
+}
+
+/// Ends [`Restarts::serve`], also when the scenarios fail.
+struct End<'a>(&'a Restarts);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.0.ask, "end\n");
+    }
+}
