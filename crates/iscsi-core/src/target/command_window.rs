@@ -77,10 +77,8 @@ impl<T> CommandWindow<T> {
         if self.is_closed() || self.exp.distance_to(cmd_sn) > self.exp.distance_to(self.max) {
             return false;
         }
-        match self.exp.distance_to(cmd_sn) {
-            0 => true,
-            ahead => matches!(self.held.get(ahead as usize), None | Some(Slot::Missing)),
-        }
+        let ahead = self.exp.distance_to(cmd_sn) as usize;
+        matches!(self.held.get(ahead), None | Some(Slot::Missing))
     }
 
     /// Takes a non-immediate command.

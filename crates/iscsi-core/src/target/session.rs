@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use super::actions::{Action, CloseReason, Command};
 use super::command_window::{Arrival, CommandWindow};
 use super::login::{Established, LoginNames};
-use super::task::{Drain, Task, TaskId, TaskTable};
+use super::task::{Drain, State, Task, TaskId, TaskTable};
 use super::task_management::{AbortWait, Management};
 use super::text::TextExchange;
 use crate::Time;
@@ -121,6 +121,8 @@ fn request_place(pdu: &Pdu) -> Option<(Itt, Option<CmdSn>)> {
 pub struct Holdings {
     /// SCSI commands that have arrived and not ended.
     pub tasks: usize,
+    /// Those of them whose turn has not come, because the number of an earlier one is missing.
+    pub held: usize,
     /// Abandoned commands of which the device server has not yet let go.
     pub leaving: usize,
     /// Aborted commands whose data is still awaited.
@@ -287,6 +289,7 @@ impl TargetSession {
     pub fn holdings(&self) -> Holdings {
         Holdings {
             tasks: self.tasks.iter().count(),
+            held: self.tasks.iter().filter(|(_, task)| task.state == State::Held).count(),
             leaving: self.leaving.len(),
             drains: self.drains.len(),
             waits: self.abort_waits.len() + self.management.len() + self.early_management.len(),

@@ -68,6 +68,10 @@ impl TargetSession {
     /// Runs a task management request in its turn.
     //= rfc7143 11.5.1 TMF-01 TMF-05 TMF-07 TMF-08 TMF-09
     pub(super) fn manage(&mut self, cid: Cid, request: &TaskManagementRequest) {
+        // A logout that ran just before may have taken the connection away.
+        if self.connection(cid).is_none() {
+            return;
+        }
         match request.function {
             TmfFunction::AbortTask => self.abort_task(cid, request),
             TmfFunction::AbortTaskSet
@@ -108,12 +112,10 @@ impl TargetSession {
         if early(&self.window)
             && matches!(request.function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset)
         {
-            let mut missing = self.window.exp_cmd_sn();
-            while missing.lt(request.cmd_sn) {
-                self.window.count_as_received(missing);
-                missing = missing.next();
+            while self.window.exp_cmd_sn().lt(request.cmd_sn) {
+                self.window.count_as_received(self.window.exp_cmd_sn());
+                self.run_ready();
             }
-            self.run_ready();
         }
         early(&self.window)
     }

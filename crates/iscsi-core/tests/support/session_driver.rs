@@ -404,15 +404,20 @@ impl Run<'_> {
             let itt = Itt(100 + self.dice.below(4));
             return self.command_with(itt, CmdSn(cmd_sn), false);
         }
+        self.abort_missing(CmdSn(cmd_sn));
+    }
+
+    /// Says that the command with `cmd_sn` will not come.
+    fn abort_missing(&mut self, cmd_sn: CmdSn) {
         let request = TaskManagementRequest {
             immediate: true,
             function: TmfFunction::AbortTask,
             lun: Lun(0),
             itt: self.next_tmf_tag(),
-            referenced_task_tag: Itt(300),
-            cmd_sn: CmdSn(self.cmd_sn),
+            referenced_task_tag: Itt(3000),
+            cmd_sn: self.max.next(),
             exp_stat_sn: StatSn(0),
-            ref_cmd_sn: CmdSn(cmd_sn),
+            ref_cmd_sn: cmd_sn,
             exp_data_sn: DataSn(0),
         };
         self.feed(rx(request.to_bhs(), Bytes::new()));
@@ -877,8 +882,26 @@ impl Run<'_> {
         }
     }
 
+    /// Fills every hole by aborting what is missing: then no command may wait for its turn any more.
+    fn fill_all_holes(&mut self) {
+        for _ in 0..200 {
+            if !self.up || self.session.holdings().held == 0 {
+                return;
+            }
+            let before = self.stat_sn;
+            self.abort_missing(self.exp);
+            self.drain();
+            if self.stat_sn == before {
+                // The initiator has logged out: nothing is answered any more.
+                return;
+            }
+        }
+        panic!("a command waits for a turn that never comes: {:?}", self.session.holdings());
+    }
+
     /// The device server and the surroundings finish what they have; then the session is ended.
     fn finish(&mut self) {
+        self.fill_all_holes();
         for _ in 0..4 {
             let ids: Vec<TaskId> = self.device.keys().copied().collect();
             for id in ids {
