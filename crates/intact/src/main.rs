@@ -28,6 +28,8 @@ enum Command {
     Ls(cmd::ls::Args),
     /// Measure a LUN: operations and bytes per second, latencies, CPU time.
     Bench(cmd::bench::Args),
+    /// Test a target against the rows of the conformance table.
+    Conform(cmd::conform::Args),
     /// Print a completion script for a shell.
     #[command(hide = true)]
     Completions(cmd::docs::CompletionsArgs),
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Check(args) => cmd::check::run(args),
         Command::Ls(args) => cmd::ls::run(args),
         Command::Bench(args) => cmd::bench::run(args),
+        Command::Conform(args) => cmd::conform::run(args),
         Command::Completions(args) => cmd::docs::completions(args, Cli::command()),
         Command::Man => cmd::docs::man(Cli::command()),
     }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod check;
 pub mod client;
+pub mod conform;
 pub mod docs;
 pub mod list;
 pub mod ls;
