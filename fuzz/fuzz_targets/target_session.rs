@@ -6,7 +6,7 @@
 #[path = "../../crates/iscsi-core/tests/support/policy.rs"]
 #[allow(dead_code)]
 mod policy;
-#[path = "../../crates/iscsi-core/tests/support/session_driver.rs"]
+#[path = "../../crates/iscsi-core/tests/support/session_driver/mod.rs"]
 mod session_driver;
 
 use libfuzzer_sys::fuzz_target;

@@ -183,7 +183,9 @@ impl PduWriter {
             return;
         }
         let free = self.used_arenas.iter_mut().position(|arena| arena.try_reclaim(ARENA_BYTES));
-        let next = free.and_then(|i| self.used_arenas.remove(i)).unwrap_or_else(|| BytesMut::with_capacity(ARENA_BYTES));
+        let next = free
+            .and_then(|i| self.used_arenas.remove(i))
+            .unwrap_or_else(|| BytesMut::with_capacity(ARENA_BYTES));
         let used = std::mem::replace(&mut self.arena, next);
         self.used_arenas.push_back(used);
         self.used_arenas.truncate(MAX_USED_ARENAS);

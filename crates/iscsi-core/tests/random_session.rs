@@ -1,9 +1,9 @@
-//! Random events for a target session; the rules are in `support/session_driver.rs`.
+//! Random events for a target session; the rules are in `support/session_driver/mod.rs`.
 
 #[path = "support/policy.rs"]
 #[allow(dead_code, reason = "shared with the transcripts")]
 mod policy;
-#[path = "support/session_driver.rs"]
+#[path = "support/session_driver/mod.rs"]
 mod session_driver;
 
 use proptest::prelude::*;

@@ -65,7 +65,7 @@ impl Audit {
                 assert!(!p.acknowledge, "A at ErrorRecoveryLevel 0: {p:?}");
             }
             Pdu::ScsiResponse(p) => {
-                assert!(!(p.overflow && p.underflow) && !(p.bidi_overflow && p.bidi_underflow));
+                assert!(!(p.overflow && p.underflow || p.bidi_overflow && p.bidi_underflow));
                 assert!(p.overflow || p.underflow || p.residual_count == 0, "residual without flag: {p:?}");
                 assert!(p.status != 2 || !rx.data.is_empty(), "CHECK CONDITION without sense: {p:?}");
             }
