@@ -22,6 +22,7 @@ mod support;
 mod url;
 mod workload;
 
+pub use discovery::DiscoveryError;
 pub use disk::{Capacity, Disk, DiskInfo, Extent, Response, Ticket};
 pub use error::{ConnectError, IoError};
 pub use iscsi_core::initiator::command::{Command, Completion, Ending, Residual, WriteData};

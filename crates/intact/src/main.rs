@@ -24,8 +24,14 @@ enum Command {
     Serve(cmd::serve::Args),
     /// Say what is wrong in a configuration file, with line and remedy.
     Check(cmd::check::Args),
-    /// List sessions, LUNs, targets or logins of the server on this machine.
+    /// List what a portal offers, or sessions, LUNs, targets or logins of the server on this machine.
     Ls(cmd::ls::Args),
+    /// Say what a LUN says about itself.
+    Inq(cmd::inq::Args),
+    /// Copy between files and LUNs.
+    Cp(cmd::cp::Args),
+    /// Examine a target step by step, and say what is wrong.
+    Doctor(cmd::doctor::Args),
     /// Measure a LUN: operations and bytes per second, latencies, CPU time.
     Bench(cmd::bench::Args),
     /// Test a target against the rows of the conformance table.
@@ -43,6 +49,9 @@ fn main() -> ExitCode {
         Command::Serve(args) => cmd::serve::run(args),
         Command::Check(args) => cmd::check::run(args),
         Command::Ls(args) => cmd::ls::run(args),
+        Command::Inq(args) => cmd::inq::run(args),
+        Command::Cp(args) => cmd::cp::run(args),
+        Command::Doctor(args) => cmd::doctor::run(args),
         Command::Bench(args) => cmd::bench::run(args),
         Command::Conform(args) => cmd::conform::run(args),
         Command::Completions(args) => cmd::docs::completions(args, Cli::command()),

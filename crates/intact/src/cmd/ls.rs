@@ -1,17 +1,22 @@
-//! `intact ls WHAT`: hands over to the file that knows what is asked for.
+//! `intact ls WHAT|URL`: hands over to the file that knows what is asked for.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::{MISUSED, fail, list};
+use initiator::IscsiUrl;
+
+use super::client::ClientArgs;
+use super::{MISUSED, fail, list, portal};
 
 /// Arguments of `intact ls`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  intact ls sessions\n  intact ls logins --json\n\n\
-    Exit codes: 0 listed; 1 the server cannot be asked; 2 wrong usage.")]
+#[command(
+    after_help = "Examples:\n  intact ls iscsi://127.0.0.1\n  intact ls sessions\n  intact ls logins --json\n\n\
+    Exit codes: 0 listed; 1 the portal or the server cannot be asked; 2 wrong usage."
+)]
 pub struct Args {
-    /// sessions, luns, targets or logins of the server on this machine.
-    #[arg(value_name = "WHAT")]
+    /// iscsi://[user[%password]@]host[:port][/target], or sessions, luns, targets or logins of the server on this machine.
+    #[arg(value_name = "URL|WHAT")]
     what: String,
     /// Print JSON.
     #[arg(long)]
@@ -19,15 +24,20 @@ pub struct Args {
     /// The control socket of the server, when it is not in its usual place.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
+    if IscsiUrl::is_url(&args.what) {
+        return portal::run(&args.what, &args.client, args.json);
+    }
     match list::What::parse(&args.what) {
         Some(what) => list::run(what, args.control.as_deref(), args.json),
         None => fail(
             MISUSED,
-            format_args!("`{}` cannot be listed; write sessions, luns, targets or logins", args.what),
+            format_args!("`{}` cannot be listed; write a URL, sessions, luns, targets or logins", args.what),
         ),
     }
 }

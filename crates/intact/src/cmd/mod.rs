@@ -4,9 +4,13 @@ pub mod bench;
 pub mod check;
 pub mod client;
 pub mod conform;
+pub mod cp;
 pub mod docs;
+pub mod doctor;
+pub mod inq;
 pub mod list;
 pub mod ls;
+pub mod portal;
 pub mod serve;
 
 use std::process::ExitCode;

@@ -1,0 +1,255 @@
+//! The two sides of a copy: a file (or block device), or a logical unit.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::process::ExitCode;
+
+use initiator::{Disk, IscsiUrl, Session};
+use parking_lot::Mutex;
+
+use crate::cmd::client::{ClientArgs, refused};
+use crate::cmd::{FAILED, MISUSED, fail};
+
+/// One side.
+pub enum Endpoint {
+    File {
+        file: File,
+        size: u64,
+        name: String,
+        /// It was empty when we began: what is not written is zero.
+        holes: bool,
+    },
+    Disk {
+        disk: Disk,
+        size: u64,
+        /// Held while a block is changed that the copy covers only in part.
+        tail: Mutex<()>,
+    },
+}
+
+/// What is known to be zero at the source without reading it.
+pub struct Source {
+    zeros: Vec<std::ops::Range<u64>>,
+}
+
+impl Endpoint {
+    /// Opens the side to read from.
+    pub fn open_source(text: &str, client: &ClientArgs) -> Result<Self, ExitCode> {
+        if IscsiUrl::is_url(text) {
+            let disk = open_disk(text, client)?;
+            let size = disk.capacity().bytes();
+            return Ok(Self::Disk { disk, size, tail: Mutex::new(()) });
+        }
+        let failed = |error| fail(FAILED, format_args!("{text} cannot be read: {error}"));
+        let file = File::open(text).map_err(failed)?;
+        let size = file_size(&file).map_err(failed)?;
+        Ok(Self::File { file, size, name: text.to_owned(), holes: false })
+    }
+
+    /// Opens the side to write to, with room for all of `source`.
+    pub fn open_destination(text: &str, client: &ClientArgs, source: &Self) -> Result<Self, ExitCode> {
+        let size = source.size();
+        if IscsiUrl::is_url(text) {
+            let disk = open_disk(text, client)?;
+            let room = disk.capacity().bytes();
+            if size > room {
+                return Err(fail(
+                    FAILED,
+                    format_args!(
+                        "the source has {size} bytes, the destination only {room}: use a larger LUN"
+                    ),
+                ));
+            }
+            return Ok(Self::Disk { disk, size, tail: Mutex::new(()) });
+        }
+        let failed = |error: std::io::Error| fail(FAILED, format_args!("{text} cannot be written: {error}"));
+        // Not truncated by opening: it might be the source itself.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(text)
+            .map_err(failed)?;
+        let kind = file.metadata().map_err(failed)?;
+        if let Self::File { file: from, .. } = source {
+            use std::os::unix::fs::MetadataExt;
+            let other = from.metadata().map_err(failed)?;
+            if (kind.dev(), kind.ino()) == (other.dev(), other.ino()) {
+                return Err(fail(MISUSED, "source and destination are the same file"));
+            }
+        }
+        let holes = kind.is_file();
+        if holes {
+            file.set_len(0).and_then(|()| file.set_len(size)).map_err(failed)?;
+        } else if file_size(&file).map_err(failed)? < size {
+            return Err(fail(FAILED, format_args!("{text} is smaller than the {size} bytes of the source")));
+        }
+        Ok(Self::File { file, size, name: text.to_owned(), holes })
+    }
+
+    /// Bytes that take part in the copy.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::File { size, .. } | Self::Disk { size, .. } => *size,
+        }
+    }
+
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), String> {
+        match self {
+            Self::File { file, name, .. } => {
+                file.read_exact_at(to, offset).map_err(|error| format!("reading {name}: {error}"))
+            }
+            Self::Disk { disk, .. } => {
+                let block = disk.capacity().block_bytes as usize;
+                let whole = to.len() / block * block;
+                let (front, rest) = to.split_at_mut(whole);
+                disk.read(offset, front).map_err(|error| format!("reading the LUN: {error}"))?;
+                if !rest.is_empty() {
+                    let mut last = vec![0; block];
+                    disk.read(offset + whole as u64, &mut last)
+                        .map_err(|error| format!("reading the LUN: {error}"))?;
+                    rest.copy_from_slice(&last[..rest.len()]);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), String> {
+        match self {
+            Self::File { file, name, .. } => {
+                file.write_all_at(from, offset).map_err(|error| format!("writing {name}: {error}"))
+            }
+            Self::Disk { disk, tail, .. } => {
+                let failed = |error| format!("writing the LUN: {error}");
+                let block = disk.capacity().block_bytes as usize;
+                let (front, rest) = from.split_at(from.len() / block * block);
+                disk.write(offset, front).map_err(failed)?;
+                if !rest.is_empty() {
+                    // What the source does not reach keeps what it holds.
+                    let _held = tail.lock();
+                    let at = offset + front.len() as u64;
+                    let mut last = vec![0; block];
+                    disk.read(at, &mut last).map_err(failed)?;
+                    last[..rest.len()].copy_from_slice(rest);
+                    disk.write(at, &last).map_err(failed)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), String> {
+        match self {
+            Self::File { holes: true, .. } => Ok(()),
+            Self::File { .. } => self.write(offset, &vec![0; length as usize]),
+            Self::Disk { disk, .. } => {
+                let block = u64::from(disk.capacity().block_bytes);
+                let whole = length / block * block;
+                disk.write_zeroes(offset, whole).map_err(|error| format!("writing the LUN: {error}"))?;
+                match length - whole {
+                    0 => Ok(()),
+                    rest => self.write(offset + whole, &vec![0; rest as usize]),
+                }
+            }
+        }
+    }
+
+    /// Makes what was written stay.
+    pub fn finish(&self) -> Result<(), String> {
+        match self {
+            Self::File { file, name, .. } => {
+                file.sync_all().map_err(|error| format!("flushing {name}: {error}"))
+            }
+            Self::Disk { disk, .. } => disk.flush().map_err(|error| format!("flushing the LUN: {error}")),
+        }
+    }
+}
+
+impl Source {
+    /// Asks what is not allocated: GET LBA STATUS of a logical unit whose unmapped blocks read as zeros, holes of a file.
+    pub fn map(endpoint: &Endpoint) -> Result<Self, String> {
+        let mut zeros = Vec::new();
+        match endpoint {
+            Endpoint::Disk { disk, size, .. }
+                if disk.capacity().thin && disk.capacity().unmapped_reads_zero =>
+            {
+                let mut at = 0;
+                while at < *size {
+                    let extents = disk.allocation(at).map_err(|error| format!("GET LBA STATUS: {error}"))?;
+                    let Some(last) = extents.as_ref().and_then(|extents| extents.last()) else { break };
+                    at = last.range.end;
+                    zeros.extend(extents.into_iter().flatten().filter(|e| !e.mapped).map(|e| e.range));
+                }
+            }
+            Endpoint::Disk { .. } => {}
+            Endpoint::File { file, size, .. } => {
+                use rustix::fs::{SeekFrom, seek};
+                let mut at = 0;
+                while at < *size {
+                    // Not every file system knows its holes; then there are none.
+                    let data = match seek(file, SeekFrom::Data(at)) {
+                        Ok(data) => data,
+                        Err(rustix::io::Errno::NXIO) => *size,
+                        Err(_) => break,
+                    };
+                    if data > at {
+                        zeros.push(at..data);
+                    }
+                    at = match seek(file, SeekFrom::Hole(data)) {
+                        Ok(hole) if hole > data => hole,
+                        _ => break,
+                    };
+                }
+            }
+        }
+        zeros.sort_by_key(|range| range.start);
+        Ok(Self { zeros })
+    }
+
+    /// Whether all of `length` bytes at `offset` are known to be zero.
+    pub fn is_zero(&self, offset: u64, length: u64) -> bool {
+        let (mut at, end) = (offset, offset + length);
+        let first = self.zeros.partition_point(|range| range.end <= offset);
+        for range in &self.zeros[first..] {
+            if range.start > at || at >= end {
+                break;
+            }
+            at = range.end;
+        }
+        at >= end
+    }
+}
+
+fn open_disk(text: &str, client: &ClientArgs) -> Result<Disk, ExitCode> {
+    let url = client.url(text)?;
+    let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
+    let session = Session::connect(client.options(&url)?).map_err(|error| refused(&error))?;
+    Disk::open(&session, lun).map_err(|error| fail(FAILED, error))
+}
+
+/// Size of a file or block device.
+fn file_size(file: &File) -> std::io::Result<u64> {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    }
+    if metadata.file_type().is_block_device() {
+        let end = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?;
+        return Ok(end);
+    }
+    Ok(metadata.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Source;
+
+    #[test]
+    fn zeros_are_known_only_where_ranges_cover_all() {
+        let source = Source { zeros: vec![0..10, 10..20, 30..40] };
+        assert!(source.is_zero(0, 20) && source.is_zero(5, 10) && source.is_zero(30, 10));
+        assert!(!source.is_zero(15, 10) && !source.is_zero(20, 5) && !source.is_zero(35, 10));
+    }
+}
