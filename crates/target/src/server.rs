@@ -183,9 +183,9 @@ impl Server {
                 false
             }
         });
-        let kept: Vec<PortalConfig> =
-            listening.iter().map(|(portal, address)| bound(portal, *address)).collect();
+        let kept = all_bound(&listening);
         drop(listening);
+        self.shared.portals.store(Arc::new(kept.clone()));
         for shard in self.shared.shards() {
             shard.send(Message::KeepPortals(kept.clone()));
             shard.send(Message::Reconfigured { changed_luns: change.changed_luns.clone() });
@@ -252,7 +252,9 @@ impl Server {
         let address = listener.local_addr().unwrap_or(portal.address);
         // All portals are the first shard's; connections move to the shard of their session with their first PDU.
         self.shared.shards()[0].send(Message::Listen(listener, Arc::new(bound(&portal, address))));
-        self.portals.lock().push((portal, address));
+        let mut listening = self.portals.lock();
+        listening.push((portal, address));
+        self.shared.portals.store(Arc::new(all_bound(&listening)));
     }
 }
 
@@ -369,6 +371,10 @@ impl Drop for Server {
 /// `portal` with the address that it became: another one than was configured if that left the port to the system.
 fn bound(portal: &PortalConfig, address: SocketAddr) -> PortalConfig {
     PortalConfig { address, group_tag: portal.group_tag }
+}
+
+fn all_bound(listening: &[(PortalConfig, SocketAddr)]) -> Vec<PortalConfig> {
+    listening.iter().map(|(portal, address)| bound(portal, *address)).collect()
 }
 
 /// Whether the listener of `listening` can serve `portal`: its address is the same, whatever its group tag was.

@@ -10,6 +10,7 @@ use iscsi_core::wire::{Isid, Tsih};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use crate::config::PortalConfig;
 use crate::observe::Observe;
 use crate::registry::{OpenStore, TargetSet};
 use crate::shard::message::Message;
@@ -27,6 +28,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Log of logins, and metrics.
     pub observe: Arc<Observe>,
+    /// Portals that are listened on, with the addresses that they became.
+    pub portals: ArcSwap<Vec<PortalConfig>>,
     /// Opens stores.
     pub open: OpenStore,
     /// True from the moment that the server was told to end.
@@ -51,6 +54,7 @@ impl Shared {
             set: ArcSwap::from_pointee(set),
             clock: Clock::start(),
             observe,
+            portals: ArcSwap::default(),
             open,
             shutting_down: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),

@@ -235,10 +235,8 @@ impl Shard {
         let luns = target.luns();
         let unit = lun.to_index().and_then(|number| luns.get(&number)).map(|device| &device.unit);
         match (function, unit) {
-            (TmfFunction::ClearTaskSet, Some(unit)) => {
-                if !unit.task_aborted_status() {
-                    unit.unit_attention(UaScope::AllExcept(nexus.id), Asc::COMMANDS_CLEARED);
-                }
+            (TmfFunction::ClearTaskSet, Some(unit)) if !unit.task_aborted_status() => {
+                unit.unit_attention(UaScope::AllExcept(nexus.id), Asc::COMMANDS_CLEARED);
             }
             (TmfFunction::LogicalUnitReset, Some(unit)) => unit.logical_unit_reset(nexus),
             (TmfFunction::TargetWarmReset, _) => {

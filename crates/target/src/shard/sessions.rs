@@ -344,7 +344,7 @@ impl Shard {
         let Some(local) = self.driver.local_addr(*token) else { return Vec::new() };
         let Some(connection) = self.connections.get_mut(*token) else { return Vec::new() };
         let peer = connection.peer.ip();
-        let set = self.shared.set.load();
+        let (set, portals) = (self.shared.set.load(), self.shared.portals.load());
         let initiator = &hosted.session.names().initiator;
         let wanted: Vec<&Arc<TargetNode>> = match selector {
             Selector::All => set.targets.values().collect(),
@@ -360,9 +360,7 @@ impl Shard {
         wanted
             .into_iter()
             .filter_map(|node| {
-                let addresses: Vec<String> = set
-                    .config
-                    .portals
+                let addresses: Vec<String> = portals
                     .iter()
                     .filter(|portal| node.is_visible_to(initiator, peer, portal.group_tag))
                     .filter_map(|portal| crate::portal::address_for(portal, local))

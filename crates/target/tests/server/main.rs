@@ -1,0 +1,11 @@
+//! The rows that only a whole server can show: sockets, shards, workers, limits, changes of the configuration, and the end.
+
+mod discovery;
+mod logins;
+mod management;
+mod reload;
+mod sessions;
+mod shutdown;
+mod stores;
+mod support;
+mod traffic;

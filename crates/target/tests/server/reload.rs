@@ -1,0 +1,160 @@
+//! Changes of the configuration while sessions are there.
+
+use conform::{Command, Session};
+use iscsi_core::wire::{AsyncEvent, LoginStatus, Lun};
+use target::config::{AccessRule, AccessRules, NamePattern, PortalConfig};
+
+use crate::support::*;
+
+fn report_luns(session: &mut Session) -> Vec<u8> {
+    let data = session.run_good(&Command::report_luns(256, 256)).unwrap().data;
+    data[8..].chunks(8).map(|lun| lun[1]).collect()
+}
+
+#[test]
+fn units_that_come_and_go_are_announced_and_have_their_nexuses() {
+    let mut config = config();
+    config.targets[0].luns.push(ram(1));
+    let lab = Lab::start(config.clone());
+    let mut session = lab.session("a");
+    session.lun = Lun::from_index(1);
+    session.clear_unit_attentions().unwrap();
+    session.run_good(&write(1, 0x11)).unwrap();
+    session.lun = Lun::from_index(0);
+    session.run_good(&write(1, 0x10)).unwrap();
+
+    config.targets[0].luns = vec![ram(0), ram(2)];
+    lab.server.apply(config.clone()).unwrap();
+    let (event, _) = next_async(&mut session);
+    assert_eq!(event.event, AsyncEvent::ScsiAsyncEvent);
+    assert_eq!(sense(&test_unit_ready(&mut session)), Some((6, 0x3f, 0x0e)));
+    assert_eq!(byte_at(&mut session, 1), 0x10, "the unit that stays has its data");
+    assert_eq!(report_luns(&mut session), [0, 2]);
+    session.lun = Lun::from_index(2);
+    assert_eq!(sense(&test_unit_ready(&mut session)), Some((6, 0x29, 0x00)), "new to this nexus");
+    session.clear_unit_attentions().unwrap();
+    session.run_good(&write(1, 0x12)).unwrap();
+    session.lun = Lun::from_index(1);
+    assert_eq!(sense(&test_unit_ready(&mut session)), Some((5, 0x25, 0x00)), "the unit that went");
+
+    // The same configuration again: nobody hears of it.
+    lab.server.apply(config).unwrap();
+    session.lun = Lun::from_index(2);
+    assert!(test_unit_ready(&mut session).is_good());
+    assert_eq!(byte_at(&mut session, 1), 0x12);
+}
+
+// The news of a change may come to a shard after the first command that is concerned: it comes with the command then.
+#[test]
+fn no_command_meets_a_new_unit_without_its_unit_attention() {
+    let mut config = config();
+    let lab = Lab::start(config.clone());
+    let mut sessions: Vec<Session> = (0..4).map(|_| lab.session("a")).collect();
+    for number in 1..30 {
+        let racing = {
+            config.targets[0].luns.push(ram(number));
+            config.clone()
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| lab.server.apply(racing).unwrap());
+            for session in &mut sessions {
+                scope.spawn(move || {
+                    session.lun = Lun::from_index(number);
+                    loop {
+                        match sense(&test_unit_ready(session)) {
+                            Some((5, 0x25, 0x00)) => {}
+                            Some((6, 0x29, 0x00)) => break,
+                            other => panic!("unit {number} answered first with {other:x?}"),
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_unit_whose_properties_change_keeps_its_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let mut config = config();
+    config.targets[0].luns[0].store = format!("file:{},size=1M", path.display()).parse().unwrap();
+    config.targets[0].luns.push(ram(1));
+    let lab = Lab::start(config.clone());
+    let mut session = lab.session("a");
+    for lun in [0, 1] {
+        session.lun = Lun::from_index(lun);
+        session.clear_unit_attentions().unwrap();
+        session.run_good(&write(1, 7)).unwrap();
+    }
+    for lun in &mut config.targets[0].luns {
+        lun.read_only = true;
+        lun.product = Some("CHANGED".into());
+    }
+    lab.server.apply(config).unwrap();
+    for lun in [0, 1] {
+        session.lun = Lun::from_index(lun);
+        session.clear_unit_attentions().unwrap();
+        assert_eq!(byte_at(&mut session, 1), 7, "LUN {lun} lost its data");
+        assert_eq!(sense(&session.run(&write(1, 8)).unwrap()), Some((7, 0x27, 0)));
+    }
+}
+
+#[test]
+fn sessions_that_are_no_longer_allowed_are_asked_to_log_out() {
+    let config = config();
+    let lab = Lab::start(config.clone());
+    let (mut friend, mut foe) = (lab.session("friend"), lab.session("foe"));
+    let mut closed = config;
+    let rule = AccessRule { initiators: vec![NamePattern::parse("*:friend").unwrap()], networks: Vec::new() };
+    closed.targets[0].access = AccessRules { rules: vec![rule] };
+    lab.server.apply(closed).unwrap();
+    let (event, _) = next_async(&mut foe);
+    assert_eq!(event.event, AsyncEvent::LogoutRequest);
+    foe.log_out().unwrap();
+    lab.wait_for_sessions(1);
+    friend.ping().unwrap();
+    assert_eq!(lab.refusal(&lab.script("foe")), LoginStatus::AuthorizationFailure);
+}
+
+#[test]
+fn portals_come_go_and_change_their_group() {
+    let mut config = config();
+    let lab = Lab::start(config.clone());
+    let first = lab.address();
+    let fixed = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap()
+    };
+    config.portals.push(PortalConfig { address: fixed, group_tag: 1 });
+    lab.server.apply(config.clone()).unwrap();
+    let mut session = Session::log_in(lab.connect_to(fixed), lab.script("a"), Lun(0)).unwrap();
+    config.portals[1].group_tag = 9;
+    lab.server.apply(config.clone()).unwrap();
+    session.ping().unwrap();
+    let tagged = Session::log_in(lab.connect_to(fixed), lab.script("a"), Lun(0)).unwrap();
+    let tag = tagged.logged_in.pairs.iter().find(|(key, _)| key == "TargetPortalGroupTag");
+    assert_eq!(tag.map(|(_, value)| value.as_str()), Some("9"));
+    config.portals.pop();
+    lab.server.apply(config).unwrap();
+    assert_eq!(lab.server.portals(), [first]);
+    session.ping().unwrap();
+    until(|| std::net::TcpStream::connect(fixed).is_err());
+    lab.session("b").ping().unwrap();
+}
+
+#[test]
+fn a_change_that_cannot_be_had_changes_nothing() {
+    let config = config();
+    let lab = Lab::start(config.clone());
+    let mut session = lab.session("a");
+    let mut broken = config.clone();
+    broken.targets[0].luns.push(target::config::LunConfig::new(1, "file:/nonexistent/disk".parse().unwrap()));
+    lab.server.apply(broken).unwrap_err();
+    let mut taken = config;
+    taken.portals.push(PortalConfig { address: lab.address(), group_tag: 2 });
+    lab.server.apply(taken).unwrap_err();
+    assert!(test_unit_ready(&mut session).is_good());
+    assert_eq!(report_luns(&mut session), [0]);
+    assert_eq!(lab.server.portals().len(), 1);
+}

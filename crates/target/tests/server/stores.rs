@@ -1,0 +1,119 @@
+//! Stores that fail in every way: the initiator is told, and the server goes on.
+
+use std::sync::Arc;
+
+use blockstore::{BlockStore, Durability, Extent, Geometry, Op, Placement, RamStore, StoreError};
+use conform::Command;
+
+use crate::support::*;
+
+/// Panics when block 13 is touched.
+struct Superstitious(RamStore, Placement);
+
+impl Superstitious {
+    fn look(&self, offset: u64) {
+        if offset == 13 * 512 {
+            std::panic::resume_unwind(Box::new("expected by the test"));
+        }
+    }
+}
+
+impl BlockStore for Superstitious {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn placement(&self) -> Placement {
+        self.1
+    }
+    fn description(&self) -> String {
+        "superstitious".into()
+    }
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.look(offset);
+        self.0.read(offset, dst)
+    }
+    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        self.look(offset);
+        self.0.write(offset, src, durability)
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        self.0.flush()
+    }
+    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.0.unmap(offset, len)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
+        self.0.write_zeroes(offset, len, may_unmap)
+    }
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+        self.0.extents(offset, len, max)
+    }
+}
+
+#[test]
+fn a_store_that_panics_ends_its_command_and_nothing_else() {
+    let store = Superstitious(RamStore::new(16 << 20, BLOCK).unwrap(), Placement::Offload);
+    let lab = Lab::with_store(config(), 0, Arc::new(store));
+    let mut session = lab.session("a");
+    for command in [read(13), write(13, 1)] {
+        assert_eq!(sense(&session.run(&command).unwrap()), Some((4, 0x44, 0)));
+    }
+    session.run_good(&write(14, 1)).unwrap();
+    // Nothing is held by what never came back: the session ends, and the server too.
+    session.log_out().unwrap();
+    lab.wait_for_sessions(0);
+}
+
+#[test]
+fn an_expected_length_within_a_block_is_read_as_far_as_it_goes() {
+    for offload in [false, true] {
+        let (lab, _gate) = match offload {
+            true => {
+                let (lab, gate) = Lab::gated(config());
+                (lab, Some(gate))
+            }
+            false => (Lab::start(config()), None),
+        };
+        let script = lab.script("a").key("DataDigest", "CRC32C");
+        let script = script.key("MaxRecvDataSegmentLength", "513");
+        let mut session = lab.login(&script);
+        session.clear_unit_attentions().unwrap();
+        let data: Vec<u8> = (0..8 * 512u32).map(|i| (i % 251) as u8).collect();
+        session.run_good(&Command::write_16(0, data.clone(), BLOCK)).unwrap();
+        for edtl in [1u32, 100, 511, 513, 1500, 4096] {
+            let outcome = session.run(&Command::read_16(0, 8, BLOCK).edtl(edtl)).unwrap();
+            assert!(outcome.is_good(), "{}", outcome.words());
+            assert!(outcome.data == data[..edtl as usize], "{edtl} bytes");
+        }
+    }
+}
+
+// One command asks about everything, on a shard that has other things to do.
+#[test]
+fn get_lba_status_of_a_whole_empty_unit_ends() {
+    let store = RamStore::new(1 << 40, BLOCK).unwrap();
+    let lab = Lab::with_store(config(), 0, Arc::new(store));
+    let mut session = lab.session("a");
+    for allocation in [0u32, 8, 24, 1 << 16] {
+        let mut cdb = [0u8; 16];
+        (cdb[0], cdb[1]) = (0x9e, 0x12);
+        cdb[10..14].copy_from_slice(&allocation.to_be_bytes());
+        session.run_good(&Command::read(cdb, allocation)).unwrap();
+    }
+    session.ping().unwrap();
+}
+
+// Cached writes that are at the store when SYNCHRONIZE CACHE comes are not its business; those that ended before are.
+#[test]
+fn synchronize_cache_is_durable_for_what_ended_before_it() {
+    let (lab, gate) = Lab::gated(config());
+    let mut session = lab.session("a");
+    session.run_good(&write(1, 1)).unwrap();
+    gate.close(&[Op::Flush]);
+    let sync = session.start(&Command::none([0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0])).unwrap();
+    gate.wait_for_waiting(1);
+    session.ping().unwrap();
+    assert_eq!(session.stashed(sync.itt), None, "GOOD before the flush was done");
+    gate.open();
+    assert!(session.finish(&sync).unwrap().is_good());
+}
