@@ -228,7 +228,8 @@ impl Connection<'_> {
             return self.serve(&rx);
         }
         let cmd_sn = rx.bhs.cmd_sn();
-        if self.exp_cmd_sn.le(cmd_sn) && cmd_sn.le(self.max_cmd_sn()) {
+        let max = self.watch.highest_told().unwrap_or_else(|| self.max_cmd_sn());
+        if self.exp_cmd_sn.le(cmd_sn) && cmd_sn.le(max) {
             self.waiting.entry(cmd_sn.0).or_insert(rx);
         }
         self.drain()

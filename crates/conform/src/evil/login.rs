@@ -70,7 +70,7 @@ impl Connection<'_> {
                 if request.transit {
                     return self.refuse(&request, LoginStatus::InitiatorError);
                 }
-                self.respond(&request, false, Tsih(0), &Vec::new())?;
+                self.respond(&request, false, Tsih(0), vec![Vec::new()])?;
                 continue;
             }
             let text = std::mem::take(&mut login.text);
@@ -123,14 +123,17 @@ impl Connection<'_> {
             login.held += 1;
             !login.pending.is_empty() || login.held <= self.shared.config.hold_exchanges
         };
+        // A response in parts ends on an empty request without T, so it cannot bring the transition.
+        let parts = self.parts(request, text_of(&answer));
         let may = !waits
+            && parts.len() == 1
             && (request.csg == LoginStage::Operational
                 || login.authenticated
                 || self.shared.config.chap.is_none());
         let done = may && request.transit && request.nsg == Some(LoginStage::FullFeature);
         let tsih =
             if done { Tsih(self.shared.next_tsih.fetch_add(1, Ordering::Relaxed) as u16) } else { Tsih(0) };
-        self.respond(request, may && request.transit, tsih, &answer)?;
+        self.respond(request, may && request.transit, tsih, parts)?;
         if done {
             self.peer.digests = Digests {
                 header: self.results.get(keys::HEADER_DIGEST).is_some_and(|value| value == keys::CRC32C),
@@ -252,30 +255,40 @@ impl Connection<'_> {
         Some(result)
     }
 
+    /// The text of a response in the parts that it is sent in.
+    fn parts(&self, request: &LoginRequest, mut text: Vec<u8>) -> Vec<Vec<u8>> {
+        let mut parts = Vec::new();
+        if request.csg == LoginStage::Operational {
+            for cut in self.shared.config.login_text_cuts.iter().copied() {
+                if cut == 0 || cut >= text.len() {
+                    break;
+                }
+                let rest = text.split_off(cut);
+                parts.push(std::mem::replace(&mut text, rest));
+            }
+        }
+        parts.push(text);
+        parts
+    }
+
     fn respond(
         &mut self,
         request: &LoginRequest,
         transit: bool,
         tsih: Tsih,
-        pairs: &Pairs,
+        mut parts: Vec<Vec<u8>>,
     ) -> Result<(), End> {
-        let mut text = text_of(pairs);
-        if request.csg == LoginStage::Operational {
-            for cut in self.shared.config.login_text_cuts.clone() {
-                if cut == 0 || cut >= text.len() {
-                    break;
-                }
-                let rest = text.split_off(cut);
-                self.respond_part(request, None, Tsih(0), std::mem::replace(&mut text, rest))?;
-                let rx = self.next()?;
-                let next = LoginRequest::parse(&rx.bhs).map_err(|_| End)?;
-                self.watch.login(Some(request), &next, &rx);
-                if !rx.data.is_empty() || next.transit || next.continue_bit {
-                    self.watch.find("TXT-05", format!("C=1 was answered by {}", rx.line()));
-                }
+        let last = parts.pop().unwrap_or_default();
+        for part in parts {
+            self.respond_part(request, None, Tsih(0), part)?;
+            let rx = self.next()?;
+            let next = LoginRequest::parse(&rx.bhs).map_err(|_| End)?;
+            self.watch.login(Some(request), &next, &rx);
+            if !rx.data.is_empty() || next.transit || next.continue_bit {
+                self.watch.find("TXT-05", format!("C=1 was answered by {}", rx.line()));
             }
         }
-        self.respond_part(request, Some(transit), tsih, text)
+        self.respond_part(request, Some(transit), tsih, last)
     }
 
     /// One Login Response; without a word about the transition it has C=1.

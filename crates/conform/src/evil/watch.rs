@@ -38,6 +38,11 @@ impl Watch {
         }
     }
 
+    /// The highest MaxCmdSN that was sent: what the initiator may use.
+    pub(super) fn highest_told(&self) -> Option<CmdSn> {
+        self.max_cmd_sn
+    }
+
     pub(super) fn initiator_name(&mut self, name: &str) {
         let prefix = ["iqn.", "eui.", "naa."].iter().any(|prefix| name.starts_with(prefix));
         let strange = name.chars().any(|c| c.is_control() || c.is_whitespace() || c.is_uppercase());
