@@ -5,7 +5,7 @@
 //! pieces without gaps. Every PDU is checked against the sequence that it belongs to before its data is kept; whatever does not
 //! fit condemns the task, never the medium, and the status waits for the F bits that are still due.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_ahs};
 use smallvec::SmallVec;
 
@@ -16,6 +16,9 @@ use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
 use crate::error::Fault;
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
+
+/// Data-Out with less data than this is copied, bytes.
+const COPIED_BELOW_BYTES: usize = 4096;
 
 impl TargetSession {
     /// Checks the form of a command and enters it as a task, with the data that came along.
@@ -343,7 +346,7 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut) -> Verdict {
         let short = data.final_bit && sequence.next_offset < sequence.end;
         if len > 0 {
             task.received += len as u32;
-            task.data.push(rx.data.clone());
+            keep(&mut task.data, &rx.data);
         }
         if short {
             //= rfc7143 4.2.5.2 UNS-04 R2T-04
@@ -360,6 +363,24 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut) -> Verdict {
         task.sequences.pop_front();
     }
     verdict
+}
+
+/// Keeps data until all of it has come. Short pieces are copied together: each would hold on to the whole receive buffer that it
+/// arrived in, and an initiator that sends a byte at a time among other things would take up memory without limit.
+fn keep(pieces: &mut DataOutPieces, data: &Bytes) {
+    if data.len() >= COPIED_BELOW_BYTES {
+        return pieces.push(data.clone());
+    }
+    let mut own = match pieces.pop().map(Bytes::try_into_mut) {
+        Some(Ok(own)) => own,
+        Some(Err(shared)) => {
+            pieces.push(shared);
+            BytesMut::with_capacity(COPIED_BELOW_BYTES)
+        }
+        None => BytesMut::with_capacity(COPIED_BELOW_BYTES),
+    };
+    own.extend_from_slice(data);
+    pieces.push(own.freeze());
 }
 
 /// Fixes the outcome of a task whose data went wrong; the first error stands.
@@ -380,4 +401,30 @@ fn trim(pieces: &mut DataOutPieces, bytes: usize) {
         room -= piece.len();
     }
     pieces.retain(|piece| !piece.is_empty());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_pieces_are_copied_together_and_long_ones_stay_where_they_are() {
+        // A receive buffer to which somebody else has a handle, as the ring of slabs has.
+        let buffer = Bytes::from((0..40_000u32).map(|i| i as u8).collect::<Vec<_>>());
+        let cuts = [1, 1, 3, 4096, 4095, 8000, 2, 2];
+        let (mut pieces, mut at) = (DataOutPieces::new(), 0);
+        for len in cuts {
+            keep(&mut pieces, &buffer.slice(at..at + len));
+            at += len;
+        }
+        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [5, 4096, 4095, 8000, 4]);
+        assert_eq!(pieces.concat(), buffer[..at]);
+        for (index, offset) in [(1, 5), (3, 5 + 4096 + 4095)] {
+            assert_eq!(pieces[index].as_ptr(), buffer[offset..].as_ptr(), "it was copied");
+        }
+        let mut bytewise = DataOutPieces::new();
+        (0..40_000).for_each(|i| keep(&mut bytewise, &buffer.slice(i..i + 1)));
+        assert_eq!(bytewise.len(), 1);
+        assert_eq!(bytewise[0], buffer);
+    }
 }

@@ -395,8 +395,11 @@ impl TargetSession {
             Pdu::ScsiCommand(command) => self.handle_command(cid, rx, &command),
             Pdu::DataOut(data) => self.handle_data_out(cid, rx, &data),
             Pdu::TaskManagementRequest(request) => {
+                // ABORT TASK is carried out at once and takes no place: it may be what the others wait for.
+                //= rfc7143 4.2.2.1 NUM-08
                 if request.immediate
-                    && self.management.len() + self.early_management.len() >= MAX_IMMEDIATE_TASKS
+                    && request.function != iscsi_wire::TmfFunction::AbortTask
+                    && self.immediate_management() >= MAX_IMMEDIATE_TASKS
                 {
                     return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
                 }

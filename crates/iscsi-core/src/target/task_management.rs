@@ -34,6 +34,7 @@ pub(super) struct Management {
     pub itt: Itt,
     cid: Cid,
     cmd_sn: CmdSn,
+    immediate: bool,
 }
 
 /// What happens when aborted tasks are gone.
@@ -85,7 +86,13 @@ impl TargetSession {
                 }
                 let id = ManagementId(self.next_id);
                 self.next_id += 1;
-                self.management.push(Management { id, itt: request.itt, cid, cmd_sn: request.cmd_sn });
+                self.management.push(Management {
+                    id,
+                    itt: request.itt,
+                    cid,
+                    cmd_sn: request.cmd_sn,
+                    immediate: request.immediate,
+                });
                 self.actions.push_back(Action::Manage(ManagementRequest {
                     id,
                     function: request.function,
@@ -118,6 +125,11 @@ impl TargetSession {
             }
         }
         early(&self.window)
+    }
+
+    /// Immediate requests that are not answered yet; the command window bounds the others.
+    pub(super) fn immediate_management(&self) -> usize {
+        self.management.iter().filter(|m| m.immediate).count() + self.early_management.len()
     }
 
     /// Runs the immediate requests for which every earlier command has come.

@@ -139,8 +139,46 @@ fn num_08_immediate_requests_are_taken() {
         "I> TaskManagementRequest I itt=400 function=LogicalUnitReset
          T< Reject reason=TooManyImmediateCommands of_opcode=0x02
          I> NopOut I itt=401
-         T< NopIn itt=401",
+         T< NopIn itt=401
+         # ABORT TASK is always taken.
+         I> TaskManagementRequest I itt=402 function=AbortTask referenced_task_tag=300
+         T< TaskManagementResponse itt=402 response=FunctionRejected",
     );
+}
+
+/// Sixteen functions wait for a command that never comes: what fills its place is not refused.
+#[test]
+fn num_08_what_fills_a_hole_is_taken() {
+    let mut peer = Peer::logged_in("");
+    for itt in 1..=16 {
+        peer.play(&format!("I> TaskManagementRequest I itt={itt} function=LogicalUnitReset cmd_sn=2"));
+    }
+    peer.play(
+        "I> TaskManagementRequest I itt=20 function=LogicalUnitReset cmd_sn=2
+         T< Reject reason=TooManyImmediateCommands",
+    );
+    peer.play(
+        "I> TaskManagementRequest I itt=21 function=AbortTask referenced_task_tag=99 ref_cmd_sn=1 cmd_sn=2",
+    );
+    let lines: Vec<String> = peer.output.drain(..).map(|output| output.line).collect();
+    assert!(
+        lines[0].contains("TaskManagementResponse itt=21") && lines[0].contains("FunctionComplete"),
+        "{}",
+        lines[0]
+    );
+    assert_eq!(lines[1..], ["D< Manage LogicalUnitReset lun=0"; 16]);
+}
+
+/// Ordinary task management that nobody has answered yet does not use up the places of immediate requests.
+#[test]
+fn num_08_ordinary_requests_have_places_of_their_own() {
+    let mut peer = Peer::logged_in_with("", |peer| peer.config.queue_depth = 32);
+    for itt in 1..=20 {
+        peer.play(&format!(
+            "I> TaskManagementRequest itt={itt} function=LogicalUnitReset\nD< Manage LogicalUnitReset"
+        ));
+    }
+    peer.play("I> TaskManagementRequest I itt=30 function=LogicalUnitReset\nD< Manage LogicalUnitReset");
 }
 
 /// Aborting at once what was sent at once does not get round the limit.

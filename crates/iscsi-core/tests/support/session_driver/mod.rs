@@ -323,7 +323,8 @@ impl Run<'_> {
     fn finish(&mut self) {
         self.fill_all_holes();
         for _ in 0..4 {
-            let ids: Vec<TaskId> = self.device.keys().copied().collect();
+            let mut ids: Vec<TaskId> = self.device.keys().copied().collect();
+            ids.sort();
             for id in ids {
                 match self.device.get(&id).is_some_and(|task| task.abandoned) {
                     true => {
