@@ -21,6 +21,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("TMF-09", "immediate and non-immediate requests", tmf_09),
 ];
 
+/// How long a reset may take before a target is given the data that it may wait for.
+const WAIT_FOR_RESET: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// A write that waits for its data.
 fn waiting_write(ctx: &Ctx, s: &mut RowSession, immediate: bool) -> Result<(Sent, R2t), Stop> {
     let scratch = ctx.scratch();
@@ -193,13 +196,18 @@ fn tmf_06(ctx: &mut Ctx) -> RowResult {
     let (sent, r2t) = waiting_write(ctx, &mut victim, false)?;
     let request = s.tmf(TmfFunction::LogicalUnitReset, true);
     s.peer.send(&Frame::of(request))?;
+    // Nothing orders two connections: data that overtook the reset would rightly end the task with GOOD.
+    let answered = s.reaction_within(request.itt, WAIT_FOR_RESET)?;
     victim.ping()?;
     let told = victim.stashed(sent.itt);
     if told.is_none() {
         // It may wait for the data that it asked for.
         victim.serve(&sent, &r2t)?;
     }
-    let rx = s.next_for(request.itt)?;
+    let rx = match answered {
+        Reaction::Answered(rx) => rx,
+        _ => s.next_for(request.itt)?,
+    };
     let response = rx.bhs.as_bytes()[2];
     ensure!(response == 0, "LOGICAL UNIT RESET: {}", rx.line());
     victim.ping()?;
