@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iscsi_wire::{
-    AsyncEvent, AsyncMessage, Bhs, Cid, CmdSn, Itt, Lun, NopIn, NopOut, Opcode, Pdu, Reject, RejectReason,
-    ScsiCommand, StatSn, TextRequest, Tsih, Ttt,
+    AsyncEvent, Cid, CmdSn, Itt, Lun, NopOut, Pdu, RejectReason, ScsiCommand, StatSn, TextRequest, Tsih, Ttt,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -29,11 +28,10 @@ use super::task::{Drain, State, Task, TaskId, TaskTable};
 use super::task_management::{AbortWait, Management};
 use super::text::TextExchange;
 use crate::Time;
-use crate::error::{Disposition, Fault};
-use crate::limits::{MAX_IMMEDIATE_TASKS, MAX_PING_BYTES};
+use crate::error::Fault;
+use crate::limits::MAX_IMMEDIATE_TASKS;
 use crate::params::{Bounds, Params};
 use crate::pdu_reader::RxPdu;
-use crate::pdu_writer::TxPdu;
 
 /// Choices of configuration for a session.
 #[derive(Clone, Debug)]
@@ -82,7 +80,7 @@ pub(super) struct Connection {
     pub text: Option<TextExchange>,
     last_rx: Time,
     /// A ping of ours that waits for its answer.
-    ping: Option<Ttt>,
+    pub ping: Option<Ttt>,
     /// When we give up waiting for the logout that we asked for.
     pub logout_deadline: Option<Time>,
 }
@@ -148,7 +146,7 @@ pub struct TargetSession {
     pub(super) tasks: TaskTable,
     pub(super) by_itt: FxHashMap<Itt, TaskId>,
     /// Non-immediate tasks in the table: they take room in the window.
-    live: usize,
+    pub(super) live: usize,
     immediate: usize,
     /// Abandoned tasks of which the device server has not yet let go, with their logical units.
     pub(super) leaving: FxHashMap<TaskId, Lun>,
@@ -158,14 +156,14 @@ pub struct TargetSession {
     /// Immediate task management that waits for earlier commands.
     pub(super) early_management: Vec<(Cid, iscsi_wire::TaskManagementRequest)>,
     pub(super) next_id: u64,
-    next_ttt: u32,
+    pub(super) next_ttt: u32,
     pub(super) solicited_bytes: u64,
     pub(super) budget_queue: VecDeque<TaskId>,
     /// Logical units with commands that died with their connection, until the caller asks.
     pub(super) cleared_luns: SmallVec<[Lun; 2]>,
     /// MaxCmdSN as last told to the initiator.
-    told_max: CmdSn,
-    rejects: u64,
+    pub(super) told_max: CmdSn,
+    pub(super) rejects: u64,
     pub(super) actions: VecDeque<Action>,
     pub(super) now: Time,
 }
@@ -577,145 +575,12 @@ impl TargetSession {
         }
     }
 
-    /// Does what the table of dispositions says.
-    pub(super) fn fault(&mut self, cid: Cid, rx: &RxPdu, fault: Fault) {
-        match Disposition::of(fault) {
-            Disposition::Reject(reason) => self.reject(cid, rx, reason),
-            Disposition::DropSession => self.close_session(CloseReason::Violation(format!(
-                "a {} PDU contradicts itself (RFC 7143 7.7)",
-                Opcode::try_from(rx.bhs.opcode()).map_or("unknown", Opcode::name)
-            ))),
-        }
-    }
-
-    /// Returns the header of a PDU that we do not take.
-    //= rfc7143 11.17 REJ-01 REJ-03
-    pub(super) fn reject(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason) {
-        let Some(n) = self.numbers(cid, true) else { return };
-        self.rejects += 1;
-        let reject = Reject {
-            reason,
-            stat_sn: n.stat_sn,
-            exp_cmd_sn: n.exp_cmd_sn,
-            max_cmd_sn: n.max_cmd_sn,
-            data_sn: iscsi_wire::DataSn(0),
-        };
-        self.send(cid, TxPdu::with_data(reject.to_bhs(), Bytes::copy_from_slice(rx.bhs.as_bytes())));
-    }
-
-    //= rfc7143 11.18 NOP-01 NOP-02
-    fn handle_nop_out(&mut self, cid: Cid, rx: &RxPdu, nop: NopOut) {
-        if nop.itt.is_reserved() {
-            // The answer to a ping of ours, or a mere acknowledgement: neither is answered.
-            //= rfc7143 11.18 NOP-05
-            if !nop.immediate {
-                return self.fault(cid, rx, Fault::InvalidField);
-            }
-            if let Some(connection) = self.connection(cid)
-                && connection.ping == Some(nop.ttt)
-            {
-                connection.ping = None;
-            }
-            return;
-        }
-        if !nop.ttt.is_reserved() {
-            return self.fault(cid, rx, Fault::Format);
-        }
-        let mut data = rx.data.clone();
-        data.truncate(MAX_PING_BYTES);
-        self.arrive(nop.immediate, nop.cmd_sn, Queued::NopOut(cid, nop, data));
-    }
-
-    fn answer_ping(&mut self, cid: Cid, nop: &NopOut, mut data: Bytes) {
-        let Some(connection) = self.connection(cid) else { return };
-        data.truncate(connection.params.max_send_data_segment_length as usize);
-        self.send_nop_in(cid, Lun(0), nop.itt, Ttt::RESERVED, data, true);
-    }
-
-    fn ping(&mut self, cid: Cid) {
-        let ttt = self.next_ttt();
-        if let Some(connection) = self.connection(cid) {
-            connection.ping = Some(ttt);
-        }
-        //= rfc7143 11.19 NOP-04
-        self.send_nop_in(cid, Lun(0), Itt::RESERVED, ttt, Bytes::new(), false);
-    }
-
-    /// Places of the command window that are taken: by what runs, by what was aborted and is not yet gone, and by task
-    /// management that is not yet answered.
-    fn occupied(&self) -> usize {
-        self.live + self.leaving.len() + self.management.len()
-    }
-
-    /// Tells the initiator of a window that opened while nothing else was to be sent.
-    //= rfc7143 11.4.11 NUM-07
-    pub(super) fn announce_window(&mut self) {
-        let was_closed = self.told_max.next() == self.window.exp_cmd_sn();
-        self.window.reopen(self.occupied());
-        if was_closed && !self.window.is_closed() {
-            let open = self.connections.iter().find(|c| !c.closing).map(|c| c.cid);
-            if let Some(cid) = open {
-                self.send_nop_in(cid, Lun(0), Itt::RESERVED, Ttt::RESERVED, Bytes::new(), false);
-            }
-        }
-    }
-
-    fn send_nop_in(&mut self, cid: Cid, lun: Lun, itt: Itt, ttt: Ttt, data: Bytes, counts: bool) {
-        let Some(n) = self.numbers(cid, counts) else { return };
-        let nop =
-            NopIn { lun, itt, ttt, stat_sn: n.stat_sn, exp_cmd_sn: n.exp_cmd_sn, max_cmd_sn: n.max_cmd_sn };
-        self.send(cid, TxPdu::with_data(nop.to_bhs(), data));
-    }
-
-    fn send_async(&mut self, cid: Cid, event: AsyncEvent, lun: Lun, parameter3: u16, data: Bytes) {
-        let Some(n) = self.numbers(cid, true) else { return };
-        let message = AsyncMessage {
-            lun,
-            stat_sn: n.stat_sn,
-            exp_cmd_sn: n.exp_cmd_sn,
-            max_cmd_sn: n.max_cmd_sn,
-            event,
-            vcode: 0,
-            parameter1: 0,
-            parameter2: 0,
-            parameter3,
-        };
-        self.send(cid, TxPdu::with_data(message.to_bhs(), data));
-    }
-
     pub(super) fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {
         self.connections.iter_mut().find(|c| c.cid == cid)
     }
 
     fn position(&self, cid: Cid) -> usize {
         self.connections.iter().position(|c| c.cid == cid).expect("looked up just before")
-    }
-
-    /// The numbers of the next PDU on `cid`; `counts` says whether it takes a StatSN.
-    //= rfc7143 4.2.2.2 NUM-09
-    pub(super) fn numbers(&mut self, cid: Cid, counts: bool) -> Option<Numbers> {
-        self.window.reopen(self.occupied());
-        let (exp_cmd_sn, max_cmd_sn) = (self.window.exp_cmd_sn(), self.window.max_cmd_sn());
-        let connection = self.connection(cid)?;
-        let stat_sn = connection.stat_sn;
-        if counts {
-            connection.stat_sn = stat_sn.next();
-        }
-        self.told_max = max_cmd_sn;
-        Some(Numbers { stat_sn, exp_cmd_sn, max_cmd_sn })
-    }
-
-    pub(super) fn send(&mut self, cid: Cid, pdu: TxPdu) {
-        self.actions.push_back(Action::Send { cid, pdu });
-    }
-
-    pub(super) fn next_ttt(&mut self) -> Ttt {
-        let ttt = Ttt(self.next_ttt);
-        self.next_ttt = self.next_ttt.wrapping_add(1);
-        if Ttt(self.next_ttt).is_reserved() {
-            self.next_ttt = 0;
-        }
-        ttt
     }
 
     fn ping_due(&self, connection: &Connection) -> Option<Time> {
@@ -763,13 +628,6 @@ impl TargetSession {
         }
         if self.phase != Phase::Ended {
             self.phase = Phase::Ending;
-        }
-    }
-
-    /// A header that this session would send, for [`Action::Send`].
-    pub(super) fn bhs_pdu(&mut self, cid: Cid, make: impl FnOnce(Numbers) -> Bhs) {
-        if let Some(numbers) = self.numbers(cid, true) {
-            self.send(cid, TxPdu::header_only(make(numbers)));
         }
     }
 }
