@@ -1,6 +1,7 @@
 //! Where to log in, as whom, and how patiently.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use iscsi_core::initiator::address::{DEFAULT_PORT, TargetAddress};
@@ -61,8 +62,10 @@ pub struct Options {
     pub initiator: IscsiName,
     /// InitiatorAlias, if any.
     pub initiator_alias: Option<String>,
-    /// ISID; drawn at random when `None`, and kept for the life of the session.
+    /// ISID; `None` takes one of `ports`. It is kept for the life of the session.
     pub isid: Option<Isid>,
+    /// Directory of ISIDs that stay the same from run to run; `None` draws one at random.
+    pub ports: Option<PathBuf>,
     /// CHAP for this session. Discovery sessions have options, and so CHAP, of their own.
     //= rfc7143 9.2 SEC-16
     pub chap: Option<ChapConfig>,
@@ -93,6 +96,7 @@ impl Options {
             initiator: IscsiName::parse(DEFAULT_INITIATOR_NAME).expect("a constant of the right form"),
             initiator_alias: None,
             isid: None,
+            ports: None,
             chap: None,
             session: SessionConfig { bounds: bounds.clone(), ..SessionConfig::default() },
             bounds,

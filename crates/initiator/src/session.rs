@@ -17,6 +17,7 @@ use iscsi_core::wire::{Isid, Lun, TmfFunction, TmfResponse, Tsih};
 
 use crate::error::{ConnectError, IoError};
 use crate::event_loop::{Ended, EventLoop, Request};
+use crate::isid::Port;
 use crate::options::Options;
 use crate::reply::{Awaited, reply};
 use crate::support::random_isid;
@@ -85,6 +86,8 @@ struct Shared {
     slabs: SlabRing,
     options: Options,
     info: SessionInfo,
+    /// Held as long as the session.
+    _port: Option<Port>,
 }
 
 impl fmt::Debug for Session {
@@ -106,7 +109,15 @@ impl Session {
                 tracing::warn!("a CHAP secret is shorter than 12 bytes (RFC 7143 9.2.1): use a longer one");
             }
         }
-        let isid = options.isid.unwrap_or_else(random_isid);
+        let port = match (&options.isid, &options.ports) {
+            (None, Some(directory)) => {
+                let target = options.target.as_ref().map_or("discovery", |target| target.as_str());
+                let taken = Port::take(directory, target);
+                taken.inspect_err(|error| tracing::warn!(%error, "no lasting ISID: taking a random one")).ok()
+            }
+            _ => None,
+        };
+        let isid = options.isid.or(port.as_ref().map(|port| port.isid)).unwrap_or_else(random_isid);
         let slabs = SlabRing::new(WRITE_SLAB_BYTES, WRITE_SLABS);
         let (answer, first) = reply();
         let (told, mailbox) = reply();
@@ -123,7 +134,9 @@ impl Session {
         })?;
         let requests = mailbox.wait().unwrap_or_else(|| Err(std::io::ErrorKind::Other.into()))?;
         match first.wait() {
-            Some(Ok(info)) => Ok(Self { shared: Arc::new(Shared { requests, slabs, options, info }) }),
+            Some(Ok(info)) => {
+                Ok(Self { shared: Arc::new(Shared { requests, slabs, options, info, _port: port }) })
+            }
             Some(Err(error)) => {
                 requests.send(Request::Quit);
                 Err(error)

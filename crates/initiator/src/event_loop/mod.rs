@@ -32,6 +32,10 @@ use crate::workload::{Submitter, WORKLOAD_BIT, Workload};
 /// First pause between two attempts to come back; it doubles up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// Losses in a row without a command that ended in between: a target that drops every session is not asked for ever.
+const MAX_FRUITLESS_LOSSES: u32 = 5;
+/// Sessions that one command may take down with it.
+const MAX_LOSSES_PER_COMMAND: u8 = 5;
 /// How long the target may take to close its end after a logout.
 const LEAVING_TIME: Duration = Duration::from_secs(2);
 /// What may wait to be sent beyond our own data before receiving stops, bytes.
@@ -57,7 +61,7 @@ pub(crate) enum Request {
 }
 
 enum Pending {
-    Command { answer: Answer<Result<Ended, IoError>>, data: SmallVec<[Bytes; 4]> },
+    Command { answer: Answer<Result<Ended, IoError>>, data: SmallVec<[Bytes; 4]>, losses: u8 },
     Ping(Answer<Option<Pong>>),
     Manage(Answer<Option<TmfResponse>>),
 }
@@ -106,6 +110,7 @@ pub(crate) struct EventLoop {
     /// When a lost session is given up.
     patience: Option<Time>,
     backoff: Duration,
+    fruitless: u32,
 }
 
 impl EventLoop {
@@ -139,6 +144,7 @@ impl EventLoop {
             leaving: Vec::new(),
             patience: None,
             backoff: MIN_BACKOFF,
+            fruitless: 0,
         };
         Ok((event_loop, sender))
     }
@@ -384,6 +390,7 @@ impl EventLoop {
     }
 
     fn completed(&mut self, mut completion: Completion) {
+        self.fruitless = 0;
         if matches!(completion.ending, Ending::DataDigest) {
             self.info.data_digest_errors += 1;
         }
@@ -400,7 +407,7 @@ impl EventLoop {
                 };
                 running.workload.completed(completion, &mut io);
             }
-        } else if let Some(Pending::Command { answer, data }) = self.take_pending(user) {
+        } else if let Some(Pending::Command { answer, data, .. }) = self.take_pending(user) {
             answer.give(Ok(Ended { completion, data }));
         }
     }
@@ -429,7 +436,7 @@ impl EventLoop {
     fn on_request(&mut self, request: Request) {
         match request {
             Request::Command(mut command, answer) => {
-                let user = self.insert(Pending::Command { answer, data: SmallVec::new() });
+                let user = self.insert(Pending::Command { answer, data: SmallVec::new(), losses: 0 });
                 command.user = user;
                 self.submit(command);
             }
@@ -538,23 +545,19 @@ impl EventLoop {
         session.lost();
         self.driver.close(link.token());
         self.info.lost(link.stats(), &reason);
-        let mut unfinished = session.unfinished();
-        for command in &unfinished {
-            if let Some(Some(Pending::Command { data, .. })) = self.pending.get_mut(command.user as usize)
-                && command.user & WORKLOAD_BIT == 0
-            {
-                data.clear();
-            }
+        let orphans = std::mem::take(&mut self.orphans);
+        for command in session.unfinished() {
+            self.orphan(command);
         }
-        unfinished.append(&mut self.orphans);
-        self.orphans = unfinished;
+        self.orphans.extend(orphans);
         self.targets = None;
         self.drop_pings();
         tracing::warn!(%reason, wait = ?wait, "the session is lost");
-        if !self.leaving.is_empty()
+        self.fruitless += 1;
+        let hopeless = self.fruitless > MAX_FRUITLESS_LOSSES
             || self.options.reconnect_timeout.is_zero()
-            || self.options.target.is_none()
-        {
+            || self.options.target.is_none();
+        if hopeless || !self.leaving.is_empty() {
             let why = reason.to_string();
             self.info.ended = Some(reason);
             self.give_up(why);
@@ -565,6 +568,21 @@ impl EventLoop {
         }
         self.patience = Some(self.now + wait + self.options.reconnect_timeout);
         self.state = State::Waiting(self.now + wait);
+    }
+
+    /// A command has lost its session.
+    fn orphan(&mut self, command: Command) {
+        if command.user & WORKLOAD_BIT == 0
+            && let Some(Some(Pending::Command { data, losses, .. })) =
+                self.pending.get_mut(command.user as usize)
+        {
+            data.clear();
+            *losses += 1;
+            if *losses > MAX_LOSSES_PER_COMMAND {
+                return self.fail_command(command, "every session that carried this command was lost");
+            }
+        }
+        self.orphans.push(command);
     }
 
     /// An attempt to open a session failed.

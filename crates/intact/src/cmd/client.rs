@@ -40,6 +40,7 @@ impl ClientArgs {
     pub fn options(&self, url: &IscsiUrl) -> Result<Options, ExitCode> {
         let mut options = url.options().map_err(|error| fail(MISUSED, error))?;
         options.command_timeout = self.timeout;
+        options.ports = initiator::default_port_directory();
         Ok(options)
     }
 }

@@ -1,0 +1,183 @@
+//! Our initiator against a target that breaks every rule on purpose: the rows of `conform` for initiators.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use conform::Verdict;
+use conform::initiator::{DriveUrl, InitiatorUnderTest, Op, OpResult, rows};
+use initiator::{ChapConfig, Disk, Options, Portal, Session};
+use iscsi_core::chap::{Credentials, Secret};
+use iscsi_core::names::IscsiName;
+use iscsi_core::params::DigestPolicy;
+use iscsi_core::wire::Lun;
+
+/// Drives [`Session`] and [`Disk`].
+struct Ours {
+    ports: tempfile::TempDir,
+}
+
+impl Ours {
+    fn options(&self, url: &DriveUrl) -> Result<Options, String> {
+        let target = url.target.as_deref().map(IscsiName::parse).transpose().map_err(|e| e.to_string())?;
+        let mut options = Options::new(Portal::new(url.host.clone(), url.port), target);
+        let credentials = |(name, secret): &(String, String)| Credentials {
+            name: name.clone(),
+            secret: Secret::new(secret.clone()),
+        };
+        options.chap = url.chap.as_ref().map(|own| ChapConfig {
+            target: url.target_chap.as_ref().map(credentials),
+            ..ChapConfig::one_way(credentials(own))
+        });
+        let digest = |key: &str| match url.setting(key) {
+            Some("off") => DigestPolicy::Off,
+            Some("required") => DigestPolicy::Required,
+            _ => DigestPolicy::Offered,
+        };
+        let number = |key: &str, usual: u32| url.setting(key).and_then(|v| v.parse().ok()).unwrap_or(usual);
+        let bounds = &mut options.bounds;
+        bounds.header_digest = digest("header_digest");
+        bounds.data_digest = digest("data_digest");
+        bounds.initial_r2t = url.setting("initial_r2t") == Some("yes");
+        bounds.immediate_data = url.setting("immediate_data") != Some("no");
+        bounds.max_recv_data_segment_length =
+            number("max_recv_data_segment_length", bounds.max_recv_data_segment_length);
+        bounds.max_burst_length = number("max_burst_length", bounds.max_burst_length);
+        bounds.first_burst_length = number("first_burst_length", bounds.first_burst_length);
+        bounds.max_outstanding_r2t = number("max_outstanding_r2t", bounds.max_outstanding_r2t.into()) as u16;
+        let step = url.timeout();
+        options.session.bounds = options.bounds.clone();
+        options.session.management_timeout = step;
+        options.session.exchange_timeout = step;
+        options.session.ping_interval = step * 4;
+        options.session.ping_timeout = step;
+        options.connect_timeout = step;
+        options.login_timeout = step * 2;
+        options.command_timeout = step;
+        options.reconnect_timeout = step * 3;
+        options.ports = Some(self.ports.path().to_owned());
+        Ok(options)
+    }
+}
+
+fn do_one(disk: Option<&Disk>, session: &Session, op: &Op) -> OpResult {
+    let failed = |error: &dyn std::fmt::Display| OpResult::Failed(error.to_string());
+    let Some(disk) = disk else { return OpResult::Failed("there is no disk".to_owned()) };
+    match op {
+        Op::Read { lba, blocks } => {
+            let mut data = vec![0; *blocks as usize * 512];
+            match disk.read(lba * 512, &mut data) {
+                Ok(()) => OpResult::Data(data),
+                Err(error) => failed(&error),
+            }
+        }
+        Op::Write { lba, data } => match disk.write(lba * 512, data) {
+            Ok(()) => OpResult::Done,
+            Err(error) => failed(&error),
+        },
+        Op::Flush => match disk.flush() {
+            Ok(()) => OpResult::Done,
+            Err(error) => failed(&error),
+        },
+        Op::Capacity => match disk.read_capacity() {
+            Ok(capacity) => OpResult::Capacity(capacity.blocks, capacity.block_bytes),
+            Err(error) => failed(&error),
+        },
+        Op::Discover => OpResult::Failed("the URL names a target".to_owned()),
+        Op::Wait(time) => {
+            // The session serves what comes on its own thread.
+            std::thread::sleep(*time);
+            OpResult::Done
+        }
+        Op::Together(ops) => std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                ops.iter().map(|op| scope.spawn(move || do_one(Some(disk), session, op))).collect();
+            OpResult::Together(threads.into_iter().map(|thread| thread.join().unwrap()).collect())
+        }),
+    }
+}
+
+impl InitiatorUnderTest for Ours {
+    fn connect_and(&self, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String> {
+        let url = DriveUrl::parse(url)?;
+        let session = Session::connect(self.options(&url)?).map_err(|error| error.to_string())?;
+        if url.target.is_none() {
+            let results = ops
+                .iter()
+                .map(|op| match op {
+                    Op::Discover => match session.send_targets("All") {
+                        Ok(records) => OpResult::Targets(
+                            records
+                                .iter()
+                                .map(|record| {
+                                    let addresses =
+                                        record.addresses.iter().map(ToString::to_string).collect();
+                                    (record.name.to_string(), addresses)
+                                })
+                                .collect(),
+                        ),
+                        Err(error) => OpResult::Failed(error.to_string()),
+                    },
+                    Op::Wait(time) => {
+                        std::thread::sleep(*time);
+                        OpResult::Done
+                    }
+                    _ => OpResult::Failed("not in a discovery session".to_owned()),
+                })
+                .collect();
+            session.logout();
+            return Ok(results);
+        }
+        let opened = Disk::open(&session, Lun::from_index(url.lun));
+        let results = match &opened {
+            Ok(disk) => ops.iter().map(|op| do_one(Some(disk), &session, op)).collect(),
+            Err(error) => ops.iter().map(|_| OpResult::Failed(error.to_string())).collect(),
+        };
+        session.logout();
+        Ok(results)
+    }
+}
+
+#[test]
+fn every_row_for_initiators_is_kept() {
+    let only = std::env::var("EVIL_ROWS").unwrap_or_default();
+    let chosen: Vec<_> = rows()
+        .into_iter()
+        .filter(|row| only.is_empty() || only.split(',').any(|name| row.id.starts_with(name)))
+        .collect();
+    assert!(!chosen.is_empty());
+    // Some rows wait for time to pass; several at once keep the whole short.
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let failures = parking_lot::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(row) = chosen.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                    let drive = Ours { ports: tempfile::tempdir().unwrap() };
+                    match row.run(&drive) {
+                        Verdict::Pass => {}
+                        Verdict::NotApplicable { why } => println!("{} {}: {why}", row.id, row.title),
+                        Verdict::Fail { why, transcript } => {
+                            failures.lock().push(format!("{} {}: {why}\n{transcript}\n", row.id, row.title));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner();
+    assert!(failures.is_empty(), "{} rows failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_ping_brings_its_data_back() {
+    use conform::evil::{Behaviour, EvilConfig, EvilTarget};
+    let target = EvilTarget::start(EvilConfig::default(), Behaviour::good()).unwrap();
+    let drive = Ours { ports: tempfile::tempdir().unwrap() };
+    let url = DriveUrl::parse(&target.url()).unwrap();
+    let session = Session::connect(drive.options(&url).unwrap()).unwrap();
+    for length in [0, 1, 3, 4, 4096] {
+        let pong = session.ping(Bytes::from(vec![7; length])).unwrap();
+        assert!(pong.intact && pong.round_trip < Duration::from_secs(60));
+    }
+    session.logout();
+}
