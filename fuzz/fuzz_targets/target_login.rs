@@ -117,7 +117,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(response.stat_sn, stat_sn);
         assert_eq!(response.status, LoginStatus::Success);
         assert!(pdu.data.bytes.len() <= 8192);
-        assert!(!response.transit || flags & 0x80 != 0, "T=1 answers T=1 only");
+        assert!(!response.transit || header[1] & 0x80 != 0, "T=1 answers T=1 only");
         assert!(response.nsg != Some(LoginStage::FullFeature), "that is for the session to say");
         stat_sn = stat_sn.next();
     }
