@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use blockstore::{BlockStore, Geometry, Placement};
 use engine::Lane;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scsi::{LogicalUnit, LuConfig, NaaIdentifier, TargetPort, TransferLimits};
 
 use crate::config::{Limits, LunConfig};
 use crate::observe::{LunStats, Metrics};
+use crate::range_lock::{InUse, RangeLock, Use};
 
 /// A logical unit with its store. Shared by every session that uses it.
 pub struct Device {
@@ -20,13 +21,48 @@ pub struct Device {
     pub offload: bool,
     /// Its share of the worker threads.
     pub lane: Lane,
-    /// Held shared by plain writes and exclusively by operations that read, decide and write. One for each store: while a unit
-    /// takes the place of another one on the same store, commands of both may be under way.
-    pub(crate) exclusive: Arc<RwLock<()>>,
+    /// Keeps operations apart. One for each store: while a unit takes the place of another one on the same store, commands of
+    /// both may be under way.
+    apart: Arc<Apart>,
     /// What it has done.
     pub stats: Arc<LunStats>,
     /// What it was made from, to know after a change of configuration whether it is still the same.
     pub config: LunConfig,
+}
+
+/// What an operation does to its blocks, for others that come near them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It looks at them.
+    Look,
+    /// It writes them.
+    Change,
+    /// It looks, decides, and writes: nothing may come in between.
+    Decide,
+}
+
+/// Keeps operations apart that may not meet.
+///
+/// A store that is called on the shards gives and takes each logical block whole, so there only decisions need protection, and a
+/// plain write costs one atomic addition. A store that is called on worker threads promises nothing: there each range is held.
+#[derive(Debug, Default)]
+struct Apart {
+    /// Held shared by changes and exclusively by decisions.
+    decisions: RwLock<()>,
+    ranges: RangeLock,
+}
+
+/// The right to an operation, until it is dropped.
+#[expect(dead_code, reason = "held for what its drop does")]
+pub(crate) enum Held<'a> {
+    /// Nothing had to be held.
+    Nothing,
+    /// Beside other changes.
+    Changing(RwLockReadGuard<'a, ()>),
+    /// Alone on the store.
+    Deciding(RwLockWriteGuard<'a, ()>),
+    /// A range of it.
+    Range(InUse<'a>),
 }
 
 impl std::fmt::Debug for Device {
@@ -39,6 +75,20 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
+    /// Takes the right to `access` these blocks. Never take two.
+    //= sam5 5.3 TSK-08 CAW-01
+    pub(crate) fn hold(&self, lba: u64, blocks: u64, access: Access) -> Held<'_> {
+        match (self.offload, access) {
+            (true, _) => {
+                let how = if access == Access::Look { Use::Shared } else { Use::Exclusive };
+                Held::Range(self.apart.ranges.take(lba..lba.saturating_add(blocks), how))
+            }
+            (false, Access::Look) => Held::Nothing,
+            (false, Access::Change) => Held::Changing(self.apart.decisions.read()),
+            (false, Access::Decide) => Held::Deciding(self.apart.decisions.write()),
+        }
+    }
+
     /// Puts a unit on the store of `old`, which it replaces.
     pub fn replacing(
         old: &Self,
@@ -48,9 +98,9 @@ impl Device {
         limits: &Limits,
         metrics: &Metrics,
     ) -> Self {
-        let exclusive = Arc::clone(&old.exclusive);
+        let apart = Arc::clone(&old.apart);
         let new = Self::new(config, Arc::clone(&old.store), target_name, ports, limits, metrics);
-        Self { exclusive, lane: old.lane.clone(), ..new }
+        Self { apart, lane: old.lane.clone(), ..new }
     }
 
     /// Puts a unit on a store that is open.
@@ -87,7 +137,7 @@ impl Device {
             offload: store.placement() == Placement::Offload,
             store,
             lane: Lane::new(limits.store_concurrency_per_lun),
-            exclusive: Arc::new(RwLock::new(())),
+            apart: Arc::default(),
             stats: metrics.lun(target_name, config.number),
             config: config.clone(),
         }

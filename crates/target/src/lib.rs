@@ -7,6 +7,7 @@ pub mod medium;
 pub mod observe;
 mod policy;
 mod portal;
+mod range_lock;
 pub mod registry;
 mod server;
 mod shard;

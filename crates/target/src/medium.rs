@@ -1,8 +1,8 @@
 //! Carries out the device server's medium operations on a store (SBC-3 clause 5, rule "verify before visible").
 //!
-//! Runs on the shard for stores that never block and on a worker thread for the others; it is the same code. Operations that
-//! read, decide and write hold the unit's lock exclusively, plain writes hold it shared, so that no write slips between the
-//! two halves of a COMPARE AND WRITE. Reads take no lock: a store gives each logical block whole.
+//! Runs on the shard for stores that never block and on a worker thread for the others; it is the same code. Every operation on
+//! blocks holds the right to them first ([`Device::hold`]), so that no write slips between the two halves of a COMPARE AND WRITE,
+//! and nobody sees half a block.
 
 use blockstore::{Durability, StoreError};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use iscsi_core::target::actions::DataInPayload;
 use scsi::{LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Provisioning};
 use smallvec::SmallVec;
 
-use crate::device::Device;
+use crate::device::{Access, Device};
 
 /// Blocks are compared and combined in pieces of this many bytes, so that no command takes more memory than that.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -72,6 +72,7 @@ fn read(
     let offset = lba * block_bytes(device);
     let len = (blocks * block_bytes(device)).min(with.read_length) as usize;
     let mut buffer = with.slabs.take(len);
+    let _held = device.hold(lba, blocks, Access::Look);
     let Some(chunk) = with.digest_chunk_bytes else {
         device.store.read(offset, &mut buffer)?;
         return Ok(DataInPayload { bytes: buffer.freeze(), ..DataInPayload::default() });
@@ -91,30 +92,30 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
     match *op {
         MediumOp::Read { .. } => Ok(MediumReply::Data),
         MediumOp::Write { lba, blocks, durable } => {
-            let _shared = device.exclusive.read();
+            let _held = device.hold(lba, blocks, Access::Change);
             write(device, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;
             Ok(MediumReply::Done)
         }
         MediumOp::WriteAtomic { lba, blocks, durable } => {
-            let _exclusive = device.exclusive.write();
+            let _held = device.hold(lba, blocks, Access::Decide);
             write(device, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;
             Ok(MediumReply::Done)
         }
         MediumOp::Flush => store.flush().map(|()| MediumReply::Done),
         MediumOp::Unmap { ref ranges } => {
-            let _shared = device.exclusive.read();
             for &(lba, blocks) in ranges.iter().filter(|(_, blocks)| *blocks > 0) {
+                let _held = device.hold(lba, blocks, Access::Change);
                 store.unmap(bytes(lba), bytes(blocks))?;
             }
             Ok(MediumReply::Done)
         }
         MediumOp::WriteSame { lba, blocks, unmap, zero, durable } => {
-            let _shared = device.exclusive.read();
+            let _held = device.hold(lba, blocks, Access::Change);
             write_same(device, bytes(lba), bytes(blocks), unmap, zero, durable, data_out)?;
             Ok(MediumReply::Done)
         }
         MediumOp::CompareAndWrite { lba, blocks, durable } => {
-            let _exclusive = device.exclusive.write();
+            let _held = device.hold(lba, blocks, Access::Decide);
             let data = Pieces::new(data_out);
             if let Some(byte_offset) = first_difference(device, bytes(lba), bytes(blocks), &data, 0)? {
                 return Ok(MediumReply::Miscompare { byte_offset });
@@ -123,15 +124,17 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
             Ok(MediumReply::Done)
         }
         MediumOp::OrWrite { lba, blocks, durable } => {
-            let _exclusive = device.exclusive.write();
+            let _held = device.hold(lba, blocks, Access::Decide);
             or_write(device, bytes(lba), bytes(blocks), durable, data_out)?;
             Ok(MediumReply::Done)
         }
         MediumOp::Verify { lba, blocks } | MediumOp::Prefetch { lba, blocks } => {
+            let _held = device.hold(lba, blocks, Access::Look);
             each_piece(bytes(lba), bytes(blocks), |offset, piece| store.read(offset, piece))?;
             Ok(MediumReply::Done)
         }
         MediumOp::Compare { lba, blocks, one_block } => {
+            let _held = device.hold(lba, blocks, Access::Look);
             let period = if one_block { block_bytes(device) } else { 0 };
             let data = Pieces::new(data_out);
             Ok(match first_difference(device, bytes(lba), bytes(blocks), &data, period)? {
@@ -140,7 +143,7 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
             })
         }
         MediumOp::WriteAndVerify { lba, blocks, bytchk, durable: _ } => {
-            let _exclusive = device.exclusive.write();
+            let _held = device.hold(lba, blocks, Access::Decide);
             let data = Pieces::new(data_out);
             // What is verified must have been written: the medium is read back, so the data goes there first.
             write(device, bytes(lba), &data.range(0, bytes(blocks)), true)?;

@@ -1,0 +1,144 @@
+//! Which blocks of a store are in use by which command: stores that block promise nothing for operations that overlap, so the
+//! commands of a unit on one take their ranges first (SBC-3 4.3: a logical block is read as it was before or after a write).
+//!
+//! For worker threads only: whoever waits here blocks. Rights are given in the order in which they were asked for, so nobody
+//! waits for ever, and a holder of one range asks for no other, so nobody waits in a circle.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use parking_lot::{Condvar, Mutex};
+
+/// What a command does to its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It only looks: others may look at the same time.
+    Shared,
+    /// It changes something, and nobody else is there.
+    Exclusive,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    range: Range<u64>,
+    how: Use,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// Holders and those who wait, in the order in which they came.
+    entries: VecDeque<Entry>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct RangeLock {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A range in use, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct InUse<'a> {
+    lock: &'a RangeLock,
+    number: u64,
+}
+
+impl RangeLock {
+    /// Waits until nobody who came before uses any of `range` in a way that excludes `how`.
+    pub fn take(&self, range: Range<u64>, how: Use) -> InUse<'_> {
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.entries.push_back(Entry { number, range: range.clone(), how });
+        while state.entries.iter().take_while(|e| e.number != number).any(|e| e.excludes(&range, how)) {
+            self.changed.wait(&mut state);
+        }
+        InUse { lock: self, number }
+    }
+}
+
+impl Entry {
+    fn excludes(&self, range: &Range<u64>, how: Use) -> bool {
+        let overlap = self.range.start.max(range.start) < self.range.end.min(range.end);
+        overlap && (self.how == Use::Exclusive || how == Use::Exclusive)
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.lock.state.lock().entries.retain(|e| e.number != self.number);
+        self.lock.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn ranges_that_do_not_meet_and_readers_pass_each_other() {
+        let lock = RangeLock::default();
+        let _reader = lock.take(0..10, Use::Shared);
+        let _other_reader = lock.take(5..15, Use::Shared);
+        let _writer_elsewhere = lock.take(15..20, Use::Exclusive);
+        let _nothing = lock.take(3..3, Use::Exclusive);
+    }
+
+    #[test]
+    fn what_overlaps_is_never_seen_half_changed() {
+        let lock = RangeLock::default();
+        let cells: Vec<AtomicU64> = (0..16).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            for id in 1..=4u64 {
+                let (lock, cells) = (&lock, &cells);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let start = (id + round) % 8;
+                        let range = start as usize..start as usize + 8;
+                        if round % 3 == 0 {
+                            let _in_use = lock.take(start..start + 8, Use::Shared);
+                            let first: Vec<u64> =
+                                cells[range.clone()].iter().map(|c| c.load(Ordering::Relaxed)).collect();
+                            let again: Vec<u64> =
+                                cells[range].iter().map(|c| c.load(Ordering::Relaxed)).collect();
+                            assert_eq!(first, again, "it changed while it was read");
+                        } else {
+                            let _in_use = lock.take(start..start + 8, Use::Exclusive);
+                            cells[range.clone()].iter().for_each(|c| c.store(id, Ordering::Relaxed));
+                            std::thread::yield_now();
+                            assert!(cells[range].iter().all(|c| c.load(Ordering::Relaxed) == id));
+                        }
+                    }
+                });
+            }
+        });
+        assert!(lock.state.lock().entries.is_empty());
+    }
+
+    #[test]
+    fn a_writer_is_not_overtaken_by_readers_that_come_after_it() {
+        let lock = RangeLock::default();
+        let reader = lock.take(0..1, Use::Shared);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| drop(lock.take(0..1, Use::Exclusive)));
+            while lock.state.lock().entries.len() < 2 {
+                std::thread::yield_now();
+            }
+            let late = scope.spawn(|| {
+                let _in_use = lock.take(0..1, Use::Shared);
+                assert!(
+                    lock.state.lock().entries.iter().all(|e| e.how == Use::Shared),
+                    "the writer still waits"
+                );
+            });
+            drop(reader);
+            writer.join().unwrap();
+            late.join().unwrap();
+        });
+    }
+}
