@@ -96,12 +96,14 @@ impl Run<'_> {
                 (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
             }
             Pdu::TaskManagementResponse(p) => {
-                let of = self.unanswered_tmf.remove(&p.itt).expect("answers one request once");
-                // The tag of an aborted command is free again.
-                if let Some(tag) = of.filter(|_| p.response == TmfResponse::FunctionComplete) {
+                let open = self.unanswered_tmf.get_mut(&p.itt).and_then(VecDeque::pop_front);
+                let (of, asked_at) = open.expect("answers one request once");
+                // The tag of an aborted command is free again, unless another command has taken it in the meantime.
+                if let Some(tag) = of.filter(|_| p.response == TmfResponse::FunctionComplete)
+                    && self.commanded_at.get(&tag).is_none_or(|at| *at < asked_at)
+                {
                     self.sent.remove(&tag);
                     self.running.remove(&tag);
-                    // Another command may have taken it in the meantime, so it is not simply forgotten.
                     let open = self.unanswered.entry(tag).or_default();
                     *open = open.saturating_sub(1);
                 }

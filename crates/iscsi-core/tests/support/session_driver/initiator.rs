@@ -275,9 +275,11 @@ impl Run<'_> {
 
     pub(super) fn feed(&mut self, mut pdu: RxPdu) {
         pdu.bhs.set_total_ahs_length(pdu.ahs.len());
+        self.pdus += 1;
         match Pdu::parse(&pdu.bhs) {
             Ok(Pdu::ScsiCommand(command)) => {
                 *self.unanswered.entry(command.itt).or_default() += 1;
+                self.commanded_at.insert(command.itt, self.pdus);
                 // The one before may have vanished: others can abort it without a word.
                 if self
                     .running
@@ -289,7 +291,7 @@ impl Run<'_> {
             }
             Ok(Pdu::TaskManagementRequest(request)) => {
                 let of = (request.function == TmfFunction::AbortTask).then_some(request.referenced_task_tag);
-                self.unanswered_tmf.insert(request.itt, of);
+                self.unanswered_tmf.entry(request.itt).or_default().push_back((of, self.pdus));
             }
             _ => {}
         }

@@ -135,8 +135,11 @@ struct Run<'a> {
     // The initiator's commands, and how often a command PDU with a tag was sent and not answered.
     sent: HashMap<Itt, Sent>,
     unanswered: HashMap<Itt, u32>,
-    /// Task management without an answer, and the command that an ABORT TASK names.
-    unanswered_tmf: HashMap<Itt, Option<Itt>>,
+    /// Task management without an answer: the command that an ABORT TASK names, and which PDU it was.
+    unanswered_tmf: HashMap<Itt, VecDeque<(Option<Itt>, u64)>>,
+    /// Which PDU, counted from the first, was the last command with a tag.
+    commanded_at: HashMap<Itt, u64>,
+    pdus: u64,
     tmf_tag: u32,
     headers: HashSet<[u8; 48]>,
     // The device server.
@@ -200,6 +203,8 @@ pub fn play(bytes: &[u8]) {
         sent: HashMap::new(),
         unanswered: HashMap::new(),
         unanswered_tmf: HashMap::new(),
+        commanded_at: HashMap::new(),
+        pdus: 0,
         tmf_tag: 1000,
         headers: HashSet::new(),
         device: HashMap::new(),
