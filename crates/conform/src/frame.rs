@@ -262,3 +262,43 @@ pub(crate) fn u32_at(bhs: &Bhs, offset: usize) -> u32 {
         None => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: Digests = Digests { header: true, data: true };
+
+    #[test]
+    fn a_frame_is_right_unless_told_otherwise() {
+        let bytes = Frame::raw([7; 48]).ahs([0, 5, 2, 0, 0, 0, 0, 0]).data([1, 2, 3, 4, 5]).encode(BOTH);
+        assert_eq!(bytes.len(), 48 + 8 + 4 + 8 + 4);
+        assert_eq!((bytes[4], &bytes[5..8]), (2, &[0, 0, 5][..]));
+        assert_eq!(bytes[56..60], integrity::crc32c(&bytes[..56]).to_le_bytes());
+        assert_eq!(bytes[60..68], [1, 2, 3, 4, 5, 0, 0, 0]);
+        assert_eq!(bytes[68..72], integrity::crc32c(&bytes[60..68]).to_le_bytes());
+    }
+
+    #[test]
+    fn no_data_digest_without_data() {
+        assert_eq!(Frame::raw([0; 48]).encode(BOTH).len(), 52);
+    }
+
+    #[test]
+    fn everything_can_be_made_wrong() {
+        let good = Frame::raw([0; 48]).data([9; 4]);
+        let right = good.encode(BOTH);
+        let wrong = |frame: Frame| frame.encode(BOTH);
+        assert_eq!(wrong(good.clone().claim_data_length(99))[7], 99);
+        assert_eq!(wrong(good.clone().claim_ahs_words(3))[4], 3);
+        let flipped = wrong(good.clone().header_digest(DigestWish::Flip(1)));
+        assert_eq!(flipped[48] ^ right[48], 1);
+        assert_eq!(wrong(good.clone().data_digest(DigestWish::Omit)).len(), right.len() - 4);
+        let corrupt = wrong(good.clone().corrupt_header_byte(20));
+        assert_eq!((corrupt[20], &corrupt[48..52]), (0xff, &right[48..52]));
+        let corrupt = wrong(good.clone().corrupt_data_byte(2));
+        assert_eq!((corrupt[54], &corrupt[56..]), (9 ^ 0xff, &right[56..]));
+        assert_eq!(good.clone().header_digest(DigestWish::Force).encode(Digests::default()).len(), 56);
+        assert_eq!(wrong(good.patch(46, &[1, 2, 3, 4]))[46..48], [1, 2]);
+    }
+}

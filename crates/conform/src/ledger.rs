@@ -126,10 +126,8 @@ impl Ledger {
                     self.find("REJ-01", format!("{} bytes of the offending header", rx.data.len()));
                 }
             }
-            Pdu::R2t(p) => {
-                if p.ttt.is_reserved() || p.desired_data_transfer_length == 0 {
-                    self.find("R2T-01", rx.line());
-                }
+            Pdu::R2t(p) if p.ttt.is_reserved() || p.desired_data_transfer_length == 0 => {
+                self.find("R2T-01", rx.line());
             }
             Pdu::TextResponse(p) if p.final_bit != p.ttt.is_reserved() => {
                 self.find("TXR-01", format!("F and TTT contradict each other: {}", rx.line()));

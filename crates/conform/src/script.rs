@@ -1,5 +1,8 @@
 //! How the script of a row ends early.
 
+/// One of several ways to make a PDU wrong, with its name.
+pub(crate) type Wrong<T> = (&'static str, fn(&mut T));
+
 /// Ends a script with a broken rule unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($words:tt)+) => {

@@ -91,6 +91,7 @@ impl Session {
     }
 
     /// The next PDU that concerns a script: pings of the target are answered and not shown.
+    #[allow(clippy::should_implement_trait, reason = "it is no iterator: it waits, and may fail")]
     pub fn next(&mut self) -> Result<Received, PeerError> {
         self.next_within(self.peer.timeout())
     }

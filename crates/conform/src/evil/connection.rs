@@ -382,7 +382,10 @@ impl Connection<'_> {
             });
             for name in names {
                 answer.push((keys::TARGET_NAME.to_owned(), name));
-                answer.push((keys::TARGET_ADDRESS.to_owned(), format!("{},1", self.shared.address)));
+                answer.push((
+                    keys::TARGET_ADDRESS.to_owned(),
+                    format!("{},{}", self.shared.address, config.portal_group_tag),
+                ));
             }
         }
         for (key, value) in pairs.iter().filter(|(key, _)| key != keys::SEND_TARGETS) {

@@ -104,7 +104,8 @@ impl Connection<'_> {
                 None => return self.refuse(request, LoginStatus::MissingParameter).map(|()| false),
                 Some(_) => return self.refuse(request, LoginStatus::NotFound).map(|()| false),
             }
-            answer.push((keys::TARGET_PORTAL_GROUP_TAG.to_owned(), "1".to_owned()));
+            let tag = self.shared.config.portal_group_tag.to_string();
+            answer.push((keys::TARGET_PORTAL_GROUP_TAG.to_owned(), tag));
         }
         match request.csg {
             LoginStage::Security => {

@@ -32,6 +32,8 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct EvilConfig {
     /// TargetName.
     pub target_name: String,
+    /// TargetPortalGroupTag.
+    pub portal_group_tag: u16,
     /// Further names that discovery shows.
     pub more_names: Vec<String>,
     /// What the initiator must prove.
@@ -85,6 +87,7 @@ impl Default for EvilConfig {
         ];
         EvilConfig {
             target_name: "iqn.2026-01.org.example:evil".to_owned(),
+            portal_group_tag: 1,
             more_names: Vec::new(),
             chap: None,
             target_chap: None,

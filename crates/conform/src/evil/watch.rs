@@ -151,7 +151,7 @@ impl Watch {
         let immediate = rx.bhs.immediate();
         // A command may be sent again to fill a hole; its CmdSN was seen before.
         let again = self.numbered_seen.contains(&cmd_sn.0);
-        if cmd_sn != due && !(again && !immediate) {
+        if cmd_sn != due && (immediate || !again) {
             self.find("NUM-01", format!("CmdSN {due} was due: {}", rx.line()));
         }
         if immediate || again {

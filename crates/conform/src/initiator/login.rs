@@ -30,6 +30,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("SEC-16", "authentication of discovery", sec_16),
     Row::new("NAM-01", "InitiatorName is a legal name", nam_01),
     Row::new("NAM-03", "ISID of a defined format, the same after a restart", nam_03),
+    Row::new("NAM-05", "the same ISID at another portal group", nam_05),
     Row::new("SES-06", "after a loss the same ISID comes back", ses_06),
 ];
 
@@ -274,7 +275,7 @@ fn sec_05(stage: &Stage<'_>) -> RowResult {
         let mut play = one_way();
         play.config.challenge_length = length;
         stage.goes_well(&play, Behaviour::good())?;
-        let base64 = securing(|pairs| recode(pairs, |bytes| encode_base64(bytes)));
+        let base64 = securing(|pairs| recode(pairs, encode_base64));
         stage.goes_well(&play, base64)?;
         let capitals = securing(|pairs| recode(pairs, |bytes| iscsi_wire::encode_hex(bytes).to_uppercase()));
         stage.goes_well(&play, capitals)?;
@@ -367,7 +368,7 @@ fn sec_15(stage: &Stage<'_>) -> RowResult {
     for secret in [SECRET, TARGET_SECRET] {
         for played in [&good, &bad] {
             let sent = played
-                .from_initiator()
+                .sent_pdus()
                 .any(|entry| entry.data().windows(secret.len()).any(|window| window == secret.as_bytes()));
             ensure!(!sent, "a secret went over the wire");
             ensure!(!played.words().contains(secret), "a secret is in an error text");
@@ -393,7 +394,7 @@ fn nam_01(stage: &Stage<'_>) -> RowResult {
 }
 
 fn isids(played: &Played) -> Vec<[u8; 6]> {
-    let logins = played.from_initiator().filter(|entry| entry.is(Opcode::LoginRequest));
+    let logins = played.sent_pdus().filter(|entry| entry.is(Opcode::LoginRequest));
     let bytes = logins.filter_map(|entry| entry.bhs());
     bytes.map(|bhs| std::array::from_fn(|n| bhs.as_bytes()[8 + n])).collect()
 }
@@ -405,6 +406,18 @@ fn nam_03(stage: &Stage<'_>) -> RowResult {
     let (Some(one), Some(two)) = (first.first(), second.first()) else { fail!("no login was seen") };
     ensure!(one[0] >> 6 != 3, "ISID {one:02x?} has the reserved format");
     ensure!(one == two, "ISID {one:02x?}, after a restart {two:02x?}");
+    Ok(())
+}
+
+// covers: NAM-05
+fn nam_05(stage: &Stage<'_>) -> RowResult {
+    let at = |portal_group_tag| Play::new().config(EvilConfig { portal_group_tag, ..EvilConfig::default() });
+    let first = isids(&stage.goes_well(&at(1), Behaviour::good())?);
+    let second = isids(&stage.goes_well(&at(2), Behaviour::good())?);
+    ensure!(
+        first.first() == second.first(),
+        "portal group 1: ISID {first:02x?}, portal group 2: {second:02x?}"
+    );
     Ok(())
 }
 

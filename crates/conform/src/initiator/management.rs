@@ -46,7 +46,7 @@ fn silent() -> Behaviour {
 }
 
 fn managed(played: &Played) -> Vec<TaskManagementRequest> {
-    let bhs = played.from_initiator().filter(|entry| entry.connection == 1).filter_map(|entry| entry.bhs());
+    let bhs = played.sent_pdus().filter(|entry| entry.connection == 1).filter_map(|entry| entry.bhs());
     bhs.filter_map(|bhs| TaskManagementRequest::parse(bhs).ok()).collect()
 }
 
@@ -54,7 +54,7 @@ fn managed(played: &Played) -> Vec<TaskManagementRequest> {
 fn tmf_04(stage: &Stage<'_>) -> RowResult {
     let played = stage.play(silent(), &[Op::Read { lba: 0, blocks: 8 }])?;
     let commands: Vec<ScsiCommand> = played
-        .from_initiator()
+        .sent_pdus()
         .filter(|entry| entry.connection == 1)
         .filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok())
         .collect();
@@ -92,7 +92,7 @@ fn tmf_10(stage: &Stage<'_>) -> RowResult {
     }
     ensure!(played.dropped(1), "after a silent LOGICAL UNIT RESET the session is not dropped");
     let reads = played
-        .from_initiator()
+        .sent_pdus()
         .filter(|entry| entry.connection == 1)
         .filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok())
         .filter(|command| command.read && matches!(command.cdb[0], 0x28 | 0x88));
@@ -213,7 +213,7 @@ fn asy_04(stage: &Stage<'_>) -> RowResult {
         Act::Answer(message(AsyncEvent::ScsiAsyncEvent, [0, 0, 0]).data(sense)),
     ]);
     let played = stage.goes_well(&Play::new(), told)?;
-    let Some(logout) = played.from_initiator().filter_map(|entry| entry.bhs()).last() else {
+    let Some(logout) = played.sent_pdus().filter_map(|entry| entry.bhs()).last() else {
         fail!("the initiator sent nothing")
     };
     let last = played
@@ -284,7 +284,7 @@ fn nop_03(stage: &Stage<'_>) -> RowResult {
     let played = stage.play(asked, &write_and_wait(Duration::from_millis(300)))?;
     played.clean("NOP-03")?;
     let answers: Vec<NopOut> = played
-        .from_initiator()
+        .sent_pdus()
         .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
         .filter(|nop| nop.itt.is_reserved())
         .collect();
@@ -306,7 +306,7 @@ fn nop_04(stage: &Stage<'_>) -> RowResult {
     let played = stage.play(told, &write_and_wait(Duration::from_millis(300)))?;
     played.went_well()?;
     let answer = played
-        .from_initiator()
+        .sent_pdus()
         .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
         .find(|nop| nop.itt.is_reserved());
     ensure!(answer.is_none(), "a NOP-In without TTT was answered: {answer:?}");
@@ -319,7 +319,7 @@ fn nop_05(stage: &Stage<'_>) -> RowResult {
     let told = after_a_write(vec![Act::Tell(ping(0x7001, u32::MAX))]);
     let played = stage.play(told, &write_and_wait(Duration::from_millis(300)))?;
     let answer = played
-        .from_initiator()
+        .sent_pdus()
         .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
         .find(|nop| nop.itt.is_reserved() || nop.itt.0 == 0x7001);
     ensure!(answer.is_none(), "an answer to no ping was answered: {answer:?}");
@@ -366,7 +366,7 @@ fn rej_04(stage: &Stage<'_>) -> RowResult {
         let played = stage.play(rejecting(reason, false), &read_write())?;
         played.no_wrong_byte()?;
         let writes: Vec<ScsiCommand> = played
-            .from_initiator()
+            .sent_pdus()
             .filter(|entry| entry.connection == 1)
             .filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok())
             .filter(|command| command.write)

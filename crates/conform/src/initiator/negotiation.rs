@@ -44,7 +44,7 @@ fn proposing(key: &str, value: &str) -> Play {
 fn txt_01(stage: &Stage<'_>) -> RowResult {
     let alias = answering(|pairs| pairs.push((keys::TARGET_ALIAS.to_owned(), "a=b=c".to_owned())));
     let played = stage.goes_well(&Play::new(), alias)?;
-    for entry in played.from_initiator().filter(|entry| entry.is(Opcode::LoginRequest)) {
+    for entry in played.sent_pdus().filter(|entry| entry.is(Opcode::LoginRequest)) {
         let data = entry.data();
         ensure!(data.is_empty() || data.ends_with(&[0]), "text without its last NUL: {entry}");
     }
@@ -54,7 +54,7 @@ fn txt_01(stage: &Stage<'_>) -> RowResult {
 // covers: TXT-02
 fn txt_02(stage: &Stage<'_>) -> RowResult {
     let played = stage.goes_well(&Play::new(), Behaviour::good())?;
-    for entry in played.from_initiator().filter(|entry| entry.is(Opcode::LoginRequest)) {
+    for entry in played.sent_pdus().filter(|entry| entry.is(Opcode::LoginRequest)) {
         if let Err(error) = TextPairs::parse(entry.data()) {
             fail!("{error}: {entry}");
         }
@@ -256,7 +256,7 @@ fn txt_18(stage: &Stage<'_>) -> RowResult {
 fn key_05(stage: &Stage<'_>) -> RowResult {
     let played = stage.goes_well(&Play::new(), Behaviour::good())?;
     let first =
-        played.from_initiator().next().map(|entry| super::play::pairs_of(entry.data())).unwrap_or_default();
+        played.sent_pdus().next().map(|entry| super::play::pairs_of(entry.data())).unwrap_or_default();
     let names = first.iter().filter(|(key, _)| key == keys::INITIATOR_NAME).count();
     ensure!(names == 1, "{names} InitiatorName in the first request: {first:?}");
     played.clean("NAM-01")
@@ -324,7 +324,7 @@ fn key_20(stage: &Stage<'_>) -> RowResult {
     let play = Play::new().discovery();
     let played = stage.play_as(&play, Behaviour::good(), &[super::play::Op::Discover])?;
     let first =
-        played.from_initiator().next().map(|entry| super::play::pairs_of(entry.data())).unwrap_or_default();
+        played.sent_pdus().next().map(|entry| super::play::pairs_of(entry.data())).unwrap_or_default();
     let kind = first.iter().find(|(key, _)| key == keys::SESSION_TYPE).map(|(_, value)| value.as_str());
     ensure!(kind == Some("Discovery"), "SessionType in the first request of discovery: {kind:?}");
     let target = first.iter().find(|(key, _)| key == keys::TARGET_NAME);
@@ -351,8 +351,7 @@ fn key_27(stage: &Stage<'_>) -> RowResult {
     for (_, value) in played.offered(1).iter().filter(|(key, _)| key == keys::AUTH_METHOD) {
         ensure!(value.split(',').any(|method| method == "None"), "AuthMethod={value} without credentials");
     }
-    let csg =
-        played.from_initiator().next().and_then(|entry| entry.bhs().map(|bhs| bhs.as_bytes()[1] >> 2 & 3));
+    let csg = played.sent_pdus().next().and_then(|entry| entry.bhs().map(|bhs| bhs.as_bytes()[1] >> 2 & 3));
     ensure!(
         csg == Some(LoginStage::Operational.code()) || csg == Some(0),
         "the login begins in stage {csg:?}"

@@ -349,20 +349,19 @@ impl Played {
     }
 
     /// PDUs of the initiator.
-    pub(super) fn from_initiator(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn sent_pdus(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.side == Side::Initiator && entry.bhs().is_some())
     }
 
     /// How many PDUs of this opcode the initiator sent on a connection.
     pub(super) fn sent(&self, connection: u32, opcode: Opcode) -> usize {
-        self.from_initiator().filter(|entry| entry.connection == connection && entry.is(opcode)).count()
+        self.sent_pdus().filter(|entry| entry.connection == connection && entry.is(opcode)).count()
     }
 
     /// All pairs that the initiator sent in logins on a connection.
     pub(super) fn offered(&self, connection: u32) -> Vec<(String, String)> {
-        let logins = self
-            .from_initiator()
-            .filter(|entry| entry.connection == connection && entry.is(Opcode::LoginRequest));
+        let logins =
+            self.sent_pdus().filter(|entry| entry.connection == connection && entry.is(Opcode::LoginRequest));
         let data: Vec<u8> = logins.flat_map(|entry| entry.data().iter().copied()).collect();
         pairs_of(&data)
     }

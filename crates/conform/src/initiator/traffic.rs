@@ -5,17 +5,23 @@ use super::wire::ping;
 use super::{Row, RowResult};
 use crate::evil::{Act, Behaviour, EvilConfig, Incoming};
 use crate::frame::Frame;
-use crate::script::{ensure, fail};
+use crate::script::{Wrong, ensure, fail};
 use iscsi_wire::{
-    DataIn, DataSn, Itt, Opcode, R2t, Reject, RejectReason, ScsiCommand, ScsiResponse, TaskManagementRequest,
-    Ttt, keys,
+    AsyncEvent, AsyncMessage, DataIn, DataSn, Itt, Opcode, R2t, Reject, RejectReason, ScsiCommand,
+    ScsiResponse, TaskManagementRequest, Ttt, keys,
 };
+use std::time::Duration;
+
+/// Statuses that no initiator lets go unacknowledged.
+const MANY_STATUSES: u32 = 6000;
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("NUM-01", "CmdSN counts non-immediate commands and no others", num_01),
     Row::new("NUM-04", "CmdSN and StatSN wrap", num_04),
     Row::new("NUM-05", "a pair with MaxCmdSN below ExpCmdSN-1 is ignored, an older one too", num_05),
     Row::new("NUM-06", "a closed window is respected, and opened by a NOP-In", num_06),
+    Row::new("NUM-10", "statuses are acknowledged though there is nothing else to say", num_10),
+    Row::new("NUM-12", "a command is sent again only as it was", num_12),
     Row::new("NUM-13", "after a Reject of a command its hole is filled", num_13),
     Row::new("DAT-01", "MaxRecvDataSegmentLength and MaxBurstLength obeyed", dat_01),
     Row::new("DAT-02", "DataSN from 0 in each sequence; a gap is noticed", dat_02),
@@ -105,6 +111,73 @@ fn num_06(stage: &Stage<'_>) -> RowResult {
     played.clean("NUM-06")
 }
 
+// covers: NUM-10
+fn num_10(stage: &Stage<'_>) -> RowResult {
+    let message = Frame::of(AsyncMessage {
+        lun: Default::default(),
+        stat_sn: Default::default(),
+        exp_cmd_sn: Default::default(),
+        max_cmd_sn: Default::default(),
+        event: AsyncEvent::Vendor(255),
+        vcode: 0,
+        parameter1: 0,
+        parameter2: 0,
+        parameter3: 0,
+    });
+    let many = Behaviour::good().first(Opcode::ScsiResponse, move |_, frame| {
+        let mut acts = vec![Act::Send(frame)];
+        acts.extend((0..MANY_STATUSES).map(|_| Act::Answer(message.clone())));
+        acts
+    });
+    let ops = [Op::Write { lba: 1000, data: pattern(1000, 8) }, Op::Wait(Duration::from_millis(500))];
+    let played = stage.play(many, &ops)?;
+    played.went_well()?;
+    let (mut waiting, mut most) = (0u32, 0);
+    for entry in played.entries.iter().filter(|entry| entry.connection == 1) {
+        if entry.is(Opcode::AsyncMessage) {
+            waiting += 1;
+            most = most.max(waiting);
+        } else if entry.side == crate::Side::Initiator {
+            if entry.is(Opcode::LogoutRequest) {
+                break;
+            }
+            waiting = 0;
+        }
+    }
+    ensure!(
+        waiting < MANY_STATUSES,
+        "{most} statuses came, and the initiator acknowledged none before its logout"
+    );
+    Ok(())
+}
+
+// covers: NUM-12
+fn num_12(stage: &Stage<'_>) -> RowResult {
+    let mut lost = false;
+    let losing = Behaviour::good().incoming(move |_, rx| {
+        if is_write(rx) && !std::mem::replace(&mut lost, true) {
+            Incoming::Lost(Vec::new())
+        } else {
+            Incoming::Serve
+        }
+    });
+    let played = stage.play(losing, &read_write())?;
+    played.no_wrong_byte()?;
+    let mut seen: Vec<(u32, ScsiCommand)> = Vec::new();
+    for entry in played.sent_pdus() {
+        let Some(command) = entry.bhs().and_then(|bhs| ScsiCommand::parse(bhs).ok()) else { continue };
+        let before = seen.iter().find(|(connection, earlier)| {
+            *connection == entry.connection && !command.immediate && earlier.cmd_sn == command.cmd_sn
+        });
+        if let Some((_, earlier)) = before {
+            let same = (earlier.itt, earlier.cdb, earlier.lun) == (command.itt, command.cdb, command.lun);
+            ensure!(same, "CmdSN {} was used for another command: {entry}", command.cmd_sn);
+        }
+        seen.push((entry.connection, command));
+    }
+    Ok(())
+}
+
 /// A Reject of what arrived; numbers are filled in when it is sent.
 fn reject(rx: &crate::Received, reason: RejectReason) -> Frame {
     let reject = Reject {
@@ -133,7 +206,7 @@ fn num_13(stage: &Stage<'_>) -> RowResult {
     let played = stage.play(rejecting, &read_write())?;
     played.no_wrong_byte()?;
     let mut hole = None;
-    for entry in played.from_initiator().filter(|entry| entry.connection == 1) {
+    for entry in played.sent_pdus().filter(|entry| entry.connection == 1) {
         let Some(bhs) = entry.bhs() else { continue };
         let command = ScsiCommand::parse(bhs).ok().filter(|command| command.write);
         match (hole, command) {
@@ -200,7 +273,7 @@ fn dat_02(stage: &Stage<'_>) -> RowResult {
 
 // covers: DAT-03
 fn dat_03(stage: &Stage<'_>) -> RowResult {
-    let changes: &[(&str, fn(&mut DataIn))] = &[
+    let changes: &[Wrong<DataIn>] = &[
         ("a gap", |pdu| pdu.buffer_offset += 512),
         ("an overlap", |pdu| pdu.buffer_offset -= 512),
         ("an offset beyond the buffer", |pdu| pdu.buffer_offset = 0x0100_0000),
@@ -352,7 +425,7 @@ fn r2t_02(stage: &Stage<'_>) -> RowResult {
 
 // covers: R2T-03
 fn r2t_03(stage: &Stage<'_>) -> RowResult {
-    let changes: &[(&str, fn(&mut R2t))] = &[
+    let changes: &[Wrong<R2t>] = &[
         ("beyond the buffer", |r2t| r2t.desired_data_transfer_length = 0x00ff_0000),
         ("at an offset beyond the buffer", |r2t| r2t.buffer_offset = 0x0100_0000),
         ("with an offset that wraps", |r2t| r2t.buffer_offset = 0xffff_fe00),
@@ -370,9 +443,7 @@ fn r2t_03(stage: &Stage<'_>) -> RowResult {
         });
         let played = stage.play_as(&play, wrong, &[Op::Write { lba: 1000, data: pattern(1000, 40) }])?;
         let mut sent = 0;
-        for entry in
-            played.from_initiator().filter(|entry| entry.connection == 1 && entry.is(Opcode::DataOut))
-        {
+        for entry in played.sent_pdus().filter(|entry| entry.connection == 1 && entry.is(Opcode::DataOut)) {
             sent += entry.data().len();
         }
         ensure!(sent == 0, "an R2T {what} was answered with {sent} bytes");

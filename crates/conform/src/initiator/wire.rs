@@ -292,7 +292,7 @@ fn dig_12(stage: &Stage<'_>) -> RowResult {
     let played = stage.play_as(&play, bad, &read_write())?;
     played.no_wrong_byte()?;
     // The task fails; who then succeeds has sent its command again.
-    let commands = played.from_initiator().filter(|entry| entry.connection == 1);
+    let commands = played.sent_pdus().filter(|entry| entry.connection == 1);
     let cdbs: Vec<_> =
         commands.filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok()).map(|c| c.cdb).collect();
     let again = cdbs.iter().enumerate().any(|(n, cdb)| cdbs[..n].contains(cdb));

@@ -107,7 +107,7 @@ fn dat_03(ctx: &mut Ctx) -> RowResult {
 fn dat_04(ctx: &mut Ctx) -> RowResult {
     let scratch = ctx.scratch();
     let size = scratch.block_size as usize;
-    let wrong: &[(&str, fn(&mut DataOut))] = &[
+    let wrong: &[crate::script::Wrong<DataOut>] = &[
         ("an ITT of no task", |pdu| pdu.itt = Itt(0x7eee_0001)),
         ("a TTT that was not given", |pdu| pdu.ttt = Ttt(pdu.ttt.0 ^ 0x0f0f_0f0f)),
         ("the LUN of another unit", |pdu| pdu.lun = Lun(pdu.lun.0 ^ (0x15 << 48))),

@@ -280,7 +280,7 @@ fn lgn_10(ctx: &mut Ctx) -> RowResult {
 
 // covers: LGN-11
 fn lgn_11(ctx: &mut Ctx) -> RowResult {
-    let change: &[(&str, fn(&mut LoginRequest))] = &[
+    let change: &[crate::script::Wrong<LoginRequest>] = &[
         ("ISID", |request| request.isid = Isid([0x80, 1, 2, 3, 4, 5])),
         ("TSIH", |request| request.tsih = Tsih(0x1357)),
         ("CID", |request| request.cid = Cid(0x55)),

@@ -1,0 +1,192 @@
+//! The rows for targets, tried on the good target of this crate and on its evil moods: what is kept passes, and what
+//! is broken on purpose fails.
+
+use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget};
+use conform::target::{Credentials, Options, rows, run};
+use conform::{DigestWish, Frame, Report, RowReport, Verdict};
+use iscsi_wire::{Opcode, keys};
+
+/// Rows that the little target keeps.
+const KEPT: &[&str] = &[
+    "PDU-01", "PDU-02", "PDU-03", "PDU-04", "PDU-05", "PDU-09", "PDU-10", "AHS-01", "DIG-01", "DIG-02",
+    "DIG-03", "DIG-04", "DIG-05", "DIG-07", "DIG-11", "DIG-13", "TXT-01", "TXT-02", "TXT-03", "TXT-04",
+    "TXT-08", "TXT-11", "TXT-13", "TXT-16", "TXT-18", "KEY-01", "KEY-02", "KEY-08", "KEY-09", "KEY-10",
+    "KEY-12", "KEY-14", "KEY-16", "LGN-02", "LGN-05", "LGN-06", "LGN-10", "LGN-12", "LGN-13", "LGN-14",
+    "NUM-02", "NUM-04", "NUM-05", "NUM-08", "NUM-09", "NUM-11", "DAT-01", "DAT-02", "DAT-06", "DAT-07",
+    "DAT-08", "R2T-01", "R2T-02", "R2T-05", "RES-01", "RES-02", "RSP-01", "RSP-02", "TMF-01", "LGO-01",
+    "LGO-02", "NOP-01", "NOP-02", "NOP-04", "REJ-01", "REJ-03", "DSC-02", "DSC-03",
+];
+
+fn options(target: &EvilTarget, rows: &[&str]) -> Options {
+    let mut options = Options::from_url(&target.url()).unwrap();
+    options.filter = rows.iter().map(|row| (*row).to_owned()).collect();
+    options
+}
+
+fn run_on(config: EvilConfig, behaviour: Behaviour, rows: &[&str]) -> Report {
+    let target = EvilTarget::start(config, behaviour).unwrap();
+    run(&options(&target, rows)).unwrap()
+}
+
+fn failures(report: &Report) -> Vec<&RowReport> {
+    report.rows.iter().filter(|row| row.verdict.is_fail()).collect()
+}
+
+#[test]
+fn a_good_target_passes() {
+    let report = run_on(EvilConfig::default(), Behaviour::good(), KEPT);
+    assert!(failures(&report).is_empty(), "{:#?}", failures(&report));
+    assert!(report.passed() >= KEPT.len() - 2, "{report}");
+}
+
+#[test]
+fn a_good_target_with_mutual_chap_passes() {
+    let own = Credentials { name: "alice".into(), secret: "wonderland-secret".into() };
+    let theirs = Credentials { name: "queen".into(), secret: "of-hearts-secret".into() };
+    let config =
+        EvilConfig { chap: Some(own.clone()), target_chap: Some(theirs.clone()), ..EvilConfig::default() };
+    let target = EvilTarget::start(config, Behaviour::good()).unwrap();
+    let mut options =
+        options(&target, &["SEC-01", "SEC-03", "SEC-04", "SEC-05", "SEC-06", "SEC-09", "SEC-15", "LGN-16"]);
+    (options.chap, options.target_chap) = (Some(own), Some(theirs));
+    let report = run(&options).unwrap();
+    assert_eq!((report.failed(), report.passed()), (0, 8), "{report}");
+}
+
+/// The row must fail when the target is in this mood.
+#[track_caller]
+fn caught(row: &str, config: EvilConfig, behaviour: Behaviour) {
+    let report = run_on(config, behaviour, &[row]);
+    assert!(report.rows[0].verdict.is_fail(), "{row} should have failed: {report}");
+}
+
+fn changing(opcode: Opcode, change: impl Fn(Frame) -> Frame + Send + 'static) -> Behaviour {
+    Behaviour::good().every(opcode, move |_, frame| vec![Act::Send(change(frame))])
+}
+
+#[test]
+fn broken_framing_and_digests_are_caught() {
+    let plain = EvilConfig::default;
+    caught("PDU-01", plain(), changing(Opcode::NopIn, |frame| frame.pad_with(0x5a)));
+    caught("PDU-02", plain(), changing(Opcode::NopIn, |frame| frame.set_bits(47, 1)));
+    caught("PDU-06", plain(), changing(Opcode::TaskManagementResponse, |frame| frame.data([0; 4])));
+    caught("NOP-01", plain(), changing(Opcode::NopIn, |frame| frame.data(*b"other data")));
+    let flip = |frame: Frame| frame.data_digest(DigestWish::Flip(1));
+    caught("DIG-01", plain(), changing(Opcode::NopIn, flip));
+    let off = EvilConfig { data_digest: vec!["None"], ..EvilConfig::default() };
+    caught("DIG-01", off, Behaviour::good());
+    caught(
+        "NUM-09",
+        plain(),
+        Behaviour::good().every(Opcode::NopIn, |scene, frame| {
+            vec![Act::Send(frame.patch(24, &scene.stat_sn.add(3).0.to_be_bytes()))]
+        }),
+    );
+}
+
+#[test]
+fn broken_logins_are_caught() {
+    let plain = EvilConfig::default;
+    caught("LGN-10", plain(), changing(Opcode::LoginResponse, |frame| frame.patch(14, &[0, 7])));
+    caught(
+        "KEY-08",
+        plain(),
+        changing(Opcode::LoginResponse, |frame| {
+            let text = String::from_utf8_lossy(frame.data_bytes()).replace("TargetPortalGroupTag=1\0", "");
+            frame.data(text.into_bytes())
+        }),
+    );
+    caught(
+        "KEY-09",
+        plain(),
+        changing(Opcode::LoginResponse, |frame| {
+            let text = String::from_utf8_lossy(frame.data_bytes()).replace("InitialR2T=Yes", "InitialR2T=No");
+            frame.data(text.into_bytes())
+        }),
+    );
+    caught(
+        "LGN-05",
+        plain(),
+        changing(Opcode::LoginResponse, |frame| {
+            if frame.bhs().as_bytes()[36] == 0 { frame } else { frame.patch(36, &[2, 0]) }
+        }),
+    );
+}
+
+#[test]
+fn broken_transfers_are_caught() {
+    let plain = EvilConfig::default;
+    // A response that announces more or fewer PDUs than were sent.
+    caught("RSP-02", plain(), changing(Opcode::ScsiResponse, |frame| frame.patch(36, &[0, 0, 0, 9])));
+    caught("RSP-01", plain(), changing(Opcode::ScsiResponse, |frame| frame.data(Vec::new())));
+    caught(
+        "DAT-08",
+        plain(),
+        changing(Opcode::DataIn, |frame| {
+            if frame.bhs().as_bytes()[1] & 1 == 0 {
+                frame.patch(44, &[0, 0, 0, 8])
+            } else {
+                frame.clear_bits(1, 0x80)
+            }
+        }),
+    );
+    caught(
+        "RES-02",
+        plain(),
+        changing(Opcode::DataIn, |frame| {
+            if frame.bhs().as_bytes()[1] & 2 == 0 { frame } else { frame.patch(44, &[0, 0, 0, 8]) }
+        }),
+    );
+    caught("R2T-01", plain(), changing(Opcode::R2t, |frame| frame.patch(20, &[0, 0, 0, 1])));
+    caught(
+        "NUM-11",
+        plain(),
+        Behaviour::good().every(Opcode::ScsiResponse, |scene, frame| {
+            let early = scene.exp_cmd_sn.0.wrapping_sub(1);
+            vec![Act::Send(frame.patch(28, &early.to_be_bytes()))]
+        }),
+    );
+    let big = EvilConfig::default().key(keys::MAX_BURST_LENGTH, "16777215");
+    caught(
+        "DAT-01",
+        big,
+        changing(Opcode::LoginResponse, |frame| {
+            // It says 512 and does as it likes.
+            let text = String::from_utf8_lossy(frame.data_bytes())
+                .replace("MaxBurstLength=4096", "MaxBurstLength=512");
+            frame.data(text.into_bytes())
+        }),
+    );
+}
+
+#[test]
+fn reports_are_readable_and_can_be_stored() {
+    let report = run_on(EvilConfig::default(), Behaviour::good(), &["NOP-01", "TMF-08"]);
+    let text = report.to_string();
+    assert!(text.contains("NOP-01  pass") && text.contains("TMF-08  n.a."), "{text}");
+    assert!(text.ends_with("1 passed, 0 failed, 1 not applicable"), "{text}");
+    let json = serde_json::to_string(&report).unwrap();
+    let again: Report = serde_json::from_str(&json).unwrap();
+    assert_eq!(again.rows, report.rows);
+    assert!(again.rows.iter().any(|row| row.id == "NOP-01" && row.verdict == Verdict::Pass));
+}
+
+#[test]
+fn who_is_not_there_and_what_is_no_row_are_told() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    assert!(run(&Options::new("127.0.0.1", port)).unwrap_err().contains("connecting"));
+    let mut options = Options::new("127.0.0.1", port);
+    options.filter = vec!["XYZ-99".to_owned()];
+    assert!(run(&options).unwrap_err().contains("XYZ-99"));
+}
+
+#[test]
+fn every_row_has_its_own_id() {
+    let mut ids: Vec<&str> = rows().iter().map(|row| row.id).collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+}
