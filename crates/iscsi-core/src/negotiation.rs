@@ -13,6 +13,10 @@ use iscsi_wire::{parse_bool, parse_list, parse_number};
 use crate::error::ProtocolViolation;
 use crate::params::{Bounds, DigestPolicy, PROTOCOL_LEVEL, Params};
 
+/// The rule of a refusal because a digest that our side's configuration demands was not agreed on: nobody breaks the
+/// protocol then.
+pub(crate) const DIGEST_REQUIRED: &str = "RFC 7143 13.1, with the digest required by configuration";
+
 /// Which end we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -506,7 +510,7 @@ impl Negotiator {
         ] {
             if policy == DigestPolicy::Required && !on {
                 return Err(violation(
-                    "RFC 7143 13.1",
+                    DIGEST_REQUIRED,
                     format!("{name}=CRC32C is required here and was not agreed on"),
                 ));
             }

@@ -21,7 +21,7 @@ use crate::chap::{ChapAlgorithm, Credentials, Secret};
 use crate::error::ProtocolViolation;
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_LOGIN_EXCHANGES};
 use crate::names::IscsiName;
-use crate::negotiation::{Negotiator, Phase, Received, Role, processing_order};
+use crate::negotiation::{DIGEST_REQUIRED, Negotiator, Phase, Received, Role, processing_order};
 use crate::params::{Bounds, Params};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
@@ -144,11 +144,12 @@ impl Refusal {
 
 impl From<ProtocolViolation> for Refusal {
     fn from(violation: ProtocolViolation) -> Self {
-        Self::initiator_error(
-            violation.rule,
-            violation.what,
-            "the initiator breaks the protocol: report it to its maker",
-        )
+        let remedy = if violation.rule == DIGEST_REQUIRED {
+            "let the initiator offer CRC32C for HeaderDigest and DataDigest, or do not require it here"
+        } else {
+            "the initiator breaks the protocol: report it to its maker"
+        };
+        Self::initiator_error(violation.rule, violation.what, remedy)
     }
 }
 
