@@ -1,5 +1,5 @@
 //! Runs the rows of the conformance table against a target:
-//! `rows iscsi://[user%secret@]host[:port][/target[/lun]] [ROW|SECTION]... [-v]`; for mutual CHAP with
+//! `rows iscsi://[user%secret@]host[:port][/target[/lun]] [ROW|SECTION]... [-v] [--digests] [--destructive]`; for mutual CHAP with
 //! `TARGET_CHAP=name%secret` in the environment.
 
 use conform::target::{Credentials, Options, run_with};
@@ -19,6 +19,9 @@ fn main() {
         {
             options.target_chap = Some(Credentials { name: name.to_owned(), secret: secret.to_owned() });
         }
+        options.digests = arguments.iter().any(|argument| argument == "--digests");
+        options.destructive = arguments.iter().any(|argument| argument == "--destructive");
+        arguments.retain(|argument| !argument.starts_with("--"));
         options.filter = arguments;
         options.verbose_transcripts = verbose;
         run_with(&options, |row| eprintln!("{} {}", row.id, if row.verdict.is_fail() { "FAIL" } else { "" }))

@@ -8,6 +8,7 @@ mod behaviour;
 mod connection;
 mod disk;
 mod login;
+mod transfer;
 mod watch;
 
 pub use behaviour::{Act, Behaviour, Incoming, Scene};

@@ -52,7 +52,7 @@ fn managed(played: &Played) -> Vec<TaskManagementRequest> {
 
 // covers: TMF-04
 fn tmf_04(stage: &Stage<'_>) -> RowResult {
-    let played = stage.play(silent(), &[Op::Read { lba: 0, blocks: 8 }])?;
+    let played = stage.play_as(&Play::new().impatient(), silent(), &[Op::Read { lba: 0, blocks: 8 }])?;
     let commands: Vec<ScsiCommand> = played
         .sent_pdus()
         .filter(|entry| entry.connection == 1)
@@ -82,7 +82,7 @@ fn tmf_04(stage: &Stage<'_>) -> RowResult {
 
 // covers: TMF-10
 fn tmf_10(stage: &Stage<'_>) -> RowResult {
-    let played = stage.play(silent(), &[Op::Read { lba: 0, blocks: 8 }])?;
+    let played = stage.play_as(&Play::new().impatient(), silent(), &[Op::Read { lba: 0, blocks: 8 }])?;
     let order: Vec<TmfFunction> = managed(&played).iter().map(|request| request.function).collect();
     let abort = order.iter().position(|function| *function == TmfFunction::AbortTask);
     let reset = order.iter().position(|function| *function == TmfFunction::LogicalUnitReset);

@@ -147,12 +147,25 @@ pub(super) struct Played {
 }
 
 /// What one play needs beside the target's behaviour.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Play {
     pub(super) config: EvilConfig,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) user: Option<(String, String)>,
     pub(super) discovery: bool,
+    pub(super) timeout_ms: u64,
+}
+
+impl Default for Play {
+    fn default() -> Self {
+        Play {
+            config: EvilConfig::default(),
+            query: Vec::new(),
+            user: None,
+            discovery: false,
+            timeout_ms: 2000,
+        }
+    }
 }
 
 impl Play {
@@ -170,6 +183,12 @@ impl Play {
         self
     }
 
+    /// With this time for a step, for plays that wait for it to pass.
+    pub(super) fn impatient(mut self) -> Self {
+        self.timeout_ms = 500;
+        self
+    }
+
     pub(super) fn discovery(mut self) -> Self {
         self.discovery = true;
         self
@@ -184,7 +203,7 @@ impl Play {
     pub(super) fn url(&self, target: &EvilTarget) -> String {
         let user = self.user.as_ref().map(|(name, secret)| format!("{name}%{secret}@")).unwrap_or_default();
         let path = if self.discovery { String::new() } else { format!("/{}/0", self.config.target_name) };
-        let mut url = format!("iscsi://{user}{}{path}?timeout_ms=1000", target.address());
+        let mut url = format!("iscsi://{user}{}{path}?timeout_ms={}", target.address(), self.timeout_ms);
         for (key, value) in &self.query {
             url.push_str(&format!("&{key}={value}"));
         }

@@ -252,14 +252,21 @@ impl Ctx {
     pub fn script(&self) -> LoginScript {
         let mut script = LoginScript::new(&self.options.initiator_name, Some(&self.target));
         script.chap = self.chap();
-        script
+        self.with_digests(script)
+    }
+
+    fn with_digests(&self, script: LoginScript) -> LoginScript {
+        if !self.options.digests {
+            return script;
+        }
+        script.key(keys::HEADER_DIGEST, "CRC32C,None").key(keys::DATA_DIGEST, "CRC32C,None")
     }
 
     /// A login script for a discovery session.
     pub fn discovery_script(&self) -> LoginScript {
         let mut script = LoginScript::new(&self.options.initiator_name, None);
         script.chap = self.discovery_chap.clone();
-        script
+        self.with_digests(script)
     }
 
     /// The credentials as a script uses them.

@@ -38,6 +38,8 @@ pub struct Options {
     pub filter: Vec<String>,
     /// Write to the whole logical unit, not only to its last MiB.
     pub destructive: bool,
+    /// Ask for both digests in every session that a row does not say otherwise of.
+    pub digests: bool,
     /// How long one step may take.
     pub timeout: Duration,
     /// Show the transcripts of failed rows.
@@ -60,6 +62,7 @@ impl Options {
             target_chap: None,
             filter: Vec::new(),
             destructive: false,
+            digests: false,
             timeout: Duration::from_secs(2),
             verbose_transcripts: false,
         }

@@ -1,0 +1,249 @@
+//! SCSI commands and their data on a connection of an evil target.
+
+use super::connection::{Connection, End};
+use super::disk::{Verdict, sense};
+use super::lock;
+use crate::frame::{Frame, Received};
+use iscsi_wire::{
+    DataIn, DataOut, DataSn, Itt, Lun, R2t, R2tSn, RejectReason, ScsiCommand, ScsiResponse, StatSn, Ttt,
+    keys, parse_number,
+};
+
+/// Tasks at a time.
+const MAX_TASKS: usize = 4096;
+
+/// A write whose data is on its way.
+pub(super) struct Task {
+    lun: Lun,
+    cdb_length: usize,
+    edtl: usize,
+    medium_offset: usize,
+    buffer: Vec<u8>,
+    unsolicited_open: bool,
+    unsolicited: Sequence,
+    outstanding: Vec<Sequence>,
+    next_offset: usize,
+    r2t_sn: u32,
+}
+
+/// Data-Out PDUs up to an F: what was asked for, and how far it came.
+#[derive(Clone, Copy, Default)]
+struct Sequence {
+    ttt: u32,
+    offset: usize,
+    end: usize,
+    next_data_sn: u32,
+}
+
+impl Connection<'_> {
+    pub(super) fn command(&mut self, command: &ScsiCommand, rx: &Received) -> Result<(), End> {
+        if self.tasks.contains_key(&command.itt.0) || self.tasks.len() >= MAX_TASKS {
+            return self.reject(rx, RejectReason::TaskInProgress);
+        }
+        let edtl = command.expected_data_transfer_length as usize;
+        let verdict = lock(&self.shared.disk).execute(&command.cdb, command.lun.to_index() == Some(0));
+        match verdict {
+            Verdict::Data(data) => self.read_answer(command, data, edtl),
+            Verdict::Check(key, asc, ascq) => {
+                let data = sense(key, asc, ascq);
+                self.response(command.itt, 2, edtl, 0, 0, data)
+            }
+            Verdict::Write { offset, length } => {
+                let total = edtl.min(length);
+                let mut buffer = vec![0; total];
+                let immediate = rx.data.len().min(total);
+                buffer[..immediate].copy_from_slice(&rx.data[..immediate]);
+                let first_burst = self.number(keys::FIRST_BURST_LENGTH, 65_536).min(edtl);
+                let task = Task {
+                    lun: command.lun,
+                    cdb_length: length,
+                    edtl,
+                    medium_offset: offset,
+                    buffer,
+                    unsolicited_open: !command.final_bit,
+                    unsolicited: Sequence {
+                        ttt: u32::MAX,
+                        offset: immediate,
+                        end: first_burst,
+                        next_data_sn: 0,
+                    },
+                    outstanding: Vec::new(),
+                    next_offset: immediate,
+                    r2t_sn: 0,
+                };
+                self.tasks.insert(command.itt.0, task);
+                self.pump(command.itt)
+            }
+        }
+    }
+
+    fn number(&self, key: &str, default: usize) -> usize {
+        let value = self.results.get(key).and_then(|value| parse_number(value).ok());
+        value.and_then(|value| usize::try_from(value).ok()).unwrap_or(default)
+    }
+
+    fn read_answer(&mut self, command: &ScsiCommand, data: Vec<u8>, edtl: usize) -> Result<(), End> {
+        let length = data.len().min(edtl);
+        if length == 0 {
+            return self.response(command.itt, 0, edtl, data.len(), 0, Vec::new());
+        }
+        let max_burst = self.number(keys::MAX_BURST_LENGTH, 262_144);
+        let (mut offset, mut data_sn) = (0, 0);
+        while offset < length {
+            let burst_end = length.min((offset / max_burst + 1) * max_burst);
+            let end = burst_end.min(offset + self.initiator_max_recv);
+            let last = end == length;
+            let under = edtl.saturating_sub(data.len()) as u32;
+            let over = data.len().saturating_sub(edtl) as u32;
+            let pdu = DataIn {
+                final_bit: end == burst_end,
+                acknowledge: false,
+                overflow: last && over > 0,
+                underflow: last && under > 0,
+                status_bit: last,
+                status: 0,
+                lun: Lun(0),
+                itt: command.itt,
+                ttt: Ttt::RESERVED,
+                stat_sn: if last { self.take_stat_sn() } else { StatSn(0) },
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn(),
+                data_sn: DataSn(data_sn),
+                buffer_offset: offset as u32,
+                residual_count: if last { under.max(over) } else { 0 },
+            };
+            self.emit(Frame::of(pdu).data(&data[offset..end]))?;
+            (offset, data_sn) = (end, data_sn + 1);
+        }
+        Ok(())
+    }
+
+    /// A SCSI Response; `moved` bytes is what the CDB transfers.
+    fn response(
+        &mut self,
+        itt: Itt,
+        status: u8,
+        edtl: usize,
+        moved: usize,
+        r2ts: u32,
+        sense: Vec<u8>,
+    ) -> Result<(), End> {
+        let (under, over) = (edtl.saturating_sub(moved) as u32, moved.saturating_sub(edtl) as u32);
+        let response = ScsiResponse {
+            bidi_overflow: false,
+            bidi_underflow: false,
+            overflow: over > 0,
+            underflow: under > 0,
+            response: 0,
+            status,
+            itt,
+            snack_tag: 0,
+            stat_sn: self.take_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            exp_data_sn: DataSn(r2ts),
+            bidi_residual_count: 0,
+            residual_count: under.max(over),
+        };
+        self.emit(Frame::of(response).data(sense))
+    }
+
+    /// Sends the R2Ts that may be sent now, or ends the write.
+    fn pump(&mut self, itt: Itt) -> Result<(), End> {
+        let max_burst = self.number(keys::MAX_BURST_LENGTH, 262_144);
+        let max_outstanding = self.number(keys::MAX_OUTSTANDING_R2T, 1);
+        loop {
+            let (exp_cmd_sn, max_cmd_sn, stat_sn) = (self.exp_cmd_sn, self.max_cmd_sn(), self.stat_sn);
+            let Some(task) = self.tasks.get_mut(&itt.0) else { return Ok(()) };
+            if task.unsolicited_open || task.outstanding.len() >= max_outstanding {
+                return Ok(());
+            }
+            let (offset, total) = (task.next_offset, task.buffer.len());
+            if offset >= total {
+                break;
+            }
+            let end = total.min(offset + max_burst);
+            let pdu = R2t {
+                lun: task.lun,
+                itt,
+                ttt: Ttt(self.next_ttt),
+                stat_sn,
+                exp_cmd_sn,
+                max_cmd_sn,
+                r2t_sn: R2tSn(task.r2t_sn),
+                buffer_offset: offset as u32,
+                desired_data_transfer_length: (end - offset) as u32,
+            };
+            task.outstanding.push(Sequence { ttt: self.next_ttt, offset, end, next_data_sn: 0 });
+            (task.next_offset, task.r2t_sn) = (end, task.r2t_sn + 1);
+            self.next_ttt = self.next_ttt.wrapping_add(1) & 0x7fff_ffff;
+            self.emit(Frame::of(pdu))?;
+        }
+        if !self.tasks.get(&itt.0).is_some_and(|task| task.outstanding.is_empty()) {
+            return Ok(());
+        }
+        let Some(task) = self.tasks.remove(&itt.0) else { return Ok(()) };
+        {
+            let mut disk = lock(&self.shared.disk);
+            let whole = task.buffer.len() - task.buffer.len() % super::BLOCK_SIZE;
+            let end = task.medium_offset + whole;
+            if let Some(range) = disk.blocks.get_mut(task.medium_offset..end) {
+                range.copy_from_slice(&task.buffer[..whole]);
+            }
+        }
+        self.response(itt, 0, task.edtl, task.cdb_length, task.r2t_sn, Vec::new())
+    }
+
+    pub(super) fn data_out(&mut self, pdu: &DataOut, rx: &Received) -> Result<(), End> {
+        let Some(task) = self.tasks.get_mut(&pdu.itt.0) else {
+            // The rest of an aborted task's data is let pass.
+            return Ok(());
+        };
+        let unsolicited = pdu.ttt.is_reserved();
+        let place = task.outstanding.iter().position(|sequence| sequence.ttt == pdu.ttt.0);
+        let sequence = match place {
+            _ if unsolicited && task.unsolicited_open => &mut task.unsolicited,
+            Some(place) if !unsolicited => {
+                if place != 0 {
+                    self.watch.find("R2T-02", format!("R2Ts answered out of order: {}", rx.line()));
+                }
+                if pdu.lun != task.lun {
+                    self.watch.find("DAT-04", format!("LUN of the R2T not copied: {}", rx.line()));
+                }
+                &mut task.outstanding[place]
+            }
+            _ => {
+                self.watch.find("R2T-03", format!("data that nobody asked for: {}", rx.line()));
+                return self.reject(rx, RejectReason::InvalidPduField);
+            }
+        };
+        let (offset, end) = (pdu.buffer_offset as usize, pdu.buffer_offset as usize + rx.data.len());
+        if pdu.data_sn != DataSn(sequence.next_data_sn) {
+            self.watch.find("DAT-02", format!("DataSN {} was due: {}", sequence.next_data_sn, rx.line()));
+        }
+        let early = pdu.final_bit && end != sequence.end;
+        if offset != sequence.offset || end > sequence.end {
+            self.watch
+                .find("DAT-03", format!("{}..{} was due: {}", sequence.offset, sequence.end, rx.line()));
+            return self.reject(rx, RejectReason::InvalidPduField);
+        }
+        if early {
+            let row = if unsolicited { "UNS-04" } else { "R2T-03" };
+            self.watch.find(row, format!("F at {end}, {} bytes were due: {}", sequence.end, rx.line()));
+        }
+        (sequence.offset, sequence.next_data_sn) = (end, sequence.next_data_sn + 1);
+        if let Some(range) = task.buffer.get_mut(offset..end) {
+            range.copy_from_slice(&rx.data);
+        }
+        if pdu.final_bit {
+            if unsolicited {
+                task.unsolicited_open = false;
+                task.next_offset = end;
+            } else if let Some(place) = place {
+                task.outstanding.remove(place);
+            }
+            return self.pump(pdu.itt);
+        }
+        Ok(())
+    }
+}
