@@ -488,6 +488,10 @@ impl InitiatorLogin {
         let mut answers = Vec::new();
         let mut security = Vec::new();
         for (name, value) in ordered {
+            //= rfc7143 13.26 KEY-23
+            if name == "X#NodeArchitecture" && value == "NotUnderstood" {
+                continue;
+            }
             match self.negotiator.receive(phase, name, value)? {
                 Received::Done => self.note(name, value)?,
                 Received::Answer(answer) => answers.push((name.to_owned(), answer)),

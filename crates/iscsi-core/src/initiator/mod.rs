@@ -17,6 +17,8 @@ mod reject;
 mod security;
 pub mod session;
 mod task;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use address::TargetAddress;

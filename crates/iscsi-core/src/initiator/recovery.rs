@@ -45,8 +45,15 @@ impl InitiatorSession {
             match task.deadline {
                 Some(at) if at > now => next = Some(next.map_or(at, |next: Time| next.min(at))),
                 Some(_) if task.cmd_sn.is_none() => unsent.push(itt),
-                Some(at) if !task.aborting && overdue.is_none_or(|(earliest, ..)| at < earliest) => {
-                    overdue = Some((at, itt, task.command.lun, task.cmd_sn));
+                Some(at) if !task.aborting => {
+                    // Of those that are due at the same time the oldest.
+                    let first = overdue.is_none_or(|(earliest, .., cmd_sn)| {
+                        let older = || task.cmd_sn.zip(cmd_sn).is_some_and(|(this, that)| this.lt(that));
+                        at < earliest || (at == earliest && older())
+                    });
+                    if first {
+                        overdue = Some((at, itt, task.command.lun, task.cmd_sn));
+                    }
                 }
                 _ => {}
             }

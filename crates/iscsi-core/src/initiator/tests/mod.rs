@@ -1,0 +1,261 @@
+//! Scripted sessions and logins: what goes in and what must come out, PDU by PDU.
+
+mod data;
+mod login;
+mod messages;
+mod recovery;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use iscsi_wire::{
+    Bhs, Cid, CmdSn, DataIn, DataSn, Isid, Itt, Lun, Pdu, R2t, R2tSn, ScsiResponse, StatSn, Tsih, Ttt,
+};
+
+use super::command::{Command, Completion, Ending};
+use super::login::LoggedIn;
+use super::session::{Action, CloseReason, InitiatorSession, SessionConfig};
+use crate::Time;
+use crate::params::Params;
+use crate::pdu_reader::RxPdu;
+use crate::pdu_writer::TxPdu;
+
+/// A session in full feature phase, and the target's numbers.
+struct Script {
+    session: InitiatorSession,
+    now: Time,
+    stat_sn: StatSn,
+    exp_cmd_sn: CmdSn,
+    max_cmd_sn: CmdSn,
+    /// What the session said beside PDUs, in order.
+    said: Vec<Action>,
+}
+
+/// First CmdSN and StatSN: both wrap soon.
+const FIRST: u32 = 0xffff_fffe;
+
+fn params() -> Params {
+    Params {
+        max_send_data_segment_length: 4096,
+        max_recv_data_segment_length: 4096,
+        max_burst_length: 16384,
+        first_burst_length: 8192,
+        initial_r2t: false,
+        immediate_data: true,
+        max_outstanding_r2t: 4,
+        default_time2wait_s: 2,
+        ..Params::default()
+    }
+}
+
+impl Script {
+    fn new(params: Params) -> Self {
+        Self::with_window(params, 8)
+    }
+
+    /// A session whose window takes `window` commands.
+    fn with_window(params: Params, window: u32) -> Self {
+        let login = LoggedIn {
+            discovery: false,
+            params,
+            tsih: Tsih(1),
+            isid: Isid([0x80, 1, 2, 3, 0, 0]),
+            cid: Cid(0),
+            cmd_sn: CmdSn(FIRST),
+            exp_stat_sn: StatSn(FIRST),
+            max_cmd_sn: CmdSn(FIRST).add(window.wrapping_sub(1)),
+            portal_group_tag: None,
+            target_alias: None,
+            chap: None,
+            keys: Vec::new(),
+        };
+        let config = SessionConfig {
+            ping_interval: Duration::from_secs(100),
+            ping_timeout: Duration::from_secs(10),
+            management_timeout: Duration::from_secs(10),
+            exchange_timeout: Duration::from_secs(20),
+            ..SessionConfig::default()
+        };
+        let now = Duration::from_secs(1000);
+        Self {
+            session: InitiatorSession::new(&login, config, now),
+            now,
+            stat_sn: StatSn(FIRST),
+            exp_cmd_sn: CmdSn(FIRST),
+            max_cmd_sn: login.max_cmd_sn,
+            said: Vec::new(),
+        }
+    }
+
+    /// Lets time pass.
+    fn wait(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+        self.session.handle_timeout(self.now);
+    }
+
+    /// PDUs that the session wants to send; everything else is kept in `said`.
+    fn sent(&mut self) -> Vec<(Pdu, TxPdu)> {
+        let mut sent = Vec::new();
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                Action::Send(pdu) => sent.push((Pdu::parse(&pdu.bhs).unwrap(), pdu)),
+                other => self.said.push(other),
+            }
+        }
+        sent
+    }
+
+    /// The one PDU that the session wants to send.
+    fn sent_one(&mut self) -> (Pdu, TxPdu) {
+        let mut sent = self.sent();
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        sent.remove(0)
+    }
+
+    fn sent_nothing(&mut self) {
+        let sent = self.sent();
+        assert!(sent.is_empty(), "{sent:?}");
+    }
+
+    fn read(&mut self, user: u64, length: u32) {
+        let mut command = Command::new(Lun::from_index(1), &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        (command.user, command.read_length) = (user, length);
+        self.session.submit(self.now, command).unwrap();
+    }
+
+    fn write(&mut self, user: u64, length: usize) {
+        let mut command = Command::new(Lun::from_index(1), &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        (command.user, command.write) = (user, pattern(length).into());
+        self.session.submit(self.now, command).unwrap();
+    }
+
+    /// The tag of the command that is sent now.
+    fn command(&mut self) -> (Itt, CmdSn) {
+        match self.sent_one().0 {
+            Pdu::ScsiCommand(command) => (command.itt, command.cmd_sn),
+            other => panic!("no command: {other:?}"),
+        }
+    }
+
+    fn receive(&mut self, bhs: Bhs, data: &[u8]) {
+        self.receive_with(bhs, data, true);
+    }
+
+    fn receive_with(&mut self, bhs: Bhs, data: &[u8], data_digest_ok: bool) {
+        let rx = RxPdu { bhs, ahs: Bytes::new(), data: Bytes::copy_from_slice(data), data_digest_ok };
+        self.session.handle_pdu(self.now, rx);
+    }
+
+    /// The next StatSN, which is used up.
+    fn stat(&mut self) -> StatSn {
+        let stat_sn = self.stat_sn;
+        self.stat_sn = stat_sn.next();
+        stat_sn
+    }
+
+    fn data_in(&self, itt: Itt, data_sn: u32, buffer_offset: u32) -> DataIn {
+        DataIn {
+            final_bit: true,
+            acknowledge: false,
+            overflow: false,
+            underflow: false,
+            status_bit: false,
+            status: 0,
+            lun: Lun(0),
+            itt,
+            ttt: Ttt::RESERVED,
+            stat_sn: StatSn(0),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            data_sn: DataSn(data_sn),
+            buffer_offset,
+            residual_count: 0,
+        }
+    }
+
+    fn response(&mut self, itt: Itt) -> ScsiResponse {
+        ScsiResponse {
+            bidi_overflow: false,
+            bidi_underflow: false,
+            overflow: false,
+            underflow: false,
+            response: 0,
+            status: 0,
+            itt,
+            snack_tag: 0,
+            stat_sn: self.stat(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            exp_data_sn: DataSn(0),
+            bidi_residual_count: 0,
+            residual_count: 0,
+        }
+    }
+
+    fn good(&mut self, itt: Itt) {
+        let response = self.response(itt);
+        self.receive(response.to_bhs(), &[]);
+    }
+
+    fn r2t(&self, itt: Itt, r2t_sn: u32, buffer_offset: u32, length: u32) -> R2t {
+        R2t {
+            lun: Lun::from_index(1),
+            itt,
+            ttt: Ttt(77 + r2t_sn),
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            r2t_sn: R2tSn(r2t_sn),
+            buffer_offset,
+            desired_data_transfer_length: length,
+        }
+    }
+
+    /// How the one command that has ended did so.
+    fn ended(&mut self) -> (u64, Ending) {
+        let mut all = self.all_ended();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    fn all_ended(&mut self) -> Vec<(u64, Ending)> {
+        self.sent_nothing();
+        self.take_ended()
+    }
+
+    fn take_ended(&mut self) -> Vec<(u64, Ending)> {
+        let mut ended = Vec::new();
+        self.said.retain(|action| match action {
+            Action::Completed(Completion { command, ending }) => {
+                ended.push((command.user, ending.clone()));
+                false
+            }
+            _ => true,
+        });
+        ended
+    }
+
+    /// Why the session was closed, and how long to wait; it must be.
+    fn closed(&mut self) -> (CloseReason, Duration) {
+        let _ = self.sent();
+        match self.said.pop() {
+            Some(Action::Close { reason, wait }) => (reason, wait),
+            other => panic!("not closed: {other:?}"),
+        }
+    }
+
+    fn violated(&mut self) -> String {
+        match self.closed().0 {
+            CloseReason::Violation(violation) => violation.to_string(),
+            other => panic!("closed for {other:?}"),
+        }
+    }
+}
+
+fn pattern(length: usize) -> Bytes {
+    (0..length).map(|n| (n % 251) as u8).collect::<Vec<u8>>().into()
+}
+
+fn status(status: u8, data_in_bytes: u32) -> Ending {
+    Ending::Status { status, sense: Bytes::new(), data_in_bytes, residual: super::command::Residual::None }
+}
