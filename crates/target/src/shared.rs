@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use engine::{Clock, Offload, Sender};
+use iscsi_core::names::IscsiName;
 use iscsi_core::wire::{Isid, Tsih};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -78,19 +79,21 @@ impl Shared {
         self.shards.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The shard where everything with `isid` lives, as long as the returned guard or another of the same ISID exists. All
-    /// connections of a session, and whatever may reinstate it, have the same ISID, so they meet without a lock.
-    pub fn home_of(self: &Arc<Self>, isid: Isid) -> Home {
+    /// The shard where everything of `initiator` with `isid` lives, as long as the returned guard or another of the same two
+    /// exists. All connections of a session, and whatever may reinstate it, have them in common, so they meet without a lock.
+    /// The ISID alone would not do: hosts of one make use the same ones, and all of them would crowd on one shard.
+    pub fn home_of(self: &Arc<Self>, isid: Isid, initiator: Option<IscsiName>) -> Home {
+        let key = (isid, initiator);
         let mut homes = self.homes.lock();
-        let Homes { by_isid, load } = &mut *homes;
-        let entry = by_isid.entry(isid).or_insert_with(|| {
+        let Homes { by_key, load } = &mut *homes;
+        let entry = by_key.entry(key.clone()).or_insert_with(|| {
             let least = (0..load.len()).min_by_key(|&shard| load[shard]).unwrap_or(0);
             (least, 0)
         });
         entry.1 += 1;
         let shard = entry.0;
         load[shard] += 1;
-        Home { shard, isid, shared: Arc::clone(self) }
+        Home { shard, key, shared: Arc::clone(self) }
     }
 
     /// Books a new session; false when `limit` of them exist.
@@ -134,26 +137,36 @@ impl Shared {
 #[derive(Debug, Default)]
 struct Homes {
     /// Shard, and how many guards name it.
-    by_isid: FxHashMap<Isid, (usize, usize)>,
+    by_key: FxHashMap<HomeKey, (usize, usize)>,
     load: Vec<usize>,
 }
 
-/// Keeps an ISID at its shard.
+/// An ISID of an initiator; without a name as long as the initiator keeps it back.
+type HomeKey = (Isid, Option<IscsiName>);
+
+/// Keeps an initiator and its ISID at their shard.
 pub struct Home {
     /// Number of the shard.
     pub shard: usize,
-    isid: Isid,
+    key: HomeKey,
     shared: Arc<Shared>,
+}
+
+impl Home {
+    /// Whether this is the home of `initiator`.
+    pub fn is_of(&self, initiator: &IscsiName) -> bool {
+        self.key.1.as_ref() == Some(initiator)
+    }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
         let mut homes = self.shared.homes.lock();
         homes.load[self.shard] -= 1;
-        if let Some(entry) = homes.by_isid.get_mut(&self.isid) {
+        if let Some(entry) = homes.by_key.get_mut(&self.key) {
             entry.1 -= 1;
             if entry.1 == 0 {
-                homes.by_isid.remove(&self.isid);
+                homes.by_key.remove(&self.key);
             }
         }
     }

@@ -10,7 +10,6 @@ use iscsi_core::target::task::{DataOutPieces, TaskId};
 use scsi::{Asc, DataInSource, DataOut, Effect, Execution, Outcome, SenseData, SenseKey, Step};
 
 use super::Shard;
-use super::control::learn_units;
 use super::message::Message;
 use super::sessions::{Hosted, Offloaded, SessionKey};
 use crate::device::Device;
@@ -52,7 +51,6 @@ impl Shard {
         if hosted.target.is_none() {
             return;
         }
-        learn_units(hosted, self.now);
         let task = command.task;
         if command.cdb.first() == Some(&REPORT_LUNS) {
             let numbers: Vec<u16> = hosted.luns.keys().copied().collect();

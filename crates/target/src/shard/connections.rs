@@ -43,7 +43,7 @@ pub(super) struct Connection {
     pub state: State,
     /// When the login or the closing must be complete.
     pub deadline: Option<Time>,
-    /// Keeps its ISID at this shard, from the first PDU on.
+    /// Keeps its initiator at this shard, from the first PDU on.
     pub home: Option<Home>,
     /// Traffic that the session's counters have already.
     pub counted: LinkStats,

@@ -239,10 +239,10 @@ impl Shard {
 }
 
 /// Brings a session to the units that its target has now: its nexus leaves those that are gone and comes to those that are new,
-/// and its initiator is told, by a unit attention on each and by an asynchronous event. A change reaches the shards one after the
-/// other, and a command may come before the news: whoever looks at the units does this first.
+/// and its initiator is told, by a unit attention on each and by an asynchronous event. Until then the session goes on with the
+/// units that it knows, so that no command meets a unit that its nexus is not attached to.
 //= rfc7143 11.9 ASY-04
-pub(super) fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
+fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
     let Some(target) = &hosted.target else { return };
     let luns = target.luns();
     if Arc::ptr_eq(&luns, &hosted.luns) {

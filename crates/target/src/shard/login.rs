@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::{Driver, Token};
+use iscsi_core::names::IscsiName;
 use iscsi_core::pdu_reader::{FramingError, RxPdu};
 use iscsi_core::target::actions::CloseReason;
 use iscsi_core::target::login::{Established, LoginNames, LoginReply, Refusal};
@@ -12,10 +13,11 @@ use iscsi_core::wire::{Isid, LoginStage, LoginStatus, Opcode};
 
 use super::Shard;
 use super::connections::State;
-use super::message::{Message, Migrant};
+use super::message::{Message, Migrant, Progress};
 use super::sessions::SessionKey;
 use crate::observe::LoginEvent;
 use crate::policy::{Joining, Policy, no_access, shutting_down, too_many_sessions};
+use crate::shared::Home;
 
 impl Shard {
     pub(super) fn login_pdu(&mut self, token: Token, pdu: &RxPdu) {
@@ -24,11 +26,10 @@ impl Shard {
             // A stray first PDU is refused right here; a login goes where its session lives or will live.
             if pdu.bhs.opcode() == Opcode::LoginRequest as u8 {
                 let bytes = pdu.bhs.as_bytes();
-                let home = self
-                    .shared
-                    .home_of(Isid([bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13]]));
+                let isid = Isid([bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13]]);
+                let home = self.shared.home_of(isid, initiator_in(&pdu.data));
                 if home.shard != self.number {
-                    return self.migrate(token, pdu, home);
+                    return self.migrate(token, Progress::Begun(Box::new(pdu.clone())), home);
                 }
                 connection.home = Some(home);
             }
@@ -59,14 +60,14 @@ impl Shard {
     }
 
     /// Hands a connection to the shard where its session lives.
-    fn migrate(&mut self, token: Token, first: &RxPdu, home: crate::shared::Home) {
+    fn migrate(&mut self, token: Token, progress: Progress, home: Home) {
         let Some(stream) = self.driver.release(token) else { return self.drop_connection(token) };
         let Some(connection) = self.connections.remove(token) else { return };
         let shard = home.shard;
         let migrant = Migrant {
             stream,
             link: connection.link,
-            first: first.clone(),
+            progress,
             peer: connection.peer,
             portal: connection.portal,
             home,
@@ -77,9 +78,12 @@ impl Shard {
 
     /// Takes a connection from another shard.
     pub(super) fn arrive(&mut self, migrant: Migrant) {
-        let Migrant { stream, link, first, peer, portal, home, deadline } = migrant;
+        let Migrant { stream, link, progress, peer, portal, home, deadline } = migrant;
         if let Some(token) = self.adopt(stream, link, peer, portal, home, deadline) {
-            self.login_pdu(token, &first);
+            match progress {
+                Progress::Begun(first) => self.login_pdu(token, &first),
+                Progress::Complete(established) => self.login_complete(token, established),
+            }
             self.take_pdus(token);
         }
     }
@@ -87,6 +91,16 @@ impl Shard {
     /// The login is accepted: reinstate, join, or create.
     //= rfc7143 6.3.1 LGN-03
     fn login_complete(&mut self, token: Token, established: Box<Established>) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        let names = &established.names;
+        if !connection.home.as_ref().is_some_and(|home| home.is_of(&names.initiator)) {
+            // The name did not come whole with the first PDU.
+            let home = self.shared.home_of(names.isid, Some(names.initiator.clone()));
+            if home.shard != self.number {
+                return self.migrate(token, Progress::Complete(established), home);
+            }
+            connection.home = Some(home);
+        }
         if established.names.tsih.0 != 0 {
             return self.join_session(token, *established);
         }
@@ -297,6 +311,13 @@ impl Shard {
             self.shared.observe.logins.record(event);
         }
     }
+}
+
+/// InitiatorName in the text of the first PDU of a login, which may be cut anywhere but there.
+fn initiator_in(text: &[u8]) -> Option<IscsiName> {
+    let mut items = text.split_inclusive(|byte| *byte == 0).filter_map(|item| item.strip_suffix(b"\0"));
+    let value = items.find_map(|item| item.strip_prefix(b"InitiatorName="))?;
+    IscsiName::parse(std::str::from_utf8(value).ok()?).ok()
 }
 
 /// What a session says to a login that names its TSIH; see [`super::sessions::Sessions::joining`].

@@ -8,6 +8,7 @@ use std::time::Duration;
 use engine::Link;
 use iscsi_core::names::IscsiName;
 use iscsi_core::pdu_reader::RxPdu;
+use iscsi_core::target::login::Established;
 use scsi::NexusId;
 
 use super::commands::StoreDone;
@@ -37,16 +38,24 @@ pub struct Migrant {
     pub stream: TcpStream,
     /// Its framing, with what has been received.
     pub link: Link,
-    /// The first PDU, already taken off the link.
-    pub first: RxPdu,
+    /// How far its login is.
+    pub progress: Progress,
     /// Its peer.
     pub peer: SocketAddr,
     /// Where it arrived.
     pub portal: Arc<PortalConfig>,
-    /// Keeps its ISID here.
+    /// Keeps its initiator here.
     pub home: Home,
     /// When its login must be complete.
     pub deadline: Duration,
+}
+
+/// How far the login of a connection is that moves to another shard.
+pub enum Progress {
+    /// Its first PDU, already taken off the link, tells where it belongs.
+    Begun(Box<RxPdu>),
+    /// Only the end of it told.
+    Complete(Box<Established>),
 }
 
 /// See the module.

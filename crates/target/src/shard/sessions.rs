@@ -57,7 +57,7 @@ pub(super) struct Hosted {
     pub stats: SessionStats,
     pub since: SystemTime,
     pub authenticated_as: Option<String>,
-    /// Keeps the ISID at this shard while the session lives.
+    /// Keeps the nexus at this shard while the session lives.
     _home: Option<Home>,
 }
 
@@ -186,7 +186,7 @@ impl Shard {
             ..SessionConfig::default()
         };
         let cid = names.cid;
-        let home = self.shared.home_of(names.isid);
+        let home = self.shared.home_of(names.isid, Some(names.initiator.clone()));
         let stats = self.shared.observe.metrics.session(SessionLabels {
             target: names.target.as_ref().map(ToString::to_string).unwrap_or_default(),
             initiator: names.initiator.to_string(),

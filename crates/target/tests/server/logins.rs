@@ -137,10 +137,10 @@ fn lgn_19_logins_that_stop_half_way_keep_nobody_out_on_any_shard() {
     config.limits = Limits { max_logins_in_progress: 32, max_connections: 300, ..config.limits };
     let lab = Lab::start(config);
     let mut early = lab.session("early");
-    // More than there may be connections, each with a first request that moves it to the shard of its ISID.
+    // More than there may be connections, each with a first request that moves it to the one shard of its ISID: not the first.
+    let script = lab.script("half");
     let half: Vec<conform::RawPeer> = (0..400)
         .filter_map(|_| {
-            let script = lab.script("half");
             let mut peer = lab.connect();
             let request = script.request(LoginStage::Security, None);
             // A connection may be closed in favour of later ones before it gets its answer.
@@ -365,12 +365,53 @@ fn the_last_response_reaches_a_peer_that_has_closed_its_own_direction() {
     let mut session = lab.session("a");
     let command = Command::read_16(0, 2048, BLOCK);
     let sent: Vec<_> = (0..8).map(|_| session.start(&command).unwrap()).collect();
-    for sent in &sent {
-        assert_eq!(session.finish(sent).unwrap().data.len(), 1 << 20);
-    }
     let request = session.logout_request(iscsi_core::wire::LogoutReason::CloseSession);
     session.peer.send(&conform::Frame::of(request)).unwrap();
     session.peer.close_write();
+    for sent in &sent {
+        assert_eq!(session.finish(sent).unwrap().data.len(), 1 << 20);
+    }
     session.next_for(request.itt).unwrap();
     session.peer.until_closed().unwrap();
+}
+
+// Hosts of one make use the same ISIDs: they are other nexuses, and live on other shards.
+#[test]
+fn nam_04_hosts_with_the_same_isid() {
+    let lab = Lab::start(config());
+    let isid = lab.script("x").isid;
+    let mut sessions: Vec<_> =
+        (0..16).map(|n| lab.login(&LoginScript { isid, ..lab.script(&format!("host{n}")) })).collect();
+    assert_eq!(lab.sessions().len(), 16);
+    sessions.iter_mut().for_each(|session| session.ping().unwrap());
+    // The same name in capitals is the same name, and meets its session.
+    let mut again = lab.login(&LoginScript {
+        isid,
+        initiator_name: "IQN.2026-01.ORG.EXAMPLE:HOST3".into(),
+        ..lab.script("host3")
+    });
+    sessions[3].peer.until_closed().unwrap();
+    again.ping().unwrap();
+    assert_eq!(lab.sessions().len(), 16);
+}
+
+// A login whose text is cut into pieces goes where its session is all the same.
+#[test]
+fn a_login_in_pieces_meets_its_session() {
+    let lab = Lab::start(config());
+    for cut in [1, 40, 60, 90] {
+        let script = lab.script("a");
+        let mut old = lab.login(&script);
+        let text = conform::text_of(&script.names());
+        let mut peer = lab.connect();
+        let last = script.request(LoginStage::Operational, Some(LoginStage::FullFeature));
+        let first = iscsi_core::wire::LoginRequest { transit: false, nsg: None, continue_bit: true, ..last };
+        peer.send(&conform::Frame::of(first).data(&text[..cut])).unwrap();
+        peer.expect(iscsi_core::wire::Opcode::LoginResponse).unwrap();
+        peer.send(&conform::Frame::of(last).data(&text[cut..])).unwrap();
+        let status = peer.login_reply(last).unwrap().response.status;
+        assert_eq!(status, LoginStatus::Success, "cut at {cut}");
+        old.peer.until_closed().unwrap();
+        assert_eq!(lab.sessions().iter().filter(|info| info.isid == script.isid.to_string()).count(), 1);
+    }
 }

@@ -44,7 +44,7 @@ fn units_that_come_and_go_are_announced_and_have_their_nexuses() {
     assert_eq!(byte_at(&mut session, 1), 0x12);
 }
 
-// The news of a change may come to a shard after the first command that is concerned: it comes with the command then.
+// A change reaches the shards one after the other, while commands come.
 #[test]
 fn no_command_meets_a_new_unit_without_its_unit_attention() {
     let mut config = config();
