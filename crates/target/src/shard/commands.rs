@@ -19,6 +19,9 @@ use crate::observe::Op;
 /// A session with more than this waiting to be sent, or being read for it, gets no further reads started, bytes.
 pub(super) const BACKLOG_BYTES_MAX: u64 = 16 << 20;
 
+/// Where many sessions share `limits.buffer_bytes_max`, each may still have as much as this, bytes.
+pub(super) const BACKLOG_BYTES_MIN: u64 = 256 << 10;
+
 /// No read brings more: MAXIMUM TRANSFER LENGTH of VPD page B0h, bytes.
 const LONGEST_READ_BYTES: u64 = 32 << 20;
 

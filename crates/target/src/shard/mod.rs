@@ -53,6 +53,8 @@ pub struct Shard {
     now: Time,
     driver: EpollDriver,
     mailbox: Mailbox<Message>,
+    /// This shard's part of `limits.buffer_bytes_max`.
+    budget_bytes: u64,
     slabs: SlabRing,
     listeners: FxHashMap<Token, Arc<PortalConfig>>,
     connections: Connections,
@@ -80,6 +82,7 @@ impl Shard {
             shared,
             driver,
             mailbox,
+            budget_bytes: budget,
             slabs: SlabRing::new(SLAB_BYTES, (budget as usize / SLAB_BYTES).max(16)),
             listeners: FxHashMap::default(),
             connections: Connections::default(),

@@ -97,6 +97,11 @@ impl Sessions {
         }
     }
 
+    /// How many sessions there are, those that are taken out included.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// Takes a session out, to work on it while the shard is free to change; to be put back.
     pub fn take(&mut self, key: SessionKey) -> Option<Box<Hosted>> {
         match self.slots.get_mut(key.index as usize) {
@@ -370,14 +375,16 @@ impl Shard {
             .collect()
     }
 
-    /// True while the session has more to send than it should, or will have when its reads are done.
+    /// True while the session has more to send than its share of the memory for data, or will have when its reads are done.
     pub(super) fn is_congested(&mut self, hosted: &Hosted) -> bool {
         let backlog: usize = hosted
             .connections
             .iter()
             .filter_map(|(_, token)| self.connections.get_mut(*token).map(|c| c.link.tx_backlog_bytes()))
             .sum();
-        backlog as u64 + hosted.reading_bytes + hosted.fresh_bytes > super::commands::BACKLOG_BYTES_MAX
+        let share = self.budget_bytes / self.sessions.len().max(1) as u64;
+        let limit = share.clamp(super::commands::BACKLOG_BYTES_MIN, super::commands::BACKLOG_BYTES_MAX);
+        backlog as u64 + hosted.reading_bytes + hosted.fresh_bytes > limit
     }
 }
 
