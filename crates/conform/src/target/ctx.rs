@@ -2,8 +2,8 @@
 
 use super::Options;
 use crate::transcript::Transcript;
-use crate::{ChapScript, Command, Finding, LoginScript, PeerError, RawPeer, Session, Stop};
-use iscsi_wire::{LoginStatus, Lun, TextRequest, Ttt, keys};
+use crate::{ChapScript, Command, Finding, Frame, LoginScript, PeerError, RawPeer, Session, Stop};
+use iscsi_wire::{LoginStatus, LogoutReason, Lun, TextRequest, Ttt, keys};
 
 /// The part of the medium that is written without `destructive`.
 const SCRATCH_BYTES: u64 = 1 << 20;
@@ -86,10 +86,27 @@ impl RowSession {
     }
 }
 
-impl Drop for RowSession {
-    fn drop(&mut self) {
+impl RowSession {
+    /// Ends the connection without a logout: the session is left to the target.
+    pub fn abandon(mut self) {
+        self.take_findings();
+        self.inner = None;
+    }
+
+    fn take_findings(&mut self) {
         if let Some(session) = &self.inner {
             self.shared.borrow_mut().extend(session.peer.ledger.findings.iter().cloned());
+        }
+    }
+}
+
+impl Drop for RowSession {
+    fn drop(&mut self) {
+        self.take_findings();
+        // A target need not keep a session for its Time2Retain when nobody comes back; the answer is not waited for.
+        if let Some(session) = &mut self.inner {
+            let request = session.logout_request(LogoutReason::CloseSession);
+            let _ = session.peer.send(&Frame::of(request).remark("the row is over"));
         }
     }
 }
@@ -326,7 +343,7 @@ pub(super) fn exchange_text(session: &mut Session, text: &[u8]) -> Result<Vec<(S
         cmd_sn: session.cmd_sn,
         exp_stat_sn: session.peer.ledger.exp_stat_sn(),
     };
-    session.peer.send(&crate::Frame::of(request).data(text))?;
+    session.peer.send(&Frame::of(request).data(text))?;
     let mut all = Vec::new();
     for _ in 0..10_000 {
         let rx = session.next_for(itt)?;
@@ -337,7 +354,7 @@ pub(super) fn exchange_text(session: &mut Session, text: &[u8]) -> Result<Vec<(S
         }
         (request.ttt, request.lun) = (response.ttt, response.lun);
         request.exp_stat_sn = session.peer.ledger.exp_stat_sn();
-        session.peer.send(&crate::Frame::of(request))?;
+        session.peer.send(&Frame::of(request))?;
     }
     Err(PeerError::Unexpected { wanted: "an end of the text".to_owned(), got: "no end".to_owned() })
 }

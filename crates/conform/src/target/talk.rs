@@ -1,10 +1,10 @@
 //! Logins step by step, for rows about negotiation: whatever security the target wants is done first.
 
 use super::Ctx;
-use crate::frame::Frame;
-use crate::login::text_of;
+use crate::frame::{Digests, Frame};
+use crate::login::{text_of, value_of};
 use crate::{LoginReply, LoginScript, PeerError, RawPeer, Stop};
-use iscsi_wire::{LoginStage, LoginStatus};
+use iscsi_wire::{Cid, Itt, LoginStage, LoginStatus, LogoutReason, LogoutRequest, keys};
 
 /// How a target took a login request.
 #[derive(Clone, Debug)]
@@ -59,6 +59,28 @@ pub(super) struct Talk {
     pub(super) peer: RawPeer,
     pub(super) script: LoginScript,
     names: Vec<(String, String)>,
+    seen: Vec<(String, String)>,
+    full_feature: bool,
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        if !self.full_feature {
+            return;
+        }
+        // The session is not needed; the target need not keep it for the default Time2Retain.
+        let agreed = |key: &str| value_of(&self.seen, key) == Some(keys::CRC32C);
+        self.peer.digests = Digests { header: agreed(keys::HEADER_DIGEST), data: agreed(keys::DATA_DIGEST) };
+        let logout = LogoutRequest {
+            immediate: true,
+            reason: LogoutReason::CloseSession,
+            itt: Itt(0x7fff),
+            cid: Cid(0),
+            cmd_sn: self.script.cmd_sn,
+            exp_stat_sn: self.peer.ledger.exp_stat_sn(),
+        };
+        let _ = self.peer.send(&Frame::of(logout).remark("the login is over"));
+    }
 }
 
 impl Talk {
@@ -74,7 +96,7 @@ impl Talk {
             peer.login_chap(&script, chap)?;
             names.clear();
         }
-        Ok(Talk { peer, script, names })
+        Ok(Talk { peer, script, names, seen: Vec::new(), full_feature: false })
     }
 
     /// The pairs that the first request has to carry; empty when they were sent.
@@ -101,7 +123,12 @@ impl Talk {
     /// Sends a login request as it is, and sees how it is taken.
     pub(super) fn send(&mut self, frame: &Frame) -> Result<Taken, Stop> {
         self.peer.send(frame)?;
-        taken(&mut self.peer, &self.script)
+        let taken = taken(&mut self.peer, &self.script)?;
+        if let Taken::On(reply) = &taken {
+            self.seen.extend(reply.pairs.iter().cloned());
+            self.full_feature = reply.response.transit && reply.response.nsg == Some(LoginStage::FullFeature);
+        }
+        Ok(taken)
     }
 }
 

@@ -94,7 +94,7 @@ fn ses_04(ctx: &mut Ctx) -> RowResult {
         skip!("Time2Wait {wait} and Time2Retain {}: too long to wait for", old.params.time2retain);
     }
     let script = rejoin(&old);
-    drop(old);
+    old.abandon();
     std::thread::sleep(Duration::from_secs(wait + 1));
     match crate::Session::log_in(ctx.connect()?, script, ctx.lun()) {
         Err(crate::PeerError::Login(LoginStatus::SessionDoesNotExist)) => Ok(()),
