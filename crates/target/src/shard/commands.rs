@@ -39,9 +39,23 @@ pub(super) struct Running {
     kind: Op,
 }
 
+impl Running {
+    /// Its logical unit.
+    pub(super) fn lun(&self) -> u16 {
+        self.device.config.number
+    }
+}
+
 impl Shard {
     /// Shows a command to the device server.
     pub(super) fn start(&mut self, hosted: &mut Hosted, command: Command) {
+        if !self.waits_for_turn(hosted, &command) {
+            self.begin_when_there_is_room(hosted, command);
+        }
+    }
+
+    /// Begins a command whose turn has come.
+    pub(super) fn begin_when_there_is_room(&mut self, hosted: &mut Hosted, command: Command) {
         if command.read_length > 0 && (!hosted.deferred.is_empty() || self.is_congested(hosted)) {
             // The initiator is slow to take what was read before: no memory is filled for it meanwhile.
             hosted.deferred.push_back(command);
@@ -126,7 +140,8 @@ impl Shard {
         let cancelled = Arc::new(AtomicBool::new(false));
         let reading_bytes = running.read_length.min(LONGEST_READ_BYTES);
         hosted.reading_bytes += reading_bytes;
-        hosted.offloaded.insert(task, Offloaded { cancelled: Arc::clone(&cancelled), reading_bytes });
+        let lun = running.lun();
+        hosted.offloaded.insert(task, Offloaded { cancelled: Arc::clone(&cancelled), reading_bytes, lun });
         let slabs = self.slabs.clone();
         let mut reply = Reply {
             shard: self.shared.shards()[self.number].clone(),
@@ -173,6 +188,7 @@ impl Shard {
     /// The session has given a command up.
     pub(super) fn abandon(&mut self, hosted: &mut Hosted, task: TaskId) {
         hosted.deferred.retain(|command| command.task != task);
+        hosted.order.forget(task);
         match hosted.offloaded.get(&task) {
             // Its worker answers; what it has not begun it will not begin.
             Some(offloaded) => offloaded.cancelled.store(true, Ordering::Release),

@@ -10,6 +10,7 @@
 //! | `login` | connections that have no session yet |
 //! | `sessions` | the sessions, and what they ask for |
 //! | `commands` | from a SCSI command to its outcome |
+//! | `task_order` | what the attribute of a command says of its turn |
 //! | `management` | aborting tasks, here and on other shards |
 //! | `control` | configuration, shutdown, questions from outside |
 
@@ -20,6 +21,7 @@ mod login;
 mod management;
 pub mod message;
 pub mod sessions;
+mod task_order;
 
 use std::io;
 use std::sync::Arc;

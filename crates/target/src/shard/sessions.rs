@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 
 use super::Shard;
 use super::commands::Running;
+use super::task_order::TaskOrder;
 use crate::observe::SessionStats;
 use crate::observe::metrics::SessionLabels;
 use crate::policy::Joining;
@@ -48,6 +49,8 @@ pub(super) struct Hosted {
     pub offloaded: FxHashMap<TaskId, Offloaded>,
     /// Commands that wait for the initiator to take what was read for it before.
     pub deferred: VecDeque<Command>,
+    /// Whose turn it is.
+    pub order: TaskOrder,
     /// What reads may bring that are at worker threads, bytes.
     pub reading_bytes: u64,
     /// What was read since the session's actions were carried out to the last one: it is on its way to the connections, bytes.
@@ -67,6 +70,8 @@ pub(super) struct Offloaded {
     pub cancelled: Arc<AtomicBool>,
     /// What it may bring, bytes.
     pub reading_bytes: u64,
+    /// Its logical unit.
+    pub lun: u16,
 }
 
 /// Sessions by key.
@@ -209,6 +214,7 @@ impl Shard {
             running: FxHashMap::default(),
             offloaded: FxHashMap::default(),
             deferred: VecDeque::new(),
+            order: TaskOrder::default(),
             reading_bytes: 0,
             fresh_bytes: 0,
             luns,
@@ -289,7 +295,7 @@ impl Shard {
             }
             hosted.fresh_bytes = 0;
             report_cleared_commands(hosted);
-            if !self.begin_deferred(hosted) {
+            if !self.begin_deferred(hosted) && !self.begin_next_in_order(hosted) {
                 return false;
             }
         }

@@ -190,3 +190,56 @@ fn many_sessions_on_many_shards_keep_their_data_apart() {
     });
     lab.wait_for_sessions(0);
 }
+
+// covers: TSK-01
+#[test]
+fn tsk_01_ordered_commands_are_barriers_and_head_of_queue_passes_them() {
+    use iscsi_core::wire::TaskAttribute::{HeadOfQueue, Ordered, Simple};
+    let mut config = config();
+    config.targets[0].luns.push(ram(1));
+    let (lab, gate) = Lab::gated(config);
+    let mut session = lab.session("a");
+    let mut other = lab.session("b");
+    // First, second, and whether the second may run beside the first.
+    for (first, second, beside) in [
+        (Simple, Simple, true),
+        (Simple, HeadOfQueue, true),
+        (Simple, Ordered, false),
+        (Ordered, Simple, false),
+        (Ordered, Ordered, false),
+        (Ordered, HeadOfQueue, true),
+        (HeadOfQueue, Ordered, false),
+    ] {
+        gate.close(&[Op::Read]);
+        let one = session.start(&read(1).attr(first)).unwrap();
+        gate.wait_for_waiting(1);
+        let two = session.start(&read(2).attr(second)).unwrap();
+        // Simple, behind a barrier that waits; then everything that came has been looked at.
+        let three = session.start(&read(3)).unwrap();
+        session.ping().unwrap();
+        if beside {
+            gate.wait_for_waiting(2);
+        } else {
+            assert_eq!(gate.waiting(), 1, "{second:?} began beside {first:?}");
+        }
+        // Other units and other sessions have nothing to do with it.
+        session.run(&Command::test_unit_ready().lun(Lun::from_index(1))).unwrap();
+        other.run_good(&write(9, 9)).unwrap();
+        gate.open();
+        for sent in [&one, &two, &three] {
+            assert!(session.finish(sent).unwrap().is_good(), "{first:?} {second:?}");
+        }
+    }
+    // A barrier that is aborted holds up nothing any more.
+    gate.close(&[Op::Read]);
+    let one = session.start(&read(1)).unwrap();
+    gate.wait_for_waiting(1);
+    let barrier = session.start(&write(2, 2).attr(Ordered)).unwrap();
+    let after = session.start(&write(3, 3)).unwrap();
+    let answer = session.abort(barrier.itt, barrier.cmd_sn).unwrap();
+    assert_eq!(answer, iscsi_core::wire::TmfResponse::FunctionComplete);
+    assert!(session.finish(&after).unwrap().is_good());
+    gate.open();
+    assert!(session.finish(&one).unwrap().is_good());
+    assert_eq!(byte_at(&mut session, 2), 0);
+}

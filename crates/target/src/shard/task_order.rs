@@ -1,0 +1,96 @@
+//! Task attributes (SAM-5 8.6): a SIMPLE command runs as it comes, an ORDERED one after everything that came before it and before
+//! everything that comes after it, one for the HEAD OF QUEUE at once.
+//!
+//! The order is kept among the commands of one session for one logical unit. Between sessions there is none to keep: which of
+//! their commands came first nobody can tell but by the status of one of them, and what has its status is over.
+
+use std::collections::VecDeque;
+
+use iscsi_core::target::actions::Command;
+use iscsi_core::target::task::TaskId;
+use iscsi_core::wire::TaskAttribute;
+
+use super::Shard;
+use super::sessions::Hosted;
+
+/// What a session keeps for the order of its commands; empty as long as all of them are SIMPLE.
+#[derive(Default)]
+pub(super) struct TaskOrder {
+    /// ORDERED commands that were begun, with their units. Those that have ended are dropped when the next command comes.
+    ordered: Vec<(TaskId, u16)>,
+    /// Commands that wait for their turn, as they came.
+    waiting: VecDeque<Command>,
+}
+
+impl TaskOrder {
+    /// Forgets a command that waits.
+    pub fn forget(&mut self, task: TaskId) {
+        self.waiting.retain(|command| command.task != task);
+    }
+}
+
+impl Shard {
+    /// Whether a command has to wait for its turn; then it is kept.
+    //= sam5 8.6 TSK-01
+    pub(super) fn waits_for_turn(&self, hosted: &mut Hosted, command: &Command) -> bool {
+        let plain = command.attribute != TaskAttribute::Ordered;
+        if plain && hosted.order.ordered.is_empty() && hosted.order.waiting.is_empty() {
+            return false;
+        }
+        drop_ended(hosted);
+        let order = &hosted.order;
+        let Some(lun) = command.lun.to_index() else { return false };
+        let behind = order.waiting.iter().any(|earlier| earlier.lun.to_index() == Some(lun));
+        let waits =
+            command.attribute != TaskAttribute::HeadOfQueue && (behind || is_barred(hosted, command, lun));
+        if waits {
+            hosted.order.waiting.push_back(command.clone());
+        } else if !plain {
+            hosted.order.ordered.push((command.task, lun));
+        }
+        waits
+    }
+
+    /// Begins one of the commands whose turn has come; false when there is none.
+    pub(super) fn begin_next_in_order(&mut self, hosted: &mut Hosted) -> bool {
+        if hosted.order.waiting.is_empty() {
+            return false;
+        }
+        drop_ended(hosted);
+        let waiting = &hosted.order.waiting;
+        let next = waiting.iter().enumerate().position(|(at, command)| {
+            let Some(lun) = command.lun.to_index() else { return true };
+            let behind = waiting.iter().take(at).any(|earlier| earlier.lun.to_index() == Some(lun));
+            !behind && !is_barred(hosted, command, lun)
+        });
+        let Some(command) = next.and_then(|at| hosted.order.waiting.remove(at)) else { return false };
+        if let (TaskAttribute::Ordered, Some(lun)) = (command.attribute, command.lun.to_index()) {
+            hosted.order.ordered.push((command.task, lun));
+        }
+        self.begin_when_there_is_room(hosted, command);
+        true
+    }
+}
+
+/// Whether commands that have begun keep `command` from beginning.
+fn is_barred(hosted: &Hosted, command: &Command, lun: u16) -> bool {
+    if command.attribute == TaskAttribute::Ordered {
+        return hosted.running.values().any(|running| running.lun() == lun)
+            || hosted.offloaded.values().any(|offloaded| offloaded.lun == lun)
+            || hosted.deferred.iter().any(|deferred| deferred.lun.to_index() == Some(lun));
+    }
+    hosted.order.ordered.iter().any(|(_, unit)| *unit == lun)
+}
+
+fn drop_ended(hosted: &mut Hosted) {
+    let mut ordered = std::mem::take(&mut hosted.order.ordered);
+    ordered.retain(|(task, _)| is_active(hosted, *task));
+    hosted.order.ordered = ordered;
+}
+
+/// Whether a command that was begun has not ended.
+fn is_active(hosted: &Hosted, task: TaskId) -> bool {
+    hosted.running.contains_key(&task)
+        || hosted.offloaded.contains_key(&task)
+        || hosted.deferred.iter().any(|deferred| deferred.task == task)
+}
