@@ -136,6 +136,46 @@ fn it_works_with_digests_required_and_outlives_the_target() {
     });
 }
 
+/// The reverse: our client against the kernel's target, with both digests required by ours.
+#[test]
+fn our_client_works_with_the_kernel_s_target() {
+    if !guest() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let image: Vec<u8> = (0..8u32 << 20).map(|n| (n.wrapping_mul(2654435761) >> 24) as u8).collect();
+    fs::write(path("image"), &image).unwrap();
+    let port = support::free_port();
+    let portal = format!("iscsi://127.0.0.1:{port}");
+    let options = "?header_digest=crc32c&data_digest=crc32c";
+    let url = format!("{portal}/iqn.2003-01.org.linux-iscsi:rig/0{options}");
+    // Each step's words go to the report; the first that fails ends it.
+    let script = format!(
+        "set -e\nexec >{log} 2>&1\nintact={intact}\n\
+        # The address that the kernel tells of is the guest's own, behind a translation.\n\
+        $intact ls {portal} | grep -F iqn.2003-01.org.linux-iscsi:rig\n$intact inq '{url}'\n$intact doctor '{url}'\n\
+        $intact cp --verify {image} '{url}'\n$intact cp '{url}' {back}\n\
+        $intact bench '{url}' --overwrite --rw mix --block 16k --depth 8 --time 2 --digests on\n",
+        log = path("log"),
+        intact = env!("CARGO_BIN_EXE_intact"),
+        image = path("image"),
+        back = path("back"),
+    );
+    fs::write(path("peer"), script).unwrap();
+    let hook = format!("peer=sh {}", path("peer"));
+    let forward = format!("{port}:3260");
+    let arguments = ["--hostfwd", &forward, "--env", "RIG_LIO_BACK=file", "--hook", &hook];
+    let run = || scenarios("lio", &arguments, "lio", &[]);
+    // The words of the client first, which say more than the guest's.
+    let result = std::panic::catch_unwind(run);
+    let log = fs::read_to_string(path("log")).unwrap_or_default();
+    report("linux-guest-lio-client.txt", &log);
+    result.unwrap_or_else(|_| panic!("the scenario failed; our client said:\n{log}"));
+    assert!(log.contains("header CRC32C, data CRC32C") && log.contains(" 0 failed"), "{log}");
+    assert!(fs::read(path("back")).unwrap()[..image.len()] == image, "other bytes came back");
+}
+
 /// Two pipes by which the rig's hook asks for a restart and hears that it is done.
 struct Restarts {
     ask: PathBuf,
