@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use engine::{Driver, Token};
 use iscsi_core::target::actions::CloseReason;
+use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::Lun;
 use scsi::{Asc, SenseData, SenseKey, UaScope};
 
 use super::connections::State;
+use super::management::NOBODY;
 use super::sessions::{Hosted, SessionKey};
 use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
@@ -250,8 +252,15 @@ fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
     }
     let luns = Arc::clone(&luns);
     for (number, device) in hosted.luns.iter() {
-        if !luns.get(number).is_some_and(|stays| Arc::ptr_eq(stays, device)) {
+        let now = luns.get(number);
+        if !now.is_some_and(|stays| Arc::ptr_eq(stays, device)) {
             device.unit.detach_nexus(&hosted.nexus);
+        }
+        if !now.is_some_and(|now| Arc::ptr_eq(&now.store, &device.store)) {
+            // What is under way was meant for a store that is no longer served: nothing of it may be acknowledged.
+            let lun = Some(Lun::from_index(*number));
+            let all = AbortScope { lun, request: None, task_aborted_status: true };
+            hosted.session.abort_tasks(all, NOBODY);
         }
     }
     for device in luns.values() {

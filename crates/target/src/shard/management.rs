@@ -17,6 +17,9 @@ use super::message::{AbortOrder, Message};
 use super::sessions::{Hosted, SessionKey};
 use crate::registry::TargetNode;
 
+/// Token of aborts that nobody waits for.
+pub(super) const NOBODY: u64 = 0;
+
 /// What happens when all shards have answered.
 enum Then {
     /// Act on the logical units and answer a task management request.
@@ -55,6 +58,7 @@ pub(super) struct Gathers {
 }
 
 impl Gathers {
+    /// A token; never [`NOBODY`].
     fn next(&mut self) -> u64 {
         self.next += 1;
         self.next

@@ -158,3 +158,27 @@ fn a_change_that_cannot_be_had_changes_nothing() {
     assert_eq!(report_luns(&mut session), [0]);
     assert_eq!(lab.server.portals().len(), 1);
 }
+
+#[test]
+fn commands_for_a_unit_that_goes_are_not_acknowledged() {
+    let mut config = config();
+    config.targets[0].luns.push(ram(1));
+    let (lab, gate) = Lab::gated(config.clone());
+    let mut session = lab.session("a");
+    let waiting = session.start(&Command::write_16(20, vec![2; 512], BLOCK)).unwrap();
+    let r2t = session.expect_r2t(&waiting).unwrap();
+    gate.close(&[blockstore::Op::Write]);
+    let at_store = session.start(&write(10, 1)).unwrap();
+    gate.wait_for_waiting(1);
+    config.targets[0].luns.remove(0);
+    lab.server.apply(config).unwrap();
+    next_async(&mut session);
+    session.serve(&waiting, &r2t).unwrap();
+    gate.open();
+    for sent in [&waiting, &at_store] {
+        assert_eq!(session.finish(sent).unwrap().status, 0x40, "TASK ABORTED");
+    }
+    session.lun = Lun::from_index(1);
+    session.clear_unit_attentions().unwrap();
+    session.run_good(&write(1, 1)).unwrap();
+}
