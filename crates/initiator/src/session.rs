@@ -189,7 +189,7 @@ impl Session {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::SendTargets(which.to_owned(), answer));
         awaited.wait().unwrap_or_else(|| {
-            let reason = self.info().and_then(|info| info.ended);
+            let reason = self.info().and_then(|info| info.ended.or(info.last_loss));
             let why = reason.map_or_else(|| "it was lost".to_owned(), |reason| reason.to_string());
             Err(IoError::SessionLost(why))
         })

@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use engine::{Driver, EpollDriver, Link, SlabRing, Token};
 use iscsi_core::Time;
+use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::initiator::login::{InitiatorLogin, LoggedIn, LoginConfig, LoginFailure, Progress};
 use iscsi_core::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_REDIRECTS};
 use iscsi_core::pdu_reader::PduReader;
 use iscsi_core::pdu_writer::PduWriter;
-use iscsi_core::wire::{Cid, CmdSn, Isid};
+use iscsi_core::wire::{Cid, CmdSn, Isid, LoginStage, LoginStatus};
 
 use crate::error::ConnectError;
 use crate::options::{Options, Portal};
@@ -195,6 +196,10 @@ impl Attempt {
                     let portals = addresses.iter().map(Portal::from).collect();
                     return self.redirect(driver, now, portals);
                 }
+                Err(failure) if misnumbers_sha1(&failure, login) => {
+                    tracing::info!(address = %self.address, "refused with CHAP algorithm 7: trying without it");
+                    return self.without_sha256(driver, now);
+                }
                 Err(failure) => {
                     let keys = login.keys().to_vec();
                     let error = ConnectError::Login { address: self.address, failure, keys };
@@ -250,6 +255,20 @@ impl Attempt {
         }
     }
 
+    /// Begins again at the same address, with one CHAP algorithm less.
+    fn without_sha256(mut self: Box<Self>, driver: &mut EpollDriver, now: Time) -> Outcome {
+        self.close(driver);
+        if let Some(chap) = &mut self.options.chap {
+            chap.algorithms.retain(|algorithm| *algorithm != ChapAlgorithm::Sha256);
+        }
+        self.candidates.push(self.address);
+        let (options, isid, slabs, candidates) = (self.options, self.isid, self.slabs, self.candidates);
+        match Self::next_address(options, isid, slabs, candidates, self.redirects, driver, now, None) {
+            Ok(attempt) => Outcome::Pending(Box::new(attempt)),
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+
     /// Tries the next address, if there is one.
     fn failed(mut self: Box<Self>, driver: &mut EpollDriver, now: Time, error: ConnectError) -> Outcome {
         self.close(driver);
@@ -271,6 +290,14 @@ impl Attempt {
             Step::LoggingIn { link, .. } => driver.close(link.token()),
         }
     }
+}
+
+/// Whether the target may be one of those that took 7, which IANA gave to SHA-256, for SHA-1 (tgt up to 1.0.85 does). To them our
+/// answer is too long, which they call an initiator error; a target that has SHA-256 calls a wrong secret an authentication
+/// failure.
+fn misnumbers_sha1(failure: &LoginFailure, login: &InitiatorLogin) -> bool {
+    let refused = LoginFailure::Refused { status: LoginStatus::InitiatorError, stage: LoginStage::Security };
+    *failure == refused && login.chap_algorithm() == Some(ChapAlgorithm::Sha256)
 }
 
 /// The addresses of a portal, the one to try first last.

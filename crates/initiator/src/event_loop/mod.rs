@@ -383,6 +383,12 @@ impl EventLoop {
                         answer.give(Ok(records));
                     }
                 }
+                Action::TextRefused(reason) => {
+                    if let Some(answer) = self.targets.take() {
+                        let refused = || IoError::Request("the target refuses SendTargets here".to_owned());
+                        answer.give(Err(reason.map_or_else(refused, IoError::Rejected)));
+                    }
+                }
                 Action::Event(event) => self.info.note(&event),
                 Action::Close { reason, wait } => return self.closed(reason, wait),
             }

@@ -323,6 +323,11 @@ impl InitiatorLogin {
         self.stage
     }
 
+    /// CHAP algorithm that the target picked, if it has.
+    pub fn chap_algorithm(&self) -> Option<ChapAlgorithm> {
+        self.security.algorithm()
+    }
+
     /// All keys so far, also of a login that failed.
     pub fn keys(&self) -> &[KeyLine] {
         &self.keys

@@ -54,12 +54,7 @@ impl InitiatorSession {
                 }
             }
             (Ok(Opcode::NopOut), Some(Held::Ping(_))) => self.ping_ended(itt, None),
-            (Ok(Opcode::TextRequest), Some(Held::Text)) => {
-                return Err(violation(
-                    "RFC 7143 6.4",
-                    format!("the target refuses a text request: {}", pdu.reason),
-                ));
-            }
+            (Ok(Opcode::TextRequest), Some(Held::Text)) => self.text_refused(itt, pdu.reason),
             (Ok(Opcode::LogoutRequest), Some(Held::Logout)) => {
                 return Err(violation(
                     "RFC 7143 11.14",

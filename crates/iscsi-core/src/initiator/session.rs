@@ -148,6 +148,8 @@ pub enum Action {
     },
     /// The answer to SendTargets.
     Targets(Vec<TargetRecord>),
+    /// The target refuses to answer SendTargets: by a Reject for this reason, or by the word in its answer.
+    TextRefused(Option<RejectReason>),
     /// Something that the target tells.
     Event(Event),
     /// Close the connection: the session is over. What was sent before may still go out.

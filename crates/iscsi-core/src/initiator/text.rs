@@ -1,7 +1,7 @@
 //! Text requests in full feature phase: SendTargets, and the exchange that a target asks for (RFC 7143 6.4, 11.10, 11.11, C).
 
 use bytes::Bytes;
-use iscsi_wire::{Itt, Lun, TextBuilder, TextPairs, TextRequest, TextResponse, Ttt};
+use iscsi_wire::{Itt, Lun, RejectReason, TextBuilder, TextPairs, TextRequest, TextResponse, Ttt};
 
 use super::address::TargetAddress;
 use super::session::{Action, CloseReason, InitiatorSession, Phase as SessionPhase, TargetRecord, violation};
@@ -123,19 +123,31 @@ impl InitiatorSession {
         self.tasks.remove(exchange.itt);
         let records = self.take_text(&exchange.received)?;
         if exchange.send_targets {
-            self.actions.push_back(Action::Targets(records));
+            self.actions.push_back(records.map_or(Action::TextRefused(None), Action::Targets));
         }
         Ok(())
     }
 
-    /// Reads a complete answer: targets, and what may still be declared.
+    /// The target rejects a request: the exchange is over, nothing of it has taken effect, and the session goes on.
+    //= rfc7143 6.4 TXT-14
+    pub(super) fn text_refused(&mut self, itt: Itt, reason: RejectReason) {
+        let Some(exchange) = self.text.take_if(|exchange| exchange.itt == itt) else { return };
+        self.tasks.remove(itt);
+        if exchange.send_targets {
+            self.actions.push_back(Action::TextRefused(Some(reason)));
+        }
+    }
+
+    /// Reads a complete answer: targets, and what may still be declared. `None` when SendTargets itself was refused.
     //= rfc7143 C DSC-06 NAM-02 TXT-17 TXT-14 TXT-18
-    fn take_text(&mut self, text: &[u8]) -> Result<Vec<TargetRecord>, ProtocolViolation> {
+    fn take_text(&mut self, text: &[u8]) -> Result<Option<Vec<TargetRecord>>, ProtocolViolation> {
         let mut negotiator =
             Negotiator::new(Role::Initiator, self.config.bounds.clone(), self.params.clone());
         let mut records: Vec<TargetRecord> = Vec::new();
+        let mut refused = false;
         for (key, value) in TextPairs::parse(text)? {
             match key {
+                "SendTargets" if matches!(value, "Reject" | "NotUnderstood" | "Irrelevant") => refused = true,
                 "TargetName" => {
                     records.push(TargetRecord { name: IscsiName::parse(value)?, addresses: Vec::new() });
                 }
@@ -162,6 +174,6 @@ impl InitiatorSession {
             }
         }
         self.params.max_send_data_segment_length = negotiator.params().max_send_data_segment_length;
-        Ok(records)
+        Ok((!refused).then_some(records))
     }
 }

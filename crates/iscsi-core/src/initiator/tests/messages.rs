@@ -293,6 +293,18 @@ fn dsc_05_an_answer_in_pieces_is_fetched_to_its_end() {
     }
 }
 
+// covers: TXT-10
+#[test]
+fn send_targets_that_is_refused_in_its_answer_ends_nothing() {
+    let mut script = Script::new(params());
+    assert!(script.session.send_targets(script.now, "All"));
+    let itt = script.asked().0.itt;
+    script.text(itt, true, false, Ttt::RESERVED, b"SendTargets=Reject\0");
+    script.sent_nothing();
+    assert!(matches!(script.said.pop(), Some(Action::TextRefused(None))));
+    assert!(!script.session.is_closed());
+}
+
 // covers: TXR-02 TXT-06 TXT-04
 #[test]
 fn answers_that_contradict_themselves_end_the_session() {

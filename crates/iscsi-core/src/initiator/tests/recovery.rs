@@ -249,3 +249,17 @@ fn a_caller_may_reset_a_unit() {
         Some(Action::Managed { user: 42, response: Some(TmfResponse::FunctionComplete) })
     ));
 }
+
+// covers: TXT-14
+#[test]
+fn a_refused_text_request_ends_its_exchange_and_not_the_session() {
+    let mut script = Script::new(params());
+    for _ in 0..2 {
+        assert!(script.session.send_targets(script.now, "All"));
+        let (_, tx) = script.sent_one();
+        script.reject(RejectReason::ProtocolError, tx.bhs.as_bytes());
+        script.sent_nothing();
+        assert!(matches!(script.said.pop(), Some(Action::TextRefused(Some(RejectReason::ProtocolError)))));
+        assert!(!script.session.is_closed());
+    }
+}

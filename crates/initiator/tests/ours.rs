@@ -1,0 +1,262 @@
+//! Our initiator on our target, in one process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use initiator::{
+    Command, Completion, Disk, Ending, IoError, Options, Portal, Session, Submitter, Workload, WriteData,
+    cdb, discovery,
+};
+use iscsi_core::names::IscsiName;
+use iscsi_core::params::DigestPolicy;
+use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
+use target::Server;
+use target::config::{Config, Overrides};
+use target::observe::Observe;
+
+const TARGET: &str = "iqn.2026-01.org.example:disk";
+const LUN: Lun = Lun(0);
+
+fn server() -> Server {
+    let stores = vec!["ram:64M".parse().unwrap()];
+    let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
+    let config =
+        Config::quick(Some(TARGET), stores, &overrides).unwrap_or_else(|problems| panic!("{problems:?}"));
+    Server::start(config, Arc::new(Observe::new())).unwrap()
+}
+
+fn options(server: &Server) -> Options {
+    let address = server.portals()[0];
+    Options::new(
+        Portal::new(address.ip().to_string(), address.port()),
+        Some(IscsiName::parse(TARGET).unwrap()),
+    )
+}
+
+fn disk(server: &Server) -> Disk {
+    Disk::open(&Session::connect(options(server)).unwrap(), LUN).unwrap()
+}
+
+fn end(server: Server) {
+    server.shutdown(Duration::from_secs(5));
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|n| (n.wrapping_mul(seed | 1) >> 3) as u8 ^ seed as u8).collect()
+}
+
+#[test]
+fn every_way_to_send_write_data_brings_the_same_bytes() {
+    let server = server();
+    for (n, (initial_r2t, immediate_data)) in
+        [(false, true), (true, true), (false, false), (true, false)].into_iter().enumerate()
+    {
+        for digest in [DigestPolicy::Off, DigestPolicy::Required] {
+            let mut options = options(&server);
+            let bounds = &mut options.bounds;
+            (bounds.initial_r2t, bounds.immediate_data) = (initial_r2t, immediate_data);
+            (bounds.header_digest, bounds.data_digest) = (digest, digest);
+            (bounds.max_recv_data_segment_length, bounds.max_burst_length) = (8192, 50_000);
+            bounds.first_burst_length = 20_000;
+            let session = Session::connect(options).unwrap();
+            assert_eq!(session.opening().params.initial_r2t, initial_r2t);
+            assert_eq!(session.opening().params.digests.data, digest == DigestPolicy::Required);
+            let disk = Disk::open(&session, LUN).unwrap();
+            for (offset, len) in [(0, 512), (4096, 20_480), (1 << 20, 300 * 512), (2 << 20, 5 << 20)] {
+                let data = pattern(offset + n as u64 + 1, len);
+                disk.write(offset, &data).unwrap();
+                let mut back = vec![0; len];
+                disk.read(offset, &mut back).unwrap();
+                assert!(back == data, "{len} bytes at {offset}");
+                disk.write_bytes(offset, &Bytes::from(back)).unwrap();
+            }
+            let info = session.info().unwrap();
+            assert_eq!((info.losses, info.link.digests.data_failed), (0, 0));
+        }
+    }
+    end(server);
+}
+
+#[test]
+fn compare_and_write_unmap_and_allocation() {
+    let server = server();
+    let disk = disk(&server);
+    assert!(disk.capacity().thin && disk.capacity().unmapped_reads_zero);
+    let (old, new) = (pattern(1, 512), pattern(2, 512));
+    disk.write(4096, &old).unwrap();
+    match disk.compare_and_write(4096, &new, &old).unwrap_err() {
+        IoError::Miscompare { offset } => {
+            assert_eq!(offset, old.iter().zip(&new).position(|(a, b)| a != b).unwrap() as u64);
+        }
+        other => panic!("{other}"),
+    }
+    disk.compare_and_write(4096, &old, &new).unwrap();
+    let mut back = vec![0; 512];
+    disk.read(4096, &mut back).unwrap();
+    assert_eq!(back, new);
+    disk.write(8 << 20, &pattern(3, 1 << 20)).unwrap();
+    let mapped_at = |at: u64| {
+        let extents = disk.allocation(at).unwrap().unwrap();
+        assert_eq!(extents[0].range.start, at);
+        extents[0].mapped
+    };
+    assert!(mapped_at(8 << 20) && !mapped_at(32 << 20));
+    disk.unmap(8 << 20, 1 << 20).unwrap();
+    assert!(!mapped_at(8 << 20));
+    let mut back = vec![1; 1 << 20];
+    disk.read(8 << 20, &mut back).unwrap();
+    assert!(back.iter().all(|&byte| byte == 0));
+    disk.write(16 << 20, &pattern(4, 1 << 20)).unwrap();
+    disk.write_zeroes(16 << 20, 1 << 20).unwrap();
+    disk.read(16 << 20, &mut back).unwrap();
+    assert!(back.iter().all(|&byte| byte == 0));
+    disk.flush().unwrap();
+    end(server);
+}
+
+#[test]
+fn discovery_in_both_kinds_of_session() {
+    let server = server();
+    let records = discovery::send_targets(&options(&server)).unwrap();
+    assert_eq!(records.len(), 1);
+    assert_eq!((records[0].name.as_str(), records[0].addresses[0].group_tag), (TARGET, Some(1)));
+    let session = Session::connect(options(&server)).unwrap();
+    assert_eq!(session.send_targets("").unwrap()[0].name.as_str(), TARGET);
+    assert_eq!(discovery::report_luns(&session).unwrap(), [LUN]);
+    // "All" is for discovery sessions: it is refused, and the session is as it was.
+    assert!(matches!(session.send_targets("All"), Err(IoError::Request(_) | IoError::Rejected(_))));
+    assert!(session.ping(Bytes::from_static(b"still there")).unwrap().intact);
+    assert_eq!(session.manage(TmfFunction::LogicalUnitReset, LUN), Some(TmfResponse::FunctionComplete));
+    assert_eq!(session.info().unwrap().losses, 0);
+    end(server);
+}
+
+/// Keeps commands under way, reading what it wrote and comparing every byte.
+struct Checker {
+    left: u32,
+    slots: Vec<Slot>,
+    wrong: Vec<String>,
+}
+
+#[derive(Default)]
+struct Slot {
+    seed: u64,
+    reading: bool,
+    got: Vec<u8>,
+}
+
+const SLOT_BYTES: usize = 24 * 1024;
+
+impl Checker {
+    fn submit(&mut self, slot: usize, io: &mut Submitter<'_>) {
+        let lba = (slot * SLOT_BYTES / 512) as u64;
+        let blocks = (SLOT_BYTES / 512) as u32;
+        let state = &mut self.slots[slot];
+        let mut command = if state.reading {
+            let mut command = Command::new(LUN, &cdb::read(lba, blocks));
+            command.read_length = SLOT_BYTES as u32;
+            command
+        } else {
+            state.seed += 1;
+            let mut command = Command::new(LUN, &cdb::write(lba, blocks));
+            command.write =
+                WriteData::from(Bytes::from(pattern(state.seed + slot as u64 * 1000, SLOT_BYTES)));
+            command
+        };
+        state.got.clear();
+        command.user = slot as u64;
+        io.submit(command).unwrap();
+    }
+}
+
+impl Workload for Checker {
+    fn start(&mut self, io: &mut Submitter<'_>) {
+        (0..self.slots.len()).for_each(|slot| self.submit(slot, io));
+    }
+
+    fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
+        let got = &mut self.slots[user as usize].got;
+        assert_eq!(got.len(), offset as usize);
+        got.extend_from_slice(&data);
+    }
+
+    fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>) {
+        let slot = completion.command.user as usize;
+        let state = &mut self.slots[slot];
+        match completion.ending {
+            // The first command meets the unit attention of a new nexus.
+            Ending::Status { status: 2, .. } if state.seed == 1 && !state.reading => state.seed = 0,
+            Ending::Status { status: 0, .. } => {
+                if state.reading && state.got != pattern(state.seed + slot as u64 * 1000, SLOT_BYTES) {
+                    self.wrong.push(format!("slot {slot}, round {}", state.seed));
+                }
+                state.reading = !state.reading;
+            }
+            other => self.wrong.push(format!("{other:?}")),
+        }
+        if self.left > 0 {
+            self.left -= 1;
+            self.submit(slot, io);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    fn lost(&mut self, why: &str) {
+        self.wrong.push(why.to_owned());
+        self.left = 0;
+    }
+}
+
+#[test]
+fn a_workload_in_the_event_loop_reads_what_it_wrote() {
+    let server = server();
+    let session = Session::connect(options(&server)).unwrap();
+    let slots = (0..64).map(|_| Slot::default()).collect();
+    let checker = session.run(Checker { left: 4000, slots, wrong: Vec::new() }).unwrap();
+    assert_eq!(checker.wrong, Vec::<String>::new());
+    assert_eq!(checker.left, 0);
+    // The session is free for others afterwards.
+    Disk::open(&session, LUN).unwrap();
+    end(server);
+}
+
+#[test]
+fn many_threads_share_one_session() {
+    let server = server();
+    let disk = disk(&server);
+    std::thread::scope(|scope| {
+        for thread in 0..16u64 {
+            let disk = disk.clone();
+            scope.spawn(move || {
+                let place = thread << 20;
+                for round in 0..30 {
+                    let data = pattern(thread * 100 + round, 64 * 1024);
+                    disk.write(place, &data).unwrap();
+                    let mut back = vec![0; data.len()];
+                    disk.read(place, &mut back).unwrap();
+                    assert!(back == data);
+                }
+            });
+        }
+    });
+    end(server);
+}
+
+// covers: ASY-01
+#[test]
+fn a_target_that_shuts_down_is_left_in_order() {
+    let server = server();
+    let mut options = options(&server);
+    options.reconnect_timeout = Duration::ZERO;
+    let session = Session::connect(options).unwrap();
+    let disk = Disk::open(&session, LUN).unwrap();
+    end(server);
+    let mut back = vec![0; 512];
+    assert!(matches!(disk.read(0, &mut back), Err(IoError::SessionLost(_))));
+    let info = session.info().unwrap();
+    assert_eq!(info.last_loss, Some(initiator::CloseReason::TargetAsked), "asked, logged out, closed");
+}
