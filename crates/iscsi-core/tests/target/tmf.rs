@@ -77,6 +77,31 @@ fn tmf_01_late_data_is_swallowed() {
     );
 }
 
+/// Data that never comes is not waited for without bound, however fast commands are aborted.
+#[test]
+fn tmf_01_late_data_is_bounded() {
+    let mut peer = Peer::logged_in("InitialR2T=No");
+    for itt in 1..=1100 {
+        peer.play(&format!(
+            "I> ScsiCommand itt={itt} W edtl=512
+             D< Start itt={itt}
+             I> TaskManagementRequest I itt=9000 function=AbortTask referenced_task_tag={itt}
+             D< Abandon itt={itt}
+             D> gone itt={itt}
+             T< TaskManagementResponse itt=9000"
+        ));
+    }
+    assert_eq!(peer.session().holdings().drains, 1024);
+    // The oldest was given up, the latest is still swallowed.
+    peer.play(
+        "I> DataOut itt=1100 F data=512
+         I> DataOut itt=1 F data=512
+         T< Reject reason=InvalidPduField of_itt=1
+         @ 2s",
+    );
+    assert_eq!(peer.session().holdings().drains, 0);
+}
+
 #[test]
 fn tmf_02_a_task_that_never_came_counts_as_received() {
     Peer::logged_in(KEYS).play(
