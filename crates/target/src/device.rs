@@ -115,6 +115,12 @@ impl Device {
         let geometry: Geometry = store.geometry();
         // Name and number make an identity that stays the same over restarts, and differs between units.
         let identity = identity(target_name, config.number, config.serial.as_deref());
+        let offload = store.placement() == Placement::Offload;
+        let mut transfers = TransferLimits::for_block_bytes(geometry.logical_block_bytes);
+        if !offload {
+            // One command must not keep a shard from its other sessions for long.
+            transfers.max_write_same_blocks = transfers.max_transfer_blocks.into();
+        }
         let unit = LogicalUnit::new(LuConfig {
             lun: config.number,
             product: config.product.clone().unwrap_or_else(|| "VIRTUAL DISK".into()),
@@ -127,14 +133,14 @@ impl Device {
             rotational: config.rotational || geometry.rotational,
             thin: geometry.discard_granularity_bytes != 0,
             write_cache: config.write_cache,
-            limits: TransferLimits::for_block_bytes(geometry.logical_block_bytes),
+            limits: transfers,
             target_name: target_name.to_owned(),
             target_ports: ports.to_vec(),
             ..LuConfig::default()
         });
         Self {
             unit,
-            offload: store.placement() == Placement::Offload,
+            offload,
             store,
             lane: Lane::new(limits.store_concurrency_per_lun),
             apart: Arc::default(),

@@ -22,6 +22,9 @@ pub(super) const BACKLOG_BYTES_MAX: u64 = 16 << 20;
 /// Where many sessions share `limits.buffer_bytes_max`, each may still have as much as this, bytes.
 pub(super) const BACKLOG_BYTES_MIN: u64 = 256 << 10;
 
+/// Medium operations of one command that a shard carries out itself; one with more of them goes over the whole medium.
+const INLINE_STEPS_MAX: u32 = 2;
+
 /// No read brings more: MAXIMUM TRANSFER LENGTH of VPD page B0h, bytes.
 const LONGEST_READ_BYTES: u64 = 32 << 20;
 
@@ -115,6 +118,7 @@ impl Shard {
     /// Takes a command as far as it goes without waiting.
     fn carry_on(&mut self, hosted: &mut Hosted, task: TaskId, mut running: Running, data: DataOutPieces) {
         let mut payload = DataInPayload::default();
+        let mut steps = 0;
         loop {
             match running.execution.step() {
                 Step::NeedDataOut { bytes } => {
@@ -122,10 +126,13 @@ impl Shard {
                     hosted.running.insert(task, running);
                     return hosted.session.need_data_out(task, bytes);
                 }
-                Step::Medium(_) if running.device.offload => {
+                Step::Medium(_) if running.device.offload || steps == INLINE_STEPS_MAX => {
                     return self.offload(hosted, task, running, data);
                 }
-                Step::Medium(_) => (running, payload) = work(running, &data, &self.slabs),
+                Step::Medium(_) => {
+                    (running, payload) = work(running, &data, &self.slabs);
+                    steps += 1;
+                }
                 Step::Done(_) => break,
             }
         }

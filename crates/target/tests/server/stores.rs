@@ -117,3 +117,52 @@ fn synchronize_cache_is_durable_for_what_ended_before_it() {
     gate.open();
     assert!(session.finish(&sync).unwrap().is_good());
 }
+
+/// Counts the threads that zero it.
+struct Watched(RamStore, std::sync::Mutex<Vec<String>>);
+
+impl BlockStore for Watched {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn placement(&self) -> Placement {
+        Placement::Inline
+    }
+    fn description(&self) -> String {
+        "watched".into()
+    }
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.0.read(offset, dst)
+    }
+    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        self.0.write(offset, src, durability)
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        self.0.flush()
+    }
+    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.1.lock().unwrap().push(std::thread::current().name().unwrap_or_default().to_owned());
+        self.0.unmap(offset, len)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
+        self.1.lock().unwrap().push(std::thread::current().name().unwrap_or_default().to_owned());
+        self.0.write_zeroes(offset, len, may_unmap)
+    }
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+        self.0.extents(offset, len, max)
+    }
+}
+
+// A command that goes over the whole medium leaves the shard after its first steps, also where the store is memory.
+#[test]
+fn format_unit_does_not_hold_up_a_shard() {
+    let watched = Arc::new(Watched(RamStore::new(1 << 30, BLOCK).unwrap(), Default::default()));
+    let lab = Lab::with_store(config(), 0, Arc::clone(&watched) as Arc<dyn BlockStore>);
+    let mut session = lab.session("a");
+    session.run_good(&write(100, 1)).unwrap();
+    session.run_good(&Command::none([0x04, 0, 0, 0, 0, 0])).unwrap();
+    assert_eq!(byte_at(&mut session, 100), 0);
+    let threads = watched.1.lock().unwrap();
+    let on_shards = threads.iter().filter(|name| name.starts_with("shard")).count();
+    assert!(threads.len() >= 32 && on_shards <= 2, "{on_shards} of {} steps", threads.len());
+}
