@@ -58,6 +58,7 @@ fn sigterm_asks_for_a_logout_and_waits_for_it() {
     server.log_line("ending");
 }
 
+// covers: ASY-04
 #[test]
 fn a_reload_leaves_sessions_that_it_does_not_concern() {
     let directory = tempfile::tempdir().unwrap();
@@ -97,6 +98,12 @@ fn a_reload_leaves_sessions_that_it_does_not_concern() {
         if read.is_unit_attention() { stays.run_good(&Command::read_16(0, 2, BLOCK)).unwrap() } else { read };
     assert_eq!(read.data, vec![0x77; 2 * BLOCK as usize]);
     works(&mut stays);
+    // It was also told by an asynchronous event, with sense data: UNIT ATTENTION, REPORTED LUNS DATA HAS CHANGED.
+    let event = stays.stashed_of(Opcode::AsyncMessage).expect("event 0");
+    assert_eq!(event.bhs.as_bytes()[36], 0, "{}", event.line());
+    let (length, sense) = event.data.split_at(2);
+    assert_eq!(length, (sense.len() as u16).to_be_bytes(), "{}", event.line());
+    assert_eq!((sense[2] & 0xf, sense[12], sense[13]), (6, 0x3f, 0x0e), "{}", event.line());
     works(&mut session(server.portal(), third));
 }
 

@@ -12,7 +12,7 @@ use engine::Sender;
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::{Auth, Config, PortalConfig};
+use crate::config::{Auth, Config, PortalConfig, TargetConfig};
 use crate::observe::{LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
 use crate::registry::{OpenError, OpenStore, TargetSet};
 use crate::shard::Shard;
@@ -169,6 +169,7 @@ impl Server {
         lines.extend(
             change.changed_luns.iter().map(|node| format!("target {} has other logical units", node.name)),
         );
+        lines.extend(other_settings(&old.config, &change.set.config));
         self.shared.set.store(Arc::new(change.set));
         let mut listening = self.portals.lock();
         listening.retain_mut(|(portal, address)| match successor(portal, &portals) {
@@ -256,6 +257,25 @@ impl Server {
         listening.push((portal, address));
         self.shared.portals.store(Arc::new(all_bound(&listening)));
     }
+}
+
+/// What is different for logins from now on, as lines for a person; sessions keep what they agreed on.
+fn other_settings(old: &Config, new: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    for target in &new.targets {
+        let Some(before) = old.targets.iter().find(|before| before.name == target.name) else { continue };
+        // Units and their stores are told of by themselves.
+        if *target != (TargetConfig { luns: target.luns.clone(), ..before.clone() }) {
+            lines.push(format!("target {} has other settings", target.name));
+        }
+    }
+    if new.limits != old.limits {
+        lines.push("there are other limits".to_owned());
+    }
+    if new.discovery_auth != old.discovery_auth {
+        lines.push("discovery has other accounts".to_owned());
+    }
+    lines
 }
 
 impl ServerView for Server {
