@@ -84,6 +84,10 @@ impl TargetSession {
                     self.early_management.push((cid, *request));
                     return;
                 }
+                // What filled the holes may have been in front of a logout.
+                if self.connection(cid).is_none() {
+                    return;
+                }
                 let id = ManagementId(self.next_id);
                 self.next_id += 1;
                 self.management.push(Management {

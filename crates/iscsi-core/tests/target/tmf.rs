@@ -236,6 +236,16 @@ fn tmf_05_earlier_commands_are_waited_for() {
          D< Manage TargetWarmReset
          I> ScsiCommand itt=1 F R edtl=8 cmd_sn=1",
     );
+    // What comes to its turn by that may be a logout: then there is nobody left to reset for.
+    let mut peer = Peer::logged_in(KEYS);
+    peer.play(
+        "I> LogoutRequest itt=2 cmd_sn=2
+         I> TaskManagementRequest I itt=9 function=TargetWarmReset cmd_sn=3
+         T< LogoutResponse itt=2 response=Success
+         D< Close Logout
+         D< Ended",
+    );
+    assert_eq!(peer.session().holdings(), Default::default());
     // A number that no command can have is not waited for.
     Peer::logged_in(KEYS).play(
         "I> TaskManagementRequest I itt=9 function=AbortTaskSet cmd_sn=100
