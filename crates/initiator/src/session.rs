@@ -10,8 +10,8 @@ use bytes::Bytes;
 use engine::{LinkStats, Sender, SlabRing};
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::initiator::command::Command;
-use iscsi_core::initiator::login::KeyLine;
-use iscsi_core::initiator::session::{CloseReason, TargetRecord};
+use iscsi_core::initiator::login::{KeyLine, LoggedIn};
+use iscsi_core::initiator::session::{CloseReason, Event, TargetRecord};
 use iscsi_core::params::Params;
 use iscsi_core::wire::{Isid, Lun, TmfFunction, TmfResponse, Tsih};
 
@@ -73,6 +73,35 @@ pub struct SessionInfo {
     pub events: u64,
     /// Traffic of the connection.
     pub link: LinkStats,
+}
+
+impl SessionInfo {
+    pub(crate) fn new(isid: Isid) -> Self {
+        Self { isid, ..Self::default() }
+    }
+
+    pub(crate) fn update(&mut self, login: &LoggedIn, address: SocketAddr, connect_time: Duration) {
+        self.address = Some(address);
+        self.connect_time = connect_time;
+        self.params = login.params.clone();
+        self.tsih = login.tsih;
+        self.portal_group_tag = login.portal_group_tag;
+        self.target_alias = login.target_alias.clone();
+        self.chap = login.chap;
+        self.keys = login.keys.clone();
+        self.logins += 1;
+    }
+
+    pub(crate) fn note(&mut self, event: &Event) {
+        tracing::info!(?event, "the target tells something");
+        self.events += 1;
+    }
+
+    pub(crate) fn lost(&mut self, link: LinkStats, reason: &CloseReason) {
+        self.link = link;
+        self.losses += 1;
+        self.last_loss = Some(reason.clone());
+    }
 }
 
 /// One session with a target. Clones share it; the last one to go logs out.

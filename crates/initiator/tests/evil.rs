@@ -59,9 +59,8 @@ impl Ours {
     }
 }
 
-fn do_one(disk: Option<&Disk>, session: &Session, op: &Op) -> OpResult {
+fn do_one(disk: &Disk, op: &Op) -> OpResult {
     let failed = |error: &dyn std::fmt::Display| OpResult::Failed(error.to_string());
-    let Some(disk) = disk else { return OpResult::Failed("there is no disk".to_owned()) };
     match op {
         Op::Read { lba, blocks } => {
             let mut data = vec![0; *blocks as usize * 512];
@@ -89,8 +88,7 @@ fn do_one(disk: Option<&Disk>, session: &Session, op: &Op) -> OpResult {
             OpResult::Done
         }
         Op::Together(ops) => std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                ops.iter().map(|op| scope.spawn(move || do_one(Some(disk), session, op))).collect();
+            let threads: Vec<_> = ops.iter().map(|op| scope.spawn(move || do_one(disk, op))).collect();
             OpResult::Together(threads.into_iter().map(|thread| thread.join().unwrap()).collect())
         }),
     }
@@ -129,7 +127,7 @@ impl InitiatorUnderTest for Ours {
         }
         let opened = Disk::open(&session, Lun::from_index(url.lun));
         let results = match &opened {
-            Ok(disk) => ops.iter().map(|op| do_one(Some(disk), &session, op)).collect(),
+            Ok(disk) => ops.iter().map(|op| do_one(disk, op)).collect(),
             Err(error) => ops.iter().map(|_| OpResult::Failed(error.to_string())).collect(),
         };
         session.logout();

@@ -10,19 +10,20 @@
 //! has forgotten them with the session, and reading or writing a block twice is the same as once.
 
 mod connecting;
+mod pending;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use engine::{Clock, Completion as Done, Driver, EpollDriver, Link, Mailbox, Sender, SlabRing};
 use iscsi_core::Time;
 use iscsi_core::initiator::command::{Command, Completion, Ending};
-use iscsi_core::initiator::session::{Action, CloseReason, Event, InitiatorSession, TargetRecord};
+use iscsi_core::initiator::session::{Action, CloseReason, InitiatorSession, TargetRecord};
 use iscsi_core::wire::{Isid, Lun, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
 use self::connecting::{Attempt, Established, Outcome};
+use self::pending::{Pending, PendingTable};
 use crate::error::{ConnectError, IoError};
 use crate::options::Options;
 use crate::reply::Answer;
@@ -60,12 +61,6 @@ pub(crate) enum Request {
     Quit,
 }
 
-enum Pending {
-    Command { answer: Answer<Result<Ended, IoError>>, data: SmallVec<[Bytes; 4]>, losses: u8 },
-    Ping(Answer<Option<Pong>>),
-    Manage(Answer<Option<TmfResponse>>),
-}
-
 struct Up {
     link: Link,
     session: InitiatorSession,
@@ -100,8 +95,7 @@ pub(crate) struct EventLoop {
     state: State,
     info: SessionInfo,
     first: Option<Answer<Result<SessionInfo, ConnectError>>>,
-    pending: Vec<Option<Pending>>,
-    free: Vec<usize>,
+    pending: PendingTable,
     /// Commands to submit as soon as a session is up.
     orphans: Vec<Command>,
     running: Option<Running>,
@@ -136,8 +130,7 @@ impl EventLoop {
             state: State::Waiting(Time::ZERO),
             info,
             first: Some(first),
-            pending: Vec::new(),
-            free: Vec::new(),
+            pending: PendingTable::default(),
             orphans: Vec::new(),
             running: None,
             targets: None,
@@ -361,20 +354,18 @@ impl EventLoop {
                     }
                 }
                 Action::DataIn { user, data, .. } => {
-                    if let Some(Some(Pending::Command { data: pieces, .. })) =
-                        self.pending.get_mut(user as usize)
-                    {
+                    if let Some(Pending::Command { data: pieces, .. }) = self.pending.get(user) {
                         pieces.push(data);
                     }
                 }
                 Action::Completed(completion) => self.completed(completion),
                 Action::Managed { user, response } => {
-                    if let Some(Pending::Manage(answer)) = self.take_pending(user) {
+                    if let Some(Pending::Manage(answer)) = self.pending.take(user) {
                         answer.give(response);
                     }
                 }
                 Action::Pong { user, intact, round_trip } => {
-                    if let Some(Pending::Ping(answer)) = self.take_pending(user) {
+                    if let Some(Pending::Ping(answer)) = self.pending.take(user) {
                         answer.give(Some(Pong { intact, round_trip }));
                     }
                 }
@@ -413,7 +404,7 @@ impl EventLoop {
                 };
                 running.workload.completed(completion, &mut io);
             }
-        } else if let Some(Pending::Command { answer, data, .. }) = self.take_pending(user) {
+        } else if let Some(Pending::Command { answer, data, .. }) = self.pending.take(user) {
             answer.give(Ok(Ended { completion, data }));
         }
     }
@@ -442,19 +433,19 @@ impl EventLoop {
     fn on_request(&mut self, request: Request) {
         match request {
             Request::Command(mut command, answer) => {
-                let user = self.insert(Pending::Command { answer, data: SmallVec::new(), losses: 0 });
+                let user = self.pending.insert(Pending::Command { answer, data: SmallVec::new(), losses: 0 });
                 command.user = user;
                 self.submit(command);
             }
             Request::Ping(data, answer) => {
-                let user = self.insert(Pending::Ping(answer));
+                let user = self.pending.insert(Pending::Ping(answer));
                 let sent = match &mut self.state {
                     State::Up(up) => up.session.ping(self.now, user, data),
                     _ => false,
                 };
                 match sent {
                     true => self.drain_actions(),
-                    false => drop(self.take_pending(user)),
+                    false => drop(self.pending.take(user)),
                 }
             }
             Request::SendTargets(which, answer) => {
@@ -470,13 +461,13 @@ impl EventLoop {
                 }
             }
             Request::Manage(function, lun, answer) => {
-                let user = self.insert(Pending::Manage(answer));
+                let user = self.pending.insert(Pending::Manage(answer));
                 match &mut self.state {
                     State::Up(up) => {
                         up.session.manage(self.now, function, lun, user);
                         self.drain_actions();
                     }
-                    _ => drop(self.take_pending(user)),
+                    _ => drop(self.pending.take(user)),
                 }
             }
             Request::Run(mut workload, answer) => {
@@ -557,7 +548,7 @@ impl EventLoop {
         }
         self.orphans.extend(orphans);
         self.targets = None;
-        self.drop_pings();
+        self.pending.drop_pings();
         tracing::warn!(%reason, wait = ?wait, "the session is lost");
         self.fruitless += 1;
         let hopeless = self.fruitless > MAX_FRUITLESS_LOSSES
@@ -579,8 +570,7 @@ impl EventLoop {
     /// A command has lost its session.
     fn orphan(&mut self, command: Command) {
         if command.user & WORKLOAD_BIT == 0
-            && let Some(Some(Pending::Command { data, losses, .. })) =
-                self.pending.get_mut(command.user as usize)
+            && let Some(Pending::Command { data, losses, .. }) = self.pending.get(command.user)
         {
             data.clear();
             *losses += 1;
@@ -614,7 +604,6 @@ impl EventLoop {
         }
         self.targets = None;
         self.pending.clear();
-        self.free.clear();
         if let Some(mut running) = self.running.take() {
             running.workload.lost(&why);
             running.answer.give(running.workload);
@@ -637,72 +626,8 @@ impl EventLoop {
             if let Some(running) = &mut self.running {
                 running.outstanding -= 1;
             }
-        } else if let Some(Pending::Command { answer, .. }) = self.take_pending(command.user) {
+        } else if let Some(Pending::Command { answer, .. }) = self.pending.take(command.user) {
             answer.give(Err(IoError::SessionLost(why.to_owned())));
         }
-    }
-
-    /// Pings and management functions do not survive their session.
-    fn drop_pings(&mut self) {
-        for (index, slot) in self.pending.iter_mut().enumerate() {
-            if matches!(slot, Some(Pending::Ping(_) | Pending::Manage(_))) {
-                *slot = None;
-                self.free.push(index);
-            }
-        }
-    }
-
-    fn insert(&mut self, pending: Pending) -> u64 {
-        match self.free.pop() {
-            Some(index) => {
-                self.pending[index] = Some(pending);
-                index as u64
-            }
-            None => {
-                self.pending.push(Some(pending));
-                (self.pending.len() - 1) as u64
-            }
-        }
-    }
-
-    fn take_pending(&mut self, user: u64) -> Option<Pending> {
-        let index = usize::try_from(user).ok()?;
-        let pending = self.pending.get_mut(index)?.take()?;
-        self.free.push(index);
-        Some(pending)
-    }
-}
-
-impl SessionInfo {
-    fn new(isid: Isid) -> Self {
-        Self { isid, ..Self::default() }
-    }
-
-    fn update(
-        &mut self,
-        login: &iscsi_core::initiator::LoggedIn,
-        address: SocketAddr,
-        connect_time: Duration,
-    ) {
-        self.address = Some(address);
-        self.connect_time = connect_time;
-        self.params = login.params.clone();
-        self.tsih = login.tsih;
-        self.portal_group_tag = login.portal_group_tag;
-        self.target_alias = login.target_alias.clone();
-        self.chap = login.chap;
-        self.keys = login.keys.clone();
-        self.logins += 1;
-    }
-
-    fn note(&mut self, event: &Event) {
-        tracing::info!(?event, "the target tells something");
-        self.events += 1;
-    }
-
-    fn lost(&mut self, link: engine::LinkStats, reason: &CloseReason) {
-        self.link = link;
-        self.losses += 1;
-        self.last_loss = Some(reason.clone());
     }
 }

@@ -11,6 +11,7 @@ mod command_window;
 mod data_in;
 mod data_out;
 pub mod login;
+mod login_failure;
 mod messages;
 mod recovery;
 mod reject;

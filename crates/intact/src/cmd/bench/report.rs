@@ -147,11 +147,14 @@ pub fn print(reports: &[Report], json: bool) -> ExitCode {
     }
 }
 
+/// A line of the table: its name, and its value in each run.
+type Row = (&'static str, fn(&Report) -> String);
+
 fn table(reports: &[Report]) -> String {
     let titles: Vec<String> = reports.iter().map(Report::title).collect();
     let heading: Vec<&str> = std::iter::once("").chain(titles.iter().map(String::as_str)).collect();
     let mut table = output::Table::new(&heading);
-    let rows: [(&str, fn(&Report) -> String); 10] = [
+    let rows: [Row; 10] = [
         ("IOPS", |r| format!("{:.0}", r.iops)),
         ("MB/s", |r| format!("{:.1}", r.mb_per_s)),
         ("p50 us", |r| format!("{:.1}", r.latency_us.p50)),

@@ -101,7 +101,7 @@ impl Load {
     fn submit(&mut self, slot: usize, io: &mut Submitter<'_>) {
         let place = match self.plan.pattern {
             Pattern::Random => {
-                (u128::from(draw(&mut self.random)) * u128::from(self.plan.places) >> 64) as u64
+                ((u128::from(draw(&mut self.random)) * u128::from(self.plan.places)) >> 64) as u64
             }
             Pattern::Sequential => {
                 let place = self.next_place;

@@ -1,0 +1,72 @@
+//! Who waits for what: the answers that the event loop owes, by the names that the protocol carries for them.
+
+use bytes::Bytes;
+use iscsi_core::wire::TmfResponse;
+use smallvec::SmallVec;
+
+use super::Ended;
+use crate::error::IoError;
+use crate::reply::Answer;
+use crate::session::Pong;
+
+/// One answer that is owed.
+pub(super) enum Pending {
+    Command {
+        answer: Answer<Result<Ended, IoError>>,
+        /// What has arrived for it.
+        data: SmallVec<[Bytes; 4]>,
+        /// Sessions that were lost while it was under way.
+        losses: u8,
+    },
+    Ping(Answer<Option<Pong>>),
+    Manage(Answer<Option<TmfResponse>>),
+}
+
+/// All of them. Dropping an entry tells its waiter that there will be no answer.
+#[derive(Default)]
+pub(super) struct PendingTable {
+    entries: Vec<Option<Pending>>,
+    free: Vec<usize>,
+}
+
+impl PendingTable {
+    /// Keeps `pending` and gives it a name.
+    pub(super) fn insert(&mut self, pending: Pending) -> u64 {
+        match self.free.pop() {
+            Some(index) => {
+                self.entries[index] = Some(pending);
+                index as u64
+            }
+            None => {
+                self.entries.push(Some(pending));
+                (self.entries.len() - 1) as u64
+            }
+        }
+    }
+
+    pub(super) fn get(&mut self, name: u64) -> Option<&mut Pending> {
+        self.entries.get_mut(usize::try_from(name).ok()?)?.as_mut()
+    }
+
+    pub(super) fn take(&mut self, name: u64) -> Option<Pending> {
+        let index = usize::try_from(name).ok()?;
+        let pending = self.entries.get_mut(index)?.take()?;
+        self.free.push(index);
+        Some(pending)
+    }
+
+    /// Pings and management functions do not survive their session.
+    pub(super) fn drop_pings(&mut self) {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if matches!(entry, Some(Pending::Ping(_) | Pending::Manage(_))) {
+                *entry = None;
+                self.free.push(index);
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.free.clear();
+    }
+}

@@ -1,0 +1,233 @@
+//! The client commands as people use them, on a server of our own: ls, inq, cp, bench, doctor.
+
+#[allow(dead_code, reason = "each file of tests uses its part of it")]
+mod common;
+
+use std::path::Path;
+use std::process::Output;
+
+use common::{Serve, intact, text};
+use serde_json::Value;
+
+const TARGET: &str = "iqn.2026-01.org.example:disk";
+
+struct Lab {
+    directory: tempfile::TempDir,
+    serve: Serve,
+}
+
+impl Lab {
+    fn new(luns: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut arguments = vec!["--target", TARGET];
+        luns.iter().for_each(|lun| arguments.extend(["--lun", *lun]));
+        let serve = Serve::start(directory.path(), &arguments);
+        Self { directory, serve }
+    }
+
+    fn portal(&self) -> String {
+        format!("iscsi://{}", self.serve.portal())
+    }
+
+    fn url(&self, lun: u16) -> String {
+        format!("{}/{TARGET}/{lun}", self.portal())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        run_in(self.directory.path(), arguments)
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output)))
+    }
+}
+
+fn run_in(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = intact();
+    for variable in ["USERNAME", "PASSWORD", "TARGET_USERNAME", "TARGET_PASSWORD"] {
+        command.env_remove(format!("LIBISCSI_CHAP_{variable}"));
+    }
+    command.env("XDG_STATE_HOME", directory).args(arguments).output().unwrap()
+}
+
+/// Bytes with long runs of zeros, not a multiple of a block long.
+fn image(len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 7) as u8).collect();
+    bytes[len / 4..len / 2].fill(0);
+    bytes
+}
+
+#[test]
+fn ls_shows_targets_luns_and_sizes() {
+    let lab = Lab::new(&["ram:64M", "ram:1G"]);
+    let listed = lab.json(&["ls", &lab.portal(), "--json"]);
+    assert_eq!(listed[0]["target"], TARGET);
+    assert_eq!(listed[0]["luns"][0]["bytes"], 64 << 20);
+    assert_eq!(listed[0]["luns"][1]["bytes"], 1 << 30);
+    assert_eq!(listed[0]["luns"][1]["url"], lab.url(1));
+    let shown = text(&lab.run(&["ls", &lab.portal()]));
+    assert!(shown.contains("64 MiB") && shown.contains(&lab.url(1)), "{shown}");
+    let one = lab.json(&["ls", &format!("{}/{TARGET}", lab.portal()), "--json"]);
+    assert_eq!(one.as_array().unwrap().len(), 1);
+    let absent = lab.run(&["ls", &format!("{}/iqn.2026-01.org.example:none", lab.portal())]);
+    assert_eq!(absent.status.code(), Some(1));
+    assert!(text(&absent).contains("0203") && text(&absent).contains("remedy"), "{}", text(&absent));
+}
+
+#[test]
+fn inq_tells_what_a_lun_is() {
+    let lab = Lab::new(&["ram:64M"]);
+    let told = lab.json(&["inq", &lab.url(0), "--json"]);
+    assert_eq!((told["bytes"].as_u64(), told["device_type"].as_u64()), (Some(64 << 20), Some(0)));
+    assert!(!told["designators"].as_array().unwrap().is_empty());
+    assert!(told["pages"].as_array().unwrap().contains(&Value::from("b0")));
+    let shown = text(&lab.run(&["inq", &lab.url(0)]));
+    assert!(shown.contains("64 MiB") && shown.contains("Serial number"), "{shown}");
+    let page = text(&lab.run(&["inq", &lab.url(0), "--page", "83"]));
+    assert!(page.starts_with("0000  00 83"), "{page}");
+    for bad in [lab.portal(), lab.url(9), "nonsense".to_owned()] {
+        assert!(!lab.run(&["inq", &bad]).status.success(), "{bad}");
+    }
+}
+
+#[test]
+fn cp_brings_an_image_there_and_back_with_its_holes() {
+    let lab = Lab::new(&["ram:64M", "ram:16M"]);
+    let bytes = image(10_000_123);
+    std::fs::write(lab.path("a"), &bytes).unwrap();
+    let there = lab.json(&["cp", "--verify", "--json", &lab.path("a"), &lab.url(0)]);
+    assert_eq!(there["bytes"], bytes.len());
+    assert_eq!(there["verified"], true);
+    assert!(there["zero_bytes"].as_u64().unwrap() >= 1 << 20, "{there}");
+    let back = lab.json(&["cp", "--verify", "--json", &lab.url(0), &lab.path("b")]);
+    assert_eq!(back["bytes"], 64 << 20);
+    assert!(back["zero_bytes"].as_u64().unwrap() > 50 << 20, "what is not allocated is not read: {back}");
+    let copied = std::fs::read(lab.path("b")).unwrap();
+    assert!(copied[..bytes.len()] == bytes && copied[bytes.len()..].iter().all(|&byte| byte == 0));
+    // From one LUN to another, through a file that is as large as it.
+    std::fs::write(lab.path("c"), &copied[..16 << 20]).unwrap();
+    assert!(lab.run(&["cp", "-q", &lab.path("c"), &lab.url(1)]).status.success());
+    let across = lab.run(&["cp", "-q", "--verify", &lab.url(1), &lab.url(0)]);
+    assert!(across.status.success(), "{}", text(&across));
+}
+
+#[test]
+fn cp_says_why_it_cannot() {
+    let lab = Lab::new(&["ram:16M"]);
+    std::fs::write(lab.path("large"), vec![1; 17 << 20]).unwrap();
+    std::fs::write(lab.path("small"), [1; 512]).unwrap();
+    let cases: [(&str, String, String, i32, &str); 5] = [
+        ("too large", lab.path("large"), lab.url(0), 1, "larger LUN"),
+        ("not there", lab.path("none"), lab.url(0), 1, "cannot be read"),
+        ("no LUN", lab.path("small"), format!("{}/{TARGET}", lab.portal()), 2, "no LUN"),
+        ("itself", lab.path("small"), lab.path("small"), 2, "same file"),
+        (
+            "a directory",
+            lab.path("small"),
+            lab.directory.path().to_str().unwrap().to_owned(),
+            1,
+            "cannot be written",
+        ),
+    ];
+    for (what, source, destination, code, words) in cases {
+        let output = lab.run(&["cp", &source, &destination]);
+        assert_eq!(output.status.code(), Some(code), "{what}: {}", text(&output));
+        assert!(text(&output).contains(words), "{what}: {}", text(&output));
+    }
+    assert_eq!(std::fs::read(lab.path("small")).unwrap(), [1; 512], "the source is as it was");
+}
+
+#[test]
+fn bench_measures_side_by_side_and_writes_only_when_told() {
+    let lab = Lab::new(&["ram:64M"]);
+    let short = ["--time", "200ms", "--warmup", "50ms", "--depth", "8"];
+    let with = |more: &[&str]| {
+        let url = lab.url(0);
+        let mut arguments = vec!["bench", "--json"];
+        arguments.extend(short);
+        arguments.extend(more);
+        arguments.push(&url);
+        lab.json(&arguments)
+    };
+    let both = with(&["--digests", "both"]);
+    assert_eq!(both.as_array().unwrap().len(), 2);
+    assert_eq!((&both[0]["data_digest"], &both[1]["data_digest"]), (&Value::Bool(false), &Value::Bool(true)));
+    assert_eq!(both[0]["digests_verified"], 0);
+    for run in both.as_array().unwrap() {
+        assert!(run["reads"].as_u64().unwrap() > 0 && run["errors"] == 0, "{run}");
+        assert!(run["cpu_seconds_per_100k_ios"].as_f64().unwrap() > 0.0);
+    }
+    assert!(both[1]["digests_verified"].as_u64().unwrap() >= both[1]["reads"].as_u64().unwrap());
+    let mix =
+        with(&["--rw", "mix", "--overwrite", "--block", "64k", "--pattern", "sequential", "--sessions", "2"]);
+    assert!(mix[0]["writes"].as_u64().unwrap() > 0 && mix[0]["reads"].as_u64().unwrap() > 0, "{mix}");
+    let timid = lab.run(&["bench", "--rw", "write", &lab.url(0)]);
+    assert_eq!(timid.status.code(), Some(2));
+    assert!(text(&timid).contains("--overwrite"), "{}", text(&timid));
+    assert_eq!(lab.run(&["bench", "--block", "777", &lab.url(0)]).status.code(), Some(2));
+    let shown = text(&lab.run(&["bench", "--time", "0.1", "--warmup", "0", &lab.url(0)]));
+    assert!(shown.contains("IOPS") && shown.contains("p99.9"), "{shown}");
+}
+
+#[test]
+fn doctor_finds_a_healthy_target_healthy_and_names_what_is_not() {
+    let lab = Lab::new(&["ram:16M"]);
+    let steps = lab.json(&["doctor", &lab.url(0), "--json"]);
+    let names: Vec<&str> =
+        steps.as_array().unwrap().iter().map(|step| step["step"].as_str().unwrap()).collect();
+    for expected in ["resolve", "connect", "login", "digests", "ping", "LUN", "read", "session"] {
+        assert!(names.contains(&expected), "{names:?}");
+    }
+    assert!(steps.as_array().unwrap().iter().all(|step| step["verdict"] == "ok"), "{steps}");
+    let shown = text(&lab.run(&["doctor", &lab.url(0)]));
+    assert!(shown.contains("T> HeaderDigest=CRC32C"), "{shown}");
+    let discovery = lab.json(&["doctor", &lab.portal(), "--json"]);
+    assert_eq!(discovery[1]["step"], "discovery");
+    let wrong = lab.run(&["doctor", &format!("{}/iqn.2026-01.org.example:none/0", lab.portal())]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let said = text(&wrong);
+    assert!(said.contains("RFC 7143 11.13.5") && said.contains("remedy"), "{said}");
+}
+
+#[test]
+fn nothing_listens_no_such_host_and_no_url_are_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = run_in(directory.path(), &["ls", &format!("iscsi://{free}")]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused).contains("nothing listens"), "{}", text(&refused));
+    let nowhere = run_in(directory.path(), &["doctor", "iscsi://host.invalid"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(text(&nowhere).contains("cannot be resolved"), "{}", text(&nowhere));
+    for bad in ["iscsi://", "iscsi://h:0", "iscsi://joe@h"] {
+        assert_eq!(run_in(directory.path(), &["ls", bad]).status.code(), Some(2), "{bad}");
+    }
+}
+
+// covers: SEC-15
+#[test]
+fn a_password_is_in_no_output() {
+    let lab = Lab::new(&["ram:16M"]);
+    let secret = "hunter2hunter2";
+    std::fs::write(lab.path("password"), format!("{secret}\n")).unwrap();
+    let with = lab.url(0).replace("iscsi://", &format!("iscsi://joe%{secret}@"));
+    let without = lab.url(0).replace("iscsi://", "iscsi://joe@");
+    let file = lab.path("password");
+    for arguments in [
+        vec!["doctor", &with],
+        vec!["inq", &with, "--json"],
+        vec!["doctor", &without, "--password-file", &file],
+        vec!["ls", &with],
+    ] {
+        let output = lab.run(&arguments);
+        assert!(!text(&output).contains("hunter2"), "{}", text(&output));
+        assert!(output.status.success(), "a target without CHAP takes who has a password: {}", text(&output));
+    }
+    assert!(lab.run(&["inq", &without]).status.code() == Some(2), "a user without a password");
+}
