@@ -92,6 +92,7 @@ fn a_unit_whose_properties_change_keeps_its_store() {
         lun.product = Some("CHANGED".into());
     }
     lab.server.apply(config).unwrap();
+    next_async(&mut session);
     for lun in [0, 1] {
         session.lun = Lun::from_index(lun);
         session.clear_unit_attentions().unwrap();

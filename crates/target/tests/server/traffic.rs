@@ -166,6 +166,34 @@ fn caw_01_eight_nexuses_take_it_as_a_lock_on_worker_threads() {
     caw_lock(&lab);
 }
 
+// covers: CAW-01
+#[test]
+fn caw_01_of_two_that_meet_at_a_store_one_finds_the_other_s_data() {
+    let (lab, gate) = Lab::gated(config());
+    let (mut a, mut b) = (lab.session("a"), lab.session("b"));
+    let lock = |lba: u64, to: u64| {
+        let mut cdb = vec![0u8; 16];
+        (cdb[0], cdb[9], cdb[13]) = (0x89, lba as u8, 1);
+        let data = [lock_block(0), lock_block(to)].concat();
+        Command::write(cdb, data).unsolicited(conform::Unsolicited::Immediate(1024))
+    };
+    gate.close(&[Op::Write]);
+    // The first one has compared, and is about to write.
+    let first = a.start(&lock(5, 1)).unwrap();
+    gate.wait_for_waiting(1);
+    let second = b.start(&lock(5, 2)).unwrap();
+    let reader = b.start(&read(5)).unwrap();
+    // Workers begin in order: when this one has come so far, the second one and the reader have had their chance.
+    let elsewhere = b.start(&lock(6, 3)).unwrap();
+    gate.wait_for_waiting(2);
+    gate.open();
+    assert!(a.finish(&first).unwrap().is_good());
+    assert_eq!(sense(&b.finish(&second).unwrap()), Some((0xe, 0x1d, 0)));
+    assert_eq!(b.finish(&reader).unwrap().data, lock_block(1), "read while it was written");
+    assert!(b.finish(&elsewhere).unwrap().is_good());
+    assert_eq!(b.run_good(&read(5)).unwrap().data, lock_block(1));
+}
+
 // Sessions of many shards on one unit: every one reads what it wrote, digests on.
 #[test]
 fn many_sessions_on_many_shards_keep_their_data_apart() {
