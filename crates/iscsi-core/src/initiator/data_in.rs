@@ -99,7 +99,7 @@ impl InitiatorSession {
         };
         let data_in_bytes = task.received.min(real);
         // Kept sense data would hold the whole receive buffer.
-        let sense = bytes::Bytes::copy_from_slice(&sense);
+        let sense = if sense.is_empty() { sense } else { bytes::Bytes::copy_from_slice(&sense) };
         self.complete(itt, Ending::Status { status, sense, data_in_bytes, residual });
     }
 }
