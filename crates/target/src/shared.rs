@@ -35,6 +35,8 @@ pub struct Shared {
     pub open: OpenStore,
     /// True from the moment that the server was told to end.
     pub shutting_down: AtomicBool,
+    /// Shards that take no more connections and have dropped those that were logging in.
+    pub closed_doors: AtomicUsize,
     /// True when the end came although commands were still with their stores.
     pub gave_up: AtomicBool,
     /// Connections, logins included.
@@ -58,6 +60,7 @@ impl Shared {
             portals: ArcSwap::default(),
             open,
             shutting_down: AtomicBool::new(false),
+            closed_doors: AtomicUsize::new(0),
             gave_up: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),

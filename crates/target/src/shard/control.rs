@@ -130,8 +130,17 @@ impl Shard {
         if sessions == 0 || self.ending.is_some_and(|at| at <= self.now) {
             self.stop_listening();
             self.drop_logins();
+            if !std::mem::replace(&mut self.door_closed, true) {
+                self.shared.closed_doors.fetch_add(1, Ordering::Release);
+            }
         }
-        if sessions == 0 && self.shared.connections.load(Ordering::Relaxed) == 0 {
+        // Only when every door is closed, what the counters say is final.
+        let all_closed = self.shared.closed_doors.load(Ordering::Acquire) >= self.shared.shards().len();
+        let nobody = || {
+            let connections = self.shared.connections.load(Ordering::Relaxed);
+            connections == 0 && self.shared.sessions.load(Ordering::Relaxed) == 0
+        };
+        if self.door_closed && all_closed && nobody() {
             return true;
         }
         let gives_up = self.ending.is_some_and(|at| at + STORE_PATIENCE <= self.now);

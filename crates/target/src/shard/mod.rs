@@ -65,6 +65,8 @@ pub struct Shard {
     /// When deadlines are looked at next; `None`: there are none.
     next_scan: Option<Time>,
     ending: Option<Time>,
+    /// Whether this shard takes no more connections.
+    door_closed: bool,
 }
 
 impl Shard {
@@ -92,6 +94,7 @@ impl Shard {
             gathers: Gathers::default(),
             next_scan: None,
             ending: None,
+            door_closed: false,
         };
         Ok((shard, sender))
     }
