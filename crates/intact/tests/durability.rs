@@ -153,6 +153,13 @@ fn load(
                 .flatten()
                 .for_each(|number| known[number].safe.store(generation, Ordering::SeqCst));
         }
+        // Nobody else writes here: all that was acknowledged is what is read, also when the session was lost meanwhile.
+        let mut bytes = vec![0; BLOCKS_PER_WRITER * BLOCK_BYTES];
+        disk.read((first * BLOCK_BYTES) as u64, &mut bytes).unwrap();
+        for (number, bytes) in (first..).zip(bytes.chunks(BLOCK_BYTES)) {
+            let found = generation_of(number, bytes).unwrap();
+            assert_eq!(found, known[number].submitted.load(Ordering::SeqCst), "block {number} read back");
+        }
         rounds.fetch_add(1, Ordering::Relaxed);
     }
 }
