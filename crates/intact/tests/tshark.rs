@@ -54,6 +54,14 @@ impl Capture {
     }
 }
 
+/// A test that fails leaves no capture running.
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// What became of a capture: each PDU's opcode, and how many digests of either kind were good.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Dissected {
