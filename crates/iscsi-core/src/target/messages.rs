@@ -48,11 +48,6 @@ impl TargetSession {
             if !nop.immediate {
                 return self.fault(cid, rx, Fault::InvalidField);
             }
-            if let Some(connection) = self.connection(cid)
-                && connection.ping == Some(nop.ttt)
-            {
-                connection.ping = None;
-            }
             return;
         }
         if !nop.ttt.is_reserved() {
@@ -72,7 +67,7 @@ impl TargetSession {
     pub(super) fn ping(&mut self, cid: Cid) {
         let ttt = self.next_ttt();
         if let Some(connection) = self.connection(cid) {
-            connection.ping = Some(ttt);
+            connection.pinged = true;
         }
         //= rfc7143 11.19 NOP-04
         self.send_nop_in(cid, Lun(0), Itt::RESERVED, ttt, Bytes::new(), false);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iscsi_wire::{
-    AsyncEvent, Cid, CmdSn, Itt, Lun, NopOut, Pdu, RejectReason, ScsiCommand, StatSn, TextRequest, Tsih, Ttt,
+    AsyncEvent, Cid, CmdSn, Itt, Lun, NopOut, Pdu, RejectReason, ScsiCommand, StatSn, TextRequest, Tsih,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -79,8 +79,8 @@ pub(super) struct Connection {
     pub closing: bool,
     pub text: Option<TextExchange>,
     last_rx: Time,
-    /// A ping of ours that waits for its answer.
-    pub ping: Option<Ttt>,
+    /// A ping of ours was sent, and nothing has come since.
+    pub(super) pinged: bool,
     /// When we give up waiting for the logout that we asked for.
     pub logout_deadline: Option<Time>,
 }
@@ -221,7 +221,7 @@ impl TargetSession {
             closing: false,
             text: None,
             last_rx: now,
-            ping: None,
+            pinged: false,
             logout_deadline: None,
         });
     }
@@ -342,9 +342,9 @@ impl TargetSession {
             }
             let connection = &self.connections[self.position(cid)];
             if self.ping_due(connection).is_some_and(|at| at <= now) {
-                match connection.ping {
-                    Some(_) => self.lose_connection(cid, CloseReason::Silent),
-                    None => self.ping(cid),
+                match connection.pinged {
+                    true => self.lose_connection(cid, CloseReason::Silent),
+                    false => self.ping(cid),
                 }
             }
         }
@@ -354,7 +354,9 @@ impl TargetSession {
     pub fn handle_pdu(&mut self, now: Time, cid: Cid, rx: &RxPdu) {
         self.now = now;
         let Some(connection) = self.connection(cid) else { return };
+        // Whatever arrives shows that the initiator lives; the next silence begins with a fresh ping.
         connection.last_rx = now;
+        connection.pinged = false;
         //= rfc7143 11.14 LGO-03
         if connection.closing {
             return;
@@ -588,7 +590,7 @@ impl TargetSession {
             return None;
         }
         let silence = self.config.ping_interval
-            + if connection.ping.is_some() { self.config.ping_timeout } else { Duration::ZERO };
+            + if connection.pinged { self.config.ping_timeout } else { Duration::ZERO };
         Some(connection.last_rx + silence)
     }
 

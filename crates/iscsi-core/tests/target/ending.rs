@@ -172,10 +172,13 @@ fn nop_04_our_own_pings() {
          @ 29s
          @ 1s
          T< NopIn ttt=1 stat_sn=4294967295
-         # Something else shows that the initiator lives, but it owes the answer.
+         # Something else shows as well that the initiator lives: the next silence begins with a ping of its own.
          I> NopOut itt=1
          T< NopIn itt=1 stat_sn=4294967295
-         @ 59s
+         @ 29s
+         @ 1s
+         T< NopIn ttt=2 stat_sn=0
+         @ 29s
          @ 1s
          D< Close Silent",
     );
