@@ -70,8 +70,9 @@ struct Dissected {
     data: usize,
 }
 
+/// `None` when packets are missing or out of their order in the capture, which is the capture's fault.
 #[track_caller]
-fn dissect(file: &Path, port: u16) -> Dissected {
+fn dissect(file: &Path, port: u16) -> Option<Dissected> {
     let decode = format!("tcp.port=={port},iscsi");
     let file = file.to_str().unwrap();
     // Its own limit for a sane PDU is what our target offers.
@@ -83,8 +84,11 @@ fn dissect(file: &Path, port: u16) -> Dissected {
         assert!(output.status.success(), "tshark ended with {}", output.status);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let broken = tshark(&["-Y", "_ws.malformed || tcp.analysis.lost_segment"]);
-    assert!(broken.is_empty(), "not decoded, or not captured:\n{broken}");
+    if !tshark(&["-Y", "tcp.analysis.lost_segment || tcp.analysis.out_of_order"]).is_empty() {
+        return None;
+    }
+    let broken = tshark(&["-Y", "_ws.malformed"]);
+    assert!(broken.is_empty(), "not decoded:\n{broken}");
     let words = tshark(&["-V", "-O", "iscsi"]);
     let mut dissected = Dissected::default();
     for line in words.lines().map(str::trim) {
@@ -99,7 +103,47 @@ fn dissect(file: &Path, port: u16) -> Dissected {
             dissected.data += 1;
         }
     }
-    dissected
+    Some(dissected)
+}
+
+/// What our commands and somebody else's client say to a server with these settings, dissected.
+fn captured(
+    directory: &Path,
+    image: &[u8],
+    keys: &str,
+    header: bool,
+    data: bool,
+) -> Result<Dissected, Missing> {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let server = serve(directory, 1, &target(IQN, keys, &["ram:16M"]));
+    let (portal, capture) = (server.portal(), directory.join("capture.pcapng"));
+    let running = Capture::start(portal.port(), &capture).ok_or(Missing::Permission)?;
+    let url = format!("iscsi://{portal}/{IQN}/0");
+    for arguments in [
+        &["ls", &format!("iscsi://{portal}")][..],
+        &["inq", &url],
+        &["cp", "--verify", &path("image"), &url],
+        &["cp", &url, &path("back")],
+        &["doctor", &url],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output));
+    }
+    // A client of somebody else, which knows header digests only.
+    if !data && need("iscsi-test-cu", "libiscsi-bin") {
+        let url = format!("{url}?header_digest={}", if header { "crc32c" } else { "none" });
+        tool("iscsi-test-cu", &["-d", "-t", "SCSI.Read10", &url]).well();
+    }
+    running.end();
+    assert!(fs::read(path("back")).unwrap()[..image.len()] == *image, "{keys}");
+    dissect(&capture, portal.port()).ok_or(Missing::Packets)
+}
+
+/// Why there is nothing to look at.
+#[derive(Debug, PartialEq, Eq)]
+enum Missing {
+    Permission,
+    Packets,
 }
 
 #[test]
@@ -116,29 +160,15 @@ fn our_sessions_are_well_formed_and_their_digests_good() {
         ("header", "[target.negotiation]\nheader_digest = \"required\"\ndata_digest = \"off\"", true, false),
         ("none", "[target.negotiation]\nheader_digest = \"off\"\ndata_digest = \"off\"", false, false),
     ] {
-        let server = serve(directory.path(), 1, &target(IQN, keys, &["ram:16M"]));
-        let (portal, capture) = (server.portal(), directory.path().join(format!("{name}.pcapng")));
-        let Some(running) = Capture::start(portal.port(), &capture) else { return };
-        let url = format!("iscsi://{portal}/{IQN}/0");
-        for arguments in [
-            &["ls", &format!("iscsi://{portal}")][..],
-            &["inq", &url],
-            &["cp", "--verify", &path("image"), &url],
-            &["cp", &url, &path("back")],
-            &["doctor", &url],
-        ] {
-            let output = run(arguments);
-            assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output));
-        }
-        // A client of somebody else, which knows header digests only.
-        if !data && need("iscsi-test-cu", "libiscsi-bin") {
-            let url = format!("{url}?header_digest={}", if header { "crc32c" } else { "none" });
-            tool("iscsi-test-cu", &["-d", "-t", "SCSI.Read10", &url]).well();
-        }
-        running.end();
-        assert!(fs::read(path("back")).unwrap()[..image.len()] == image, "{name}");
-
-        let found = dissect(&capture, portal.port());
+        // On a busy machine a capture of loopback may miss packets or mix up their order; then it is made again.
+        let found = (0..5).find_map(|_| match captured(directory.path(), &image, keys, header, data) {
+            Err(Missing::Packets) => None,
+            other => Some(other),
+        });
+        let found = match found.expect("one capture out of five is whole") {
+            Ok(found) => found,
+            Err(_) => return,
+        };
         let login = |opcode: u8| [0x03, 0x23].contains(&opcode);
         let later = found.opcodes.iter().filter(|opcode| !login(**opcode)).count();
         // Discovery sessions negotiate digests by themselves: both where the client offers them. Text and logout are theirs.
