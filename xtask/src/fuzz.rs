@@ -59,8 +59,14 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     let mut failed = Vec::new();
     for target in wanted {
         println!("fuzz: {target} for {} s", args.seconds);
+        // What is new goes to the first folder: a run leaves the corpus in the repository as it was.
+        let found = root.join("fuzz/target/found").join(target);
+        std::fs::create_dir_all(&found)?;
+        let corpus = root.join("fuzz/corpus").join(target);
         let status = Command::new("cargo")
-            .args(["+nightly", "fuzz", "run", target, "--"])
+            .args(["+nightly", "fuzz", "run", target])
+            .args([&found, &corpus])
+            .arg("--")
             .arg(format!("-max_total_time={}", args.seconds))
             .arg(format!("-timeout={INPUT_TIMEOUT_S}"))
             .arg(format!("-rss_limit_mb={MEMORY_LIMIT_MIB}"))
