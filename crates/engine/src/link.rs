@@ -16,9 +16,10 @@
 //! does not read its answers cannot make us hold more of them than that and what its last received buffer asked for.
 
 use bytes::{Bytes, BytesMut};
-use iscsi_core::digest::{DIGEST_BYTES, DigestScope, padded};
+use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
 use iscsi_core::pdu_reader::{DigestCounts, FramingError, PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
+use iscsi_core::wire::{Bhs, MAX_AHS_LENGTH, padded_length};
 
 use crate::driver::{Driver, Token};
 use crate::slab::SlabRing;
@@ -33,8 +34,8 @@ const MOVE_BYTES: usize = 4096;
 const LONG_BYTES: usize = 32 * 1024;
 /// So many receives of at most [`MOVE_BYTES`] in a row make a connection quiet.
 const QUIET_RECEIVES: u8 = 64;
-/// Everything of a PDU but its data: BHS 48, AHS at most 1020, and two digests.
-const MAX_PDU_OVERHEAD_BYTES: usize = 48 + 1020 + 2 * DIGEST_BYTES;
+/// Everything of a PDU but its data: BHS, AHS, and two digests.
+const MAX_PDU_OVERHEAD_BYTES: usize = Bhs::SIZE + MAX_AHS_LENGTH + 2 * DIGEST_BYTES;
 /// What may wait to be sent before receiving stops, unless [`Link::set_tx_high_water`] says otherwise, bytes.
 const DEFAULT_TX_HIGH_WATER_BYTES: usize = 4 * 1024 * 1024;
 /// Segments handed to the driver in one send.
@@ -211,7 +212,7 @@ impl Link {
     /// Sets the largest data segment accepted from now on, in bytes: our declared MaxRecvDataSegmentLength.
     pub fn set_max_data_bytes(&mut self, bytes: usize) {
         self.reader.set_max_data_bytes(bytes);
-        self.max_pdu_bytes = padded(bytes) + MAX_PDU_OVERHEAD_BYTES;
+        self.max_pdu_bytes = padded_length(bytes) + MAX_PDU_OVERHEAD_BYTES;
         let chunk = (self.max_pdu_bytes + self.max_pdu_bytes / 2).next_power_of_two();
         self.busy_chunk_bytes = chunk.max(MIN_CHUNK_BYTES);
     }

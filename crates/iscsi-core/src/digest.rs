@@ -4,7 +4,7 @@
 //! when the segment is empty. Both are CRC32C, on the wire in the byte order that puts the finished value's least
 //! significant byte first.
 
-use iscsi_wire::Bhs;
+use iscsi_wire::{Bhs, padded_length};
 
 /// Bytes that one digest takes on the wire.
 pub const DIGEST_BYTES: usize = 4;
@@ -43,15 +43,10 @@ impl DigestScope {
         let header_end = Bhs::SIZE + bhs.total_ahs_length();
         let data_start = header_end + if self.header { DIGEST_BYTES } else { 0 };
         let data_len = bhs.data_segment_length();
-        let covered_end = data_start + padded(data_len);
+        let covered_end = data_start + padded_length(data_len);
         let total = covered_end + if self.data && data_len > 0 { DIGEST_BYTES } else { 0 };
         PduLayout { header_end, data_start, data_len, covered_end, total }
     }
-}
-
-/// `len` rounded up to the four-byte words of a PDU.
-pub const fn padded(len: usize) -> usize {
-    len.div_ceil(4) * 4
 }
 
 /// A CRC32C in the byte order of the wire.

@@ -6,8 +6,6 @@ pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 pub const MAX_LOGIN_EXCHANGES: u32 = 64;
 /// Data segment length that rules while logging in, in bytes (RFC 7143 13.12).
 pub const LOGIN_DATA_SEGMENT_BYTES: usize = 8192;
-/// Most bytes of additional header segments in one PDU (TotalAHSLength is one byte of words).
-pub const MAX_AHS_BYTES: usize = 255 * 4;
 /// Most immediate tasks (SCSI commands and task management) that one session may hold at once; more are answered with Reject 06.
 pub const MAX_IMMEDIATE_TASKS: usize = 16;
 /// Longest ping data that is kept for an answer, in bytes; the receiver's MaxRecvDataSegmentLength bounds it further.

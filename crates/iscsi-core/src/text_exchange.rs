@@ -27,11 +27,6 @@ impl TextAssembler {
         Ok(())
     }
 
-    /// True while pieces wait for their end.
-    pub fn is_partial(&self) -> bool {
-        !self.joined.is_empty()
-    }
-
     /// The whole text; the assembler is empty afterwards.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.joined)

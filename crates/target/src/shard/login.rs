@@ -16,7 +16,7 @@ use super::connections::State;
 use super::message::{Message, Migrant, Progress};
 use super::sessions::SessionKey;
 use crate::observe::LoginEvent;
-use crate::policy::{Joining, Policy, no_access, shutting_down, too_many_sessions};
+use crate::policy::{Policy, no_access, shutting_down, too_many_sessions};
 use crate::shared::Home;
 
 impl Shard {
@@ -318,13 +318,4 @@ fn initiator_in(text: &[u8]) -> Option<IscsiName> {
     let mut items = text.split_inclusive(|byte| *byte == 0).filter_map(|item| item.strip_suffix(b"\0"));
     let value = items.find_map(|item| item.strip_prefix(b"InitiatorName="))?;
     IscsiName::parse(std::str::from_utf8(value).ok()?).ok()
-}
-
-/// What a session says to a login that names its TSIH; see [`super::sessions::Sessions::joining`].
-pub(super) fn joining(found: Option<(&iscsi_core::target::session::TargetSession, bool)>) -> Joining {
-    match found {
-        None => Joining::Unknown,
-        Some((session, true)) => Joining::Welcome(session.params().clone()),
-        Some((_, false)) => Joining::Full,
-    }
 }

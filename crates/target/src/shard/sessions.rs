@@ -149,11 +149,13 @@ impl Sessions {
     /// What the session says to a login that names its TSIH: one with a known CID replaces that connection, another one needs room.
     pub fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
         let found = self.find_joined(names, group_tag).and_then(|key| self.iter().find(|h| h.key == key));
-        super::login::joining(found.map(|h| {
-            let known = h.connections.iter().any(|(cid, _)| *cid == names.cid);
-            let room = h.session.connection_count() < usize::from(h.session.params().max_connections);
-            (&h.session, known || room)
-        }))
+        let Some(hosted) = found else { return Joining::Unknown };
+        let params = hosted.session.params();
+        let known = hosted.connections.iter().any(|(cid, _)| *cid == names.cid);
+        match known || hosted.session.connection_count() < usize::from(params.max_connections) {
+            true => Joining::Welcome(params.clone()),
+            false => Joining::Full,
+        }
     }
 
     /// Whether the session's initiator has proved to be `name`; `None` when nothing had to be proved.
