@@ -15,6 +15,7 @@ mod combine;
 mod copy;
 mod crc32c;
 mod gf2;
+pub mod study;
 
 pub use combine::crc32c_combine;
 pub use copy::{Store, copy_crc32c};

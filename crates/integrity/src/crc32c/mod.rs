@@ -7,14 +7,14 @@
 //! `crc32c(&[0; 32]).to_le_bytes()` is `aa 36 91 8a`, as the examples of RFC 7143 appendix A.4 print it.
 
 #[cfg(target_arch = "aarch64")]
-mod aarch64;
+pub(crate) mod aarch64;
 mod bitwise;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod interleaved;
+pub(crate) mod interleaved;
 pub mod kernels;
 mod slicing8;
 #[cfg(target_arch = "x86_64")]
-mod x86_64;
+pub(crate) mod x86_64;
 
 use std::sync::OnceLock;
 

@@ -1,0 +1,197 @@
+//! CRC32C by the CRC32 instruction of the machine (Sahu 2019, 4.4.6 to 4.4.8): one chain, and two ways of running
+//! three chains side by side and joining their registers.
+//!
+//! The joins are cut as in what the paper measured: by carry-less products as in Gopal et al. (three lanes of 1024
+//! bytes, then three that share the rest, and one chain below 200 bytes), and by tables as in Adler's program
+//! (three lanes of 8192 bytes, then of 256, each length with a table of 4 KiB). Both first step to an address that
+//! is a multiple of eight.
+
+#[cfg(target_arch = "aarch64")]
+use crate::crc32c::aarch64::CrcPmull as Machine;
+use crate::crc32c::interleaved::Crc32Unit;
+#[cfg(target_arch = "x86_64")]
+use crate::crc32c::x86_64::sse42::Sse42 as Machine;
+use crate::gf2;
+
+/// Whether this machine has the CRC32 instruction.
+#[inline]
+pub(super) fn has_crc() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("sse4.2");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("crc");
+}
+
+/// Whether this machine has the CRC32 instruction and the carry-less product.
+#[inline]
+pub(super) fn has_crc_and_product() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return has_crc() && is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    return has_crc() && std::arch::is_aarch64_feature_detected!("aes");
+}
+
+/// Section 4.4.6: one chain of instructions, eight bytes each.
+///
+/// # Safety
+/// - [`has_crc`] says yes.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
+pub(super) unsafe fn serial(data: &[u8]) -> u64 {
+    // SAFETY: this function has the CRC32 instruction.
+    finish(unsafe { chain::<Machine>(START, data) })
+}
+
+/// Section 4.4.7: three chains, joined by carry-less products.
+///
+/// # Safety
+/// - [`has_crc_and_product`] says yes.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2,pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc,aes"))]
+pub(super) unsafe fn joined_by_product(data: &[u8]) -> u64 {
+    let (head, mut rest) = to_multiple_of_8(data);
+    // SAFETY: this function has the CRC32 instruction and the product.
+    unsafe {
+        let mut register = chain::<Machine>(START, head);
+        while rest.len() >= MIN_LANES_BYTES {
+            let words = (rest.len() / 24).min(MAX_LANE_WORDS);
+            let (block, after) = rest.split_at(24 * words);
+            let [a, b, c] = lanes::<Machine>(register, block);
+            let joined = Machine::product(a, u64::from(SHIFTS[2 * words]))
+                ^ Machine::product(b, u64::from(SHIFTS[words]));
+            register = Machine::word64(0, joined) ^ c;
+            rest = after;
+        }
+        finish(chain::<Machine>(register, rest))
+    }
+}
+
+/// Section 4.4.8: three chains, joined by tables.
+///
+/// # Safety
+/// - [`has_crc`] says yes.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
+pub(super) unsafe fn joined_by_table(data: &[u8]) -> u64 {
+    let (head, mut rest) = to_multiple_of_8(data);
+    // SAFETY: this function has the CRC32 instruction.
+    unsafe {
+        let mut register = chain::<Machine>(START, head);
+        for (lane_bytes, past_lane) in [(LONG_BYTES, &PAST_LONG), (SHORT_BYTES, &PAST_SHORT)] {
+            while rest.len() >= 3 * lane_bytes {
+                let (block, after) = rest.split_at(3 * lane_bytes);
+                let [a, b, c] = lanes::<Machine>(register, block);
+                register = shift(past_lane, shift(past_lane, a) ^ b) ^ c;
+                rest = after;
+            }
+        }
+        finish(chain::<Machine>(register, rest))
+    }
+}
+
+const START: u64 = u32::MAX as u64;
+
+fn finish(register: u64) -> u64 {
+    u64::from(!(register as u32))
+}
+
+/// Below this, one chain.
+const MIN_LANES_BYTES: usize = 200;
+const MAX_LANE_WORDS: usize = 128;
+
+/// `SHIFTS[w]` is x^(64w - 33): the product with it, taken through the CRC32 instruction, moves a register past `w`
+/// words. Entry 0 is never used.
+static SHIFTS: [u32; 2 * MAX_LANE_WORDS + 1] = {
+    let mut t = [0; 2 * MAX_LANE_WORDS + 1];
+    let (mut power, step) = (gf2::x_pow(64 - 33), gf2::x_pow(64));
+    let mut w = 1;
+    while w < t.len() {
+        t[w] = power;
+        power = gf2::mul(power, step);
+        w += 1;
+    }
+    t
+};
+
+const LONG_BYTES: usize = 8192;
+const SHORT_BYTES: usize = 256;
+
+static PAST_LONG: [[u32; 256]; 4] = past(LONG_BYTES);
+static PAST_SHORT: [[u32; 256]; 4] = past(SHORT_BYTES);
+
+/// `past(n)[k][b]` is what byte `k` of a register, being `b`, becomes after `n` zero bytes.
+const fn past(bytes: usize) -> [[u32; 256]; 4] {
+    let power = gf2::x_pow(8 * bytes as u64);
+    let mut t = [[0; 256]; 4];
+    let mut k = 0;
+    while k < 4 {
+        let mut b = 1_usize;
+        while b < 256 {
+            // Linear: only a byte of one bit costs a multiplication.
+            let lowest = b & b.wrapping_neg();
+            t[k][b] = match b ^ lowest {
+                0 => gf2::mul((b as u32) << (8 * k), power),
+                others => t[k][others] ^ t[k][lowest],
+            };
+            b += 1;
+        }
+        k += 1;
+    }
+    t
+}
+
+fn shift(past: &[[u32; 256]; 4], register: u64) -> u64 {
+    let [a, b, c, d] = (register as u32).to_le_bytes().map(usize::from);
+    u64::from(past[0][a] ^ past[1][b] ^ past[2][c] ^ past[3][d])
+}
+
+/// Cuts off what comes before the first address that is a multiple of eight.
+fn to_multiple_of_8(data: &[u8]) -> (&[u8], &[u8]) {
+    data.split_at(data.as_ptr().align_offset(8).min(data.len()))
+}
+
+/// One chain: words of eight bytes, then of four, then bytes.
+///
+/// # Safety
+/// - The machine has the CRC32 instruction of `U`.
+#[inline(always)]
+unsafe fn chain<U: Crc32Unit>(register: u64, data: &[u8]) -> u64 {
+    let (words, mut tail) = data.as_chunks::<8>();
+    let mut register = register;
+    // SAFETY: the machine has the instruction: the caller vouches for it.
+    unsafe {
+        for word in words {
+            register = U::word64(register, u64::from_le_bytes(*word));
+        }
+        if let Some((word, after)) = tail.split_first_chunk::<4>() {
+            register = U::word32(register, u32::from_le_bytes(*word));
+            tail = after;
+        }
+        for &byte in tail {
+            register = U::byte(register, byte);
+        }
+    }
+    register
+}
+
+/// Three chains side by side over the thirds of `block`, whose length is a multiple of 24; the first continues
+/// `register`, the others start from nothing.
+///
+/// # Safety
+/// - The machine has the CRC32 instruction of `U`.
+#[inline(always)]
+unsafe fn lanes<U: Crc32Unit>(register: u64, block: &[u8]) -> [u64; 3] {
+    let words = block.as_chunks::<8>().0;
+    let (first, others) = words.split_at(words.len() / 3);
+    let (second, third) = others.split_at(first.len());
+    let [mut a, mut b, mut c] = [register, 0, 0];
+    for ((x, y), z) in first.iter().zip(second).zip(third) {
+        // SAFETY: the machine has the instruction: the caller vouches for it.
+        unsafe {
+            a = U::word64(a, u64::from_le_bytes(*x));
+            b = U::word64(b, u64::from_le_bytes(*y));
+            c = U::word64(c, u64::from_le_bytes(*z));
+        }
+    }
+    [a, b, c]
+}

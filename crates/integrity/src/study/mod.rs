@@ -1,0 +1,253 @@
+//! The checksums of two papers, each as its paper describes it, to be compared and not to be used:
+//!
+//! - Sahu, *Hardware Instruction Based CRC32C, a Better Alternative to the TCP One's Complement Checksum* (2019),
+//!   chapter 4: thirteen implementations;
+//! - Petersen, *A Note on Guard Tag Calculation Algorithms* (2007), section 1: five.
+//!
+//! Invariants:
+//! - What a paper's measurement depends on is as in the paper: bytes per step, tables, how a run is cut into lanes.
+//! - Every implementation takes every length and every alignment; none allocates.
+//! - Values are numbers that do not depend on the byte order of the machine.
+//!
+//! What is not here: anything that production calls. The crate's own kernels are in [`kernels`](crate::kernels).
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod crc32c_instruction;
+mod crc32c_table;
+mod ones_complement;
+mod sums;
+mod t10;
+
+/// Machines without the instruction: the list is the same everywhere, and these are never available.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod crc32c_instruction {
+    pub(super) use super::crc32c_table::{
+        slicing8 as joined_by_product, slicing8 as joined_by_table, slicing8 as serial,
+    };
+
+    pub(super) fn has_crc() -> bool {
+        false
+    }
+
+    pub(super) fn has_crc_and_product() -> bool {
+        false
+    }
+}
+
+/// What kind of checksum an implementation computes. Implementations of one family give equal values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// CRC32C in finished form, 32 bits: equal to [`crc32c`](crate::crc32c()).
+    Crc32c,
+    /// Adler-32 (RFC 1950), 32 bits.
+    Adler32,
+    /// Fletcher's checksum over 16-bit words, low byte first, started at zero; 32 bits.
+    Fletcher32,
+    /// The Internet checksum (RFC 1071) as it stands in a packet, high byte first; 16 bits.
+    OnesComplement,
+    /// The exclusive or of all bytes, 8 bits.
+    Xor,
+    /// The guard of T10 protection information (SBC-3, 4.22): CRC16-T10DIF, 16 bits.
+    T10,
+}
+
+/// The paper that an implementation comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Paper {
+    /// Sahu 2019, chapter 4.
+    Thesis2019,
+    /// Petersen 2007, section 1.
+    Note2007,
+}
+
+/// What an implementation needs beyond the baseline of its architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Needs {
+    /// Nothing: it runs everywhere.
+    Nothing,
+    /// An instruction for CRC32C: SSE4.2 on x86-64, the CRC extension on aarch64.
+    CrcInstruction,
+    /// That, and a carry-less multiplication: PCLMULQDQ on x86-64, PMULL on aarch64.
+    CrcAndCarrylessProduct,
+}
+
+impl Needs {
+    /// Whether this machine has it.
+    #[inline]
+    pub fn met(self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::CrcInstruction => crc32c_instruction::has_crc(),
+            Self::CrcAndCarrylessProduct => crc32c_instruction::has_crc_and_product(),
+        }
+    }
+}
+
+/// One implementation of one checksum, as its paper measured it.
+#[derive(Debug)]
+pub struct Algorithm {
+    /// A short, stable name for command lines and tables: `crc32c-bitwise`.
+    pub name: &'static str,
+    /// What the paper's tables call it.
+    pub title: &'static str,
+    /// Paper and section.
+    pub source: &'static str,
+    /// Which checksum it is.
+    pub family: Family,
+    /// The paper that measured it.
+    pub paper: Paper,
+    /// The instructions that it needs.
+    pub needs: Needs,
+    run: unsafe fn(&[u8]) -> u64,
+}
+
+impl Algorithm {
+    /// Whether this machine has the instructions that it needs.
+    #[inline]
+    pub fn available(&self) -> bool {
+        self.needs.met()
+    }
+
+    /// The checksum of `data`, in the low bits; how many, the [`Family`] says.
+    ///
+    /// # Panics
+    /// If the implementation is not [available](Self::available).
+    ///
+    /// ```
+    /// let adler = integrity::study::find("adler-32").unwrap();
+    /// assert_eq!(adler.checksum(b"Wikipedia"), 0x11e6_0398);
+    /// ```
+    #[inline]
+    pub fn checksum(&self, data: &[u8]) -> u64 {
+        assert!(self.available(), "this machine lacks the instructions of {}", self.name);
+        // SAFETY: the only condition of any of them is that the machine has the instructions: asserted above.
+        unsafe { (self.run)(data) }
+    }
+}
+
+const fn thesis(
+    name: &'static str,
+    title: &'static str,
+    source: &'static str,
+    family: Family,
+    needs: Needs,
+    run: unsafe fn(&[u8]) -> u64,
+) -> Algorithm {
+    Algorithm { name, title, source, family, paper: Paper::Thesis2019, needs, run }
+}
+
+const fn note(
+    name: &'static str,
+    title: &'static str,
+    family: Family,
+    run: unsafe fn(&[u8]) -> u64,
+) -> Algorithm {
+    let (source, paper, needs) = ("Petersen 2007, section 1", Paper::Note2007, Needs::Nothing);
+    Algorithm { name, title, source, family, paper, needs, run }
+}
+
+/// In the order of the papers' tables (Table 6.1 of the thesis, Table 1 of the note).
+static ALL: [Algorithm; 18] = {
+    use Family::{Adler32, Crc32c, Fletcher32, OnesComplement, T10, Xor};
+    use Needs::{CrcAndCarrylessProduct, CrcInstruction, Nothing};
+    [
+        thesis(
+            "crc32c-bitwise",
+            "CRC32C bit-wise",
+            "Sahu 2019, 4.4.1",
+            Crc32c,
+            Nothing,
+            crc32c_table::bitwise,
+        ),
+        thesis(
+            "crc32c-nibble",
+            "CRC32C nibble-wise",
+            "Sahu 2019, 4.4.2",
+            Crc32c,
+            Nothing,
+            crc32c_table::nibble,
+        ),
+        thesis("crc32c-byte", "CRC32C byte-wise", "Sahu 2019, 4.4.3", Crc32c, Nothing, crc32c_table::byte),
+        thesis(
+            "crc32c-slicing-4",
+            "CRC32C slicing-by-4",
+            "Sahu 2019, 4.4.4",
+            Crc32c,
+            Nothing,
+            crc32c_table::slicing4,
+        ),
+        thesis(
+            "crc32c-slicing-8",
+            "CRC32C slicing-by-8",
+            "Sahu 2019, 4.4.5",
+            Crc32c,
+            Nothing,
+            crc32c_table::slicing8,
+        ),
+        thesis(
+            "crc32c-instruction",
+            "CRC32C, CRC32 instruction",
+            "Sahu 2019, 4.4.6",
+            Crc32c,
+            CrcInstruction,
+            crc32c_instruction::serial,
+        ),
+        thesis(
+            "crc32c-pclmulqdq",
+            "CRC32C, CRC32 + PCLMULQDQ recombination",
+            "Sahu 2019, 4.4.7",
+            Crc32c,
+            CrcAndCarrylessProduct,
+            crc32c_instruction::joined_by_product,
+        ),
+        thesis(
+            "crc32c-table",
+            "CRC32C, CRC32 + table recombination",
+            "Sahu 2019, 4.4.8",
+            Crc32c,
+            CrcInstruction,
+            crc32c_instruction::joined_by_table,
+        ),
+        thesis("adler-32", "Adler-32", "Sahu 2019, 4.3", Adler32, Nothing, sums::adler32),
+        thesis("fletcher-32", "Fletcher-32", "Sahu 2019, 4.2", Fletcher32, Nothing, sums::fletcher32),
+        thesis(
+            "ones-complement-16",
+            "one's complement, 16-bit word",
+            "Sahu 2019, 4.1.1",
+            OnesComplement,
+            Nothing,
+            ones_complement::words16,
+        ),
+        thesis(
+            "ones-complement-32",
+            "one's complement, 32-bit word",
+            "Sahu 2019, 4.1.2",
+            OnesComplement,
+            Nothing,
+            ones_complement::words32,
+        ),
+        thesis(
+            "ones-complement-64",
+            "one's complement, 64-bit word",
+            "Sahu 2019, 4.1.3",
+            OnesComplement,
+            Nothing,
+            ones_complement::words64,
+        ),
+        note("xor", "XOR", Xor, sums::xor),
+        note("tcp-reference", "TCP Ref.", OnesComplement, ones_complement::words16_into_long),
+        note("tcp-optimised", "TCP Opt.", OnesComplement, ones_complement::words32),
+        note("t10-reference", "T10 Ref.", T10, t10::reference),
+        note("t10-table", "T10 Opt.", T10, t10::table),
+    ]
+};
+
+/// Every implementation, in the order of the papers' tables, whether or not this machine can run it.
+pub fn all() -> &'static [Algorithm] {
+    &ALL
+}
+
+/// The implementation of that [name](Algorithm::name).
+pub fn find(name: &str) -> Option<&'static Algorithm> {
+    ALL.iter().find(|algorithm| algorithm.name == name)
+}

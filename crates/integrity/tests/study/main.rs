@@ -1,0 +1,162 @@
+//! The papers' algorithms against oracles that share nothing with them, and against their papers' own values.
+
+use integrity::study::{self, Algorithm, Family, Paper};
+
+/// Every length up to here at some alignment: longer than the shortest runs of every lane and fold.
+const MAX_LEN: usize = if cfg!(miri) { 260 } else { 1100 };
+const LEN_STEP: usize = if cfg!(miri) { 13 } else { 1 };
+/// Around the steps of the algorithms: three lanes of 1024 and of 8192 bytes, folds after 720, 5552 and 131072 bytes.
+const LONG: [usize; 9] = [1440, 3071, 3073, 5553, 11105, 24575, 24585, 52000, 262_145];
+
+fn data(len: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let step = |state: &mut u64| {
+        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*state >> 56) as u8
+    };
+    (0..len).map(|_| step(&mut state)).collect()
+}
+
+fn of(family: Family) -> impl Iterator<Item = &'static Algorithm> {
+    study::all().iter().filter(move |algorithm| algorithm.family == family && algorithm.available())
+}
+
+/// Holds every implementation of a family against `oracle`, for random data and for the two that carry most and least.
+fn compare(family: Family, oracle: impl Fn(&[u8]) -> u64) {
+    let longest = LONG[LONG.len() - 1] + 64;
+    for source in [data(longest), vec![0xff; longest], vec![0; longest]] {
+        let short = (0..=MAX_LEN).step_by(LEN_STEP);
+        for len in short.chain(LONG.into_iter().take(if cfg!(miri) { 2 } else { LONG.len() })) {
+            let at = len % 17;
+            let run = &source[at..at + len];
+            let want = oracle(run);
+            for algorithm in of(family) {
+                assert_eq!(algorithm.checksum(run), want, "{}: {len} bytes at {at}", algorithm.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn crc32c_is_what_an_independent_implementation_says() {
+    let oracle = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI);
+    compare(Family::Crc32c, |run| oracle.checksum(run).into());
+}
+
+#[test]
+fn t10_is_what_an_independent_implementation_says() {
+    let oracle = crc::Crc::<u16>::new(&crc::CRC_16_T10_DIF);
+    compare(Family::T10, |run| oracle.checksum(run).into());
+}
+
+#[test]
+fn adler_is_what_an_independent_implementation_says() {
+    compare(Family::Adler32, |run| adler2::adler32_slice(run).into());
+}
+
+#[test]
+fn fletcher_is_the_two_sums_modulo_65535() {
+    // End-around carry leaves 65535 where a remainder would be 0, unless all was zero.
+    let reduce = |sum: u64| if sum == 0 { 0 } else { (sum - 1) % 65535 + 1 };
+    compare(Family::Fletcher32, |run| {
+        let words: Vec<u64> =
+            run.chunks(2).map(|w| u64::from(w[0]) + 256 * u64::from(*w.get(1).unwrap_or(&0))).collect();
+        let sum0: u64 = words.iter().sum();
+        let sum1: u64 = words.iter().rev().enumerate().map(|(i, word)| (i as u64 + 1) * word).sum();
+        reduce(sum1) << 16 | reduce(sum0)
+    });
+}
+
+#[test]
+fn ones_complement_is_the_sum_of_big_endian_words_modulo_65535() {
+    compare(Family::OnesComplement, |run| {
+        let sum: u64 =
+            run.chunks(2).map(|w| 256 * u64::from(w[0]) + u64::from(*w.get(1).unwrap_or(&0))).sum();
+        0xffff - if sum == 0 { 0 } else { (sum - 1) % 65535 + 1 }
+    });
+}
+
+#[test]
+fn xor_is_the_parity_of_every_bit() {
+    compare(Family::Xor, |run| {
+        (0..8).map(|bit| (run.iter().filter(|byte| **byte >> bit & 1 == 1).count() as u64 & 1) << bit).sum()
+    });
+}
+
+fn check(name: &str, data: &[u8], want: u64) {
+    let algorithm = study::find(name).expect(name);
+    if algorithm.available() {
+        assert_eq!(algorithm.checksum(data), want, "{name} of {data:02x?}");
+    }
+}
+
+#[test]
+fn published_values() {
+    // Sahu 2019, Figure 5.2: the prefixes of "123456789".
+    let prefixes = [
+        0x90f5_99e3,
+        0x7355_c460,
+        0x107b_2fb2,
+        0xf63a_f4ee,
+        0x18d1_2335,
+        0x4135_7186,
+        0x1242_97ea,
+        0x6087_809a,
+        0xe306_9283,
+    ];
+    for algorithm in of(Family::Crc32c) {
+        for (i, want) in prefixes.into_iter().enumerate() {
+            check(algorithm.name, &b"123456789"[..=i], want);
+        }
+    }
+    check("adler-32", b"", 1);
+    check("adler-32", b"Wikipedia", 0x11e6_0398);
+    check("fletcher-32", b"abcde", 0xf04f_c729);
+    check("fletcher-32", b"abcdef", 0x5650_2d2a);
+    check("fletcher-32", b"abcdefgh", 0xebe1_9591);
+    for algorithm in of(Family::OnesComplement) {
+        // RFC 1071, section 3: the example's sum is ddf2.
+        check(algorithm.name, &[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7], 0x220d);
+        check(algorithm.name, &[], 0xffff);
+    }
+    for algorithm in of(Family::T10) {
+        check(algorithm.name, b"123456789", 0xd0db);
+    }
+}
+
+#[test]
+fn an_internet_checksum_in_its_place_makes_the_sum_vanish() {
+    for algorithm in of(Family::OnesComplement) {
+        let mut packet = data(1500);
+        packet[16..18].fill(0);
+        let sum = algorithm.checksum(&packet) as u16;
+        packet[16..18].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(algorithm.checksum(&packet), 0, "{}", algorithm.name);
+    }
+}
+
+#[test]
+fn every_algorithm_of_the_papers_is_there_once() {
+    let count = |paper| study::all().iter().filter(|algorithm| algorithm.paper == paper).count();
+    assert_eq!((count(Paper::Thesis2019), count(Paper::Note2007)), (13, 5));
+    for (i, algorithm) in study::all().iter().enumerate() {
+        let found = study::find(algorithm.name).expect(algorithm.name);
+        assert!(std::ptr::eq(found, algorithm), "two are called {}", algorithm.name);
+        assert!(study::all()[..i].iter().all(|other| other.title != algorithm.title), "{}", algorithm.title);
+    }
+    assert!(study::find("crc32").is_none());
+}
+
+/// Every bit of a message counts: flipped, it changes every checksum here.
+#[test]
+fn a_flipped_bit_changes_every_checksum() {
+    let mut message = data(if cfg!(miri) { 48 } else { 997 });
+    for algorithm in study::all().iter().filter(|algorithm| algorithm.available()) {
+        let clean = algorithm.checksum(&message);
+        for at in 0..message.len() {
+            message[at] ^= 1 << (at % 8);
+            assert_ne!(algorithm.checksum(&message), clean, "{}: flip at {at}", algorithm.name);
+            message[at] ^= 1 << (at % 8);
+        }
+    }
+}
