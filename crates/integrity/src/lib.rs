@@ -20,4 +20,4 @@ pub mod study;
 pub use combine::crc32c_combine;
 pub use copy::{Store, copy_crc32c};
 pub use crc32c::kernels;
-pub use crc32c::{crc32c, crc32c_append, kernel_name};
+pub use crc32c::{crc32c, crc32c_append, crc32c_header, kernel_name};

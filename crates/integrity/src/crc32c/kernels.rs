@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use super::aarch64;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{avx512, sse42};
-use super::{bitwise, slicing8};
+use super::{HEADER_BYTES, bitwise, slicing8};
 use crate::copy::{self, Store};
 use crate::{combine, gf2};
 
@@ -22,6 +22,7 @@ pub struct Kernel {
     /// What `detect` said: a kernel that needs many features would otherwise ask for each of them in every call.
     detected: OnceLock<bool>,
     append: unsafe fn(u32, &[u8]) -> u32,
+    header: unsafe fn(&[u8; HEADER_BYTES]) -> u32,
     copy: unsafe fn(u32, &mut [u8], &[u8], Store) -> u32,
     combine: unsafe fn(u32, u32, u64) -> u32,
 }
@@ -45,6 +46,16 @@ impl Kernel {
         assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
         // SAFETY: the machine has the kernel's instructions: asserted above.
         unsafe { self.append_unchecked(crc, data) }
+    }
+
+    /// Like [`crc32c_header`](crate::crc32c_header), with this kernel.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available).
+    pub fn header(&self, header: &[u8; HEADER_BYTES]) -> u32 {
+        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+        // SAFETY: the machine has the kernel's instructions: asserted above.
+        unsafe { self.header_unchecked(header) }
     }
 
     /// Like [`copy_crc32c`](crate::copy_crc32c), with this kernel.
@@ -75,6 +86,16 @@ impl Kernel {
     pub(crate) unsafe fn append_unchecked(&self, crc: u32, data: &[u8]) -> u32 {
         // SAFETY: the entry's only condition is that the machine has its instructions; the caller vouches for it.
         unsafe { (self.append)(crc, data) }
+    }
+
+    /// [`header`](Self::header) without the check of the machine.
+    ///
+    /// # Safety
+    /// - The kernel is [available](Self::available).
+    #[inline]
+    pub(crate) unsafe fn header_unchecked(&self, header: &[u8; HEADER_BYTES]) -> u32 {
+        // SAFETY: the entry's only condition is that the machine has its instructions; the caller vouches for it.
+        unsafe { (self.header)(header) }
     }
 
     /// [`copy`](Self::copy) without the check of the machine; the lengths are still checked.
@@ -116,6 +137,7 @@ static ALL: [Kernel; COUNT] = [
         detect: avx512::detect,
         detected: OnceLock::new(),
         append: avx512::append,
+        header: sse42::header,
         copy: avx512::copy,
         combine: sse42::combine,
     },
@@ -125,6 +147,7 @@ static ALL: [Kernel; COUNT] = [
         detect: sse42::detect,
         detected: OnceLock::new(),
         append: sse42::append,
+        header: sse42::header,
         copy: sse42::copy,
         combine: sse42::combine,
     },
@@ -134,6 +157,7 @@ static ALL: [Kernel; COUNT] = [
         detect: aarch64::detect,
         detected: OnceLock::new(),
         append: aarch64::append,
+        header: aarch64::header,
         copy: aarch64::copy,
         combine: aarch64::combine,
     },
@@ -142,6 +166,7 @@ static ALL: [Kernel; COUNT] = [
         detect: || true,
         detected: OnceLock::new(),
         append: slicing8::append,
+        header: |header| slicing8::append(0, header),
         copy: |crc, dst, src, _| copy::blockwise(slicing8::append, crc, dst, src),
         combine: |crc_a, crc_b, len_b| combine::with(gf2::mul, crc_a, crc_b, len_b),
     },
@@ -150,6 +175,7 @@ static ALL: [Kernel; COUNT] = [
         detect: || true,
         detected: OnceLock::new(),
         append: bitwise::append,
+        header: |header| bitwise::append(0, header),
         copy: |crc, dst, src, _| copy::blockwise(bitwise::append, crc, dst, src),
         combine: |crc_a, crc_b, len_b| combine::with(gf2::mul, crc_a, crc_b, len_b),
     },

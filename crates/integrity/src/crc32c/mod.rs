@@ -44,6 +44,22 @@ pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
     unsafe { active().append_unchecked(crc, data) }
 }
 
+/// The CRC32C of a header of 48 bytes (the basic header segment of every PDU, RFC 7143 section 11.2.1), finished.
+///
+/// The same as [`crc32c`], without its choice by length.
+///
+/// ```
+/// assert_eq!(integrity::crc32c_header(&[7; 48]), integrity::crc32c(&[7; 48]));
+/// ```
+#[inline]
+pub fn crc32c_header(header: &[u8; HEADER_BYTES]) -> u32 {
+    // SAFETY: `active` gives only kernels that this machine can run.
+    unsafe { active().header_unchecked(header) }
+}
+
+/// Length of the header of [`crc32c_header`], bytes.
+pub(crate) const HEADER_BYTES: usize = 48;
+
 /// The name of the kernel in use, for logs and figures: for example `avx512-vpclmulqdq` or `slicing-8`.
 pub fn kernel_name() -> &'static str {
     active().name()

@@ -218,3 +218,16 @@ fn combining_with_nothing_changes_nothing() {
 fn a_copy_between_different_lengths_is_refused() {
     copy_crc32c(0, &mut [0; 3], b"four", Store::Temporal);
 }
+
+#[test]
+fn headers() {
+    let mut random = Random(11);
+    for _ in 0..if cfg!(miri) { 3 } else { 1000 } {
+        let header: [u8; 48] = random.bytes(48).try_into().expect("48 bytes");
+        let want = reference(0, &header);
+        assert_eq!(integrity::crc32c_header(&header), want);
+        for kernel in kernels::available() {
+            assert_eq!(kernel.header(&header), want, "{}", kernel.name());
+        }
+    }
+}

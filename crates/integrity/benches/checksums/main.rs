@@ -1,0 +1,94 @@
+//! The bars that this crate sets itself, each beside the best peers and the physical limits, in one run.
+//!
+//! `cargo bench -p integrity --bench checksums` runs all rows, `-- copy` those whose name contains `copy`. All
+//! contenders of a row take turns, the best turn of each counts, and ratios within a row are what to read: a busy
+//! machine disturbs all of them alike. Every answer is checked. Without `--bench`, as `cargo test --benches` runs it,
+//! every contender takes one short turn.
+//!
+//! To add rows: a module with a function `rows(&Scale, &mut Tally)`, and its call in [`main`].
+
+mod combine;
+mod copy;
+mod digest;
+mod harness;
+
+use std::time::Duration;
+
+use harness::Tally;
+
+/// How much time and memory a run may take.
+pub struct Scale {
+    /// For one row in cache.
+    pub row: Duration,
+    /// For one row of large or cold copies.
+    pub long_row: Duration,
+    /// Memory that is larger than the caches, bytes; there are two such buffers.
+    pub cold_bytes: usize,
+    /// Divides the calls of a turn.
+    calls_divisor: usize,
+}
+
+impl Scale {
+    fn full() -> Self {
+        let (row, long_row) = (Duration::from_millis(400), Duration::from_secs(2));
+        Self { row, long_row, cold_bytes: 512 << 20, calls_divisor: 1 }
+    }
+
+    fn smoke() -> Self {
+        Self { row: Duration::ZERO, long_row: Duration::ZERO, cold_bytes: 4 << 20, calls_divisor: 1 << 20 }
+    }
+
+    /// Calls of `bytes` bytes in one turn: short enough that some turns are not interrupted.
+    pub fn calls(&self, bytes: usize) -> usize {
+        ((1 << 20) / bytes.max(256) / self.calls_divisor).max(1)
+    }
+}
+
+/// Bytes without structure, the same in every run.
+pub fn data(len: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// `len` bytes of `storage` that begin `offset` bytes after a boundary of a page.
+pub fn at_offset(storage: &mut [u8], offset: usize, len: usize) -> &mut [u8] {
+    const PAGE_BYTES: usize = 4096;
+    let start = storage.as_ptr().addr().wrapping_neg() % PAGE_BYTES + offset;
+    &mut storage[start..start + len]
+}
+
+fn cpu() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    match (field("model name"), field("cpu MHz")) {
+        (Some(model), Some(mhz)) => format!("{model}, {mhz} MHz by /proc/cpuinfo"),
+        _ => "unknown".to_owned(),
+    }
+}
+
+fn commit() -> String {
+    let output = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let text = output.ok().and_then(|o| String::from_utf8(o.stdout).ok()).unwrap_or_default();
+    if text.is_empty() { "unknown".to_owned() } else { text.trim().to_owned() }
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1).collect::<Vec<_>>();
+    let full = args.iter().any(|a| a == "--bench");
+    args.retain(|a| !a.starts_with("--"));
+    let scale = if full { Scale::full() } else { Scale::smoke() };
+    let mut tally = Tally::default();
+    tally.filter = args.pop();
+    println!("CPU: {}\nkernel: {}\ncommit: {}", cpu(), integrity::kernel_name(), commit());
+    digest::rows(&scale, &mut tally);
+    copy::rows(&scale, &mut tally);
+    combine::rows(&scale, &mut tally);
+    tally.print();
+}
