@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use iscsi_wire::{parse_bool, parse_list, parse_number};
 
 use crate::error::ProtocolViolation;
-use crate::params::{Bounds, DigestPolicy, PROTOCOL_LEVEL, Params};
+use crate::params::{ALLEGIANCE_FREE, Bounds, DigestPolicy, PROTOCOL_LEVEL, Params, TaskReporting};
 
 /// The rule of a refusal because a digest that our side's configuration demands was not agreed on: nobody breaks the
 /// protocol then.
@@ -121,6 +121,7 @@ const fn number(min: u64, max: u64, pick: Pick) -> Class {
     Class::Number { min, max, pick }
 }
 
+const MAX_ERROR_RECOVERY_LEVEL: u8 = 2;
 const MAX24: u64 = (1 << 24) - 1;
 
 /// Every key of RFC 7143, so that none is ever answered NotUnderstood.
@@ -151,6 +152,7 @@ static KEYS: &[KeyRule] = &[
     key("SessionType", Class::Login, S | O).by_initiator().leading(),
     key("TaskReporting", Class::List, O).normal().leading(),
     key("iSCSIProtocolLevel", number(0, 31, Pick::Min), O).normal().leading(),
+    key(ALLEGIANCE_FREE, Class::And, O).normal().leading(),
     key("X#NodeArchitecture", Class::Declared, S | O | F),
     key("IFMarker", Class::Obsolete { answer: "No" }, O),
     key("OFMarker", Class::Obsolete { answer: "No" }, O),
@@ -415,7 +417,7 @@ impl Negotiator {
         let supported: &[&str] = match name {
             "HeaderDigest" => self.bounds.header_digest.values(),
             "DataDigest" => self.bounds.data_digest.values(),
-            _ => &["RFC3720"],
+            _ => self.bounds.task_reporting.values(),
         };
         match parse_list(offers).ok().and_then(|list| list.into_iter().find(|v| supported.contains(v))) {
             Some(chosen) => {
@@ -447,6 +449,16 @@ impl Negotiator {
                 "DataPDUInOrder",
                 "DataSequenceInOrder",
             ] {
+                pairs.push((name, self.offer(name)));
+            }
+            // What is at its default is left unsaid: some targets are old enough not to know these keys.
+            let standard = Bounds::default();
+            let newer = [
+                ("TaskReporting", self.bounds.task_reporting != standard.task_reporting),
+                ("iSCSIProtocolLevel", self.bounds.protocol_level != standard.protocol_level),
+                (ALLEGIANCE_FREE, self.bounds.allegiance_free),
+            ];
+            for (name, _) in newer.into_iter().filter(|(_, wanted)| *wanted) {
                 pairs.push((name, self.offer(name)));
             }
         }
@@ -526,7 +538,8 @@ impl Negotiator {
         let value = match name {
             "HeaderDigest" => self.bounds.header_digest.values().join(","),
             "DataDigest" => self.bounds.data_digest.values().join(","),
-            "InitialR2T" | "ImmediateData" | "DataPDUInOrder" | "DataSequenceInOrder" => {
+            "TaskReporting" => self.bounds.task_reporting.values().join(","),
+            "InitialR2T" | "ImmediateData" | "DataPDUInOrder" | "DataSequenceInOrder" | ALLEGIANCE_FREE => {
                 yes_no(self.wanted_bool(name)).to_owned()
             }
             _ => self.wanted_number(name).to_string(),
@@ -551,8 +564,13 @@ impl Negotiator {
             "DefaultTime2Wait" => b.default_time2wait_s.into(),
             "DefaultTime2Retain" => b.default_time2retain_s.into(),
             "MaxOutstandingR2T" => b.max_outstanding_r2t.into(),
-            "iSCSIProtocolLevel" => PROTOCOL_LEVEL.into(),
+            //= rfc7144 7 P2-01
+            "iSCSIProtocolLevel" => b.protocol_level.min(PROTOCOL_LEVEL).into(),
             //= rfc7143 7.4.1 DSC-07
+            //= rfc7143 7.1.5 ERL-01
+            "ErrorRecoveryLevel" if !self.discovery => {
+                b.error_recovery_level.min(MAX_ERROR_RECOVERY_LEVEL).into()
+            }
             _ => 0,
         }
     }
@@ -576,6 +594,7 @@ impl Negotiator {
         match name {
             "InitialR2T" => self.bounds.initial_r2t,
             "ImmediateData" => self.bounds.immediate_data,
+            ALLEGIANCE_FREE => self.bounds.allegiance_free,
             // Data always travels in order: simpler for both ends and for who reads a trace.
             _ => true,
         }
@@ -588,6 +607,7 @@ impl Negotiator {
             "ImmediateData" => p.immediate_data = value,
             "DataPDUInOrder" => p.data_pdu_in_order = value,
             "DataSequenceInOrder" => p.data_sequence_in_order = value,
+            ALLEGIANCE_FREE => p.allegiance_free = value,
             _ => {}
         }
     }
@@ -596,6 +616,7 @@ impl Negotiator {
         match name {
             "HeaderDigest" => self.params.digests.header = value == "CRC32C",
             "DataDigest" => self.params.digests.data = value == "CRC32C",
+            "TaskReporting" => self.params.task_reporting = TaskReporting::from_value(value),
             _ => {}
         }
     }

@@ -26,6 +26,47 @@ impl DigestPolicy {
     }
 }
 
+/// How the end of many tasks at once is told (TaskReporting, RFC 7143 13.23), least first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskReporting {
+    /// `RFC3720`: aborting many tasks waits for the data that is still owed for them (RFC 7143 4.2.3.3).
+    #[default]
+    Rfc3720,
+    /// `ResponseFence`: the answer to such a request is in order among the responses of all connections (4.2.2.3).
+    ResponseFence,
+    /// `FastAbort`: as well, and nobody waits for owed data (4.2.3.4).
+    FastAbort,
+}
+
+impl TaskReporting {
+    /// The value on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rfc3720 => "RFC3720",
+            Self::ResponseFence => "ResponseFence",
+            Self::FastAbort => "FastAbort",
+        }
+    }
+
+    /// What the wire's value means; anything else is the default.
+    pub fn from_value(value: &str) -> Self {
+        match value {
+            "ResponseFence" => Self::ResponseFence,
+            "FastAbort" => Self::FastAbort,
+            _ => Self::Rfc3720,
+        }
+    }
+
+    /// Every value up to this one as it is offered, best first: who supports one supports the lesser ones.
+    pub const fn values(self) -> &'static [&'static str] {
+        match self {
+            Self::Rfc3720 => &["RFC3720"],
+            Self::ResponseFence => &["ResponseFence", "RFC3720"],
+            Self::FastAbort => &["FastAbort", "ResponseFence", "RFC3720"],
+        }
+    }
+}
+
 /// What one side wants or allows in a negotiation. The defaults are generous where the standard's are those of 2004.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -51,6 +92,14 @@ pub struct Bounds {
     pub default_time2wait_s: u16,
     /// DefaultTime2Retain, seconds. Default 20.
     pub default_time2retain_s: u16,
+    /// ErrorRecoveryLevel, 0 to 2. Default 0.
+    pub error_recovery_level: u8,
+    /// The best TaskReporting. Default RFC3720.
+    pub task_reporting: TaskReporting,
+    /// iSCSIProtocolLevel, up to [`PROTOCOL_LEVEL`]. Default 1.
+    pub protocol_level: u8,
+    /// The private key [`ALLEGIANCE_FREE`]. Default false.
+    pub allegiance_free: bool,
 }
 
 impl Default for Bounds {
@@ -67,12 +116,21 @@ impl Default for Bounds {
             max_connections: 1,
             default_time2wait_s: 2,
             default_time2retain_s: 20,
+            error_recovery_level: 0,
+            task_reporting: TaskReporting::Rfc3720,
+            protocol_level: 1,
+            allegiance_free: false,
         }
     }
 }
 
-/// Highest iSCSIProtocolLevel that we answer (RFC 7144 is level 2).
-pub const PROTOCOL_LEVEL: u16 = 1;
+/// Highest iSCSIProtocolLevel that there is to speak (RFC 7144).
+pub const PROTOCOL_LEVEL: u8 = 2;
+
+/// Private key (RFC 7143 13.22) of the asymmetric use of a session's connections: `Yes` when both ends say so, `No` unless
+/// negotiated. Then commands travel on connections with an even CID, and what belongs to them (R2T, Data-Out, Data-In,
+/// response) on those with an odd one; the rule of connection allegiance (RFC 7143 4.2.5.1) is off.
+pub const ALLEGIANCE_FREE: &str = "X-com.intact.AllegianceFree";
 
 /// The operational parameters in force. Starts with the standard's defaults (RFC 7143 13).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +165,10 @@ pub struct Params {
     pub error_recovery_level: u8,
     /// iSCSIProtocolLevel.
     pub protocol_level: u8,
+    /// TaskReporting.
+    pub task_reporting: TaskReporting,
+    /// [`ALLEGIANCE_FREE`].
+    pub allegiance_free: bool,
 }
 
 impl Default for Params {
@@ -127,6 +189,8 @@ impl Default for Params {
             data_sequence_in_order: true,
             error_recovery_level: 0,
             protocol_level: 1,
+            task_reporting: TaskReporting::Rfc3720,
+            allegiance_free: false,
         }
     }
 }
