@@ -16,6 +16,7 @@ pub mod driver;
 pub mod link;
 pub mod mailbox;
 pub mod offload;
+pub mod platform;
 pub mod slab;
 
 pub use clock::Clock;
@@ -24,4 +25,5 @@ pub use driver::{Completion, Driver, TcpInfo, Token, Waker};
 pub use link::{Link, LinkStats};
 pub use mailbox::{Mailbox, Sender};
 pub use offload::{Lane, Offload};
+pub use platform::{Platform, System};
 pub use slab::{SlabRing, SlabStats};

@@ -12,9 +12,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use engine::Platform;
 use iscsi_core::wire::Isid;
-
-use crate::support::fill_random;
 
 /// Ports of one machine towards one target.
 const MAX_PORTS: u16 = 1024;
@@ -39,10 +38,10 @@ impl Port {
     /// # Errors
     /// When the directory cannot be used, or too many ports are in use.
     //= rfc7143 11.12.5 NAM-03 NAM-04 NAM-05
-    pub(crate) fn take(directory: &Path, target: &str) -> io::Result<Self> {
+    pub(crate) fn take(platform: &impl Platform, directory: &Path, target: &str) -> io::Result<Self> {
         let ports = directory.join("ports");
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&ports)?;
-        let number = number(directory)?;
+        let number = number(platform, directory)?;
         for qualifier in 0..MAX_PORTS {
             // Names hold only letters, digits, '-', '.' and ':'.
             let path = ports.join(format!("{target}-{qualifier}"));
@@ -58,7 +57,7 @@ impl Port {
 }
 
 /// The random part, drawn when it is first needed.
-fn number(directory: &Path) -> io::Result<[u8; 3]> {
+fn number(platform: &impl Platform, directory: &Path) -> io::Result<[u8; 3]> {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -71,7 +70,7 @@ fn number(directory: &Path) -> io::Result<[u8; 3]> {
     match file.read(&mut number)? {
         3 => {}
         0 => {
-            fill_random(&mut number);
+            platform.fill_random(&mut number);
             file.write_all(&number)?;
             file.sync_all()?;
         }
@@ -82,12 +81,14 @@ fn number(directory: &Path) -> io::Result<[u8; 3]> {
 
 #[cfg(test)]
 mod tests {
+    use engine::System;
+
     use super::*;
 
     #[test]
     fn nam_03_a_port_is_the_same_after_a_restart_and_different_beside_another() {
         let directory = tempfile::tempdir().unwrap();
-        let take = |target: &str| Port::take(directory.path(), target).unwrap();
+        let take = |target: &str| Port::take(&System::new(1), directory.path(), target).unwrap();
         let first = take("iqn.2001-04.com.example:a");
         let beside = take("iqn.2001-04.com.example:a");
         assert_ne!(first.isid, beside.isid);
@@ -100,7 +101,8 @@ mod tests {
     #[test]
     fn three_hundred_sessions_have_three_hundred_isids() {
         let directory = tempfile::tempdir().unwrap();
-        let ports: Vec<Port> = (0..300).map(|_| Port::take(directory.path(), "t").unwrap()).collect();
+        let ports: Vec<Port> =
+            (0..300).map(|_| Port::take(&System::new(1), directory.path(), "t").unwrap()).collect();
         let isids: std::collections::HashSet<Isid> = ports.iter().map(|port| port.isid).collect();
         assert_eq!(isids.len(), 300);
     }
@@ -109,7 +111,10 @@ mod tests {
     #[test]
     fn another_target_sees_the_same_port() {
         let directory = tempfile::tempdir().unwrap();
-        let (a, b) = (Port::take(directory.path(), "a").unwrap(), Port::take(directory.path(), "b").unwrap());
+        let (a, b) = (
+            Port::take(&System::new(1), directory.path(), "a").unwrap(),
+            Port::take(&System::new(1), directory.path(), "b").unwrap(),
+        );
         assert_eq!(a.isid, b.isid);
     }
 
@@ -117,7 +122,7 @@ mod tests {
     fn a_damaged_or_unusable_directory_is_said() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("isid"), [1, 2]).unwrap();
-        assert!(Port::take(directory.path(), "a").is_err());
-        assert!(Port::take(&directory.path().join("isid"), "a").is_err());
+        assert!(Port::take(&System::new(1), directory.path(), "a").is_err());
+        assert!(Port::take(&System::new(1), &directory.path().join("isid"), "a").is_err());
     }
 }

@@ -61,6 +61,18 @@ impl<T> Awaited<T> {
         }
     }
 
+    /// The answer if it is there; once.
+    pub(crate) fn take(&mut self) -> Option<T> {
+        let mut state = self.0.state.lock();
+        match std::mem::replace(&mut *state, State::Waiting) {
+            State::Filled(value) => Some(value),
+            before => {
+                *state = before;
+                None
+            }
+        }
+    }
+
     /// As [`Awaited::wait`], at most for `limit`.
     pub(crate) fn wait_for(self, limit: Duration) -> Option<T> {
         let mut state = self.0.state.lock();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{LinkStats, Sender, SlabRing};
+use engine::{LinkStats, Sender, SlabRing, System};
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::initiator::command::Command;
 use iscsi_core::initiator::login::{KeyLine, LoggedIn};
@@ -24,8 +24,8 @@ use crate::support::random_isid;
 use crate::workload::Workload;
 
 /// Pieces that write data are copied to: shared slabs of 4 MiB, at most 256 MiB kept.
-const WRITE_SLAB_BYTES: usize = 4 * 1024 * 1024;
-const WRITE_SLABS: usize = 64;
+pub(crate) const WRITE_SLAB_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const WRITE_SLABS: usize = 64;
 /// How long a dropped session may take to say goodbye.
 const GOODBYE_TIME: Duration = Duration::from_secs(3);
 
@@ -138,22 +138,25 @@ impl Session {
                 tracing::warn!("a CHAP secret is shorter than 12 bytes (RFC 7143 9.2.1): use a longer one");
             }
         }
+        // Nothing of an initiator blocks apart from its callers: no worker is ever started.
+        let platform = System::new(1);
         let port = match (&options.isid, &options.ports) {
             (None, Some(directory)) => {
                 let target = options.target.as_ref().map_or("discovery", |target| target.as_str());
-                let taken = Port::take(directory, target);
+                let taken = Port::take(&platform, directory, target);
                 taken.inspect_err(|error| tracing::warn!(%error, "no lasting ISID: taking a random one")).ok()
             }
             _ => None,
         };
-        let isid = options.isid.or(port.as_ref().map(|port| port.isid)).unwrap_or_else(random_isid);
+        let isid =
+            options.isid.or(port.as_ref().map(|port| port.isid)).unwrap_or_else(|| random_isid(&platform));
         let slabs = SlabRing::new(WRITE_SLAB_BYTES, WRITE_SLABS);
         let (answer, first) = reply();
         let (told, mailbox) = reply();
         let (on_thread, for_thread) = (options.clone(), slabs.clone());
         // The driver never leaves the thread that makes it.
         std::thread::Builder::new().name("intact-session".into()).spawn(move || {
-            match EventLoop::new(on_thread, isid, for_thread, answer) {
+            match EventLoop::new(platform, on_thread, isid, for_thread, answer) {
                 Ok((event_loop, requests)) => {
                     told.give(Ok(requests));
                     event_loop.run();

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use engine::Platform;
 use iscsi_core::initiator::login::LoginSupport;
 use iscsi_core::wire::Isid;
 use parking_lot::Mutex;
@@ -11,13 +12,13 @@ const REMEMBERED_CHALLENGES: usize = 4096;
 
 static ISSUED: Mutex<VecDeque<Vec<u8>>> = Mutex::new(VecDeque::new());
 
-/// [`LoginSupport`] from this process.
-#[derive(Debug, Default)]
-pub(crate) struct ProcessSupport;
+/// [`LoginSupport`] from this process, with the randomness of its platform.
+#[derive(Debug)]
+pub(crate) struct ProcessSupport<'a, P>(pub &'a P);
 
-impl LoginSupport for ProcessSupport {
+impl<P: Platform> LoginSupport for ProcessSupport<'_, P> {
     fn fill_random(&mut self, bytes: &mut [u8]) {
-        fill_random(bytes);
+        self.0.fill_random(bytes);
     }
 
     //= rfc7143 9.2.1 SEC-07
@@ -34,20 +35,15 @@ impl LoginSupport for ProcessSupport {
     }
 }
 
-/// Bytes from the system's generator. A system without one cannot do CHAP, and every later guess would be a weak secret.
-pub(crate) fn fill_random(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("the system has a random number generator");
-}
-
 /// An ISID of the random form, different for every session of this process.
 //= rfc7143 11.12.5 NAM-03 NAM-04
-pub(crate) fn random_isid() -> Isid {
+pub(crate) fn random_isid(platform: &impl Platform) -> Isid {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NUMBER: std::sync::OnceLock<[u8; 3]> = std::sync::OnceLock::new();
     static QUALIFIER: AtomicU16 = AtomicU16::new(0);
     let number = NUMBER.get_or_init(|| {
         let mut bytes = [0; 3];
-        fill_random(&mut bytes);
+        platform.fill_random(&mut bytes);
         bytes
     });
     Isid::random(*number, QUALIFIER.fetch_add(1, Ordering::Relaxed))
@@ -55,18 +51,22 @@ pub(crate) fn random_isid() -> Isid {
 
 #[cfg(test)]
 mod tests {
+    use engine::System;
+
     use super::*;
 
     #[test]
     fn nam_03_nam_04_isids_are_random_form_and_all_different() {
-        let all: std::collections::HashSet<Isid> = (0..300).map(|_| random_isid()).collect();
+        let platform = System::new(1);
+        let all: std::collections::HashSet<Isid> = (0..300).map(|_| random_isid(&platform)).collect();
         assert_eq!(all.len(), 300);
         assert!(all.iter().all(|isid| isid.format() == iscsi_core::wire::IsidFormat::Random));
     }
 
     #[test]
     fn sec_07_challenges_are_known_again_across_sessions() {
-        let (mut one, mut other) = (ProcessSupport, ProcessSupport);
+        let platform = System::new(1);
+        let (mut one, mut other) = (ProcessSupport(&platform), ProcessSupport(&platform));
         let mut challenge = [0; 32];
         one.fill_random(&mut challenge);
         assert!(!other.was_issued(&challenge));

@@ -12,5 +12,7 @@ pub mod registry;
 mod server;
 mod shard;
 mod shared;
+mod stepped;
 
 pub use server::{Server, StartError};
+pub use stepped::Stepped;

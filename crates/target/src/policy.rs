@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use engine::Platform;
 use iscsi_core::chap::Secret;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::{Bounds, Params};
@@ -25,9 +26,9 @@ pub enum Joining {
 }
 
 /// The policy for one login.
-pub struct Policy<'a> {
+pub struct Policy<'a, P: Platform> {
     /// What all shards share.
-    pub shared: &'a Arc<Shared>,
+    pub shared: &'a Shared<P>,
     /// What is served at this moment.
     pub set: Arc<TargetSet>,
     /// Whose login it is.
@@ -40,7 +41,7 @@ pub struct Policy<'a> {
     pub replaces: &'a dyn Fn(&LoginNames) -> bool,
 }
 
-impl Policy<'_> {
+impl<P: Platform> Policy<'_, P> {
     fn auth(&self, names: &LoginNames) -> Auth {
         match names.target.as_ref().filter(|_| !names.discovery) {
             Some(target) => {
@@ -82,7 +83,7 @@ pub fn no_access(target: &IscsiName, initiator: &IscsiName, peer: IpAddr) -> Ref
     )
 }
 
-impl LoginPolicy for Policy<'_> {
+impl<P: Platform> LoginPolicy for Policy<'_, P> {
     //= rfc7143 11.13.5 LGN-06 LGN-20
     fn admit(&mut self, names: &LoginNames) -> Result<Admission, Refusal> {
         if self.shared.is_shutting_down() {
@@ -179,6 +180,6 @@ impl LoginPolicy for Policy<'_> {
     }
 
     fn fill_random(&mut self, bytes: &mut [u8]) {
-        getrandom::fill(bytes).expect("the kernel's random source works once the system is up");
+        self.shared.platform.fill_random(bytes);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::Sender;
+use engine::{EpollDriver, Sender, System};
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -62,7 +62,7 @@ fn remedy(error: &io::Error) -> &'static str {
 
 /// A running server.
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<Shared<System>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What was configured, and the address that it became.
     portals: Mutex<Vec<(PortalConfig, SocketAddr)>>,
@@ -95,7 +95,7 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
         };
-        let shared = Arc::new(Shared::new(set, observe, open));
+        let shared = Arc::new(Shared::new(System::new(set.config.limits.store_threads), set, observe, open));
         let mut shards = Starting::default();
         for number in 0..count {
             // A driver stays on the thread that made it; only its mailbox comes out.
@@ -227,7 +227,7 @@ impl Server {
                     }
                     drop(done);
                 };
-                self.shared.offload.submit(&lane, Box::new(flush));
+                self.shared.platform.workers().submit(&lane, Box::new(flush));
             }
         }
         drop(done);
@@ -240,7 +240,7 @@ impl Server {
                     limit.as_secs()
                 );
             }
-            _ => self.shared.offload.shutdown(),
+            _ => self.shared.platform.workers().shutdown(),
         }
     }
 
@@ -281,7 +281,7 @@ fn other_settings(old: &Config, new: &Config) -> Vec<String> {
 impl ServerView for Server {
     fn sessions(&self) -> Vec<SessionInfo> {
         let (reply, answers) = mpsc::channel();
-        let ask = |shard: &Sender<Message>| shard.send(Message::Sessions(reply.clone()));
+        let ask = |shard: &Sender<Message<EpollDriver>>| shard.send(Message::Sessions(reply.clone()));
         self.shared.shards().iter().for_each(ask);
         drop(reply);
         let mut sessions = Vec::new();
@@ -358,12 +358,12 @@ impl ServerView for Server {
 /// Shards while not all of them are there: dropped, it ends those that are.
 #[derive(Default)]
 struct Starting {
-    senders: Vec<Sender<Message>>,
+    senders: Vec<Sender<Message<EpollDriver>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Starting {
-    fn started(mut self) -> (Vec<Sender<Message>>, Vec<JoinHandle<()>>) {
+    fn started(mut self) -> (Vec<Sender<Message<EpollDriver>>>, Vec<JoinHandle<()>>) {
         (std::mem::take(&mut self.senders), std::mem::take(&mut self.threads))
     }
 }

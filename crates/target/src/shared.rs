@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use engine::{Clock, Offload, Sender};
+use engine::{Platform, Sender};
 use iscsi_core::names::IscsiName;
 use iscsi_core::wire::{Isid, Tsih};
 use parking_lot::Mutex;
@@ -20,13 +20,11 @@ use crate::shard::message::Message;
 const MAX_CHALLENGES: usize = 4096;
 
 /// See the module.
-pub struct Shared {
+pub struct Shared<P: Platform> {
     /// What is served.
     pub set: ArcSwap<TargetSet>,
-    /// Threads for stores that block.
-    pub offload: Offload,
-    /// Time since the server started.
-    pub clock: Clock,
+    /// What everything runs on.
+    pub platform: P,
     /// Log of logins, and metrics.
     pub observe: Arc<Observe>,
     /// Portals that are listened on, with the addresses that they became.
@@ -43,19 +41,18 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// Sessions.
     pub sessions: AtomicUsize,
-    shards: OnceLock<Vec<Sender<Message>>>,
-    homes: Mutex<Homes>,
+    shards: OnceLock<Vec<Sender<Message<P::Driver>>>>,
+    homes: Arc<Mutex<Homes>>,
     tsihs: Mutex<TsihPool>,
     challenges: Mutex<VecDeque<Vec<u8>>>,
 }
 
-impl Shared {
-    /// For a server that serves `set`.
-    pub fn new(set: TargetSet, observe: Arc<Observe>, open: OpenStore) -> Self {
+impl<P: Platform> Shared<P> {
+    /// For a server that serves `set` on `platform`.
+    pub fn new(platform: P, set: TargetSet, observe: Arc<Observe>, open: OpenStore) -> Self {
         Self {
-            offload: Offload::new(set.config.limits.store_threads),
+            platform,
             set: ArcSwap::from_pointee(set),
-            clock: Clock::start(),
             observe,
             portals: ArcSwap::default(),
             open,
@@ -65,27 +62,27 @@ impl Shared {
             connections: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),
             shards: OnceLock::new(),
-            homes: Mutex::default(),
+            homes: Arc::default(),
             tsihs: Mutex::default(),
             challenges: Mutex::default(),
         }
     }
 
     /// Introduces the shards to each other, once.
-    pub fn set_shards(&self, shards: Vec<Sender<Message>>) {
+    pub fn set_shards(&self, shards: Vec<Sender<Message<P::Driver>>>) {
         self.homes.lock().load = vec![0; shards.len()];
         let _ = self.shards.set(shards);
     }
 
     /// The shards' mailboxes, by number.
-    pub fn shards(&self) -> &[Sender<Message>] {
+    pub fn shards(&self) -> &[Sender<Message<P::Driver>>] {
         self.shards.get().map_or(&[], Vec::as_slice)
     }
 
     /// The shard where everything of `initiator` with `isid` lives, as long as the returned guard or another of the same two
     /// exists. All connections of a session, and whatever may reinstate it, have them in common, so they meet without a lock.
     /// The ISID alone would not do: hosts of one make use the same ones, and all of them would crowd on one shard.
-    pub fn home_of(self: &Arc<Self>, isid: Isid, initiator: Option<IscsiName>) -> Home {
+    pub fn home_of(&self, isid: Isid, initiator: Option<IscsiName>) -> Home {
         let key = (isid, initiator);
         let mut homes = self.homes.lock();
         let Homes { by_key, load } = &mut *homes;
@@ -96,7 +93,7 @@ impl Shared {
         entry.1 += 1;
         let shard = entry.0;
         load[shard] += 1;
-        Home { shard, key, shared: Arc::clone(self) }
+        Home { shard, key, homes: Arc::clone(&self.homes) }
     }
 
     /// Books a new session; false when `limit` of them exist.
@@ -152,7 +149,7 @@ pub struct Home {
     /// Number of the shard.
     pub shard: usize,
     key: HomeKey,
-    shared: Arc<Shared>,
+    homes: Arc<Mutex<Homes>>,
 }
 
 impl Home {
@@ -164,7 +161,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let mut homes = self.shared.homes.lock();
+        let mut homes = self.homes.lock();
         homes.load[self.shard] -= 1;
         if let Some(entry) = homes.by_key.get_mut(&self.key) {
             entry.1 -= 1;

@@ -313,6 +313,9 @@ impl EpollDriver {
 }
 
 impl Driver for EpollDriver {
+    type Listener = TcpListener;
+    type Stream = TcpStream;
+
     fn listen(&mut self, listener: TcpListener) -> io::Result<Token> {
         listener.set_nonblocking(true)?;
         self.insert(Entry::Listener(listener))

@@ -4,7 +4,7 @@
 //! reverse is not true), so the same shard runs on [`epoll`], on a ring of completions, or inside a simulator.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -51,13 +51,13 @@ impl Token {
 
 /// What came of a submitted operation, or what happened by itself.
 #[derive(Debug)]
-pub enum Completion {
+pub enum Completion<S = TcpStream> {
     /// A listener took a connection. Give the stream to [`Driver::adopt`], of this driver or of another shard's.
     Accepted {
         /// Where it arrived.
         listener: Token,
         /// The connection, not yet under any driver.
-        stream: TcpStream,
+        stream: S,
         /// Its peer.
         peer: SocketAddr,
     },
@@ -99,17 +99,22 @@ pub enum Completion {
 
 /// An event loop's engine. One thread owns it. Calls with a stale token do nothing.
 pub trait Driver {
+    /// What listens: a socket, outside of simulators.
+    type Listener: Send + 'static;
+    /// A connection that is under no driver: a socket, outside of simulators. Dropped, it is closed.
+    type Stream: Send + 'static;
+
     /// Accepts connections from `listener` from now on; each arrives as [`Completion::Accepted`].
     ///
     /// # Errors
     /// What the system says to making it non-blocking and registering it.
-    fn listen(&mut self, listener: TcpListener) -> io::Result<Token>;
+    fn listen(&mut self, listener: Self::Listener) -> io::Result<Token>;
 
     /// Takes over a connected stream: non-blocking, with TCP_NODELAY (where the socket is TCP at all).
     ///
     /// # Errors
     /// What the system says to making it non-blocking and registering it.
-    fn adopt(&mut self, stream: TcpStream) -> io::Result<Token>;
+    fn adopt(&mut self, stream: Self::Stream) -> io::Result<Token>;
 
     /// Begins to connect to `addr`, from the address `local` if given; ends with [`Completion::Connected`]. Operations may be
     /// submitted at once and begin when the connection stands.
@@ -143,7 +148,7 @@ pub trait Driver {
 
     /// Gives the connection up to the caller, to move it to another shard. An outstanding receive ends without a completion.
     /// `None` when the token is stale, is not a connection that stands, or a send is outstanding.
-    fn release(&mut self, conn: Token) -> Option<TcpStream>;
+    fn release(&mut self, conn: Token) -> Option<Self::Stream>;
 
     /// The address of this end. `None` when the token is stale or the system does not tell.
     fn local_addr(&self, token: Token) -> Option<SocketAddr>;
@@ -163,5 +168,5 @@ pub trait Driver {
     ///
     /// # Errors
     /// Only what leaves the driver unusable.
-    fn wait(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion>) -> io::Result<()>;
+    fn wait(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion<Self::Stream>>) -> io::Result<()>;
 }

@@ -12,7 +12,10 @@ use engine::{Completion, Driver, Token};
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// Waits until `done` says so about one of the completions, feeding it each of them.
-pub fn wait_until<D: Driver>(driver: &mut D, mut done: impl FnMut(&mut D, Completion) -> bool) {
+pub fn wait_until<D: Driver<Stream = std::net::TcpStream>>(
+    driver: &mut D,
+    mut done: impl FnMut(&mut D, Completion) -> bool,
+) {
     let mut out = Vec::new();
     loop {
         driver.wait(Some(WATCHDOG), &mut out).unwrap();
@@ -27,7 +30,7 @@ pub fn wait_until<D: Driver>(driver: &mut D, mut done: impl FnMut(&mut D, Comple
 }
 
 /// The next completion that is not a wake.
-pub fn next<D: Driver>(driver: &mut D) -> Completion {
+pub fn next<D: Driver<Stream = std::net::TcpStream>>(driver: &mut D) -> Completion {
     let mut found = None;
     wait_until(driver, |_, completion| {
         assert!(found.is_none(), "a second completion: {completion:?}");
@@ -38,7 +41,10 @@ pub fn next<D: Driver>(driver: &mut D) -> Completion {
 }
 
 /// The result of the outstanding receive of `conn`, which is the only operation outstanding.
-pub fn received<D: Driver>(driver: &mut D, expected: Token) -> (BytesMut, io::Result<usize>) {
+pub fn received<D: Driver<Stream = std::net::TcpStream>>(
+    driver: &mut D,
+    expected: Token,
+) -> (BytesMut, io::Result<usize>) {
     match next(driver) {
         Completion::Received { conn, buffer, result } if conn == expected => (buffer, result),
         other => panic!("not the receive of {expected:?}: {other:?}"),
@@ -46,7 +52,10 @@ pub fn received<D: Driver>(driver: &mut D, expected: Token) -> (BytesMut, io::Re
 }
 
 /// The result of the outstanding send of `conn`, which is the only operation outstanding.
-pub fn sent<D: Driver>(driver: &mut D, expected: Token) -> (Vec<Bytes>, io::Result<()>) {
+pub fn sent<D: Driver<Stream = std::net::TcpStream>>(
+    driver: &mut D,
+    expected: Token,
+) -> (Vec<Bytes>, io::Result<()>) {
     match next(driver) {
         Completion::Sent { conn, segments, result } if conn == expected => (segments, result),
         other => panic!("not the send of {expected:?}: {other:?}"),

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use engine::{Driver, EpollDriver, Link, SlabRing, Token};
+use engine::{Driver, Link, Platform, SlabRing, Token};
 use iscsi_core::Time;
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::initiator::login::{InitiatorLogin, LoggedIn, LoginConfig, LoginFailure, Progress};
@@ -17,7 +17,7 @@ use iscsi_core::wire::{Cid, CmdSn, Isid, LoginStage, LoginStatus};
 
 use crate::error::ConnectError;
 use crate::options::{Options, Portal};
-use crate::support::{ProcessSupport, fill_random};
+use crate::support::ProcessSupport;
 
 /// An established connection, ready for full feature phase.
 pub(super) struct Established {
@@ -59,7 +59,7 @@ impl Attempt {
         options: &Options,
         isid: Isid,
         slabs: &SlabRing,
-        driver: &mut EpollDriver,
+        driver: &mut impl Driver,
         now: Time,
     ) -> Result<Self, ConnectError> {
         let candidates = resolve(&options.portal)?;
@@ -73,7 +73,7 @@ impl Attempt {
         slabs: SlabRing,
         mut candidates: Vec<SocketAddr>,
         redirects: u32,
-        driver: &mut EpollDriver,
+        driver: &mut impl Driver,
         now: Time,
         failed: Option<ConnectError>,
     ) -> Result<Self, ConnectError> {
@@ -93,7 +93,7 @@ impl Attempt {
         self.deadline
     }
 
-    pub(super) fn on_time(self: Box<Self>, driver: &mut EpollDriver, now: Time) -> Outcome {
+    pub(super) fn on_time(self: Box<Self>, driver: &mut impl Driver, now: Time) -> Outcome {
         if now < self.deadline {
             return Outcome::Pending(self);
         }
@@ -107,9 +107,10 @@ impl Attempt {
         self.failed(driver, now, error)
     }
 
-    pub(super) fn on_connected(
+    pub(super) fn on_connected<P: Platform>(
         mut self: Box<Self>,
-        driver: &mut EpollDriver,
+        platform: &P,
+        driver: &mut P::Driver,
         now: Time,
         conn: Token,
         result: std::io::Result<()>,
@@ -125,7 +126,7 @@ impl Attempt {
         let reader = PduReader::new(LOGIN_DATA_SEGMENT_BYTES);
         let mut link = Box::new(Link::new(token, reader, PduWriter::new(), self.slabs.clone()));
         let mut cmd_sn = [0; 4];
-        fill_random(&mut cmd_sn);
+        platform.fill_random(&mut cmd_sn);
         let mut login = Box::new(InitiatorLogin::new(LoginConfig {
             initiator: self.options.initiator.clone(),
             initiator_alias: self.options.initiator_alias.clone(),
@@ -147,7 +148,7 @@ impl Attempt {
 
     pub(super) fn on_sent(
         mut self: Box<Self>,
-        driver: &mut EpollDriver,
+        driver: &mut impl Driver,
         now: Time,
         conn: Token,
         segments: Vec<Bytes>,
@@ -167,9 +168,10 @@ impl Attempt {
         }
     }
 
-    pub(super) fn on_received(
+    pub(super) fn on_received<P: Platform>(
         mut self: Box<Self>,
-        driver: &mut EpollDriver,
+        platform: &P,
+        driver: &mut P::Driver,
         now: Time,
         conn: Token,
         buffer: BytesMut,
@@ -189,7 +191,7 @@ impl Attempt {
                     return self.failed(driver, now, error);
                 }
             };
-            match login.handle_pdu(&pdu, &mut ProcessSupport) {
+            match login.handle_pdu(&pdu, &mut ProcessSupport(platform)) {
                 Ok(Progress::Send(request)) => link.push(request),
                 Ok(Progress::Complete(logged_in)) => return self.complete(*logged_in),
                 Err(LoginFailure::Redirected { addresses, .. }) => {
@@ -234,7 +236,7 @@ impl Attempt {
 
     /// Goes on where the target says that it is.
     //= rfc7143 11.13.5 LGN-15
-    fn redirect(self: Box<Self>, driver: &mut EpollDriver, now: Time, portals: Vec<Portal>) -> Outcome {
+    fn redirect(self: Box<Self>, driver: &mut impl Driver, now: Time, portals: Vec<Portal>) -> Outcome {
         self.close(driver);
         let redirects = self.redirects + 1;
         if redirects > MAX_REDIRECTS {
@@ -256,7 +258,7 @@ impl Attempt {
     }
 
     /// Begins again at the same address, with one CHAP algorithm less.
-    fn without_sha256(mut self: Box<Self>, driver: &mut EpollDriver, now: Time) -> Outcome {
+    fn without_sha256(mut self: Box<Self>, driver: &mut impl Driver, now: Time) -> Outcome {
         self.close(driver);
         if let Some(chap) = &mut self.options.chap {
             chap.algorithms.retain(|algorithm| *algorithm != ChapAlgorithm::Sha256);
@@ -270,7 +272,7 @@ impl Attempt {
     }
 
     /// Tries the next address, if there is one.
-    fn failed(mut self: Box<Self>, driver: &mut EpollDriver, now: Time, error: ConnectError) -> Outcome {
+    fn failed(mut self: Box<Self>, driver: &mut impl Driver, now: Time, error: ConnectError) -> Outcome {
         self.close(driver);
         let candidates = std::mem::take(&mut self.candidates);
         // A target's refusal is an answer; only silence and errors of the way make the next address worth a try.
@@ -284,7 +286,7 @@ impl Attempt {
         }
     }
 
-    pub(super) fn close(&self, driver: &mut EpollDriver) {
+    pub(super) fn close(&self, driver: &mut impl Driver) {
         match &self.step {
             Step::Connecting { token, .. } => driver.close(*token),
             Step::LoggingIn { link, .. } => driver.close(link.token()),

@@ -15,7 +15,7 @@ mod pending;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{Clock, Completion as Done, Driver, EpollDriver, Link, Mailbox, Sender, SlabRing};
+use engine::{Completion as Done, Driver, Link, Mailbox, Platform, Sender, SlabRing};
 use iscsi_core::Time;
 use iscsi_core::initiator::command::{Command, Completion, Ending};
 use iscsi_core::initiator::session::{Action, CloseReason, InitiatorSession, TargetRecord};
@@ -84,14 +84,16 @@ struct Running {
     started: bool,
 }
 
-pub(crate) struct EventLoop {
+pub(crate) struct EventLoop<P: Platform> {
+    platform: P,
     options: Options,
     isid: Isid,
-    driver: EpollDriver,
-    clock: Clock,
+    driver: P::Driver,
     now: Time,
     slabs: SlabRing,
     mailbox: Mailbox<Request>,
+    done: Vec<Done<<P::Driver as Driver>::Stream>>,
+    requests: Vec<Request>,
     state: State,
     info: SessionInfo,
     first: Option<Answer<Result<SessionInfo, ConnectError>>>,
@@ -107,27 +109,30 @@ pub(crate) struct EventLoop {
     fruitless: u32,
 }
 
-impl EventLoop {
+impl<P: Platform> EventLoop<P> {
     /// A loop that will open a session by `options` and tell `first` how that went.
     pub(crate) fn new(
+        platform: P,
         options: Options,
         isid: Isid,
         slabs: SlabRing,
         first: Answer<Result<SessionInfo, ConnectError>>,
     ) -> std::io::Result<(Self, Sender<Request>)> {
-        let driver = EpollDriver::new()?;
+        let driver = platform.driver()?;
         let mailbox = Mailbox::new(driver.waker());
         let sender = mailbox.sender();
         let info = SessionInfo::new(isid);
         let event_loop = Self {
+            now: platform.now(),
+            platform,
             options,
             isid,
             driver,
-            clock: Clock::start(),
-            now: Time::ZERO,
             slabs,
             mailbox,
             state: State::Waiting(Time::ZERO),
+            done: Vec::new(),
+            requests: Vec::new(),
             info,
             first: Some(first),
             pending: PendingTable::default(),
@@ -144,40 +149,55 @@ impl EventLoop {
 
     /// Runs until the session is closed and nobody wants it any more.
     pub(crate) fn run(mut self) {
-        let mut done = Vec::new();
-        let mut requests = Vec::new();
-        loop {
-            self.now = self.clock.now();
-            self.on_time();
-            self.step_workload();
-            if let State::Up(up) = &mut self.state {
-                let own = usize::try_from(up.session.outstanding_write_bytes()).unwrap_or(usize::MAX);
-                up.link.set_tx_high_water(own.saturating_add(TX_SLACK_BYTES));
-                up.link.flush(&mut self.driver);
-            }
-            let timeout = self.next_time().map(|at| at.saturating_sub(self.clock.now()));
-            if let Err(error) = self.driver.wait(timeout, &mut done) {
-                tracing::error!(%error, "the event loop cannot go on");
-                return self.give_up(format!("the event loop cannot go on: {error}"));
-            }
-            self.now = self.clock.now();
-            for completion in done.drain(..) {
-                if matches!(completion, Done::Woken) {
-                    self.mailbox.drain(&mut requests);
-                } else {
-                    self.on_completion(completion);
-                }
-            }
-            for request in requests.drain(..) {
-                if matches!(request, Request::Quit) {
-                    return self.quit();
-                }
-                self.on_request(request);
-            }
+        self.prepare();
+        while self.turn() {}
+    }
+
+    /// Does what is due by the time, and hands on what there is to send and to receive; before every wait.
+    pub(crate) fn prepare(&mut self) {
+        self.now = self.platform.now();
+        self.on_time();
+        self.step_workload();
+        if let State::Up(up) = &mut self.state {
+            let own = usize::try_from(up.session.outstanding_write_bytes()).unwrap_or(usize::MAX);
+            up.link.set_tx_high_water(own.saturating_add(TX_SLACK_BYTES));
+            up.link.flush(&mut self.driver);
         }
     }
 
-    fn next_time(&self) -> Option<Time> {
+    /// Waits once, and handles what has happened; false when nobody wants the session any more.
+    pub(crate) fn turn(&mut self) -> bool {
+        let timeout = self.next_deadline().map(|at| at.saturating_sub(self.platform.now()));
+        let mut done = std::mem::take(&mut self.done);
+        if let Err(error) = self.driver.wait(timeout, &mut done) {
+            tracing::error!(%error, "the event loop cannot go on");
+            self.give_up(format!("the event loop cannot go on: {error}"));
+            return false;
+        }
+        self.now = self.platform.now();
+        for completion in done.drain(..) {
+            if matches!(completion, Done::Woken) {
+                self.mailbox.drain(&mut self.requests);
+            } else {
+                self.on_completion(completion);
+            }
+        }
+        self.done = done;
+        let mut requests = std::mem::take(&mut self.requests);
+        for request in requests.drain(..) {
+            if matches!(request, Request::Quit) {
+                self.quit();
+                return false;
+            }
+            self.on_request(request);
+        }
+        self.requests = requests;
+        self.prepare();
+        true
+    }
+
+    /// When there is something to do even if nothing happens.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
         let state = match &self.state {
             State::Connecting(attempt) => Some(attempt.deadline()),
             State::Up(up) => up.session.poll_timeout(),
@@ -219,7 +239,7 @@ impl EventLoop {
         }
     }
 
-    fn on_completion(&mut self, completion: Done) {
+    fn on_completion(&mut self, completion: Done<<P::Driver as Driver>::Stream>) {
         match &mut self.state {
             State::Up(up) => match completion {
                 Done::Received { conn, buffer, result } if conn == up.link.token() => {
@@ -236,11 +256,13 @@ impl EventLoop {
             },
             State::Connecting(_) => {
                 let State::Connecting(attempt) = self.take_state() else { return };
-                let (driver, now) = (&mut self.driver, self.now);
+                let (platform, driver, now) = (&self.platform, &mut self.driver, self.now);
                 let outcome = match completion {
-                    Done::Connected { conn, result } => attempt.on_connected(driver, now, conn, result),
+                    Done::Connected { conn, result } => {
+                        attempt.on_connected(platform, driver, now, conn, result)
+                    }
                     Done::Received { conn, buffer, result } => {
-                        attempt.on_received(driver, now, conn, buffer, result)
+                        attempt.on_received(platform, driver, now, conn, buffer, result)
                     }
                     Done::Sent { conn, segments, result } => {
                         attempt.on_sent(driver, now, conn, segments, result)
@@ -481,13 +503,7 @@ impl EventLoop {
                     answer.give(workload);
                 }
             }
-            Request::Info(answer) => {
-                let mut info = self.info.clone();
-                if let State::Up(up) = &self.state {
-                    info.link = up.link.stats();
-                }
-                answer.give(info);
-            }
+            Request::Info(answer) => answer.give(self.info()),
             Request::Logout(answer) => {
                 self.leaving.push(answer);
                 match &mut self.state {
@@ -506,6 +522,15 @@ impl EventLoop {
             }
             Request::Quit => {}
         }
+    }
+
+    /// What is known of the session now.
+    pub(crate) fn info(&self) -> SessionInfo {
+        let mut info = self.info.clone();
+        if let State::Up(up) = &self.state {
+            info.link = up.link.stats();
+        }
+        info
     }
 
     /// The session says that it is over.
@@ -611,7 +636,7 @@ impl EventLoop {
         self.state = State::Over(why);
     }
 
-    fn quit(mut self) {
+    fn quit(&mut self) {
         match self.take_state() {
             State::Up(up) => self.driver.close(up.link.token()),
             State::Connecting(attempt) => attempt.close(&mut self.driver),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use engine::{Driver, Platform};
 use iscsi_core::Time;
 use iscsi_core::target::actions::{Command, Completion, DataInPayload};
 use iscsi_core::target::task::{DataOutPieces, TaskId};
@@ -49,7 +50,7 @@ impl Running {
     }
 }
 
-impl Shard {
+impl<P: Platform> Shard<P> {
     /// Shows a command to the device server.
     pub(super) fn start(&mut self, hosted: &mut Hosted, command: Command) {
         if !self.waits_for_turn(hosted, &command) {
@@ -165,7 +166,7 @@ impl Shard {
                 done.result = Some((running, payload, data));
             }
         };
-        self.shared.offload.submit(&lane, Box::new(job));
+        self.shared.platform.offload(&lane, Box::new(job));
     }
 
     /// A worker is done with a command.
@@ -241,7 +242,7 @@ impl Shard {
             .sense
             .as_ref()
             .is_some_and(|s| matches!(s.key, SenseKey::MediumError | SenseKey::HardwareError));
-        let elapsed = self.clock.now().saturating_sub(running.started);
+        let elapsed = self.shared.platform.now().saturating_sub(running.started);
         hosted.stats.commands.add(1);
         running.device.stats.record(running.kind, (payload.bytes.len() + written) as u64, elapsed, !failed);
     }
@@ -268,12 +269,12 @@ pub struct StoreDone {
 
 /// Sends what it holds when it is dropped, so that no command is ever without an answer: also when its job panics or is dropped
 /// unrun.
-struct Reply {
-    shard: engine::Sender<Message>,
+struct Reply<D: Driver> {
+    shard: engine::Sender<Message<D>>,
     done: Option<StoreDone>,
 }
 
-impl Drop for Reply {
+impl<D: Driver> Drop for Reply<D> {
     fn drop(&mut self) {
         if let Some(done) = self.done.take() {
             self.shard.send(Message::StoreDone(Box::new(done)));

@@ -1,13 +1,13 @@
 //! Connections of a shard: accepting, receiving, sending, closing.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use engine::{Driver, Link, LinkStats, Token};
+use engine::{Driver, Link, LinkStats, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::limits::LOGIN_DATA_SEGMENT_BYTES;
 use iscsi_core::pdu_reader::PduReader;
@@ -104,15 +104,20 @@ impl Connections {
     }
 }
 
-impl Shard {
-    pub(super) fn listen(&mut self, listener: TcpListener, portal: Arc<PortalConfig>) {
+impl<P: Platform> Shard<P> {
+    pub(super) fn listen(&mut self, listener: <P::Driver as Driver>::Listener, portal: Arc<PortalConfig>) {
         match self.driver.listen(listener) {
             Ok(token) => drop(self.listeners.insert(token, portal)),
             Err(error) => tracing::error!(address = %portal.address, %error, "cannot listen"),
         }
     }
 
-    pub(super) fn accepted(&mut self, listener: Token, stream: TcpStream, peer: SocketAddr) {
+    pub(super) fn accepted(
+        &mut self,
+        listener: Token,
+        stream: <P::Driver as Driver>::Stream,
+        peer: SocketAddr,
+    ) {
         let Some(portal) = self.listeners.get(&listener).cloned() else { return };
         let limit = self.shared.set.load().config.limits.max_connections;
         //= rfc7143 10.3 LGN-19
@@ -146,7 +151,7 @@ impl Shard {
     /// Books a connection that came from another shard in the middle of its first PDU.
     pub(super) fn adopt(
         &mut self,
-        stream: TcpStream,
+        stream: <P::Driver as Driver>::Stream,
         mut link: Link,
         peer: SocketAddr,
         portal: Arc<PortalConfig>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::{Driver, Token};
+use engine::{Driver, Platform, Token};
 use iscsi_core::target::actions::CloseReason;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::Lun;
@@ -21,7 +21,7 @@ use crate::registry::TargetNode;
 /// How long the initiators of sessions that a new configuration no longer allows may take to log out.
 const EVICTION_GRACE: Duration = Duration::from_secs(5);
 
-impl Shard {
+impl<P: Platform> Shard<P> {
     pub(super) fn keep_portals(&mut self, portals: &[PortalConfig]) {
         let mut gone: Vec<Token> = Vec::new();
         for (token, portal) in &mut self.listeners {
@@ -157,7 +157,8 @@ impl Shard {
         gives_up
     }
 
-    pub(super) fn session_infos(&mut self) -> Vec<SessionInfo> {
+    /// What people may know of the sessions of this shard.
+    pub fn session_infos(&mut self) -> Vec<SessionInfo> {
         self.sync_stats();
         let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
         let mut infos = Vec::new();

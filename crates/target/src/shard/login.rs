@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use engine::{Driver, Token};
+use engine::{Driver, Platform, Token};
 use iscsi_core::names::IscsiName;
 use iscsi_core::pdu_reader::{FramingError, RxPdu};
 use iscsi_core::target::actions::CloseReason;
@@ -19,7 +19,7 @@ use crate::observe::LoginEvent;
 use crate::policy::{Policy, no_access, shutting_down, too_many_sessions};
 use crate::shared::Home;
 
-impl Shard {
+impl<P: Platform> Shard<P> {
     pub(super) fn login_pdu(&mut self, token: Token, pdu: &RxPdu) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         if connection.home.is_none() {
@@ -77,7 +77,7 @@ impl Shard {
     }
 
     /// Takes a connection from another shard.
-    pub(super) fn arrive(&mut self, migrant: Migrant) {
+    pub(super) fn arrive(&mut self, migrant: Migrant<P::Driver>) {
         let Migrant { stream, link, progress, peer, portal, home, deadline } = migrant;
         if let Some(token) = self.adopt(stream, link, peer, portal, home, deadline) {
             match progress {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use engine::Platform;
 use iscsi_core::target::actions::{CloseReason, Completion, ManagementId, ManagementRequest};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
@@ -65,7 +66,7 @@ impl Gathers {
     }
 }
 
-impl Shard {
+impl<P: Platform> Shard<P> {
     /// Carries out a task management function.
     //= rfc7143 11.6.1 TMF-07 TMF-08
     pub(super) fn manage(&mut self, hosted: &mut Hosted, request: ManagementRequest) {

@@ -1,11 +1,11 @@
 //! What shards tell each other, and what they are told from outside.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use engine::Link;
+use engine::{Driver, Link};
 use iscsi_core::names::IscsiName;
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::target::login::Established;
@@ -33,9 +33,9 @@ pub struct AbortOrder {
 }
 
 /// A connection on its way to the shard where its session lives.
-pub struct Migrant {
+pub struct Migrant<D: Driver> {
     /// The connection, between two drivers.
-    pub stream: TcpStream,
+    pub stream: D::Stream,
     /// Its framing, with what has been received.
     pub link: Link,
     /// How far its login is.
@@ -59,13 +59,13 @@ pub enum Progress {
 }
 
 /// See the module.
-pub enum Message {
+pub enum Message<D: Driver> {
     /// Listen here.
-    Listen(TcpListener, Arc<PortalConfig>),
+    Listen(D::Listener, Arc<PortalConfig>),
     /// Listen no more on addresses that this list lacks; those that stay may have another group tag now.
     KeepPortals(Vec<PortalConfig>),
     /// A connection whose session lives here.
-    Migrate(Box<Migrant>),
+    Migrate(Box<Migrant<D>>),
     /// A worker has carried a command to its end.
     StoreDone(Box<StoreDone>),
     /// Abort tasks; answer the shard `from` with [`Message::AbortDone`].

@@ -27,7 +27,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Clock, Completion, Driver, EpollDriver, Mailbox, Sender, SlabRing, Token};
+use engine::{Completion, Driver, Mailbox, Platform, Sender, SlabRing, Token};
 use iscsi_core::Time;
 use rustc_hash::FxHashMap;
 
@@ -48,13 +48,12 @@ const STORE_PATIENCE: Duration = Duration::from_secs(5);
 const SLAB_BYTES: usize = 1 << 20;
 
 /// See the module.
-pub struct Shard {
+pub struct Shard<P: Platform> {
     number: usize,
-    shared: Arc<Shared>,
-    clock: Clock,
+    shared: Arc<Shared<P>>,
     now: Time,
-    driver: EpollDriver,
-    mailbox: Mailbox<Message>,
+    driver: P::Driver,
+    mailbox: Mailbox<Message<P::Driver>>,
     /// This shard's part of `limits.buffer_bytes_max`.
     budget_bytes: u64,
     slabs: SlabRing,
@@ -64,25 +63,29 @@ pub struct Shard {
     gathers: Gathers,
     /// When deadlines are looked at next; `None`: there are none.
     next_scan: Option<Time>,
+    completions: Vec<Completion<<P::Driver as Driver>::Stream>>,
+    messages: Vec<Message<P::Driver>>,
     ending: Option<Time>,
     /// Whether this shard takes no more connections.
     door_closed: bool,
 }
 
-impl Shard {
+/// A shard, and the way to tell it something.
+pub type Made<P> = (Shard<P>, Sender<Message<<P as Platform>::Driver>>);
+
+impl<P: Platform> Shard<P> {
     /// A shard with its mailbox.
     ///
     /// # Errors
     /// When the driver cannot be had.
-    pub fn new(number: usize, shards: usize, shared: Arc<Shared>) -> io::Result<(Self, Sender<Message>)> {
-        let driver = EpollDriver::new()?;
+    pub fn new(number: usize, shards: usize, shared: Arc<Shared<P>>) -> io::Result<Made<P>> {
+        let driver = shared.platform.driver()?;
         let mailbox = Mailbox::new(driver.waker());
         let sender = mailbox.sender();
         let budget = shared.set.load().config.limits.buffer_bytes_max / shards.max(1) as u64;
         let shard = Self {
             number,
-            clock: shared.clock,
-            now: shared.clock.now(),
+            now: shared.platform.now(),
             shared,
             driver,
             mailbox,
@@ -93,6 +96,8 @@ impl Shard {
             sessions: Sessions::default(),
             gathers: Gathers::default(),
             next_scan: None,
+            completions: Vec::new(),
+            messages: Vec::new(),
             ending: None,
             door_closed: false,
         };
@@ -104,41 +109,53 @@ impl Shard {
     /// # Errors
     /// When the driver fails for good.
     pub fn run(mut self) -> io::Result<()> {
-        let mut completions = Vec::new();
-        let mut messages = Vec::new();
-        loop {
-            let timeout = self.next_scan.map(|at| at.saturating_sub(self.clock.now()));
-            self.driver.wait(timeout, &mut completions)?;
-            self.now = self.clock.now();
-            let busy = !completions.is_empty();
-            for completion in completions.drain(..) {
-                match completion {
-                    Completion::Accepted { listener, stream, peer } => self.accepted(listener, stream, peer),
-                    Completion::AcceptFailed { error, .. } => {
-                        tracing::warn!(%error, "cannot accept connections; trying again")
-                    }
-                    Completion::Received { conn, buffer, result } => self.received(conn, buffer, result),
-                    Completion::Sent { conn, segments, result } => self.sent(conn, segments, result),
-                    Completion::Connected { .. } => {}
-                    Completion::Woken => self.mailbox.drain(&mut messages),
+        while self.turn()? {}
+        Ok(())
+    }
+
+    /// When deadlines are to be looked at, if there are any: then [`Shard::turn`] has something to do even if nothing happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.next_scan
+    }
+
+    /// Waits once, and handles what has happened; false when the shard has ended.
+    ///
+    /// # Errors
+    /// When the driver fails for good.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        let timeout = self.next_scan.map(|at| at.saturating_sub(self.shared.platform.now()));
+        let mut completions = std::mem::take(&mut self.completions);
+        self.driver.wait(timeout, &mut completions)?;
+        self.now = self.shared.platform.now();
+        let busy = !completions.is_empty();
+        for completion in completions.drain(..) {
+            match completion {
+                Completion::Accepted { listener, stream, peer } => self.accepted(listener, stream, peer),
+                Completion::AcceptFailed { error, .. } => {
+                    tracing::warn!(%error, "cannot accept connections; trying again")
                 }
-            }
-            for message in messages.drain(..) {
-                self.take_message(message);
-            }
-            self.flush_touched();
-            if busy {
-                let soon = self.now + TIMER_SCAN;
-                self.next_scan = Some(self.next_scan.map_or(soon, |at| at.min(soon)));
-            }
-            if self.next_scan.is_some_and(|at| at <= self.now) {
-                self.scan_timers();
-                self.flush_touched();
-            }
-            if self.ending.is_some() && self.has_ended() {
-                return Ok(());
+                Completion::Received { conn, buffer, result } => self.received(conn, buffer, result),
+                Completion::Sent { conn, segments, result } => self.sent(conn, segments, result),
+                Completion::Connected { .. } => {}
+                Completion::Woken => self.mailbox.drain(&mut self.messages),
             }
         }
+        self.completions = completions;
+        let mut messages = std::mem::take(&mut self.messages);
+        for message in messages.drain(..) {
+            self.take_message(message);
+        }
+        self.messages = messages;
+        self.flush_touched();
+        if busy {
+            let soon = self.now + TIMER_SCAN;
+            self.next_scan = Some(self.next_scan.map_or(soon, |at| at.min(soon)));
+        }
+        if self.next_scan.is_some_and(|at| at <= self.now) {
+            self.scan_timers();
+            self.flush_touched();
+        }
+        Ok(!(self.ending.is_some() && self.has_ended()))
     }
 
     /// Handles every deadline that has passed and finds the next one.
@@ -153,7 +170,7 @@ impl Shard {
         self.next_scan = [connections, sessions, ending].into_iter().flatten().min();
     }
 
-    fn take_message(&mut self, message: Message) {
+    fn take_message(&mut self, message: Message<P::Driver>) {
         match message {
             Message::Listen(listener, portal) => self.listen(listener, portal),
             Message::KeepPortals(portals) => self.keep_portals(&portals),

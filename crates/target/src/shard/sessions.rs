@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use engine::{Driver, Token};
+use engine::{Driver, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::params::Params;
 use iscsi_core::pdu_reader::RxPdu;
@@ -171,7 +171,7 @@ impl Sessions {
     }
 }
 
-impl Shard {
+impl<P: Platform> Shard<P> {
     /// Creates the session of a completed login.
     pub(super) fn open_session(
         &mut self,

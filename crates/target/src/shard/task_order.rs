@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use engine::Platform;
 use iscsi_core::target::actions::Command;
 use iscsi_core::target::task::TaskId;
 use iscsi_core::wire::TaskAttribute;
@@ -29,7 +30,7 @@ impl TaskOrder {
     }
 }
 
-impl Shard {
+impl<P: Platform> Shard<P> {
     /// Whether a command has to wait for its turn; then it is kept.
     //= sam5 8.6 TSK-01
     pub(super) fn waits_for_turn(&self, hosted: &mut Hosted, command: &Command) -> bool {

@@ -1,0 +1,73 @@
+//! What a shard, or the event loop of a session, stands on: one type parameter instead of calls to the system.
+//!
+//! [`System`] is the real thing. A simulator gives drivers on a network of its own, a clock that it moves, jobs that end when it
+//! says so, and randomness from its seed; then everything above runs unchanged, and twice the same way.
+
+use std::io;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::driver::Driver;
+use crate::driver::epoll::EpollDriver;
+use crate::offload::{Job, Lane, Offload};
+
+/// Everything that the data plane asks of its surroundings.
+pub trait Platform: Send + Sync + 'static {
+    /// What connections run on.
+    type Driver: Driver + 'static;
+
+    /// A driver, for the thread that calls.
+    ///
+    /// # Errors
+    /// When the system has no descriptors or memory for it.
+    fn driver(&self) -> io::Result<Self::Driver>;
+
+    /// Time since a start that all threads share; never goes back.
+    fn now(&self) -> Duration;
+
+    /// Runs `job`, which may block, apart from the caller: see [`Offload::submit`].
+    fn offload(&self, lane: &Lane, job: Job);
+
+    /// Fills `bytes` with random ones, good enough for secrets.
+    fn fill_random(&self, bytes: &mut [u8]);
+}
+
+/// The system that this process runs on.
+#[derive(Debug)]
+pub struct System {
+    clock: Clock,
+    workers: Offload,
+}
+
+impl System {
+    /// The clock begins now. Jobs that block run on at most `max_workers` threads (at least one), none of which is started yet.
+    pub fn new(max_workers: usize) -> Self {
+        Self { clock: Clock::start(), workers: Offload::new(max_workers) }
+    }
+
+    /// The pool that runs what blocks.
+    pub fn workers(&self) -> &Offload {
+        &self.workers
+    }
+}
+
+impl Platform for System {
+    type Driver = EpollDriver;
+
+    fn driver(&self) -> io::Result<EpollDriver> {
+        EpollDriver::new()
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn offload(&self, lane: &Lane, job: Job) {
+        self.workers.submit(lane, job);
+    }
+
+    /// A system without a generator can make no challenge that nobody guesses: it ends here.
+    fn fill_random(&self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("the kernel's random source works once the system is up");
+    }
+}

@@ -1,0 +1,75 @@
+//! A session without a thread of its own: whoever owns it says when it takes its next step. For simulators, which run many of
+//! them and the target they talk to one after the other on one clock.
+
+use engine::{Platform, SlabRing};
+use iscsi_core::Time;
+use iscsi_core::wire::Isid;
+
+use crate::error::ConnectError;
+use crate::event_loop::{EventLoop, Request};
+use crate::options::Options;
+use crate::reply::{Awaited, reply};
+use crate::session::{SessionInfo, WRITE_SLAB_BYTES, WRITE_SLABS};
+use crate::support::random_isid;
+use crate::workload::Workload;
+
+/// See the module.
+pub struct Stepped<P: Platform> {
+    event_loop: EventLoop<P>,
+    requests: engine::Sender<Request>,
+    opening: Awaited<Result<SessionInfo, ConnectError>>,
+    workload: Awaited<Box<dyn Workload>>,
+}
+
+impl<P: Platform> Stepped<P> {
+    /// Begins to open a session on `platform`, in which `workload` will run. [`Options::ports`] is not looked at.
+    ///
+    /// # Errors
+    /// When the platform has no driver to give.
+    pub fn open(platform: P, options: Options, workload: Box<dyn Workload>) -> std::io::Result<Self> {
+        let isid: Isid = options.isid.unwrap_or_else(|| random_isid(&platform));
+        let (answer, opening) = reply();
+        let slabs = SlabRing::new(WRITE_SLAB_BYTES, WRITE_SLABS);
+        let (mut event_loop, requests) = EventLoop::new(platform, options, isid, slabs, answer)?;
+        let (answer, awaited) = reply();
+        requests.send(Request::Run(workload, answer));
+        event_loop.prepare();
+        Ok(Self { event_loop, requests, opening, workload: awaited })
+    }
+
+    /// Waits once, and handles what has happened; false when the session is over and closed.
+    pub fn turn(&mut self) -> bool {
+        self.event_loop.turn()
+    }
+
+    /// When [`Stepped::turn`] has something to do even if nothing happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.event_loop.next_deadline()
+    }
+
+    /// How the first login went, once, when it is known.
+    pub fn opening(&mut self) -> Option<Result<SessionInfo, ConnectError>> {
+        self.opening.take()
+    }
+
+    /// The workload when it is over or the session is, once.
+    pub fn workload(&mut self) -> Option<Box<dyn Workload>> {
+        self.workload.take()
+    }
+
+    /// What is known of the session now.
+    pub fn info(&self) -> SessionInfo {
+        self.event_loop.info()
+    }
+
+    /// Asks the session to log out and to end.
+    pub fn log_out(&self) {
+        let (answer, _) = reply();
+        self.requests.send(Request::Logout(answer));
+    }
+
+    /// Asks the session to end at once, without a word to the target.
+    pub fn quit(&self) {
+        self.requests.send(Request::Quit);
+    }
+}

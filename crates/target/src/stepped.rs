@@ -1,0 +1,87 @@
+//! A server without threads: whoever owns it says when each of its shards takes its next step. For simulators, which run it and
+//! its initiators one after the other on one clock. It is what [`crate::Server`] is but for the threads and the sockets.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::{Driver, Platform};
+use iscsi_core::Time;
+
+use crate::config::{Config, PortalConfig};
+use crate::observe::{Observe, SessionInfo};
+use crate::registry::{OpenStore, TargetSet};
+use crate::server::StartError;
+use crate::shard::Shard;
+use crate::shard::message::Message;
+use crate::shared::Shared;
+
+/// See the module.
+pub struct Stepped<P: Platform> {
+    shared: Arc<Shared<P>>,
+    shards: Vec<Shard<P>>,
+}
+
+impl<P: Platform> Stepped<P> {
+    /// A server of `shards` shards (at least one) that serves `config` on `platform`, with stores that `open` opens. It listens
+    /// nowhere until [`Stepped::listen`]. The platform is asked for one driver per shard, in their order.
+    ///
+    /// # Errors
+    /// The first store that cannot be opened, or the driver that is not to be had.
+    pub fn start(
+        platform: P,
+        config: Config,
+        observe: Arc<Observe>,
+        open: OpenStore,
+        shards: usize,
+    ) -> Result<Self, StartError> {
+        let set = TargetSet::open(config, &observe.metrics, &open)?;
+        let shared = Arc::new(Shared::new(platform, set, observe, open));
+        let count = shards.max(1);
+        let made = (0..count).map(|number| Shard::new(number, count, Arc::clone(&shared)));
+        let made: Vec<_> = made.collect::<io::Result<_>>().map_err(StartError::Shard)?;
+        let (shards, senders) = made.into_iter().unzip();
+        shared.set_shards(senders);
+        Ok(Self { shared, shards })
+    }
+
+    /// Takes connections from `listener`, which is what is behind `portal`. Shards have to take a step to begin.
+    pub fn listen(&self, listener: <P::Driver as Driver>::Listener, portal: PortalConfig) {
+        let mut portals = Vec::clone(&self.shared.portals.load());
+        portals.push(portal.clone());
+        self.shared.portals.store(Arc::new(portals));
+        self.shared.shards()[0].send(Message::Listen(listener, Arc::new(portal)));
+    }
+
+    /// Lets shard `number` wait once and handle what has happened; false when it has ended.
+    ///
+    /// # Errors
+    /// When its driver fails for good.
+    pub fn turn(&mut self, number: usize) -> io::Result<bool> {
+        self.shards[number].turn()
+    }
+
+    /// When shard `number` has something to do even if nothing happens.
+    pub fn next_deadline(&self, number: usize) -> Option<Time> {
+        self.shards[number].next_deadline()
+    }
+
+    /// Sessions of all shards.
+    pub fn sessions(&mut self) -> Vec<SessionInfo> {
+        self.shards.iter_mut().flat_map(Shard::session_infos).collect()
+    }
+
+    /// Connections that exist, logins included.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// As [`crate::Server::shutdown`], without the last flush: shards end one by one as they take their steps.
+    pub fn shut_down(&self, grace: Duration) {
+        self.shared.shutting_down.store(true, Ordering::Release);
+        for shard in self.shared.shards() {
+            shard.send(Message::Shutdown { grace });
+        }
+    }
+}
