@@ -14,7 +14,12 @@ qemu-io        qemu-utils        patterns written and read by QEMU
 tgtd           tgt               our initiator against tgt
 sg_inq         sg3-utils         SCSI commands by sg3-utils
 tshark         tshark            decoding of our sessions by an independent dissector
+qemu-aarch64   qemu-user         the kernels for aarch64, under emulation
+aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu the kernels for aarch64, under emulation
 "
+# The C library that the emulated tests load; its package comes with no program.
+AARCH64_LIBC=/usr/aarch64-linux-gnu/lib/libc.so.6
+AARCH64_TARGET=aarch64-unknown-linux-gnu
 QEMU_ISCSI='/usr/lib/*/qemu/block-iscsi.so'
 # What the Linux guest needs on the host; conform/linux-guest/build-image installs it.
 GUEST_PROGRAMS="linux.uml slirp4netns"
@@ -64,6 +69,7 @@ missing_packages() {
     [ -z "$program" ] || have "$program" || echo "$package"
   done <<<"$NEEDED"
   have_qemu_iscsi || echo qemu-block-extra
+  [ -e $AARCH64_LIBC ] || echo libc6-dev-arm64-cross
 }
 
 foreign_programs() {
@@ -78,6 +84,7 @@ foreign_programs() {
     [ -z "$program" ] || have "$program" || leave_out "$what" "$package"
   done <<<"$NEEDED"
   have_qemu_iscsi || leave_out "QEMU's iSCSI driver" qemu-block-extra
+  [ -e $AARCH64_LIBC ] || leave_out "the kernels for aarch64" libc6-dev-arm64-cross
 }
 
 linux_guest() {
@@ -94,11 +101,28 @@ linux_guest() {
     leave_out "the Linux kernel's initiator and target" "as root: conform/linux-guest/build-image"
 }
 
+# Whether a compiler has the standard library of aarch64: the usual one, or Debian's.
+have_aarch64_target() {
+  local rustc
+  for rustc in rustc /usr/bin/rustc; do
+    [ -d "$($rustc --print target-libdir --target $AARCH64_TARGET 2>/dev/null)" ] && return 0
+  done
+  return 1
+}
+
+# Where there is no rustup: Debian's rustc-web, which takes the standard library of another architecture.
+have_debian_rust_for_arm64() {
+  may_install || return 1
+  $ROOT dpkg --add-architecture arm64 && install rustc-web libstd-rust-web-dev:arm64 && have_aarch64_target
+}
+
 rust_tools() {
   cargo clippy --version >/dev/null 2>&1 || rustup component add clippy ||
     leave_out "clippy" "rustup component add clippy"
   cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt ||
     leave_out "the format check" "rustup component add rustfmt"
+  have_aarch64_target || rustup target add $AARCH64_TARGET || have_debian_rust_for_arm64 ||
+    leave_out "the kernels for aarch64" "rustup target add $AARCH64_TARGET"
   [ -e fuzz/Cargo.toml ] || return 0
   cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal ||
     leave_out "fuzzing" "rustup toolchain install nightly --profile minimal"

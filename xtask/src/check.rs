@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::workspace::{cargo, on_ci};
-use crate::{cite, fuzz, tidy};
+use crate::{aarch64, cite, fuzz, tidy};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -30,6 +30,7 @@ enum Step {
     Cite,
     Clippy,
     Tests,
+    Aarch64,
     Fuzz,
 }
 
@@ -99,7 +100,17 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
         }
         Step::Tidy => tidy::run(root)?,
         Step::Cite => cite::run(root, &cite::Args::default())?,
-        Step::Tests => return run_tests(root),
+        Step::Tests => {
+            let mut command = Command::new(cargo());
+            command.args(["test", "--workspace", "--no-fail-fast"]).current_dir(root);
+            return run_tests(command);
+        }
+        Step::Aarch64 => {
+            return match aarch64::missing() {
+                Some(missing) => Ok(left_out(step, missing)),
+                None => run_tests(aarch64::command(root)?),
+            };
+        }
         Step::Fuzz => return run_fuzz(root, args.fuzz),
     };
     Ok(Count::single(ok))
@@ -111,15 +122,9 @@ fn run_cargo(root: &Path, args: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Runs all tests of the workspace, passes their output on, and adds up what cargo says about each test
-/// program.
-fn run_tests(root: &Path) -> Result<Count> {
-    let mut child = Command::new(cargo())
-        .args(["test", "--workspace", "--no-fail-fast"])
-        .current_dir(root)
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cargo did not start")?;
+/// Runs the tests of a `cargo test`, passes their output on, and adds up what cargo says about each test program.
+fn run_tests(mut command: Command) -> Result<Count> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cargo did not start")?;
     let out = child.stdout.take().context("cargo test has no output")?;
     let mut count = Count::default();
     for line in BufReader::new(out).split(b'\n') {
@@ -148,11 +153,16 @@ fn parse_result(line: &str) -> Option<Count> {
     Some(Count { passed: number(" passed")?, failed: number(" failed")?, ignored: number(" ignored")? })
 }
 
-/// A short run of the fuzz targets. Where their tools are missing it is left out with a word, except on CI.
+/// A step whose tools are missing is left out with a word, except on CI, where it fails.
+fn left_out(step: Step, missing: &str) -> Count {
+    println!("{}: left out, missing {missing}", name(step));
+    Count { failed: usize::from(on_ci()), ..Count::default() }
+}
+
+/// A short run of the fuzz targets.
 fn run_fuzz(root: &Path, seconds: Option<u32>) -> Result<Count> {
     if let Some(missing) = fuzz::missing() {
-        println!("fuzz: left out, missing {missing}");
-        return Ok(Count { failed: usize::from(on_ci()), ..Count::default() });
+        return Ok(left_out(Step::Fuzz, missing));
     }
     let args = fuzz::Args { targets: Vec::new(), seconds: seconds.unwrap_or(fuzz::DEFAULT_SECONDS) };
     Ok(Count::single(fuzz::run(root, &args)?))

@@ -4,6 +4,7 @@
 //! for. `docs/ci.md` lists every check.
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod bench;
 mod check;
 mod cite;

@@ -1,6 +1,10 @@
 //! CRC32C by the CRC32C instructions of ARMv8, three lanes at a time, joined by PMULL. The algorithm is in
 //! [`interleaved`]. There is no non-temporal store of one word, so [`Store::NonTemporal`] is served by ordinary ones.
 
+// The functions of the unit cannot carry the feature, being a trait's; the instructions are inlined nevertheless, as soon
+// as the unit's functions are inside a caller that carries it. Compilers before 1.91 do not know the lint.
+#![allow(unknown_lints, inline_always_mismatching_target_features)]
+
 use std::arch::aarch64::{__crc32cb, __crc32cd, __crc32cw, vmull_p64};
 use std::arch::is_aarch64_feature_detected;
 
@@ -18,7 +22,7 @@ pub(crate) fn detect() -> bool {
 }
 
 /// The CRC32C and PMULL instructions.
-struct CrcPmull;
+pub(crate) struct CrcPmull;
 
 impl Crc32Unit for CrcPmull {
     #[inline(always)]
