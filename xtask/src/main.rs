@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | bench`.
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | bench | vectors`.
 //!
 //! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
 //! for. `docs/ci.md` lists every check.
@@ -11,6 +11,7 @@ mod cite;
 mod fuzz;
 mod rust_source;
 mod tidy;
+mod vectors;
 mod workspace;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Measure, beside a peer
     Bench(bench::Args),
+    /// Write the golden vectors of checksums in vectors/
+    Vectors,
 }
 
 fn main() -> ExitCode {
@@ -60,5 +63,6 @@ fn run(task: Task) -> Result<bool> {
         Task::Cite(args) => cite::run(&root, &args),
         Task::Fuzz(args) => fuzz::run(&root, &args),
         Task::Bench(args) => bench::run(&root, &args),
+        Task::Vectors => vectors::run(&root),
     }
 }
