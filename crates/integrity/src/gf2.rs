@@ -6,6 +6,9 @@
 /// The Castagnoli polynomial 0x11EDC6F41 without its x^32 term, reflected.
 pub(crate) const CRC32C_POLY: u32 = 0x1EDC_6F41_u32.reverse_bits();
 
+/// The smallest n > 0 with x^n = 1 mod P: P is x + 1 times a primitive polynomial of degree 31.
+pub(crate) const ORDER_OF_X: u64 = (1 << 31) - 1;
+
 /// The polynomial 1, reflected.
 const ONE: u32 = 1 << 31;
 
@@ -50,6 +53,13 @@ mod tests {
             assert_eq!(x_pow(n), p, "x^{n}");
             p = mul_x(p);
         }
+    }
+
+    #[test]
+    fn x_has_the_order_that_is_said() {
+        // A prime, so no smaller one is possible but 1.
+        assert_eq!(x_pow(ORDER_OF_X), ONE);
+        assert_ne!(x_pow(1), ONE);
     }
 
     #[test]

@@ -11,13 +11,18 @@
 //!
 //! What is not here: which bytes a digest covers, and what to do when it does not match. Those are the protocol's.
 
+#![cfg_attr(not(feature = "std"), no_std)]
+
 mod combine;
 mod copy;
 mod crc32c;
+mod detect;
 mod gf2;
 pub mod study;
 
-pub use combine::crc32c_combine;
-pub use copy::{Store, copy_crc32c};
+pub use combine::{CombineBy, crc32c_combine, crc32c_combine_blocks};
+pub use copy::{LengthMismatch, Store, copy_crc32c};
+pub use copy::{Segment, SegmentMut, copy_crc32c_gather, copy_crc32c_scatter};
+pub use copy::{copy_crc32c_blocks, crc32c_blocks};
 pub use crc32c::kernels;
 pub use crc32c::{crc32c, crc32c_append, crc32c_header, kernel_name};

@@ -1,56 +1,61 @@
 //! CRC32C by the CRC32C instructions of ARMv8, three lanes at a time, joined by PMULL. The algorithm is in
 //! [`interleaved`]. There is no non-temporal store of one word, so [`Store::NonTemporal`] is served by ordinary ones.
 
-// The functions of the unit cannot carry the feature, being a trait's; the instructions are inlined nevertheless, as soon
-// as the unit's functions are inside a caller that carries it. Compilers before 1.91 do not know the lint.
-#![allow(unknown_lints, inline_always_mismatching_target_features)]
+use core::arch::aarch64::{__crc32cb, __crc32cd, __crc32cw, vmull_p64};
 
-use std::arch::aarch64::{__crc32cb, __crc32cd, __crc32cw, vmull_p64};
-use std::arch::is_aarch64_feature_detected;
-
-use crate::combine;
+use crate::combine::{self, CombineBy, Field};
 use crate::copy::{
     Store,
     pass::{COPY, READ},
 };
 use crate::crc32c::HEADER_BYTES;
 use crate::crc32c::interleaved::{self, Crc32Unit};
+use crate::crc32c::portable;
+use crate::detect::detected;
 
 /// Whether this machine has the instructions.
 pub(crate) fn detect() -> bool {
-    is_aarch64_feature_detected!("crc") && is_aarch64_feature_detected!("aes")
+    detected!("crc", "aes")
 }
 
-/// The CRC32C and PMULL instructions.
+/// The CRC32C and PMULL instructions. The methods are inlined into callers that have both features, and only there.
 pub(crate) struct CrcPmull;
 
-impl Crc32Unit for CrcPmull {
-    #[inline(always)]
-    unsafe fn word64(register: u64, word: u64) -> u64 {
-        // SAFETY: the machine has the CRC extension: the caller vouches for it.
-        unsafe { u64::from(__crc32cd(register as u32, word)) }
-    }
-
-    #[inline(always)]
-    unsafe fn word32(register: u64, word: u32) -> u64 {
-        // SAFETY: the machine has the CRC extension: the caller vouches for it.
-        unsafe { u64::from(__crc32cw(register as u32, word)) }
-    }
-
-    #[inline(always)]
-    unsafe fn byte(register: u64, byte: u8) -> u64 {
-        // SAFETY: the machine has the CRC extension: the caller vouches for it.
-        unsafe { u64::from(__crc32cb(register as u32, byte)) }
-    }
-
-    #[inline(always)]
+impl Field for CrcPmull {
+    #[inline]
+    #[target_feature(enable = "aes")]
     unsafe fn product(a: u64, b: u64) -> u64 {
         if cfg!(miri) {
             // Miri knows the CRC32 instructions but not this one.
-            return (0..32).fold(0, |product, bit| product ^ (a << bit & (b >> bit & 1).wrapping_neg()));
+            return portable::product(a, b);
         }
-        // SAFETY: the machine has PMULL, which the feature `aes` stands for: the caller vouches for it.
-        unsafe { vmull_p64(a, b) as u64 }
+        vmull_p64(a, b) as u64
+    }
+
+    #[inline]
+    #[target_feature(enable = "crc")]
+    unsafe fn reduce(product: u64) -> u32 {
+        __crc32cd(0, product)
+    }
+}
+
+impl Crc32Unit for CrcPmull {
+    #[inline]
+    #[target_feature(enable = "crc")]
+    unsafe fn word64(register: u64, word: u64) -> u64 {
+        u64::from(__crc32cd(register as u32, word))
+    }
+
+    #[inline]
+    #[target_feature(enable = "crc")]
+    unsafe fn word32(register: u64, word: u32) -> u64 {
+        u64::from(__crc32cw(register as u32, word))
+    }
+
+    #[inline]
+    #[target_feature(enable = "crc")]
+    unsafe fn byte(register: u64, byte: u8) -> u64 {
+        u64::from(__crc32cb(register as u32, byte))
     }
 
     #[inline(always)]
@@ -62,9 +67,6 @@ impl Crc32Unit for CrcPmull {
     /// The prefetch of this architecture is not stable in Rust; its store buffers do well without.
     #[inline(always)]
     unsafe fn prefetch(_dst: *mut u8) {}
-
-    #[inline(always)]
-    unsafe fn fence() {}
 }
 
 /// Continues `crc` (finished form) over `data`.
@@ -74,7 +76,7 @@ impl Crc32Unit for CrcPmull {
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // SAFETY: `data` is readable for its length, nothing is written, and this function has the instructions.
-    unsafe { interleaved::run::<CrcPmull, READ>(crc, std::ptr::null_mut(), data.as_ptr(), data.len()) }
+    unsafe { interleaved::run::<CrcPmull, READ>(crc, core::ptr::null_mut(), data.as_ptr(), data.len()) }
 }
 
 /// The CRC32C of a header: one chain of six CRC32 instructions. Lanes would not pay: the answer of the join comes
@@ -109,5 +111,25 @@ pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], _store: Store) -
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
     // SAFETY: this function has the instructions of `CrcPmull`.
-    combine::with(|a, b| unsafe { interleaved::mul::<CrcPmull>(a, b) }, crc_a, crc_b, len_b)
+    unsafe { combine::with::<CrcPmull>(crc_a, crc_b, len_b) }
+}
+
+/// The digest of a concatenation; see [`combine::by`].
+///
+/// # Safety
+/// - [`detect`] says yes.
+#[target_feature(enable = "crc,aes")]
+pub(crate) unsafe fn combine_by(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
+    // SAFETY: this function has the instructions of `CrcPmull`.
+    unsafe { combine::by::<CrcPmull>(crc_a, crc_b, by) }
+}
+
+/// The digest of blocks from theirs; see [`combine::blocks`].
+///
+/// # Safety
+/// - [`detect`] says yes.
+#[target_feature(enable = "crc,aes")]
+pub(crate) unsafe fn combine_blocks(crc: u32, block_crcs: &[u32], by: &CombineBy) -> u32 {
+    // SAFETY: this function has the instructions of `CrcPmull`.
+    unsafe { combine::blocks::<CrcPmull>(crc, block_crcs, by) }
 }

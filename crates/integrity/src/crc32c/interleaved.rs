@@ -11,12 +11,13 @@
 //! The architecture supplies the instructions through [`Crc32Unit`]. Its functions are inlined always, so that they
 //! end up inside the caller that carries the `target_feature` attribute.
 
+use crate::combine::Field;
 use crate::copy::pass::{COPY, READ, STREAM, pin};
 use crate::gf2;
 
 /// The instructions that the algorithm needs. Registers are un-finished values in the low 32 bits of a `u64`, which
 /// is how the instructions take and give them.
-pub(crate) trait Crc32Unit {
+pub(crate) trait Crc32Unit: Field {
     /// The register after eight more bytes, given as a little-endian word.
     ///
     /// # Safety
@@ -35,18 +36,12 @@ pub(crate) trait Crc32Unit {
     /// - The machine has the instructions of this unit.
     unsafe fn byte(register: u64, byte: u8) -> u64;
 
-    /// The carry-less product of two 32-bit values, unreduced (63 bits).
-    ///
-    /// # Safety
-    /// - The machine has the instructions of this unit.
-    unsafe fn product(a: u64, b: u64) -> u64;
-
     /// Stores a word past the caches where the machine can, else ordinarily.
     ///
     /// # Safety
     /// - The machine has the instructions of this unit.
     /// - `dst` is valid for a write of eight bytes and aligned to eight.
-    /// - The caller calls [`fence`](Self::fence) before anybody else may look at `dst`.
+    /// - A [fence](crate::copy::fence) follows before anybody else may look at `dst`.
     unsafe fn stream(dst: *mut u64, word: u64);
 
     /// Asks for the cache line at `dst`, which is about to be written. Any address will do.
@@ -54,12 +49,6 @@ pub(crate) trait Crc32Unit {
     /// # Safety
     /// - The machine has the instructions of this unit.
     unsafe fn prefetch(dst: *mut u8);
-
-    /// Orders all stores made by [`stream`](Self::stream) before what follows.
-    ///
-    /// # Safety
-    /// - The machine has the instructions of this unit.
-    unsafe fn fence();
 }
 
 /// Words per lane, at most: three lanes of 1360 bytes leave 16 bytes of a 4096-byte block.
@@ -86,20 +75,6 @@ const fn lane_shifts() -> [u32; 2 * MAX_LANE_WORDS + 1] {
         w += 1;
     }
     t
-}
-
-/// `a · b mod P`: the 63-bit product, moved down by the one power of x that it stands too high, then reduced by a
-/// CRC32 of the half that exceeds 32 bits.
-///
-/// # Safety
-/// - The machine has the instructions of `U`.
-#[inline(always)]
-pub(crate) unsafe fn mul<U: Crc32Unit>(a: u32, b: u32) -> u32 {
-    // SAFETY: the machine has the instructions of `U`: the caller vouches for it.
-    unsafe {
-        let product = U::product(u64::from(a), u64::from(b)) << 1;
-        (product >> 32) as u32 ^ U::word32(0, product as u32) as u32
-    }
 }
 
 /// Loads eight bytes in memory order and, unless only reading, stores the very word that was loaded.
@@ -204,7 +179,7 @@ pub(crate) unsafe fn serial<U: Crc32Unit, const PASS: u8>(
 /// # Safety
 /// - `src` is valid for reads of `len` bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
-/// - For `STREAM`, `len` is at least 64.
+/// - For `STREAM`, `len` is at least 64, and a fence follows before anybody else may look at `dst`.
 /// - The machine has the instructions of `U`.
 #[inline(always)]
 pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(
@@ -217,7 +192,7 @@ pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(
     let mut at = 0;
     // SAFETY: `at <= len` always, and a block of `3 * words * 8 <= len - at` bytes starts there, so every access is
     // within `len` bytes of `src` and of `dst`. Streamed stores are aligned because the serial head ends on a line
-    // of `dst` and lanes are whole lines; the fence follows them. The caller vouches for the instructions.
+    // of `dst` and lanes are whole lines. The caller vouches for the fence and for the instructions.
     unsafe {
         if PASS == STREAM {
             at = dst.addr().wrapping_neg() % LINE_BYTES;
@@ -263,10 +238,7 @@ pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(
             at += 2 * lane;
             let joined =
                 U::product(a, u64::from(LANE_SHIFT[2 * words])) ^ U::product(b, u64::from(LANE_SHIFT[words]));
-            register = U::word64(0, joined) ^ c;
-        }
-        if PASS == STREAM {
-            U::fence();
+            register = u64::from(U::reduce(joined)) ^ c;
         }
         register = serial::<U, PASS>(register, dst.wrapping_add(at), src.add(at), len - at);
     }

@@ -2,15 +2,16 @@
 //!
 //! Ordinary callers want [`crc32c`](crate::crc32c()) and its relatives, which use the first available entry.
 
-use std::sync::OnceLock;
+use core::fmt;
 
 #[cfg(target_arch = "aarch64")]
 use super::aarch64;
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::{avx512, sse42};
-use super::{HEADER_BYTES, bitwise, slicing8};
-use crate::copy::{self, Store};
-use crate::{combine, gf2};
+use super::x86_64::{avx2, avx512, sse42};
+use super::{HEADER_BYTES, bitwise, portable, slicing8};
+use crate::combine::{self, CombineBy};
+use crate::copy::{self, LengthMismatch, Store};
+use crate::detect::Detected;
 
 /// One implementation of CRC32C and of the copy fused with it.
 ///
@@ -19,14 +20,16 @@ use crate::{combine, gf2};
 pub struct Kernel {
     name: &'static str,
     detect: fn() -> bool,
-    /// What `detect` said: a kernel that needs many features would otherwise ask for each of them in every call.
-    detected: OnceLock<bool>,
+    detected: Detected,
     append: unsafe fn(u32, &[u8]) -> u32,
     header: unsafe fn(&[u8; HEADER_BYTES]) -> u32,
     copy: unsafe fn(u32, &mut [u8], &[u8], Store) -> u32,
     combine: unsafe fn(u32, u32, u64) -> u32,
+    combine_by: unsafe fn(u32, u32, &CombineBy) -> u32,
+    combine_blocks: unsafe fn(u32, &[u32], &CombineBy) -> u32,
 }
 
+/// What users of a named kernel call.
 impl Kernel {
     /// A short, stable name, for logs and tables of figures.
     pub fn name(&self) -> &'static str {
@@ -35,7 +38,7 @@ impl Kernel {
 
     /// Whether this machine has the instructions that this kernel needs.
     pub fn available(&self) -> bool {
-        *self.detected.get_or_init(self.detect)
+        self.detected.get(self.detect)
     }
 
     /// Like [`crc32c_append`](crate::crc32c_append), with this kernel.
@@ -43,7 +46,7 @@ impl Kernel {
     /// # Panics
     /// If the kernel is not [available](Self::available).
     pub fn append(&self, crc: u32, data: &[u8]) -> u32 {
-        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+        self.assert_available();
         // SAFETY: the machine has the kernel's instructions: asserted above.
         unsafe { self.append_unchecked(crc, data) }
     }
@@ -53,19 +56,22 @@ impl Kernel {
     /// # Panics
     /// If the kernel is not [available](Self::available).
     pub fn header(&self, header: &[u8; HEADER_BYTES]) -> u32 {
-        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+        self.assert_available();
         // SAFETY: the machine has the kernel's instructions: asserted above.
         unsafe { self.header_unchecked(header) }
     }
 
     /// Like [`copy_crc32c`](crate::copy_crc32c), with this kernel.
     ///
+    /// # Errors
+    /// If `dst` and `src` differ in length; nothing was copied then.
+    ///
     /// # Panics
-    /// If the kernel is not [available](Self::available), or if `dst` and `src` differ in length.
-    pub fn copy(&self, crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
-        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+    /// If the kernel is not [available](Self::available).
+    pub fn copy(&self, crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> Result<u32, LengthMismatch> {
+        self.assert_available();
         // SAFETY: the machine has the kernel's instructions: asserted above.
-        unsafe { self.copy_unchecked(crc, dst, src, store) }
+        unsafe { copy::whole(self, crc, dst, src, store) }
     }
 
     /// Like [`crc32c_combine`](crate::crc32c_combine), with this kernel.
@@ -73,11 +79,38 @@ impl Kernel {
     /// # Panics
     /// If the kernel is not [available](Self::available).
     pub fn combine(&self, crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
-        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+        self.assert_available();
         // SAFETY: the machine has the kernel's instructions: asserted above.
         unsafe { self.combine_unchecked(crc_a, crc_b, len_b) }
     }
 
+    /// Like [`CombineBy::combine`], with this kernel.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available).
+    pub fn combine_by(&self, crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
+        self.assert_available();
+        // SAFETY: the machine has the kernel's instructions: asserted above.
+        unsafe { self.combine_by_unchecked(crc_a, crc_b, by) }
+    }
+
+    /// Like [`crc32c_combine_blocks`](crate::crc32c_combine_blocks), with this kernel.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available).
+    pub fn combine_blocks(&self, crc: u32, block_crcs: &[u32], block: &CombineBy) -> u32 {
+        self.assert_available();
+        // SAFETY: the machine has the kernel's instructions: asserted above.
+        unsafe { self.combine_blocks_unchecked(crc, block_crcs, block) }
+    }
+
+    fn assert_available(&self) {
+        assert!(self.available(), "this machine lacks the instructions of CRC32C kernel {}", self.name);
+    }
+}
+
+/// The same without the check of the machine, for those who made it before.
+impl Kernel {
     /// [`append`](Self::append) without the check of the machine.
     ///
     /// # Safety
@@ -98,14 +131,16 @@ impl Kernel {
         unsafe { (self.header)(header) }
     }
 
-    /// [`copy`](Self::copy) without the check of the machine; the lengths are still checked.
+    /// [`copy`](Self::copy) without the check of the machine, of the lengths, and without the fence.
     ///
     /// # Safety
     /// - The kernel is [available](Self::available).
+    /// - `dst` and `src` have the same length.
+    /// - [`copy::fence`] for `store` follows before anybody else may look at `dst`.
     #[inline]
     pub(crate) unsafe fn copy_unchecked(&self, crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
-        assert_eq!(dst.len(), src.len(), "copy_crc32c: dst and src differ in length");
-        // SAFETY: the machine has the entry's instructions, as the caller vouches; the lengths are equal.
+        debug_assert_eq!(dst.len(), src.len());
+        // SAFETY: the conditions of the entry are those of this function; the caller vouches for them.
         unsafe { (self.copy)(crc, dst, src, store) }
     }
 
@@ -118,16 +153,36 @@ impl Kernel {
         // SAFETY: the entry's only condition is that the machine has its instructions; the caller vouches for it.
         unsafe { (self.combine)(crc_a, crc_b, len_b) }
     }
+
+    /// [`combine_by`](Self::combine_by) without the check of the machine.
+    ///
+    /// # Safety
+    /// - The kernel is [available](Self::available).
+    #[inline]
+    pub(crate) unsafe fn combine_by_unchecked(&self, crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
+        // SAFETY: the entry's only condition is that the machine has its instructions; the caller vouches for it.
+        unsafe { (self.combine_by)(crc_a, crc_b, by) }
+    }
+
+    /// [`combine_blocks`](Self::combine_blocks) without the check of the machine.
+    ///
+    /// # Safety
+    /// - The kernel is [available](Self::available).
+    #[inline]
+    pub(crate) unsafe fn combine_blocks_unchecked(&self, crc: u32, crcs: &[u32], block: &CombineBy) -> u32 {
+        // SAFETY: the entry's only condition is that the machine has its instructions; the caller vouches for it.
+        unsafe { (self.combine_blocks)(crc, crcs, block) }
+    }
 }
 
-impl std::fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kernel").field("name", &self.name).field("available", &self.available()).finish()
     }
 }
 
 const COUNT: usize =
-    2 + if cfg!(target_arch = "x86_64") { 2 } else { cfg!(target_arch = "aarch64") as usize };
+    2 + if cfg!(target_arch = "x86_64") { 3 } else { cfg!(target_arch = "aarch64") as usize };
 
 /// Every kernel compiled for this architecture, fastest first; the last two run everywhere.
 static ALL: [Kernel; COUNT] = [
@@ -135,49 +190,71 @@ static ALL: [Kernel; COUNT] = [
     Kernel {
         name: "avx512-vpclmulqdq",
         detect: avx512::detect,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: avx512::append,
         header: sse42::header,
         copy: avx512::copy,
         combine: sse42::combine,
+        combine_by: sse42::combine_by,
+        combine_blocks: sse42::combine_blocks,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Kernel {
+        name: "avx2-vpclmulqdq",
+        detect: avx2::detect,
+        detected: Detected::new(),
+        append: avx2::append,
+        header: sse42::header,
+        copy: avx2::copy,
+        combine: sse42::combine,
+        combine_by: sse42::combine_by,
+        combine_blocks: sse42::combine_blocks,
     },
     #[cfg(target_arch = "x86_64")]
     Kernel {
         name: "sse42-pclmulqdq",
         detect: sse42::detect,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: sse42::append,
         header: sse42::header,
         copy: sse42::copy,
         combine: sse42::combine,
+        combine_by: sse42::combine_by,
+        combine_blocks: sse42::combine_blocks,
     },
     #[cfg(target_arch = "aarch64")]
     Kernel {
         name: "aarch64-crc-pmull",
         detect: aarch64::detect,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: aarch64::append,
         header: aarch64::header,
         copy: aarch64::copy,
         combine: aarch64::combine,
+        combine_by: aarch64::combine_by,
+        combine_blocks: aarch64::combine_blocks,
     },
     Kernel {
         name: "slicing-8",
         detect: || true,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: slicing8::append,
         header: |header| slicing8::append(0, header),
         copy: |crc, dst, src, _| slicing8::copy(crc, dst, src),
-        combine: |crc_a, crc_b, len_b| combine::with(gf2::mul, crc_a, crc_b, len_b),
+        combine: combine::with::<portable::Sliced>,
+        combine_by: combine::by::<portable::Sliced>,
+        combine_blocks: combine::blocks::<portable::Sliced>,
     },
     Kernel {
         name: "bitwise",
         detect: || true,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: bitwise::append,
         header: |header| bitwise::append(0, header),
         copy: |crc, dst, src, _| copy::blockwise(bitwise::append, crc, dst, src),
-        combine: |crc_a, crc_b, len_b| combine::with(gf2::mul, crc_a, crc_b, len_b),
+        combine: combine::with::<portable::Bitwise>,
+        combine_by: combine::by::<portable::Bitwise>,
+        combine_blocks: combine::blocks::<portable::Bitwise>,
     },
 ];
 

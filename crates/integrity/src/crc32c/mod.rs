@@ -12,11 +12,13 @@ mod bitwise;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod interleaved;
 pub mod kernels;
+mod portable;
 mod slicing8;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64;
 
-use std::sync::OnceLock;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use kernels::Kernel;
 
@@ -68,6 +70,14 @@ pub fn kernel_name() -> &'static str {
 /// The first kernel of the list that this machine can run; found once, then one load and one branch.
 #[inline]
 pub(crate) fn active() -> &'static Kernel {
-    static ACTIVE: OnceLock<&'static Kernel> = OnceLock::new();
-    ACTIVE.get_or_init(|| kernels::available().next().unwrap_or(kernels::reference()))
+    static ACTIVE: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
+    #[cold]
+    fn choose() -> &'static Kernel {
+        let chosen = kernels::available().next().unwrap_or(kernels::reference());
+        ACTIVE.store(ptr::from_ref(chosen).cast_mut(), Ordering::Relaxed);
+        chosen
+    }
+    // SAFETY: the pointer is null or that of a static, which was complete before the program began; nobody writes
+    // through it.
+    unsafe { ACTIVE.load(Ordering::Relaxed).as_ref() }.unwrap_or_else(choose)
 }

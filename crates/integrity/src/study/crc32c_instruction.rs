@@ -6,29 +6,31 @@
 //! (three lanes of 8192 bytes, then of 256, each length with a table of 4 KiB). Both first step to an address that
 //! is a multiple of eight.
 
+use crate::combine::Field;
 #[cfg(target_arch = "aarch64")]
 use crate::crc32c::aarch64::CrcPmull as Machine;
 use crate::crc32c::interleaved::Crc32Unit;
 #[cfg(target_arch = "x86_64")]
 use crate::crc32c::x86_64::sse42::Sse42 as Machine;
+use crate::detect::detected;
 use crate::gf2;
 
 /// Whether this machine has the CRC32 instruction.
 #[inline]
 pub(super) fn has_crc() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("sse4.2");
+    return detected!("sse4.2");
     #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("crc");
+    return detected!("crc");
 }
 
 /// Whether this machine has the CRC32 instruction and the carry-less product.
 #[inline]
 pub(super) fn has_crc_and_product() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return has_crc() && is_x86_feature_detected!("pclmulqdq");
+    return detected!("sse4.2", "pclmulqdq");
     #[cfg(target_arch = "aarch64")]
-    return has_crc() && std::arch::is_aarch64_feature_detected!("aes");
+    return detected!("crc", "aes");
 }
 
 /// Section 4.4.6: one chain of instructions, eight bytes each.

@@ -4,7 +4,7 @@
 
 use crate::support::{ALIGNMENTS, Aligned, Random, STORES, under_test};
 use integrity::kernels::{self, Kernel};
-use integrity::{Store, copy_crc32c, crc32c_combine};
+use integrity::{Store, copy_crc32c};
 
 const MAX_LEN: usize = 1024;
 /// Bytes on either side of a copy's destination that must not change.
@@ -41,7 +41,7 @@ fn check_copy(
     let what = || format!("{} {store:?}: {} bytes to alignment {align}", kernel.name(), src.len());
     let at = CANARY + align;
     dst.bytes_mut().fill(CANARY_BYTE);
-    let got = kernel.copy(crc, &mut dst.bytes_mut()[at..at + src.len()], src, store);
+    let got = kernel.copy(crc, &mut dst.bytes_mut()[at..at + src.len()], src, store).expect("equal lengths");
     assert_eq!(got, want, "digest: {}", what());
     assert!(dst.bytes()[at..at + src.len()] == *src, "bytes: {}", what());
     let (before, after) = (&dst.bytes()[..at], &dst.bytes()[at + src.len()..]);
@@ -180,11 +180,12 @@ fn a_flipped_bit_at_any_page_boundary_changes_the_digest_of_a_copy() {
     let range = 50..4 * PAGE - 50;
     for kernel in under_test() {
         for store in STORES {
-            let clean = kernel.copy(0, &mut dst, &src.bytes()[range.clone()], store);
+            let clean = kernel.copy(0, &mut dst, &src.bytes()[range.clone()], store).expect("equal lengths");
             for boundary in [PAGE, 2 * PAGE, 3 * PAGE] {
                 for at in (boundary - 9..boundary + 9).chain([range.start, range.end - 1]) {
                     src.bytes_mut()[at] ^= 1 << (at % 8);
-                    let dirty = kernel.copy(0, &mut dst, &src.bytes()[range.clone()], store);
+                    let dirty =
+                        kernel.copy(0, &mut dst, &src.bytes()[range.clone()], store).expect("equal lengths");
                     assert_ne!(dirty, clean, "{} {store:?}: flip at {at} unseen", kernel.name());
                     src.bytes_mut()[at] ^= 1 << (at % 8);
                 }
@@ -194,29 +195,19 @@ fn a_flipped_bit_at_any_page_boundary_changes_the_digest_of_a_copy() {
 }
 
 #[test]
-fn combination_is_associative_for_lengths_of_any_size() {
-    let mut random = Random(8);
-    for _ in 0..if cfg!(miri) { 3 } else { 300 } {
-        let [a, b, c] = [(); 3].map(|()| random.next() as u32);
-        let [m, n] = [(); 2].map(|()| random.next() >> (1 + random.below(63)));
-        let want = crc32c_combine(crc32c_combine(a, b, m), c, n);
-        for kernel in kernels::available() {
-            let got = kernel.combine(a, kernel.combine(b, c, n), m + n);
-            assert_eq!(got, want, "{}: lengths {m} and {n}", kernel.name());
-        }
-    }
-}
-
-#[test]
-fn combining_with_nothing_changes_nothing() {
-    assert_eq!(crc32c_combine(0x1234_5678, 0, 0), 0x1234_5678);
-    assert_eq!(crc32c_combine(0, 0x1234_5678, u64::MAX), 0x1234_5678);
-}
-
-#[test]
-#[should_panic(expected = "differ in length")]
 fn a_copy_between_different_lengths_is_refused() {
-    copy_crc32c(0, &mut [0; 3], b"four", Store::Temporal);
+    for (dst_len, src) in [(3, &b"four"[..]), (5, b"four"), (0, b"four"), (1, b"")] {
+        let mut dst = [0xaa; 5];
+        for kernel in kernels::available() {
+            for store in STORES {
+                let refused = kernel.copy(7, &mut dst[..dst_len], src, store).expect_err("different lengths");
+                assert_eq!((refused.needed, refused.given), (src.len(), dst_len));
+                assert!(refused.to_string().contains("destination"), "{refused}");
+            }
+        }
+        assert!(copy_crc32c(7, &mut dst[..dst_len], src, Store::Temporal).is_err());
+        assert_eq!(dst, [0xaa; 5], "nothing was copied");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The tests of the kernels, all of which go through the public interface.
 
+mod combination;
+mod compound;
 mod differential;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod memory;

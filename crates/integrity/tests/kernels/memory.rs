@@ -53,7 +53,8 @@ mod guarded {
                 for kernel in under_test() {
                     assert_eq!(kernel.append(0, src), want, "{}: {range:?}", kernel.name());
                     for store in STORES {
-                        let got = kernel.copy(0, &mut to.page()[range.clone()], src, store);
+                        let got =
+                            kernel.copy(0, &mut to.page()[range.clone()], src, store).expect("equal lengths");
                         assert_eq!(got, want, "{} {store:?}: {range:?}", kernel.name());
                     }
                 }
@@ -129,7 +130,7 @@ mod rewritten {
                     for store in STORES {
                         for round in 0..rounds {
                             let dst = &mut storage.bytes_mut()[round % ALIGNMENTS..][..len];
-                            let got = kernel.copy(0, dst, &source[..len], store);
+                            let got = kernel.copy(0, dst, &source[..len], store).expect("equal lengths");
                             if got != kernel.append(0, dst) {
                                 stop.store(true, Ordering::Relaxed);
                                 panic!(

@@ -41,7 +41,8 @@ impl WriteData {
         let mut crcs = SmallVec::new();
         if digest {
             for (to, from) in space.chunks_mut(CHUNK_BYTES).zip(source.chunks(CHUNK_BYTES)) {
-                crcs.push(integrity::copy_crc32c(0, to, from, integrity::Store::Temporal));
+                let copied = integrity::copy_crc32c(0, to, from, integrity::Store::Temporal);
+                crcs.push(copied.expect("the chunks of equal lengths are equally long"));
             }
         } else {
             space.copy_from_slice(source);

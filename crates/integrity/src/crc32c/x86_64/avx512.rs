@@ -19,22 +19,23 @@
 //!   meanwhile cannot give a digest that differs from what `dst` holds.
 //! - The end: four blocks are folded into one, and two CRC32 instructions reduce that to 32 bits.
 
-use std::arch::x86_64::{
-    __m128i, __m512i, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_sfence,
-    _mm_xor_si128, _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256,
-    _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64, _mm512_load_si512,
-    _mm512_loadu_si512, _mm512_mask_compress_epi8, _mm512_mask_storeu_epi8, _mm512_maskz_expand_epi8,
-    _mm512_maskz_mov_epi64, _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64,
-    _mm512_xor_si512, _mm512_zextsi128_si512,
+use core::arch::x86_64::{
+    __m128i, __m512i, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_xor_si128,
+    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256, _mm512_castsi512_si256,
+    _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64, _mm512_load_si512, _mm512_loadu_si512,
+    _mm512_mask_compress_epi8, _mm512_mask_storeu_epi8, _mm512_maskz_expand_epi8, _mm512_maskz_mov_epi64,
+    _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    _mm512_zextsi128_si512,
 };
 
+use super::fold_pair;
 use super::sse42::{self, Sse42};
 use crate::copy::{
     Store,
     pass::{COPY, MIN_STREAM_BYTES, READ, STREAM},
 };
 use crate::crc32c::interleaved;
-use crate::gf2;
+use crate::detect::detected;
 
 /// Bytes of a vector, and of a cache line.
 const VECTOR_BYTES: usize = 64;
@@ -43,25 +44,12 @@ const MIN_ALIGNED_BYTES: usize = 1024;
 
 /// Whether this machine has the instructions.
 pub(crate) fn detect() -> bool {
-    sse42::detect()
-        && is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512vbmi2")
-        && is_x86_feature_detected!("vpclmulqdq")
+    sse42::detect() && detected!("avx512f", "avx512bw", "avx512vl", "avx512vbmi2", "vpclmulqdq")
 }
 
 /// Multipliers of the fold, one pair per block: for its low and for its high quadword.
 #[repr(C, align(64))]
 struct Multipliers([u64; 8]);
-
-/// The pair that moves a block forward by `bits`.
-///
-/// A reflected block holds x^127..x^64 in its low quadword and x^63..x^0 in its high one. A product of two reflected
-/// quadwords stands one power of x too high, so each exponent is one less than it says.
-const fn fold_pair(bits: u64) -> [u64; 2] {
-    [(gf2::x_pow(bits + 64 - 1) as u64) << 32, (gf2::x_pow(bits - 1) as u64) << 32]
-}
 
 /// Every block of a vector forward by the same number of bits.
 const fn uniform(bits: u64) -> Multipliers {
@@ -123,7 +111,7 @@ fn pin(v: __m512i) -> __m512i {
         let mut pinned = v;
         // SAFETY: no instruction, no access to memory, no stack.
         unsafe {
-            std::arch::asm!("/* {0} */", inout(zmm_reg) pinned, options(pure, nomem, nostack, preserves_flags));
+            core::arch::asm!("/* {0} */", inout(zmm_reg) pinned, options(pure, nomem, nostack, preserves_flags));
         }
         pinned
     }
@@ -161,7 +149,7 @@ unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m512i {
 /// - [`detect`] says yes.
 /// - `src` is valid for reads of `len` bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
-/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`.
+/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anybody else may look at `dst`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, len: usize) -> u32 {
@@ -179,7 +167,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     macro_rules! next {
         () => {{
             // SAFETY: `vectors` whole vectors are left at `src` (and at `dst`, aligned if `STREAM`, because the head
-            // ended on a line of `dst`); the fence is below.
+            // ended on a line of `dst`); the caller vouches for the fence.
             let v = unsafe { take::<PASS>(dst, src) };
             (dst, src) = (dst.wrapping_add(VECTOR_BYTES), src.wrapping_add(VECTOR_BYTES));
             vectors -= 1;
@@ -239,9 +227,6 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         let pushed_out = _mm512_maskz_expand_epi8(at_top, x);
         x = fold(pushed_out, by_512, _mm512_mask_compress_epi8(last, !0 << tail, x));
     }
-    if PASS == STREAM {
-        _mm_sfence();
-    }
     !reduce(x)
 }
 
@@ -252,7 +237,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // SAFETY: `data` is readable for its length, and nothing is written.
-    unsafe { run::<READ>(crc, std::ptr::null_mut(), data.as_ptr(), data.len()) }
+    unsafe { run::<READ>(crc, core::ptr::null_mut(), data.as_ptr(), data.len()) }
 }
 
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
@@ -260,6 +245,7 @@ pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
 /// # Safety
 /// - [`detect`] says yes.
 /// - `dst` and `src` have the same length.
+/// - A [fence](crate::copy::fence) for `store` follows before anybody else may look at `dst`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
     let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());

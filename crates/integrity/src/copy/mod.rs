@@ -3,8 +3,20 @@
 //! A digest must be of the bytes that travel (or that are kept), so the value returned is that of what `dst`
 //! holds afterwards, even when `src` is memory that another process can rewrite: each byte is either read once
 //! and both stored and digested from the register, or digested from `dst` after it was copied.
+//!
+//! Overlap of the two cannot be: a `&mut` slice overlaps no `&` slice. Where two places of one buffer are meant,
+//! `split_at_mut` makes two slices of them; where they would overlap, the digest of a copy has no meaning.
+
+mod blocks;
+mod gather;
+
+use core::{error, fmt};
+
+pub use blocks::{copy_crc32c_blocks, crc32c_blocks};
+pub use gather::{Segment, SegmentMut, copy_crc32c_gather, copy_crc32c_scatter};
 
 use crate::crc32c::active;
+use crate::crc32c::kernels::Kernel;
 
 /// How the fused copy writes its destination. The caller names it, because the wrong one is costly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +39,7 @@ pub(crate) mod pass {
     pub(crate) const READ: u8 = 0;
     /// Copy with ordinary stores.
     pub(crate) const COPY: u8 = 1;
-    /// Copy with non-temporal stores, fenced; only for runs of at least [`MIN_STREAM_BYTES`].
+    /// Copy with non-temporal stores, which a [`fence`](super::fence) has to follow; only for runs of at least [`MIN_STREAM_BYTES`].
     pub(crate) const STREAM: u8 = 2;
     /// Below this length the wish for non-temporal stores is not heard: the fence alone costs more than the run.
     #[cfg(target_arch = "x86_64")]
@@ -52,24 +64,85 @@ pub(crate) mod pass {
     }
 }
 
+/// A buffer that has not the length that the other arguments ask for; nothing was read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LengthMismatch {
+    /// Which buffer, in words that follow on "the": for example `destination`.
+    pub buffer: &'static str,
+    /// The length that it must have, in its elements.
+    pub needed: usize,
+    /// The length that it has.
+    pub given: usize,
+}
+
+impl LengthMismatch {
+    /// Nothing if `given` is what is `needed`, else the error.
+    #[inline]
+    pub(crate) fn check(buffer: &'static str, needed: usize, given: usize) -> Result<(), Self> {
+        if needed == given { Ok(()) } else { Err(Self { buffer, needed, given }) }
+    }
+}
+
+impl fmt::Display for LengthMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { buffer, needed, given } = self;
+        write!(f, "the {buffer} has length {given} and needs {needed}: cut it, or what goes with it, to fit")
+    }
+}
+
+impl error::Error for LengthMismatch {}
+
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied; gives the finished value.
 ///
 /// Nothing outside `dst` is written. The bytes in `dst` are not to be shown to anybody before the value was
 /// compared with the digest that came with them.
 ///
-/// # Panics
-/// If `dst` and `src` differ in length.
+/// # Errors
+/// If `dst` and `src` differ in length; nothing was copied then.
 ///
 /// ```
 /// use integrity::{Store, copy_crc32c};
 /// let mut dst = [0; 9];
-/// assert_eq!(copy_crc32c(0, &mut dst, b"123456789", Store::Temporal), 0xe306_9283);
+/// assert_eq!(copy_crc32c(0, &mut dst, b"123456789", Store::Temporal), Ok(0xe306_9283));
 /// assert_eq!(&dst, b"123456789");
+/// assert!(copy_crc32c(0, &mut dst, b"12345678", Store::Temporal).is_err());
 /// ```
 #[inline]
-pub fn copy_crc32c(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
+pub fn copy_crc32c(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> Result<u32, LengthMismatch> {
     // SAFETY: `active` gives only kernels that this machine can run.
-    unsafe { active().copy_unchecked(crc, dst, src, store) }
+    unsafe { whole(active(), crc, dst, src, store) }
+}
+
+/// [`copy_crc32c`] with a given kernel.
+///
+/// # Safety
+/// - The kernel is available.
+#[inline]
+pub(crate) unsafe fn whole(
+    kernel: &Kernel,
+    crc: u32,
+    dst: &mut [u8],
+    src: &[u8],
+    store: Store,
+) -> Result<u32, LengthMismatch> {
+    LengthMismatch::check("destination", src.len(), dst.len())?;
+    // SAFETY: the caller vouches for the kernel; the lengths are equal; the fence follows.
+    let crc = unsafe { kernel.copy_unchecked(crc, dst, src, store) };
+    fence(store);
+    Ok(crc)
+}
+
+/// Orders non-temporal stores before what follows, as ordinary ones are anyway. It is the last step of every copy, and
+/// one per call, however many runs the call consists of.
+#[inline]
+pub(crate) fn fence(store: Store) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if store == Store::NonTemporal {
+        // SAFETY: SSE is part of the x86-64 baseline.
+        unsafe { core::arch::x86_64::_mm_sfence() }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = store;
 }
 
 /// The copy of kernels without a fused form: copies a block that stays in the first-level cache, then digests

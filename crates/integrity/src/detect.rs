@@ -1,0 +1,44 @@
+//! Which instructions this machine has: asked at run time with the feature `std`, else what the crate was compiled for.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Whether this machine has all the named target features of the architecture that is compiled for.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! detected {
+    ($($feature:tt),+) => {{
+        #[cfg(all(feature = "std", target_arch = "x86_64"))]
+        let all = $(std::arch::is_x86_feature_detected!($feature))&&+;
+        #[cfg(all(feature = "std", target_arch = "aarch64"))]
+        let all = $(std::arch::is_aarch64_feature_detected!($feature))&&+;
+        #[cfg(not(feature = "std"))]
+        let all = $(cfg!(target_feature = $feature))&&+;
+        all
+    }};
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use detected;
+
+/// The answer of a detection, asked for once: one that names many features would otherwise ask for each of them again.
+pub(crate) struct Detected(AtomicU8);
+
+const UNKNOWN: u8 = 0;
+const ABSENT: u8 = 1;
+const PRESENT: u8 = 2;
+
+impl Detected {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU8::new(UNKNOWN))
+    }
+
+    /// The answer of `detect`. Two threads may both ask for the first time; they get the same answer.
+    pub(crate) fn get(&self, detect: fn() -> bool) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let present = detect();
+                self.0.store(if present { PRESENT } else { ABSENT }, Ordering::Relaxed);
+                present
+            }
+            answer => answer == PRESENT,
+        }
+    }
+}
