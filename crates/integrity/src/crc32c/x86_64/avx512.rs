@@ -38,7 +38,7 @@ use crate::crc32c::interleaved;
 use crate::detect::detected;
 
 /// Bytes of a vector, and of a cache line.
-const VECTOR_BYTES: usize = 64;
+pub(crate) const VECTOR_BYTES: usize = 64;
 /// From this length on a copy aligns its stores, which costs a head and a tail; shorter ones are slower for it.
 const MIN_ALIGNED_BYTES: usize = 1024;
 
@@ -49,18 +49,18 @@ pub(crate) fn detect() -> bool {
 
 /// Multipliers of the fold, one pair per block: for its low and for its high quadword.
 #[repr(C, align(64))]
-struct Multipliers([u64; 8]);
+pub(crate) struct Multipliers(pub(crate) [u64; 8]);
 
 /// Every block of a vector forward by the same number of bits.
-const fn uniform(bits: u64) -> Multipliers {
+pub(crate) const fn uniform(bits: u64) -> Multipliers {
     let [low, high] = fold_pair(bits);
     Multipliers([low, high, low, high, low, high, low, high])
 }
 
-static BY_512: Multipliers = uniform(512);
-static BY_1024: Multipliers = uniform(1024);
-static BY_1536: Multipliers = uniform(1536);
-static BY_2048: Multipliers = uniform(2048);
+pub(crate) static BY_512: Multipliers = uniform(512);
+pub(crate) static BY_1024: Multipliers = uniform(1024);
+pub(crate) static BY_1536: Multipliers = uniform(1536);
+pub(crate) static BY_2048: Multipliers = uniform(2048);
 /// Blocks 0, 1 and 2 forward onto block 3, which stays.
 static ONTO_LAST_BLOCK: Multipliers = {
     let ([a, b], [c, d], [e, f]) = (fold_pair(384), fold_pair(256), fold_pair(128));
@@ -70,7 +70,7 @@ static ONTO_LAST_BLOCK: Multipliers = {
 /// The multipliers as a vector.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn multipliers(m: &'static Multipliers) -> __m512i {
+pub(crate) fn multipliers(m: &'static Multipliers) -> __m512i {
     // SAFETY: `m` is 64 bytes long and aligned to 64.
     unsafe { _mm512_load_si512(m.0.as_ptr().cast()) }
 }
@@ -78,7 +78,7 @@ fn multipliers(m: &'static Multipliers) -> __m512i {
 /// `x` folded forward by the distance that `m` was made for, added to `onto`.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
-fn fold(x: __m512i, m: __m512i, onto: __m512i) -> __m512i {
+pub(crate) fn fold(x: __m512i, m: __m512i, onto: __m512i) -> __m512i {
     const XOR3: i32 = 0x96;
     let (low, high) = (_mm512_clmulepi64_epi128::<0x00>(x, m), _mm512_clmulepi64_epi128::<0x11>(x, m));
     _mm512_ternarylogic_epi64::<XOR3>(low, high, onto)
@@ -87,7 +87,7 @@ fn fold(x: __m512i, m: __m512i, onto: __m512i) -> __m512i {
 /// The remainder of the whole vector: four blocks to one, one block to 32 bits.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
-fn reduce(x: __m512i) -> u32 {
+pub(crate) fn reduce(x: __m512i) -> u32 {
     let x = fold(x, multipliers(&ONTO_LAST_BLOCK), _mm512_maskz_mov_epi64(0b1100_0000, x));
     let halves = _mm256_xor_si256(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64::<1>(x));
     let block: __m128i = _mm_xor_si128(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
@@ -98,14 +98,14 @@ fn reduce(x: __m512i) -> u32 {
 /// A register, in the first four bytes of a vector of zeros.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn first_bytes(register: u32) -> __m512i {
+pub(crate) fn first_bytes(register: u32) -> __m512i {
     _mm512_zextsi128_si512(_mm_cvtsi32_si128(register as i32))
 }
 
 /// [`pass::pin`](crate::copy::pass::pin) for a vector: what is digested is what is stored.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn pin(v: __m512i) -> __m512i {
+pub(crate) fn pin(v: __m512i) -> __m512i {
     #[cfg(not(miri))]
     {
         let mut pinned = v;
@@ -127,7 +127,7 @@ fn pin(v: __m512i) -> __m512i {
 /// - For `STREAM`, a fence follows before anybody else may look at `dst`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m512i {
+pub(crate) unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m512i {
     // SAFETY: both addresses are valid for 64 bytes, and `dst` is aligned for `STREAM`, as the caller vouches.
     unsafe {
         let mut v = _mm512_loadu_si512(src.cast());

@@ -1,0 +1,127 @@
+//! The checksum of IP (RFC 1071): the guard of the Data Integrity Extensions between a host and its adapter.
+//!
+//! The sum of 16-bit words in one's complement is the same whatever the width it is computed in and, but for the order
+//! of its two bytes, whatever the order of bytes: words of 32 bits are added up in 64 bits, of which the compiler makes
+//! vectors, and folded once at the end.
+
+use std::sync::OnceLock;
+
+/// The checksum of IP over `data`; an odd last byte counts as the high byte of a word. On the wire: `.to_be_bytes()`.
+///
+/// A run of zeros has the checksum 0xffff, never 0.
+///
+/// ```
+/// // The example of RFC 1071 section 3, whose sum is ddf2.
+/// assert_eq!(integrity::ip_checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
+/// ```
+#[inline]
+pub fn ip_checksum(data: &[u8]) -> u16 {
+    static ACTIVE: OnceLock<unsafe fn(&[u8]) -> u16> = OnceLock::new();
+    // SAFETY: `choose` gives only what this machine can run.
+    unsafe { ACTIVE.get_or_init(choose)(data) }
+}
+
+/// The widest form that this machine can run.
+fn choose() -> unsafe fn(&[u8]) -> u16 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            return wide512;
+        }
+        if is_x86_feature_detected!("avx2") {
+            return wide256;
+        }
+    }
+    portable
+}
+
+/// # Safety
+/// - The machine has AVX-512 F and BW.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn wide512(data: &[u8]) -> u16 {
+    checksum(data)
+}
+
+/// # Safety
+/// - The machine has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn wide256(data: &[u8]) -> u16 {
+    checksum(data)
+}
+
+fn portable(data: &[u8]) -> u16 {
+    checksum(data)
+}
+
+/// Inlined always, so that the loop meets the caller's instructions.
+#[inline(always)]
+fn checksum(data: &[u8]) -> u16 {
+    let (words, rest) = data.as_chunks::<4>();
+    // A sum of 2^32 words could carry out of 64 bits: longer runs are cut.
+    const CUT_WORDS: usize = 1 << 28;
+    let mut sum: u64 = 0;
+    for words in words.chunks(CUT_WORDS) {
+        let part: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+        sum += (part & 0xffff_ffff) + (part >> 32);
+    }
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    sum += u64::from(u32::from_ne_bytes(last));
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    // The words were added as they lie in memory.
+    !u16::from_be(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 1071 section 1, word by word.
+    fn reference(data: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for word in data.chunks(2) {
+            sum += u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    #[test]
+    fn every_form_agrees_with_the_reference_at_every_length_and_alignment() {
+        let data: Vec<u8> =
+            (0..1200u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8 | 0x80).collect();
+        let mut forms: Vec<unsafe fn(&[u8]) -> u16> = vec![portable, choose()];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            forms.push(wide256);
+        }
+        let step = if cfg!(miri) { 37 } else { 1 };
+        for len in (0..=1024).step_by(step) {
+            for align in (0..64).step_by(step) {
+                let run = &data[align..align + len];
+                for form in &forms {
+                    // SAFETY: the machine has the instructions: asked above.
+                    assert_eq!(unsafe { form(run) }, reference(run), "{len} bytes, alignment {align}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_and_ones_have_the_two_zeros() {
+        assert_eq!(ip_checksum(&[0; 512]), 0xffff);
+        assert_eq!(ip_checksum(&[]), 0xffff);
+        assert_eq!(ip_checksum(&[0xff; 512]), 0);
+        assert_eq!(ip_checksum(&[0xff; 70_000]), 0);
+    }
+
+    #[test]
+    fn a_carry_out_of_every_word_comes_back() {
+        assert_eq!(ip_checksum(&[0xff, 0xff, 0x00, 0x01]), reference(&[0xff, 0xff, 0x00, 0x01]));
+        assert_eq!(ip_checksum(&[0xff; 3]), reference(&[0xff; 3]));
+    }
+}

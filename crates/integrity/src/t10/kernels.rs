@@ -1,0 +1,158 @@
+//! The list of guard kernels, fastest first, for the dispatch, the differential tests and the benches.
+//!
+//! Ordinary callers want [`crc16_t10dif`](crate::crc16_t10dif) and [the guards of sectors](super::guards), which use
+//! the first available entry.
+
+use std::sync::OnceLock;
+
+#[cfg(target_arch = "aarch64")]
+use super::aarch64;
+use super::run::Run;
+#[cfg(target_arch = "x86_64")]
+use super::x86_64::{avx2, avx512, blocks, ssse3};
+use super::{bitwise, slicing16};
+
+/// One implementation of the T10 guard.
+///
+/// The function pointers are private because some of them need instructions that this machine may not have;
+/// the methods check that first, so that no safe call can reach an instruction that does not exist.
+pub struct Kernel {
+    name: &'static str,
+    detect: fn() -> bool,
+    /// What `detect` said: asked once.
+    detected: OnceLock<bool>,
+    append: unsafe fn(u16, &[u8]) -> u16,
+    /// A pass over sectors at once; `None` if it takes none of such a size.
+    sectors: unsafe fn(Option<u32>, usize, &mut Run<'_>) -> Option<u32>,
+}
+
+impl Kernel {
+    /// A short, stable name, for logs and tables of figures.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether this machine has the instructions that this kernel needs.
+    pub fn available(&self) -> bool {
+        *self.detected.get_or_init(self.detect)
+    }
+
+    /// Like [`crc16_t10dif_append`](crate::crc16_t10dif_append), with this kernel.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available).
+    #[inline]
+    pub fn append(&self, crc: u16, data: &[u8]) -> u16 {
+        self.require();
+        // SAFETY: the machine has the kernel's instructions.
+        unsafe { (self.append)(crc, data) }
+    }
+
+    /// Goes over the sectors of `run` once: puts the guard of each into its place, copies them if the run says so, and
+    /// if there is a `crc`, gives it (finished form) continued over the sectors, each followed by `tuple_bytes` (0 or 8)
+    /// bytes taken for zeros.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available).
+    pub(crate) fn run(&self, crc: Option<u32>, tuple_bytes: usize, mut run: Run<'_>) -> u32 {
+        self.require();
+        // SAFETY: the machine has the kernel's instructions.
+        unsafe {
+            match (self.sectors)(crc, tuple_bytes, &mut run) {
+                Some(crc) => crc,
+                None => run.piecewise(self.append, crc, tuple_bytes),
+            }
+        }
+    }
+
+    #[inline]
+    fn require(&self) {
+        assert!(self.available(), "this machine lacks the instructions of T10 guard kernel {}", self.name);
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.name).field("available", &self.available()).finish()
+    }
+}
+
+/// For a kernel that takes one run of bytes at a time.
+fn none_at_once(_crc: Option<u32>, _tuple_bytes: usize, _run: &mut Run<'_>) -> Option<u32> {
+    None
+}
+
+const COUNT: usize =
+    2 + if cfg!(target_arch = "x86_64") { 3 } else { cfg!(target_arch = "aarch64") as usize };
+
+/// Every kernel compiled for this architecture, fastest first; the last two run everywhere.
+static ALL: [Kernel; COUNT] = [
+    #[cfg(target_arch = "x86_64")]
+    Kernel {
+        name: "avx512-vpclmulqdq-gfni",
+        detect: avx512::detect,
+        detected: OnceLock::new(),
+        append: avx512::append,
+        sectors: blocks::sectors,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Kernel {
+        name: "avx2-vpclmulqdq",
+        detect: avx2::detect,
+        detected: OnceLock::new(),
+        append: avx2::append,
+        sectors: none_at_once,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Kernel {
+        name: "ssse3-pclmulqdq",
+        detect: ssse3::detect,
+        detected: OnceLock::new(),
+        append: ssse3::append,
+        sectors: none_at_once,
+    },
+    #[cfg(target_arch = "aarch64")]
+    Kernel {
+        name: "aarch64-pmull",
+        detect: aarch64::detect,
+        detected: OnceLock::new(),
+        append: aarch64::append,
+        sectors: none_at_once,
+    },
+    Kernel {
+        name: "slicing-16",
+        detect: || true,
+        detected: OnceLock::new(),
+        append: slicing16::append,
+        sectors: none_at_once,
+    },
+    Kernel {
+        name: "bitwise",
+        detect: || true,
+        detected: OnceLock::new(),
+        append: bitwise::append,
+        sectors: none_at_once,
+    },
+];
+
+/// Every kernel compiled for this architecture, fastest first, whether or not this machine can run it.
+pub fn all() -> &'static [Kernel] {
+    &ALL
+}
+
+/// The kernels that this machine can run, fastest first. Never empty: the last two run everywhere.
+pub fn available() -> impl Iterator<Item = &'static Kernel> {
+    ALL.iter().filter(|k| k.available())
+}
+
+/// The kernel that the reference answers come from.
+pub fn reference() -> &'static Kernel {
+    &ALL[ALL.len() - 1]
+}
+
+/// The first kernel of the list that this machine can run; found once.
+#[inline]
+pub(crate) fn active() -> &'static Kernel {
+    static ACTIVE: OnceLock<&'static Kernel> = OnceLock::new();
+    ACTIVE.get_or_init(|| available().next().unwrap_or(reference()))
+}
