@@ -56,12 +56,14 @@ fn warm(len: usize, scale: &Scale, tally: &mut Tally) {
 }
 
 /// Walks through memory that no cache holds, the same stretch for every contender of a round.
-struct Walk {
-    at: usize,
+pub struct Walk {
+    /// Where the next step begins, bytes from the start.
+    pub at: usize,
 }
 
 impl Walk {
-    fn next(&mut self, len: usize, extent: usize) -> std::ops::Range<usize> {
+    /// The next `len` bytes of `extent`, from the start again where they do not fit.
+    pub fn next(&mut self, len: usize, extent: usize) -> std::ops::Range<usize> {
         let start = if self.at + len > extent { 0 } else { self.at };
         self.at = start + len;
         start..start + len

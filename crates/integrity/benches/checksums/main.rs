@@ -11,6 +11,7 @@ mod combine;
 mod copy;
 mod digest;
 mod harness;
+mod scalar;
 
 use std::time::Duration;
 
@@ -90,5 +91,6 @@ fn main() {
     digest::rows(&scale, &mut tally);
     copy::rows(&scale, &mut tally);
     combine::rows(&scale, &mut tally);
+    scalar::rows(&scale, &mut tally);
     tally.print();
 }
