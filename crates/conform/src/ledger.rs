@@ -26,6 +26,10 @@ pub struct Ledger {
     pub exp_cmd_sn: Option<CmdSn>,
     /// The newest MaxCmdSN.
     pub max_cmd_sn: Option<CmdSn>,
+    /// Responses from this StatSN on are not acknowledged, and may come again.
+    pub held: Option<StatSn>,
+    /// ErrorRecoveryLevel of the session.
+    pub error_recovery_level: u32,
     /// MaxRecvDataSegmentLength that we declared, in bytes; 0 while unknown.
     pub max_recv_data_segment_length: usize,
     /// Rules seen broken.
@@ -33,9 +37,19 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// ExpStatSN to send: acknowledges everything received.
+    /// ExpStatSN to send: acknowledges everything received, or what came before [`Ledger::hold`].
     pub fn exp_stat_sn(&self) -> StatSn {
-        self.next_stat_sn.unwrap_or_default()
+        self.held.or(self.next_stat_sn).unwrap_or_default()
+    }
+
+    /// Acknowledges no further response from here on, as if those that come had been lost.
+    pub fn hold(&mut self) {
+        self.held = Some(self.next_stat_sn.unwrap_or_default());
+    }
+
+    /// Acknowledges everything received again.
+    pub fn release(&mut self) {
+        self.held = None;
     }
 
     /// Notes a broken rule of `row`.
@@ -149,8 +163,8 @@ impl Ledger {
         if !p.status_bit && (p.overflow || p.underflow || p.residual_count != 0 || p.status != 0) {
             self.find("DAT-08", format!("status fields without S: {}", rx.line()));
         }
-        if p.acknowledge {
-            self.find("DAT-08", format!("A bit at ErrorRecoveryLevel 0: {}", rx.line()));
+        if p.acknowledge && self.error_recovery_level == 0 {
+            self.find("SNK-08", format!("A bit at ErrorRecoveryLevel 0: {}", rx.line()));
         }
     }
 
@@ -163,7 +177,11 @@ impl Ledger {
             Pdu::NopIn(p) => (true, !p.itt.is_reserved()),
             _ => (true, true),
         };
-        if carries {
+        // What is not acknowledged may come again when it was asked for.
+        let again = self.error_recovery_level > 0
+            && self.held.is_some_and(|held| held.le(stat_sn))
+            && self.next_stat_sn.is_some_and(|next| stat_sn.lt(next));
+        if carries && !again {
             if let Some(expected) = self.next_stat_sn
                 && expected != stat_sn
             {

@@ -260,6 +260,7 @@ impl RawPeer {
                 let params = Params::of(script, &seen, &accepted);
                 self.digests = Digests { header: params.header_digest, data: params.data_digest };
                 self.ledger.max_recv_data_segment_length = params.max_recv_data_segment_length as usize;
+                self.ledger.error_recovery_level = params.error_recovery_level;
                 let (tsih, last) = (reply.response.tsih, reply.response);
                 return Ok(LoggedIn { params, tsih, pairs: seen, last });
             }

@@ -28,8 +28,14 @@ pub struct Params {
     pub max_connections: u32,
     /// ErrorRecoveryLevel.
     pub error_recovery_level: u32,
+    /// DefaultTime2Wait in seconds.
+    pub time2wait: u32,
     /// DefaultTime2Retain in seconds.
     pub time2retain: u32,
+    /// iSCSIProtocolLevel.
+    pub protocol_level: u32,
+    /// TaskReporting.
+    pub task_reporting: String,
 }
 
 impl Params {
@@ -64,7 +70,10 @@ impl Params {
             max_outstanding_r2t: number(keys::MAX_OUTSTANDING_R2T, 1),
             max_connections: number(keys::MAX_CONNECTIONS, 1),
             error_recovery_level: number(keys::ERROR_RECOVERY_LEVEL, 0),
+            time2wait: number(keys::DEFAULT_TIME2WAIT, 2),
             time2retain: number(keys::DEFAULT_TIME2RETAIN, 20),
+            protocol_level: number(keys::ISCSI_PROTOCOL_LEVEL, 1),
+            task_reporting: result(keys::TASK_REPORTING).unwrap_or("RFC3720").to_owned(),
         }
     }
 }

@@ -13,9 +13,13 @@ use crate::frame::{Frame, Received};
 use crate::{LoggedIn, LoginScript, Params, PeerError, RawPeer};
 use iscsi_wire::{
     Cid, CmdSn, DataSn, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Opcode, Pdu, RejectReason,
-    TaskManagementRequest, TmfFunction, TmfResponse, Ttt,
+    SnackRequest, SnackType, TaskManagementRequest, TmfFunction, TmfResponse, Ttt,
 };
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+/// Counts the connections that joined sessions.
+static JOINED: AtomicU32 = AtomicU32::new(0);
 
 /// PDUs kept for a later step, at most.
 const MAX_STASH: usize = 4096;
@@ -62,6 +66,8 @@ pub struct Session {
     pub cmd_sn: CmdSn,
     /// The logical unit that commands go to.
     pub lun: Lun,
+    /// R2Ts may ask again for what was sent: the script loses data on purpose.
+    pub recovering: bool,
     next_itt: u32,
     stash: Vec<Received>,
 }
@@ -72,7 +78,28 @@ impl Session {
         let logged_in = peer.login(&script)?;
         let params = logged_in.params.clone();
         let cmd_sn = script.cmd_sn;
-        Ok(Session { peer, params, script, logged_in, cmd_sn, lun, next_itt: 0x100, stash: Vec::new() })
+        let (next_itt, stash) = (0x100, Vec::new());
+        Ok(Session { peer, params, script, logged_in, cmd_sn, lun, next_itt, recovering: false, stash })
+    }
+
+    /// Logs in over `peer` as a further connection of this session, with this CID. The connection counts on from
+    /// this one's CmdSN; who uses both must carry it from one to the other.
+    pub fn join(&self, mut peer: RawPeer, cid: Cid) -> Result<Self, PeerError> {
+        let script = self.script.clone().joining(self.logged_in.tsih, cid).cmd_sn(self.cmd_sn.0);
+        let logged_in = peer.login(&script)?;
+        peer.ledger.error_recovery_level = self.params.error_recovery_level;
+        let own = &logged_in.params;
+        let params = Params {
+            header_digest: own.header_digest,
+            data_digest: own.data_digest,
+            max_send_data_segment_length: own.max_send_data_segment_length,
+            max_recv_data_segment_length: own.max_recv_data_segment_length,
+            ..self.params.clone()
+        };
+        // Task tags are unique in the session, also beyond the end of a connection.
+        let next_itt = (1 << 28) + ((JOINED.fetch_add(1, Ordering::Relaxed) & 0xdfff) << 12);
+        let (cmd_sn, lun, stash) = (self.cmd_sn, self.lun, Vec::new());
+        Ok(Session { peer, params, script, logged_in, cmd_sn, lun, next_itt, recovering: false, stash })
     }
 
     /// A task tag that was not used yet.
@@ -200,6 +227,11 @@ impl Session {
         self.reaction_within(itt, self.peer.timeout())
     }
 
+    /// Adds words to the transcript.
+    pub fn note(&self, words: &str) {
+        self.peer.note(words);
+    }
+
     /// An immediate ping that must come back with its data: the target is alive and has taken everything that
     /// was sent before. What else comes is kept for later steps.
     pub fn ping(&mut self) -> Result<(), PeerError> {
@@ -236,6 +268,25 @@ impl Session {
             cmd_sn: self.take_cmd_sn(immediate),
             exp_stat_sn: self.peer.ledger.exp_stat_sn(),
         }
+    }
+
+    /// A NOP-Out that only carries ExpStatSN, for `lun`.
+    pub fn acknowledgement(&self, lun: Lun) -> NopOut {
+        NopOut {
+            immediate: true,
+            lun,
+            itt: Itt::RESERVED,
+            ttt: Ttt::RESERVED,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.peer.ledger.exp_stat_sn(),
+        }
+    }
+
+    /// A SNACK Request for `itt`, with reserved tags otherwise.
+    pub fn snack(&self, snack_type: SnackType, itt: Itt, beg_run: u32, run_length: u32) -> SnackRequest {
+        let lun = if itt.is_reserved() { Lun(0) } else { self.lun };
+        let exp_stat_sn = self.peer.ledger.exp_stat_sn();
+        SnackRequest { snack_type, lun, itt, ttt: Ttt::RESERVED, exp_stat_sn, beg_run, run_length }
     }
 
     /// A task management request.

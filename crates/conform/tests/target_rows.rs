@@ -17,6 +17,14 @@ const KEPT: &[&str] = &[
     "LGO-02", "NOP-01", "NOP-02", "NOP-04", "REJ-01", "REJ-03", "DSC-02", "DSC-03",
 ];
 
+/// Rows about several connections and recovery that it keeps.
+const KEPT_OF_RECOVERY: &[&str] = &[
+    "MCS-01", "MCS-02", "MCS-03", "MCS-04", "MCS-05", "MCS-07", "MCS-08", "ERL-01", "ERL-02", "ERL-03",
+    "ERL-04", "ERL-05", "ERL-06", "ERL-07", "ERL-10", "SNK-01", "SNK-02", "SNK-03", "SNK-04", "SNK-05",
+    "SNK-07", "SNK-08", "NUM-02", "NUM-05", "NUM-09", "LGN-03", "LGN-20", "LGO-01", "SES-03", "R2T-05",
+    "P2-01",
+];
+
 fn options(target: &EvilTarget, rows: &[&str]) -> Options {
     let mut options = Options::from_url(&target.url()).unwrap();
     options.filter = rows.iter().map(|row| (*row).to_owned()).collect();
@@ -37,6 +45,21 @@ fn a_good_target_passes() {
     let report = run_on(EvilConfig::default(), Behaviour::good(), KEPT);
     assert!(failures(&report).is_empty(), "{:#?}", failures(&report));
     assert!(report.passed() >= KEPT.len() - 2, "{report}");
+}
+
+/// Several connections and every level.
+fn recovering() -> EvilConfig {
+    EvilConfig { data_digest: vec!["None"], ..EvilConfig::default() }
+        .key(keys::MAX_CONNECTIONS, "4")
+        .key(keys::ERROR_RECOVERY_LEVEL, "2")
+        .key(keys::DEFAULT_TIME2RETAIN, "20")
+}
+
+#[test]
+fn a_good_target_with_several_connections_passes() {
+    let report = run_on(recovering(), Behaviour::good(), KEPT_OF_RECOVERY);
+    assert!(failures(&report).is_empty(), "{report}");
+    assert_eq!(report.not_applicable(), 0, "{report}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What an evil target does otherwise than a good one: two hooks that see every PDU.
 
 use crate::frame::{Frame, Received};
-use iscsi_wire::{CmdSn, Opcode, StatSn};
+use iscsi_wire::{Cid, CmdSn, Opcode, StatSn};
 use std::time::Duration;
 
 /// Where a connection stands when a hook is called.
@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct Scene {
     /// Counts the connections of this target from 1.
     pub connection: u32,
+    /// Its CID.
+    pub cid: Cid,
     /// Is the connection in full feature phase?
     pub full_feature: bool,
     /// The StatSN of the next response.
@@ -34,6 +36,8 @@ pub enum Act {
     Pieces(Frame, usize),
     /// Send bytes.
     Bytes(Vec<u8>),
+    /// Forget the writes of the connection that wait for data.
+    Forget,
     /// Wait.
     Pause(Duration),
     /// Close the connection.

@@ -1,6 +1,8 @@
 //! One connection of an evil target: order of commands, data transfer, and the rest of full feature phase.
 
 use super::behaviour::{Act, Incoming, Scene};
+use super::recovery::Kept;
+use super::session::{EvilSession, counts};
 use super::transfer::Task;
 use super::watch::Watch;
 use super::{POLL, Shared, lock};
@@ -9,12 +11,13 @@ use crate::frame::{Frame, Received};
 use crate::login::{text_of, value_of};
 use crate::peer::RawPeer;
 use iscsi_wire::{
-    Cid, CmdSn, DataSn, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, Lun, NopIn, NopOut,
-    Opcode, Pdu, Reject, RejectReason, StatSn, TaskManagementRequest, TaskManagementResponse, TextRequest,
-    TextResponse, TmfFunction, TmfResponse, Ttt, keys,
+    AsyncEvent, AsyncMessage, Cid, CmdSn, DataSn, LogoutReason, LogoutRequest, LogoutResponse,
+    LogoutResponseCode, Lun, NopIn, NopOut, Opcode, Pdu, Reject, RejectReason, StatSn, TaskManagementRequest,
+    TaskManagementResponse, TextRequest, TextResponse, TmfFunction, TmfResponse, Ttt, keys,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -29,7 +32,9 @@ pub(super) struct Connection<'a> {
     pub(super) shared: &'a Shared,
     pub(super) peer: RawPeer,
     pub(super) watch: Watch,
-    pub(super) exp_cmd_sn: CmdSn,
+    pub(super) session: Arc<EvilSession>,
+    pub(super) level: u64,
+    pub(super) kept: Kept,
     pub(super) discovery: bool,
     pub(super) initiator_cid: Cid,
     pub(super) initiator_max_recv: usize,
@@ -37,7 +42,10 @@ pub(super) struct Connection<'a> {
     pub(super) stat_sn: StatSn,
     full_feature: bool,
     after: Vec<Act>,
-    waiting: BTreeMap<u32, Received>,
+    /// A logout ended the connection: nothing waits for it.
+    parted: bool,
+    /// Data of commands whose turn has not come.
+    early: Vec<Received>,
     pub(super) tasks: HashMap<u32, Task>,
     pub(super) next_ttt: u32,
     text: Vec<u8>,
@@ -51,7 +59,9 @@ pub(super) fn serve(stream: TcpStream, shared: &Shared) {
         shared,
         peer,
         watch: Watch::default(),
-        exp_cmd_sn: CmdSn(0),
+        session: Arc::new(EvilSession::new(shared.config.window)),
+        level: 0,
+        kept: Kept::default(),
         discovery: false,
         initiator_cid: Cid(0),
         initiator_max_recv: 8192,
@@ -59,7 +69,8 @@ pub(super) fn serve(stream: TcpStream, shared: &Shared) {
         stat_sn: StatSn(shared.config.first_stat_sn),
         full_feature: false,
         after: Vec::new(),
-        waiting: BTreeMap::new(),
+        parted: false,
+        early: Vec::new(),
         tasks: HashMap::new(),
         next_ttt: 0x1000,
         text: Vec::new(),
@@ -71,6 +82,7 @@ pub(super) fn serve(stream: TcpStream, shared: &Shared) {
             .watch
             .negotiated(&connection.results, shared.config.keys.get(keys::MAX_RECV_DATA_SEGMENT_LENGTH));
         while connection.step().is_ok() {}
+        connection.leave();
     }
     connection.peer.close_write();
     // What the initiator still had under way is read, so that it sees FIN and not RST.
@@ -81,17 +93,35 @@ pub(super) fn serve(stream: TcpStream, shared: &Shared) {
 impl Connection<'_> {
     fn scene(&self) -> Scene {
         Scene {
+            cid: self.initiator_cid,
             connection: self.peer.connection(),
             full_feature: self.full_feature,
             stat_sn: self.stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
             initiator_max_recv: self.initiator_max_recv,
         }
     }
 
+    pub(super) fn exp_cmd_sn(&self) -> CmdSn {
+        self.session.exp_cmd_sn()
+    }
+
     pub(super) fn max_cmd_sn(&self) -> CmdSn {
-        CmdSn(self.exp_cmd_sn.0.wrapping_add(self.shared.config.window).wrapping_sub(1))
+        self.session.max_cmd_sn()
+    }
+
+    /// The connection is over: who lost it is told on another, and its tasks wait.
+    fn leave(&mut self) {
+        let mut orphans = self.kept.orphans();
+        for (itt, task) in self.tasks.drain() {
+            orphans.entry(itt).or_default().task = Some(task);
+        }
+        let lost = !self.parted;
+        let others = self.session.leave(self.initiator_cid, self.peer.connection(), lost, orphans);
+        if !others && (self.parted || self.level < 2) {
+            self.shared.unregister(&self.session);
+        }
     }
 
     pub(super) fn take_stat_sn(&mut self) -> StatSn {
@@ -102,6 +132,14 @@ impl Connection<'_> {
 
     /// Sends what a good target would, or what the hook makes of it.
     pub(super) fn emit(&mut self, frame: Frame) -> Result<(), End> {
+        if self.level > 0 {
+            self.kept.keep(&frame);
+        }
+        self.emit_as_is(frame)
+    }
+
+    /// As [`Connection::emit`], for what is not to be kept.
+    pub(super) fn emit_as_is(&mut self, frame: Frame) -> Result<(), End> {
         let scene = self.scene();
         let acts = lock(&self.shared.behaviour).send(&scene, frame);
         self.perform(acts)
@@ -112,9 +150,16 @@ impl Connection<'_> {
             let sent = match act {
                 Act::Send(frame) => self.send(&frame, usize::MAX),
                 Act::Pieces(frame, size) => self.send(&frame, size),
+                Act::Forget => {
+                    self.tasks.clear();
+                    Ok(())
+                }
                 Act::Answer(frame) => {
                     let frame = self.numbered(frame);
                     self.stat_sn = self.stat_sn.next();
+                    if self.level > 0 {
+                        self.kept.keep(&frame);
+                    }
                     self.send(&frame, usize::MAX)
                 }
                 Act::Tell(frame) => {
@@ -140,12 +185,12 @@ impl Connection<'_> {
     fn numbered(&self, frame: Frame) -> Frame {
         frame
             .patch(24, &self.stat_sn.0.to_be_bytes())
-            .patch(28, &self.exp_cmd_sn.0.to_be_bytes())
+            .patch(28, &self.exp_cmd_sn().0.to_be_bytes())
             .patch(32, &self.max_cmd_sn().0.to_be_bytes())
     }
 
     fn send(&mut self, frame: &Frame, piece: usize) -> Result<(), End> {
-        self.watch.told(crate::frame::u32_at(&frame.bhs(), 32));
+        self.session.told(CmdSn(crate::frame::u32_at(&frame.bhs(), 32)));
         self.peer.send_pieces(frame, piece).map_err(|_| End)
     }
 
@@ -154,9 +199,10 @@ impl Connection<'_> {
         let after = std::mem::take(&mut self.after);
         self.perform(after)?;
         loop {
-            match self.peer.recv_within(POLL) {
+            let several = self.full_feature && self.session.is_several();
+            match self.peer.recv_within(if several { POLL / 8 } else { POLL }) {
                 Ok(rx) => return Ok(rx),
-                Err(PeerError::Timeout(_)) if !self.shared.stop.load(Ordering::Relaxed) => {}
+                Err(PeerError::Timeout(_)) if !self.shared.stop.load(Ordering::Relaxed) => self.idle()?,
                 Err(PeerError::HeaderDigest { .. }) => {
                     self.watch.find("DIG-03", "the initiator sent a wrong header digest");
                     return Err(End);
@@ -168,6 +214,33 @@ impl Connection<'_> {
                 Err(_) => return Err(End),
             }
         }
+    }
+
+    /// Nothing came for a while: commands whose turn has come by another connection, and news.
+    fn idle(&mut self) -> Result<(), End> {
+        if !self.full_feature {
+            return Ok(());
+        }
+        if !self.session.is_current(self.initiator_cid, self.peer.connection()) {
+            return Err(End);
+        }
+        if let Some(cid) = self.session.news() {
+            let time = |key: &str| self.results.get(key).and_then(|value| value.parse().ok()).unwrap_or(0);
+            let message = AsyncMessage {
+                lun: Lun(0),
+                stat_sn: self.stat_sn,
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+                event: AsyncEvent::ConnectionDrop,
+                vcode: 0,
+                parameter1: cid.0,
+                parameter2: time(keys::DEFAULT_TIME2WAIT),
+                parameter3: time(keys::DEFAULT_TIME2RETAIN),
+            };
+            self.take_stat_sn();
+            self.emit(Frame::of(message))?;
+        }
+        self.drain()
     }
 
     /// Asks the hook; true when the PDU was dealt with.
@@ -183,8 +256,8 @@ impl Connection<'_> {
             }
             Incoming::Lost(acts) => self.perform(acts).map(|()| true),
             Incoming::Instead(acts) => {
-                if counts(rx) && rx.bhs.cmd_sn() == self.exp_cmd_sn {
-                    self.exp_cmd_sn = self.exp_cmd_sn.next();
+                if counts(rx) {
+                    self.session.plug(rx.bhs.cmd_sn());
                 }
                 self.perform(acts).map(|()| true)
             }
@@ -194,27 +267,47 @@ impl Connection<'_> {
     /// One PDU of full feature phase, and what became ready by it.
     fn step(&mut self) -> Result<(), End> {
         let rx = self.next()?;
-        self.watch.received(&rx);
+        if !self.session.is_current(self.initiator_cid, self.peer.connection()) {
+            // Logged out or reinstated from elsewhere: what still comes is not for the session.
+            return Err(End);
+        }
+        self.watch.received(&rx, &self.session);
+        if self.level > 0 {
+            for itt in self.kept.acknowledged(rx.bhs.exp_stat_sn()) {
+                self.session.forget(itt);
+            }
+        }
         if self.served_by_hook(&rx)? {
             return self.drain();
         }
         if !counts(&rx) {
+            let early = rx.bhs.opcode() == Opcode::DataOut.code()
+                && self.session.awaits(rx.bhs.itt(), self.peer.connection());
+            if early {
+                // Its command waits for another connection.
+                self.early.push(rx);
+                return Ok(());
+            }
             return self.serve(&rx);
         }
-        let cmd_sn = rx.bhs.cmd_sn();
-        let max = self.watch.highest_told().unwrap_or_else(|| self.max_cmd_sn());
-        if self.exp_cmd_sn.le(cmd_sn) && cmd_sn.le(max) {
-            self.waiting.entry(cmd_sn.0).or_insert(rx);
-        }
+        self.session.wait(self.peer.connection(), rx);
         self.drain()
     }
 
     fn drain(&mut self) -> Result<(), End> {
-        while let Some(rx) = self.waiting.remove(&self.exp_cmd_sn.0) {
-            self.exp_cmd_sn = self.exp_cmd_sn.next();
+        let session = self.session.clone();
+        loop {
+            let turn = lock(&session.turn);
+            let Some(rx) = session.take(self.peer.connection()) else { return Ok(()) };
             self.serve(&rx)?;
+            drop(turn);
+            let itt = rx.bhs.itt();
+            let (now, later) =
+                std::mem::take(&mut self.early).into_iter().partition(|rx| rx.bhs.itt() == itt);
+            self.early = later;
+            let now: Vec<Received> = now;
+            now.iter().try_for_each(|rx| self.serve(rx))?;
         }
-        Ok(())
     }
 
     fn serve(&mut self, rx: &Received) -> Result<(), End> {
@@ -227,17 +320,28 @@ impl Connection<'_> {
             Pdu::ScsiCommand(command) => self.command(&command, rx),
             Pdu::DataOut(data) => self.data_out(&data, rx),
             Pdu::TaskManagementRequest(request) => self.manage(&request),
+            Pdu::SnackRequest(request) => self.snack(&request, rx),
             _ => self.reject(rx, RejectReason::ProtocolError),
         }
     }
 
     pub(super) fn reject(&mut self, rx: &Received, reason: RejectReason) -> Result<(), End> {
+        self.reject_at(rx, reason, DataSn(0))
+    }
+
+    /// As [`Connection::reject`], naming the DataSN or R2TSN that would come next.
+    pub(super) fn reject_at(
+        &mut self,
+        rx: &Received,
+        reason: RejectReason,
+        data_sn: DataSn,
+    ) -> Result<(), End> {
         let reject = Reject {
             reason,
             stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
-            data_sn: DataSn(0),
+            data_sn,
         };
         self.emit(Frame::of(reject).data(*rx.bhs.as_bytes()))
     }
@@ -251,7 +355,7 @@ impl Connection<'_> {
             itt: nop.itt,
             ttt: Ttt::RESERVED,
             stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
         };
         let length = rx.data.len().min(self.initiator_max_recv);
@@ -259,39 +363,46 @@ impl Connection<'_> {
     }
 
     fn logout(&mut self, request: &LogoutRequest) -> Result<(), End> {
-        let ours = request.reason == LogoutReason::CloseSession || request.cid == self.initiator_cid;
-        let response = match (ours, request.reason) {
-            (_, LogoutReason::RemoveConnectionForRecovery) => LogoutResponseCode::RecoveryNotSupported,
-            (false, _) => LogoutResponseCode::CidNotFound,
-            (true, _) => LogoutResponseCode::Success,
+        use LogoutReason::{CloseConnection, CloseSession, RemoveConnectionForRecovery};
+        let own = request.cid == self.initiator_cid;
+        let response = match request.reason {
+            RemoveConnectionForRecovery if self.level < 2 => LogoutResponseCode::RecoveryNotSupported,
+            CloseSession => LogoutResponseCode::Success,
+            CloseConnection | RemoveConnectionForRecovery if own || self.session.remove(request.cid) => {
+                LogoutResponseCode::Success
+            }
+            _ => LogoutResponseCode::CidNotFound,
         };
+        let over = response == LogoutResponseCode::Success && (own || request.reason == CloseSession);
+        self.parted = over && request.reason != RemoveConnectionForRecovery;
+        if response == LogoutResponseCode::Success && request.reason == CloseSession {
+            self.session.end();
+        }
+        let time = |key: &str| self.results.get(key).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let (time2wait, time2retain) = (time(keys::DEFAULT_TIME2WAIT), time(keys::DEFAULT_TIME2RETAIN));
         let answer = LogoutResponse {
             response,
             itt: request.itt,
             stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
-            time2wait: 0,
-            time2retain: 0,
+            time2wait,
+            time2retain,
         };
         self.emit(Frame::of(answer))?;
-        if response == LogoutResponseCode::Success { Err(End) } else { Ok(()) }
+        if over { Err(End) } else { Ok(()) }
     }
 
     fn manage(&mut self, request: &TaskManagementRequest) -> Result<(), End> {
-        use TmfFunction::{AbortTask, AbortTaskSet, ClearTaskSet, LogicalUnitReset};
+        use TmfFunction::{AbortTask, AbortTaskSet, ClearTaskSet, LogicalUnitReset, TaskReassign};
+        let mut taken_over = None;
         let response = match request.function {
             AbortTask if self.tasks.remove(&request.referenced_task_tag.0).is_some() => {
                 TmfResponse::FunctionComplete
             }
             AbortTask => {
-                let hole = request.ref_cmd_sn == self.exp_cmd_sn && request.ref_cmd_sn.lt(request.cmd_sn);
-                if hole {
-                    self.exp_cmd_sn = self.exp_cmd_sn.next();
-                    TmfResponse::FunctionComplete
-                } else {
-                    TmfResponse::TaskDoesNotExist
-                }
+                let hole = request.ref_cmd_sn.lt(request.cmd_sn) && self.session.plug(request.ref_cmd_sn);
+                if hole { TmfResponse::FunctionComplete } else { TmfResponse::TaskDoesNotExist }
             }
             AbortTaskSet | ClearTaskSet | LogicalUnitReset if request.lun.to_index() != Some(0) => {
                 TmfResponse::LunDoesNotExist
@@ -300,18 +411,27 @@ impl Connection<'_> {
                 self.tasks.clear();
                 TmfResponse::FunctionComplete
             }
+            TaskReassign => {
+                let (response, orphan) = self.reassign(request);
+                taken_over = orphan;
+                response
+            }
             _ => TmfResponse::FunctionNotSupported,
         };
         let answer = TaskManagementResponse {
             response,
             itt: request.itt,
             stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
             additional: [0; 3],
         };
         self.emit(Frame::of(answer))?;
-        self.drain()
+        if let Some(orphan) = taken_over {
+            return self.take_over(request.referenced_task_tag, request.exp_data_sn.0, *orphan);
+        }
+        // A numbered request is served in its turn, and what follows it is drained by whoever serves it.
+        if request.immediate { self.drain() } else { Ok(()) }
     }
 
     fn text(&mut self, request: &TextRequest, rx: &Received) -> Result<(), End> {
@@ -338,7 +458,7 @@ impl Connection<'_> {
             itt: request.itt,
             ttt: if more { Ttt(0x7e47) } else { Ttt::RESERVED },
             stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
         };
         self.emit(Frame::of(response).data(reply))
@@ -369,16 +489,4 @@ impl Connection<'_> {
         }
         text_of(&answer)
     }
-}
-
-/// Does the PDU have a CmdSN that counts?
-fn counts(rx: &Received) -> bool {
-    let numbered = [
-        Opcode::NopOut,
-        Opcode::ScsiCommand,
-        Opcode::TaskManagementRequest,
-        Opcode::TextRequest,
-        Opcode::LogoutRequest,
-    ];
-    !rx.bhs.immediate() && Opcode::try_from(rx.bhs.opcode()).is_ok_and(|opcode| numbered.contains(&opcode))
 }

@@ -1,6 +1,7 @@
 //! The target's end of a login, and its side of every negotiation.
 
 use super::connection::{Connection, End};
+use super::lock;
 use crate::chap;
 use crate::frame::{Digests, Frame, Received};
 use crate::login::{text_of, value_of};
@@ -14,6 +15,24 @@ use std::sync::atomic::Ordering;
 const MAX_EXCHANGES: usize = 64;
 /// Text that it takes in a login.
 const MAX_TEXT: usize = 1 << 16;
+
+/// What only the leading connection may negotiate (RFC 7143 13).
+const LEADING_ONLY: &[&str] = &[
+    keys::MAX_CONNECTIONS,
+    keys::INITIAL_R2T,
+    keys::IMMEDIATE_DATA,
+    keys::MAX_BURST_LENGTH,
+    keys::FIRST_BURST_LENGTH,
+    keys::DEFAULT_TIME2WAIT,
+    keys::DEFAULT_TIME2RETAIN,
+    keys::MAX_OUTSTANDING_R2T,
+    keys::DATA_PDU_IN_ORDER,
+    keys::DATA_SEQUENCE_IN_ORDER,
+    keys::ERROR_RECOVERY_LEVEL,
+    keys::SESSION_TYPE,
+    keys::TASK_REPORTING,
+    keys::ISCSI_PROTOCOL_LEVEL,
+];
 
 type Pairs = Vec<(String, String)>;
 
@@ -50,8 +69,15 @@ impl Connection<'_> {
             };
             self.watch.login(login.first.as_ref(), &request, &rx);
             if login.first.is_none() {
-                self.exp_cmd_sn = request.cmd_sn;
                 self.initiator_cid = request.cid;
+                if request.tsih == Tsih(0) {
+                    self.session.begin(request.cmd_sn);
+                } else if let Some(session) = self.shared.session_of(request.tsih, request.isid) {
+                    self.session = session;
+                    self.results = self.session.results();
+                } else {
+                    return self.refuse(&request, LoginStatus::SessionDoesNotExist);
+                }
             }
             let first = *login.first.get_or_insert(request);
             let same = (first.isid, first.tsih, first.cid, first.itt)
@@ -98,6 +124,11 @@ impl Connection<'_> {
                 return self.refuse(request, LoginStatus::MissingParameter).map(|()| false);
             };
             self.watch.initiator_name(name);
+            if request.tsih == Tsih(0) {
+                *lock(&self.session.identity) = (name.to_owned(), request.isid);
+            } else if lock(&self.session.identity).0 != name {
+                return self.refuse(request, LoginStatus::SessionDoesNotExist).map(|()| false);
+            }
             match value_of(pairs, keys::TARGET_NAME) {
                 Some(name) if *name == self.shared.config.target_name => {}
                 None if self.discovery => {}
@@ -132,10 +163,19 @@ impl Connection<'_> {
                 || login.authenticated
                 || self.shared.config.chap.is_none());
         let done = may && request.transit && request.nsg == Some(LoginStage::FullFeature);
-        let tsih =
-            if done { Tsih(self.shared.next_tsih.fetch_add(1, Ordering::Relaxed) as u16) } else { Tsih(0) };
+        if done && !self.session.enter(self.initiator_cid, self.peer.connection()) {
+            return self.refuse(request, LoginStatus::TooManyConnections).map(|()| false);
+        }
+        if done && request.tsih == Tsih(0) {
+            let tsih = Tsih(self.shared.next_tsih.fetch_add(1, Ordering::Relaxed) as u16);
+            self.session.establish(tsih, &self.results);
+            self.shared.register(&self.session);
+        }
+        // A further connection has the TSIH from its first request on.
+        let tsih = if done { self.session.tsih() } else { request.tsih };
         self.respond(request, may && request.transit, tsih, parts)?;
         if done {
+            self.level = self.session.level();
             self.peer.digests = Digests {
                 header: self.results.get(keys::HEADER_DIGEST).is_some_and(|value| value == keys::CRC32C),
                 data: self.results.get(keys::DATA_DIGEST).is_some_and(|value| value == keys::CRC32C),
@@ -190,7 +230,11 @@ impl Connection<'_> {
     }
 
     fn operational(&mut self, login: &mut Login, pairs: &Pairs, answer: &mut Pairs) {
+        let joins = login.first.is_some_and(|first| first.tsih != Tsih(0));
         for (key, value) in pairs {
+            if joins && LEADING_ONLY.contains(&key.as_str()) {
+                self.watch.find("MCS-01", format!("{key}={value} in the login of a further connection"));
+            }
             if let Some(at) = login.pending.iter().position(|name| name == key) {
                 login.pending.remove(at);
                 continue;
@@ -238,7 +282,7 @@ impl Connection<'_> {
         let result = match key {
             keys::HEADER_DIGEST => list(&config.header_digest),
             keys::DATA_DIGEST => list(&config.data_digest),
-            keys::TASK_REPORTING => list(&["RFC3720"]),
+            keys::TASK_REPORTING => list(&config.task_reporting),
             keys::IF_MARKER | keys::OF_MARKER => keys::NO.to_owned(),
             keys::IF_MARK_INT | keys::OF_MARK_INT => keys::REJECT.to_owned(),
             keys::IMMEDIATE_DATA => (if value == "Yes" { ours.unwrap_or("Yes") } else { "No" }).to_owned(),
@@ -311,7 +355,7 @@ impl Connection<'_> {
             tsih,
             itt: request.itt,
             stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
             status: LoginStatus::Success,
         };
@@ -330,7 +374,7 @@ impl Connection<'_> {
             tsih: Tsih(0),
             itt: request.itt,
             stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
             status,
         };

@@ -1,13 +1,16 @@
 //! A small, correct target on loopback, with hooks that break rules on demand: what an initiator is tested with.
 //!
-//! One session per connection, ErrorRecoveryLevel 0, one RAM disk as LUN 0. It serves logins with CHAP, text, pings,
-//! task management, reads and writes, and keeps the rules while no hook says otherwise; what the *initiator*
-//! breaks meanwhile is found by its watch. Left out: everything that no row needs.
+//! One RAM disk as LUN 0; as configured, several connections in a session and every ErrorRecoveryLevel. It serves
+//! logins with CHAP, text, pings, task management, reads and writes, SNACKs and reassignments, and keeps the rules
+//! while no hook says otherwise; what the *initiator* breaks meanwhile is found by its watch. Left out: everything
+//! that no row needs.
 
 mod behaviour;
 mod connection;
 mod disk;
 mod login;
+mod recovery;
+mod session;
 mod transfer;
 mod watch;
 
@@ -18,6 +21,8 @@ use crate::ledger::Finding;
 use crate::target::Credentials;
 use crate::transcript::Transcript;
 use disk::Disk;
+use iscsi_wire::{Isid, Tsih};
+use session::EvilSession;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -51,6 +56,8 @@ pub struct EvilConfig {
     pub data_digest: Vec<&'static str>,
     /// Its results of the numerical keys at most (DefaultTime2Wait: at least), and its side of the booleans.
     pub keys: HashMap<&'static str, String>,
+    /// TaskReporting values that it takes.
+    pub task_reporting: Vec<&'static str>,
     /// The StatSN to begin with.
     pub first_stat_sn: u32,
     /// Commands in the window.
@@ -97,6 +104,7 @@ impl Default for EvilConfig {
             header_digest: vec!["CRC32C", "None"],
             data_digest: vec!["CRC32C", "None"],
             keys: keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(),
+            task_reporting: vec!["RFC3720"],
             first_stat_sn: 1,
             window: 32,
             proposals: Vec::new(),
@@ -126,7 +134,35 @@ struct Shared {
     transcript: Transcript,
     stop: AtomicBool,
     next_tsih: AtomicU32,
+    sessions: Mutex<Vec<Arc<EvilSession>>>,
     open: AtomicU32,
+}
+
+impl Shared {
+    /// The session with this handle and ISID.
+    fn session_of(&self, tsih: Tsih, isid: Isid) -> Option<Arc<EvilSession>> {
+        let sessions = lock(&self.sessions);
+        let found = sessions.iter().find(|one| one.tsih() == tsih && lock(&one.identity).1 == isid);
+        found.cloned()
+    }
+
+    /// A session begins; one with the same identity ends by it.
+    fn register(&self, session: &Arc<EvilSession>) {
+        let identity = lock(&session.identity).clone();
+        let mut sessions = lock(&self.sessions);
+        sessions.retain(|old| {
+            let same = *lock(&old.identity) == identity;
+            if same {
+                old.end();
+            }
+            !same
+        });
+        sessions.push(session.clone());
+    }
+
+    fn unregister(&self, session: &Arc<EvilSession>) {
+        lock(&self.sessions).retain(|one| !Arc::ptr_eq(one, session));
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -153,6 +189,7 @@ impl EvilTarget {
             transcript: Transcript::new(),
             stop: AtomicBool::new(false),
             next_tsih: AtomicU32::new(1),
+            sessions: Mutex::default(),
             open: AtomicU32::new(0),
         });
         let accepting = shared.clone();

@@ -12,6 +12,9 @@ use iscsi_wire::{
 /// Tasks at a time.
 const MAX_TASKS: usize = 4096;
 
+/// Target Transfer Tags of Data-In PDUs with the A bit, before the task's own tag is worked in.
+pub(super) const A_BIT_TAG: u32 = 0x5a5a_0000;
+
 /// A write whose data is on its way.
 pub(super) struct Task {
     lun: Lun,
@@ -33,6 +36,8 @@ struct Sequence {
     offset: usize,
     end: usize,
     next_data_sn: u32,
+    /// A PDU is missing: what follows it is dropped, and asked for again after the F.
+    broken: bool,
 }
 
 impl Connection<'_> {
@@ -40,6 +45,7 @@ impl Connection<'_> {
         if self.tasks.contains_key(&command.itt.0) || self.tasks.len() >= MAX_TASKS {
             return self.reject(rx, RejectReason::TaskInProgress);
         }
+        self.session.task(command.itt.0, self.peer.connection());
         let edtl = command.expected_data_transfer_length as usize;
         let verdict = lock(&self.shared.disk).execute(&command.cdb, command.lun.to_index() == Some(0));
         match verdict {
@@ -66,6 +72,7 @@ impl Connection<'_> {
                         offset: immediate,
                         end: first_burst,
                         next_data_sn: 0,
+                        broken: false,
                     },
                     outstanding: Vec::new(),
                     next_offset: immediate,
@@ -93,20 +100,22 @@ impl Connection<'_> {
             let burst_end = length.min((offset / max_burst + 1) * max_burst);
             let end = burst_end.min(offset + self.initiator_max_recv);
             let last = end == length;
+            // Once per burst the initiator is asked what it has.
+            let a_bit = self.level >= 1 && end == burst_end && !last;
             let under = edtl.saturating_sub(data.len()) as u32;
             let over = data.len().saturating_sub(edtl) as u32;
             let pdu = DataIn {
                 final_bit: end == burst_end,
-                acknowledge: false,
+                acknowledge: a_bit,
                 overflow: last && over > 0,
                 underflow: last && under > 0,
                 status_bit: last,
                 status: 0,
-                lun: Lun(0),
+                lun: if a_bit { command.lun } else { Lun(0) },
                 itt: command.itt,
-                ttt: Ttt::RESERVED,
+                ttt: if a_bit { Ttt(A_BIT_TAG ^ command.itt.0) } else { Ttt::RESERVED },
                 stat_sn: if last { self.take_stat_sn() } else { StatSn(0) },
-                exp_cmd_sn: self.exp_cmd_sn,
+                exp_cmd_sn: self.exp_cmd_sn(),
                 max_cmd_sn: self.max_cmd_sn(),
                 data_sn: DataSn(data_sn),
                 buffer_offset: offset as u32,
@@ -139,7 +148,7 @@ impl Connection<'_> {
             itt,
             snack_tag: 0,
             stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
+            exp_cmd_sn: self.exp_cmd_sn(),
             max_cmd_sn: self.max_cmd_sn(),
             exp_data_sn: DataSn(r2ts),
             bidi_residual_count: 0,
@@ -153,7 +162,6 @@ impl Connection<'_> {
         let max_burst = self.number(keys::MAX_BURST_LENGTH, 262_144);
         let max_outstanding = self.number(keys::MAX_OUTSTANDING_R2T, 1);
         loop {
-            let (exp_cmd_sn, max_cmd_sn, stat_sn) = (self.exp_cmd_sn, self.max_cmd_sn(), self.stat_sn);
             let Some(task) = self.tasks.get_mut(&itt.0) else { return Ok(()) };
             if task.unsolicited_open || task.outstanding.len() >= max_outstanding {
                 return Ok(());
@@ -163,21 +171,9 @@ impl Connection<'_> {
                 break;
             }
             let end = total.min(offset + max_burst);
-            let pdu = R2t {
-                lun: task.lun,
-                itt,
-                ttt: Ttt(self.next_ttt),
-                stat_sn,
-                exp_cmd_sn,
-                max_cmd_sn,
-                r2t_sn: R2tSn(task.r2t_sn),
-                buffer_offset: offset as u32,
-                desired_data_transfer_length: (end - offset) as u32,
-            };
-            task.outstanding.push(Sequence { ttt: self.next_ttt, offset, end, next_data_sn: 0 });
-            (task.next_offset, task.r2t_sn) = (end, task.r2t_sn + 1);
-            self.next_ttt = self.next_ttt.wrapping_add(1) & 0x7fff_ffff;
-            self.emit(Frame::of(pdu))?;
+            task.next_offset = end;
+            let place = task.outstanding.len();
+            self.send_r2t(itt, offset, end, place)?;
         }
         if !self.tasks.get(&itt.0).is_some_and(|task| task.outstanding.is_empty()) {
             return Ok(());
@@ -192,6 +188,55 @@ impl Connection<'_> {
             }
         }
         self.response(itt, 0, task.edtl, task.cdb_length, task.r2t_sn, Vec::new())
+    }
+
+    /// A sequence ended with a hole: the rest of it is asked for again.
+    fn ask_again(&mut self, itt: Itt, place: Option<usize>) -> Result<(), End> {
+        let Some(task) = self.tasks.get_mut(&itt.0) else { return Ok(()) };
+        match place {
+            None => {
+                task.unsolicited_open = false;
+                task.next_offset = task.unsolicited.offset;
+                self.pump(itt)
+            }
+            Some(place) => {
+                let lost = task.outstanding.remove(place);
+                self.send_r2t(itt, lost.offset, lost.end, place)
+            }
+        }
+    }
+
+    /// Starts a write again that lost its connection: what had not come is asked for.
+    pub(super) fn resume(&mut self, itt: Itt, mut task: Task) -> Result<(), End> {
+        let open = task.unsolicited_open.then_some(task.unsolicited.offset);
+        let lowest = task.outstanding.iter().map(|sequence| sequence.offset).chain(open).min();
+        task.next_offset = lowest.unwrap_or(task.next_offset);
+        task.unsolicited_open = false;
+        task.outstanding.clear();
+        self.tasks.insert(itt.0, task);
+        self.pump(itt)
+    }
+
+    /// Asks for data of a write; its place among the R2Ts that are waited for is `place`.
+    fn send_r2t(&mut self, itt: Itt, offset: usize, end: usize, place: usize) -> Result<(), End> {
+        let (exp_cmd_sn, max_cmd_sn, stat_sn) = (self.exp_cmd_sn(), self.max_cmd_sn(), self.stat_sn);
+        let Some(task) = self.tasks.get_mut(&itt.0) else { return Ok(()) };
+        let pdu = R2t {
+            lun: task.lun,
+            itt,
+            ttt: Ttt(self.next_ttt),
+            stat_sn,
+            exp_cmd_sn,
+            max_cmd_sn,
+            r2t_sn: R2tSn(task.r2t_sn),
+            buffer_offset: offset as u32,
+            desired_data_transfer_length: (end - offset) as u32,
+        };
+        let sequence = Sequence { ttt: self.next_ttt, offset, end, next_data_sn: 0, broken: false };
+        task.outstanding.insert(place.min(task.outstanding.len()), sequence);
+        task.r2t_sn += 1;
+        self.next_ttt = self.next_ttt.wrapping_add(1) & 0x7fff_ffff;
+        self.emit(Frame::of(pdu))
     }
 
     pub(super) fn data_out(&mut self, pdu: &DataOut, rx: &Received) -> Result<(), End> {
@@ -218,6 +263,15 @@ impl Connection<'_> {
             }
         };
         let (offset, end) = (pdu.buffer_offset as usize, pdu.buffer_offset as usize + rx.data.len());
+        if self.level >= 1 {
+            if pdu.data_sn.0 < sequence.next_data_sn {
+                return Ok(());
+            }
+            sequence.broken |= pdu.data_sn.0 > sequence.next_data_sn;
+            if sequence.broken {
+                return if pdu.final_bit { self.ask_again(pdu.itt, place) } else { Ok(()) };
+            }
+        }
         if pdu.data_sn != DataSn(sequence.next_data_sn) {
             self.watch.find("DAT-02", format!("DataSN {} was due: {}", sequence.next_data_sn, rx.line()));
         }

@@ -1,9 +1,10 @@
 //! What a target can see of an initiator's keeping of the rules, checked on every PDU received.
 
+use super::session::EvilSession;
 use crate::frame::Received;
 use crate::ledger::Finding;
-use iscsi_wire::{CmdSn, Itt, LoginRequest, NopOut, Opcode, Pdu, ScsiCommand, keys, parse_number};
-use std::collections::{HashMap, HashSet};
+use iscsi_wire::{Itt, LoginRequest, NopOut, Opcode, Pdu, ScsiCommand, keys, parse_number};
+use std::collections::HashMap;
 
 /// Findings kept per connection.
 const MAX_FINDINGS: usize = 64;
@@ -12,9 +13,6 @@ const MAX_FINDINGS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     pub(super) findings: Vec<Finding>,
-    cmd_sn: Option<CmdSn>,
-    max_cmd_sn: Option<CmdSn>,
-    numbered_seen: HashSet<u32>,
     max_recv: usize,
     first_burst: usize,
     initial_r2t: bool,
@@ -30,19 +28,6 @@ impl Watch {
         }
     }
 
-    /// A MaxCmdSN that was sent.
-    pub(super) fn told(&mut self, max_cmd_sn: u32) {
-        let max = CmdSn(max_cmd_sn);
-        if self.max_cmd_sn.is_none_or(|before| before.lt(max)) {
-            self.max_cmd_sn = Some(max);
-        }
-    }
-
-    /// The highest MaxCmdSN that was sent: what the initiator may use.
-    pub(super) fn highest_told(&self) -> Option<CmdSn> {
-        self.max_cmd_sn
-    }
-
     pub(super) fn initiator_name(&mut self, name: &str) {
         let prefix = ["iqn.", "eui.", "naa."].iter().any(|prefix| name.starts_with(prefix));
         let strange = name.chars().any(|c| c.is_control() || c.is_whitespace() || c.is_uppercase());
@@ -55,7 +40,6 @@ impl Watch {
         self.form(rx);
         match first {
             None => {
-                self.cmd_sn = Some(now.cmd_sn);
                 if (now.version_min, now.version_max) != (0, 0) {
                     self.find("LGN-07", format!("versions {} to {}", now.version_min, now.version_max));
                 }
@@ -92,7 +76,7 @@ impl Watch {
         self.immediate_data = results.get(keys::IMMEDIATE_DATA).is_none_or(|value| value != "No");
     }
 
-    pub(super) fn received(&mut self, rx: &Received) {
+    pub(super) fn received(&mut self, rx: &Received, session: &EvilSession) {
         self.form(rx);
         if self.logged_out {
             self.find("LGO-03", format!("after the logout: {}", rx.line()));
@@ -108,7 +92,9 @@ impl Watch {
             self.find("PDU-05", rx.line());
             return;
         }
-        self.number(&pdu, rx);
+        if let Some((row, words)) = session.number_of(&pdu, rx) {
+            self.find(row, words);
+        }
         match &pdu {
             Pdu::ScsiCommand(command) => self.command(command, rx),
             Pdu::NopOut(nop) => self.nop(nop, rx),
@@ -140,28 +126,6 @@ impl Watch {
                 self.find("PDU-02", format!("reserved bits set: {:?}, without them {again:?}", rx.bhs));
             }
         }
-    }
-
-    fn number(&mut self, pdu: &Pdu, rx: &Received) {
-        if matches!(pdu, Pdu::DataOut(_) | Pdu::SnackRequest(_) | Pdu::LoginRequest(_)) {
-            return;
-        }
-        let cmd_sn = rx.bhs.cmd_sn();
-        let due = self.cmd_sn.unwrap_or(cmd_sn);
-        let immediate = rx.bhs.immediate();
-        // A command may be sent again to fill a hole; its CmdSN was seen before.
-        let again = self.numbered_seen.contains(&cmd_sn.0);
-        if cmd_sn != due && (immediate || !again) {
-            self.find("NUM-01", format!("CmdSN {due} was due: {}", rx.line()));
-        }
-        if immediate || again {
-            return;
-        }
-        if self.max_cmd_sn.is_some_and(|max| max.lt(cmd_sn)) {
-            self.find("NUM-06", format!("above MaxCmdSN: {}", rx.line()));
-        }
-        self.numbered_seen.insert(cmd_sn.0);
-        self.cmd_sn = Some(cmd_sn.next());
     }
 
     fn command(&mut self, command: &ScsiCommand, rx: &Received) {

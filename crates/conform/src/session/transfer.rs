@@ -228,6 +228,10 @@ impl Watch {
     }
 
     fn r2t(&mut self, r2t: &R2t, session: &mut Session) {
+        if session.recovering {
+            // A reassigned task may count on or anew.
+            self.r2t_sn = r2t.r2t_sn.0;
+        }
         let ledger = &mut session.peer.ledger;
         if r2t.r2t_sn != R2tSn(self.r2t_sn) {
             ledger.find(
@@ -239,10 +243,12 @@ impl Watch {
         if length as usize > self.max_burst {
             ledger.find("R2T-01", format!("R2T of {length} bytes, MaxBurstLength {}", self.max_burst));
         }
-        if self.next_r2t_offset.is_some_and(|due| due != r2t.buffer_offset) {
+        let recovery = session.recovering && self.next_r2t_offset.is_some_and(|due| r2t.buffer_offset < due);
+        if !recovery && self.next_r2t_offset.is_some_and(|due| due != r2t.buffer_offset) {
             ledger.find("R2T-05", format!("R2T at {} is not contiguous", r2t.buffer_offset));
         }
-        self.next_r2t_offset = Some(r2t.buffer_offset.wrapping_add(length));
+        let end = r2t.buffer_offset.wrapping_add(length);
+        self.next_r2t_offset = Some(self.next_r2t_offset.filter(|due| recovery && *due > end).unwrap_or(end));
         self.outstanding += 1;
         if self.outstanding > self.max_outstanding {
             ledger.find("R2T-02", format!("{} R2Ts outstanding", self.outstanding));
@@ -307,7 +313,7 @@ impl Watch {
         let end = Outcome::of_response(rx);
         let ledger = &mut session.peer.ledger;
         let sent_by_target = self.data_sn + self.r2t_sn;
-        if p.response == 0 && p.exp_data_sn != DataSn(sent_by_target) {
+        if p.response == 0 && !session.recovering && p.exp_data_sn != DataSn(sent_by_target) {
             ledger.find("RSP-02", format!("{sent_by_target} Data-In and R2T came: {}", rx.line()));
         }
         if !self.last_final {

@@ -93,6 +93,14 @@ impl RowSession {
         self.inner = None;
     }
 
+    /// Resets the connection: the session is left to the target.
+    pub fn reset(mut self) {
+        self.take_findings();
+        if let Some(session) = self.inner.take() {
+            session.peer.reset();
+        }
+    }
+
     fn take_findings(&mut self) {
         if let Some(session) = &self.inner {
             self.shared.borrow_mut().extend(session.peer.ledger.findings.iter().cloned());
@@ -321,7 +329,12 @@ impl Ctx {
             }
             error => Stop::Fail(error.to_string()),
         })?;
-        Ok(RowSession { inner: Some(session), shared: self.shared.clone() })
+        Ok(self.adopt(session))
+    }
+
+    /// Makes a session one of the row: its findings count.
+    pub(super) fn adopt(&self, session: Session) -> RowSession {
+        RowSession { inner: Some(session), shared: self.shared.clone() }
     }
 
     /// A finding that a script made by itself.

@@ -4,6 +4,7 @@
 //! rule cannot be looked at, and never takes longer than its steps' timeouts. What the target is seen to break
 //! while another row's script runs counts as a failure of the row whose rule it is.
 
+mod bundle;
 mod ctx;
 mod options;
 mod rows;

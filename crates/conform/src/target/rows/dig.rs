@@ -1,6 +1,6 @@
 //! Digests (rows DIG).
 
-use super::{clean, digested};
+use super::{clean, digested, if_applicable};
 use crate::frame::{DigestWish, Frame};
 use crate::script::{ensure, fail, skip};
 use crate::session::{Command, Unsolicited};
@@ -18,7 +18,11 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("DIG-05", "the first supported value of the list is chosen, and only what was offered", dig_05),
     Row::new("DIG-07", "a bad header digest ends the connection, and nothing of the PDU is acted on", dig_07),
     Row::new("DIG-08", "a bad data digest: Reject 02 with the header, PDU dropped", dig_08),
-    Row::new("DIG-09", "... on Data-Out: then CHECK CONDITION B/47/05, not before the last F", dig_09),
+    Row::new(
+        "DIG-09",
+        "... on Data-Out: recovery R2T, or at level 0 CHECK CONDITION B/47/05 not before the last F",
+        dig_09,
+    ),
     Row::new(
         "DIG-10",
         "... on a command with immediate data: CmdSN not consumed, resent PDU executes once",
@@ -304,7 +308,7 @@ fn dig_09(ctx: &mut Ctx) -> RowResult {
         }
         s.ping()?;
     }
-    Ok(())
+    if_applicable(super::erl::asks_again(ctx))
 }
 
 // covers: DIG-10

@@ -410,6 +410,14 @@ fn key_29(ctx: &mut Ctx) -> RowResult {
         if !matches!(&taken, Taken::On(reply) if reply.get(key) == Some(keys::REJECT)) {
             taken.refused(&format!("{key} in a login that reinstates a connection"), &[])?;
         }
+        let session = ctx.session_with(|script| script.key(keys::MAX_CONNECTIONS, "2"))?;
+        if session.params.max_connections > 1 {
+            let script = session.same_identity().joining(session.logged_in.tsih, iscsi_wire::Cid(2));
+            let taken = Talk::with(ctx, script.cmd_sn(session.cmd_sn.0))?.step(&[(key, value)], true)?;
+            if !matches!(&taken, Taken::On(reply) if reply.get(key) == Some(keys::REJECT)) {
+                taken.refused(&format!("{key} in the login of a further connection"), &[])?;
+            }
+        }
     }
     Ok(())
 }

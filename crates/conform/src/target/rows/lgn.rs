@@ -1,8 +1,10 @@
 //! Login (rows LGN).
 
+use super::if_applicable;
 use crate::frame::Frame;
 use crate::script::{ensure, fail, skip};
 use crate::session::Command;
+use crate::target::bundle::Bundle;
 use crate::target::talk::{Taken, Talk, taken};
 use crate::target::{Ctx, Row, RowResult};
 use crate::{LoginScript, PeerError, Reaction, Stop, text_of};
@@ -136,6 +138,25 @@ fn lgn_03(ctx: &mut Ctx) -> RowResult {
     closed("the old connection after connection reinstatement", &mut second.peer)?;
     third.ping()?;
     ctx.transcript().note(0, crate::Side::Initiator, format!("the first TSIH was {old}"));
+    drop(third);
+    if_applicable(added(ctx))
+}
+
+/// TSIH known, CID new: another connection of the same session, which leaves the first as it is.
+fn added(ctx: &Ctx) -> RowResult {
+    let mut b = Bundle::open(ctx, 2, |script| script)?;
+    let (first, second) = (b.on(0).logged_in.tsih, b.on(1).logged_in.tsih);
+    ensure!(first == second, "a further connection was answered with TSIH {second}, the session has {first}");
+    b.on(0).ping()?;
+    b.on(1).ping()?;
+    // Of two connections, the one whose CID comes again is replaced.
+    let cid = b.on(1).script.cid;
+    let mut old = b.take_last()?;
+    let again = b.join_as(ctx, cid)?;
+    closed("the old connection after connection reinstatement", &mut old.peer)?;
+    old.abandon();
+    b.on(again).ping()?;
+    b.on(0).ping()?;
     Ok(())
 }
 
@@ -430,18 +451,29 @@ fn lgn_19(ctx: &mut Ctx) -> RowResult {
 
 // covers: LGN-20
 fn lgn_20(ctx: &mut Ctx) -> RowResult {
-    let mut s = ctx.session()?;
-    if s.params.max_connections != 1 {
-        skip!("MaxConnections is {}", s.params.max_connections);
+    for wanted in ["1", "2"] {
+        let mut s = ctx.session_with(|script| script.key(keys::MAX_CONNECTIONS, wanted))?;
+        let most = s.params.max_connections;
+        if most > 2 {
+            fail!("MaxConnections={wanted} was answered with {most}");
+        }
+        let mut more = Vec::new();
+        for n in 1..most {
+            more.push(ctx.join(&s, Cid(1 + n as u16))?);
+        }
+        let script = s.same_identity().cmd_sn(s.cmd_sn.0);
+        let taken = login_as(ctx, &script, s.logged_in.tsih, Cid(9))?;
+        ensure!(
+            matches!(&taken, Taken::Refused(status) if status.code() == 0x0206),
+            "connection {} with MaxConnections={most}: expected 0206, got {}",
+            most + 1,
+            taken.words()
+        );
+        for other in &mut more {
+            other.ping()?;
+        }
+        s.ping()?;
     }
-    let script = s.same_identity();
-    let taken = login_as(ctx, &script, s.logged_in.tsih, Cid(2))?;
-    ensure!(
-        matches!(&taken, Taken::Refused(status) if status.code() == 0x0206),
-        "a second connection with MaxConnections=1: expected 0206, got {}",
-        taken.words()
-    );
-    s.ping()?;
     Ok(())
 }
 

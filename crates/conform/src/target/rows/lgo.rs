@@ -1,8 +1,11 @@
 //! Logout (rows LGO).
 
+use super::if_applicable;
+use super::mcs::log_out_of;
 use crate::frame::Frame;
 use crate::script::{ensure, fail};
 use crate::session::{Command, Unsolicited};
+use crate::target::bundle::Bundle;
 use crate::target::ctx::RowSession;
 use crate::target::{Ctx, Row, RowResult};
 use crate::{PeerError, Stop};
@@ -49,7 +52,25 @@ fn lgo_01(ctx: &mut Ctx) -> RowResult {
             Ok(rx) => fail!("{reason}: after the Logout Response came {}", rx.line()),
         }
     }
-    Ok(())
+    if_applicable(logout_of_one(ctx))
+}
+
+/// Reason 1 ends one connection of several, reason 0 all of them.
+fn logout_of_one(ctx: &Ctx) -> RowResult {
+    let mut b = Bundle::open(ctx, 3, |script| script)?;
+    let cid = b.on(2).script.cid;
+    let response = log_out_of(b.on(2), LogoutReason::CloseConnection, cid)?;
+    ensure!(response.response == LogoutResponseCode::Success, "one of three: {}", response.response);
+    b.take_last()?.abandon();
+    b.on(0).ping()?;
+    b.on(1).ping()?;
+    let mut other = b.take_last()?;
+    let response = log_out_of(b.on(0), LogoutReason::CloseSession, Cid(0))?;
+    ensure!(response.response == LogoutResponseCode::Success, "the session: {}", response.response);
+    match other.peer.until_closed() {
+        Ok(_) => Ok(()),
+        Err(error) => fail!("the other connection of a session that was closed: {error}"),
+    }
 }
 
 // covers: LGO-02

@@ -5,12 +5,16 @@ mod asy;
 mod dat;
 mod dig;
 mod dsc;
+mod erl;
+mod fab;
 mod key;
 mod lgn;
 mod lgo;
+mod mcs;
 mod nam;
 mod nop;
 mod num;
+mod p2;
 mod pdu;
 mod r2t;
 mod rej;
@@ -18,6 +22,7 @@ mod res;
 mod rsp;
 mod sec;
 mod ses;
+mod snk;
 mod tmf;
 mod txr;
 mod txt;
@@ -44,16 +49,21 @@ pub(super) fn all() -> Vec<Row> {
         dsc::ROWS,
         txr::ROWS,
         num::ROWS,
+        mcs::ROWS,
         dat::ROWS,
         uns::ROWS,
         r2t::ROWS,
         res::ROWS,
         rsp::ROWS,
+        erl::ROWS,
+        snk::ROWS,
         tmf::ROWS,
+        fab::ROWS,
         asy::ROWS,
         lgo::ROWS,
         nop::ROWS,
         rej::ROWS,
+        p2::ROWS,
     ]
     .concat()
 }
@@ -63,6 +73,14 @@ fn clean(session: &Session, row: &str) -> RowResult {
     match session.peer.ledger.findings.iter().find(|finding| finding.row == row) {
         Some(finding) => fail!("{}", finding.words),
         None => Ok(()),
+    }
+}
+
+/// The part of a row that needs what a target may not have: without it the row stands by its other part.
+fn if_applicable(part: RowResult) -> RowResult {
+    match part {
+        Err(Stop::NotApplicable(_)) => Ok(()),
+        other => other,
     }
 }
 

@@ -1,10 +1,11 @@
-//! Numbering and windows (rows NUM), on one connection.
+//! Numbering and windows (rows NUM), on one connection and on two.
 
-use super::{clean, mixed_workload, silence};
+use super::{clean, if_applicable, mixed_workload, silence};
 use crate::Reaction;
 use crate::frame::{DigestWish, Frame};
 use crate::script::{ensure, fail, skip};
 use crate::session::{Command, Unsolicited};
+use crate::target::bundle::Bundle;
 use crate::target::{Ctx, Row, RowResult};
 use iscsi_wire::{CmdSn, Itt, Opcode, RejectReason, TmfFunction};
 
@@ -41,6 +42,32 @@ fn num_02(ctx: &mut Ctx) -> RowResult {
     ensure!(outcome.is_good(), "the read that waited ended with {}", outcome.words());
     if write.unsolicited != Unsolicited::No {
         ensure!(outcome.data == data, "the read executed before the write whose CmdSN is lower");
+    }
+    drop(s);
+    if_applicable(order_over_connections(ctx))
+}
+
+/// A command on one connection waits for the one before it, which comes on the other.
+fn order_over_connections(ctx: &Ctx) -> RowResult {
+    let scratch = ctx.scratch();
+    let size = scratch.block_size as usize;
+    let mut b = Bundle::open(ctx, 2, |script| script)?;
+    b.on(0).run_good(&Command::write_16(scratch.lba, vec![0; size], scratch.block_size))?;
+    let immediate = b.on(0).params.immediate_data;
+    let unsolicited = if immediate { Unsolicited::Immediate(size) } else { Unsolicited::No };
+    let write = Command::write_16(scratch.lba, vec![0x3c; size], scratch.block_size).unsolicited(unsolicited);
+    let (write_sent, write_frame) = b.on(0).command_frame(&write);
+    let read_sent = b.on(1).start(&Command::read_16(scratch.lba, 1, scratch.block_size))?;
+    silence(b.on(1), read_sent.itt)?;
+    let early = b.on(0).stashed(read_sent.itt);
+    ensure!(early.is_none(), "a command was answered on another connection: {early:?}");
+    b.on(0).peer.send(&write_frame)?;
+    let outcome = b.on(0).finish(&write_sent)?;
+    ensure!(outcome.is_good(), "the write that filled the hole ended with {}", outcome.words());
+    let outcome = b.on(1).finish(&read_sent)?;
+    ensure!(outcome.is_good(), "the read that waited ended with {}", outcome.words());
+    if immediate {
+        ensure!(outcome.data == vec![0x3c; size], "the read executed before the write whose CmdSN is lower");
     }
     Ok(())
 }
@@ -104,7 +131,22 @@ fn num_05(ctx: &mut Ctx) -> RowResult {
         s.finish(sent)?;
     }
     mixed_workload(ctx, &mut s)?;
-    clean(&s, "NUM-05")
+    clean(&s, "NUM-05")?;
+    if_applicable(window_over_connections(ctx))
+}
+
+/// Commands in turn on two connections, answered in whatever order.
+fn window_over_connections(ctx: &Ctx) -> RowResult {
+    let mut b = Bundle::open(ctx, 2, |script| script)?;
+    let mut sent = Vec::new();
+    for n in 0..16 {
+        sent.push((n % 2, b.on(n % 2).start(&Command::inquiry(36, 36))?));
+    }
+    for (index, task) in sent.iter().rev() {
+        b.on(*index).finish(task)?;
+    }
+    clean(b.on(0), "NUM-05")?;
+    clean(b.on(1), "NUM-05")
 }
 
 // covers: NUM-07

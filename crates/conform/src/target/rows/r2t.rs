@@ -1,6 +1,6 @@
 //! R2Ts (rows R2T).
 
-use super::clean;
+use super::{clean, if_applicable};
 use crate::Reaction;
 use crate::frame::Frame;
 use crate::script::{ensure, fail};
@@ -130,5 +130,8 @@ fn r2t_05(ctx: &mut Ctx) -> RowResult {
     let length = 65_536.min(scratch.bytes());
     s.run_good(&Command::write_16(scratch.lba, vec![0x29; length], scratch.block_size))?;
     clean(&s, "R2T-05")?;
-    clean(&s, "R2T-01")
+    clean(&s, "R2T-01")?;
+    drop(s);
+    // Recovery ones go back to what is missing, and no further.
+    if_applicable(super::erl::asks_again(ctx))
 }

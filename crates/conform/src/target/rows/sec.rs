@@ -343,11 +343,27 @@ fn sec_11(ctx: &mut Ctx) -> RowResult {
 
 // covers: SEC-13
 fn sec_13(ctx: &mut Ctx) -> RowResult {
-    let session = ctx.session_with(|script| script.key(keys::MAX_CONNECTIONS, "2"))?;
+    let mut session = ctx.session_with(|script| script.key(keys::MAX_CONNECTIONS, "2"))?;
     if session.params.max_connections < 2 {
         skip!("the target allows one connection per session");
     }
-    fail!("more than one connection is allowed, and their authentication is not looked at")
+    let Some(chap) = ctx.chap() else { skip!("needs CHAP credentials") };
+    let joining =
+        session.script.clone().joining(session.logged_in.tsih, iscsi_wire::Cid(2)).cmd_sn(session.cmd_sn.0);
+    let none = crate::LoginScript { chap: None, ..joining.clone() };
+    let wrong = ChapScript { secret: format!("{}-not", chap.secret), ..chap };
+    let other = crate::LoginScript { chap: Some(wrong), ..joining.clone() };
+    for (what, script) in [("without authentication", none), ("with another secret", other)] {
+        match ctx.connect()?.login(&script) {
+            Err(crate::PeerError::Login(_) | crate::PeerError::LoginRule(_)) => {}
+            Err(error) if error.is_closed() => {}
+            Err(error) => fail!("a further connection {what}: {error}"),
+            Ok(_) => fail!("a further connection {what} joined an authenticated session"),
+        }
+        session.ping()?;
+    }
+    ctx.join(&session, iscsi_wire::Cid(2))?.ping()?;
+    Ok(())
 }
 
 // covers: SEC-14

@@ -1,5 +1,6 @@
 //! Reinstatement and the end of sessions (rows SES).
 
+use super::if_applicable;
 use crate::script::{ensure, fail, skip};
 use crate::session::Command;
 use crate::target::ctx::RowSession;
@@ -81,7 +82,8 @@ fn ses_03(ctx: &mut Ctx) -> RowResult {
     })?;
     ensure!(tsih == Some(new.logged_in.tsih), "connection reinstatement changed the TSIH");
     new.ping()?;
-    Ok(())
+    drop(new);
+    if_applicable(super::erl::waits_for_reassignment(ctx))
 }
 
 // covers: SES-04

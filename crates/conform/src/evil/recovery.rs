@@ -1,0 +1,252 @@
+//! Recovery on a connection of an evil target: what was sent is kept and sent again when a SNACK asks for it, and tasks
+//! of lost connections are taken over.
+
+use super::connection::{Connection, End};
+use super::session::{Found, Orphan};
+use super::transfer::A_BIT_TAG;
+use crate::frame::{Frame, Received, u32_at};
+use iscsi_wire::{
+    CmdSn, DataIn, DataSn, Itt, Opcode, RejectReason, ScsiResponse, SnackRequest, SnackType, StatSn,
+    TaskManagementRequest, TmfResponse, Ttt,
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// What was sent and not acknowledged.
+#[derive(Default)]
+pub(super) struct Kept {
+    data: HashMap<u32, BTreeMap<u32, Frame>>,
+    r2ts: HashMap<u32, BTreeMap<u32, Frame>>,
+    statuses: BTreeMap<u32, Frame>,
+}
+
+impl Kept {
+    /// Keeps a PDU that is about to be sent.
+    pub(super) fn keep(&mut self, frame: &Frame) {
+        let bhs = frame.bhs();
+        let (itt, number) = (bhs.itt().0, u32_at(&bhs, 36));
+        match Opcode::try_from(bhs.opcode()) {
+            Ok(Opcode::DataIn) => {
+                self.data.entry(itt).or_default().insert(number, frame.clone());
+                if bhs.as_bytes()[1] & 1 != 0 {
+                    self.statuses.insert(u32_at(&bhs, 24), frame.clone());
+                }
+            }
+            Ok(Opcode::R2t) => {
+                self.r2ts.entry(itt).or_default().insert(number, frame.clone());
+            }
+            Ok(Opcode::NopIn) if bhs.itt().is_reserved() => {}
+            _ => {
+                self.statuses.insert(u32_at(&bhs, 24), frame.clone());
+            }
+        }
+    }
+
+    /// The initiator has every response below `exp_stat_sn`. The tasks that are over.
+    pub(super) fn acknowledged(&mut self, exp_stat_sn: StatSn) -> Vec<u32> {
+        let over: Vec<u32> =
+            self.statuses.keys().copied().filter(|number| StatSn(*number).lt(exp_stat_sn)).collect();
+        let frames = over.iter().filter_map(|number| self.statuses.remove(number));
+        let tasks: Vec<u32> = frames.map(|frame| frame.bhs().itt().0).collect();
+        for itt in &tasks {
+            self.data.remove(itt);
+            self.r2ts.remove(itt);
+        }
+        tasks
+    }
+
+    /// What waits for a reassignment when the connection is lost.
+    pub(super) fn orphans(&mut self) -> HashMap<u32, Orphan> {
+        let mut orphans: HashMap<u32, Orphan> = HashMap::new();
+        for (itt, data) in self.data.drain() {
+            orphans.entry(itt).or_default().data = data;
+        }
+        for frame in std::mem::take(&mut self.statuses).into_values() {
+            let bhs = frame.bhs();
+            let of_command = [Opcode::ScsiResponse.code(), Opcode::DataIn.code()].contains(&bhs.opcode());
+            if of_command {
+                orphans.entry(bhs.itt().0).or_default().status = Some(frame);
+            }
+        }
+        orphans
+    }
+}
+
+/// The numbers of a run; all from its beginning on when the length is 0.
+fn run(kept: &BTreeMap<u32, Frame>, beg_run: u32, run_length: u32) -> Option<Vec<Frame>> {
+    if run_length == 0 {
+        let all: Vec<Frame> = kept.range(beg_run..).map(|(_, frame)| frame.clone()).collect();
+        return (!all.is_empty()).then_some(all);
+    }
+    (beg_run..beg_run.checked_add(run_length)?).map(|number| kept.get(&number).cloned()).collect()
+}
+
+impl Connection<'_> {
+    /// Sends a PDU again, with the window as it is now.
+    fn again(&mut self, frame: Frame) -> Result<(), End> {
+        let frame = frame
+            .patch(28, &self.exp_cmd_sn().0.to_be_bytes())
+            .patch(32, &self.max_cmd_sn().0.to_be_bytes())
+            .remark("again");
+        self.emit_as_is(frame)
+    }
+
+    pub(super) fn snack(&mut self, request: &SnackRequest, rx: &Received) -> Result<(), End> {
+        let (itt, beg_run, run_length) = (request.itt.0, request.beg_run, request.run_length);
+        if self.level == 0 {
+            self.watch.find("SNK-02", format!("a SNACK at level 0: {}", rx.line()));
+            return self.reject(rx, RejectReason::ProtocolError);
+        }
+        let frames = match request.snack_type {
+            SnackType::DataOrR2t => {
+                let of = self.kept.data.get(&itt).or_else(|| self.kept.r2ts.get(&itt));
+                of.and_then(|kept| run(kept, beg_run, run_length))
+            }
+            SnackType::Status => {
+                if !request.itt.is_reserved() || !request.ttt.is_reserved() {
+                    self.watch.find("SNK-02", format!("tags in a status SNACK: {}", rx.line()));
+                }
+                run(&self.kept.statuses, beg_run, run_length)
+            }
+            SnackType::DataAck => return self.data_ack(request, rx),
+            SnackType::RData => return self.r_data(request, rx),
+        };
+        let Some(frames) = frames else {
+            self.watch
+                .find("SNK-02", format!("asks for what was not sent or was acknowledged: {}", rx.line()));
+            let of = self.kept.data.get(&itt).or_else(|| self.kept.r2ts.get(&itt));
+            let next = of.and_then(|kept| kept.keys().next_back()).map_or(0, |last| last + 1);
+            return self.reject_at(rx, RejectReason::ProtocolError, DataSn(next));
+        };
+        let now = self.stat_sn;
+        for frame in frames {
+            let r2t = frame.bhs().opcode() == Opcode::R2t.code();
+            self.again(if r2t { frame.patch(24, &now.0.to_be_bytes()) } else { frame })?;
+        }
+        Ok(())
+    }
+
+    fn data_ack(&mut self, request: &SnackRequest, rx: &Received) -> Result<(), End> {
+        let itt = request.ttt.0 ^ A_BIT_TAG;
+        let Some(kept) = self.kept.data.get_mut(&itt) else {
+            // The status may have been acknowledged on the way.
+            return Ok(());
+        };
+        let asked = kept.get(&request.beg_run.wrapping_sub(1)).map(Frame::bhs);
+        let right = asked.is_none_or(|bhs| bhs.as_bytes()[1] & 0x40 != 0);
+        if !right || request.run_length != 0 || !request.itt.is_reserved() {
+            self.watch.find("SNK-03", format!("not what a Data-In with A asked for: {}", rx.line()));
+            return self.reject(rx, RejectReason::InvalidDataAck);
+        }
+        *kept = kept.split_off(&request.beg_run);
+        Ok(())
+    }
+
+    fn r_data(&mut self, request: &SnackRequest, rx: &Received) -> Result<(), End> {
+        let tag = request.ttt.0;
+        if [0, u32::MAX].contains(&tag) || request.beg_run != 0 || request.run_length != 0 {
+            self.watch.find("SNK-04", format!("a malformed R-Data SNACK: {}", rx.line()));
+            return self.reject(rx, RejectReason::ProtocolError);
+        }
+        let Some(kept) = self.kept.data.remove(&request.itt.0) else {
+            return self.reject(rx, RejectReason::ProtocolError);
+        };
+        let sent = self.kept.statuses.values().find(|frame| frame.bhs().itt() == request.itt).cloned();
+        let mut data_sn = kept.keys().next().copied().unwrap_or(0);
+        let mut residual = None;
+        let count = kept.len();
+        for (n, frame) in kept.into_values().enumerate() {
+            let Ok(first) = DataIn::parse(&frame.bhs()) else { continue };
+            if first.status_bit {
+                residual = Some(first);
+            }
+            let bytes = frame.data_bytes().to_vec();
+            for (at, part) in bytes.chunks(self.initiator_max_recv).enumerate() {
+                let offset = at * self.initiator_max_recv;
+                let whole = offset + part.len() == bytes.len();
+                let pdu = DataIn {
+                    final_bit: first.final_bit && whole || n + 1 == count && whole,
+                    acknowledge: false,
+                    overflow: false,
+                    underflow: false,
+                    status_bit: false,
+                    status: 0,
+                    ttt: Ttt::RESERVED,
+                    stat_sn: StatSn(0),
+                    exp_cmd_sn: self.exp_cmd_sn(),
+                    max_cmd_sn: self.max_cmd_sn(),
+                    data_sn: DataSn(data_sn),
+                    buffer_offset: first.buffer_offset + offset as u32,
+                    residual_count: 0,
+                    ..first
+                };
+                data_sn += 1;
+                self.emit(Frame::of(pdu).data(part))?;
+            }
+        }
+        let Some(sent) = sent else { return Ok(()) };
+        let response = ScsiResponse {
+            bidi_overflow: false,
+            bidi_underflow: false,
+            overflow: residual.is_some_and(|pdu| pdu.overflow),
+            underflow: residual.is_some_and(|pdu| pdu.underflow),
+            response: 0,
+            status: 0,
+            itt: request.itt,
+            snack_tag: tag,
+            stat_sn: StatSn(u32_at(&sent.bhs(), 24)),
+            exp_cmd_sn: self.exp_cmd_sn(),
+            max_cmd_sn: self.max_cmd_sn(),
+            exp_data_sn: DataSn(data_sn),
+            bidi_residual_count: 0,
+            residual_count: residual.map_or(0, |pdu| pdu.residual_count),
+        };
+        self.emit(Frame::of(response))
+    }
+
+    /// TASK REASSIGN: its response code, and what to go on with after the response.
+    pub(super) fn reassign(&mut self, request: &TaskManagementRequest) -> (TmfResponse, Option<Box<Orphan>>) {
+        if self.level < 2 {
+            return (TmfResponse::TaskReassignNotSupported, None);
+        }
+        if !request.immediate {
+            self.watch.find("ERL-06", "TASK REASSIGN that is not immediate");
+        }
+        match self.session.reassign(request.referenced_task_tag.0, self.peer.connection()) {
+            Found::Waiting(orphan) => (TmfResponse::FunctionComplete, Some(orphan)),
+            Found::Allegiant => (TmfResponse::TaskStillAllegiant, None),
+            Found::Nothing => (TmfResponse::TaskDoesNotExist, None),
+        }
+    }
+
+    /// Goes on with a task that this connection took over, from `exp_data_sn` on.
+    pub(super) fn take_over(&mut self, itt: Itt, exp_data_sn: u32, orphan: Orphan) -> Result<(), End> {
+        if let Some(task) = orphan.task {
+            return self.resume(itt, task);
+        }
+        let status = orphan.status;
+        let (exp_cmd_sn, max_cmd_sn): (CmdSn, CmdSn) = (self.exp_cmd_sn(), self.max_cmd_sn());
+        let numbered = move |frame: Frame| {
+            frame.patch(28, &exp_cmd_sn.0.to_be_bytes()).patch(32, &max_cmd_sn.0.to_be_bytes())
+        };
+        for (number, frame) in orphan.data {
+            if number < exp_data_sn {
+                continue;
+            }
+            let with_status = frame.bhs().as_bytes()[1] & 1 != 0;
+            let frame = numbered(frame);
+            if with_status {
+                let stat_sn = self.take_stat_sn();
+                return self.emit(frame.patch(24, &stat_sn.0.to_be_bytes()).remark("taken over"));
+            }
+            self.emit(frame.remark("taken over"))?;
+        }
+        let Some(status) = status else { return Ok(()) };
+        let stat_sn = self.take_stat_sn();
+        let mut frame = numbered(status).patch(24, &stat_sn.0.to_be_bytes());
+        if frame.bhs().opcode() == Opcode::DataIn.code() {
+            // All data was there: the status comes by itself.
+            frame = frame.data(Vec::new());
+        }
+        self.emit(frame.remark("taken over"))
+    }
+}
