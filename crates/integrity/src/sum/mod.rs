@@ -94,6 +94,7 @@ mod tests {
     fn every_form_agrees_with_the_reference_at_every_length_and_alignment() {
         let data: Vec<u8> =
             (0..1200u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8 | 0x80).collect();
+        #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
         let mut forms: Vec<unsafe fn(&[u8]) -> u16> = vec![portable, choose()];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {

@@ -1,5 +1,9 @@
 //! The guard by PMULL, one block per vector, eight vectors in flight. The algorithm is in [`folding`].
 
+// The functions of the vector cannot carry the features, being a trait's; the instructions are inlined nevertheless, as
+// soon as the functions are inside a caller that carries them. Compilers before 1.91 do not know the lint.
+#![allow(unknown_lints, inline_always_mismatching_target_features)]
+
 use std::arch::aarch64::{
     uint8x16_t, vdupq_n_u8, veorq_u8, vextq_u8, vgetq_lane_u64, vld1q_u8, vmull_p64, vreinterpretq_u8_p128,
     vreinterpretq_u8_u64, vreinterpretq_u64_u8, vrev64q_u8, vsetq_lane_u64,

@@ -61,6 +61,7 @@ pub(super) trait Vector: Copy {
 }
 
 /// The distance between neighbouring blocks of a vector.
+#[cfg(target_arch = "x86_64")]
 pub(super) const BY_ONE_BLOCK: Pair = Pair::forward(128);
 
 /// Continues `crc` over `data` with `CHAINS` vectors in flight.

@@ -20,6 +20,8 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Copy<'a> {
     pub(crate) dst: &'a mut [u8],
     pub(crate) stride: usize,
+    /// Only some kernels have a choice.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(crate) store: Store,
 }
 
