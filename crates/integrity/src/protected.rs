@@ -297,7 +297,7 @@ impl Kernel {
 /// The tuple of sector `i`.
 fn tuple_at(data: &[u8], layout: Layout, i: usize) -> [u8; TUPLE_BYTES] {
     let at = i * layout.stride_bytes() + layout.sector_bytes();
-    std::array::from_fn(|byte| data[at + byte])
+    core::array::from_fn(|byte| data[at + byte])
 }
 
 /// What the tuples add to the digest of sectors with zeros in their place.

@@ -10,6 +10,7 @@
 mod combine;
 mod copy;
 mod digest;
+mod guard;
 mod harness;
 mod scalar;
 
@@ -92,5 +93,6 @@ fn main() {
     copy::rows(&scale, &mut tally);
     combine::rows(&scale, &mut tally);
     scalar::rows(&scale, &mut tally);
+    guard::rows(&scale, &mut tally);
     tally.print();
 }

@@ -4,7 +4,8 @@
 //! of its two bytes, whatever the order of bytes: words of 32 bits are added up in 64 bits, of which the compiler makes
 //! vectors, and folded once at the end.
 
-use std::sync::OnceLock;
+#[cfg(target_arch = "x86_64")]
+use crate::detect::{Detected, detected};
 
 /// The checksum of IP over `data`; an odd last byte counts as the high byte of a word. On the wire: `.to_be_bytes()`.
 ///
@@ -16,23 +17,20 @@ use std::sync::OnceLock;
 /// ```
 #[inline]
 pub fn ip_checksum(data: &[u8]) -> u16 {
-    static ACTIVE: OnceLock<unsafe fn(&[u8]) -> u16> = OnceLock::new();
-    // SAFETY: `choose` gives only what this machine can run.
-    unsafe { ACTIVE.get_or_init(choose)(data) }
-}
-
-/// The widest form that this machine can run.
-fn choose() -> unsafe fn(&[u8]) -> u16 {
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
-            return wide512;
+        static AVX512: Detected = Detected::new();
+        static AVX2: Detected = Detected::new();
+        if AVX512.get(|| detected!("avx512f", "avx512bw")) {
+            // SAFETY: the machine has the instructions.
+            return unsafe { wide512(data) };
         }
-        if is_x86_feature_detected!("avx2") {
-            return wide256;
+        if AVX2.get(|| detected!("avx2")) {
+            // SAFETY: the machine has the instructions.
+            return unsafe { wide256(data) };
         }
     }
-    portable
+    portable(data)
 }
 
 /// # Safety
@@ -95,9 +93,9 @@ mod tests {
         let data: Vec<u8> =
             (0..1200u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8 | 0x80).collect();
         #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
-        let mut forms: Vec<unsafe fn(&[u8]) -> u16> = vec![portable, choose()];
+        let mut forms: Vec<unsafe fn(&[u8]) -> u16> = vec![portable, ip_checksum];
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
+        if detected!("avx2") {
             forms.push(wide256);
         }
         let step = if cfg!(miri) { 37 } else { 1 };

@@ -4,17 +4,17 @@
 // soon as the functions are inside a caller that carries them. Compilers before 1.91 do not know the lint.
 #![allow(unknown_lints, inline_always_mismatching_target_features)]
 
-use std::arch::aarch64::{
+use core::arch::aarch64::{
     uint8x16_t, vdupq_n_u8, veorq_u8, vextq_u8, vgetq_lane_u64, vld1q_u8, vmull_p64, vreinterpretq_u8_p128,
     vreinterpretq_u8_u64, vreinterpretq_u64_u8, vrev64q_u8, vsetq_lane_u64,
 };
-use std::arch::is_aarch64_feature_detected;
 
-use super::folding::{self, Pair, Vector};
+use crate::detect::detected;
+use crate::t10::folding::{self, Pair, Vector};
 
 /// Whether this machine has the instructions.
 pub(crate) fn detect() -> bool {
-    is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("aes")
+    detected!("neon", "aes")
 }
 
 impl Vector for uint8x16_t {

@@ -3,14 +3,13 @@
 //! Ordinary callers want [`crc16_t10dif`](crate::crc16_t10dif) and [the guards of sectors](super::guards), which use
 //! the first available entry.
 
-use std::sync::OnceLock;
-
 #[cfg(target_arch = "aarch64")]
 use super::aarch64;
 use super::run::Run;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{avx2, avx512, blocks, ssse3};
 use super::{bitwise, slicing16};
+use crate::detect::Detected;
 
 /// One implementation of the T10 guard.
 ///
@@ -20,7 +19,7 @@ pub struct Kernel {
     name: &'static str,
     detect: fn() -> bool,
     /// What `detect` said: asked once.
-    detected: OnceLock<bool>,
+    detected: Detected,
     append: unsafe fn(u16, &[u8]) -> u16,
     /// A pass over sectors at once; `None` if it takes none of such a size.
     sectors: unsafe fn(Option<u32>, usize, &mut Run<'_>) -> Option<u32>,
@@ -34,7 +33,7 @@ impl Kernel {
 
     /// Whether this machine has the instructions that this kernel needs.
     pub fn available(&self) -> bool {
-        *self.detected.get_or_init(self.detect)
+        self.detected.get(self.detect)
     }
 
     /// Like [`crc16_t10dif_append`](crate::crc16_t10dif_append), with this kernel.
@@ -71,8 +70,8 @@ impl Kernel {
     }
 }
 
-impl std::fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Kernel").field("name", &self.name).field("available", &self.available()).finish()
     }
 }
@@ -91,7 +90,7 @@ static ALL: [Kernel; COUNT] = [
     Kernel {
         name: "avx512-vpclmulqdq-gfni",
         detect: avx512::detect,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: avx512::append,
         sectors: blocks::sectors,
     },
@@ -99,7 +98,7 @@ static ALL: [Kernel; COUNT] = [
     Kernel {
         name: "avx2-vpclmulqdq",
         detect: avx2::detect,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: avx2::append,
         sectors: none_at_once,
     },
@@ -107,7 +106,7 @@ static ALL: [Kernel; COUNT] = [
     Kernel {
         name: "ssse3-pclmulqdq",
         detect: ssse3::detect,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: ssse3::append,
         sectors: none_at_once,
     },
@@ -115,21 +114,21 @@ static ALL: [Kernel; COUNT] = [
     Kernel {
         name: "aarch64-pmull",
         detect: aarch64::detect,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: aarch64::append,
         sectors: none_at_once,
     },
     Kernel {
         name: "slicing-16",
         detect: || true,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: slicing16::append,
         sectors: none_at_once,
     },
     Kernel {
         name: "bitwise",
         detect: || true,
-        detected: OnceLock::new(),
+        detected: Detected::new(),
         append: bitwise::append,
         sectors: none_at_once,
     },
@@ -150,9 +149,8 @@ pub fn reference() -> &'static Kernel {
     &ALL[ALL.len() - 1]
 }
 
-/// The first kernel of the list that this machine can run; found once.
+/// The first kernel of the list that this machine can run: one load and one branch for each that it cannot.
 #[inline]
 pub(crate) fn active() -> &'static Kernel {
-    static ACTIVE: OnceLock<&'static Kernel> = OnceLock::new();
-    ACTIVE.get_or_init(|| available().next().unwrap_or(reference()))
+    available().next().unwrap_or(reference())
 }

@@ -1,18 +1,19 @@
 //! The guard by VPCLMULQDQ on 256-bit vectors, two blocks each, eight vectors in flight. The algorithm is in
 //! [`folding`].
 
-use std::arch::x86_64::{
+use core::arch::x86_64::{
     __m128i, __m256i, _mm_set_epi8, _mm_set_epi64x, _mm_setzero_si128, _mm256_broadcastsi128_si256,
     _mm256_castsi256_si128, _mm256_clmulepi64_epi128, _mm256_extracti128_si256, _mm256_loadu_si256,
     _mm256_set_m128i, _mm256_shuffle_epi8, _mm256_xor_si256,
 };
 
 use super::ssse3;
+use crate::detect::detected;
 use crate::t10::folding::{self, BY_ONE_BLOCK, Pair, Vector};
 
 /// Whether this machine has the instructions.
 pub(crate) fn detect() -> bool {
-    ssse3::detect() && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("vpclmulqdq")
+    ssse3::detect() && detected!("avx2", "vpclmulqdq")
 }
 
 impl Vector for __m256i {

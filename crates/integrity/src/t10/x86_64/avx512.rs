@@ -12,7 +12,7 @@
 //! - No load touches a page that the run does not reach: see `short`.
 //! - The end: four blocks are folded into one of 80 bits, and Barrett's method reduces that to 16.
 
-use std::arch::x86_64::{
+use core::arch::x86_64::{
     __m128i, __m512i, _mm_bsrli_si128, _mm_clmulepi64_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si32,
     _mm_gf2p8affine_epi64_epi8, _mm_or_si128, _mm_set_epi8, _mm_set1_epi64x, _mm_shuffle_epi8,
     _mm_slli_epi64, _mm_srli_epi64, _mm_xor_si128, _mm256_castsi256_si128, _mm256_extracti128_si256,
@@ -23,6 +23,7 @@ use std::arch::x86_64::{
 
 use super::ssse3;
 use crate::crc32c::x86_64::avx512::{self, Multipliers, VECTOR_BYTES, first_bytes, fold, multipliers};
+use crate::detect::detected;
 use crate::t10::gf2;
 
 /// The matrix of GF2P8AFFINEQB that reverses the bits of a byte.
@@ -32,10 +33,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// Whether this machine has the instructions.
 pub(crate) fn detect() -> bool {
-    avx512::detect()
-        && ssse3::detect()
-        && is_x86_feature_detected!("gfni")
-        && is_x86_feature_detected!("avx512vbmi")
+    avx512::detect() && ssse3::detect() && detected!("gfni", "avx512vbmi")
 }
 
 /// The pair that moves a reflected block forward by `bits`: for its low quadword, which holds x^127..x^64, and for
@@ -77,6 +75,7 @@ fn reverse(v: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq,gfni")]
 fn reduce(x: __m512i) -> u16 {
+    const X_64: i64 = gf2::x_pow(64) as i64;
     let x = fold(x, multipliers(&TO_THE_END), _mm512_setzero_si512());
     let halves = _mm256_xor_si256(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64::<1>(x));
     let block: __m128i = _mm_xor_si128(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
@@ -85,13 +84,13 @@ fn reduce(x: __m512i) -> u16 {
         _mm_gf2p8affine_epi64_epi8::<0>(block, _mm_set1_epi64x(REVERSE)),
         _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
     );
-    let word = |w: u64| _mm_cvtsi64_si128(w as i64);
-    let high = _mm_clmulepi64_si128::<0x01>(block, word(gf2::x_pow(64).into()));
+    let high = _mm_clmulepi64_si128::<0x01>(block, _mm_cvtsi64_si128(X_64));
     let x = _mm_xor_si128(high, block);
-    let quotient = _mm_clmulepi64_si128::<0x00>(_mm_srli_epi64::<16>(x), word(gf2::QUOTIENT));
+    let quotient =
+        _mm_clmulepi64_si128::<0x00>(_mm_srli_epi64::<16>(x), _mm_cvtsi64_si128(gf2::QUOTIENT as i64));
     let quotient =
         _mm_or_si128(_mm_srli_epi64::<48>(quotient), _mm_slli_epi64::<16>(_mm_bsrli_si128::<8>(quotient)));
-    let multiple = _mm_clmulepi64_si128::<0x00>(quotient, word(1 << 16 | u64::from(gf2::POLY)));
+    let multiple = _mm_clmulepi64_si128::<0x00>(quotient, _mm_cvtsi64_si128(1 << 16 | gf2::POLY as i64));
     _mm_cvtsi128_si32(_mm_xor_si128(multiple, x)) as u16
 }
 
@@ -153,7 +152,7 @@ pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
     if vectors.len() >= 3 {
         let by_2048 = multipliers(&BY_2048);
         let (chained, left_over) = vectors.as_slice()[3..].as_chunks::<4>();
-        let [v, w, y] = [0, 1, 2].map(|i| &vectors.as_slice()[i]);
+        let [v, w, y, ..] = vectors.as_slice() else { unreachable!("three or more") };
         let (mut a, mut b, mut c, mut d) = (x, reverse(load!(v)), reverse(load!(w)), reverse(load!(y)));
         for [v, w, y, z] in chained {
             a = fold(a, by_2048, reverse(load!(v)));

@@ -20,7 +20,7 @@
 //! - Each byte is loaded once; what is stored is what was digested.
 //! - The matrices and the multiplier are kept in registers: loads of them between stores would wait for those.
 
-use std::arch::x86_64::{
+use core::arch::x86_64::{
     __m128i, __m512i, _mm_bsrli_si128, _mm_crc32_u64, _mm_cvtsi128_si32, _mm_set_epi8, _mm_sfence,
     _mm_shuffle_epi8, _mm_srli_epi64, _mm_storeu_si128, _mm_xor_si128, _mm256_castsi256_si128,
     _mm256_extracti128_si256, _mm256_xor_si256, _mm512_castsi512_si256, _mm512_extracti64x4_epi64,
@@ -134,28 +134,30 @@ fn add3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,gfni")]
 fn transform(low: __m512i, high: __m512i, by: &'static Halves) -> [__m512i; 2] {
-    [0, 1].map(|half| {
+    let (low_by, high_by) = (&by.low, &by.high);
+    let of_half = |half: usize| {
         _mm512_xor_si512(
-            _mm512_gf2p8affine_epi64_epi8::<0>(low, matrices(&by.low[half])),
-            _mm512_gf2p8affine_epi64_epi8::<0>(high, matrices(&by.high[half])),
+            _mm512_gf2p8affine_epi64_epi8::<0>(low, matrices(&low_by[half])),
+            _mm512_gf2p8affine_epi64_epi8::<0>(high, matrices(&high_by[half])),
         )
-    })
+    };
+    [of_half(0), of_half(1)]
 }
 
 /// The sum of the quadwords of vector s, in quadword s.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn sums(v: &[__m512i; BATCH]) -> __m512i {
-    let [a, b, c, d] = [0, 2, 4, 6].map(|s| {
+    let pair = |s: usize| {
         _mm512_xor_si512(_mm512_unpacklo_epi64(v[s], v[s + 1]), _mm512_unpackhi_epi64(v[s], v[s + 1]))
-    });
+    };
     let join = |a, b| {
         _mm512_xor_si512(
             _mm512_shuffle_i64x2::<0b10_00_10_00>(a, b),
             _mm512_shuffle_i64x2::<0b11_01_11_01>(a, b),
         )
     };
-    join(join(a, b), join(c, d))
+    join(join(pair(0), pair(2)), join(pair(4), pair(6)))
 }
 
 /// Bits 8 * half .. of the remainders of eight blocks, in quadword `half`; or, if `WHOLE`, eight parts of the remainder
@@ -245,12 +247,13 @@ impl Pass {
         let mut sum = [_mm512_setzero_si512(); 2];
         macro_rules! pair {
             ($p:expr) => {{
+                let (at, next) = ($p * VECTOR_BYTES, ($p + 1) * VECTOR_BYTES);
                 // SAFETY: vectors of the block; for `STREAM` aligned, and fenced by `run`.
                 let v = unsafe {
-                    [0, 1].map(|i| {
-                        let at = ($p + i) * VECTOR_BYTES;
-                        take::<PASS>(dst.wrapping_add(at), src.wrapping_add(at))
-                    })
+                    [
+                        take::<PASS>(dst.wrapping_add(at), src.wrapping_add(at)),
+                        take::<PASS>(dst.wrapping_add(next), src.wrapping_add(next)),
+                    ]
                 };
                 for half in [0, 1] {
                     let by = &self.to_last_word[half];
@@ -307,14 +310,13 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
     let by_2048 = pin(multipliers(&BY_2048));
     let from_last_sector = if tuple_bytes == 0 { by_2048 } else { multipliers(&BY_2112) };
     let zero = _mm512_setzero_si512();
-    let mut pass = Pass {
-        src,
-        dst,
-        to_last_word: [0, 1].map(|half| std::array::from_fn(|p| pin(matrices(&TO_LAST_WORD[half][p])))),
-        by_2048,
-        chains: [zero; 4],
-        register: first_bytes(!crc),
-    };
+    let mut to_last_word = [[zero; VECTORS]; 2];
+    for (registers, half) in to_last_word.iter_mut().zip(&TO_LAST_WORD) {
+        for (register, of_vector) in registers.iter_mut().zip(half) {
+            *register = pin(matrices(of_vector));
+        }
+    }
+    let mut pass = Pass { src, dst, to_last_word, by_2048, chains: [zero; 4], register: first_bytes(!crc) };
     let (mut low, mut high) = ([zero; BATCH], [zero; BATCH]);
     if sector_bytes == BLOCK_BYTES {
         for group in guards.chunks_mut(BATCH) {
@@ -323,7 +325,11 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
                 [*low, *high] = unsafe { pass.block::<PASS, DIGEST>(from_last_sector) };
                 (pass.src, pass.dst) = (pass.src.wrapping_add(src_gap), pass.dst.wrapping_add(dst_gap));
             }
-            group.copy_from_slice(&of_each(&low, &high)[..group.len()]);
+            let each = of_each(&low, &high);
+            match group.first_chunk_mut::<BATCH>() {
+                Some(whole) => *whole = each,
+                None => group.copy_from_slice(&each[..group.len()]),
+            }
         }
     } else {
         let blocks = sector_bytes / BLOCK_BYTES;
@@ -333,9 +339,9 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
             (low, high) = ([zero; BATCH], [zero; BATCH]);
             let mut from_last_block = from_last_sector;
             for batch in 0..blocks.div_ceil(BATCH) {
-                for (low, high) in low.iter_mut().zip(&mut high).skip(missing) {
+                for i in missing..BATCH {
                     // SAFETY: the next block of the sector is valid.
-                    [*low, *high] = unsafe { pass.block::<PASS, DIGEST>(from_last_block) };
+                    [low[i], high[i]] = unsafe { pass.block::<PASS, DIGEST>(from_last_block) };
                     from_last_block = by_2048;
                 }
                 missing = 0;
@@ -374,7 +380,7 @@ pub(crate) unsafe fn sectors(crc: Option<u32>, tuple_bytes: usize, sectors: &mut
     }
     let src = sectors.src.as_ptr();
     let (dst, dst_stride, stream) = match &mut sectors.copy {
-        None => (std::ptr::null_mut(), 0, None),
+        None => (core::ptr::null_mut(), 0, None),
         Some(copy) => {
             let dst = copy.dst.as_mut_ptr();
             let aligned = (dst.addr() | copy.stride).is_multiple_of(VECTOR_BYTES);

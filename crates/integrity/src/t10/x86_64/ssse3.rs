@@ -1,15 +1,16 @@
 //! The guard by PCLMULQDQ, one block per vector, eight vectors in flight. The algorithm is in [`folding`].
 
-use std::arch::x86_64::{
+use core::arch::x86_64::{
     __m128i, _mm_clmulepi64_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_loadu_si128, _mm_set_epi8,
     _mm_set_epi64x, _mm_shuffle_epi8, _mm_unpackhi_epi64, _mm_xor_si128,
 };
 
+use crate::detect::detected;
 use crate::t10::folding::{self, Pair, Vector};
 
 /// Whether this machine has the instructions.
 pub(crate) fn detect() -> bool {
-    is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("pclmulqdq")
+    detected!("ssse3", "pclmulqdq")
 }
 
 impl Vector for __m128i {
