@@ -32,3 +32,17 @@ pub const MAX_RESENDS: u8 = 3;
 pub const MAX_STATUS_LAG: u32 = 1024;
 /// Most bytes of sense data that an initiator keeps of one response.
 pub const MAX_SENSE_BYTES: usize = 252;
+/// Statuses of one connection that a target keeps for a Status SNACK until they are acknowledged; beyond it the oldest is forgotten.
+pub const MAX_RETAINED_STATUSES: usize = 1024;
+/// Ended commands of one session that a target keeps until their status is acknowledged; beyond it the oldest is forgotten.
+pub const MAX_RETAINED_COMMANDS: usize = 4096;
+/// SNACKs that a target answers for one task; more are refused.
+pub const MAX_SNACKS_PER_TASK: u8 = 64;
+/// Times that lost data of one task is asked for again; then the task fails.
+pub const MAX_RECOVERIES_PER_TASK: u8 = 64;
+/// PDUs that a target sends again on one connection before the initiator acknowledges a further status.
+pub const MAX_REPLAYED_PDUS: u32 = 64 * 1024;
+/// Connections of a session that are lost and not cleaned up, at most; beyond it the oldest one's tasks are killed.
+pub const MAX_LOST_CONNECTIONS: usize = 64;
+/// Requests of a lost connection that are remembered as not to be reassigned (RFC 7143 11.5.1).
+pub const MAX_REMEMBERED_REQUESTS: usize = 64;

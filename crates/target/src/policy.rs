@@ -73,6 +73,17 @@ pub fn too_many_sessions(limit: usize) -> Refusal {
     )
 }
 
+/// The session has no room for one more connection.
+//= rfc7143 11.13.5 LGN-20
+pub fn too_many_connections() -> Refusal {
+    Refusal::new(
+        LoginStatus::TooManyConnections,
+        "RFC 7143 13.2",
+        "the session has as many connections as were negotiated",
+        "close one first, or negotiate a higher MaxConnections",
+    )
+}
+
 /// The rules of the target do not know this initiator at this address.
 pub fn no_access(target: &IscsiName, initiator: &IscsiName, peer: IpAddr) -> Refusal {
     Refusal::new(
@@ -149,15 +160,7 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
                         "log in anew with TSIH 0",
                     ));
                 }
-                Joining::Full => {
-                    let what = "the session has as many connections as were negotiated";
-                    return Err(Refusal::new(
-                        LoginStatus::TooManyConnections,
-                        "RFC 7143 13.2",
-                        what,
-                        "close one first, or negotiate a higher MaxConnections",
-                    ));
-                }
+                Joining::Full => return Err(too_many_connections()),
             },
         };
         let auth = match self.auth(names) {

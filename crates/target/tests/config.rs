@@ -8,7 +8,7 @@ use blockstore::StoreSpec;
 use iscsi_core::chap::{ChapAlgorithm, Secret};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::{Bounds, DigestPolicy};
-use target::config::{Auth, Config, ControlSocket, Limits, Overrides, Problem};
+use target::config::{Auth, Config, ControlSocket, Limits, Overrides, Problem, default_bounds};
 
 const NAME: &str = "name = \"iqn.2004-10.com.example:a\"\n";
 
@@ -37,7 +37,7 @@ fn the_example_can_be_used_and_shows_every_default() {
     let text = include_str!("../../../examples/intact.toml");
     let config = load(text).unwrap();
     assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.targets[0].bounds, Bounds::default());
+    assert_eq!(config.targets[0].bounds, default_bounds());
     assert_eq!(config.portals[0].address, "127.0.0.1:3260".parse().unwrap());
 
     // What is commented out is true as well: with the signs removed, the file means the same or can at least be read.
@@ -78,7 +78,7 @@ fn the_example_can_be_used_and_shows_every_default() {
     let expected = Bounds {
         header_digest: DigestPolicy::Required,
         data_digest: DigestPolicy::Required,
-        ..Bounds::default()
+        ..default_bounds()
     };
     assert_eq!(target.bounds, expected);
     let alice = IscsiName::parse("iqn.2004-10.com.example:alice1").unwrap();

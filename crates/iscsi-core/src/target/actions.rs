@@ -18,6 +18,8 @@ pub struct Command {
     pub cdb: SmallVec<[u8; 32]>,
     /// Task attribute.
     pub attribute: TaskAttribute,
+    /// Command priority, 1 highest to 15, 0 for none; always 0 below iSCSIProtocolLevel 2.
+    pub priority: u8,
     /// Most bytes of Data-In that the initiator takes.
     pub read_length: u32,
     /// Bytes of Data-Out that the initiator has.
@@ -44,6 +46,8 @@ pub struct DataInPayload {
 pub struct Completion {
     /// SCSI status code.
     pub status: u8,
+    /// Status qualifier (SAM-5 5.3.2); reaches the initiator at iSCSIProtocolLevel 2 only.
+    pub status_qualifier: u16,
     /// Sense data; not empty with CHECK CONDITION.
     pub sense: Bytes,
     /// Data for the initiator.

@@ -1,9 +1,11 @@
 //! From the device server's outcome to Data-In and SCSI Response (RFC 7143 11.4, 11.7).
 
 use bytes::Bytes;
-use iscsi_wire::{DataIn, DataSn, Itt, ScsiResponse, Ttt};
+use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, Ttt};
 
 use super::actions::{Completion, DataInPayload};
+use super::fence::HeldBack;
+use super::recovery::retained::Outcome;
 use super::session::TargetSession;
 use super::task::{Ending, State, Task, TaskId};
 use crate::pdu_writer::{TxData, TxPdu};
@@ -13,7 +15,7 @@ const COLLAPSIBLE: [u8; 2] = [0x00, 0x04];
 
 /// A transfer that was not what the initiator expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Residual {
+pub(super) struct Residual {
     overflow: bool,
     underflow: bool,
     count: u32,
@@ -26,6 +28,81 @@ impl Residual {
         let expected = u64::from(expected);
         let count = u32::try_from(expected.abs_diff(transferred)).unwrap_or(u32::MAX);
         Self { overflow: transferred > expected, underflow: transferred < expected, count }
+    }
+}
+
+/// How the data of a read is cut into PDUs: a pure function of the offset, so that each can be made again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadPlan {
+    /// DataSN of the first PDU of this cut.
+    base_sn: u32,
+    /// Offset of its data.
+    base_offset: u32,
+    /// Most data of a PDU, bytes.
+    max_pdu: u32,
+    /// Most data of a sequence, bytes.
+    max_burst: u32,
+    /// All data, bytes.
+    pub total: u32,
+    /// DataSN after the last PDU sent.
+    pub next_sn: u32,
+    /// The initiator has acknowledged every earlier DataSN.
+    pub acked_sn: u32,
+    /// Offset of the data of `acked_sn`.
+    pub acked_offset: u32,
+    /// Tag that the A bit asks to be acknowledged; reserved where none is set.
+    pub ttt: Ttt,
+}
+
+impl ReadPlan {
+    fn new(first_sn: u32, max_pdu: u32, max_burst: u32, total: usize) -> Self {
+        Self {
+            base_sn: first_sn,
+            base_offset: 0,
+            max_pdu: max_pdu.max(1),
+            max_burst: max_burst.max(1),
+            total: total as u32,
+            next_sn: first_sn,
+            acked_sn: first_sn,
+            acked_offset: 0,
+            ttt: Ttt::RESERVED,
+        }
+    }
+
+    /// End of the sequence that holds `offset`.
+    fn burst_end(&self, offset: u32) -> u32 {
+        let into = (offset - self.base_offset) % self.max_burst;
+        offset.saturating_add(self.max_burst - into).min(self.total)
+    }
+
+    /// End of the PDU that begins at `offset`.
+    fn pdu_end(&self, offset: u32) -> u32 {
+        offset.saturating_add(self.max_pdu).min(self.burst_end(offset))
+    }
+
+    /// Offset of the data of the PDU `data_sn`, for numbers of this cut.
+    pub fn offset_of(&self, data_sn: u32) -> u32 {
+        let index = u64::from(data_sn.saturating_sub(self.base_sn));
+        let per_burst = u64::from(self.max_burst.div_ceil(self.max_pdu));
+        let offset = u64::from(self.base_offset)
+            + index / per_burst * u64::from(self.max_burst)
+            + index % per_burst * u64::from(self.max_pdu);
+        u32::try_from(offset).unwrap_or(u32::MAX).min(self.total)
+    }
+
+    /// How many PDUs [`Self::restart`] would make.
+    pub fn pdus_to_resend(&self, max_pdu: u32) -> u32 {
+        let left = self.total - self.acked_offset;
+        let per_burst = self.max_burst.div_ceil(max_pdu.max(1));
+        (left / self.max_burst) * per_burst + (left % self.max_burst).div_ceil(max_pdu.max(1))
+    }
+
+    /// Cuts what is not acknowledged anew.
+    //= rfc7143 11.16.3 SNK-04
+    pub fn restart(&mut self, max_pdu: u32) {
+        (self.base_sn, self.base_offset) = (self.acked_sn, self.acked_offset);
+        self.max_pdu = max_pdu.max(1);
+        self.next_sn = self.base_sn;
     }
 }
 
@@ -51,7 +128,7 @@ impl TargetSession {
             return;
         }
         if let Some(task) = self.remove_task(id) {
-            self.respond(&task, completion);
+            self.respond(task, completion);
         }
     }
 
@@ -64,14 +141,24 @@ impl TargetSession {
         }
         let Some(Ending { status, sense, transfer_bytes }) = task.ending.clone() else { return };
         if let Some(task) = self.remove_task(id) {
-            self.respond(
-                &task,
-                Completion { status, sense, transfer_bytes, data_in: DataInPayload::default() },
-            );
+            let completion = Completion { status, sense, transfer_bytes, ..Completion::default() };
+            self.respond(task, completion);
         }
     }
 
-    fn respond(&mut self, task: &Task, completion: Completion) {
+    /// Tells the initiator how a command ended, unless a fence holds that back.
+    pub(super) fn respond(&mut self, task: Task, completion: Completion) {
+        if self.fence.is_some() && task.home().is_some_and(|cid| self.is_held_back(cid)) {
+            return self.held_back.push_back(HeldBack::Command(Box::new((task, completion))));
+        }
+        let mut outcome = self.outcome(task, completion);
+        self.deliver(&mut outcome);
+        if self.params.error_recovery_level > 0 {
+            self.retain(outcome);
+        }
+    }
+
+    fn outcome(&self, task: Task, completion: Completion) -> Outcome {
         let read_length = match (task.read, task.bidi_read_length) {
             (true, Some(length)) => length,
             (true, None) => task.edtl,
@@ -88,118 +175,195 @@ impl TargetSession {
             Residual::of(if task.read || task.write { task.edtl } else { 0 }, completion.transfer_bytes);
         let bidi_residual =
             if bidi { Residual::of(read_length, data_in.bytes.len() as u64) } else { Residual::default() };
+        let snack_tag = task.repair.as_ref().map_or(0, |repair| repair.snack_tag);
         //= rfc7143 11.7.3 DAT-07 DAT-08
-        let collapse = !bidi && completion.sense.is_empty() && COLLAPSIBLE.contains(&completion.status);
-        let mut data_sn = task.next_data_sn;
-        if !data_in.bytes.is_empty() {
-            let status = collapse.then_some((completion.status, residual));
-            data_sn = self.send_data_in(task, &data_in, data_sn, status);
-            if collapse {
-                return;
-            }
-        }
-        //= rfc7143 11.4.8 RSP-02
-        self.bhs_response(
-            task,
-            completion.status,
-            completion.sense,
+        let in_data = !bidi
+            && snack_tag == 0
+            && !data_in.bytes.is_empty()
+            && completion.sense.is_empty()
+            && completion.status_qualifier == 0
+            && COLLAPSIBLE.contains(&completion.status);
+        let max_pdu = self
+            .connections
+            .iter()
+            .find(|c| c.cid == task.cid)
+            .map_or(u32::MAX, |c| c.params.max_send_data_segment_length);
+        let plan =
+            ReadPlan::new(task.next_data_sn, max_pdu, self.params.max_burst_length, data_in.bytes.len());
+        Outcome {
+            itt: task.itt,
+            cid: task.cid,
+            orphan: task.orphan,
+            immediate: task.immediate,
+            lun: task.lun,
+            status: completion.status,
+            status_qualifier: completion.status_qualifier,
+            sense: completion.sense,
             residual,
             bidi_residual,
-            DataSn(data_sn),
-        );
+            data_in,
+            plan,
+            in_data,
+            snack_tag,
+            stat_sn: StatSn(0),
+            snacks: 0,
+            evicted: false,
+            serial: 0,
+        }
     }
 
-    /// Cuts data into PDUs no longer than the initiator takes and sequences no longer than MaxBurstLength; the next DataSN.
-    //= rfc7143 11.7.1 DAT-01 DAT-02
-    fn send_data_in(
-        &mut self,
-        task: &Task,
-        data_in: &DataInPayload,
-        mut data_sn: u32,
-        status: Option<(u8, Residual)>,
-    ) -> u32 {
-        let Some(connection) = self.connection(task.cid) else { return data_sn };
-        let max_pdu = connection.params.max_send_data_segment_length as usize;
-        let max_burst = self.params.max_burst_length as usize;
-        let total = data_in.bytes.len();
-        let (mut offset, mut burst_end) = (0, max_burst.min(total));
-        while offset < total {
-            let end = (offset + max_pdu).min(burst_end);
-            let last = end == total;
-            let with_status = status.filter(|_| last);
-            let Some(n) = self.numbers(task.cid, with_status.is_some()) else { return data_sn };
-            let (status, residual) = with_status.unwrap_or_default();
-            let pdu = DataIn {
-                final_bit: end == burst_end,
-                acknowledge: false,
-                overflow: residual.overflow,
-                underflow: residual.underflow,
-                status_bit: with_status.is_some(),
-                status,
-                lun: iscsi_wire::Lun(0),
-                itt: task.itt,
-                ttt: Ttt::RESERVED,
-                stat_sn: if with_status.is_some() { n.stat_sn } else { iscsi_wire::StatSn(0) },
-                exp_cmd_sn: n.exp_cmd_sn,
-                max_cmd_sn: n.max_cmd_sn,
-                data_sn: DataSn(data_sn),
-                buffer_offset: offset as u32,
-                residual_count: residual.count,
-            };
-            let data =
-                TxData { bytes: data_in.bytes.slice(offset..end), crc32c: chunk_crc(data_in, offset, end) };
-            self.send(task.cid, TxPdu::with_data(pdu.to_bhs(), data));
-            data_sn += 1;
-            offset = end;
-            if offset == burst_end {
-                burst_end = (burst_end + max_burst).min(total);
-            }
+    /// Sends the data of a command that is not acknowledged, and its status.
+    pub(super) fn deliver(&mut self, outcome: &mut Outcome) {
+        let Some(cid) = outcome.home() else { return };
+        outcome.in_data &= outcome.plan.acked_offset < outcome.plan.total;
+        self.send_data_in(cid, outcome);
+        if !outcome.in_data {
+            self.send_response(cid, outcome);
         }
-        data_sn
+    }
+
+    /// Sends the data that is not acknowledged, in PDUs no longer than the initiator takes and sequences no longer than
+    /// MaxBurstLength.
+    //= rfc7143 11.7.1 DAT-01 DAT-02
+    pub(super) fn send_data_in(&mut self, cid: Cid, outcome: &mut Outcome) {
+        let plan = &mut outcome.plan;
+        let (mut offset, total) = (plan.acked_offset, plan.total);
+        if self.params.error_recovery_level > 0 && total - offset > plan.max_burst && plan.ttt.is_reserved() {
+            plan.ttt = self.next_ttt();
+        }
+        if offset < total && outcome.in_data {
+            // Taken before the data is sent: nothing can come in between.
+            let Some(n) = self.numbers(cid, true) else { return };
+            outcome.stat_sn = n.stat_sn;
+        }
+        while offset < total {
+            let data_sn = outcome.plan.next_sn;
+            self.send_data_in_pdu(cid, outcome, data_sn, offset);
+            offset = outcome.plan.pdu_end(offset);
+            outcome.plan.next_sn += 1;
+        }
+        if outcome.in_data && self.params.error_recovery_level > 0 {
+            self.retain_data_status(cid, outcome);
+        }
+    }
+
+    /// Sends the PDU of a read whose data begins at `offset`.
+    pub(super) fn send_data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) {
+        if let Some(pdu) = self.data_in_pdu(cid, outcome, data_sn, offset) {
+            self.send(cid, pdu);
+        }
+    }
+
+    fn data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) -> Option<TxPdu> {
+        let (plan, data_in) = (&outcome.plan, &outcome.data_in);
+        let end = plan.pdu_end(offset);
+        let final_bit = end == plan.burst_end(offset);
+        let last = end == plan.total;
+        let status_bit = last && outcome.in_data;
+        //= rfc7143 11.7.2 SNK-08
+        let acknowledge = final_bit && !last && !plan.ttt.is_reserved();
+        let (status, residual) =
+            if status_bit { (outcome.status, outcome.residual) } else { (0, Residual::default()) };
+        let n = self.numbers(cid, false)?;
+        let pdu = DataIn {
+            final_bit,
+            acknowledge,
+            overflow: residual.overflow,
+            underflow: residual.underflow,
+            status_bit,
+            status,
+            lun: if acknowledge { outcome.lun } else { Lun(0) },
+            itt: outcome.itt,
+            ttt: if acknowledge { plan.ttt } else { Ttt::RESERVED },
+            stat_sn: if status_bit { outcome.stat_sn } else { StatSn(0) },
+            exp_cmd_sn: n.exp_cmd_sn,
+            max_cmd_sn: n.max_cmd_sn,
+            data_sn: DataSn(data_sn),
+            buffer_offset: offset,
+            residual_count: residual.count,
+        };
+        let (start, end) = (offset as usize, end as usize);
+        let data = TxData { bytes: data_in.bytes.slice(start..end), crc32c: chunk_crc(data_in, start, end) };
+        Some(TxPdu::with_data(pdu.to_bhs(), data))
+    }
+
+    /// Keeps the last Data-In PDU of a command, which carries its status.
+    fn retain_data_status(&mut self, cid: Cid, outcome: &Outcome) {
+        let data_sn = outcome.plan.next_sn.wrapping_sub(1);
+        let offset = outcome.plan.offset_of(data_sn);
+        if let Some(pdu) = self.data_in_pdu(cid, outcome, data_sn, offset) {
+            self.retain_status(cid, &pdu, outcome.itt);
+        }
+    }
+
+    fn send_response(&mut self, cid: Cid, outcome: &mut Outcome) {
+        let Some(n) = self.numbers(cid, true) else { return };
+        outcome.stat_sn = n.stat_sn;
+        if let Some(pdu) = self.response_pdu(cid, outcome) {
+            self.send_status_of(cid, pdu, outcome.itt);
+        }
+    }
+
+    /// Sends the response of a command again, or anew, under the number that its status has.
+    //= rfc7143 11.16.3 SNK-04
+    pub(super) fn resend_response(&mut self, cid: Cid, outcome: &Outcome) {
+        let Some(pdu) = self.response_pdu(cid, outcome) else { return };
+        if let Some(connection) = self.connection(cid)
+            && let Some(sent) = connection.statuses.iter_mut().find(|sent| sent.itt == outcome.itt)
+        {
+            sent.pdu = pdu.clone();
+        }
+        self.send(cid, pdu);
     }
 
     //= rfc7143 11.4.7 RSP-01
-    fn bhs_response(
-        &mut self,
-        task: &Task,
-        status: u8,
-        sense: Bytes,
-        residual: Residual,
-        bidi: Residual,
-        exp_data_sn: DataSn,
-    ) {
-        let Some(n) = self.numbers(task.cid, true) else { return };
+    //= rfc7143 11.4.8 RSP-02
+    fn response_pdu(&mut self, cid: Cid, outcome: &Outcome) -> Option<TxPdu> {
+        let n = self.numbers(cid, false)?;
+        let (residual, bidi) = (outcome.residual, outcome.bidi_residual);
         let response = ScsiResponse {
             bidi_overflow: bidi.overflow,
             bidi_underflow: bidi.underflow,
             overflow: residual.overflow,
             underflow: residual.underflow,
             response: 0,
-            status,
-            itt: task.itt,
-            snack_tag: 0,
-            stat_sn: n.stat_sn,
+            status: outcome.status,
+            itt: outcome.itt,
+            snack_tag: outcome.snack_tag,
+            stat_sn: outcome.stat_sn,
             exp_cmd_sn: n.exp_cmd_sn,
             max_cmd_sn: n.max_cmd_sn,
-            exp_data_sn,
+            exp_data_sn: DataSn(outcome.plan.next_sn),
             bidi_residual_count: bidi.count,
             residual_count: residual.count,
         };
+        let sense = &outcome.sense;
         let mut data = Vec::new();
         if !sense.is_empty() {
             data.reserve(2 + sense.len());
             data.extend_from_slice(&(sense.len() as u16).to_be_bytes());
-            data.extend_from_slice(&sense);
+            data.extend_from_slice(sense);
         }
-        self.send(task.cid, TxPdu::with_data(response.to_bhs(), Bytes::from(data)));
+        let mut bhs = response.to_bhs();
+        //= rfc7144 5 P2-06
+        if self.params.protocol_level >= 2 {
+            ScsiResponse::set_status_qualifier(&mut bhs, outcome.status_qualifier);
+        }
+        Some(TxPdu::with_data(bhs, Bytes::from(data)))
     }
 
     /// Answers a task management request on behalf of [`super::task_management`].
-    pub(super) fn send_management_response(
+    pub(super) fn send_management_response(&mut self, cid: Cid, itt: Itt, response: iscsi_wire::TmfResponse) {
+        self.send_management_answer(cid, itt, response, [0; 3]);
+    }
+
+    /// As [`Self::send_management_response`], with Additional Response Information (RFC 7144 6.2).
+    pub(super) fn send_management_answer(
         &mut self,
-        cid: iscsi_wire::Cid,
+        cid: Cid,
         itt: Itt,
         response: iscsi_wire::TmfResponse,
+        additional: [u8; 3],
     ) {
         self.bhs_pdu(cid, |n| {
             iscsi_wire::TaskManagementResponse {
@@ -208,7 +372,7 @@ impl TargetSession {
                 stat_sn: n.stat_sn,
                 exp_cmd_sn: n.exp_cmd_sn,
                 max_cmd_sn: n.max_cmd_sn,
-                additional: [0; 3],
+                additional,
             }
             .to_bhs()
         });
@@ -222,4 +386,37 @@ fn chunk_crc(data_in: &DataInPayload, start: usize, end: usize) -> Option<u32> {
         return None;
     }
     data_in.chunk_crcs.get(start / chunk).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every PDU of a cut, found by walking and found by its number, is the same.
+    #[test]
+    fn dat_01_offsets_follow_from_numbers() {
+        for (max_pdu, max_burst, total) in
+            [(512, 2048, 10_000), (700, 2000, 9999), (4096, 1000, 3000), (1000, 1000, 1000)]
+        {
+            let mut plan = ReadPlan::new(3, max_pdu, max_burst, total);
+            for restarted in [false, true] {
+                if restarted {
+                    plan.acked_sn = 5.min(plan.next_sn);
+                    plan.acked_offset = plan.offset_of(plan.acked_sn);
+                    let due = plan.pdus_to_resend(333);
+                    plan.restart(333);
+                    plan.next_sn = plan.acked_sn + due;
+                }
+                let (mut offset, mut sn) = (plan.acked_offset, plan.acked_sn);
+                while offset < plan.total {
+                    assert_eq!(plan.offset_of(sn), offset);
+                    let end = plan.pdu_end(offset);
+                    assert!(end > offset && end - offset <= plan.max_pdu);
+                    (offset, sn) = (end, sn + 1);
+                }
+                assert!(!restarted || sn == plan.next_sn);
+                plan.next_sn = sn;
+            }
+        }
+    }
 }

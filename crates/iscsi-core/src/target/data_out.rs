@@ -10,6 +10,7 @@ use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_
 use smallvec::SmallVec;
 
 use super::actions::{Action, Command};
+use super::recovery::recovery_r2t::{self, Place};
 use super::sense::{CHECK_CONDITION, Condition};
 use super::session::TargetSession;
 use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
@@ -46,6 +47,7 @@ impl TargetSession {
         let mut task = Task {
             itt: command.itt,
             cid,
+            orphan: false,
             lun: command.lun,
             cmd_sn: command.cmd_sn,
             immediate: command.immediate,
@@ -62,6 +64,8 @@ impl TargetSession {
             next_r2t_offset: 0,
             next_data_sn: 0,
             budget_bytes: 0,
+            progress: self.now,
+            repair: None,
         };
         if command.write {
             self.take_immediate_data(&mut task, command, &rx.data);
@@ -82,6 +86,8 @@ impl TargetSession {
             lun: command.lun,
             cdb,
             attribute: command.attr,
+            //= rfc7144 5 P2-06
+            priority: if self.params.protocol_level >= 2 { command.priority } else { 0 },
             read_length,
             write_length,
             digest_chunk_bytes,
@@ -109,6 +115,8 @@ impl TargetSession {
             task.next_r2t_offset = first_burst.max(task.received);
             task.sequences.push_back(Sequence {
                 ttt: Ttt::RESERVED,
+                r2t_sn: 0,
+                start: task.received,
                 next_offset: task.received,
                 end: task.next_r2t_offset,
                 data_sn: DataSn(0),
@@ -141,7 +149,7 @@ impl TargetSession {
     }
 
     /// Hands the data over when it is complete, or asks for more.
-    fn collect(&mut self, id: TaskId) {
+    pub(super) fn collect(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let Some(wanted) = task.wanted else { return };
         if task.state != State::Collecting || task.ending.is_some() {
@@ -153,7 +161,7 @@ impl TargetSession {
             trim(&mut data, wanted as usize);
             // Before anything that is queued: commands reach the medium in the order in which their turn came.
             self.actions.push_front(Action::DataOut { task: id, data });
-        } else if task.next_r2t_offset < wanted {
+        } else if task.next_r2t_offset < wanted || task.has_holes() {
             self.solicit(id, wanted);
         }
     }
@@ -165,11 +173,11 @@ impl TargetSession {
         let Some(task) = self.tasks.get_mut(id) else { return };
         // Unsolicited data comes first, so that a task has one stream of data at a time for the initiator to keep in order.
         let unsolicited_due = task.sequences.iter().any(|s| s.ttt.is_reserved());
-        if task.state != State::Collecting || task.ending.is_some() || unsolicited_due {
+        if task.state != State::Collecting || task.ending.is_some() || unsolicited_due || task.orphan {
             return;
         }
         if task.budget_bytes == 0 {
-            let need = wanted - task.next_r2t_offset;
+            let need = task.unsolicited_rest(wanted);
             if self.solicited_bytes > 0
                 && self.solicited_bytes + u64::from(need) > self.config.solicited_bytes_max
             {
@@ -184,14 +192,17 @@ impl TargetSession {
         let (max_burst, max_outstanding) =
             (self.params.max_burst_length, usize::from(self.params.max_outstanding_r2t));
         loop {
-            let Some(task) = self.tasks.get(id) else { return };
+            let now = self.now;
+            let Some(task) = self.tasks.get_mut(id) else { return };
             let solicited = task.sequences.iter().filter(|s| !s.ttt.is_reserved()).count();
-            if solicited >= max_outstanding || task.next_r2t_offset >= wanted {
+            if solicited >= max_outstanding {
                 return;
             }
-            let (cid, lun, itt, offset) = (task.cid, task.lun, task.itt, task.next_r2t_offset);
-            let r2t_sn = R2tSn(task.next_data_sn);
-            let length = max_burst.min(wanted - offset);
+            let Some((offset, length, recovers)) = next_to_solicit(task, wanted, max_burst) else { return };
+            let (cid, lun, itt) = (task.cid, task.lun, task.itt);
+            let r2t_sn = task.next_data_sn;
+            task.next_data_sn += 1;
+            task.progress = now;
             let ttt = self.next_ttt();
             // An R2T tells the next StatSN and does not take it.
             let Some(n) = self.numbers(cid, false) else { return };
@@ -202,16 +213,17 @@ impl TargetSession {
                 stat_sn: n.stat_sn,
                 exp_cmd_sn: n.exp_cmd_sn,
                 max_cmd_sn: n.max_cmd_sn,
-                r2t_sn,
+                r2t_sn: R2tSn(r2t_sn),
                 buffer_offset: offset,
                 desired_data_transfer_length: length,
             };
             self.send(cid, TxPdu::header_only(r2t.to_bhs()));
+            self.recovery_counts.r2ts_recovered += u64::from(recovers);
             let Some(task) = self.tasks.get_mut(id) else { return };
-            task.next_r2t_offset = offset + length;
-            task.next_data_sn += 1;
             task.sequences.push_back(Sequence {
                 ttt,
+                r2t_sn,
+                start: offset,
                 next_offset: offset,
                 end: offset + length,
                 data_sn: DataSn(0),
@@ -254,15 +266,24 @@ impl TargetSession {
             }
             return;
         };
+        let recovers = self.params.error_recovery_level > 0;
+        let now = self.now;
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let verdict = if task.cid == cid { take_data(task, rx, data) } else { Verdict::Refused };
+        //= rfc7143 4.2.5.1 MCS-02
+        let verdict = match task.home() == Some(cid) {
+            true => take_data(task, rx, data, recovers),
+            false => Verdict::Refused,
+        };
+        if recovers {
+            task.progress = now;
+        }
         if matches!(verdict, Verdict::Refused) && !corrupted {
             self.fault(cid, rx, Fault::InvalidField);
         }
         self.after_data(id);
     }
 
-    fn after_data(&mut self, id: TaskId) {
+    pub(super) fn after_data(&mut self, id: TaskId) {
         match self.tasks.get(id) {
             Some(task) if task.ending.is_some() => {
                 self.abandon_execution(id);
@@ -310,9 +331,17 @@ enum Verdict {
 }
 
 /// Checks a Data-Out PDU against what the task is owed, and keeps its data if nothing is wrong with it.
-fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut) -> Verdict {
+fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Verdict {
     let unsolicited = data.ttt.is_reserved();
-    let owed = task.sequences.iter().position(|s| s.ttt == data.ttt && (unsolicited || data.lun == task.lun));
+    if recovers && task.repair.as_ref().is_some_and(|repair| repair.stale.contains(&data.ttt)) {
+        return Verdict::Taken;
+    }
+    let mut owed =
+        task.sequences.iter().position(|s| s.ttt == data.ttt && (unsolicited || data.lun == task.lun));
+    if recovers && let Some(position) = owed {
+        recovery_r2t::skip_to(task, position);
+        owed = Some(0);
+    }
     let Some((0, sequence)) = owed.zip(task.sequences.front_mut()) else {
         if task.state == State::Executing {
             // All data is there and may be on its way to the medium: the task stays as it is.
@@ -334,6 +363,17 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut) -> Verdict {
     let len = rx.data.len() as u64;
     let in_place = data.buffer_offset == sequence.next_offset && data.data_sn == sequence.data_sn;
     let fits = in_place && u64::from(data.buffer_offset) + len <= u64::from(sequence.end);
+    if recovers && task.ending.is_none() && !(fits && rx.data_digest_ok && task.repair.is_none()) {
+        match recovery_r2t::place(sequence, data, rx.data.len()) {
+            //= rfc7143 7.9 ERL-03
+            Place::Duplicate => return Verdict::Taken,
+            Place::Fits => {
+                recovery_r2t::take(task, rx, data);
+                return finish_pdu(task, data, Verdict::Taken);
+            }
+            Place::Wrong => {}
+        }
+    }
     let verdict = if task.ending.is_some() {
         // The outcome is fixed: what is still owed is swallowed up to its F bit.
         Verdict::Taken
@@ -343,14 +383,9 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut) -> Verdict {
     } else if fits {
         sequence.next_offset += len as u32;
         sequence.data_sn = sequence.data_sn.next();
-        let short = data.final_bit && sequence.next_offset < sequence.end;
         if len > 0 {
             task.received += len as u32;
             keep(&mut task.data, &rx.data);
-        }
-        if short {
-            //= rfc7143 4.2.5.2 UNS-04 R2T-04
-            condemn(task, Condition::IncorrectAmountOfData);
         }
         Verdict::Taken
     } else {
@@ -359,15 +394,44 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut) -> Verdict {
         // Too much unsolicited data in the right place is what the status exists for.
         if unsolicited && in_place { Verdict::Taken } else { Verdict::Refused }
     };
-    if data.final_bit {
-        task.sequences.pop_front();
+    finish_pdu(task, data, verdict)
+}
+
+/// The F bit ends the sequence at the front, whether all of its data has come or not.
+//= rfc7143 4.2.5.2 UNS-04 R2T-04
+fn finish_pdu(task: &mut Task, data: &DataOut, verdict: Verdict) -> Verdict {
+    if data.final_bit
+        && let Some(sequence) = task.sequences.pop_front()
+        && sequence.next_offset < sequence.end
+    {
+        condemn(task, Condition::IncorrectAmountOfData);
     }
     verdict
 }
 
+/// Offset and length of what the next R2T of a task asks for, and whether it asks for it again: first what was lost.
+fn next_to_solicit(task: &mut Task, wanted: u32, max_burst: u32) -> Option<(u32, u32, bool)> {
+    while let Some(repair) = task.repair.as_mut()
+        && let Some(hole) = repair.holes.first_mut()
+    {
+        let (from, to) = (hole.0, hole.1.min(wanted));
+        let length = to.saturating_sub(from).min(max_burst);
+        hole.0 += length;
+        if hole.0 >= to {
+            repair.holes.remove(0);
+        }
+        if length > 0 {
+            return Some((from, length, true));
+        }
+    }
+    let (offset, length) = (task.next_r2t_offset, wanted.saturating_sub(task.next_r2t_offset).min(max_burst));
+    task.next_r2t_offset += length;
+    (length > 0).then_some((offset, length, false))
+}
+
 /// Keeps data until all of it has come. Short pieces are copied together: each would hold on to the whole receive buffer that it
 /// arrived in, and an initiator that sends a byte at a time among other things would take up memory without limit.
-fn keep(pieces: &mut DataOutPieces, data: &Bytes) {
+pub(super) fn keep(pieces: &mut DataOutPieces, data: &Bytes) {
     if data.len() >= COPIED_BELOW_BYTES {
         return pieces.push(data.clone());
     }

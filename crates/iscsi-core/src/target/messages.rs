@@ -1,10 +1,8 @@
-//! What a session says by itself and how its PDUs are numbered: rejects, pings, asynchronous messages, windows that open
-//! (RFC 7143 4.2.2, 11.9, 11.17-11.19).
+//! What a session says by itself and how its PDUs are numbered: rejects, pings, windows that open
+//! (RFC 7143 4.2.2, 11.17-11.19).
 
 use bytes::Bytes;
-use iscsi_wire::{
-    AsyncEvent, AsyncMessage, Bhs, Cid, Itt, Lun, NopIn, NopOut, Opcode, Reject, RejectReason, Ttt,
-};
+use iscsi_wire::{Bhs, Cid, DataSn, Itt, Lun, NopIn, NopOut, Opcode, Reject, RejectReason, Ttt};
 
 use super::actions::{Action, CloseReason};
 use super::session::{Numbers, Queued, TargetSession};
@@ -28,6 +26,12 @@ impl TargetSession {
     /// Returns the header of a PDU that we do not take.
     //= rfc7143 11.17 REJ-01 REJ-03
     pub(super) fn reject(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason) {
+        self.reject_snack(cid, rx, reason, DataSn(0));
+    }
+
+    /// As [`Self::reject`], of a SNACK: with the DataSN or R2TSN that would come next for its task.
+    //= rfc7143 11.17.2 SNK-05
+    pub(super) fn reject_snack(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason, data_sn: DataSn) {
         let Some(n) = self.numbers(cid, true) else { return };
         self.rejects += 1;
         let reject = Reject {
@@ -35,9 +39,9 @@ impl TargetSession {
             stat_sn: n.stat_sn,
             exp_cmd_sn: n.exp_cmd_sn,
             max_cmd_sn: n.max_cmd_sn,
-            data_sn: iscsi_wire::DataSn(0),
+            data_sn,
         };
-        self.send(cid, TxPdu::with_data(reject.to_bhs(), Bytes::copy_from_slice(rx.bhs.as_bytes())));
+        self.send_status(cid, TxPdu::with_data(reject.to_bhs(), Bytes::copy_from_slice(rx.bhs.as_bytes())));
     }
 
     //= rfc7143 11.18 NOP-01 NOP-02
@@ -73,10 +77,10 @@ impl TargetSession {
         self.send_nop_in(cid, Lun(0), Itt::RESERVED, ttt, Bytes::new(), false);
     }
 
-    /// Places of the command window that are taken: by what runs, by what was aborted and is not yet gone, and by task
-    /// management that is not yet answered.
+    /// Places of the command window that are taken: by what runs, by what was aborted and is not yet gone, by task management
+    /// that is not yet answered, and by what waits for a fence.
     fn occupied(&self) -> usize {
-        self.live + self.leaving.len() + self.management.len()
+        self.live + self.leaving.len() + self.management.len() + self.held_back.len()
     }
 
     /// Tells the initiator of a window that opened while nothing else was to be sent.
@@ -85,8 +89,7 @@ impl TargetSession {
         let was_closed = self.told_max.next() == self.window.exp_cmd_sn();
         self.window.reopen(self.occupied());
         if was_closed && !self.window.is_closed() {
-            let open = self.connections.iter().find(|c| !c.closing).map(|c| c.cid);
-            if let Some(cid) = open {
+            if let Some(cid) = self.any_connection() {
                 self.send_nop_in(cid, Lun(0), Itt::RESERVED, Ttt::RESERVED, Bytes::new(), false);
             }
         }
@@ -96,23 +99,8 @@ impl TargetSession {
         let Some(n) = self.numbers(cid, counts) else { return };
         let nop =
             NopIn { lun, itt, ttt, stat_sn: n.stat_sn, exp_cmd_sn: n.exp_cmd_sn, max_cmd_sn: n.max_cmd_sn };
-        self.send(cid, TxPdu::with_data(nop.to_bhs(), data));
-    }
-
-    pub(super) fn send_async(&mut self, cid: Cid, event: AsyncEvent, lun: Lun, parameter3: u16, data: Bytes) {
-        let Some(n) = self.numbers(cid, true) else { return };
-        let message = AsyncMessage {
-            lun,
-            stat_sn: n.stat_sn,
-            exp_cmd_sn: n.exp_cmd_sn,
-            max_cmd_sn: n.max_cmd_sn,
-            event,
-            vcode: 0,
-            parameter1: 0,
-            parameter2: 0,
-            parameter3,
-        };
-        self.send(cid, TxPdu::with_data(message.to_bhs(), data));
+        let pdu = TxPdu::with_data(nop.to_bhs(), data);
+        if counts { self.send_status(cid, pdu) } else { self.send(cid, pdu) }
     }
 
     /// The numbers of the next PDU on `cid`; `counts` says whether it takes a StatSN.
@@ -133,6 +121,19 @@ impl TargetSession {
         self.actions.push_back(Action::Send { cid, pdu });
     }
 
+    /// Sends a PDU that took a StatSN.
+    pub(super) fn send_status(&mut self, cid: Cid, pdu: TxPdu) {
+        self.send_status_of(cid, pdu, Itt::RESERVED);
+    }
+
+    /// Sends the status of the command `itt`.
+    pub(super) fn send_status_of(&mut self, cid: Cid, pdu: TxPdu, itt: Itt) {
+        if self.params.error_recovery_level > 0 {
+            self.retain_status(cid, &pdu, itt);
+        }
+        self.send(cid, pdu);
+    }
+
     pub(super) fn next_ttt(&mut self) -> Ttt {
         let ttt = Ttt(self.next_ttt);
         self.next_ttt = self.next_ttt.wrapping_add(1);
@@ -145,7 +146,7 @@ impl TargetSession {
     /// A header that this session would send, for [`Action::Send`].
     pub(super) fn bhs_pdu(&mut self, cid: Cid, make: impl FnOnce(Numbers) -> Bhs) {
         if let Some(numbers) = self.numbers(cid, true) {
-            self.send(cid, TxPdu::header_only(make(numbers)));
+            self.send_status(cid, TxPdu::header_only(make(numbers)));
         }
     }
 }

@@ -16,16 +16,20 @@ pub(super) enum Condition {
     IncorrectAmountOfData,
     /// Data whose digest does not match.
     ProtocolServiceCrcError,
+    /// What was asked for by SNACK cannot be sent again.
+    SnackRejected,
 }
 
 impl Condition {
     /// The sense data.
     pub(super) fn sense(self) -> Bytes {
-        static SENSES: [[u8; 18]; 3] = [fixed(0x0c, 0x0c), fixed(0x0c, 0x0d), fixed(0x47, 0x05)];
+        static SENSES: [[u8; 18]; 4] =
+            [fixed(0x0c, 0x0c), fixed(0x0c, 0x0d), fixed(0x47, 0x05), fixed(0x11, 0x13)];
         Bytes::from_static(match self {
             Self::UnexpectedUnsolicitedData => &SENSES[0],
             Self::IncorrectAmountOfData => &SENSES[1],
             Self::ProtocolServiceCrcError => &SENSES[2],
+            Self::SnackRejected => &SENSES[3],
         })
     }
 }

@@ -8,6 +8,9 @@
 //! ```
 //! A released task is gone when the last awaited F bit has come and the device server has let go of it.
 //!
+//! A task whose connection is lost at ErrorRecoveryLevel 2 stays in its state as an orphan: nothing is sent for it until
+//! TASK REASSIGN gives it another connection.
+//!
 //! A task that is aborted leaves the table at once; what the initiator still owes for it becomes a `Drain`, which swallows it.
 
 use std::collections::VecDeque;
@@ -31,6 +34,10 @@ pub type DataOutPieces = SmallVec<[Bytes; 4]>;
 pub(super) struct Sequence {
     /// `Ttt::RESERVED` for unsolicited data.
     pub ttt: Ttt,
+    /// R2TSN of the R2T that asked for it; 0 for unsolicited data.
+    pub r2t_sn: u32,
+    /// Offset of the first byte, from the start of the command's data.
+    pub start: u32,
     /// Offset of the next byte, from the start of the command's data.
     pub next_offset: u32,
     /// Offset after the last byte.
@@ -67,7 +74,10 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Task {
     pub itt: Itt,
+    /// The connection that it is allegiant to, or was.
     pub cid: Cid,
+    /// Its connection is lost and no other one has taken it over.
+    pub orphan: bool,
     pub lun: Lun,
     pub cmd_sn: CmdSn,
     pub immediate: bool,
@@ -94,13 +104,56 @@ pub(super) struct Task {
     pub next_data_sn: u32,
     /// Bytes that this task holds of the session's solicitation budget.
     pub budget_bytes: u32,
+    /// When data last came for it or was last asked for; kept above ErrorRecoveryLevel 0.
+    pub progress: crate::Time,
+    /// What had to be recovered, if anything ever had.
+    pub repair: Option<Box<Repair>>,
 }
 
 impl Task {
+    /// The connection on which something may be sent for it.
+    pub fn home(&self) -> Option<Cid> {
+        (!self.orphan).then_some(self.cid)
+    }
+
+    /// Its repairs, from now on.
+    pub fn repair(&mut self) -> &mut Repair {
+        self.repair.get_or_insert_default()
+    }
+
+    /// Whether data was lost that has not been asked for again.
+    pub fn has_holes(&self) -> bool {
+        self.repair.as_ref().is_some_and(|repair| !repair.holes.is_empty())
+    }
+
+    /// How many bytes of `wanted` are still to be asked for.
+    pub fn unsolicited_rest(&self, wanted: u32) -> u32 {
+        let holes = self.repair.iter().flat_map(|repair| &repair.holes);
+        let lost: u32 = holes.map(|hole| hole.1.min(wanted).saturating_sub(hole.0)).sum();
+        wanted.saturating_sub(self.next_r2t_offset).saturating_add(lost)
+    }
+
     /// True while Data-Out of this task may arrive.
     pub fn expects_data(&self) -> bool {
         !self.sequences.is_empty()
     }
+}
+
+/// What went wrong with the transfers of a task and is mended above ErrorRecoveryLevel 0 (RFC 7143 7.1.4.1).
+#[derive(Debug, Default)]
+pub(super) struct Repair {
+    /// Bytes from..to that were lost and not yet asked for again, oldest first.
+    pub holes: Vec<(u32, u32)>,
+    /// Data behind a hole: where each run begins, and its pieces.
+    pub early: Vec<(u32, DataOutPieces)>,
+    /// Tags of R2Ts whose answers are not waited for any more: what comes for them is dropped.
+    pub stale: Vec<Ttt>,
+    /// Holes so far; bounded by [`crate::limits::MAX_RECOVERIES_PER_TASK`].
+    pub recoveries: u8,
+    /// SNACKs so far; bounded by [`crate::limits::MAX_SNACKS_PER_TASK`].
+    pub snacks: u8,
+    /// SNACK Tag of an R-Data SNACK that came before the data did; 0: none.
+    pub snack_tag: u32,
 }
 
 /// What an initiator still owes for a task that is gone.
@@ -108,7 +161,10 @@ impl Task {
 pub(super) struct Drain {
     pub cid: Cid,
     pub itt: Itt,
+    pub lun: Lun,
     pub sequences: VecDeque<Sequence>,
+    /// StatSN of the Asynchronous Message that told the initiator to stop: its acknowledgement by NOP-Out ends the waiting.
+    pub told_to_stop: Option<iscsi_wire::StatSn>,
     /// When we stop waiting for it.
     pub deadline: crate::Time,
 }

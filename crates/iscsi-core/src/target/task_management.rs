@@ -1,4 +1,4 @@
-//! Task management, logout, and what both do to tasks (RFC 7143 4.2.3, 11.5, 11.6, 11.14, 11.15).
+//! Task management, and what it does to tasks (RFC 7143 4.2.3, 11.5, 11.6).
 //!
 //! The session aborts its own tasks; what reaches further (other sessions, the logical unit itself) is the caller's business,
 //! who gets [`Action::Manage`], calls [`TargetSession::abort_tasks`] on every session concerned, waits for
@@ -9,14 +9,12 @@
 
 use std::time::Duration;
 
-use iscsi_wire::{
-    Cid, CmdSn, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, Lun,
-    TaskManagementRequest, TmfFunction, TmfResponse,
-};
+use iscsi_wire::{Cid, CmdSn, Itt, Lun, TaskManagementRequest, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
-use super::actions::{Action, CloseReason, ManagementId, ManagementRequest};
+use super::actions::{Action, ManagementId, ManagementRequest};
 use super::command_window::CommandWindow;
+use super::fence::{Answer, HeldBack};
 use super::sense::TASK_ABORTED;
 use super::session::{Queued, TargetSession};
 use super::task::{Drain, Ending, State, TaskId};
@@ -39,18 +37,42 @@ pub(super) struct Management {
 
 /// What happens when aborted tasks are gone.
 #[derive(Clone, Copy, Debug)]
-enum Then {
+pub(super) enum Then {
     Notify(u64),
-    AnswerAbortTask { cid: Cid, itt: Itt },
-    AnswerLogout { cid: Cid, itt: Itt, whole_session: bool },
+    AnswerAbortTask {
+        cid: Cid,
+        itt: Itt,
+    },
+    /// Of one connection, or of the session.
+    AnswerLogout {
+        cid: Cid,
+        itt: Itt,
+        only: Option<Cid>,
+    },
 }
 
 /// Aborted tasks that something waits for.
 #[derive(Debug)]
 pub(super) struct AbortWait {
-    tasks: SmallVec<[TaskId; 4]>,
-    drains: SmallVec<[Itt; 4]>,
+    pub tasks: SmallVec<[TaskId; 4]>,
+    pub drains: SmallVec<[Itt; 4]>,
     then: Then,
+}
+
+impl AbortWait {
+    pub fn new(then: Then) -> Self {
+        Self { tasks: SmallVec::new(), drains: SmallVec::new(), then }
+    }
+
+    /// For aborts that nobody waits for: it is never waited with.
+    pub fn nobody() -> Self {
+        Self::new(Then::Notify(0))
+    }
+}
+
+/// Functions that are carried out at once and wait for nothing else.
+pub(super) fn concerns_one_task(function: TmfFunction) -> bool {
+    matches!(function, TmfFunction::AbortTask | TmfFunction::TaskReassign | TmfFunction::QueryTask)
 }
 
 /// Which tasks [`TargetSession::abort_tasks`] aborts.
@@ -103,9 +125,7 @@ impl TargetSession {
                     lun: request.lun,
                 }));
             }
-            TmfFunction::TaskReassign => {
-                self.send_management_response(cid, request.itt, TmfResponse::TaskReassignNotSupported)
-            }
+            TmfFunction::TaskReassign => self.reassign(cid, request),
             // ACA is not supported by our logical units, and 9 to 12 exist only at protocol level 2.
             _ => self.send_management_response(cid, request.itt, TmfResponse::FunctionNotSupported),
         }
@@ -151,30 +171,32 @@ impl TargetSession {
     pub fn management_done(&mut self, id: ManagementId, response: TmfResponse) {
         if let Some(position) = self.management.iter().position(|m| m.id == id) {
             let Management { cid, itt, .. } = self.management.swap_remove(position);
-            self.send_management_response(cid, itt, response);
+            self.answer_behind_fence(Answer { cid, itt, response });
         }
     }
 
     //= rfc7143 11.6.1 TMF-01 TMF-02 TMF-03 TMF-04
     fn abort_task(&mut self, cid: Cid, request: &TaskManagementRequest) {
         let referenced = request.referenced_task_tag;
-        let waits = |queued: &Queued| matches!(queued, Queued::Management(_, held) if held.itt == referenced);
-        let of_management = self.management.iter().any(|m| m.itt == referenced)
-            || self.early_management.iter().any(|(_, early)| early.itt == referenced)
-            || self.window.held().any(waits);
-        if referenced == request.itt || of_management {
+        if referenced == request.itt || self.is_management(referenced) {
+            return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
+        }
+        //= rfc7143 11.5.1 TMF-04
+        let elsewhere = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id)?.home());
+        if elsewhere.is_some_and(|home| home != cid && self.connection(home).is_some()) {
             return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
         }
         if let Some(&id) = self.by_itt.get(&referenced) {
-            let mut wait = AbortWait {
-                tasks: SmallVec::new(),
-                drains: SmallVec::new(),
-                then: Then::AnswerAbortTask { cid, itt: request.itt },
-            };
+            let mut wait = AbortWait::new(Then::AnswerAbortTask { cid, itt: request.itt });
             self.abort(id, &mut wait);
             // A single task is known by its tag: late data is swallowed, and nobody has to wait for it.
             wait.drains.clear();
             return self.wait_for(wait);
+        }
+        if self.retained.get(referenced).is_some_and(|outcome| outcome.orphan) {
+            // It has ended, but the initiator was never told: now it will not be.
+            self.retained.take(referenced);
+            return self.send_management_response(cid, request.itt, TmfResponse::FunctionComplete);
         }
         let (exp, reference) = (self.window.exp_cmd_sn(), request.ref_cmd_sn);
         let missing =
@@ -200,8 +222,7 @@ impl TargetSession {
             .filter(|(_, task)| before.is_none_or(|limit| task.cmd_sn.lt(limit) || task.immediate))
             .map(|(id, _)| id)
             .collect();
-        let mut wait =
-            AbortWait { tasks: SmallVec::new(), drains: SmallVec::new(), then: Then::Notify(token) };
+        let mut wait = AbortWait::new(Then::Notify(token));
         for id in doomed {
             if scope.task_aborted_status {
                 self.end_as_aborted(id, &mut wait);
@@ -215,7 +236,7 @@ impl TargetSession {
     }
 
     /// Abandoned tasks of one logical unit, or of all.
-    fn leaving_of(&self, lun: Option<Lun>) -> impl Iterator<Item = TaskId> {
+    pub(super) fn leaving_of(&self, lun: Option<Lun>) -> impl Iterator<Item = TaskId> {
         self.leaving
             .iter()
             .filter(move |(_, of)| lun.is_none_or(|lun| lun.to_index() == of.to_index()))
@@ -236,7 +257,7 @@ impl TargetSession {
     }
 
     /// Removes a task for good; `wait` learns what is still to be waited for.
-    fn abort(&mut self, id: TaskId, wait: &mut AbortWait) {
+    pub(super) fn abort(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.remove_task(id) else { return };
         if !task.sequences.is_empty() {
             self.drains.retain(|d| d.itt != task.itt);
@@ -247,7 +268,9 @@ impl TargetSession {
             self.drains.push(Drain {
                 cid: task.cid,
                 itt: task.itt,
+                lun: task.lun,
                 sequences: task.sequences,
+                told_to_stop: None,
                 deadline: self.now + DRAIN_LIMIT,
             });
             wait.drains.push(task.itt);
@@ -292,21 +315,8 @@ impl TargetSession {
 
     /// Aborts every task of a connection that is gone; nobody is told, and nothing is sent on it any more.
     pub(super) fn abort_connection_tasks(&mut self, cid: Cid) {
-        self.window.remove_held(|queued| match queued {
-            Queued::Command(_) => false,
-            Queued::Management(c, _)
-            | Queued::NopOut(c, _, _)
-            | Queued::Text(c, _, _)
-            | Queued::Logout(c, _) => *c == cid,
-        });
-        self.management.retain(|m| m.cid != cid);
-        self.early_management.retain(|(c, _)| *c != cid);
-        self.abort_waits.retain(|wait| match wait.then {
-            Then::Notify(_) => true,
-            Then::AnswerAbortTask { cid: c, .. } | Then::AnswerLogout { cid: c, .. } => c != cid,
-        });
         let doomed: SmallVec<[TaskId; 16]> =
-            self.tasks.iter().filter(|(_, task)| task.cid == cid).map(|(id, _)| id).collect();
+            self.tasks.iter().filter(|(_, task)| task.home() == Some(cid)).map(|(id, _)| id).collect();
         self.budget_queue.retain(|waiting| !doomed.contains(waiting));
         for id in &doomed {
             if let Some(task) = self.tasks.get(*id)
@@ -315,16 +325,65 @@ impl TargetSession {
                 self.cleared_luns.push(task.lun);
             }
         }
-        let mut nobody = AbortWait { tasks: SmallVec::new(), drains: SmallVec::new(), then: Then::Notify(0) };
+        let mut nobody = AbortWait::nobody();
         for id in doomed {
             self.abort(id, &mut nobody);
         }
-        // Nothing that is still owed will come.
+        self.held_back
+            .retain(|held| !matches!(held, HeldBack::Command(command) if command.0.home() == Some(cid)));
+        self.drop_drains_of(cid);
+    }
+
+    /// Nothing that is still owed on a connection will come.
+    pub(super) fn drop_drains_of(&mut self, cid: Cid) {
         let owed: SmallVec<[Itt; 4]> = self.drains.iter().filter(|d| d.cid == cid).map(|d| d.itt).collect();
         self.drains.retain(|d| d.cid != cid);
         for itt in owed {
             self.drained(itt);
         }
+    }
+
+    /// Forgets the task management and the waiting answers of a connection that is gone.
+    pub(super) fn forget_management_of(&mut self, cid: Cid, mut forgotten: impl FnMut(Itt)) {
+        self.management.retain(|m| {
+            let keeps = m.cid != cid;
+            if !keeps {
+                forgotten(m.itt);
+            }
+            keeps
+        });
+        self.early_management.retain(|(c, request)| {
+            if *c == cid {
+                forgotten(request.itt);
+            }
+            *c != cid
+        });
+        self.abort_waits.retain(|wait| match wait.then {
+            Then::Notify(_) => true,
+            Then::AnswerAbortTask { cid: c, itt } | Then::AnswerLogout { cid: c, itt, .. } => {
+                if c == cid {
+                    forgotten(itt);
+                }
+                c != cid
+            }
+        });
+    }
+
+    /// Whether `itt` is that of a task management request or a logout.
+    pub(super) fn is_management(&self, itt: Itt) -> bool {
+        let waits = |queued: &Queued| match queued {
+            Queued::Management(_, request) => request.itt == itt,
+            Queued::Logout(_, request) => request.itt == itt,
+            _ => false,
+        };
+        let answers = |wait: &AbortWait| match wait.then {
+            Then::Notify(_) => false,
+            Then::AnswerAbortTask { itt: of, .. } | Then::AnswerLogout { itt: of, .. } => of == itt,
+        };
+        self.management.iter().any(|m| m.itt == itt)
+            || self.early_management.iter().any(|(_, early)| early.itt == itt)
+            || self.window.held().any(waits)
+            || self.abort_waits.iter().any(answers)
     }
 
     /// What an initiator owed for a task that is gone has come.
@@ -346,7 +405,7 @@ impl TargetSession {
         }
     }
 
-    fn wait_for(&mut self, wait: AbortWait) {
+    pub(super) fn wait_for(&mut self, wait: AbortWait) {
         self.abort_waits.push(wait);
         self.settle_waits();
     }
@@ -360,70 +419,8 @@ impl TargetSession {
                 Then::AnswerAbortTask { cid, itt } => {
                     self.send_management_response(cid, itt, TmfResponse::FunctionComplete)
                 }
-                Then::AnswerLogout { cid, itt, whole_session } => self.finish_logout(cid, itt, whole_session),
+                Then::AnswerLogout { cid, itt, only } => self.finish_logout(cid, itt, only),
             }
         }
-    }
-
-    /// Runs a logout in its turn.
-    //= rfc7143 11.14 LGO-01 LGO-02 LGO-04
-    pub(super) fn handle_logout(&mut self, cid: Cid, request: &LogoutRequest) {
-        let whole_session = match request.reason {
-            LogoutReason::CloseSession => true,
-            LogoutReason::CloseConnection if self.connection(request.cid).is_none() => {
-                return self.answer_logout(cid, request.itt, LogoutResponseCode::CidNotFound);
-            }
-            LogoutReason::CloseConnection => self.connections.len() == 1,
-            LogoutReason::RemoveConnectionForRecovery => {
-                return self.answer_logout(cid, request.itt, LogoutResponseCode::RecoveryNotSupported);
-            }
-        };
-        let doomed: SmallVec<[TaskId; 16]> = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| whole_session || task.cid == request.cid)
-            .map(|(id, _)| id)
-            .collect();
-        let mut wait = AbortWait {
-            tasks: SmallVec::new(),
-            drains: SmallVec::new(),
-            then: Then::AnswerLogout { cid, itt: request.itt, whole_session },
-        };
-        for id in doomed {
-            self.abort(id, &mut wait);
-        }
-        for connection in &mut self.connections {
-            connection.closing |= whole_session || connection.cid == request.cid;
-        }
-        if whole_session {
-            wait.tasks = self.leaving_of(None).collect();
-        }
-        wait.drains.clear();
-        self.wait_for(wait);
-    }
-
-    fn finish_logout(&mut self, cid: Cid, itt: Itt, whole_session: bool) {
-        self.answer_logout(cid, itt, LogoutResponseCode::Success);
-        if whole_session {
-            self.close_session(CloseReason::Logout);
-        } else {
-            self.lose_connection(cid, CloseReason::Logout);
-        }
-    }
-
-    fn answer_logout(&mut self, cid: Cid, itt: Itt, response: LogoutResponseCode) {
-        let (time2wait, time2retain) = (self.params.default_time2wait_s, self.params.default_time2retain_s);
-        self.bhs_pdu(cid, |n| {
-            LogoutResponse {
-                response,
-                itt,
-                stat_sn: n.stat_sn,
-                exp_cmd_sn: n.exp_cmd_sn,
-                max_cmd_sn: n.max_cmd_sn,
-                time2wait,
-                time2retain,
-            }
-            .to_bhs()
-        });
     }
 }

@@ -27,6 +27,13 @@ pub(super) struct TextExchange {
     negotiator: Negotiator,
 }
 
+impl TextExchange {
+    /// Its tag.
+    pub(super) fn itt(&self) -> Itt {
+        self.itt
+    }
+}
+
 impl TargetSession {
     /// Takes a Text request in its turn.
     //= rfc7143 6.4 TXR-01 TXR-03 TXT-06 TXT-07
@@ -185,6 +192,6 @@ impl TargetSession {
             exp_cmd_sn: n.exp_cmd_sn,
             max_cmd_sn: n.max_cmd_sn,
         };
-        self.send(cid, TxPdu::with_data(response.to_bhs(), Bytes::from(piece)));
+        self.send_status(cid, TxPdu::with_data(response.to_bhs(), Bytes::from(piece)));
     }
 }

@@ -1,12 +1,17 @@
 //! What holds for every PDU that a target sends.
 
 use iscsi_core::pdu_reader::RxPdu;
+use std::collections::HashMap;
+
 use iscsi_core::wire::{CmdSn, Pdu, StatSn};
 
 #[derive(Default)]
 pub struct Audit {
     /// StatSN that comes next on this connection.
     pub stat_sn: Option<StatSn>,
+    pub error_recovery_level: u8,
+    /// Numbered responses as they were sent, without the numbers of the command window.
+    sent: HashMap<u32, ([u8; 48], Vec<u8>)>,
     window: Option<(CmdSn, CmdSn)>,
 }
 
@@ -23,13 +28,13 @@ impl Audit {
         // PDU-06
         let bare = matches!(parsed, Pdu::R2t(_) | Pdu::TaskManagementResponse(_) | Pdu::LogoutResponse(_));
         assert!(!bare || rx.data.is_empty(), "data in {parsed:?}");
-        self.numbers(&parsed);
+        self.numbers(&parsed, rx);
         self.form(&parsed, rx);
         parsed
     }
 
     /// NUM-05 and NUM-09.
-    fn numbers(&mut self, parsed: &Pdu) {
+    fn numbers(&mut self, parsed: &Pdu, rx: &RxPdu) {
         let (stat_sn, exp, max, counts) = match parsed {
             // A refusal leaves its other fields without meaning.
             Pdu::LoginResponse(p) if !p.status.is_success() => return,
@@ -46,8 +51,22 @@ impl Audit {
             Pdu::Reject(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
             other => panic!("not a target's PDU: {other:?}"),
         };
-        assert!(self.stat_sn.is_none_or(|expected| expected == stat_sn), "StatSN of {parsed:?}");
-        self.stat_sn = Some(if counts { stat_sn.next() } else { stat_sn });
+        let mut header = *rx.bhs.as_bytes();
+        header[28..36].fill(0);
+        let resent =
+            counts && self.error_recovery_level > 0 && self.stat_sn.is_some_and(|next| stat_sn.lt(next));
+        if resent {
+            // SNK-01, SNK-02: what is sent again is as it was, unless an R-Data SNACK asked for something else.
+            let tagged = matches!(parsed, Pdu::ScsiResponse(p) if p.snack_tag != 0);
+            let was = &self.sent[&stat_sn.0];
+            assert!(tagged || (was.0 == header && was.1 == rx.data), "no replica: {parsed:?}");
+        } else {
+            assert!(self.stat_sn.is_none_or(|expected| expected == stat_sn), "StatSN of {parsed:?}");
+            self.stat_sn = Some(if counts { stat_sn.next() } else { stat_sn });
+        }
+        if counts {
+            self.sent.insert(stat_sn.0, (header, rx.data.to_vec()));
+        }
         assert!(max.next().ge(exp), "MaxCmdSN below ExpCmdSN - 1: {parsed:?}");
         if let Some((last_exp, last_max)) = self.window {
             assert!(exp.ge(last_exp) && max.ge(last_max), "the window shrinks: {parsed:?}");
@@ -62,7 +81,8 @@ impl Audit {
                 assert!(!p.status_bit || p.final_bit, "S without F: {p:?}");
                 assert!(p.status_bit || !(p.overflow || p.underflow), "O or U without S: {p:?}");
                 assert!(!(p.overflow && p.underflow));
-                assert!(!p.acknowledge, "A at ErrorRecoveryLevel 0: {p:?}");
+                assert!(!p.acknowledge || self.error_recovery_level > 0, "A at ErrorRecoveryLevel 0: {p:?}");
+                assert!(!p.acknowledge || p.final_bit, "A in the middle of a sequence: {p:?}");
             }
             Pdu::ScsiResponse(p) => {
                 assert!(!(p.overflow && p.underflow || p.bidi_overflow && p.bidi_underflow));

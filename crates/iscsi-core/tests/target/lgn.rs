@@ -40,7 +40,7 @@ fn lgn_02_other_pdus_during_a_login_end_it() {
 #[test]
 fn lgn_03_the_policy_sees_the_names_and_tags_and_decides() {
     let mut peer = Peer::new();
-    peer.play("I> LoginRequest T csg=1 nsg=3 tsih=9 cid=5 | @names");
+    peer.play("I5> LoginRequest T csg=1 nsg=3 tsih=9 | @names");
     let names = &peer.policy.admitted[0];
     assert_eq!((names.tsih, names.cid, names.isid), (Tsih(9), Cid(5), peer.isid));
     assert!(!names.discovery && names.target.is_some());

@@ -13,6 +13,7 @@ mod dsc;
 mod ending;
 mod key;
 mod lgn;
+mod mcs;
 mod num;
 mod pdu;
 mod res;

@@ -119,7 +119,7 @@ pub fn build(fields: &Fields, peer: &mut Peer) -> (Pdu, Bytes) {
                 read: fields.flag("R"),
                 write: fields.flag("W"),
                 attr: fields.one_of("attr", TaskAttribute::ALL).unwrap_or(TaskAttribute::Simple),
-                priority: 0,
+                priority: fields.number("priority").unwrap_or(0) as u8,
                 lun: fields.lun(),
                 itt: fields.itt(),
                 expected_data_transfer_length: fields.number("edtl").unwrap_or(0),
@@ -138,7 +138,7 @@ pub fn build(fields: &Fields, peer: &mut Peer) -> (Pdu, Bytes) {
             cmd_sn,
             exp_stat_sn,
             ref_cmd_sn: CmdSn(fields.number("ref_cmd_sn").unwrap_or(0)),
-            exp_data_sn: DataSn(0),
+            exp_data_sn: DataSn(fields.number("exp_data_sn").unwrap_or(0)),
         }
         .into(),
         "LoginRequest" => {
@@ -156,7 +156,7 @@ pub fn build(fields: &Fields, peer: &mut Peer) -> (Pdu, Bytes) {
                 }),
                 tsih: fields.number("tsih").map_or(peer.tsih, |tsih| Tsih(tsih as u16)),
                 itt: Itt(fields.number("itt").unwrap_or(0)),
-                cid: Cid(fields.number("cid").unwrap_or(1) as u16),
+                cid: fields.number("cid").map_or(peer.at, |cid| Cid(cid as u16)),
                 cmd_sn,
                 exp_stat_sn,
             }
@@ -187,7 +187,7 @@ pub fn build(fields: &Fields, peer: &mut Peer) -> (Pdu, Bytes) {
             immediate,
             reason: fields.one_of("reason", LogoutReason::ALL).unwrap_or(LogoutReason::CloseSession),
             itt: fields.itt(),
-            cid: Cid(fields.number("cid").unwrap_or(1) as u16),
+            cid: fields.number("cid").map_or(peer.at, |cid| Cid(cid as u16)),
             cmd_sn,
             exp_stat_sn,
         }

@@ -6,7 +6,9 @@
 //! D< Start itt=7                              the session asks this of the device server next
 //! D> need itt=7 bytes=8192                    the device server answers
 //! @ 30s                                       time passes
+//! X                                           the connection breaks
 //! ```
+//! A digit names another connection than the first one of the session: `I2>`, `T2<`, `X2`; it comes by a login.
 //! Every PDU crosses a [`PduWriter`] and a [`PduReader`] with the digests in force, and everything that the target sends is
 //! held against [`Audit`]. Nothing that comes out may stay unread.
 
@@ -16,7 +18,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use iscsi_core::Time;
 use iscsi_core::digest::DigestScope;
-use iscsi_core::params::Params;
+use iscsi_core::params::{Params, TaskReporting};
 use iscsi_core::pdu_reader::{PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::target::actions::{
@@ -34,11 +36,32 @@ use crate::audit::Audit;
 use crate::pdus::{Fields, build};
 use crate::policy::{INITIATOR, Policy, TARGET};
 
-/// Where the peer stands.
+/// Where a connection stands.
 enum Stage {
     Login(Box<TargetLogin>),
-    Session(Box<TargetSession>),
+    FullFeature,
     Closed,
+}
+
+/// One connection, as both ends see it.
+struct Line {
+    stage: Stage,
+    to_target: Wire,
+    to_peer: Wire,
+    digests: DigestScope,
+    audit: Audit,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self {
+            stage: Stage::Login(Box::new(TargetLogin::new(StatSn(0xffff_fffe)))),
+            to_target: Wire::new(),
+            to_peer: Wire::new(),
+            digests: DigestScope::NONE,
+            audit: Audit::default(),
+        }
+    }
 }
 
 /// One direction of a connection.
@@ -89,15 +112,14 @@ pub struct Output {
 pub struct Peer {
     pub policy: Policy,
     pub config: SessionConfig,
-    stage: Stage,
-    to_target: Wire,
-    to_peer: Wire,
-    digests: DigestScope,
+    session: Option<Box<TargetSession>>,
+    lines: HashMap<Cid, Line>,
+    /// The connection that the script speaks on.
+    pub at: Cid,
     now: Time,
     pub cmd_sn: CmdSn,
     pub isid: Isid,
     pub tsih: Tsih,
-    audit: Audit,
     pub output: VecDeque<Output>,
     itt_of_cdb: HashMap<[u8; 16], Itt>,
     task_of: HashMap<Itt, TaskId>,
@@ -123,15 +145,13 @@ impl Peer {
         Self {
             policy: Policy::default(),
             config: SessionConfig { queue_depth: 8, ..SessionConfig::default() },
-            stage: Stage::Login(Box::new(TargetLogin::new(StatSn(0xffff_fffe)))),
-            to_target: Wire::new(),
-            to_peer: Wire::new(),
-            digests: DigestScope::NONE,
+            session: None,
+            lines: HashMap::from([(Cid(1), Line::new())]),
+            at: Cid(1),
             now: Time::ZERO,
             cmd_sn: CmdSn(1),
             isid: Isid([0x80, 1, 2, 3, 4, 5]),
             tsih: Tsih(0),
-            audit: Audit::default(),
             output: VecDeque::new(),
             itt_of_cdb: HashMap::new(),
             task_of: HashMap::new(),
@@ -164,13 +184,40 @@ impl Peer {
         self.check_nothing_left();
     }
 
+    /// A session of `connections` connections in which everything may be negotiated that `keys` ask for.
+    pub fn with_connections(connections: u16, keys: &str) -> Self {
+        let mut peer = Self::logged_in_with(&format!("MaxConnections={connections} {keys}"), |peer| {
+            let bounds = &mut peer.policy.bounds;
+            (bounds.max_connections, bounds.error_recovery_level) = (8, 2);
+            (bounds.task_reporting, bounds.protocol_level) = (TaskReporting::FastAbort, 2);
+            bounds.allegiance_free = true;
+        });
+        for cid in 2..=connections {
+            peer.join(cid, "");
+        }
+        peer
+    }
+
+    /// Logs in one more connection.
+    pub fn join(&mut self, cid: u16, keys: &str) {
+        self.lines.insert(Cid(cid), Line::new());
+        self.play(&format!("I{cid}> LoginRequest T csg=1 nsg=3 tsih=7 | @names {keys}"));
+        let output = self.output.pop_front().expect("an answer");
+        assert!(output.line.starts_with(&format!("T{cid}< LoginResponse")), "{}", output.line);
+        assert!(output.line.contains("status=Success T csg=1 nsg=3"), "{}", output.line);
+        self.check_nothing_left();
+    }
+
     /// Plays a transcript.
     #[track_caller]
     pub fn play(&mut self, script: &str) {
-        let pushes_only = script.lines().all(|line| line.trim().starts_with("I>"));
+        let pushes_only = script.lines().all(|line| line.trim().starts_with('I'));
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
-            match kind {
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let digits: String = word.chars().filter(char::is_ascii_digit).collect();
+            let kind = word.replace(&digits, "");
+            self.at = Cid(digits.parse().unwrap_or(1));
+            match kind.as_str() {
                 "T<" | "D<" => self.expect(line),
                 "I>" => {
                     self.check_nothing_left();
@@ -189,8 +236,9 @@ impl Peer {
                 }
                 "X" => {
                     self.check_nothing_left();
-                    let now = self.now;
-                    self.session().handle_connection_lost(now, Cid(1));
+                    let (now, at) = (self.now, self.at);
+                    self.lines.remove(&at);
+                    self.session().handle_connection_lost(now, at);
                 }
                 other => panic!("no such line: {other}"),
             }
@@ -238,10 +286,7 @@ impl Peer {
 
     /// The session; a login that is not complete has none.
     pub fn session(&mut self) -> &mut TargetSession {
-        match &mut self.stage {
-            Stage::Session(session) => session,
-            _ => panic!("there is no session"),
-        }
+        self.session.as_mut().expect("there is a session")
     }
 
     fn send_line(&mut self, line: &str) {
@@ -270,54 +315,64 @@ impl Peer {
     /// Sends a PDU as it is given.
     pub fn feed(&mut self, bhs: Bhs, ahs: Bytes, data: Bytes, flip: Option<usize>) {
         let tx = TxPdu { bhs, ahs, data: data.into() };
-        let pdu = self.to_target.carry(tx, self.digests, flip);
-        match &mut self.stage {
+        let (at, now) = (self.at, self.now);
+        let line = self.lines.entry(at).or_insert_with(Line::new);
+        let pdu = line.to_target.carry(tx, line.digests, flip);
+        match &mut line.stage {
             Stage::Login(login) => {
+                if let Some(session) = &self.session {
+                    self.policy.joins = Some(session.params().clone());
+                }
                 let reply = login.handle_pdu(&pdu, &mut self.policy);
                 self.login_reply(reply);
             }
-            Stage::Session(session) => session.handle_pdu(self.now, Cid(1), &pdu),
+            Stage::FullFeature => self.session().handle_pdu(now, at, &pdu),
             Stage::Closed => panic!("the connection is closed"),
         }
         self.drain();
     }
 
     fn login_reply(&mut self, reply: LoginReply) {
+        let at = self.at;
         match reply {
-            LoginReply::Send(pdu) => self.received(pdu),
+            LoginReply::Send(pdu) => self.received(at, pdu),
             LoginReply::Refuse { response, refusal } => {
                 if let Some(pdu) = response {
-                    self.received(pdu);
+                    self.received(at, pdu);
                 }
-                self.stage = Stage::Closed;
+                self.lines.get_mut(&at).expect("there").stage = Stage::Closed;
                 self.refusal = Some(refusal);
                 self.push("D< Close Refused".to_owned(), Bytes::new());
             }
             LoginReply::Complete(established) => {
-                self.params = established.params.clone();
-                let digests = established.params.digests;
-                let session = TargetSession::new(*established, Tsih(7), self.config.clone(), self.now);
-                self.stage = Stage::Session(Box::new(session));
+                let params = established.params.clone();
+                let now = self.now;
+                match &mut self.session {
+                    Some(session) => session.join(*established, now),
+                    None => {
+                        self.params = params.clone();
+                        let session = TargetSession::new(*established, Tsih(7), self.config.clone(), now);
+                        self.session = Some(Box::new(session));
+                    }
+                }
                 // The final response still travels without digests; everything after it with them.
-                let Some(Action::Send { pdu, .. }) = self.session().poll_action() else {
-                    panic!("the response comes first")
-                };
-                self.received(pdu);
-                self.digests = digests;
-                self.to_target.set_digests(digests);
-                self.to_peer.set_digests(digests);
-                self.to_target.reader.set_max_data_bytes(self.params.max_recv_data_segment_length as usize);
+                self.drain();
+                let line = self.lines.entry(at).or_insert_with(Line::new);
+                line.stage = Stage::FullFeature;
+                line.audit.error_recovery_level = params.error_recovery_level;
+                line.digests = params.digests;
+                line.to_target.set_digests(params.digests);
+                line.to_peer.set_digests(params.digests);
+                line.to_target.reader.set_max_data_bytes(params.max_recv_data_segment_length as usize);
             }
         }
     }
 
     fn drain(&mut self) {
-        while let Stage::Session(session) = &mut self.stage {
-            let Some(action) = session.poll_action() else { return };
+        while let Some(action) = self.session.as_mut().and_then(|session| session.poll_action()) {
             let line = match action {
                 Action::Send { cid, pdu } => {
-                    assert_eq!(cid, Cid(1));
-                    self.received(pdu);
+                    self.received(cid, pdu);
                     continue;
                 }
                 Action::Start(command) => {
@@ -349,23 +404,40 @@ impl Peer {
                     Selector::Name(name) => format!("SendTargets name={name}"),
                     other => format!("SendTargets {other:?}"),
                 },
-                Action::Close { reason, .. } => match reason {
-                    CloseReason::Violation(_) => "Close Violation".to_owned(),
-                    other => format!("Close {other:?}"),
-                },
+                Action::Close { cid, reason } => {
+                    // Of a connection that is replaced the new one is there already.
+                    if reason != CloseReason::Replaced {
+                        self.closed(cid);
+                    }
+                    match reason {
+                        CloseReason::Violation(_) => format!("Close Violation cid={cid}"),
+                        other => format!("Close {other:?} cid={cid}"),
+                    }
+                }
                 Action::Ended => "Ended".to_owned(),
             };
             self.push(format!("D< {line}"), Bytes::new());
         }
     }
 
+    /// The target closes a connection of a session that goes on: nothing may be sent on it any more.
+    fn closed(&mut self, cid: Cid) {
+        if self.lines.len() > 1 {
+            self.lines.remove(&cid);
+        }
+    }
+
     /// What the initiator sees of a PDU of the target.
-    fn received(&mut self, pdu: TxPdu) {
+    fn received(&mut self, cid: Cid, pdu: TxPdu) {
         assert!(pdu.ahs.is_empty(), "no PDU of a target has an AHS");
-        let rx = self.to_peer.carry(pdu, self.digests, None);
+        let Some(line) = self.lines.get_mut(&cid) else {
+            panic!("sent on connection {cid}, which is gone: {pdu:?}")
+        };
+        let rx = line.to_peer.carry(pdu, line.digests, None);
         assert!(rx.data_digest_ok);
-        let parsed = self.audit.check(&rx);
-        let mut line = format!("T< {}", one_line(&rx.bhs, &rx.ahs));
+        let parsed = line.audit.check(&rx);
+        let name = if cid == Cid(1) { String::new() } else { cid.to_string() };
+        let mut line = format!("T{name}< {}", one_line(&rx.bhs, &rx.ahs));
         match parsed {
             Pdu::LoginResponse(_) | Pdu::TextResponse(_) => {
                 let text = String::from_utf8(rx.data.to_vec()).expect("text");
@@ -416,6 +488,7 @@ impl Peer {
                     sense,
                     data_in: DataInPayload { bytes: pattern_bytes(0, data), ..DataInPayload::default() },
                     transfer_bytes: fields.number("transfer").map_or(data as u64, u64::from),
+                    status_qualifier: fields.number("qualifier").unwrap_or(0) as u16,
                 };
                 session.complete(task.unwrap(), completion);
             }
@@ -457,7 +530,7 @@ impl Peer {
 
     /// StatSN that the initiator expects next.
     pub fn exp_stat_sn(&self) -> StatSn {
-        self.audit.stat_sn.unwrap_or_default()
+        self.lines.get(&self.at).and_then(|line| line.audit.stat_sn).unwrap_or_default()
     }
 }
 

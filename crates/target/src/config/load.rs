@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use blockstore::StoreSpec;
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::Bounds;
 use toml::de::DeTable;
 
 use super::access::AccessRules;
@@ -183,7 +182,7 @@ impl Config {
                 luns,
                 access: AccessRules::default(),
                 auth: Auth::None,
-                bounds: Bounds::default(),
+                bounds: settings::default_bounds(),
                 queue_depth: targets::DEFAULT_QUEUE_DEPTH,
                 redirect: None,
                 portals: None,
@@ -221,7 +220,7 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
     let mut secrets = Secrets::default();
     let portals = portals(source, &mut top);
     let limits = settings::limits(source, &mut top);
-    let bounds = settings::negotiation(source, &mut top, Bounds::default());
+    let bounds = settings::negotiation(source, &mut top, settings::default_bounds());
     let control_socket = control(source, &mut top);
     let metrics = metrics(source, &mut top);
     let allow_open_access = top.boolean(source, "allow_open_access").unwrap_or(false);

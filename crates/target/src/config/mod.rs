@@ -23,3 +23,4 @@ pub use access::{AccessRule, AccessRules, NamePattern};
 pub use load::{Loaded, Overrides, parse_listen};
 pub use model::{Account, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig};
 pub use problem::{Problem, Severity};
+pub use settings::default_bounds;

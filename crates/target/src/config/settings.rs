@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use iscsi_core::params::{Bounds, DigestPolicy};
+use iscsi_core::params::{Bounds, DigestPolicy, PROTOCOL_LEVEL, TaskReporting};
 
 use super::model::Limits;
 use super::problem::Source;
@@ -10,6 +10,14 @@ use super::reader::Section;
 
 /// Longest time that may be configured, seconds: a day.
 const MAX_SECONDS: u64 = 86_400;
+
+/// Most connections that a session may be given.
+const MAX_CONNECTIONS: u64 = 256;
+
+/// What is negotiated within unless the configuration says otherwise: everything that recovers, and eight connections.
+pub fn default_bounds() -> Bounds {
+    Bounds { max_connections: 8, error_recovery_level: 2, ..Bounds::default() }
+}
 
 /// Reads `[limits]`; what is absent keeps its default.
 pub(super) fn limits(source: &mut Source<'_>, parent: &mut Section<'_>) -> Limits {
@@ -85,7 +93,20 @@ pub(super) fn negotiation(source: &mut Source<'_>, parent: &mut Section<'_>, mut
     if let Some(value) = s.boolean(source, "immediate_data") {
         bounds.immediate_data = value;
     }
+    if let Some(level) = s.number(source, "error_recovery_level", 0..=2, "RFC 7143 13.20") {
+        bounds.error_recovery_level = u8::try_from(level).unwrap_or(bounds.error_recovery_level);
+    }
+    if let Some(level) = s.number(source, "protocol_level", 1..=PROTOCOL_LEVEL.into(), "RFC 7144 7") {
+        bounds.protocol_level = u8::try_from(level).unwrap_or(bounds.protocol_level);
+    }
+    if let Some(best) = task_reporting(source, s) {
+        bounds.task_reporting = best;
+    }
+    if let Some(value) = s.boolean(source, "asymmetric") {
+        bounds.allegiance_free = value;
+    }
     for (key, range, rule, place) in [
+        ("max_connections", 1..=MAX_CONNECTIONS, "RFC 7143 13.2", &mut bounds.max_connections),
         ("max_outstanding_r2t", 1..=65_535, "RFC 7143 13.17", &mut bounds.max_outstanding_r2t),
         ("default_time2wait_s", 0..=3600, "RFC 7143 13.15", &mut bounds.default_time2wait_s),
         ("default_time2retain_s", 0..=3600, "RFC 7143 13.16", &mut bounds.default_time2retain_s),
@@ -96,6 +117,21 @@ pub(super) fn negotiation(source: &mut Source<'_>, parent: &mut Section<'_>, mut
     }
     section.finish(source);
     bounds
+}
+
+fn task_reporting(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<TaskReporting> {
+    let (value, at) = section.text(source, "task_reporting")?;
+    match value.as_str() {
+        "rfc3720" => Some(TaskReporting::Rfc3720),
+        "response_fence" => Some(TaskReporting::ResponseFence),
+        "fast_abort" => Some(TaskReporting::FastAbort),
+        _ => {
+            let remedy =
+                "write \"rfc3720\", \"response_fence\" or \"fast_abort\" (used when the initiator can)";
+            source.error(&at, "`task_reporting` has a value that means nothing", "RFC 7143 13.23", remedy);
+            None
+        }
+    }
 }
 
 fn digest(source: &mut Source<'_>, section: &mut Section<'_>, key: &'static str) -> Option<DigestPolicy> {

@@ -305,5 +305,11 @@ fn completion(outcome: Outcome, payload: DataInPayload) -> Completion {
         DataInSource::Bytes(bytes) => DataInPayload { bytes, ..DataInPayload::default() },
         DataInSource::Medium => payload,
     };
-    Completion { status: outcome.status as u8, sense, data_in, transfer_bytes: outcome.transfer_bytes }
+    Completion {
+        status: outcome.status as u8,
+        sense,
+        data_in,
+        transfer_bytes: outcome.transfer_bytes,
+        ..Completion::default()
+    }
 }

@@ -16,7 +16,7 @@ use super::connections::State;
 use super::message::{Message, Migrant, Progress};
 use super::sessions::SessionKey;
 use crate::observe::LoginEvent;
-use crate::policy::{Policy, no_access, shutting_down, too_many_sessions};
+use crate::policy::{Policy, no_access, shutting_down, too_many_connections, too_many_sessions};
 use crate::shared::Home;
 
 impl<P: Platform> Shard<P> {
@@ -211,6 +211,9 @@ impl<P: Platform> Shard<P> {
                     "authenticate all connections of a session with the same method and name",
                 );
                 self.refuse_late(token, &established, &refusal);
+            }
+            Some(key) if !self.sessions.has_room_for(key, established.names.cid) => {
+                self.refuse_late(token, &established, &too_many_connections());
             }
             Some(key) => {
                 self.report_acceptance(token, &established);

@@ -150,12 +150,15 @@ impl Sessions {
     pub fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
         let found = self.find_joined(names, group_tag).and_then(|key| self.iter().find(|h| h.key == key));
         let Some(hosted) = found else { return Joining::Unknown };
-        let params = hosted.session.params();
-        let known = hosted.connections.iter().any(|(cid, _)| *cid == names.cid);
-        match known || hosted.session.connection_count() < usize::from(params.max_connections) {
-            true => Joining::Welcome(params.clone()),
+        match hosted.session.has_room_for(names.cid) {
+            true => Joining::Welcome(hosted.session.params().clone()),
             false => Joining::Full,
         }
+    }
+
+    /// Whether a login for `cid` still fits into the session: another one may have taken the place in the meantime.
+    pub fn has_room_for(&self, key: SessionKey, cid: Cid) -> bool {
+        self.iter().any(|h| h.key == key && h.session.has_room_for(cid))
     }
 
     /// Whether the session's initiator has proved to be `name`; `None` when nothing had to be proved.

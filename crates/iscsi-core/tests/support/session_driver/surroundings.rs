@@ -40,6 +40,7 @@ impl Run<'_> {
             sense: if status == 2 { Bytes::from_static(&[0x70, 0, 5, 0, 0, 0, 0, 0]) } else { Bytes::new() },
             data_in: DataInPayload { bytes: pattern_bytes(task.itt, 0, data), ..DataInPayload::default() },
             transfer_bytes: u64::from(data),
+            ..Completion::default()
         };
         self.session.complete(id, completion);
     }

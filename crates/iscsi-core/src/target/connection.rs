@@ -1,0 +1,250 @@
+//! The connections of a session: joining, keepalive, what the initiator has acknowledged, and their loss
+//! (RFC 7143 4.2.2.2, 4.4.3, 6.3.4, 7.1.4.3, 7.14).
+//!
+//! ```text
+//!   join ──► up ──logout, violation──► closing ──► gone
+//!             └──lost, replaced, logout for recovery──► Lost (ErrorRecoveryLevel 2: its tasks are orphans)
+//!                                                         └── reassigned, or Time2Wait + Time2Retain ──► gone
+//! ```
+//! A connection has its StatSN of its own; everything else belongs to the session.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use iscsi_wire::{Cid, Itt, StatSn};
+use smallvec::SmallVec;
+
+use super::actions::{Action, CloseReason};
+use super::login::Established;
+use super::recovery::retained::SentStatus;
+use super::session::{Phase, TargetSession};
+use super::text::TextExchange;
+use crate::Time;
+use crate::limits::MAX_LOST_CONNECTIONS;
+use crate::params::Params;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub cid: Cid,
+    pub params: Params,
+    /// StatSN of the next status.
+    pub stat_sn: StatSn,
+    /// ExpStatSN of the initiator: every earlier status has arrived.
+    pub acknowledged: StatSn,
+    /// Set once the connection is on its way out: what still arrives is ignored (RFC 7143 11.14).
+    pub closing: bool,
+    pub text: Option<TextExchange>,
+    pub last_rx: Time,
+    /// A ping of ours was sent, and nothing has come since.
+    pub pinged: bool,
+    /// When we give up waiting for the logout that we asked for.
+    pub logout_deadline: Option<Time>,
+    /// The last statuses sent, up to the newest one; empty at ErrorRecoveryLevel 0.
+    pub statuses: VecDeque<SentStatus>,
+    /// PDUs sent again since a status was acknowledged.
+    pub replayed: u32,
+}
+
+/// A connection that is gone while its tasks may still be taken over.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub cid: Cid,
+    /// When its tasks die.
+    pub deadline: Time,
+    /// The initiator has logged it out for recovery, or replaced it: its tasks may be reassigned.
+    pub logged_out: bool,
+    /// Requests that died with it and may not be reassigned: task management, text, logout.
+    pub requests: Vec<Itt>,
+}
+
+/// How a connection goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It failed, or we gave it up.
+    Failed,
+    /// The initiator knows: it replaced it or logged it out for recovery.
+    Recovery,
+    /// Its tasks are to die with it.
+    Final,
+}
+
+impl TargetSession {
+    /// Adds the connection of a login that named this session's TSIH. One with the same CID is replaced: its tasks die with it,
+    /// or wait to be reassigned at ErrorRecoveryLevel 2.
+    //= rfc7143 6.3.4 SES-03
+    //= rfc7143 4.4.3 MCS-01
+    pub fn join(&mut self, established: Established, now: Time) {
+        self.now = now;
+        let cid = established.names.cid;
+        if self.connection(cid).is_some() {
+            self.actions.push_back(Action::Close { cid, reason: CloseReason::Replaced });
+            self.remove_connection(cid, Loss::Recovery);
+        } else if let Some(lost) = self.lost.iter_mut().find(|lost| lost.cid == cid) {
+            // The login stands for a logout of what had this CID before (RFC 7143 6.3.4).
+            lost.logged_out = true;
+        }
+        self.phase = Phase::Active;
+        let response = established.response(self.tsih(), self.window.exp_cmd_sn(), self.window.max_cmd_sn());
+        self.actions.push_back(Action::Send { cid, pdu: response });
+        let stat_sn = established.stat_sn.next();
+        self.connections.push(Connection {
+            cid,
+            stat_sn,
+            acknowledged: stat_sn,
+            params: established.params,
+            closing: false,
+            text: None,
+            last_rx: now,
+            pinged: false,
+            logout_deadline: None,
+            statuses: VecDeque::new(),
+            replayed: 0,
+        });
+    }
+
+    /// Whether a login for `cid` may join: it replaces a connection, or one more fits in MaxConnections.
+    //= rfc7143 13.2 LGN-20 MCS-01
+    pub fn has_room_for(&self, cid: Cid) -> bool {
+        self.connections.iter().any(|c| c.cid == cid)
+            || self.connections.len() < usize::from(self.params.max_connections)
+    }
+
+    /// The transport of `cid` is gone.
+    pub fn handle_connection_lost(&mut self, now: Time, cid: Cid) {
+        self.now = now;
+        if let Some(connection) = self.connection(cid) {
+            let loss = if connection.closing { Loss::Final } else { Loss::Failed };
+            self.forget_connection(cid, loss);
+        }
+    }
+
+    /// Closes a connection from our side because it is of no more use, and books its loss.
+    pub(super) fn lose_connection(&mut self, cid: Cid, reason: CloseReason) {
+        let loss = if reason == CloseReason::Logout { Loss::Final } else { Loss::Failed };
+        self.actions.push_back(Action::Close { cid, reason });
+        self.forget_connection(cid, loss);
+    }
+
+    /// Takes a connection out; the session fails when it was the last one.
+    pub(super) fn forget_connection(&mut self, cid: Cid, loss: Loss) {
+        self.remove_connection(cid, loss);
+        if loss == Loss::Failed {
+            self.recovery_counts.connections_lost += 1;
+            self.report_lost_connection(cid);
+        }
+        if !self.connections.is_empty() || self.phase != Phase::Active {
+            return;
+        }
+        if self.names.discovery || loss == Loss::Final {
+            self.end();
+        } else {
+            self.phase = Phase::Failed(self.now + self.time_to_recover());
+        }
+    }
+
+    /// Takes a connection out and decides on its tasks. The session does not fail: the caller sees to that.
+    //= rfc7143 7.1.4.4 ERL-05
+    pub(super) fn remove_connection(&mut self, cid: Cid, loss: Loss) {
+        let keeps = loss != Loss::Final
+            && self.params.error_recovery_level >= 2
+            && self.params.default_time2retain_s > 0
+            && self.phase == Phase::Active;
+        let requests = self.forget_requests_of(cid);
+        if keeps {
+            self.orphan_tasks(cid);
+            let deadline = self.now + self.time_to_recover();
+            let logged_out = loss == Loss::Recovery;
+            match self.lost.iter_mut().find(|lost| lost.cid == cid) {
+                Some(lost) => (lost.deadline, lost.logged_out) = (deadline, logged_out),
+                None => {
+                    if self.lost.len() >= MAX_LOST_CONNECTIONS {
+                        let oldest = self.lost.remove(0).cid;
+                        self.kill_orphans(oldest);
+                    }
+                    self.lost.push(Lost { cid, deadline, logged_out, requests });
+                }
+            }
+        } else {
+            self.abort_connection_tasks(cid);
+        }
+        if let Some(position) = self.connections.iter().position(|c| c.cid == cid) {
+            let connection = self.connections.remove(position);
+            self.release_statuses(connection, keeps);
+        }
+        self.lift_fences_of(cid);
+    }
+
+    /// Time2Wait and Time2Retain of a connection or of the session.
+    pub(super) fn time_to_recover(&self) -> Duration {
+        let params = &self.params;
+        Duration::from_secs(u64::from(params.default_time2wait_s) + u64::from(params.default_time2retain_s))
+    }
+
+    /// Kills what nobody has taken over in time.
+    //= rfc7143 7.6 ERL-08
+    pub(super) fn expire_lost_connections(&mut self) {
+        while let Some(position) = self.lost.iter().position(|lost| lost.deadline <= self.now) {
+            let cid = self.lost.remove(position).cid;
+            self.kill_orphans(cid);
+        }
+    }
+
+    /// Takes note of the ExpStatSN of a PDU. A number that was not sent yet is none.
+    //= rfc7143 4.2.2.2 NUM-09
+    pub(super) fn acknowledge(&mut self, cid: Cid, exp_stat_sn: StatSn) {
+        let Some(connection) = self.connection(cid) else { return };
+        if !exp_stat_sn.gt(connection.acknowledged) || exp_stat_sn.gt(connection.stat_sn) {
+            return;
+        }
+        connection.acknowledged = exp_stat_sn;
+        connection.replayed = 0;
+        if !connection.statuses.is_empty() {
+            self.release_acknowledged(cid);
+        }
+        if self.fence.is_some() {
+            self.advance_fence();
+        }
+    }
+
+    pub(super) fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {
+        self.connections.iter_mut().find(|c| c.cid == cid)
+    }
+
+    /// A connection on which something may be said that belongs to none.
+    pub(super) fn any_connection(&self) -> Option<Cid> {
+        self.connections.iter().find(|c| !c.closing).map(|c| c.cid)
+    }
+
+    /// When the next ping is due, or the connection is given up because of it.
+    pub(super) fn ping_due(&self, connection: &Connection) -> Option<Time> {
+        if self.config.ping_interval.is_zero() {
+            return None;
+        }
+        let silence = self.config.ping_interval
+            + if connection.pinged { self.config.ping_timeout } else { Duration::ZERO };
+        Some(connection.last_rx + silence)
+    }
+
+    /// Pings connections that are silent, and closes those that stay so; false when the session is closed.
+    //= rfc7143 7.14 ERL-11
+    pub(super) fn expire_connections(&mut self) -> bool {
+        let now = self.now;
+        let due: SmallVec<[Cid; 2]> = self.connections.iter().filter(|c| !c.closing).map(|c| c.cid).collect();
+        for cid in due {
+            let Some(connection) = self.connections.iter().find(|c| c.cid == cid) else { continue };
+            if connection.logout_deadline.is_some_and(|at| at <= now) {
+                //= rfc7143 11.9.1 ASY-01
+                self.close_session(CloseReason::Silent);
+                return false;
+            }
+            if self.ping_due(connection).is_some_and(|at| at <= now) {
+                match connection.pinged {
+                    true => self.lose_connection(cid, CloseReason::Silent),
+                    false => self.ping(cid),
+                }
+            }
+        }
+        true
+    }
+}

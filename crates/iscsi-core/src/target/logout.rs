@@ -1,0 +1,118 @@
+//! Logout: of the session, of one of its connections, and for recovery (RFC 7143 11.14, 11.15, 7.1.4.4).
+
+use iscsi_wire::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode};
+use smallvec::SmallVec;
+
+use super::actions::{Action, CloseReason};
+use super::connection::Loss;
+use super::session::TargetSession;
+use super::task::TaskId;
+use super::task_management::{AbortWait, Then};
+
+impl TargetSession {
+    /// Runs a logout in its turn.
+    //= rfc7143 11.14 LGO-01 LGO-02 LGO-04 MCS-04
+    pub(super) fn handle_logout(&mut self, cid: Cid, request: &LogoutRequest) {
+        let known = self.connection(request.cid).is_some();
+        match request.reason {
+            LogoutReason::CloseSession => self.log_out(cid, request.itt, None),
+            LogoutReason::CloseConnection if known => {
+                let last = self.connections.iter().all(|c| c.cid == request.cid);
+                self.log_out(cid, request.itt, (!last).then_some(request.cid));
+            }
+            LogoutReason::CloseConnection if self.forget_lost(request.cid) => {
+                self.answer_logout(cid, request.itt, LogoutResponseCode::Success);
+            }
+            //= rfc7143 11.14 ERL-05
+            LogoutReason::RemoveConnectionForRecovery if self.params.error_recovery_level < 2 => {
+                self.answer_logout(cid, request.itt, LogoutResponseCode::RecoveryNotSupported);
+            }
+            LogoutReason::RemoveConnectionForRecovery => self.log_out_for_recovery(cid, request),
+            LogoutReason::CloseConnection => {
+                self.answer_logout(cid, request.itt, LogoutResponseCode::CidNotFound);
+            }
+        }
+    }
+
+    /// Kills the tasks of a connection, or of all, then answers and closes.
+    fn log_out(&mut self, cid: Cid, itt: Itt, only: Option<Cid>) {
+        let doomed: SmallVec<[TaskId; 16]> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| only.is_none_or(|only| task.home() == Some(only)))
+            .map(|(id, _)| id)
+            .collect();
+        let mut wait = AbortWait::new(Then::AnswerLogout { cid, itt, only });
+        for id in doomed {
+            self.abort(id, &mut wait);
+        }
+        for connection in &mut self.connections {
+            connection.closing |= only.is_none_or(|only| connection.cid == only);
+        }
+        if only.is_none() {
+            wait.tasks = self.leaving_of(None).collect();
+        }
+        wait.drains.clear();
+        self.wait_for(wait);
+    }
+
+    /// The device server has let go of what the logout killed.
+    pub(super) fn finish_logout(&mut self, cid: Cid, itt: Itt, only: Option<Cid>) {
+        self.answer_logout(cid, itt, LogoutResponseCode::Success);
+        match only {
+            None => self.close_session(CloseReason::Logout),
+            Some(closed) if self.connection(closed).is_some() => {
+                self.lose_connection(closed, CloseReason::Logout);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The tasks of the connection stay, to be reassigned. Its data and status stop at once.
+    //= rfc7143 11.14 ERL-05
+    fn log_out_for_recovery(&mut self, cid: Cid, request: &LogoutRequest) {
+        let code = if let Some(lost) = self.lost.iter_mut().find(|lost| lost.cid == request.cid)
+            && self.connections.iter().all(|c| c.cid != request.cid)
+        {
+            lost.logged_out = true;
+            LogoutResponseCode::Success
+        } else if self.connection(request.cid).is_some_and(|c| !c.closing) {
+            LogoutResponseCode::Success
+        } else {
+            LogoutResponseCode::CidNotFound
+        };
+        let drops = code == LogoutResponseCode::Success && self.connection(request.cid).is_some();
+        let own = request.cid == cid;
+        if own {
+            self.answer_logout(cid, request.itt, code);
+        }
+        if drops {
+            self.actions.push_back(Action::Close { cid: request.cid, reason: CloseReason::Logout });
+            self.forget_connection(request.cid, Loss::Recovery);
+        }
+        // The time to reassign begins with the answer.
+        let deadline = self.now + self.time_to_recover();
+        if let Some(lost) = self.lost.iter_mut().find(|lost| lost.cid == request.cid) {
+            lost.deadline = deadline;
+        }
+        if !own {
+            self.answer_logout(cid, request.itt, code);
+        }
+    }
+
+    fn answer_logout(&mut self, cid: Cid, itt: Itt, response: LogoutResponseCode) {
+        let (time2wait, time2retain) = (self.params.default_time2wait_s, self.params.default_time2retain_s);
+        self.bhs_pdu(cid, |n| {
+            LogoutResponse {
+                response,
+                itt,
+                stat_sn: n.stat_sn,
+                exp_cmd_sn: n.exp_cmd_sn,
+                max_cmd_sn: n.max_cmd_sn,
+                time2wait,
+                time2retain,
+            }
+            .to_bhs()
+        });
+    }
+}

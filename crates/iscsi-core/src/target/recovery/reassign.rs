@@ -1,0 +1,214 @@
+//! Tasks whose connection is gone: they are orphans until TASK REASSIGN gives them another connection, or die
+//! (RFC 7143 7.1.4.4, 7.2.2, 7.6, 7.14, 11.5).
+
+use iscsi_wire::{Cid, Itt, TaskManagementRequest, TmfResponse};
+use smallvec::SmallVec;
+
+use super::super::fence::HeldBack;
+use super::super::sense::{CHECK_CONDITION, Condition};
+use super::super::session::{Queued, TargetSession};
+use super::super::task::TaskId;
+use super::super::task_management::AbortWait;
+use crate::limits::MAX_REMEMBERED_REQUESTS;
+
+impl TargetSession {
+    /// Forgets requests of a connection that is gone that are no SCSI commands; their tags.
+    //= rfc7143 7.14 ERL-09
+    pub(in super::super) fn forget_requests_of(&mut self, cid: Cid) -> Vec<Itt> {
+        let mut tags = Vec::new();
+        let mut note = |itt: Itt| {
+            if !itt.is_reserved() && tags.len() < MAX_REMEMBERED_REQUESTS {
+                tags.push(itt);
+            }
+        };
+        let removed = self.window.remove_held(|queued| match queued {
+            Queued::Command(_) => false,
+            Queued::Management(c, _)
+            | Queued::NopOut(c, _, _)
+            | Queued::Text(c, _, _)
+            | Queued::Logout(c, _) => *c == cid,
+        });
+        for queued in removed {
+            match queued {
+                Queued::Management(_, request) => note(request.itt),
+                Queued::Text(_, request, _) => note(request.itt),
+                Queued::Logout(_, request) => note(request.itt),
+                Queued::Command(_) | Queued::NopOut(..) => {}
+            }
+        }
+        self.forget_management_of(cid, &mut note);
+        if let Some(text) = self.connection(cid).and_then(|c| c.text.as_ref()) {
+            note(text.itt());
+        }
+        tags
+    }
+
+    /// The connection is gone and its tasks stay: what is under way for them stops, what was lost on the way will be asked for
+    /// again.
+    //= rfc7143 7.2.2 ERL-05
+    pub(in super::super) fn orphan_tasks(&mut self, cid: Cid) {
+        let concerned: SmallVec<[TaskId; 16]> =
+            self.tasks.iter().filter(|(_, task)| task.home() == Some(cid)).map(|(id, _)| id).collect();
+        // First all of them, so that nothing is sent on the connection for one while another is dealt with.
+        for id in &concerned {
+            let Some(task) = self.tasks.get_mut(*id) else { continue };
+            task.orphan = true;
+            let owed: SmallVec<[(u32, u32); 4]> = task
+                .sequences
+                .drain(..)
+                .filter(|s| s.next_offset < s.end)
+                .map(|s| (s.next_offset, s.end))
+                .collect();
+            if task.ending.is_none() && !owed.is_empty() {
+                task.repair().holes.extend(owed);
+            }
+        }
+        self.budget_queue.retain(|waiting| !concerned.contains(waiting));
+        let mut nobody = AbortWait::nobody();
+        for id in concerned {
+            let Some(task) = self.tasks.get_mut(id) else { continue };
+            let bytes = std::mem::take(&mut task.budget_bytes);
+            //= rfc7143 7.14 ERL-09
+            if task.immediate {
+                let lun = task.lun;
+                if !self.cleared_luns.contains(&lun) {
+                    self.cleared_luns.push(lun);
+                }
+                self.abort(id, &mut nobody);
+            } else {
+                self.end_if_settled(id);
+            }
+            self.release_budget(bytes);
+        }
+        let mut waiting = std::mem::take(&mut self.held_back);
+        waiting.retain_mut(|held| match held {
+            HeldBack::Command(command) if command.0.cid == cid => {
+                command.0.orphan = true;
+                !command.0.immediate
+            }
+            _ => true,
+        });
+        self.held_back = waiting;
+        self.drop_drains_of(cid);
+    }
+
+    /// Kills the orphans of a lost connection.
+    //= rfc7143 7.6 ERL-08
+    //= rfc7143 11.14.5 LGO-04
+    pub(in super::super) fn kill_orphans(&mut self, cid: Cid) {
+        let doomed: SmallVec<[TaskId; 16]> =
+            self.tasks.iter().filter(|(_, task)| task.orphan && task.cid == cid).map(|(id, _)| id).collect();
+        let mut nobody = AbortWait::nobody();
+        for id in doomed {
+            if let Some(lun) = self.tasks.get(id).map(|task| task.lun)
+                && !self.cleared_luns.contains(&lun)
+            {
+                self.cleared_luns.push(lun);
+            }
+            self.recovery_counts.tasks_expired += 1;
+            self.abort(id, &mut nobody);
+        }
+        self.release_orphans(cid);
+    }
+
+    /// The initiator closes a connection that is lost already: its tasks die now. False when no such connection is known.
+    pub(in super::super) fn forget_lost(&mut self, cid: Cid) -> bool {
+        let Some(position) = self.lost.iter().position(|lost| lost.cid == cid) else { return false };
+        self.lost.remove(position);
+        self.kill_orphans(cid);
+        true
+    }
+
+    /// Moves a task to the connection that asks for it, if its own is gone and logged out.
+    //= rfc7143 7.2.2 ERL-06 ERL-07 ERL-10
+    pub(in super::super) fn reassign(&mut self, cid: Cid, request: &TaskManagementRequest) {
+        let referenced = request.referenced_task_tag;
+        let response = self.judge_reassignment(cid, request);
+        // Before the reassignment takes effect (RFC 7143 7.2.2).
+        self.send_management_response(cid, request.itt, response);
+        if response != TmfResponse::FunctionComplete {
+            return;
+        }
+        self.recovery_counts.tasks_reassigned += 1;
+        if let Some(&id) = self.by_itt.get(&referenced) {
+            return self.resume(cid, id, request.exp_data_sn.0);
+        }
+        let exp_data_sn = request.exp_data_sn.0;
+        if let Some(position) = self
+            .held_back
+            .iter()
+            .position(|held| matches!(held, HeldBack::Command(command) if command.0.itt == referenced))
+            && let HeldBack::Command(command) = &mut self.held_back[position]
+        {
+            (command.0.cid, command.0.orphan) = (cid, false);
+            return;
+        }
+        self.tell_again(cid, referenced, exp_data_sn);
+    }
+
+    fn judge_reassignment(&self, cid: Cid, request: &TaskManagementRequest) -> TmfResponse {
+        let referenced = request.referenced_task_tag;
+        if self.params.error_recovery_level < 2 {
+            return TmfResponse::TaskReassignNotSupported;
+        }
+        let is_request = referenced == request.itt
+            || self.is_management(referenced)
+            || self.connections.iter().any(|c| c.text.as_ref().is_some_and(|text| text.itt() == referenced))
+            || self.lost.iter().any(|lost| lost.requests.contains(&referenced));
+        if is_request || !request.immediate {
+            return TmfResponse::FunctionRejected;
+        }
+        let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
+        let held = self.held_back.iter().find_map(|held| match held {
+            HeldBack::Command(command) if command.0.itt == referenced => {
+                Some((command.0.cid, command.0.orphan))
+            }
+            _ => None,
+        });
+        let ended = self.retained.get(referenced).map(|outcome| (outcome.cid, outcome.orphan));
+        let Some((of, orphan)) = task.map(|task| (task.cid, task.orphan)).or(held).or(ended) else {
+            return TmfResponse::TaskDoesNotExist;
+        };
+        let logged_out = self.lost.iter().any(|lost| lost.cid == of && lost.logged_out);
+        if !orphan || !logged_out || self.connections.iter().any(|c| c.cid == cid && c.closing) {
+            return TmfResponse::TaskStillAllegiant;
+        }
+        TmfResponse::FunctionComplete
+    }
+
+    /// Goes on with a command that has not ended.
+    fn resume(&mut self, cid: Cid, id: TaskId, exp_data_sn: u32) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        (task.cid, task.orphan) = (cid, false);
+        // R2Ts that the initiator never saw leave no gap in their numbers.
+        if (1..=task.next_data_sn).contains(&exp_data_sn) {
+            task.next_data_sn = exp_data_sn;
+        }
+        task.progress = self.now;
+        self.collect(id);
+    }
+
+    /// Sends again how a command ended, and the data that the initiator has not got.
+    fn tell_again(&mut self, cid: Cid, itt: Itt, exp_data_sn: u32) {
+        let Some(mut outcome) = self.retained.take(itt) else { return };
+        let Some(connection) = self.connection(cid) else { return };
+        let max_pdu = connection.params.max_send_data_segment_length;
+        (outcome.cid, outcome.orphan, outcome.snack_tag) = (cid, false, 0);
+        if outcome.evicted {
+            outcome.status = CHECK_CONDITION;
+            outcome.sense = Condition::SnackRejected.sense();
+            (outcome.residual, outcome.bidi_residual) = Default::default();
+            outcome.in_data = false;
+        } else {
+            let plan = &mut outcome.plan;
+            // Any other value is to be ignored (RFC 7143 11.5.6).
+            if exp_data_sn > plan.acked_sn && exp_data_sn <= plan.next_sn {
+                plan.acked_offset = plan.offset_of(exp_data_sn);
+                plan.acked_sn = exp_data_sn;
+            }
+            plan.restart(max_pdu);
+        }
+        self.deliver(&mut outcome);
+        self.retained.put_back(outcome);
+    }
+}

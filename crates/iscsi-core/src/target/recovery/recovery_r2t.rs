@@ -1,0 +1,149 @@
+//! Data-Out that was lost or damaged on the way is asked for again (RFC 7143 7.1.4.1, 7.8, 7.9).
+//!
+//! Data comes in order within the answer to an R2T, so a number that is left out, or a digest that does not match, says which
+//! bytes are missing: a hole. Holes are asked for by further R2Ts, before anything else of the task. What came behind a hole is
+//! kept in `early` until it joins. An answer of which nothing comes for [`DATA_LIMIT`] is a hole as well.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use iscsi_wire::DataOut;
+use smallvec::SmallVec;
+
+use super::super::data_out::{condemn, keep};
+use super::super::sense::Condition;
+use super::super::session::TargetSession;
+use super::super::task::{DataOutPieces, Sequence, Task, TaskId};
+use crate::Time;
+use crate::limits::MAX_RECOVERIES_PER_TASK;
+use crate::pdu_reader::RxPdu;
+
+/// How long nothing may come of data that is due before it is asked for again.
+pub const DATA_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a Data-Out PDU is to the sequence that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Place {
+    /// The next one, perhaps after some that were lost.
+    Fits,
+    /// It came before.
+    Duplicate,
+    /// Neither: the initiator contradicts itself.
+    Wrong,
+}
+
+/// Where a PDU stands, from its numbers.
+//= rfc7143 7.9 ERL-03
+pub(in super::super) fn place(sequence: &Sequence, data: &DataOut, len: usize) -> Place {
+    let ahead = sequence.data_sn.distance_to(data.data_sn);
+    let ends = u64::from(data.buffer_offset) + len as u64;
+    if ahead > u32::MAX / 2 {
+        return Place::Duplicate;
+    }
+    let advances = match ahead {
+        0 => data.buffer_offset == sequence.next_offset,
+        _ => data.buffer_offset > sequence.next_offset,
+    };
+    if advances && ends <= u64::from(sequence.end) { Place::Fits } else { Place::Wrong }
+}
+
+/// Takes a PDU that fits into the first of the task's sequences, with the holes that it shows.
+//= rfc7143 7.1.4.1 ERL-04
+pub(in super::super) fn take(task: &mut Task, rx: &RxPdu, data: &DataOut) {
+    let Some(sequence) = task.sequences.front_mut() else { return };
+    let (expected, end) = (sequence.next_offset, data.buffer_offset + rx.data.len() as u32);
+    sequence.next_offset = end;
+    sequence.data_sn = data.data_sn.next();
+    let missing_until = if rx.data_digest_ok { data.buffer_offset } else { end };
+    if missing_until > expected {
+        add_hole(task, expected, missing_until);
+    }
+    if rx.data_digest_ok && !rx.data.is_empty() {
+        place_data(task, data.buffer_offset, &rx.data);
+    }
+}
+
+/// Notes bytes that have to be asked for again.
+pub(in super::super) fn add_hole(task: &mut Task, from: u32, to: u32) {
+    let repair = task.repair();
+    repair.recoveries = repair.recoveries.saturating_add(1);
+    repair.holes.push((from, to));
+    if repair.recoveries > MAX_RECOVERIES_PER_TASK {
+        condemn(task, Condition::ProtocolServiceCrcError);
+    }
+}
+
+/// Puts data where it belongs: behind what is there without a gap, or aside until the gap is closed.
+pub(in super::super) fn place_data(task: &mut Task, offset: u32, data: &Bytes) {
+    let len = data.len() as u32;
+    if offset != task.received {
+        let early = &mut task.repair().early;
+        let reaches = |run: &&mut (u32, DataOutPieces)| {
+            run.0 + run.1.iter().map(Bytes::len).sum::<usize>() as u32 == offset
+        };
+        return match early.iter_mut().find(reaches) {
+            Some((_, pieces)) => keep(pieces, data),
+            None => {
+                let mut pieces = DataOutPieces::new();
+                keep(&mut pieces, data);
+                early.push((offset, pieces));
+            }
+        };
+    }
+    task.received += len;
+    keep(&mut task.data, data);
+    let Some(repair) = &mut task.repair else { return };
+    while let Some(position) = repair.early.iter().position(|run| run.0 == task.received) {
+        let (_, pieces) = repair.early.swap_remove(position);
+        task.received += pieces.iter().map(Bytes::len).sum::<usize>() as u32;
+        task.data.extend(pieces);
+    }
+}
+
+/// The first sequence of a task is not waited for any more: what is missing of it is a hole.
+fn give_up_first_sequence(task: &mut Task) {
+    let Some(sequence) = task.sequences.pop_front() else { return };
+    task.repair().stale.push(sequence.ttt);
+    if sequence.next_offset < sequence.end {
+        add_hole(task, sequence.next_offset, sequence.end);
+    }
+}
+
+/// The answer at `position` has begun: the initiator keeps their order, so what is missing of the earlier ones is lost.
+pub(in super::super) fn skip_to(task: &mut Task, position: usize) {
+    for _ in 0..position {
+        give_up_first_sequence(task);
+    }
+}
+
+impl TargetSession {
+    /// When data is next given up.
+    pub(in super::super) fn data_deadline(&self) -> Option<Time> {
+        if self.params.error_recovery_level == 0 {
+            return None;
+        }
+        let waiting = self.tasks.iter().filter(|(_, task)| task.expects_data() && !task.orphan);
+        waiting.map(|(_, task)| task.progress + DATA_LIMIT).min()
+    }
+
+    /// Asks again for data of which nothing comes.
+    //= rfc7143 7.1.4.1 ERL-04
+    pub(in super::super) fn expire_data(&mut self) {
+        if self.params.error_recovery_level == 0 {
+            return;
+        }
+        let now = self.now;
+        let late: SmallVec<[TaskId; 4]> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.expects_data() && !task.orphan && task.progress + DATA_LIMIT <= now)
+            .map(|(id, _)| id)
+            .collect();
+        for id in late {
+            let Some(task) = self.tasks.get_mut(id) else { continue };
+            task.progress = now;
+            give_up_first_sequence(task);
+            self.after_data(id);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What is kept so that it can be sent again: statuses that are not acknowledged, and the data and outcome of commands whose
+//! status is not (RFC 7143 4.2.2.2, 7.2, 11.16).
+//!
+//! Payloads are kept by reference count, never copied. Everything is bounded: [`MAX_RETAINED_STATUSES`] for a connection,
+//! [`MAX_RETAINED_COMMANDS`] and `retained_bytes_max` for a session. What had to be forgotten is refused by the rule when it is
+//! asked for (RFC 7143 11.17.1, SNACK reject). A DataACK gives back the right to keep what it acknowledges; the memory
+//! itself goes with the last reference to the buffer of the read.
+
+use bytes::Bytes;
+use iscsi_wire::{Cid, Itt, Lun, StatSn, Ttt};
+use rustc_hash::FxHashMap;
+
+use super::super::actions::DataInPayload;
+use super::super::connection::Connection;
+use super::super::data_in::{ReadPlan, Residual};
+use super::super::session::TargetSession;
+use crate::limits::{MAX_RETAINED_COMMANDS, MAX_RETAINED_STATUSES};
+use crate::pdu_writer::TxPdu;
+
+/// A numbered response that was sent.
+#[derive(Debug)]
+pub(in super::super) struct SentStatus {
+    pub pdu: TxPdu,
+    /// The command that it ended, or the reserved tag.
+    pub itt: Itt,
+}
+
+/// How a command ended, with all that it takes to say so again.
+#[derive(Debug)]
+pub(in super::super) struct Outcome {
+    pub itt: Itt,
+    pub cid: Cid,
+    /// Its connection is lost and no other one has taken it over.
+    pub orphan: bool,
+    pub immediate: bool,
+    pub lun: Lun,
+    pub status: u8,
+    pub status_qualifier: u16,
+    pub sense: Bytes,
+    pub residual: Residual,
+    pub bidi_residual: Residual,
+    pub data_in: DataInPayload,
+    pub plan: ReadPlan,
+    /// Whether the last Data-In PDU carries the status.
+    pub in_data: bool,
+    /// SNACK Tag of the last R-Data SNACK; 0: none.
+    pub snack_tag: u32,
+    /// StatSN of its status.
+    pub stat_sn: StatSn,
+    /// SNACKs so far.
+    pub snacks: u8,
+    /// The data had to be forgotten.
+    pub evicted: bool,
+    /// Age: the lowest is the oldest.
+    pub serial: u64,
+}
+
+impl Outcome {
+    /// The connection on which something may be sent for it.
+    pub fn home(&self) -> Option<Cid> {
+        (!self.orphan).then_some(self.cid)
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        (self.data_in.bytes.len() as u64).saturating_sub(u64::from(self.plan.acked_offset))
+    }
+}
+
+/// Commands of a session that have ended and are not acknowledged.
+#[derive(Debug, Default)]
+pub(in super::super) struct Retained {
+    by_itt: FxHashMap<Itt, Outcome>,
+    /// Data-In that is kept, bytes.
+    pub bytes: u64,
+    next_serial: u64,
+}
+
+impl Retained {
+    pub fn len(&self) -> usize {
+        self.by_itt.len()
+    }
+
+    pub fn get(&self, itt: Itt) -> Option<&Outcome> {
+        self.by_itt.get(&itt)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Outcome> {
+        self.by_itt.values()
+    }
+
+    /// The command whose Data-In carried `ttt` with its A bit.
+    pub fn itt_of_ttt(&self, ttt: Ttt) -> Option<Itt> {
+        self.iter().find(|outcome| outcome.plan.ttt == ttt && !outcome.orphan).map(|outcome| outcome.itt)
+    }
+
+    /// Takes one out, to work on it; to be put back.
+    pub fn take(&mut self, itt: Itt) -> Option<Outcome> {
+        let outcome = self.by_itt.remove(&itt)?;
+        self.bytes -= outcome.kept_bytes();
+        Some(outcome)
+    }
+
+    pub fn put_back(&mut self, outcome: Outcome) {
+        self.bytes += outcome.kept_bytes();
+        if let Some(old) = self.by_itt.insert(outcome.itt, outcome) {
+            // The initiator has used the tag again: it has done with the old command.
+            self.bytes -= old.kept_bytes();
+        }
+    }
+
+    fn keep(&mut self, mut outcome: Outcome, bytes_max: u64) {
+        outcome.serial = self.next_serial;
+        self.next_serial += 1;
+        if self.by_itt.len() >= MAX_RETAINED_COMMANDS
+            && let Some(oldest) = self.iter().min_by_key(|o| (!o.orphan, o.serial)).map(|o| o.itt)
+        {
+            self.take(oldest);
+        }
+        self.put_back(outcome);
+        while self.bytes > bytes_max {
+            let holders = self.by_itt.values_mut().filter(|o| o.kept_bytes() > 0);
+            let Some(oldest) = holders.min_by_key(|o| o.serial) else { return };
+            self.bytes -= oldest.kept_bytes();
+            (oldest.data_in, oldest.evicted) = (DataInPayload::default(), true);
+        }
+    }
+
+    fn retain(&mut self, mut keeps: impl FnMut(&mut Outcome) -> bool) {
+        let bytes = &mut self.bytes;
+        self.by_itt.retain(|_, outcome| {
+            let kept = keeps(outcome);
+            if !kept {
+                *bytes -= outcome.kept_bytes();
+            }
+            kept
+        });
+    }
+
+    pub fn clear(&mut self) {
+        self.by_itt.clear();
+        self.bytes = 0;
+    }
+}
+
+impl TargetSession {
+    /// Keeps what ended, as far as the level asks for it.
+    pub(in super::super) fn retain(&mut self, outcome: Outcome) {
+        let level = self.params.error_recovery_level;
+        let has_data = !outcome.data_in.bytes.is_empty();
+        if (level >= 1 && has_data) || (level >= 2 && !outcome.immediate) {
+            self.retained.keep(outcome, self.config.retained_bytes_max);
+        }
+    }
+
+    /// Keeps a numbered response until it is acknowledged.
+    pub(in super::super) fn retain_status(&mut self, cid: Cid, pdu: &TxPdu, itt: Itt) {
+        let Some(connection) = self.connection(cid) else { return };
+        connection.statuses.push_back(SentStatus { pdu: pdu.clone(), itt });
+        if connection.statuses.len() > MAX_RETAINED_STATUSES
+            && let Some(oldest) = connection.statuses.pop_front()
+        {
+            self.release(cid, oldest.itt);
+        }
+    }
+
+    /// Drops what the initiator has acknowledged.
+    pub(in super::super) fn release_acknowledged(&mut self, cid: Cid) {
+        while let Some(connection) = self.connection(cid) {
+            let unacknowledged = connection.acknowledged.distance_to(connection.stat_sn) as usize;
+            if connection.statuses.len() <= unacknowledged {
+                return;
+            }
+            if let Some(status) = connection.statuses.pop_front() {
+                self.release(cid, status.itt);
+            }
+        }
+    }
+
+    /// The status of a command has arrived at the initiator.
+    fn release(&mut self, cid: Cid, itt: Itt) {
+        if !itt.is_reserved() && self.retained.get(itt).is_some_and(|outcome| outcome.home() == Some(cid)) {
+            self.retained.take(itt);
+        }
+    }
+
+    /// A connection is gone: what ended on it is forgotten, or waits to be reassigned.
+    pub(in super::super) fn release_statuses(&mut self, connection: Connection, keeps: bool) {
+        let cid = connection.cid;
+        self.retained.retain(|outcome| {
+            if outcome.home() != Some(cid) {
+                return true;
+            }
+            outcome.orphan = true;
+            // Immediate commands die with their connection.
+            //= rfc7143 7.14 ERL-09
+            keeps && !outcome.immediate
+        });
+    }
+
+    /// Forgets what ended on a lost connection; the logical units concerned.
+    pub(in super::super) fn release_orphans(&mut self, cid: Cid) {
+        let (cleared, counts) = (&mut self.cleared_luns, &mut self.recovery_counts);
+        self.retained.retain(|outcome| {
+            let dies = outcome.orphan && outcome.cid == cid;
+            if dies {
+                counts.tasks_expired += 1;
+                if !cleared.contains(&outcome.lun) {
+                    cleared.push(outcome.lun);
+                }
+            }
+            !dies
+        });
+    }
+}

@@ -1,0 +1,207 @@
+//! What a connection of a session brings: each PDU is checked, gets its turn in the command window, and goes to who deals
+//! with it (RFC 7143 4.2.2.1, 7.7, 11).
+
+use iscsi_wire::{Cid, CmdSn, Itt, Pdu, RejectReason, ScsiCommand, TaskManagementRequest};
+
+use super::command_window::Arrival;
+use super::session::{Queued, TargetSession};
+use super::task::{Task, TaskId};
+use crate::Time;
+use crate::error::Fault;
+use crate::limits::MAX_IMMEDIATE_TASKS;
+use crate::pdu_reader::RxPdu;
+
+/// Tag of a request that must have one, and its CmdSN if it takes its turn in the command window.
+fn request_place(pdu: &Pdu) -> Option<(Itt, Option<CmdSn>)> {
+    let (itt, immediate, cmd_sn) = match pdu {
+        Pdu::ScsiCommand(p) => (p.itt, p.immediate, p.cmd_sn),
+        Pdu::TaskManagementRequest(p) => (p.itt, p.immediate, p.cmd_sn),
+        Pdu::TextRequest(p) => (p.itt, p.immediate, p.cmd_sn),
+        Pdu::LogoutRequest(p) => (p.itt, p.immediate, p.cmd_sn),
+        _ => return None,
+    };
+    Some((itt, (!immediate).then_some(cmd_sn)))
+}
+
+impl TargetSession {
+    /// Takes a PDU that arrived on connection `cid`.
+    pub fn handle_pdu(&mut self, now: Time, cid: Cid, rx: &RxPdu) {
+        self.now = now;
+        let Some(connection) = self.connection(cid) else { return };
+        // Whatever arrives shows that the initiator lives; the next silence begins with a fresh ping.
+        connection.last_rx = now;
+        connection.pinged = false;
+        //= rfc7143 11.14 LGO-03
+        if connection.closing {
+            return;
+        }
+        if !rx.data_digest_ok {
+            return self.data_digest_error(cid, rx);
+        }
+        let pdu = match Pdu::parse(&rx.bhs) {
+            Ok(pdu) => pdu,
+            //= rfc7143 11.17 PDU-04
+            Err(iscsi_wire::WireError::UnknownOpcode(_)) => return self.fault(cid, rx, Fault::UnknownOpcode),
+            //= rfc7143 11 PDU-03
+            Err(_) => return self.fault(cid, rx, Fault::InvalidField),
+        };
+        //= rfc7143 11.5.2 PDU-06
+        let bare =
+            matches!(pdu, Pdu::TaskManagementRequest(_) | Pdu::LogoutRequest(_) | Pdu::SnackRequest(_));
+        if (bare && !rx.data.is_empty()) || (!rx.ahs.is_empty() && !matches!(pdu, Pdu::ScsiCommand(_))) {
+            return self.fault(cid, rx, Fault::InvalidField);
+        }
+        if self.names.discovery && !self.allowed_in_discovery(&pdu) {
+            //= rfc7143 4.3 DSC-01
+            return self.fault(cid, rx, Fault::NotAllowedNow);
+        }
+        if pdu.opcode().is_initiator() {
+            self.acknowledge(cid, rx.bhs.exp_stat_sn());
+        }
+        if let Some((itt, ordered)) = request_place(&pdu) {
+            //= rfc7143 11.2.1.8 RSP-04
+            if itt.is_reserved() {
+                return self.fault(cid, rx, Fault::InvalidField);
+            }
+            //= rfc7143 4.2.2.1 NUM-03
+            if ordered.is_some_and(|cmd_sn| !self.window.admits(cmd_sn)) {
+                return;
+            }
+        }
+        match pdu {
+            Pdu::ScsiCommand(command) => self.handle_command(cid, rx, &command),
+            Pdu::DataOut(data) => self.handle_data_out(cid, rx, &data),
+            Pdu::TaskManagementRequest(request) => self.handle_management(cid, rx, request),
+            Pdu::NopOut(nop) => self.handle_nop_out(cid, rx, nop),
+            Pdu::TextRequest(request) => {
+                self.arrive(request.immediate, request.cmd_sn, Queued::Text(cid, request, rx.clone()));
+            }
+            Pdu::LogoutRequest(request) => {
+                self.arrive(request.immediate, request.cmd_sn, Queued::Logout(cid, request))
+            }
+            Pdu::SnackRequest(request) if self.params.error_recovery_level > 0 => {
+                self.handle_snack(cid, rx, &request);
+            }
+            // A SNACK has no meaning at level 0, a login none here, and target PDUs none at all.
+            //= rfc7143 4.2.4 LGN-21 PDU-05
+            //= rfc7143 11.16 SNK-07
+            _ => self.fault(cid, rx, Fault::NotAllowedNow),
+        }
+    }
+
+    fn handle_management(&mut self, cid: Cid, rx: &RxPdu, request: TaskManagementRequest) {
+        // What concerns one task is carried out at once and takes no place: it may be what the others wait for.
+        //= rfc7143 4.2.2.1 NUM-08
+        if request.immediate
+            && !super::task_management::concerns_one_task(request.function)
+            && self.immediate_management() >= MAX_IMMEDIATE_TASKS
+        {
+            return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
+        }
+        if self.itt_in_use(request.itt) {
+            return self.reject(cid, rx, RejectReason::TaskInProgress);
+        }
+        self.arrive(request.immediate, request.cmd_sn, Queued::Management(cid, request));
+    }
+
+    fn allowed_in_discovery(&self, pdu: &Pdu) -> bool {
+        match pdu {
+            // Pings are let through: they hurt nobody, and some initiators send them.
+            Pdu::TextRequest(_) | Pdu::NopOut(_) => true,
+            Pdu::LogoutRequest(request) => request.reason == iscsi_wire::LogoutReason::CloseSession,
+            _ => false,
+        }
+    }
+
+    /// Runs a request at once if it is immediate, else in its turn.
+    //= rfc7143 4.2.2.1 NUM-02 NUM-11 TMF-09
+    pub(super) fn arrive(&mut self, immediate: bool, cmd_sn: CmdSn, queued: Queued) {
+        if immediate {
+            return self.run(queued);
+        }
+        if let Arrival::Run(queued) = self.window.arrive(cmd_sn, queued) {
+            self.run(queued);
+            self.run_ready();
+        }
+    }
+
+    /// Runs held requests whose turn has come, and task management that waited for them.
+    pub(super) fn run_ready(&mut self) {
+        while let Some(queued) = self.window.next_ready() {
+            self.run(queued);
+        }
+        self.run_early_management();
+    }
+
+    fn run(&mut self, queued: Queued) {
+        match queued {
+            Queued::Command(command) => self.start(*command),
+            Queued::Management(cid, request) => self.manage(cid, &request),
+            Queued::NopOut(cid, nop, data) => self.answer_ping(cid, &nop, data),
+            Queued::Text(cid, request, rx) => self.handle_text(cid, &request, &rx),
+            Queued::Logout(cid, request) => self.handle_logout(cid, &request),
+        }
+    }
+
+    /// Checks a SCSI command, books it as a task, and lets the window decide on its turn.
+    fn handle_command(&mut self, cid: Cid, rx: &RxPdu, command: &ScsiCommand) {
+        //= rfc7143 11.2.1.8 RSP-04
+        if self.itt_in_use(command.itt) {
+            return self.reject(cid, rx, RejectReason::TaskInProgress);
+        }
+        // Aborted tasks that the device server still holds count too, or aborting them at once would get round the limit.
+        //= rfc7143 4.2.2.1 NUM-08
+        if command.immediate && self.immediate + self.leaving.len() >= self.immediate_tasks_max() {
+            return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
+        }
+        match self.book(cid, rx, command) {
+            Ok(booked) => {
+                let (immediate, cmd_sn) = (command.immediate, command.cmd_sn);
+                self.arrive(immediate, cmd_sn, Queued::Command(Box::new(booked)));
+            }
+            Err(fault) => self.fault(cid, rx, fault),
+        }
+    }
+
+    /// Enters a task into the table.
+    pub(super) fn insert_task(&mut self, task: Task) -> TaskId {
+        let (itt, immediate) = (task.itt, task.immediate);
+        let id = self.tasks.insert(task);
+        self.by_itt.insert(itt, id);
+        *if immediate { &mut self.immediate } else { &mut self.live } += 1;
+        id
+    }
+
+    /// Takes a task out of the table: its room in the window and its budget are free.
+    pub(super) fn remove_task(&mut self, id: TaskId) -> Option<Task> {
+        let task = self.tasks.remove(id)?;
+        self.by_itt.remove(&task.itt);
+        if task.budget_bytes == 0 {
+            self.budget_queue.retain(|waiting| *waiting != id);
+        }
+        *if task.immediate { &mut self.immediate } else { &mut self.live } -= 1;
+        self.release_budget(task.budget_bytes);
+        Some(task)
+    }
+
+    /// The window bounds ordinary tasks; immediate ones have [`MAX_IMMEDIATE_TASKS`] of their own.
+    fn immediate_tasks_max(&self) -> usize {
+        MAX_IMMEDIATE_TASKS + self.leaving.len().min(self.config.queue_depth as usize)
+    }
+
+    pub(super) fn itt_in_use(&self, itt: Itt) -> bool {
+        self.by_itt.contains_key(&itt)
+            || self.management.iter().any(|m| m.itt == itt)
+            || self.early_management.iter().any(|(_, request)| request.itt == itt)
+            || self.retained.get(itt).is_some_and(|outcome| outcome.orphan)
+    }
+
+    /// A PDU whose data does not match its digest: nothing of it is used, and a command's CmdSN is not consumed.
+    //= rfc7143 7.8 DIG-08 DIG-10 DIG-11 NUM-13
+    fn data_digest_error(&mut self, cid: Cid, rx: &RxPdu) {
+        match iscsi_wire::DataOut::parse(&rx.bhs) {
+            Ok(data) => self.handle_data_out(cid, rx, &data),
+            Err(_) => self.fault(cid, rx, Fault::DataDigest),
+        }
+    }
+}

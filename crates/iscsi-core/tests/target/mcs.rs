@@ -1,0 +1,229 @@
+//! Several connections in one session.
+
+use crate::play::Peer;
+use iscsi_core::wire::{Cid, Lun};
+
+const KEYS: &str = "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512";
+
+/// The window and the TSIH are the session's, StatSN is the connection's.
+// covers: MCS-01, LGN-03, NUM-09
+#[test]
+fn mcs_01_connections_join_and_share_the_window() {
+    let mut peer = Peer::with_connections(3, KEYS);
+    assert_eq!(peer.session().connection_count(), 3);
+    peer.play(
+        "I> NopOut I itt=1
+         T< NopIn itt=1 stat_sn=4294967295 exp_cmd_sn=1
+         I3> ScsiCommand itt=2 F R edtl=8
+         D< Start itt=2
+         I2> NopOut itt=3
+         T2< NopIn itt=3 stat_sn=4294967295 exp_cmd_sn=3
+         D> complete itt=2 data=8
+         T3< DataIn itt=2 status=0x00 stat_sn=4294967295 exp_cmd_sn=3
+         I3> NopOut I itt=4
+         T3< NopIn itt=4 stat_sn=0",
+    );
+    assert!(!peer.session().has_room_for(Cid(4)) && peer.session().has_room_for(Cid(3)));
+}
+
+// covers: NUM-02, MCS-03
+#[test]
+fn num_02_commands_run_in_order_over_all_connections() {
+    let mut peer = Peer::with_connections(2, "InitialR2T=No ImmediateData=No FirstBurstLength=512");
+    peer.play(
+        "I2> ScsiCommand itt=2 W edtl=512 cmd_sn=2
+         I2> DataOut itt=2 F data=512
+         I2> NopOut itt=3 cmd_sn=3
+         I> ScsiCommand itt=1 F R edtl=8 cmd_sn=1
+         D< Start itt=1
+         D< Start itt=2
+         T2< NopIn itt=3 exp_cmd_sn=4
+         D> need itt=2 bytes=512
+         D< DataOut itt=2 bytes=512",
+    );
+}
+
+// covers: MCS-02
+#[test]
+fn mcs_02_everything_of_a_command_stays_on_its_connection() {
+    let mut peer = Peer::with_connections(2, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F W edtl=512
+         D< Start itt=1
+         D> need itt=1 bytes=512
+         T2< R2t itt=1 ttt=0 len=512
+         I> DataOut itt=1 ttt=0 F data=512
+         T< Reject reason=InvalidPduField
+         I2> DataOut itt=1 ttt=0 F data=512
+         D< DataOut itt=1 bytes=512
+         D> complete itt=1
+         T2< ScsiResponse itt=1",
+    );
+}
+
+// covers: MCS-04, LGO-01, LGO-02
+#[test]
+fn mcs_04_a_connection_is_logged_out_from_another_one() {
+    let mut peer = Peer::with_connections(3, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8 lun=3
+         D< Start itt=1
+         I> ScsiCommand itt=2 F R edtl=8
+         D< Start itt=2
+         I> LogoutRequest I itt=9 reason=CloseConnection cid=2
+         D< Abandon itt=1
+         D> gone itt=1
+         T< LogoutResponse itt=9 response=Success
+         D< Close Logout cid=2
+         D> complete itt=2 data=8
+         T< DataIn itt=2 status=0x00",
+    );
+    assert_eq!(peer.session().take_cleared_luns().len(), 0, "the initiator killed them itself");
+    peer.play(
+        "I> LogoutRequest I itt=9 reason=CloseConnection cid=2
+         T< LogoutResponse itt=9 response=CidNotFound
+         I3> LogoutRequest I itt=9 reason=CloseConnection cid=3
+         T3< LogoutResponse itt=9 response=Success
+         D< Close Logout cid=3",
+    );
+    // The last one closes the session.
+    peer.play(
+        "I> LogoutRequest I itt=9 reason=CloseConnection cid=1
+         T< LogoutResponse itt=9 response=Success
+         D< Close Logout cid=1
+         D< Ended",
+    );
+}
+
+// covers: MCS-04
+#[test]
+fn mcs_04_one_logout_closes_all() {
+    let mut peer = Peer::with_connections(3, KEYS);
+    peer.play(
+        "I2> LogoutRequest I itt=9 reason=CloseSession
+         T2< LogoutResponse itt=9 response=Success
+         D< Close Logout cid=1
+         D< Close Logout cid=2
+         D< Close Logout cid=3
+         D< Ended",
+    );
+}
+
+// covers: MCS-05, LGO-04
+#[test]
+fn mcs_05_the_others_go_on_and_hear_of_it() {
+    let mut peer = Peer::with_connections(3, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8 lun=3
+         D< Start itt=1
+         I3> ScsiCommand itt=2 F R edtl=8
+         D< Start itt=2
+         X2
+         D< Abandon itt=1
+         T< AsyncMessage event=ConnectionDrop parameters=2,2,20
+         D> complete itt=2 data=8
+         T3< DataIn itt=2 status=0x00
+         D> gone itt=1
+         I3> NopOut itt=4
+         T3< NopIn itt=4",
+    );
+    assert_eq!(peer.session().take_cleared_luns()[..], [Lun::from_index(3)]);
+    assert_eq!(peer.session().recovery_counts().connections_lost, 1);
+    // It comes back.
+    peer.join(2, "");
+    peer.play("I2> NopOut itt=5\nT2< NopIn itt=5");
+}
+
+/// Commands that a lost connection has swallowed leave holes, and an ABORT TASK on another connection fills them.
+#[test]
+fn mcs_07_holes_of_a_lost_connection_are_filled() {
+    let mut peer = Peer::with_connections(2, KEYS);
+    peer.play(
+        "I> ScsiCommand itt=3 F R edtl=8 cmd_sn=3
+         I2> ScsiCommand itt=2 F R edtl=8 cmd_sn=2
+         X2
+         T< AsyncMessage event=ConnectionDrop
+         I> TaskManagementRequest I itt=9 function=AbortTask referenced_task_tag=1 ref_cmd_sn=1 cmd_sn=4
+         T< TaskManagementResponse itt=9 response=FunctionComplete
+         D< Start itt=3",
+    );
+    // Or the command itself, with its old number.
+    let mut peer = Peer::with_connections(2, KEYS);
+    peer.play(
+        "I> ScsiCommand itt=2 F R edtl=8 cmd_sn=2
+         X2
+         T< AsyncMessage event=ConnectionDrop
+         I> ScsiCommand itt=1 F R edtl=8 cmd_sn=1
+         D< Start itt=1
+         D< Start itt=2",
+    );
+}
+
+/// The answer to a function that reaches tasks of all connections waits until earlier statuses have arrived.
+#[test]
+fn mcs_06_the_answer_waits_for_earlier_statuses() {
+    let mut peer = Peer::with_connections(3, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I3> ScsiCommand itt=2 F R edtl=8
+         D< Start itt=2
+         D> complete itt=1 data=8
+         T2< DataIn itt=1 status=0x00 stat_sn=4294967295
+         I> TaskManagementRequest I itt=9 function=LogicalUnitReset
+         D< Manage LogicalUnitReset lun=0
+         D> abort lun=0 own token=5
+         D< Abandon itt=2
+         D> gone itt=2
+         D< TasksGone token=5
+         D> managed FunctionComplete
+         T2< NopIn
+         I3> NopOut I itt=4
+         T3< NopIn itt=4
+         I2> NopOut I exp_stat_sn=4294967295 itt=5
+         T2< NopIn itt=5
+         I2> NopOut I exp_stat_sn=0
+         T< TaskManagementResponse itt=9 response=FunctionComplete",
+    );
+    // Nobody waits on a connection that is gone, or that does not answer.
+    let ends = [
+        "X2
+         T< TaskManagementResponse itt=9
+         T< AsyncMessage parameters=2,2,20",
+        "@ 10s
+         D< Close Silent cid=2
+         T< TaskManagementResponse itt=9
+         T< AsyncMessage parameters=2,2,20",
+    ];
+    for end in ends {
+        let mut peer = Peer::with_connections(2, KEYS);
+        peer.play(
+            "I2> NopOut I itt=1
+             T2< NopIn itt=1
+             I> TaskManagementRequest I itt=9 function=ClearTaskSet
+             D< Manage ClearTaskSet lun=0
+             D> abort lun=0 own token=5
+             D< TasksGone token=5
+             D> managed FunctionComplete
+             T2< NopIn",
+        );
+        peer.play(end);
+    }
+}
+
+/// Only one window: a command that is refused for its number on one connection is refused on the other.
+// covers: NUM-03, NUM-05
+#[test]
+fn num_05_the_window_is_one() {
+    let mut peer = Peer::with_connections(2, KEYS);
+    let mut script = String::new();
+    for itt in 1..=8 {
+        let cid = if itt % 2 == 0 { "2" } else { "" };
+        script += &format!("I{cid}> ScsiCommand itt={itt} F R edtl=8\nD< Start itt={itt}\n");
+    }
+    // The ninth finds the window closed, wherever it comes.
+    script += "I> ScsiCommand itt=9 F R edtl=8 cmd_sn=9\nI2> ScsiCommand itt=9 F R edtl=8 cmd_sn=9\n";
+    script += "D> complete itt=2 data=8\nT2< DataIn itt=2 status=0x00 exp_cmd_sn=9 max_cmd_sn=9\n";
+    script += "I> ScsiCommand itt=9 F R edtl=8 cmd_sn=9\nD< Start itt=9";
+    peer.play(&script);
+}
