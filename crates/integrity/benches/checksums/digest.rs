@@ -1,8 +1,9 @@
 //! CRC32C of a header and of runs of bytes.
 
 use std::hint::black_box;
+use std::num::NonZeroUsize;
 
-use integrity::{crc32c, kernels};
+use integrity::{crc32c, crc32c_blocks, kernels};
 
 use crate::harness::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
@@ -80,15 +81,61 @@ fn append_row(len: usize, known: Option<f64>, scale: &Scale, tally: &mut Tally) 
 
 /// Reads every byte and does next to nothing with it: the limit of everything that reads.
 fn read(src: &[u8]) -> u64 {
-    let (words, _) = src.as_chunks::<8>();
-    let (blocks, rest) = words.as_chunks::<32>();
-    let mut sums = [0; 32];
-    for block in blocks {
-        for (sum, word) in sums.iter_mut().zip(block) {
-            *sum ^= u64::from_ne_bytes(*word);
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") {
+        // SAFETY: the machine has the instructions.
+        return unsafe { read_avx512(src) };
+    }
+    read_words(src)
+}
+
+/// [`read`] with vectors of 512 bits; what is left over at the end is not worth the lines.
+///
+/// # Safety
+/// - The machine has AVX-512F.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn read_avx512(src: &[u8]) -> u64 {
+    use std::arch::x86_64::{
+        _mm512_loadu_si512, _mm512_reduce_or_epi64, _mm512_setzero_si512, _mm512_xor_si512,
+    };
+    let mut sums = [_mm512_setzero_si512(); 4];
+    for block in src.as_chunks::<256>().0 {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: the four vectors of a block are within its 256 bytes.
+            *sum = _mm512_xor_si512(*sum, unsafe { _mm512_loadu_si512(block.as_ptr().add(64 * i).cast()) });
         }
     }
-    rest.iter().fold(0, |sum, word| sum ^ u64::from_ne_bytes(*word)) ^ sums.iter().fold(0, |a, b| a ^ b)
+    sums.iter().fold(0, |all, sum| all ^ _mm512_reduce_or_epi64(*sum) as u64)
+}
+
+fn read_words(src: &[u8]) -> u64 {
+    let (words, _) = src.as_chunks::<8>();
+    words.iter().fold(0, |sum, word| sum ^ u64::from_ne_bytes(*word))
+}
+
+fn block_rows(scale: &Scale, tally: &mut Tally) {
+    const BLOCK: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
+    for len in [65_536, 262_144] {
+        let data = data(len);
+        let mut crcs = vec![0; len / BLOCK];
+        let mut peers = crcs.clone();
+        Row::rate(format!("CRC32C of {len} B and of each 4 KiB of it"), len, scale.calls(len))
+            .one(Role::Ours, "crc32c_blocks", || {
+                Some(crc32c_blocks(0, black_box(&data), BLOCK, &mut crcs).expect("a digest per block").into())
+            })
+            .one(Role::Peer, "crc-fast twice", || {
+                for (crc, block) in peers.iter_mut().zip(data.chunks(BLOCK.get())) {
+                    *crc = crc_fast::crc32_iscsi(block);
+                }
+                black_box(&mut peers);
+                Some(crc_fast::crc32_iscsi(black_box(&data)).into())
+            })
+            .one(Role::Limit, "crc32c, the whole only", || Some(crc32c(black_box(&data)).into()))
+            .bar(1.0, Against::BestPeer)
+            .bar(0.95, Against::Named("crc32c, the whole only"))
+            .run(scale.row, tally);
+    }
 }
 
 /// Runs all rows of this module.
@@ -97,4 +144,5 @@ pub fn rows(scale: &Scale, tally: &mut Tally) {
     for (len, known) in LENGTHS {
         append_row(len, known, scale, tally);
     }
+    block_rows(scale, tally);
 }

@@ -21,9 +21,9 @@
 
 use core::arch::x86_64::{
     __m128i, __m512i, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_xor_si128,
-    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256, _mm512_castsi512_si256,
-    _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64, _mm512_load_si512, _mm512_loadu_si512,
-    _mm512_mask_compress_epi8, _mm512_mask_storeu_epi8, _mm512_maskz_expand_epi8, _mm512_maskz_mov_epi64,
+    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256, _mm512_and_si512,
+    _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64, _mm512_load_si512,
+    _mm512_loadu_si512, _mm512_mask_compress_epi8, _mm512_mask_storeu_epi8, _mm512_maskz_expand_epi8,
     _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
     _mm512_zextsi128_si512,
 };
@@ -61,11 +61,19 @@ pub(crate) static BY_512: Multipliers = uniform(512);
 pub(crate) static BY_1024: Multipliers = uniform(1024);
 pub(crate) static BY_1536: Multipliers = uniform(1536);
 pub(crate) static BY_2048: Multipliers = uniform(2048);
-/// Blocks 0, 1 and 2 forward onto block 3, which stays.
-static ONTO_LAST_BLOCK: Multipliers = {
-    let ([a, b], [c, d], [e, f]) = (fold_pair(384), fold_pair(256), fold_pair(128));
-    Multipliers([a, b, c, d, e, f, 0, 0])
-};
+/// Every block forward onto block 3 of the vector that comes `i` vectors later. With `i` of 0, that block stays.
+static ONTO_LAST_BLOCK: [Multipliers; 4] =
+    [onto_last_block(0), onto_last_block(1), onto_last_block(2), onto_last_block(3)];
+
+static LAST_BLOCK: Multipliers = Multipliers([0, 0, 0, 0, 0, 0, !0, !0]);
+
+const fn onto_last_block(vectors: u64) -> Multipliers {
+    let further = 512 * vectors;
+    let ([a, b], [c, d], [e, f]) =
+        (fold_pair(further + 384), fold_pair(further + 256), fold_pair(further + 128));
+    let [g, h] = if vectors == 0 { [0, 0] } else { fold_pair(further) };
+    Multipliers([a, b, c, d, e, f, g, h])
+}
 
 /// The multipliers as a vector.
 #[inline]
@@ -88,11 +96,30 @@ pub(crate) fn fold(x: __m512i, m: __m512i, onto: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
 pub(crate) fn reduce(x: __m512i) -> u32 {
-    let x = fold(x, multipliers(&ONTO_LAST_BLOCK), _mm512_maskz_mov_epi64(0b1100_0000, x));
-    let halves = _mm256_xor_si256(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64::<1>(x));
+    reduce_all([x])
+}
+
+/// The remainder of `N` vectors, one after the other: every block onto the last one at once. That takes as many
+/// products as folding one vector onto the next, but not their latencies in a row.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
+fn reduce_all<const N: usize>(vectors: [__m512i; N]) -> u32 {
+    let mut sum = last_block(vectors[N - 1]);
+    for (x, onto) in vectors.into_iter().rev().zip(&ONTO_LAST_BLOCK) {
+        sum = fold(x, multipliers(onto), sum);
+    }
+    let halves = _mm256_xor_si256(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
     let block: __m128i = _mm_xor_si128(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
     let register = _mm_crc32_u64(0, _mm_cvtsi128_si64(block) as u64);
     _mm_crc32_u64(register, _mm_extract_epi64::<1>(block) as u64) as u32
+}
+
+/// Block 3 alone.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn last_block(x: __m512i) -> __m512i {
+    // Not by a mask register: to load one takes the port of the machine that the products take.
+    _mm512_and_si512(x, multipliers(&LAST_BLOCK))
 }
 
 /// A register, in the first four bytes of a vector of zeros.
@@ -157,8 +184,9 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         // SAFETY: the caller vouches for the memory; this function has the instructions.
         return !unsafe { interleaved::serial::<Sse42, PASS>(u64::from(!crc), dst, src, len) as u32 };
     }
-    let aligned = PASS == STREAM || PASS == COPY && len >= MIN_ALIGNED_BYTES;
-    let head = if aligned { dst.addr().wrapping_neg() } else { len } % VECTOR_BYTES;
+    let aligned = PASS == STREAM || len >= MIN_ALIGNED_BYTES;
+    let place = if PASS == READ { src.addr() } else { dst.addr() };
+    let head = if aligned { place.wrapping_neg() } else { len } % VECTOR_BYTES;
     let mut vectors = (len - head) / VECTOR_BYTES;
     let tail = (len - head) % VECTOR_BYTES;
     let by_512 = multipliers(&BY_512);
@@ -197,19 +225,31 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     };
 
     if vectors >= 3 {
+        // What does not fill all chains comes first: there its latency hides behind the other chains.
+        for _ in 0..(vectors - 3) % 4 {
+            x = fold(x, by_512, next!());
+        }
         let by_2048 = multipliers(&BY_2048);
         let (mut a, mut b, mut c, mut d) = (x, next!(), next!(), next!());
-        while vectors >= 4 {
+        while vectors > 0 {
             let (v, w, y, z) = (next!(), next!(), next!(), next!());
             (a, b, c, d) =
                 (fold(a, by_2048, v), fold(b, by_2048, w), fold(c, by_2048, y), fold(d, by_2048, z));
         }
+        if tail == 0 {
+            return !reduce_all([a, b, c, d]);
+        }
         let cd = fold(c, by_512, d);
         x = fold(a, multipliers(&BY_1536), fold(b, multipliers(&BY_1024), cd));
     }
-    while vectors > 0 {
+    // Written out, because the compiler would make a loop of it that is unrolled for many.
+    if vectors > 0 {
         x = fold(x, by_512, next!());
     }
+    if vectors > 0 {
+        x = fold(x, by_512, next!());
+    }
+    debug_assert_eq!(vectors, 0, "every whole vector was taken");
 
     if tail > 0 {
         let back = VECTOR_BYTES - tail;
@@ -230,12 +270,30 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     !reduce(x)
 }
 
+/// Continues `crc` (finished form) over the first `N` lines, which are there.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
+fn vectors<const N: usize>(crc: u32, lines: &[[u8; VECTOR_BYTES]]) -> u32 {
+    // SAFETY: each line is as long as a vector.
+    let mut vectors = core::array::from_fn(|i| unsafe { _mm512_loadu_si512(lines[i].as_ptr().cast()) });
+    vectors[0] = _mm512_xor_si512(vectors[0], first_bytes(!crc));
+    !reduce_all::<N>(vectors)
+}
+
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
 /// - [`detect`] says yes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
+    // Runs so short that the decisions of `run` would show.
+    match data.len() {
+        64 => return vectors::<1>(crc, data.as_chunks().0),
+        128 => return vectors::<2>(crc, data.as_chunks().0),
+        192 => return vectors::<3>(crc, data.as_chunks().0),
+        256 => return vectors::<4>(crc, data.as_chunks().0),
+        _ => {}
+    }
     // SAFETY: `data` is readable for its length, and nothing is written.
     unsafe { run::<READ>(crc, core::ptr::null_mut(), data.as_ptr(), data.len()) }
 }
