@@ -183,6 +183,9 @@ fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.field("status", format_args!("{:#04x}", p.status))?;
             line.residual(p.overflow, p.underflow, "", p.residual_count)?;
             line.residual(p.bidi_overflow, p.bidi_underflow, "bidi_", p.bidi_residual_count)?;
+            if p.snack_tag != 0 {
+                line.field("snack_tag", p.snack_tag)?;
+            }
             line.field("exp_data_sn", p.exp_data_sn)?;
             window(line, p.exp_cmd_sn, p.max_cmd_sn)
         }

@@ -192,8 +192,11 @@ impl Peer {
             (bounds.task_reporting, bounds.protocol_level) = (TaskReporting::FastAbort, 2);
             bounds.allegiance_free = true;
         });
+        let of_each = ["HeaderDigest=", "DataDigest=", "MaxRecvDataSegmentLength="];
+        let words = keys.split_whitespace().filter(|word| of_each.iter().any(|key| word.starts_with(key)));
+        let of_each = words.collect::<Vec<_>>().join(" ");
         for cid in 2..=connections {
-            peer.join(cid, "");
+            peer.join(cid, &of_each);
         }
         peer
     }
@@ -205,6 +208,23 @@ impl Peer {
         let output = self.output.pop_front().expect("an answer");
         assert!(output.line.starts_with(&format!("T{cid}< LoginResponse")), "{}", output.line);
         assert!(output.line.contains("status=Success T csg=1 nsg=3"), "{}", output.line);
+        self.check_nothing_left();
+    }
+
+    /// As [`Peer::join`], in place of a connection that may be up.
+    pub fn replace(&mut self, cid: u16, keys: &str) {
+        let was_up = self.lines.contains_key(&Cid(cid));
+        self.lines.insert(Cid(cid), Line::new());
+        self.at = Cid(cid);
+        let mut fields = String::from("LoginRequest T csg=1 nsg=3 tsih=7 | @names ");
+        fields.push_str(keys);
+        self.send_line(&fields);
+        if was_up {
+            let output = self.output.pop_front().expect("the old one is closed");
+            assert_eq!(output.line, format!("D< Close Replaced cid={cid}"));
+        }
+        let output = self.output.pop_front().expect("an answer");
+        assert!(output.line.contains("LoginResponse") && output.line.contains("nsg=3"), "{}", output.line);
         self.check_nothing_left();
     }
 
