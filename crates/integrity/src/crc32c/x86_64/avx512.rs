@@ -9,10 +9,11 @@
 //! | 0..63 B | v0 v1 v2 v3 | v4 v5 v6 v7 | ... each +2048 bits | v v v | 0..63 B |
 //! ```
 //!
-//! - Head: loaded as a whole vector, moved to the top of a vector of zeros (leading zeros do not count), folded by
-//!   512 bits. When only reading, the head takes all odd bytes and there is no tail. When copying longer runs, the
-//!   head ends where `dst` is aligned, so that no store straddles two cache lines.
-//! - Tail of t bytes: the last vector and the tail are shifted together so that they end at the end of a vector.
+//! - Head: loaded as a whole vector, of which the bytes that follow are masked off, and folded by its own length. In
+//!   shorter runs the head takes all odd bytes and there is no tail. In longer ones it ends where the place that is
+//!   written is aligned, or the one that is read if none is written, so that no access straddles two cache lines.
+//! - Tail: loaded as the last whole vector, of which the bytes that came before are masked off; the vector before it is
+//!   folded onto it by its length. A fold need not be one of whole blocks.
 //! - No load or store touches a byte outside the run, not even masked off: a masked access into a page that is not
 //!   there is suppressed by microcode, which costs hundreds of cycles.
 //! - Each byte of `src` that is digested is loaded once, and it is that load which is stored: a `src` that changes
@@ -20,10 +21,10 @@
 //! - The end: four blocks are folded into one, and two CRC32 instructions reduce that to 32 bits.
 
 use core::arch::x86_64::{
-    __m128i, __m512i, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_xor_si128,
-    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256, _mm512_and_si512,
-    _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64, _mm512_load_si512,
-    _mm512_loadu_si512, _mm512_mask_compress_epi8, _mm512_mask_storeu_epi8, _mm512_maskz_expand_epi8,
+    __m128i, __m512i, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_load_si128,
+    _mm_xor_si128, _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256, _mm512_and_si512,
+    _mm512_broadcast_i32x4, _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64,
+    _mm512_load_si512, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_mov_epi8,
     _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
     _mm512_zextsi128_si512,
 };
@@ -73,6 +74,29 @@ const fn onto_last_block(vectors: u64) -> Multipliers {
         (fold_pair(further + 384), fold_pair(further + 256), fold_pair(further + 128));
     let [g, h] = if vectors == 0 { [0, 0] } else { fold_pair(further) };
     Multipliers([a, b, c, d, e, f, g, h])
+}
+
+/// The multipliers of a fold by so many bytes, fewer than those of a vector: for heads and tails.
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+struct Pair([u64; 2]);
+
+static FORWARD: [Pair; VECTOR_BYTES] = {
+    let mut t = [Pair([0; 2]); VECTOR_BYTES];
+    let mut bytes = 1;
+    while bytes < VECTOR_BYTES {
+        t[bytes] = Pair(fold_pair(8 * bytes as u64));
+        bytes += 1;
+    }
+    t
+};
+
+/// The multipliers of a fold by `bytes`, of which there are 1 to 63.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn forward(bytes: usize) -> __m512i {
+    // SAFETY: the pair is 16 bytes long and aligned to 16.
+    _mm512_broadcast_i32x4(unsafe { _mm_load_si128(FORWARD[bytes].0.as_ptr().cast()) })
 }
 
 /// The multipliers as a vector.
@@ -217,11 +241,10 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
             first
         };
         (dst, src) = (dst.wrapping_add(head), src.wrapping_add(head));
-        let at_top = !0 << (VECTOR_BYTES - head);
-        let x = _mm512_maskz_expand_epi8(at_top, _mm512_xor_si512(first, register));
+        let x = _mm512_maskz_mov_epi8((1 << head) - 1, _mm512_xor_si512(first, register));
         // A head of less than four bytes does not take the whole register; the rest belongs to what follows.
         let spill = if head < 4 { !crc >> (8 * head) } else { 0 };
-        fold(x, by_512, _mm512_xor_si512(next!(), first_bytes(spill)))
+        fold(x, forward(head), _mm512_xor_si512(next!(), first_bytes(spill)))
     };
 
     if vectors >= 3 {
@@ -264,8 +287,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
             }
             last
         };
-        let pushed_out = _mm512_maskz_expand_epi8(at_top, x);
-        x = fold(pushed_out, by_512, _mm512_mask_compress_epi8(last, !0 << tail, x));
+        x = fold(x, forward(tail), _mm512_maskz_mov_epi8(at_top, last));
     }
     !reduce(x)
 }
