@@ -9,6 +9,7 @@ use super::run::Run;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{avx2, avx512, blocks, ssse3};
 use super::{bitwise, slicing16};
+use crate::crc32c::crc32c_append;
 use crate::detect::Detected;
 
 /// One implementation of the T10 guard.
@@ -23,6 +24,8 @@ pub struct Kernel {
     append: unsafe fn(u16, &[u8]) -> u16,
     /// A pass over sectors at once; `None` if it takes none of such a size.
     sectors: unsafe fn(Option<u32>, usize, &mut Run<'_>) -> Option<u32>,
+    /// The CRC32C registers that words leave behind, each on a register of 0.
+    words: unsafe fn(&[[u8; 8]], &mut [u32]),
 }
 
 impl Kernel {
@@ -64,6 +67,16 @@ impl Kernel {
         }
     }
 
+    /// The CRC32C registers (without initial and final ones) of words that each follow on a register of 0.
+    ///
+    /// # Panics
+    /// If the kernel is not [available](Self::available).
+    pub(crate) fn words(&self, words: &[[u8; 8]], registers: &mut [u32]) {
+        self.require();
+        // SAFETY: the machine has the kernel's instructions.
+        unsafe { (self.words)(words, registers) }
+    }
+
     #[inline]
     fn require(&self) {
         assert!(self.available(), "this machine lacks the instructions of T10 guard kernel {}", self.name);
@@ -81,6 +94,13 @@ fn none_at_once(_crc: Option<u32>, _tuple_bytes: usize, _run: &mut Run<'_>) -> O
     None
 }
 
+fn words_by_append(words: &[[u8; 8]], registers: &mut [u32]) {
+    for (word, register) in words.iter().zip(registers) {
+        // The complements undo those of the finished form.
+        *register = !crc32c_append(!0, word);
+    }
+}
+
 const COUNT: usize =
     2 + if cfg!(target_arch = "x86_64") { 3 } else { cfg!(target_arch = "aarch64") as usize };
 
@@ -93,6 +113,7 @@ static ALL: [Kernel; COUNT] = [
         detected: Detected::new(),
         append: avx512::append,
         sectors: blocks::sectors,
+        words: blocks::words,
     },
     #[cfg(target_arch = "x86_64")]
     Kernel {
@@ -101,6 +122,7 @@ static ALL: [Kernel; COUNT] = [
         detected: Detected::new(),
         append: avx2::append,
         sectors: none_at_once,
+        words: words_by_append,
     },
     #[cfg(target_arch = "x86_64")]
     Kernel {
@@ -109,6 +131,7 @@ static ALL: [Kernel; COUNT] = [
         detected: Detected::new(),
         append: ssse3::append,
         sectors: none_at_once,
+        words: words_by_append,
     },
     #[cfg(target_arch = "aarch64")]
     Kernel {
@@ -117,6 +140,7 @@ static ALL: [Kernel; COUNT] = [
         detected: Detected::new(),
         append: aarch64::append,
         sectors: none_at_once,
+        words: words_by_append,
     },
     Kernel {
         name: "slicing-16",
@@ -124,6 +148,7 @@ static ALL: [Kernel; COUNT] = [
         detected: Detected::new(),
         append: slicing16::append,
         sectors: none_at_once,
+        words: words_by_append,
     },
     Kernel {
         name: "bitwise",
@@ -131,6 +156,7 @@ static ALL: [Kernel; COUNT] = [
         detected: Detected::new(),
         append: bitwise::append,
         sectors: none_at_once,
+        words: words_by_append,
     },
 ];
 

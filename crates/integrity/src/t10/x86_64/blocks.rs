@@ -21,16 +21,15 @@
 //! - The matrices and the multiplier are kept in registers: loads of them between stores would wait for those.
 
 use core::arch::x86_64::{
-    __m128i, __m512i, _mm_bsrli_si128, _mm_crc32_u64, _mm_cvtsi128_si32, _mm_set_epi8, _mm_sfence,
-    _mm_shuffle_epi8, _mm_srli_epi64, _mm_storeu_si128, _mm_xor_si128, _mm256_castsi256_si128,
+    __m128i, __m512i, _MM_HINT_ET0, _mm_bsrli_si128, _mm_crc32_u64, _mm_cvtsi128_si32, _mm_prefetch,
+    _mm_set_epi8, _mm_shuffle_epi8, _mm_srli_epi64, _mm_storeu_si128, _mm_xor_si128, _mm256_castsi256_si128,
     _mm256_extracti128_si256, _mm256_xor_si256, _mm512_castsi512_si256, _mm512_extracti64x4_epi64,
     _mm512_gf2p8affine_epi64_epi8, _mm512_load_si512, _mm512_permutexvar_epi8, _mm512_set_epi64,
     _mm512_setzero_si512, _mm512_shuffle_i64x2, _mm512_ternarylogic_epi64, _mm512_unpackhi_epi64,
     _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
-use crate::copy::Store;
-use crate::copy::pass::{COPY, READ, STREAM};
+use crate::copy::pass::{COPY, READ};
 use crate::crc32c::x86_64::avx512::{
     BY_512, BY_1024, BY_1536, BY_2048, Multipliers, VECTOR_BYTES, first_bytes, fold, multipliers, pin,
     reduce, take, uniform,
@@ -42,6 +41,9 @@ use crate::t10::run::Run;
 pub(crate) const BLOCK_BYTES: usize = 512;
 /// Vectors of a block.
 const VECTORS: usize = BLOCK_BYTES / VECTOR_BYTES;
+/// How far ahead of the stores their lines are asked for: a block is so many instructions that a core would meet the
+/// next lines too late.
+const PREFETCH_BYTES: usize = 768;
 /// Blocks that are reduced together.
 const BATCH: usize = 8;
 
@@ -248,7 +250,15 @@ impl Pass {
         macro_rules! pair {
             ($p:expr) => {{
                 let (at, next) = ($p * VECTOR_BYTES, ($p + 1) * VECTOR_BYTES);
-                // SAFETY: vectors of the block; for `STREAM` aligned, and fenced by `run`.
+                if PASS == COPY {
+                    // SAFETY: a prefetch may name any address.
+                    #[allow(unused_unsafe, reason = "safe for some compilers only")]
+                    unsafe {
+                        _mm_prefetch::<_MM_HINT_ET0>(dst.wrapping_add(at + PREFETCH_BYTES).cast());
+                        _mm_prefetch::<_MM_HINT_ET0>(dst.wrapping_add(next + PREFETCH_BYTES).cast());
+                    }
+                }
+                // SAFETY: vectors of the block.
                 let v = unsafe {
                     [
                         take::<PASS>(dst.wrapping_add(at), src.wrapping_add(at)),
@@ -292,7 +302,6 @@ impl Pass {
 /// # Safety
 /// - `avx512::detect` says yes.
 /// - Every sector is valid for reads, and unless `PASS` is `READ`, its copy for writes; no copy overlaps a sector.
-/// - For `STREAM`, copies are aligned to 64 bytes.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2,gfni"
@@ -336,7 +345,9 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
         for guard in guards {
             // The first batch may lack blocks: zeros before a run do not count.
             let mut missing = blocks.wrapping_neg() % BATCH;
-            (low, high) = ([zero; BATCH], [zero; BATCH]);
+            if missing > 0 {
+                (low, high) = ([zero; BATCH], [zero; BATCH]);
+            }
             let mut from_last_block = from_last_sector;
             for batch in 0..blocks.div_ceil(BATCH) {
                 for i in missing..BATCH {
@@ -351,9 +362,6 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
             (pass.src, pass.dst) = (pass.src.wrapping_add(src_gap), pass.dst.wrapping_add(dst_gap));
         }
     }
-    if PASS == STREAM {
-        _mm_sfence();
-    }
     if !DIGEST {
         return crc;
     }
@@ -366,7 +374,7 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
 }
 
 /// Goes over the sectors of `sectors`, as [`Kernel::run`](crate::t10::kernels::Kernel::run) says; `None` if they are
-/// not whole blocks, before anything was done.
+/// not whole blocks, or if the kernel for one run is faster, before anything was done.
 ///
 /// # Safety
 /// - `avx512::detect` says yes.
@@ -375,29 +383,34 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
 )]
 pub(crate) unsafe fn sectors(crc: Option<u32>, tuple_bytes: usize, sectors: &mut Run<'_>) -> Option<u32> {
     let (sector_bytes, src_stride) = (sectors.sector_bytes, sectors.src_stride);
-    if !sector_bytes.is_multiple_of(BLOCK_BYTES) {
+    let only_guards = sectors.copy.is_none() && crc.is_none();
+    if !sector_bytes.is_multiple_of(BLOCK_BYTES) || only_guards && sector_bytes > BLOCK_BYTES {
         return None;
     }
     let src = sectors.src.as_ptr();
-    let (dst, dst_stride, stream) = match &mut sectors.copy {
-        None => (core::ptr::null_mut(), 0, None),
-        Some(copy) => {
-            let dst = copy.dst.as_mut_ptr();
-            let aligned = (dst.addr() | copy.stride).is_multiple_of(VECTOR_BYTES);
-            (dst, copy.stride, Some(copy.store == Store::NonTemporal && aligned))
-        }
+    let (dst, dst_stride) = match &mut sectors.copy {
+        None => (core::ptr::null_mut(), 0),
+        Some(copy) => (copy.dst.as_mut_ptr(), copy.stride),
     };
     let of = Addresses { src, src_stride, dst, dst_stride, sector_bytes, guards: sectors.guards };
-    // SAFETY: `Run` holds only slices as long as its sectors need, and a `&mut` overlaps no `&`; a run is streamed only
-    // if every copy is aligned.
+    // SAFETY: `Run` holds only slices as long as its sectors need, and a `&mut` overlaps no `&`.
     unsafe {
-        Some(match (stream, crc) {
-            (None, None) => run::<READ, false>(0, tuple_bytes, of),
-            (None, Some(crc)) => run::<READ, true>(crc, tuple_bytes, of),
-            (Some(false), None) => run::<COPY, false>(0, tuple_bytes, of),
-            (Some(false), Some(crc)) => run::<COPY, true>(crc, tuple_bytes, of),
-            (Some(true), None) => run::<STREAM, false>(0, tuple_bytes, of),
-            (Some(true), Some(crc)) => run::<STREAM, true>(crc, tuple_bytes, of),
+        Some(match (dst.is_null(), crc) {
+            (true, None) => run::<READ, false>(0, tuple_bytes, of),
+            (true, Some(crc)) => run::<READ, true>(crc, tuple_bytes, of),
+            (false, None) => run::<COPY, false>(0, tuple_bytes, of),
+            (false, Some(crc)) => run::<COPY, true>(crc, tuple_bytes, of),
         })
+    }
+}
+
+/// The register that each word leaves behind when it follows on a register of 0.
+///
+/// # Safety
+/// - `avx512::detect` says yes.
+#[target_feature(enable = "sse4.2")]
+pub(crate) unsafe fn words(words: &[[u8; 8]], registers: &mut [u32]) {
+    for (word, register) in words.iter().zip(registers) {
+        *register = _mm_crc32_u64(0, u64::from_le_bytes(*word)) as u32;
     }
 }
