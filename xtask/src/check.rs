@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::workspace::{cargo, on_ci};
-use crate::{aarch64, cite, fuzz, tidy};
+use crate::{aarch64, cite, fuzz, miri, tidy};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,7 +22,7 @@ pub struct Args {
     fuzz: Option<u32>,
 }
 
-/// The steps, in the order in which they run: the fast ones first.
+/// The steps, in the order in which they run: the fast ones first, and last the one that runs only when named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Step {
     Fmt,
@@ -32,6 +32,7 @@ enum Step {
     Tests,
     Aarch64,
     Fuzz,
+    Miri,
 }
 
 /// How a step ended.
@@ -56,6 +57,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         let wanted = match step {
             _ if !args.only.is_empty() => args.only.contains(&step),
             Step::Fuzz => args.fuzz.is_some() && fuzz::exists(root),
+            Step::Miri => false,
             _ => true,
         };
         if !wanted {
@@ -112,6 +114,12 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
             };
         }
         Step::Fuzz => return run_fuzz(root, args.fuzz),
+        Step::Miri => {
+            return match miri::missing() {
+                Some(missing) => Ok(left_out(step, missing)),
+                None => run_tests(miri::command(root)),
+            };
+        }
     };
     Ok(Count::single(ok))
 }

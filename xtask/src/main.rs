@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod cite;
 mod fuzz;
+mod miri;
 mod rust_source;
 mod tidy;
 mod vectors;
