@@ -166,13 +166,14 @@ impl Ticket {
                 Ending::DataDigest => IoError::DataDigest,
                 Ending::Rejected(reason) => IoError::Rejected(reason),
                 Ending::Aborted => IoError::Aborted,
+                Ending::OutcomeUnknown => return Err(IoError::OutcomeUnknown),
                 Ending::TimedOut => return Err(IoError::TimedOut),
                 Ending::TargetFailure { response } => return Err(IoError::TargetFailure(response)),
                 Ending::Unsendable(violation) => return Err(IoError::Request(violation.to_string())),
             };
-            // What compares and writes is not the same when done twice.
-            let once =
-                completion.command.cdb.first() == Some(&0x89) && !matches!(error, IoError::CheckCondition(_));
+            // After CHECK CONDITION it was not carried out; after anything else it may have been.
+            let once = !cdb::is_idempotent(&completion.command.cdb)
+                && !matches!(error, IoError::CheckCondition(_) | IoError::Status(_));
             if repeats == MAX_REPEATS || once {
                 return Err(error);
             }

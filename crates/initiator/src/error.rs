@@ -163,6 +163,11 @@ pub enum IoError {
     /// It took too long.
     #[error("the command took too long and was aborted; whether it was carried out is not known")]
     TimedOut,
+    /// The session or connection was lost while a command was under way that must not be carried out twice.
+    #[error(
+        "the connection was lost; whether the command was carried out is not known, and it is none that may be done twice: look at what the medium holds"
+    )]
+    OutcomeUnknown,
     /// The logical unit was reset.
     #[error("the command was aborted together with others; whether it was carried out is not known")]
     Aborted,

@@ -29,11 +29,13 @@ pub use disk::{Capacity, Disk, DiskInfo, Extent, Response, Ticket};
 pub use error::{ConnectError, IoError};
 pub use iscsi_core::initiator::command::{Command, Completion, Ending, Residual, WriteData};
 pub use iscsi_core::initiator::login::{ChapConfig, KeyLine, LoginFailure};
-pub use iscsi_core::initiator::session::{CloseReason, TargetRecord};
+pub use iscsi_core::initiator::session::{
+    CloseReason, ManagementAnswer, RecoveryCounters, Scheduling, TargetRecord,
+};
 pub use isid::default_directory as default_port_directory;
 pub use options::{Options, Portal};
 pub use sense::Sense;
-pub use session::{Pong, Session, SessionInfo};
+pub use session::{ConnectionInfo, Pong, Session, SessionInfo};
 pub use stepped::Stepped;
 pub use url::{IscsiUrl, UrlError};
 pub use workload::{Submitter, Workload};

@@ -1,6 +1,7 @@
 //! Where to log in, as whom, and how patiently.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use iscsi_core::initiator::login::ChapConfig;
 use iscsi_core::initiator::session::SessionConfig;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
-use iscsi_core::wire::Isid;
+use iscsi_core::wire::{Cid, Isid};
 
 /// Name that we log in with unless told otherwise.
 pub const DEFAULT_INITIATOR_NAME: &str = "iqn.2026-01.io.intact:initiator";
@@ -81,7 +82,14 @@ pub struct Options {
     pub reconnect_timeout: Duration,
     /// Time that a command may take before it is aborted; zero waits for ever.
     pub command_timeout: Duration,
-    /// Times of an established session.
+    /// Connections of the session, within what the target allows (MaxConnections). At least 1.
+    pub connections: u16,
+    /// Addresses of this machine to connect from: the connection with CID n takes the n-th, counted round; empty leaves the
+    /// choice to the system.
+    pub local_addresses: Vec<IpAddr>,
+    /// Highest ErrorRecoveryLevel to offer; `None` offers 0 for one connection and 2 for several.
+    pub error_recovery_level: Option<u8>,
+    /// Times and choices of an established session.
     pub session: SessionConfig,
 }
 
@@ -105,6 +113,25 @@ impl Options {
             login_timeout: Duration::from_secs(15),
             reconnect_timeout: Duration::from_secs(60),
             command_timeout: Duration::from_secs(30),
+            connections: 1,
+            local_addresses: Vec::new(),
+            error_recovery_level: None,
         }
+    }
+
+    /// What a login negotiates within.
+    pub(crate) fn login_bounds(&self) -> Bounds {
+        let several = if self.connections > 1 { 2 } else { self.bounds.error_recovery_level };
+        Bounds {
+            max_connections: self.bounds.max_connections.max(self.connections),
+            error_recovery_level: self.error_recovery_level.unwrap_or(several),
+            ..self.bounds.clone()
+        }
+    }
+
+    /// The address of this machine that the connection `cid` comes from.
+    pub(crate) fn local_address(&self, cid: Cid) -> Option<IpAddr> {
+        let n = usize::from(cid.0).checked_rem(self.local_addresses.len())?;
+        self.local_addresses.get(n).copied()
     }
 }

@@ -11,9 +11,9 @@ use engine::{LinkStats, Sender, SlabRing, System};
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::initiator::command::Command;
 use iscsi_core::initiator::login::{KeyLine, LoggedIn};
-use iscsi_core::initiator::session::{CloseReason, Event, TargetRecord};
+use iscsi_core::initiator::session::{CloseReason, Event, ManagementAnswer, RecoveryCounters, TargetRecord};
 use iscsi_core::params::Params;
-use iscsi_core::wire::{Isid, Lun, TmfFunction, TmfResponse, Tsih};
+use iscsi_core::wire::{Cid, Isid, Lun, TmfFunction, Tsih};
 
 use crate::error::{ConnectError, IoError};
 use crate::event_loop::{Ended, EventLoop, Request};
@@ -71,7 +71,26 @@ pub struct SessionInfo {
     pub data_digest_errors: u64,
     /// Asynchronous messages of the target.
     pub events: u64,
-    /// Traffic of the connection.
+    /// Traffic of all connections of the session.
+    pub link: LinkStats,
+    /// The connections that stand, by CID.
+    pub connections: Vec<ConnectionInfo>,
+    /// Connections after the first that joined, those that came back too.
+    pub joins: u64,
+    /// Connections that the target refused to add.
+    pub refused_connections: u64,
+    /// What sessions so far recovered from.
+    pub recovery: RecoveryCounters,
+}
+
+/// One connection of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// CID.
+    pub cid: Cid,
+    /// Address of the portal.
+    pub address: SocketAddr,
+    /// Its traffic.
     pub link: LinkStats,
 }
 
@@ -97,10 +116,22 @@ impl SessionInfo {
         self.events += 1;
     }
 
-    pub(crate) fn lost(&mut self, link: LinkStats, reason: &CloseReason) {
-        self.link = link;
+    pub(crate) fn lost(&mut self, link: LinkStats, recovery: RecoveryCounters, reason: &CloseReason) {
+        (self.link, self.recovery) = (link, add(self.recovery, recovery));
+        self.connections.clear();
         self.losses += 1;
         self.last_loss = Some(reason.clone());
+    }
+}
+
+/// What two sessions recovered from.
+pub(crate) fn add(a: RecoveryCounters, b: RecoveryCounters) -> RecoveryCounters {
+    RecoveryCounters {
+        connections_lost: a.connections_lost + b.connections_lost,
+        snacks_sent: a.snacks_sent + b.snacks_sent,
+        tasks_reassigned: a.tasks_reassigned + b.tasks_reassigned,
+        commands_begun_anew: a.commands_begun_anew + b.commands_begun_anew,
+        commands_retried: a.commands_retried + b.commands_retried,
     }
 }
 
@@ -228,7 +259,7 @@ impl Session {
     }
 
     /// Asks for a task management function; `None` when there was no answer.
-    pub fn manage(&self, function: TmfFunction, lun: Lun) -> Option<TmfResponse> {
+    pub fn manage(&self, function: TmfFunction, lun: Lun) -> Option<ManagementAnswer> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Manage(function, lun, answer));
         awaited.wait().flatten()

@@ -7,6 +7,8 @@ use iscsi_core::Time;
 use iscsi_core::initiator::command::{Command, Completion};
 use iscsi_core::initiator::session::InitiatorSession;
 
+use crate::cdb::is_idempotent;
+
 /// Set in the caller's name of every command of a workload.
 pub(crate) const WORKLOAD_BIT: u64 = 1 << 63;
 
@@ -16,7 +18,8 @@ pub trait Workload: Any + Send {
     /// by the session itself.
     fn start(&mut self, io: &mut Submitter<'_>);
 
-    /// Data of the command that the workload calls `user`: verified, in order, and counting only when the command ends well.
+    /// Data of the command that the workload calls `user`: verified, in order, and counting only when the command ends well. A
+    /// command that was begun anew brings them again, from offset 0.
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
         let _ = (user, offset, data);
     }
@@ -63,6 +66,7 @@ impl Submitter<'_> {
     /// Gives the command back when the session takes none any more.
     pub fn submit(&mut self, mut command: Command) -> Result<(), Box<Command>> {
         command.user |= WORKLOAD_BIT;
+        command.idempotent = is_idempotent(&command.cdb);
         self.session.submit(self.now, command)?;
         *self.submitted += 1;
         Ok(())

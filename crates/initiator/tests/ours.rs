@@ -127,7 +127,8 @@ fn discovery_in_both_kinds_of_session() {
     // "All" is for discovery sessions: it is refused, and the session is as it was.
     assert!(matches!(session.send_targets("All"), Err(IoError::Request(_) | IoError::Rejected(_))));
     assert!(session.ping(Bytes::from_static(b"still there")).unwrap().intact);
-    assert_eq!(session.manage(TmfFunction::LogicalUnitReset, LUN), Some(TmfResponse::FunctionComplete));
+    let answer = session.manage(TmfFunction::LogicalUnitReset, LUN).unwrap();
+    assert_eq!(answer.response, TmfResponse::FunctionComplete);
     assert_eq!(session.info().unwrap().losses, 0);
     end(server);
 }

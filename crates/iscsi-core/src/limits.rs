@@ -46,3 +46,15 @@ pub const MAX_REPLAYED_PDUS: u32 = 64 * 1024;
 pub const MAX_LOST_CONNECTIONS: usize = 64;
 /// Requests of a lost connection that are remembered as not to be reassigned (RFC 7143 11.5.1).
 pub const MAX_REMEMBERED_REQUESTS: usize = 64;
+/// Connections that an initiator's session holds at most.
+pub const MAX_INITIATOR_CONNECTIONS: usize = 64;
+/// Most statuses of a connection that may arrive behind a missing one before the connection is given up.
+pub const MAX_STATUS_GAP: u32 = 4096;
+/// Most PDUs of one task that an initiator keeps behind a missing one; what comes beyond counts as missing too.
+pub const MAX_HELD_PDUS: usize = 4096;
+/// Times that the same missing PDUs are asked for.
+pub const MAX_SNACKS: u8 = 5;
+/// Runs of missing PDUs that are asked for one by one; if there are more, all from the first to the last are asked for.
+pub const MAX_SNACK_RUNS: usize = 16;
+/// Task management functions that an initiator has under way at a time to recover the tasks of a lost connection.
+pub const MAX_SETTLING: usize = 8;

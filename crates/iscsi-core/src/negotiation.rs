@@ -428,13 +428,17 @@ impl Negotiator {
         }
     }
 
-    /// Offers or declares everything that a login of ours should; the pairs to send.
+    /// Offers or declares everything that a login of ours should; the pairs to send. One that joins a session has only its
+    /// connection's own to negotiate.
     pub fn offer_all(&mut self) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
         for name in ["HeaderDigest", "DataDigest"] {
             pairs.push((name, self.offer(name)));
         }
         pairs.push(("MaxRecvDataSegmentLength", self.declare_max_recv()));
+        if !self.leading {
+            return pairs;
+        }
         pairs.push(("DefaultTime2Wait", self.offer("DefaultTime2Wait")));
         pairs.push(("DefaultTime2Retain", self.offer("DefaultTime2Retain")));
         pairs.push(("ErrorRecoveryLevel", self.offer("ErrorRecoveryLevel")));

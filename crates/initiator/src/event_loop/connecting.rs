@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use engine::{Driver, Link, Platform, SlabRing, Token};
 use iscsi_core::Time;
 use iscsi_core::chap::ChapAlgorithm;
-use iscsi_core::initiator::login::{InitiatorLogin, LoggedIn, LoginConfig, LoginFailure, Progress};
+use iscsi_core::initiator::login::{InitiatorLogin, Join, LoggedIn, LoginConfig, LoginFailure, Progress};
 use iscsi_core::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_REDIRECTS};
 use iscsi_core::pdu_reader::PduReader;
 use iscsi_core::pdu_writer::PduWriter;
@@ -33,8 +33,23 @@ enum Step {
     LoggingIn { link: Box<Link>, login: Box<InitiatorLogin>, connect_time: Duration },
 }
 
-/// One attempt to open a session.
+/// Which connection of which session an attempt is for.
+pub(super) struct Place {
+    pub cid: Cid,
+    /// The session that it joins; `None` opens one.
+    pub join: Option<Join>,
+    /// Where the session is; `None`: at the portal of the options.
+    pub address: Option<SocketAddr>,
+}
+
+impl Place {
+    /// The first connection of a session.
+    pub(super) const LEADING: Self = Self { cid: Cid(0), join: None, address: None };
+}
+
+/// One attempt to open a session, or to bring a connection to one.
 pub(super) struct Attempt {
+    place: Place,
     options: Options,
     isid: Isid,
     slabs: SlabRing,
@@ -54,21 +69,26 @@ pub(super) enum Outcome {
 }
 
 impl Attempt {
-    /// Begins at the portal of the options.
+    /// Begins at the place of the session, or at the portal of the options.
     pub(super) fn begin(
         options: &Options,
         isid: Isid,
         slabs: &SlabRing,
         driver: &mut impl Driver,
         now: Time,
+        place: Place,
     ) -> Result<Self, ConnectError> {
-        let candidates = resolve(&options.portal)?;
-        Self::next_address(options.clone(), isid, slabs.clone(), candidates, 0, driver, now, None)
+        let candidates = match place.address {
+            Some(address) => vec![address],
+            None => resolve(&options.portal)?,
+        };
+        Self::next_address(options.clone(), place, isid, slabs.clone(), candidates, 0, driver, now, None)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of an attempt that outlive one address")]
     fn next_address(
         options: Options,
+        place: Place,
         isid: Isid,
         slabs: SlabRing,
         mut candidates: Vec<SocketAddr>,
@@ -80,12 +100,21 @@ impl Attempt {
         let Some(address) = candidates.pop() else {
             return Err(failed.expect("an attempt begins with an address"));
         };
-        tracing::debug!(%address, "connecting");
+        tracing::debug!(%address, cid = place.cid.0, "connecting");
+        let local = options.local_address(place.cid);
         let token =
-            driver.connect(address, None).map_err(|error| ConnectError::Connect { address, error })?;
+            driver.connect(address, local).map_err(|error| ConnectError::Connect { address, error })?;
         let deadline = now + options.connect_timeout;
         let step = Step::Connecting { token, began: now };
-        Ok(Self { options, isid, slabs, candidates, address, redirects, step, deadline })
+        Ok(Self { place, options, isid, slabs, candidates, address, redirects, step, deadline })
+    }
+
+    /// The connection of the moment.
+    pub(super) fn token(&self) -> Token {
+        match &self.step {
+            Step::Connecting { token, .. } => *token,
+            Step::LoggingIn { link, .. } => link.token(),
+        }
     }
 
     /// When [`Attempt::on_time`] is due.
@@ -133,11 +162,12 @@ impl Attempt {
             target: self.options.target.clone(),
             discovery: self.options.target.is_none(),
             isid: self.isid,
-            cid: Cid(0),
+            cid: self.place.cid,
             cmd_sn: CmdSn(u32::from_be_bytes(cmd_sn)),
             chap: self.options.chap.clone(),
-            bounds: self.options.bounds.clone(),
+            bounds: self.options.login_bounds(),
             node_architecture: self.options.node_architecture.clone(),
+            join: self.place.join.clone(),
         }));
         link.push(login.start());
         link.flush(driver);
@@ -250,8 +280,8 @@ impl Attempt {
             }
         }
         tracing::info!(from = %self.address, to = ?portals, "redirected");
-        let (options, isid, slabs) = (self.options, self.isid, self.slabs);
-        match Self::next_address(options, isid, slabs, candidates, redirects, driver, now, failure) {
+        let (options, place, isid, slabs) = (self.options, self.place, self.isid, self.slabs);
+        match Self::next_address(options, place, isid, slabs, candidates, redirects, driver, now, failure) {
             Ok(attempt) => Outcome::Pending(Box::new(attempt)),
             Err(error) => Outcome::Failed(error),
         }
@@ -264,8 +294,9 @@ impl Attempt {
             chap.algorithms.retain(|algorithm| *algorithm != ChapAlgorithm::Sha256);
         }
         self.candidates.push(self.address);
-        let (options, isid, slabs, candidates) = (self.options, self.isid, self.slabs, self.candidates);
-        match Self::next_address(options, isid, slabs, candidates, self.redirects, driver, now, None) {
+        let (options, place, isid, slabs) = (self.options, self.place, self.isid, self.slabs);
+        let (candidates, redirects) = (self.candidates, self.redirects);
+        match Self::next_address(options, place, isid, slabs, candidates, redirects, driver, now, None) {
             Ok(attempt) => Outcome::Pending(Box::new(attempt)),
             Err(error) => Outcome::Failed(error),
         }
@@ -279,18 +310,17 @@ impl Attempt {
         if candidates.is_empty() || matches!(error, ConnectError::Login { .. }) {
             return Outcome::Failed(error);
         }
-        let (options, isid, slabs, redirects) = (self.options, self.isid, self.slabs, self.redirects);
-        match Self::next_address(options, isid, slabs, candidates, redirects, driver, now, Some(error)) {
+        let (options, place, isid, slabs) = (self.options, self.place, self.isid, self.slabs);
+        let redirects = self.redirects;
+        let failed = Some(error);
+        match Self::next_address(options, place, isid, slabs, candidates, redirects, driver, now, failed) {
             Ok(attempt) => Outcome::Pending(Box::new(attempt)),
             Err(error) => Outcome::Failed(error),
         }
     }
 
     pub(super) fn close(&self, driver: &mut impl Driver) {
-        match &self.step {
-            Step::Connecting { token, .. } => driver.close(*token),
-            Step::LoggingIn { link, .. } => driver.close(link.token()),
-        }
+        driver.close(self.token());
     }
 }
 

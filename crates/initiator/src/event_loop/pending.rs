@@ -1,7 +1,7 @@
 //! Who waits for what: the answers that the event loop owes, by the names that the protocol carries for them.
 
 use bytes::Bytes;
-use iscsi_core::wire::TmfResponse;
+use iscsi_core::initiator::session::ManagementAnswer;
 use smallvec::SmallVec;
 
 use super::Ended;
@@ -19,7 +19,7 @@ pub(super) enum Pending {
         losses: u8,
     },
     Ping(Answer<Option<Pong>>),
-    Manage(Answer<Option<TmfResponse>>),
+    Manage(Answer<Option<ManagementAnswer>>),
 }
 
 /// All of them. Dropping an entry tells its waiter that there will be no answer.

@@ -99,10 +99,12 @@ pub struct Command {
     pub write: WriteData,
     /// Time after which the command is aborted; zero waits for ever.
     pub timeout: Duration,
+    /// Doing it twice is the same as doing it once: it may be begun anew when nobody knows whether it was carried out.
+    pub idempotent: bool,
 }
 
 impl Command {
-    /// A command with the CDB `cdb` and no data.
+    /// A command with the CDB `cdb` and no data, which must not be carried out twice.
     pub fn new(lun: Lun, cdb: &[u8]) -> Self {
         Self {
             user: 0,
@@ -112,6 +114,7 @@ impl Command {
             read_length: 0,
             write: WriteData::default(),
             timeout: Duration::from_secs(30),
+            idempotent: false,
         }
     }
 }
@@ -155,6 +158,8 @@ pub enum Ending {
     TimedOut,
     /// It was aborted together with others of its logical unit; whether it was carried out is not known.
     Aborted,
+    /// Its connection was lost; whether it was carried out is not known, and doing it twice is not the same as doing it once.
+    OutcomeUnknown,
     /// It cannot be sent as it is.
     Unsendable(ProtocolViolation),
 }

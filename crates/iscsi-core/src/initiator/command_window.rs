@@ -2,6 +2,8 @@
 
 use iscsi_wire::CmdSn;
 
+use crate::Time;
+
 /// The numbers of a session's commands.
 #[derive(Debug)]
 pub(super) struct CommandWindow {
@@ -9,14 +11,20 @@ pub(super) struct CommandWindow {
     next: CmdSn,
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
+    /// Since when the first command without acknowledgement has been so.
+    since: Time,
 }
 
 impl CommandWindow {
     //= rfc7143 11.12.8 LGN-12
     pub(super) fn new(cmd_sn: CmdSn, max_cmd_sn: CmdSn) -> Self {
-        let mut window =
-            Self { next: cmd_sn, exp_cmd_sn: cmd_sn, max_cmd_sn: CmdSn(cmd_sn.0.wrapping_sub(1)) };
-        window.update(cmd_sn, max_cmd_sn);
+        let mut window = Self {
+            next: cmd_sn,
+            exp_cmd_sn: cmd_sn,
+            max_cmd_sn: CmdSn(cmd_sn.0.wrapping_sub(1)),
+            since: Time::ZERO,
+        };
+        window.update(cmd_sn, max_cmd_sn, Time::ZERO);
         window
     }
 
@@ -34,11 +42,14 @@ impl CommandWindow {
 
     /// Takes the number of a command that counts; `None` while the window is closed.
     //= rfc7143 4.2.2.1 NUM-01 NUM-06
-    pub(super) fn take(&mut self) -> Option<CmdSn> {
+    pub(super) fn take(&mut self, now: Time) -> Option<CmdSn> {
         if self.is_closed() {
             return None;
         }
         let cmd_sn = self.next;
+        if cmd_sn == self.exp_cmd_sn {
+            self.since = now;
+        }
         self.next = cmd_sn.next();
         Some(cmd_sn)
     }
@@ -48,14 +59,30 @@ impl CommandWindow {
         cmd_sn.lt(self.exp_cmd_sn)
     }
 
+    /// The number of the first command that the target has not acknowledged, if there is one.
+    pub(super) fn first_unacknowledged(&self) -> CmdSn {
+        self.exp_cmd_sn
+    }
+
+    /// Since when that command waits; `None` when all are acknowledged.
+    pub(super) fn unacknowledged_since(&self) -> Option<Time> {
+        (self.exp_cmd_sn != self.next).then_some(self.since)
+    }
+
+    /// Its wait counts from `now`.
+    pub(super) fn restart_patience(&mut self, now: Time) {
+        self.since = now;
+    }
+
     /// Takes the pair of a received PDU. One that contradicts itself counts for nothing, and an older one takes nothing back.
     //= rfc7143 4.2.2.1 NUM-05
-    pub(super) fn update(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn) {
+    pub(super) fn update(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn, now: Time) {
         if max_cmd_sn.lt(CmdSn(exp_cmd_sn.0.wrapping_sub(1))) {
             return;
         }
         if exp_cmd_sn.gt(self.exp_cmd_sn) && exp_cmd_sn.le(self.next) {
             self.exp_cmd_sn = exp_cmd_sn;
+            self.since = now;
         }
         if max_cmd_sn.gt(self.max_cmd_sn) {
             self.max_cmd_sn = max_cmd_sn;
@@ -72,20 +99,20 @@ mod tests {
         for start in [0, 100, u32::MAX - 2] {
             let at = |n: u32| CmdSn(start).add(n);
             let mut window = CommandWindow::new(at(0), at(3));
-            window.update(at(0), at(1));
+            window.update(at(0), at(1), Time::ZERO);
             assert_eq!(
-                (0..5).filter_map(|_| window.take()).count(),
+                (0..5).filter_map(|_| window.take(Time::ZERO)).count(),
                 4,
                 "0 to 3, whatever the older PDU said"
             );
-            window.update(at(8), at(5));
+            window.update(at(8), at(5), Time::ZERO);
             assert!(window.is_closed(), "MaxCmdSN below ExpCmdSN-1 counts for nothing");
-            window.update(at(4), at(3));
+            window.update(at(4), at(3), Time::ZERO);
             assert!(window.is_closed(), "MaxCmdSN = ExpCmdSN-1 is a closed window");
             assert!(window.is_acknowledged(at(3)) && !window.is_acknowledged(at(4)));
-            window.update(at(4), at(4));
-            assert_eq!(window.take(), Some(at(4)));
-            assert_eq!(window.take(), None);
+            window.update(at(4), at(4), Time::ZERO);
+            assert_eq!(window.take(Time::ZERO), Some(at(4)));
+            assert_eq!(window.take(Time::ZERO), None);
         }
     }
 }

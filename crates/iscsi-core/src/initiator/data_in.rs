@@ -4,10 +4,11 @@
 //! is a violation. Sequences longer than MaxBurstLength are taken as they come: the place and the end of the data are checked
 //! without them, and widespread targets do not divide reads.
 
-use iscsi_wire::{DataIn, DataSn, Itt, ScsiResponse};
+use iscsi_wire::{Cid, DataIn, DataSn, Itt, ScsiResponse};
 
+use super::actions::{Action, CloseReason, violation};
 use super::command::{Ending, Residual};
-use super::session::{Action, CloseReason, InitiatorSession, violation};
+use super::session::InitiatorSession;
 use super::task::Task;
 use crate::limits::MAX_SENSE_BYTES;
 use crate::pdu_reader::RxPdu;
@@ -15,16 +16,83 @@ use crate::pdu_reader::RxPdu;
 /// SCSI status CHECK CONDITION.
 const CHECK_CONDITION: u8 = 0x02;
 
-impl InitiatorSession {
-    //= rfc7143 11.7 DAT-02 DAT-03 DAT-06
-    pub(super) fn handle_data_in(&mut self, pdu: &DataIn, rx: RxPdu) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        let Some(task) = self.tasks.command(pdu.itt).filter(|task| task.cmd_sn.is_some()) else {
-            return Err(violation(
-                "RFC 7143 11.7",
-                format!("Data-In for task {}, which is not there", pdu.itt),
-            ));
+/// What a response says about its command.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// The target failed to carry it out, with this response code.
+    Failure(u8),
+    Status {
+        status: u8,
+        sense: bytes::Bytes,
+        residual: Residual,
+    },
+}
+
+impl Outcome {
+    //= rfc7143 11.4 RSP-01 RSP-03
+    fn of(pdu: &ScsiResponse, bidi: bool, data: &bytes::Bytes) -> Result<Self, CloseReason> {
+        //= rfc7143 11.4.3 RSP-03
+        if pdu.response != ScsiResponse::COMPLETED_AT_TARGET {
+            return Ok(Self::Failure(pdu.response));
+        }
+        let residual = match bidi {
+            //= rfc7143 11.4.6 RES-03
+            true => residual_of(pdu.bidi_overflow, pdu.bidi_underflow, pdu.bidi_residual_count)?,
+            false => residual_of(pdu.overflow, pdu.underflow, pdu.residual_count)?,
         };
+        let sense = match data.len() {
+            0 => bytes::Bytes::new(),
+            n => {
+                let length = data.first_chunk().map_or(n, |two| usize::from(u16::from_be_bytes(*two)));
+                if n < 2 || length > n - 2 {
+                    return Err(violation("RFC 7143 11.4.7", "the sense length exceeds the data segment"));
+                }
+                // Kept sense data would hold the whole receive buffer.
+                bytes::Bytes::copy_from_slice(&data[2..2 + length.min(MAX_SENSE_BYTES)])
+            }
+        };
+        if pdu.status == CHECK_CONDITION && sense.is_empty() {
+            return Err(no_sense());
+        }
+        Ok(Self::Status { status: pdu.status, sense, residual })
+    }
+
+    /// Bytes of data that the command had less to transfer.
+    pub(super) fn missing(&self) -> u32 {
+        match self {
+            Self::Status { residual: Residual::Underflow(missing), .. } => *missing,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn is_good(&self) -> bool {
+        matches!(self, Self::Status { status: 0, .. })
+    }
+}
+
+impl InitiatorSession {
+    //= rfc7143 11.7 DAT-02 DAT-03 DAT-06 MCS-02
+    pub(super) fn handle_data_in(&mut self, cid: Cid, pdu: &DataIn, rx: RxPdu) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        let recovers = self.recovers();
+        let asymmetric = self.is_asymmetric();
+        let Some(task) = self.tasks.sent_command(pdu.itt) else {
+            if pdu.status_bit {
+                self.take_stat_sn(cid, pdu.stat_sn)?;
+            }
+            return self.late(pdu.itt, "RFC 7143 11.7", "Data-In");
+        };
+        check_allegiance(task, cid, asymmetric)?;
+        let plain = task.holes.is_none() && pdu.data_sn.0 == task.next_data_sn && rx.data_digest_ok;
+        if recovers && (!plain || task.verdict.is_some()) {
+            return self.recover_data_in(cid, pdu, rx);
+        }
+        self.accept_data_in(cid, pdu, rx)
+    }
+
+    /// Takes the Data-In that is due.
+    pub(super) fn accept_data_in(&mut self, cid: Cid, pdu: &DataIn, rx: RxPdu) -> Result<(), CloseReason> {
+        let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
         check_data_in(pdu, task, rx.data.len())?;
         let user = task.command.user;
         task.next_data_sn = task.next_data_sn.wrapping_add(1);
@@ -35,76 +103,88 @@ impl InitiatorSession {
         } else if !rx.data.is_empty() && task.verdict.is_none() {
             self.actions.push_back(Action::DataIn { user, offset: pdu.buffer_offset, data: rx.data });
         }
+        //= rfc7143 11.16.2 SNK-03
+        if pdu.acknowledge && self.recovers() {
+            self.acknowledge_data(cid, pdu);
+        }
         //= rfc7143 11.7.3 DAT-07
         if pdu.status_bit {
             let residual = residual_of(pdu.overflow, pdu.underflow, pdu.residual_count)?;
             if pdu.status == CHECK_CONDITION {
                 return Err(no_sense());
             }
-            self.take_stat_sn(pdu.stat_sn)?;
-            self.end_with_status(pdu.itt, pdu.status, bytes::Bytes::new(), residual);
+            self.take_stat_sn(cid, pdu.stat_sn)?;
+            self.end_with(
+                pdu.itt,
+                Outcome::Status { status: pdu.status, sense: bytes::Bytes::new(), residual },
+            );
         }
         Ok(())
     }
 
-    //= rfc7143 11.4 DAT-07 RSP-01
-    pub(super) fn handle_response(&mut self, pdu: &ScsiResponse, rx: &RxPdu) -> Result<(), CloseReason> {
-        //= rfc7143 7.8 DIG-12
-        if !rx.data_digest_ok {
-            return Err(CloseReason::DataDigest);
-        }
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        self.take_stat_sn(pdu.stat_sn)?;
-        let Some(task) = self.tasks.command(pdu.itt).filter(|task| task.cmd_sn.is_some()) else {
-            return Err(violation(
-                "RFC 7143 11.4",
-                format!("a response for task {}, which is not there", pdu.itt),
-            ));
-        };
-        //= rfc7143 11.4.3 RSP-03
-        if pdu.response != ScsiResponse::COMPLETED_AT_TARGET {
-            self.complete(pdu.itt, Ending::TargetFailure { response: pdu.response });
+    //= rfc7143 11.4 DAT-07 RSP-01 MCS-02
+    pub(super) fn handle_response(
+        &mut self,
+        cid: Cid,
+        pdu: &ScsiResponse,
+        rx: &RxPdu,
+    ) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        if !self.see_stat_sn(cid, pdu.stat_sn)? {
             return Ok(());
         }
+        let asymmetric = self.is_asymmetric();
+        let Some(task) = self.tasks.sent_command(pdu.itt) else {
+            self.take_stat_sn(cid, pdu.stat_sn)?;
+            return self.late(pdu.itt, "RFC 7143 11.4", "a response");
+        };
+        check_allegiance(task, cid, asymmetric)?;
         let bidi = !task.command.write.is_empty() && task.command.read_length > 0;
-        let residual = match bidi {
-            //= rfc7143 11.4.6 RES-03
-            true => residual_of(pdu.bidi_overflow, pdu.bidi_underflow, pdu.bidi_residual_count)?,
-            false => residual_of(pdu.overflow, pdu.underflow, pdu.residual_count)?,
-        };
-        let sense = match rx.data.len() {
-            0 => bytes::Bytes::new(),
-            n => {
-                let length = rx.data.first_chunk().map_or(n, |two| usize::from(u16::from_be_bytes(*two)));
-                if n < 2 || length > n - 2 {
-                    return Err(violation("RFC 7143 11.4.7", "the sense length exceeds the data segment"));
-                }
-                rx.data.slice(2..2 + length.min(MAX_SENSE_BYTES))
-            }
-        };
-        if pdu.status == CHECK_CONDITION && sense.is_empty() {
-            return Err(no_sense());
+        let outcome = Outcome::of(pdu, bidi, &rx.data)?;
+        if self.recovers()
+            && (self.response_anew(pdu.itt, pdu.snack_tag, pdu.stat_sn, &outcome)?
+                || self.response_waits(cid, pdu.itt, pdu.exp_data_sn.0, pdu.stat_sn, &outcome))
+        {
+            return Ok(());
         }
-        self.end_with_status(pdu.itt, pdu.status, sense, residual);
+        self.take_stat_sn(cid, pdu.stat_sn)?;
+        self.end_with(pdu.itt, outcome);
         Ok(())
     }
 
+    /// Ends a command as its response says.
     //= rfc7143 11.4.5 RES-04
-    fn end_with_status(&mut self, itt: Itt, status: u8, sense: bytes::Bytes, residual: Residual) {
+    pub(super) fn end_with(&mut self, itt: Itt, outcome: Outcome) {
         let Some(task) = self.tasks.command(itt) else { return };
-        let expected = task.command.read_length;
-        let real = match residual {
-            Residual::Underflow(missing) => expected.saturating_sub(missing),
-            _ => expected,
+        let ending = match outcome {
+            Outcome::Failure(response) => Ending::TargetFailure { response },
+            Outcome::Status { status, sense, residual } => {
+                let expected = task.command.read_length;
+                let real = match residual {
+                    Residual::Underflow(missing) => expected.saturating_sub(missing),
+                    _ => expected,
+                };
+                let data_in_bytes = task.received.min(real);
+                Ending::Status { status, sense, data_in_bytes, residual }
+            }
         };
-        let data_in_bytes = task.received.min(real);
-        // Kept sense data would hold the whole receive buffer.
-        let sense = if sense.is_empty() { sense } else { bytes::Bytes::copy_from_slice(&sense) };
-        self.complete(itt, Ending::Status { status, sense, data_in_bytes, residual });
+        self.complete(itt, ending);
     }
 }
 
-//= rfc7143 11.7 DAT-03 DAT-08 MCS-02
+/// Everything of a task travels on its own connection; in asymmetric use, on one of the other half.
+//= rfc7143 4.2.5.1 MCS-02
+pub(super) fn check_allegiance(task: &Task, cid: Cid, asymmetric: bool) -> Result<(), CloseReason> {
+    if task.cid == cid || (asymmetric && cid.0 % 2 == 1) {
+        return Ok(());
+    }
+    Err(violation(
+        "RFC 7143 4.2.5.1",
+        format!("a PDU on connection {} for a task of connection {}", cid.0, task.cid.0),
+    ))
+}
+
+//= rfc7143 11.7 DAT-03 DAT-08
 fn check_data_in(pdu: &DataIn, task: &Task, length: usize) -> Result<(), CloseReason> {
     if pdu.data_sn != DataSn(task.next_data_sn) {
         return Err(violation(

@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use iscsi_wire::{
-    CmdSn, DataOut, DataSn, Itt, Lun, MAX_EXTENDED_CDB_LENGTH, R2t, R2tSn, ScsiCommand, Ttt,
+    Cid, CmdSn, DataOut, DataSn, Itt, Lun, MAX_EXTENDED_CDB_LENGTH, R2t, R2tSn, ScsiCommand, Ttt,
     write_bidi_read_length, write_extended_cdb,
 };
 
+use super::actions::{Action, CloseReason, violation};
 use super::command::Command;
-use super::session::{Action, CloseReason, InitiatorSession, violation};
+use super::data_in::check_allegiance;
+use super::session::InitiatorSession;
 use crate::error::ProtocolViolation;
 use crate::pdu_writer::TxPdu;
 
@@ -58,14 +60,17 @@ impl InitiatorSession {
     /// | No | Yes | nothing | nothing |
     //= rfc7143 13.10 UNS-01 UNS-03 UNS-04 UNS-05 KEY-09 KEY-10
     pub(super) fn send_command(&mut self, itt: Itt, cmd_sn: CmdSn) {
-        let exp_stat_sn = self.exp_stat_sn();
+        let asymmetric = self.is_asymmetric();
+        let Some(cid) = self.tasks.task(itt).map(|task| task.cid) else { return };
+        let exp_stat_sn = self.exp_stat_sn(cid);
+        let max_data = self.max_send(cid);
         let Some(task) = self.tasks.command(itt) else { return };
         let command = &task.command;
         let length = command.write.len() as u32;
-        let max_data = self.params.max_send_data_segment_length;
         let first_burst = self.params.effective_first_burst().min(length);
         let immediate = if self.params.immediate_data { first_burst.min(max_data) } else { 0 };
-        let unsolicited = if self.params.initial_r2t { immediate } else { first_burst };
+        // On another connection than the command's, unasked data could overtake it.
+        let unsolicited = if self.params.initial_r2t || asymmetric { immediate } else { first_burst };
         let mut cdb = [0; BHS_CDB_BYTES];
         let in_header = command.cdb.len().min(BHS_CDB_BYTES);
         cdb[..in_header].copy_from_slice(&command.cdb[..in_header]);
@@ -89,23 +94,34 @@ impl InitiatorSession {
         };
         let (lun, ahs) = (command.lun, command.ahs());
         task.sent = unsolicited;
-        self.actions.push_back(Action::Send(TxPdu { bhs: header.to_bhs(), ahs, data }));
+        self.send_pdu(cid, TxPdu { bhs: header.to_bhs(), ahs, data });
         if unsolicited > immediate {
-            self.send_data_out(itt, lun, Ttt::RESERVED, immediate, unsolicited - immediate);
+            self.send_data_out(cid, itt, lun, Ttt::RESERVED, immediate, unsolicited - immediate);
         }
     }
 
     /// Answers an R2T at once: so R2Ts are answered in the order in which they arrive.
-    //= rfc7143 11.8 R2T-02 R2T-03 DAT-01
-    pub(super) fn handle_r2t(&mut self, pdu: &R2t) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        let max_burst = self.params.max_burst_length;
-        let Some(task) = self.tasks.command(pdu.itt).filter(|task| task.cmd_sn.is_some()) else {
-            return Err(violation(
-                "RFC 7143 11.8",
-                format!("an R2T for task {}, which is not there", pdu.itt),
-            ));
+    //= rfc7143 11.8 R2T-02 R2T-03 DAT-01 MCS-02
+    pub(super) fn handle_r2t(&mut self, cid: Cid, pdu: &R2t) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        self.note_next_stat_sn(cid, pdu.stat_sn);
+        let (recovers, asymmetric) = (self.recovers(), self.is_asymmetric());
+        let Some(task) = self.tasks.sent_command(pdu.itt) else {
+            return self.late(pdu.itt, "RFC 7143 11.8", "an R2T");
         };
+        check_allegiance(task, cid, asymmetric)?;
+        if recovers && self.recover_r2t(pdu)? {
+            return Ok(());
+        }
+        self.answer_r2t(cid, pdu)?;
+        if recovers { self.resume(cid, pdu.itt) } else { Ok(()) }
+    }
+
+    /// Answers the R2T that is due. At error recovery level 1 it may ask again for what was sent: the answer is the same.
+    //= rfc7143 11.8 R2T-03 ERL-04
+    pub(super) fn answer_r2t(&mut self, cid: Cid, pdu: &R2t) -> Result<(), CloseReason> {
+        let (max_burst, recovers) = (self.params.max_burst_length, self.recovers());
+        let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
         let refuse = |what: String| Err(violation("RFC 7143 11.8", what));
         if pdu.ttt.is_reserved() {
             return refuse("an R2T without a target transfer tag".to_owned());
@@ -120,20 +136,23 @@ impl InitiatorSession {
         if u64::from(offset) + u64::from(length) > task.command.write.len() as u64 {
             return refuse(format!("an R2T for {length} bytes at {offset}, beyond the command's data"));
         }
-        if offset != task.sent {
+        if offset != task.sent && !recovers {
             return refuse(format!("an R2T at offset {offset} where {} was due", task.sent));
         }
         task.next_data_sn = task.next_data_sn.wrapping_add(1);
-        task.sent = offset + length;
-        self.send_data_out(pdu.itt, pdu.lun, pdu.ttt, offset, length);
+        task.sent = task.sent.max(offset + length);
+        //= rfc7143 11.9.1 FAB-01
+        if !task.terminated {
+            self.send_data_out(cid, pdu.itt, pdu.lun, pdu.ttt, offset, length);
+        }
         Ok(())
     }
 
     /// Sends one sequence of Data-Out, each PDU as long as the target takes, F on the last.
     //= rfc7143 11.7 DAT-01 DAT-02 DAT-03
-    fn send_data_out(&mut self, itt: Itt, lun: Lun, ttt: Ttt, offset: u32, length: u32) {
-        let exp_stat_sn = self.exp_stat_sn();
-        let max_data = self.params.max_send_data_segment_length;
+    fn send_data_out(&mut self, cid: Cid, itt: Itt, lun: Lun, ttt: Ttt, offset: u32, length: u32) {
+        let exp_stat_sn = self.exp_stat_sn(cid);
+        let max_data = self.max_send(cid);
         let Some(task) = self.tasks.command(itt) else { return };
         let (mut at, end, mut data_sn) = (offset, offset + length, DataSn(0));
         while at < end {
@@ -141,9 +160,14 @@ impl InitiatorSession {
             let header =
                 DataOut { final_bit: at + n == end, lun, itt, ttt, exp_stat_sn, data_sn, buffer_offset: at };
             let data = task.command.write.part(at as usize..(at + n) as usize);
-            self.actions.push_back(Action::Send(TxPdu::with_data(header.to_bhs(), data)));
+            self.actions.push_back(Action::Send { cid, pdu: TxPdu::with_data(header.to_bhs(), data) });
             at += n;
             data_sn = data_sn.next();
         }
+    }
+
+    /// MaxRecvDataSegmentLength of the target on the connection `cid`, bytes.
+    fn max_send(&mut self, cid: Cid) -> u32 {
+        self.connection(cid).map_or(512, |connection| connection.max_send)
     }
 }

@@ -98,6 +98,19 @@ pub struct LoginConfig {
     pub bounds: Bounds,
     /// X#NodeArchitecture to declare; off unless set.
     pub node_architecture: Option<String>,
+    /// The session that the connection joins; `None` opens a new one.
+    pub join: Option<Join>,
+}
+
+/// What a connection says that joins a session; see [`super::session::InitiatorSession::joining`].
+#[derive(Clone, Debug)]
+pub struct Join {
+    /// The session's name at the target.
+    pub tsih: Tsih,
+    /// CmdSN of the session now.
+    pub cmd_sn: CmdSn,
+    /// The session's parameters, which stand.
+    pub params: Params,
 }
 
 /// What a login asks of its surroundings.
@@ -149,6 +162,8 @@ pub struct LoggedIn {
     pub cmd_sn: CmdSn,
     /// The next StatSN to expect.
     pub exp_stat_sn: StatSn,
+    /// ExpCmdSN as told in the final response.
+    pub exp_cmd_sn: CmdSn,
     /// MaxCmdSN as told in the final response.
     pub max_cmd_sn: CmdSn,
     /// TargetPortalGroupTag, if told.
@@ -186,9 +201,29 @@ pub struct InitiatorLogin {
 const LOGIN_ITT: Itt = Itt(0);
 
 impl InitiatorLogin {
-    /// A login by `config`, as the leading connection of a new session (or one that reinstates an old one by the same ISID).
-    pub fn new(config: LoginConfig) -> Self {
-        let mut negotiator = Negotiator::new(Role::Initiator, config.bounds.clone(), Params::default());
+    /// A login by `config`: as the leading connection of a new session (or one that reinstates an old one by the same ISID), or
+    /// as a further one.
+    //= rfc7143 6.3.1 MCS-01
+    pub fn new(mut config: LoginConfig) -> Self {
+        let params = match &config.join {
+            None => Params::default(),
+            // What is a connection's own begins anew.
+            Some(join) => {
+                config.cmd_sn = join.cmd_sn;
+                let Params { digests, max_send_data_segment_length, max_recv_data_segment_length, .. } =
+                    Params::default();
+                Params {
+                    digests,
+                    max_send_data_segment_length,
+                    max_recv_data_segment_length,
+                    ..join.params.clone()
+                }
+            }
+        };
+        let mut negotiator = Negotiator::new(Role::Initiator, config.bounds.clone(), params);
+        if config.join.is_some() {
+            negotiator.set_joining();
+        }
         if config.discovery {
             negotiator.set_discovery();
         }
@@ -236,7 +271,9 @@ impl InitiatorLogin {
         if let Some(target) = &self.config.target {
             pairs.push(pair("TargetName", target.as_str()));
         }
-        pairs.push(pair("SessionType", if self.config.discovery { "Discovery" } else { "Normal" }));
+        if self.config.join.is_none() {
+            pairs.push(pair("SessionType", if self.config.discovery { "Discovery" } else { "Normal" }));
+        }
         let transit = match self.stage {
             LoginStage::Security => {
                 pairs.extend(owned(self.security.begin()));
@@ -442,6 +479,10 @@ impl InitiatorLogin {
         if response.tsih == Tsih(0) {
             return Err(violation("RFC 7143 11.13.3", "the final login response has no TSIH"));
         }
+        //= rfc7143 11.13.3 MCS-01
+        if self.config.join.as_ref().is_some_and(|join| join.tsih != response.tsih) {
+            return Err(violation("RFC 7143 11.13.3", "the connection was added to another session"));
+        }
         //= rfc7143 6.2 KEY-30 TXT-13
         if self.negotiator.awaits_answers() {
             return Err(violation("RFC 7143 6.2", "the target left offered keys unanswered"));
@@ -455,6 +496,7 @@ impl InitiatorLogin {
             cid: self.config.cid,
             cmd_sn: self.config.cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
+            exp_cmd_sn: response.exp_cmd_sn,
             max_cmd_sn: response.max_cmd_sn,
             portal_group_tag: self.portal_group_tag,
             target_alias: self.target_alias.take(),
@@ -502,7 +544,7 @@ impl InitiatorLogin {
             version_max: 0,
             version_min: 0,
             isid: self.config.isid,
-            tsih: Tsih(0),
+            tsih: self.config.join.as_ref().map_or(Tsih(0), |join| join.tsih),
             itt: LOGIN_ITT,
             cid: self.config.cid,
             cmd_sn: self.config.cmd_sn,

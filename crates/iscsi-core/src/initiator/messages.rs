@@ -1,17 +1,18 @@
-//! Pings, asynchronous messages and the logout (RFC 7143 11.9, 11.14, 11.15, 11.18, 11.19).
+//! Pings and asynchronous messages (RFC 7143 11.9, 11.18, 11.19).
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use iscsi_wire::{
-    AsyncEvent, AsyncMessage, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, Lun,
-    NopIn, NopOut, Ttt,
-};
+use iscsi_wire::{AsyncEvent, AsyncMessage, Cid, Itt, Lun, NopIn, NopOut, TmfFunction, Ttt};
 
-use super::session::{Action, CloseReason, Event, InitiatorSession, Phase, violation};
-use super::task::{Held, Ping};
+use super::actions::{Action, CloseReason, Event, violation};
+use super::command::Ending;
+use super::connection::ConnectionState;
+use super::session::{InitiatorSession, Phase};
+use super::task::{Held, Ping, Task};
 use crate::Time;
 use crate::limits::{MAX_PING_BYTES, MAX_SENSE_BYTES};
+use crate::params::TaskReporting;
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
@@ -19,80 +20,94 @@ impl InitiatorSession {
     /// Pings the target with `data`, cut to what it takes; ends with [`Action::Pong`]. False when the session cannot.
     pub fn ping(&mut self, now: Time, user: u64, data: Bytes) -> bool {
         self.now = now;
-        matches!(self.phase, Phase::Active) && self.send_ping(Some(user), data).is_some()
+        let cid = self.any_connection().filter(|_| self.phase == Phase::Active);
+        cid.is_some_and(|cid| self.send_ping(cid, Some(user), data).is_some())
     }
 
     /// Pings on the session's own account after a silence.
-    pub(super) fn send_keepalive(&mut self) {
-        self.keepalive = self.send_ping(None, Bytes::new());
-        if self.keepalive.is_none() {
-            self.close(CloseReason::Unresponsive, self.time2wait());
+    pub(super) fn send_keepalive(&mut self, cid: Cid) {
+        let keepalive = self.send_ping(cid, None, Bytes::new());
+        if keepalive.is_none() {
+            return self.close(CloseReason::Unresponsive, self.time2wait());
+        }
+        if let Some(connection) = self.connection(cid) {
+            connection.keepalive = keepalive;
         }
     }
 
-    fn send_ping(&mut self, user: Option<u64>, mut data: Bytes) -> Option<Itt> {
-        data.truncate(MAX_PING_BYTES.min(self.params.max_send_data_segment_length as usize));
-        let ping = Ping { user, data: data.clone(), sent_at: self.now };
+    fn send_ping(&mut self, cid: Cid, user: Option<u64>, mut data: Bytes) -> Option<Itt> {
+        data.truncate(MAX_PING_BYTES.min(self.connection(cid)?.max_send as usize));
+        let ping = Ping { user, cid, data: data.clone(), sent_at: self.now };
         let itt = self.tasks.insert(Held::Ping(ping)).ok()?;
-        self.send_nop_out(itt, Ttt::RESERVED, Lun(0), data);
+        self.send_nop_out(cid, itt, Ttt::RESERVED, Lun(0), data);
         Some(itt)
     }
 
     /// Tells the target which statuses have arrived, when nothing else is there to tell it.
     //= rfc7143 11.18.1 NOP-02 NUM-10
-    pub(super) fn acknowledge(&mut self) {
-        self.send_nop_out(Itt::RESERVED, Ttt::RESERVED, Lun(0), Bytes::new());
+    pub(super) fn acknowledge(&mut self, cid: Cid) {
+        self.send_nop_out(cid, Itt::RESERVED, Ttt::RESERVED, Lun(0), Bytes::new());
     }
 
     //= rfc7143 11.18 NOP-02 NOP-03
-    fn send_nop_out(&mut self, itt: Itt, ttt: Ttt, lun: Lun, data: Bytes) {
+    fn send_nop_out(&mut self, cid: Cid, itt: Itt, ttt: Ttt, lun: Lun, data: Bytes) {
         let nop = NopOut {
             immediate: true,
             lun,
             itt,
             ttt,
             cmd_sn: self.window.current(),
-            exp_stat_sn: self.exp_stat_sn(),
+            exp_stat_sn: self.exp_stat_sn(cid),
         };
-        self.actions.push_back(Action::Send(TxPdu::with_data(nop.to_bhs(), data)));
+        self.send_pdu(cid, TxPdu::with_data(nop.to_bhs(), data));
     }
 
     //= rfc7143 11.19 NOP-03 NOP-04 NOP-05
-    pub(super) fn handle_nop_in(&mut self, pdu: &NopIn, rx: &RxPdu) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
+    pub(super) fn handle_nop_in(&mut self, cid: Cid, pdu: &NopIn, rx: &RxPdu) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
         match (pdu.itt.is_reserved(), pdu.ttt.is_reserved()) {
             //= rfc7143 7.7 PDU-08
             (false, false) => Err(violation("RFC 7143 11.19", "a NOP-In has both task tags")),
             (false, true) => {
-                self.take_stat_sn(pdu.stat_sn)?;
-                match self.tasks.held(pdu.itt) {
-                    Some(Held::Ping(_)) => self.ping_ended(pdu.itt, Some(rx)),
-                    _ => {
-                        return Err(violation("RFC 7143 11.19", "a NOP-In answers a ping that was not sent"));
-                    }
+                if !self.take_stat_sn(cid, pdu.stat_sn)? {
+                    return Ok(());
                 }
-                Ok(())
+                match self.tasks.held(pdu.itt) {
+                    Some(Held::Ping(_)) => {
+                        self.ping_ended(pdu.itt, Some(rx));
+                        Ok(())
+                    }
+                    _ => self.late(pdu.itt, "RFC 7143 11.19", "the answer to a ping"),
+                }
             }
             (true, false) => {
+                self.note_next_stat_sn(cid, pdu.stat_sn);
                 //= rfc7143 11.14 LGO-03
-                if !matches!(self.phase, Phase::LogoutSent(_)) {
-                    self.send_nop_out(Itt::RESERVED, pdu.ttt, pdu.lun, Bytes::new());
+                let leaving = self.connection(cid).is_none_or(|connection| !connection.state.serves());
+                if !leaving && !matches!(self.phase, Phase::LogoutSent(_)) {
+                    self.send_nop_out(cid, Itt::RESERVED, pdu.ttt, pdu.lun, Bytes::new());
                 }
                 Ok(())
             }
-            // Tells of the window only.
-            (true, true) => Ok(()),
+            // Tells of the window, and of the statuses sent so far.
+            (true, true) => {
+                self.note_next_stat_sn(cid, pdu.stat_sn);
+                Ok(())
+            }
         }
     }
 
     //= rfc7143 11.9 ASY-04
-    pub(super) fn handle_async(&mut self, pdu: &AsyncMessage, rx: &RxPdu) -> Result<(), CloseReason> {
-        //= rfc7143 7.8 DIG-12
-        if !rx.data_digest_ok {
-            return Err(CloseReason::DataDigest);
+    pub(super) fn handle_async(
+        &mut self,
+        cid: Cid,
+        pdu: &AsyncMessage,
+        rx: &RxPdu,
+    ) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+            return Ok(());
         }
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        self.take_stat_sn(pdu.stat_sn)?;
         let wait = Duration::from_secs(pdu.parameter2.into());
         let within = Duration::from_secs(pdu.parameter3.into());
         match pdu.event {
@@ -107,72 +122,58 @@ impl InitiatorSession {
             //= rfc7143 11.9.1 ASY-01
             AsyncEvent::LogoutRequest => {
                 self.actions.push_back(Action::Event(Event::LogoutRequested(within)));
-                if self.phase == Phase::Active {
+                // Half of the time is for the commands under way.
+                let until = self.now + within / 2;
+                let others = self.connections.iter().any(|c| c.cid != cid && c.state == ConnectionState::Up);
+                if !others && self.phase == Phase::Active {
                     self.asked_by_target = true;
-                    // Half of the time is for the commands under way.
-                    self.phase = Phase::Draining(self.now + within / 2);
+                    self.phase = Phase::Draining(until);
+                } else if let Some(connection) = self.connection(cid)
+                    && connection.state == ConnectionState::Up
+                {
+                    connection.state = ConnectionState::Draining(until);
                 }
             }
             //= rfc7143 11.9.1 ASY-02
-            AsyncEvent::ConnectionDrop if pdu.parameter1 == self.cid.0 => {
-                self.close(CloseReason::TargetDropped, wait);
+            AsyncEvent::ConnectionDrop if self.connection(Cid(pdu.parameter1)).is_some() => {
+                self.fail_connection(Cid(pdu.parameter1), CloseReason::TargetDropped, Some((wait, within)));
             }
             AsyncEvent::SessionDrop => self.close(CloseReason::TargetDropped, wait),
             //= rfc7143 11.9.1 ASY-03
-            AsyncEvent::NegotiationRequest => self.negotiate_on_request(),
+            AsyncEvent::NegotiationRequest => self.negotiate_on_request(cid),
+            //= rfc7143 11.9.1 FAB-01
+            AsyncEvent::TaskTermination if self.params.task_reporting == TaskReporting::FastAbort => {
+                self.tasks_terminated(cid, pdu.lun)
+            }
             event => self.actions.push_back(Action::Event(Event::Ignored(event))),
         }
         Ok(())
     }
 
-    /// Logs out: commands that have not ended die with the session.
-    pub fn logout(&mut self, now: Time) {
-        self.now = now;
-        if matches!(self.phase, Phase::Active | Phase::Draining(_)) {
-            self.asked_by_target = false;
-            self.send_logout();
+    /// The target ends the tasks of a logical unit on this connection: no more data go out for them, and it hears that we know.
+    /// They end with the function that we asked for, or, if somebody else did, here.
+    //= rfc7143 4.2.3.4 FAB-01
+    fn tasks_terminated(&mut self, cid: Cid, lun: Lun) {
+        self.actions.push_back(Action::Event(Event::TasksTerminated(lun)));
+        self.send_nop_out(cid, Itt::RESERVED, Ttt::RESERVED, lun, Bytes::new());
+        let ours = self.tasks.managements().any(|(_, management)| {
+            let everywhere = matches!(
+                management.function,
+                TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset | TmfFunction::ITNexusReset
+            );
+            everywhere || (management.lun == lun && management.function != TmfFunction::AbortTask)
+        });
+        let here = |task: &Task| task.cid == cid && task.cmd_sn.is_some() && task.command.lun == lun;
+        if ours {
+            for task in self.tasks.commands_mut().filter(|task| here(task)) {
+                task.terminated = true;
+            }
+            return;
         }
-    }
-
-    /// Sends the logout that the target asked for, once nothing is under way any more.
-    pub(super) fn drained(&mut self) {
-        if matches!(self.phase, Phase::Draining(_)) && self.sent == 0 {
-            self.send_logout();
+        let ended: Vec<Itt> =
+            self.tasks.commands().filter(|(_, task)| here(task)).map(|(itt, _)| itt).collect();
+        for itt in ended {
+            self.complete(itt, Ending::Aborted);
         }
-    }
-
-    //= rfc7143 11.14 LGO-01 LGO-03
-    pub(super) fn send_logout(&mut self) {
-        let Ok(itt) = self.tasks.insert(Held::Logout) else {
-            return self.close(CloseReason::Unresponsive, self.time2wait());
-        };
-        let request = LogoutRequest {
-            immediate: true,
-            reason: LogoutReason::CloseSession,
-            itt,
-            cid: self.cid,
-            cmd_sn: self.window.current(),
-            exp_stat_sn: self.exp_stat_sn(),
-        };
-        self.send(request.to_bhs());
-        self.phase = Phase::LogoutSent(self.now + self.config.exchange_timeout);
-    }
-
-    pub(super) fn handle_logout_response(&mut self, pdu: &LogoutResponse) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        self.take_stat_sn(pdu.stat_sn)?;
-        if !matches!(self.tasks.held(pdu.itt), Some(Held::Logout)) {
-            return Err(violation("RFC 7143 11.15", "an answer to a logout that was not asked for"));
-        }
-        let wait = match pdu.response {
-            LogoutResponseCode::Success => Duration::from_secs(pdu.time2wait.into()),
-            _ => self.time2wait(),
-        };
-        self.close(self.logout_reason(), wait);
-        Ok(())
-    }
-
-    pub(super) fn logout_reason(&self) -> CloseReason {
-        if self.asked_by_target { CloseReason::TargetAsked } else { CloseReason::LoggedOut }
     }
 }

@@ -2,27 +2,33 @@
 //!
 //! A session takes [`command::Command`]s and received PDUs and says what to do through
 //! [`session::InitiatorSession::poll_action`]. Its concerns lie in files of their own: `command_window` counts, `task` holds,
-//! `data_out` answers R2Ts, `data_in` checks what arrives, `recovery` deals with commands that take too long, `reject` with
-//! refused PDUs, `messages` with pings, events and logout, `text` with discovery.
+//! `data_out` answers R2Ts, `data_in` checks what arrives, `task_management` deals with commands that take too long, `reject`
+//! with refused PDUs, `messages` with pings and events, `text` with discovery, `connection` with joining, leaving and failing,
+//! `ledger` with statuses, `scheduler` with spreading, `recovery` with what error recovery levels 1 and 2 heal.
 
+mod actions;
 pub mod address;
 pub mod command;
 mod command_window;
+mod connection;
 mod data_in;
 mod data_out;
+mod ledger;
 pub mod login;
 mod login_failure;
 mod messages;
 mod recovery;
 mod reject;
+mod scheduler;
 mod security;
 pub mod session;
 mod task;
+mod task_management;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use address::TargetAddress;
 pub use command::{Command, Completion, Ending, WriteData};
-pub use login::{ChapConfig, InitiatorLogin, LoggedIn, LoginConfig, LoginFailure};
-pub use session::{Action, CloseReason, InitiatorSession, SessionConfig};
+pub use login::{ChapConfig, InitiatorLogin, Join, LoggedIn, LoginConfig, LoginFailure};
+pub use session::{Action, CloseReason, InitiatorSession, Scheduling, SessionConfig};

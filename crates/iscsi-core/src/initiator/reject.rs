@@ -3,23 +3,22 @@
 //! A rejected command has not used up its CmdSN, and commands after it wait at the target until somebody has. So it is sent
 //! again, the same in every field, when the reason allows; otherwise ABORT TASK fills the hole.
 
-use iscsi_wire::{Bhs, Itt, Opcode, Reject, RejectReason};
+use iscsi_wire::{Bhs, Cid, Itt, Opcode, Reject, RejectReason, SnackRequest};
 
+use super::actions::{Action, CloseReason, violation};
 use super::command::Ending;
-use super::session::{Action, CloseReason, InitiatorSession, may_resend, violation};
+use super::session::{InitiatorSession, may_resend};
 use super::task::Held;
 use crate::limits::MAX_RESENDS;
 use crate::pdu_reader::RxPdu;
 
 impl InitiatorSession {
     //= rfc7143 11.17 REJ-04 NUM-12 NUM-13
-    pub(super) fn handle_reject(&mut self, pdu: &Reject, rx: &RxPdu) -> Result<(), CloseReason> {
-        //= rfc7143 7.8 DIG-12
-        if !rx.data_digest_ok {
-            return Err(CloseReason::DataDigest);
+    pub(super) fn handle_reject(&mut self, cid: Cid, pdu: &Reject, rx: &RxPdu) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+            return Ok(());
         }
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        self.take_stat_sn(pdu.stat_sn)?;
         let Some(&header) = rx.data.first_chunk::<{ Bhs::SIZE }>() else {
             return Err(violation("RFC 7143 11.17", "a Reject without the header that it rejects"));
         };
@@ -35,7 +34,7 @@ impl InitiatorSession {
                 let Some(cmd_sn) = task.cmd_sn else { return Ok(()) };
                 if resend && task.resends < MAX_RESENDS {
                     task.resends += 1;
-                    task.next_data_sn = 0;
+                    task.start_over();
                     self.send_command(itt, cmd_sn);
                 } else {
                     self.give_up(itt, pdu.reason);
@@ -43,7 +42,12 @@ impl InitiatorSession {
             }
             // The target ends the command by itself; what was refused is not sent unasked.
             //= rfc7143 7.3 REJ-02
-            (Ok(Opcode::DataOut | Opcode::SnackRequest), _) => {}
+            (Ok(Opcode::DataOut), _) => {}
+            (Ok(Opcode::SnackRequest), _) => {
+                if let Ok(request) = SnackRequest::parse(&refused) {
+                    return self.snack_refused(cid, &request);
+                }
+            }
             (Ok(Opcode::TaskManagementRequest), Some(Held::Management(management))) => {
                 if resend && management.resends < MAX_RESENDS {
                     management.resends += 1;
@@ -54,8 +58,8 @@ impl InitiatorSession {
                 }
             }
             (Ok(Opcode::NopOut), Some(Held::Ping(_))) => self.ping_ended(itt, None),
-            (Ok(Opcode::TextRequest), Some(Held::Text)) => self.text_refused(itt, pdu.reason),
-            (Ok(Opcode::LogoutRequest), Some(Held::Logout)) => {
+            (Ok(Opcode::TextRequest), Some(Held::Text(_))) => self.text_refused(cid, itt, pdu.reason),
+            (Ok(Opcode::LogoutRequest), Some(Held::Logout(_))) => {
                 return Err(violation(
                     "RFC 7143 11.14",
                     format!("the target refuses the logout: {}", pdu.reason),
@@ -82,11 +86,13 @@ impl InitiatorSession {
     /// Ends a ping: `answer` is the data that came back, if any did.
     pub(super) fn ping_ended(&mut self, itt: Itt, answer: Option<&RxPdu>) {
         let Held::Ping(ping) = self.tasks.remove(itt) else { return };
-        if self.keepalive == Some(itt) {
-            self.keepalive = None;
+        let connection = self.connection(ping.cid);
+        let max_recv = connection.as_ref().map_or(0, |connection| connection.max_recv as usize);
+        if let Some(connection) = connection.filter(|connection| connection.keepalive == Some(itt)) {
+            connection.keepalive = None;
         }
         if let Some(user) = ping.user {
-            let expected = ping.data.len().min(self.params.max_recv_data_segment_length as usize);
+            let expected = ping.data.len().min(max_recv);
             let intact = answer.is_some_and(|rx| rx.data_digest_ok && rx.data[..] == ping.data[..expected]);
             self.actions.push_back(Action::Pong {
                 user,

@@ -2,48 +2,57 @@
 //! outcome is known (RFC 7143 4.2.2, 7, 11).
 //!
 //! The caller feeds [`InitiatorSession::submit`] and [`InitiatorSession::handle_pdu`], then drains
-//! [`InitiatorSession::poll_action`] and asks [`InitiatorSession::poll_timeout`] when to come back.
+//! [`InitiatorSession::poll_action`] and asks [`InitiatorSession::poll_timeout`] when to come back. Connections after the first
+//! come by [`InitiatorSession::join`] and go by [`InitiatorSession::connection_lost`].
 //!
 //! ```text
 //!   Active ──target asks for logout──► Draining ──idle, or time is short──► LogoutSent ──► Closed
 //!     │  └───────── logout() ──────────────────────────────────────────────────▲              ▲
-//!     └─────────── violation, silence, no remedy for a command, target drops, lost() ─────────┘
+//!     └─────────── violation, no connection left, no remedy for a command, target drops, lost() ─┘
 //! ```
-//! At error recovery level 0 a closed session is the end of it: [`InitiatorSession::unfinished`] gives the commands back, and
-//! the caller logs in again with the same ISID and submits them anew.
-//! Left out so far: more than one connection, and error recovery levels above 0.
+//! A closed session is the end of it: [`InitiatorSession::unfinished`] gives the commands back, and the caller logs in again
+//! with the same ISID and submits them anew.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
-use iscsi_wire::{Bhs, Itt, Lun, Pdu, RejectReason, StatSn, TmfFunction, TmfResponse, Tsih};
+use iscsi_wire::{Bhs, Cid, CmdSn, Itt, Lun, Pdu, RejectReason, StatSn, TmfFunction, Tsih};
 
-use super::address::TargetAddress;
+pub(super) use super::actions::violation;
+pub use super::actions::{Action, CloseReason, Event, ManagementAnswer, TargetRecord, Unfinished};
 use super::command::{Command, Completion, Ending};
 use super::command_window::CommandWindow;
+use super::connection::Connection;
+pub use super::connection::JoinError;
 use super::login::LoggedIn;
-use super::task::{Held, Task, TaskTable};
-use super::text::TextExchange;
+use super::recovery::reassign::Settling;
+pub use super::scheduler::Scheduling;
+use super::task::{Held, LogoutOf, Task, TaskTable, Wanted};
 use crate::Time;
 use crate::error::ProtocolViolation;
-use crate::limits::MAX_STATUS_LAG;
-use crate::names::IscsiName;
-use crate::params::{Bounds, Params};
+use crate::params::{Bounds, Params, TaskReporting};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
 /// Choices of configuration for a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Silence after which the target is pinged; zero never pings.
+    /// Silence of a connection after which the target is pinged on it; zero never pings.
     pub ping_interval: Duration,
-    /// Further silence after which the session is given up.
+    /// Further silence after which the connection is given up.
     pub ping_timeout: Duration,
     /// Time that a task management function may take before the next harsher measure.
     pub management_timeout: Duration,
     /// Time that a text exchange or a logout may take.
     pub exchange_timeout: Duration,
+    /// Time for which the request for missing PDUs waits for more of them (error recovery level 1).
+    pub snack_delay: Duration,
+    /// Time after which missing PDUs are asked for again, and a command without acknowledgement is sent again (level 1).
+    pub recovery_timeout: Duration,
+    /// Silence of a task after which it is asked for what may have been lost without a trace (level 1).
+    pub probe_after: Duration,
+    /// How commands are spread over connections.
+    pub scheduling: Scheduling,
     /// What may be renegotiated in full feature phase.
     pub bounds: Bounds,
 }
@@ -55,110 +64,28 @@ impl Default for SessionConfig {
             ping_timeout: Duration::from_secs(5),
             management_timeout: Duration::from_secs(10),
             exchange_timeout: Duration::from_secs(15),
+            snack_delay: Duration::from_millis(2),
+            recovery_timeout: Duration::from_secs(1),
+            probe_after: Duration::from_secs(5),
+            scheduling: Scheduling::default(),
             bounds: Bounds::default(),
         }
     }
 }
 
-/// Why a session is over.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CloseReason {
-    /// We logged out.
-    #[error("logged out")]
-    LoggedOut,
-    /// The target asked for the logout (RFC 7143 11.9.1, event 1).
-    #[error("the target asked us to log out")]
-    TargetAsked,
-    /// The target announced that it drops the connection or the session (events 2 and 3).
-    #[error("the target dropped the session")]
-    TargetDropped,
-    /// The target broke a rule.
-    #[error("the target breaks the protocol: {0}")]
-    Violation(#[from] ProtocolViolation),
-    /// A response, not just data, did not match its data digest: what it said is lost (RFC 7143 7.8).
-    #[error("the data digest of a response does not match (RFC 7143 7.8)")]
-    DataDigest,
-    /// The target did not answer a ping.
-    #[error("the target was silent and did not answer a ping")]
-    Silent,
-    /// Neither ABORT TASK nor LOGICAL UNIT RESET brought an answer (RFC 7143 7.11).
-    #[error("the target answered neither a command nor the functions to abort it")]
-    Unresponsive,
-    /// The transport is gone.
-    #[error("the connection was lost")]
-    Lost,
-}
-
-/// A target as SendTargets tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetRecord {
-    /// iSCSI name.
-    pub name: IscsiName,
-    /// Where it can be reached; empty means: where it was asked for.
-    pub addresses: Vec<TargetAddress>,
-}
-
-/// Something that the target tells by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A SCSI asynchronous event of a logical unit, with its sense data.
-    Scsi {
-        /// Logical unit.
-        lun: Lun,
-        /// Sense data.
-        sense: Bytes,
-    },
-    /// The target asks us to log out within this time; the session sees to it.
-    LogoutRequested(Duration),
-    /// Something that this version has no use for.
-    Ignored(iscsi_wire::AsyncEvent),
-}
-
-/// What to do next; see [`InitiatorSession::poll_action`].
-#[derive(Debug)]
-pub enum Action {
-    /// Send a PDU.
-    Send(TxPdu),
-    /// Data of a command; it counts when the command has ended well, as far as its completion says.
-    DataIn {
-        /// The caller's name for the command.
-        user: u64,
-        /// Place in the command's data, bytes.
-        offset: u32,
-        /// The bytes, their digest verified.
-        data: Bytes,
-    },
-    /// A command ended.
-    Completed(Completion),
-    /// A task management function that the caller wanted has ended; `None`: without an answer.
-    Managed {
-        /// The caller's name for it.
-        user: u64,
-        /// The target's answer.
-        response: Option<TmfResponse>,
-    },
-    /// A ping that the caller wanted came back.
-    Pong {
-        /// The caller's name for it.
-        user: u64,
-        /// The data came back as it was sent, and its digest matched.
-        intact: bool,
-        /// Time between asking and answer.
-        round_trip: Duration,
-    },
-    /// The answer to SendTargets.
-    Targets(Vec<TargetRecord>),
-    /// The target refuses to answer SendTargets: by a Reject for this reason, or by the word in its answer.
-    TextRefused(Option<RejectReason>),
-    /// Something that the target tells.
-    Event(Event),
-    /// Close the connection: the session is over. What was sent before may still go out.
-    Close {
-        /// Why.
-        reason: CloseReason,
-        /// Time to wait before logging in again.
-        wait: Duration,
-    },
+/// What a session went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryCounters {
+    /// Connections that failed while the session went on.
+    pub connections_lost: u64,
+    /// Requests for missing data, R2Ts and statuses.
+    pub snacks_sent: u64,
+    /// Tasks that went on on another connection.
+    pub tasks_reassigned: u64,
+    /// Commands that died with their connection and were begun anew.
+    pub commands_begun_anew: u64,
+    /// Commands sent again, the same, because nothing acknowledged them.
+    pub commands_retried: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,31 +102,42 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub struct InitiatorSession {
     pub(super) params: Params,
-    tsih: Tsih,
-    pub(super) cid: iscsi_wire::Cid,
+    pub(super) tsih: Tsih,
     pub(super) discovery: bool,
     pub(super) config: SessionConfig,
     pub(super) phase: Phase,
     pub(super) window: CommandWindow,
     pub(super) tasks: TaskTable,
+    pub(super) connections: Vec<Connection>,
+    /// Place of the connection whose turn is next.
+    pub(super) next_in_turn: usize,
+    /// The connection that the caller is bringing back because no other is left.
+    pub(super) reconnecting: Option<Cid>,
     /// Commands that wait for the window, in order.
     pub(super) waiting: VecDeque<Itt>,
+    /// Of those, the first so many were begun anew.
+    pub(super) anew_waiting: usize,
     /// Commands sent and not ended.
     pub(super) sent: usize,
     /// Write data of commands sent and not ended, bytes.
-    write_bytes: u64,
-    exp_stat_sn: StatSn,
-    /// ExpStatSN as last told to the target.
-    told_stat_sn: StatSn,
-    last_rx: Time,
-    /// A ping of the session itself that is under way.
-    pub(super) keepalive: Option<Itt>,
+    pub(super) write_bytes: u64,
     /// No command has taken too long before this time.
     pub(super) next_deadline: Option<Time>,
     /// Task management functions under way.
     pub(super) managing: usize,
-    pub(super) text: Option<TextExchange>,
+    /// Tasks with PDUs missing.
+    pub(super) with_holes: Vec<Itt>,
+    /// Tasks of connections that are gone, in order.
+    pub(super) settling: VecDeque<Settling>,
+    /// Functions under way to settle such tasks.
+    pub(super) settling_now: usize,
+    /// The command that was last sent again because nothing acknowledged it, and how often.
+    pub(super) retried: Option<CmdSn>,
+    pub(super) retries: u8,
+    /// SNACK Tag used last.
+    pub(super) snack_tag: u32,
     pub(super) asked_by_target: bool,
+    pub(super) counters: RecoveryCounters,
     pub(super) actions: VecDeque<Action>,
     pub(super) now: Time,
 }
@@ -210,36 +148,41 @@ impl InitiatorSession {
         Self {
             params: login.params.clone(),
             tsih: login.tsih,
-            cid: login.cid,
             discovery: login.discovery,
             config,
             phase: Phase::Active,
             window: CommandWindow::new(login.cmd_sn, login.max_cmd_sn),
             tasks: TaskTable::default(),
+            connections: Self::leading(login, now),
+            next_in_turn: 0,
+            reconnecting: None,
             waiting: VecDeque::new(),
+            anew_waiting: 0,
             sent: 0,
             write_bytes: 0,
-            exp_stat_sn: login.exp_stat_sn,
-            told_stat_sn: login.exp_stat_sn,
-            last_rx: now,
-            keepalive: None,
             next_deadline: None,
             managing: 0,
-            text: None,
+            with_holes: Vec::new(),
+            settling: VecDeque::new(),
+            settling_now: 0,
+            retried: None,
+            retries: 0,
+            snack_tag: 0,
             asked_by_target: false,
+            counters: RecoveryCounters::default(),
             actions: VecDeque::new(),
             now,
         }
     }
 
-    /// The parameters in force.
+    /// The parameters in force; those that are a connection's own are the leading one's.
     pub fn params(&self) -> &Params {
         &self.params
     }
 
-    /// TSIH of the session.
-    pub fn tsih(&self) -> Tsih {
-        self.tsih
+    /// What the session went through.
+    pub fn counters(&self) -> RecoveryCounters {
+        self.counters
     }
 
     /// Commands submitted and not ended.
@@ -258,6 +201,11 @@ impl InitiatorSession {
         self.phase == Phase::Closed
     }
 
+    /// Whether commands and their data travel on different connections.
+    pub(super) fn is_asymmetric(&self) -> bool {
+        self.params.allegiance_free
+    }
+
     /// Takes a command; it is sent as soon as the target's window allows.
     ///
     /// # Errors
@@ -274,21 +222,11 @@ impl InitiatorSession {
                 .push_back(Action::Completed(Completion { command, ending: Ending::Unsendable(violation) }));
             return Ok(());
         }
-        let deadline = (!command.timeout.is_zero()).then(|| now + command.timeout);
-        let task = Task {
-            command,
-            cmd_sn: None,
-            next_data_sn: 0,
-            received: 0,
-            sent: 0,
-            deadline,
-            verdict: None,
-            aborting: false,
-            resends: 0,
-        };
+        let task = Task::new(command, now);
+        let due = task.due();
         match self.tasks.insert(Held::Command(task)) {
             Ok(itt) => {
-                self.expect_by(deadline);
+                self.expect_by(due);
                 self.waiting.push_back(itt);
                 self.pump();
                 Ok(())
@@ -300,25 +238,34 @@ impl InitiatorSession {
         }
     }
 
-    /// Takes a received PDU.
-    pub fn handle_pdu(&mut self, now: Time, rx: RxPdu) {
+    /// Takes a PDU received on the connection `cid`.
+    pub fn handle_pdu(&mut self, now: Time, cid: Cid, rx: RxPdu) {
         self.now = now;
-        self.last_rx = now;
         if self.phase == Phase::Closed {
             return;
         }
-        if let Err(reason) = self.dispatch(rx) {
-            return self.close(reason, self.time2wait());
+        match self.connection(cid) {
+            Some(connection) if connection.state.stands() => connection.last_rx = now,
+            // What arrived before the connection failed and was not looked at counts for nothing.
+            _ => return,
+        }
+        match self.dispatch(cid, rx) {
+            Ok(()) => {}
+            Err(reason) if reason.is_of_one_connection() => self.fail_connection(cid, reason, None),
+            Err(reason) => return self.close(reason, self.time2wait()),
+        }
+        if self.recovery_due().is_some_and(|at| at <= now) {
+            self.recover_on_time();
         }
         self.pump();
         //= rfc7143 4.2.2.2 NUM-10
-        if self.told_stat_sn.distance_to(self.exp_stat_sn) > MAX_STATUS_LAG {
-            self.acknowledge();
+        if self.connection(cid).is_some_and(|connection| connection.statuses.lags()) {
+            self.acknowledge(cid);
         }
     }
 
     /// Everything that is the same for all PDUs, then the one at hand.
-    fn dispatch(&mut self, rx: RxPdu) -> Result<(), CloseReason> {
+    fn dispatch(&mut self, cid: Cid, rx: RxPdu) -> Result<(), CloseReason> {
         //= rfc7143 11 PDU-03 PDU-05
         let pdu = Pdu::parse(&rx.bhs).map_err(ProtocolViolation::from)?;
         //= rfc7143 11.2 PDU-06
@@ -326,20 +273,42 @@ impl InitiatorSession {
         if !rx.ahs.is_empty() || (bare && !rx.data.is_empty()) {
             return Err(violation("RFC 7143 7.7", "a PDU with a segment that it cannot have"));
         }
+        if !rx.data_digest_ok && self.damaged(cid, &pdu)? {
+            return Ok(());
+        }
         match pdu {
-            Pdu::DataIn(data_in) => self.handle_data_in(&data_in, rx),
-            Pdu::ScsiResponse(response) => self.handle_response(&response, &rx),
-            Pdu::R2t(r2t) => self.handle_r2t(&r2t),
-            Pdu::NopIn(nop) => self.handle_nop_in(&nop, &rx),
-            Pdu::TaskManagementResponse(response) => self.handle_management_response(&response),
-            Pdu::TextResponse(response) => self.handle_text_response(&response, &rx),
-            Pdu::LogoutResponse(response) => self.handle_logout_response(&response),
-            Pdu::AsyncMessage(message) => self.handle_async(&message, &rx),
-            Pdu::Reject(reject) => self.handle_reject(&reject, &rx),
+            Pdu::DataIn(data_in) => self.handle_data_in(cid, &data_in, rx),
+            Pdu::ScsiResponse(response) => self.handle_response(cid, &response, &rx),
+            Pdu::R2t(r2t) => self.handle_r2t(cid, &r2t),
+            Pdu::NopIn(nop) => self.handle_nop_in(cid, &nop, &rx),
+            Pdu::TaskManagementResponse(response) => self.handle_management_response(cid, &response),
+            Pdu::TextResponse(response) => self.handle_text_response(cid, &response, &rx),
+            Pdu::LogoutResponse(response) => self.handle_logout_response(cid, &response),
+            Pdu::AsyncMessage(message) => self.handle_async(cid, &message, &rx),
+            Pdu::Reject(reject) => self.handle_reject(cid, &reject, &rx),
             other => {
                 Err(violation("RFC 7143 11.2.1.2", format!("a {} PDU from a target", other.opcode().name())))
             }
         }
+    }
+
+    /// A PDU whose data did not match their digest; true when that is all there is to say about it. Data-In and pings see for
+    /// themselves.
+    //= rfc7143 7.8 DIG-12
+    fn damaged(&mut self, cid: Cid, pdu: &Pdu) -> Result<bool, CloseReason> {
+        let stat_sn = match pdu {
+            Pdu::ScsiResponse(response) => response.stat_sn,
+            Pdu::TextResponse(response) => response.stat_sn,
+            Pdu::AsyncMessage(message) => message.stat_sn,
+            Pdu::Reject(reject) => reject.stat_sn,
+            Pdu::NopIn(nop) if self.recovers() && !nop.itt.is_reserved() => nop.stat_sn,
+            _ => return Ok(false),
+        };
+        if !self.recovers() {
+            return Err(CloseReason::DataDigest);
+        }
+        self.status_damaged(cid, stat_sn)?;
+        Ok(true)
     }
 
     /// The next thing to do.
@@ -354,7 +323,7 @@ impl InitiatorSession {
             Phase::Active => None,
             Phase::Draining(at) | Phase::LogoutSent(at) => Some(at),
         };
-        [phase, self.ping_due(), self.next_deadline, self.management_due(), self.text_due()]
+        [phase, self.connections_due(), self.next_deadline, self.management_due(), self.recovery_due()]
             .into_iter()
             .flatten()
             .min()
@@ -369,69 +338,63 @@ impl InitiatorSession {
             Phase::LogoutSent(at) if at <= now => return self.close(self.logout_reason(), self.time2wait()),
             _ => {}
         }
-        //= rfc7143 10.3 PDU-09
-        if self.ping_due().is_some_and(|at| at <= now) {
-            match self.keepalive {
-                Some(_) => return self.close(CloseReason::Silent, self.time2wait()),
-                None => self.send_keepalive(),
-            }
+        if self.connections_due().is_some_and(|at| at <= now) {
+            self.connections_on_time();
         }
-        if self.text_due().is_some_and(|at| at <= now) {
-            return self.close(CloseReason::Unresponsive, self.time2wait());
+        if self.phase == Phase::Closed {
+            return;
         }
+        self.recover_on_time();
         self.expire(now);
-    }
-
-    /// The transport is gone: the session is over.
-    pub fn lost(&mut self) {
-        self.phase = Phase::Closed;
-        self.actions.clear();
-    }
-
-    /// Takes every command that has not ended out of a closed session, those that were sent before those that were not, each in
-    /// the order of submission.
-    //= rfc7143 7.15 SES-06
-    pub fn unfinished(&mut self) -> Vec<Command> {
-        debug_assert!(self.is_closed());
-        let mut sent: Vec<(u32, Itt)> =
-            self.tasks.commands().filter_map(|(itt, task)| Some((task.cmd_sn?.0, itt))).collect();
-        let first = self.window.current().0.wrapping_sub(1 << 31);
-        sent.sort_by_key(|(cmd_sn, _)| cmd_sn.wrapping_sub(first));
-        let order: Vec<Itt> = sent.into_iter().map(|(_, itt)| itt).chain(self.waiting.drain(..)).collect();
-        let mut commands = Vec::with_capacity(order.len());
-        for itt in order {
-            if let Held::Command(task) = self.tasks.remove(itt) {
-                commands.push(task.command);
-            }
-        }
-        self.sent = 0;
-        self.write_bytes = 0;
-        commands
+        self.pump();
     }
 
     /// Sends what the window allows.
     //= rfc7143 4.2.2.1 NUM-06
     pub(super) fn pump(&mut self) {
+        self.leave_drained();
         if self.phase != Phase::Active {
             return self.drained();
         }
         while let Some(&itt) = self.waiting.front() {
-            let Some(cmd_sn) = self.window.take() else { return };
-            self.waiting.pop_front();
-            if let Some(task) = self.tasks.command(itt) {
-                task.cmd_sn = Some(cmd_sn);
-                self.write_bytes += task.command.write.len() as u64;
-                self.sent += 1;
+            if self.window.is_closed() {
+                return;
             }
+            let Some(cid) = self.next_connection() else { return };
+            let Some(cmd_sn) = self.window.take(self.now) else { return };
+            self.waiting.pop_front();
+            self.anew_waiting = self.anew_waiting.saturating_sub(1);
+            let probe_at = self.recovers().then(|| self.now + self.config.probe_after);
+            let segment_bytes = self.connection(cid).map_or(0, |connection| connection.max_recv);
+            let Some(task) = self.tasks.command(itt) else { continue };
+            (task.cmd_sn, task.cid) = (Some(cmd_sn), cid);
+            (task.probe_at, task.segment_bytes) = (probe_at, segment_bytes);
+            let (write_bytes, weight) = (task.command.write.len() as u64, task.weight());
+            self.write_bytes += write_bytes;
+            self.sent += 1;
+            if let Some(connection) = self.connection(cid) {
+                connection.commands += 1;
+                connection.outstanding_bytes += weight;
+            }
+            self.expect_by(probe_at);
             self.send_command(itt, cmd_sn);
         }
     }
 
-    /// Ends a command with `ending`.
+    /// Ends a command that was sent with `ending`.
     pub(super) fn complete(&mut self, itt: Itt, ending: Ending) {
         let Held::Command(task) = self.tasks.remove(itt) else { return };
         self.sent -= 1;
         self.write_bytes -= task.command.write.len() as u64;
+        if task.holes.is_some() {
+            self.with_holes.retain(|other| *other != itt);
+        }
+        if !task.orphan
+            && let Some(connection) = self.connection(task.cid)
+        {
+            connection.commands -= 1;
+            connection.outstanding_bytes -= task.weight();
+        }
         let ending = match (task.verdict, ending) {
             // Data that failed its digest stays failed, whatever the status says.
             (Some(verdict), Ending::Status { .. } | Ending::TimedOut | Ending::Aborted) => verdict,
@@ -440,27 +403,29 @@ impl InitiatorSession {
         self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
     }
 
-    /// Books a StatSN that counts.
-    //= rfc7143 4.2.2.2 NUM-09 NUM-10
-    pub(super) fn take_stat_sn(&mut self, stat_sn: StatSn) -> Result<(), CloseReason> {
-        if stat_sn != self.exp_stat_sn {
-            return Err(violation(
-                "RFC 7143 7.9",
-                format!("StatSN {stat_sn} where {} was due: a status is missing", self.exp_stat_sn),
-            ));
+    /// A PDU for a task that is not there. Where PDUs are sent again, or travel on several connections, it may come late.
+    pub(super) fn late(&mut self, itt: Itt, rule: &'static str, what: &str) -> Result<(), CloseReason> {
+        let may_be = self.recovers()
+            || self.connections.len() > 1
+            || self.counters.connections_lost > 0
+            || self.params.task_reporting == TaskReporting::FastAbort;
+        if may_be && self.tasks.was_used(itt) {
+            return Ok(());
         }
-        self.exp_stat_sn = stat_sn.next();
-        Ok(())
+        Err(violation(rule, format!("{what} for task {itt}, which is not there")))
     }
 
-    /// ExpStatSN for a PDU that is being made.
-    pub(super) fn exp_stat_sn(&mut self) -> StatSn {
-        self.told_stat_sn = self.exp_stat_sn;
-        self.exp_stat_sn
+    /// ExpStatSN for a PDU that is being made for `cid`.
+    pub(super) fn exp_stat_sn(&mut self, cid: Cid) -> StatSn {
+        self.connection(cid).map_or(StatSn(0), |connection| connection.statuses.tell())
     }
 
-    pub(super) fn send(&mut self, bhs: Bhs) {
-        self.actions.push_back(Action::Send(TxPdu::header_only(bhs)));
+    pub(super) fn send(&mut self, cid: Cid, bhs: Bhs) {
+        self.send_pdu(cid, TxPdu::header_only(bhs));
+    }
+
+    pub(super) fn send_pdu(&mut self, cid: Cid, pdu: TxPdu) {
+        self.actions.push_back(Action::Send { cid, pdu });
     }
 
     /// Remembers that something is due by `deadline`.
@@ -477,30 +442,68 @@ impl InitiatorSession {
         }
     }
 
-    /// DefaultTime2Wait: the time between the loss of a session and its reinstatement.
+    /// DefaultTime2Wait: the time between the loss of a connection or session and its reinstatement.
     //= rfc7143 13.15 SES-06 KEY-14
     pub(super) fn time2wait(&self) -> Duration {
         Duration::from_secs(self.params.default_time2wait_s.into())
     }
 
-    fn ping_due(&self) -> Option<Time> {
-        if self.config.ping_interval.is_zero() {
-            return None;
-        }
-        let grace = if self.keepalive.is_some() { self.config.ping_timeout } else { Duration::ZERO };
-        Some(self.last_rx + self.config.ping_interval + grace)
+    /// DefaultTime2Retain: the time after that for which tasks are kept.
+    //= rfc7143 13.16 KEY-15
+    pub(super) fn time2retain(&self) -> Duration {
+        Duration::from_secs(self.params.default_time2retain_s.into())
     }
 
-    /// Asks for a task management function on behalf of the caller; ends with [`Action::Managed`].
+    /// Logs out: commands that have not ended die with the session.
+    pub fn logout(&mut self, now: Time) {
+        self.now = now;
+        if matches!(self.phase, Phase::Active | Phase::Draining(_)) {
+            self.asked_by_target = false;
+            self.send_logout();
+        }
+    }
+
+    /// Sends the logout that the target asked for, once nothing is under way any more.
+    fn drained(&mut self) {
+        if matches!(self.phase, Phase::Draining(_)) && self.sent == 0 {
+            self.send_logout();
+        }
+    }
+
+    //= rfc7143 11.14 LGO-01 LGO-03
+    fn send_logout(&mut self) {
+        let Some(cid) = self.any_connection() else {
+            return self.close(self.logout_reason(), self.time2wait());
+        };
+        let Ok(itt) = self.tasks.insert(Held::Logout(LogoutOf::Session)) else {
+            return self.close(CloseReason::Unresponsive, self.time2wait());
+        };
+        self.send_logout_request(cid, itt, iscsi_wire::LogoutReason::CloseSession, cid);
+        self.phase = Phase::LogoutSent(self.now + self.config.exchange_timeout);
+    }
+
+    pub(super) fn logout_reason(&self) -> CloseReason {
+        if self.asked_by_target { CloseReason::TargetAsked } else { CloseReason::LoggedOut }
+    }
+
+    /// Asks for a task management function of a logical unit, or of the nexus, on behalf of the caller; ends with
+    /// [`Action::Managed`].
     pub fn manage(&mut self, now: Time, function: TmfFunction, lun: Lun, user: u64) {
         self.now = now;
-        self.begin_management(function, lun, None, super::task::Wanted::Caller(user));
+        self.begin_management(function, lun, None, Wanted::Caller(user));
     }
-}
 
-/// A refusal of the target's conduct.
-pub(super) fn violation(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> CloseReason {
-    CloseReason::Violation(ProtocolViolation::new(rule, what))
+    /// Asks for ABORT TASK or QUERY TASK of the command that the caller calls `of`; ends with [`Action::Managed`].
+    pub fn manage_task(&mut self, now: Time, function: TmfFunction, of: u64, user: u64) {
+        self.now = now;
+        let task = self.tasks.commands().find(|(_, task)| task.command.user == of && task.cmd_sn.is_some());
+        match task.and_then(|(itt, task)| Some((task.command.lun, (itt, task.cmd_sn?)))) {
+            Some((lun, referenced)) => {
+                self.begin_management(function, lun, Some(referenced), Wanted::Caller(user));
+            }
+            None => self.actions.push_back(Action::Managed { user, answer: None }),
+        }
+    }
 }
 
 /// Whether a PDU that was refused for `reason` may be sent again.

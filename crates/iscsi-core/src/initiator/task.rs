@@ -1,9 +1,11 @@
 //! The tasks of a session by tag. A tag is a place in the table and how often the place was used, so that looking up takes
 //! no hashing and a late PDU never meets a younger task.
 
-use iscsi_wire::{CmdSn, Itt, Lun, TmfFunction};
+use iscsi_wire::{Cid, CmdSn, Itt, Lun, TmfFunction};
 
 use super::command::{Command, Ending};
+use super::recovery::snack::Holes;
+use super::scheduler::COMMAND_WEIGHT_BYTES;
 use crate::Time;
 use crate::limits::MAX_INITIATOR_TASKS;
 
@@ -13,19 +15,79 @@ pub(super) struct Task {
     pub command: Command,
     /// CmdSN, once it was sent.
     pub cmd_sn: Option<CmdSn>,
+    /// The connection that it was sent on: everything of it travels there.
+    pub cid: Cid,
+    /// That connection is gone, and the task waits to be settled.
+    pub orphan: bool,
+    /// It goes on on another connection, and no R2T has come there yet.
+    pub reassigned: bool,
     /// Number that the next Data-In or R2T must have: they share it.
     pub next_data_sn: u32,
     /// Bytes of Data-In that have arrived, in order.
     pub received: u32,
     /// End of what was sent unsolicited or asked for by R2T, bytes.
     pub sent: u32,
+    /// MaxRecvDataSegmentLength that the target cuts its data to, bytes.
+    pub segment_bytes: u32,
     /// When it has taken too long.
     pub deadline: Option<Time>,
+    /// When to ask for what may have been lost without a trace.
+    pub probe_at: Option<Time>,
     /// It ends so when the target says that it is over.
     pub verdict: Option<Ending>,
     /// An ABORT TASK for it is under way or was tried.
     pub aborting: bool,
+    /// The target said that it ends the task: nothing more is sent for it.
+    pub terminated: bool,
     pub resends: u8,
+    /// What is missing of it, if anything.
+    pub holes: Option<Box<Holes>>,
+}
+
+impl Task {
+    pub(super) fn new(command: Command, now: Time) -> Self {
+        let mut task = Self {
+            command,
+            cmd_sn: None,
+            cid: Cid(0),
+            orphan: false,
+            reassigned: false,
+            next_data_sn: 0,
+            received: 0,
+            sent: 0,
+            segment_bytes: 0,
+            deadline: None,
+            probe_at: None,
+            verdict: None,
+            aborting: false,
+            terminated: false,
+            resends: 0,
+            holes: None,
+        };
+        task.time_begins(now);
+        task
+    }
+
+    /// Gives it all of its time.
+    pub(super) fn time_begins(&mut self, now: Time) {
+        self.deadline = (!self.command.timeout.is_zero()).then(|| now + self.command.timeout);
+    }
+
+    /// When something is due about it.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.deadline.into_iter().chain(self.probe_at).min()
+    }
+
+    /// Forgets what was transferred: it is sent from the beginning.
+    pub(super) fn start_over(&mut self) {
+        (self.next_data_sn, self.received, self.sent, self.holes) = (0, 0, 0, None);
+        self.probe_at = None;
+    }
+
+    /// What it counts for the scheduler, bytes.
+    pub(super) fn weight(&self) -> u64 {
+        COMMAND_WEIGHT_BYTES + self.command.write.len() as u64 + u64::from(self.command.read_length)
+    }
 }
 
 /// Who wants a task management function.
@@ -33,6 +95,8 @@ pub(super) struct Task {
 pub(super) enum Wanted {
     /// The session itself, because a command took too long or was refused.
     Recovery,
+    /// The session itself, because the connection of a task is gone.
+    Settle,
     /// The caller, under this name.
     Caller(u64),
 }
@@ -42,8 +106,11 @@ pub(super) enum Wanted {
 pub(super) struct Management {
     pub function: TmfFunction,
     pub lun: Lun,
+    /// The connection it was sent on.
+    pub cid: Cid,
     pub referenced: Itt,
     pub ref_cmd_sn: CmdSn,
+    pub exp_data_sn: u32,
     pub deadline: Time,
     pub wanted: Wanted,
     pub resends: u8,
@@ -54,8 +121,23 @@ pub(super) struct Management {
 pub(super) struct Ping {
     /// The caller's name for it; `None` for those of the session itself.
     pub user: Option<u64>,
+    /// The connection it was sent on.
+    pub cid: Cid,
     pub data: bytes::Bytes,
     pub sent_at: Time,
+}
+
+/// What a logout is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogoutOf {
+    Session,
+    /// The connection it was sent on.
+    Connection(Cid),
+    /// A failed connection, by a logout on another one.
+    Failed {
+        cid: Cid,
+        via: Cid,
+    },
 }
 
 /// What a tag names.
@@ -65,8 +147,8 @@ pub(super) enum Held {
     Command(Task),
     Management(Management),
     Ping(Ping),
-    Text,
-    Logout,
+    Text(Cid),
+    Logout(LogoutOf),
 }
 
 #[derive(Debug)]
@@ -111,6 +193,27 @@ impl TaskTable {
         }
     }
 
+    /// A command that was sent.
+    pub(super) fn sent_command(&mut self, itt: Itt) -> Option<&mut Task> {
+        self.command(itt).filter(|task| task.cmd_sn.is_some())
+    }
+
+    /// A command, to look at.
+    pub(super) fn task(&self, itt: Itt) -> Option<&Task> {
+        let (index, generation) = place(itt);
+        match self.slots.get(index).filter(|slot| slot.generation == generation)?.held {
+            Held::Command(ref task) => Some(task),
+            _ => None,
+        }
+    }
+
+    /// Whether a tag named something that is over.
+    pub(super) fn was_used(&self, itt: Itt) -> bool {
+        let (index, generation) = place(itt);
+        let ago = self.slots.get(index).map(|slot| slot.generation.wrapping_sub(generation));
+        ago.is_some_and(|ago| (1..1 << 15).contains(&ago))
+    }
+
     fn slot(&mut self, itt: Itt) -> Option<&mut Slot> {
         let (index, generation) = place(itt);
         self.slots.get_mut(index).filter(|slot| slot.generation == generation)
@@ -134,6 +237,25 @@ impl TaskTable {
             Held::Command(task) => Some((tag(index as u16, slot.generation), task)),
             _ => None,
         })
+    }
+
+    pub(super) fn commands_mut(&mut self) -> impl Iterator<Item = &mut Task> {
+        self.slots.iter_mut().filter_map(|slot| match &mut slot.held {
+            Held::Command(task) => Some(task),
+            _ => None,
+        })
+    }
+
+    /// The tags of everything but commands that travels on the connection `cid`.
+    pub(super) fn exchanges(&self, cid: Cid) -> Vec<Itt> {
+        let all = self.slots.iter().enumerate().filter(|(_, slot)| match &slot.held {
+            Held::Ping(ping) => ping.cid == cid,
+            Held::Text(on) | Held::Logout(LogoutOf::Connection(on)) => *on == cid,
+            Held::Logout(LogoutOf::Failed { via, .. }) => *via == cid,
+            Held::Management(management) => management.cid == cid,
+            _ => false,
+        });
+        all.map(|(index, slot)| tag(index as u16, slot.generation)).collect()
     }
 
     /// Every task management function with its tag.

@@ -1,16 +1,19 @@
 //! Text requests in full feature phase: SendTargets, and the exchange that a target asks for (RFC 7143 6.4, 11.10, 11.11, C).
 
 use bytes::Bytes;
-use iscsi_wire::{Itt, Lun, RejectReason, TextBuilder, TextPairs, TextRequest, TextResponse, Ttt};
+use iscsi_wire::{Cid, Itt, Lun, RejectReason, TextBuilder, TextPairs, TextRequest, TextResponse, Ttt};
 
+use super::actions::{Action, CloseReason, TargetRecord, violation};
 use super::address::TargetAddress;
-use super::session::{Action, CloseReason, InitiatorSession, Phase as SessionPhase, TargetRecord, violation};
+use super::connection::Connection;
+use super::session::{InitiatorSession, Phase as SessionPhase};
 use super::task::Held;
 use crate::Time;
 use crate::error::ProtocolViolation;
 use crate::limits::MAX_DISCOVERY_TEXT_BYTES;
 use crate::names::IscsiName;
 use crate::negotiation::{Negotiator, Phase, Received, Role};
+use crate::params::Params;
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
@@ -18,12 +21,26 @@ use crate::pdu_writer::TxPdu;
 #[derive(Debug)]
 pub(super) struct TextExchange {
     itt: Itt,
+    /// MaxRecvDataSegmentLength that it declares, bytes.
+    declares: Option<u32>,
     received: Vec<u8>,
     /// SendTargets was asked; otherwise an empty exchange for the target's sake.
     send_targets: bool,
     /// F of our last request.
     asked_final: bool,
     deadline: Time,
+}
+
+impl TextExchange {
+    /// When it has taken too long.
+    pub(super) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// Whether somebody waits for the targets that it brings.
+    pub(super) fn wants_targets(&self) -> bool {
+        self.send_targets
+    }
 }
 
 impl InitiatorSession {
@@ -34,61 +51,86 @@ impl InitiatorSession {
         self.now = now;
         let mut text = TextBuilder::new();
         text.push("SendTargets", which);
-        self.phase == SessionPhase::Active && self.begin_text(Bytes::from(text.finish()), true)
+        let Some(cid) = self.any_connection() else { return false };
+        self.phase == SessionPhase::Active && self.begin_text(cid, Bytes::from(text.finish()), true, None)
+    }
+
+    /// Declares another MaxRecvDataSegmentLength for the connection `cid`, in bytes; in force when [`Action::Declared`] comes.
+    /// False when the session cannot now, or RFC 7143 13.12 does not allow the value.
+    //= rfc7143 13.12 KEY-11 SNK-04
+    pub fn declare_max_recv(&mut self, now: Time, cid: Cid, bytes: u32) -> bool {
+        self.now = now;
+        let mut text = TextBuilder::new();
+        text.push("MaxRecvDataSegmentLength", &bytes.to_string());
+        (512..1 << 24).contains(&bytes)
+            && self.phase == SessionPhase::Active
+            && self.begin_text(cid, Bytes::from(text.finish()), false, Some(bytes))
     }
 
     /// The target wants to negotiate: an empty request gives it the word.
     //= rfc7143 11.9.1 ASY-03
-    pub(super) fn negotiate_on_request(&mut self) {
+    pub(super) fn negotiate_on_request(&mut self, cid: Cid) {
         // One that is under way serves as well.
-        if self.phase == SessionPhase::Active && self.text.is_none() && !self.begin_text(Bytes::new(), false)
+        let under_way = self.connection(cid).is_none_or(|connection| connection.text.is_some());
+        if self.phase == SessionPhase::Active
+            && !under_way
+            && !self.begin_text(cid, Bytes::new(), false, None)
         {
             self.close(CloseReason::Unresponsive, self.time2wait());
         }
     }
 
-    pub(super) fn text_due(&self) -> Option<Time> {
-        self.text.as_ref().map(|text| text.deadline)
-    }
-
-    fn begin_text(&mut self, text: Bytes, send_targets: bool) -> bool {
-        if self.text.is_some() {
+    fn begin_text(&mut self, cid: Cid, text: Bytes, send_targets: bool, declares: Option<u32>) -> bool {
+        let serves = |connection: &mut Connection| connection.state.serves() && connection.text.is_none();
+        if !self.connection(cid).is_some_and(serves) {
             return false;
         }
-        let Ok(itt) = self.tasks.insert(Held::Text) else { return false };
+        let Ok(itt) = self.tasks.insert(Held::Text(cid)) else { return false };
         let deadline = self.now + self.config.exchange_timeout;
-        self.text =
-            Some(TextExchange { itt, received: Vec::new(), send_targets, asked_final: true, deadline });
-        self.send_text(itt, Ttt::RESERVED, Lun(0), true, text);
+        if let Some(connection) = self.connection(cid) {
+            connection.text = Some(TextExchange {
+                itt,
+                declares,
+                received: Vec::new(),
+                send_targets,
+                asked_final: true,
+                deadline,
+            });
+        }
+        self.send_text(cid, itt, Ttt::RESERVED, Lun(0), text);
         true
     }
 
     //= rfc7143 11.10 TXR-01
-    fn send_text(&mut self, itt: Itt, ttt: Ttt, lun: Lun, final_bit: bool, text: Bytes) {
+    fn send_text(&mut self, cid: Cid, itt: Itt, ttt: Ttt, lun: Lun, text: Bytes) {
         let request = TextRequest {
             immediate: true,
-            final_bit,
+            final_bit: true,
             continue_bit: false,
             lun,
             itt,
             ttt,
             cmd_sn: self.window.current(),
-            exp_stat_sn: self.exp_stat_sn(),
+            exp_stat_sn: self.exp_stat_sn(cid),
         };
-        self.actions.push_back(Action::Send(TxPdu::with_data(request.to_bhs(), text)));
+        self.send_pdu(cid, TxPdu::with_data(request.to_bhs(), text));
     }
 
     //= rfc7143 11.11 DSC-05 TXR-01 TXR-02 TXT-06
-    pub(super) fn handle_text_response(&mut self, pdu: &TextResponse, rx: &RxPdu) -> Result<(), CloseReason> {
-        if !rx.data_digest_ok {
-            return Err(CloseReason::DataDigest);
+    pub(super) fn handle_text_response(
+        &mut self,
+        cid: Cid,
+        pdu: &TextResponse,
+        rx: &RxPdu,
+    ) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+            return Ok(());
         }
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        self.take_stat_sn(pdu.stat_sn)?;
-        let now = self.now;
-        let timeout = self.config.exchange_timeout;
-        let Some(exchange) = self.text.as_mut().filter(|exchange| exchange.itt == pdu.itt) else {
-            return Err(violation("RFC 7143 11.11", "a text response that nobody asked for"));
+        let deadline = self.now + self.config.exchange_timeout;
+        let text = self.connection(cid).and_then(|connection| connection.text.as_mut());
+        let Some(exchange) = text.filter(|exchange| exchange.itt == pdu.itt) else {
+            return self.late(pdu.itt, "RFC 7143 11.11", "a text response");
         };
         if pdu.final_bit && pdu.continue_bit {
             return Err(violation("RFC 7143 6.2", "a text response has both C and F set"));
@@ -115,13 +157,21 @@ impl InitiatorSession {
             if rx.data.is_empty() && pdu.continue_bit {
                 return Err(violation("RFC 7143 6.2", "an empty text response says that it goes on"));
             }
-            exchange.deadline = now + timeout;
-            self.send_text(pdu.itt, pdu.ttt, pdu.lun, true, Bytes::new());
+            exchange.deadline = deadline;
+            self.send_text(cid, pdu.itt, pdu.ttt, pdu.lun, Bytes::new());
             return Ok(());
         }
-        let exchange = self.text.take().expect("looked up above");
+        let Some(exchange) = self.connection(cid).and_then(|connection| connection.text.take()) else {
+            return Ok(());
+        };
         self.tasks.remove(exchange.itt);
-        let records = self.take_text(&exchange.received)?;
+        let records = self.take_text(cid, &exchange.received)?;
+        if let Some(max_recv_data_segment_length) = exchange.declares {
+            if let Some(connection) = self.connection(cid) {
+                connection.max_recv = max_recv_data_segment_length;
+            }
+            self.actions.push_back(Action::Declared { cid, max_recv_data_segment_length });
+        }
         if exchange.send_targets {
             self.actions.push_back(records.map_or(Action::TextRefused(None), Action::Targets));
         }
@@ -130,8 +180,9 @@ impl InitiatorSession {
 
     /// The target rejects a request: the exchange is over, nothing of it has taken effect, and the session goes on.
     //= rfc7143 6.4 TXT-14
-    pub(super) fn text_refused(&mut self, itt: Itt, reason: RejectReason) {
-        let Some(exchange) = self.text.take_if(|exchange| exchange.itt == itt) else { return };
+    pub(super) fn text_refused(&mut self, cid: Cid, itt: Itt, reason: RejectReason) {
+        let Some(connection) = self.connection(cid) else { return };
+        let Some(exchange) = connection.text.take_if(|exchange| exchange.itt == itt) else { return };
         self.tasks.remove(itt);
         if exchange.send_targets {
             self.actions.push_back(Action::TextRefused(Some(reason)));
@@ -140,9 +191,10 @@ impl InitiatorSession {
 
     /// Reads a complete answer: targets, and what may still be declared. `None` when SendTargets itself was refused.
     //= rfc7143 C DSC-06 NAM-02 TXT-17 TXT-14 TXT-18
-    fn take_text(&mut self, text: &[u8]) -> Result<Option<Vec<TargetRecord>>, ProtocolViolation> {
-        let mut negotiator =
-            Negotiator::new(Role::Initiator, self.config.bounds.clone(), self.params.clone());
+    fn take_text(&mut self, cid: Cid, text: &[u8]) -> Result<Option<Vec<TargetRecord>>, ProtocolViolation> {
+        let before = self.connection(cid).map_or(0, |connection| connection.max_send);
+        let params = Params { max_send_data_segment_length: before, ..self.params.clone() };
+        let mut negotiator = Negotiator::new(Role::Initiator, self.config.bounds.clone(), params);
         let mut records: Vec<TargetRecord> = Vec::new();
         let mut refused = false;
         for (key, value) in TextPairs::parse(text)? {
@@ -173,7 +225,13 @@ impl InitiatorSession {
                 }
             }
         }
-        self.params.max_send_data_segment_length = negotiator.params().max_send_data_segment_length;
+        let max_send = negotiator.params().max_send_data_segment_length;
+        if let Some(connection) = self.connection(cid) {
+            connection.max_send = max_send;
+        }
+        if self.connections.first().is_some_and(|leading| leading.cid == cid) {
+            self.params.max_send_data_segment_length = max_send;
+        }
         Ok((!refused).then_some(records))
     }
 }

@@ -52,6 +52,7 @@ fn config() -> LoginConfig {
         chap: None,
         bounds: Bounds::default(),
         node_architecture: None,
+        join: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Scripted sessions and logins: what goes in and what must come out, PDU by PDU.
 
+mod connections;
 mod data;
 mod login;
 mod messages;
@@ -24,7 +25,11 @@ use crate::pdu_writer::TxPdu;
 struct Script {
     session: InitiatorSession,
     now: Time,
+    /// The connection that the target sends on.
+    cid: Cid,
     stat_sn: StatSn,
+    /// StatSN of the other connections.
+    other_stat_sn: Vec<(Cid, StatSn)>,
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
     /// What the session said beside PDUs, in order.
@@ -55,20 +60,7 @@ impl Script {
 
     /// A session whose window takes `window` commands.
     fn with_window(params: Params, window: u32) -> Self {
-        let login = LoggedIn {
-            discovery: false,
-            params,
-            tsih: Tsih(1),
-            isid: Isid([0x80, 1, 2, 3, 0, 0]),
-            cid: Cid(0),
-            cmd_sn: CmdSn(FIRST),
-            exp_stat_sn: StatSn(FIRST),
-            max_cmd_sn: CmdSn(FIRST).add(window.wrapping_sub(1)),
-            portal_group_tag: None,
-            target_alias: None,
-            chap: None,
-            keys: Vec::new(),
-        };
+        let login = logged_in(params, Cid(0), CmdSn(FIRST).add(window.wrapping_sub(1)));
         let config = SessionConfig {
             ping_interval: Duration::from_secs(100),
             ping_timeout: Duration::from_secs(10),
@@ -80,11 +72,74 @@ impl Script {
         Self {
             session: InitiatorSession::new(&login, config, now),
             now,
+            cid: Cid(0),
             stat_sn: StatSn(FIRST),
+            other_stat_sn: Vec::new(),
             exp_cmd_sn: CmdSn(FIRST),
             max_cmd_sn: login.max_cmd_sn,
             said: Vec::new(),
         }
+    }
+
+    /// A session at error recovery level `level` with `n` connections.
+    fn with_connections(n: u16, level: u8) -> Self {
+        Self::with_connections_and(n, Params { error_recovery_level: level, max_connections: n, ..params() })
+    }
+
+    fn with_connections_and(n: u16, params: Params) -> Self {
+        let mut script = Self::new(params);
+        for cid in 1..n {
+            script.join(cid);
+        }
+        script.sent_nothing();
+        script
+    }
+
+    /// The connection `cid` logs in; the target sends on it from now on.
+    fn join(&mut self, cid: u16) {
+        let login = LoggedIn {
+            exp_cmd_sn: self.exp_cmd_sn,
+            ..logged_in(self.session.params().clone(), Cid(cid), self.max_cmd_sn)
+        };
+        self.session.join(self.now, &login).unwrap();
+        self.other_stat_sn.retain(|(other, _)| *other != Cid(cid));
+        self.other_stat_sn.push((Cid(cid), StatSn(FIRST)));
+        if self.cid == Cid(cid) {
+            self.stat_sn = StatSn(FIRST);
+        }
+    }
+
+    /// The target sends on `cid` from now on.
+    fn on(&mut self, cid: Cid) -> &mut Self {
+        if self.cid != cid {
+            let place = self.other_stat_sn.iter().position(|(other, _)| *other == cid).expect("it joined");
+            let (_, stat_sn) = self.other_stat_sn.swap_remove(place);
+            self.other_stat_sn.push((self.cid, self.stat_sn));
+            (self.cid, self.stat_sn) = (cid, stat_sn);
+        }
+        self
+    }
+
+    /// PDUs that the session wants to send, with their connections.
+    fn sent_on(&mut self) -> Vec<(Cid, Pdu)> {
+        let mut sent = Vec::new();
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                Action::Send { cid, pdu } => sent.push((cid, Pdu::parse(&pdu.bhs).unwrap())),
+                other => self.said.push(other),
+            }
+        }
+        sent
+    }
+
+    /// Tags and connections of the commands that are sent now.
+    fn commands(&mut self) -> Vec<(Cid, Itt)> {
+        let sent = self.sent_on().into_iter();
+        sent.map(|(cid, pdu)| match pdu {
+            Pdu::ScsiCommand(command) => (cid, command.itt),
+            other => panic!("no command: {other:?}"),
+        })
+        .collect()
     }
 
     /// Lets time pass.
@@ -98,7 +153,7 @@ impl Script {
         let mut sent = Vec::new();
         while let Some(action) = self.session.poll_action() {
             match action {
-                Action::Send(pdu) => sent.push((Pdu::parse(&pdu.bhs).unwrap(), pdu)),
+                Action::Send { pdu, .. } => sent.push((Pdu::parse(&pdu.bhs).unwrap(), pdu)),
                 other => self.said.push(other),
             }
         }
@@ -119,13 +174,13 @@ impl Script {
 
     fn read(&mut self, user: u64, length: u32) {
         let mut command = Command::new(Lun::from_index(1), &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
-        (command.user, command.read_length) = (user, length);
+        (command.user, command.read_length, command.idempotent) = (user, length, true);
         self.session.submit(self.now, command).unwrap();
     }
 
     fn write(&mut self, user: u64, length: usize) {
         let mut command = Command::new(Lun::from_index(1), &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
-        (command.user, command.write) = (user, pattern(length).into());
+        (command.user, command.write, command.idempotent) = (user, pattern(length).into(), true);
         self.session.submit(self.now, command).unwrap();
     }
 
@@ -143,7 +198,7 @@ impl Script {
 
     fn receive_with(&mut self, bhs: Bhs, data: &[u8], data_digest_ok: bool) {
         let rx = RxPdu { bhs, ahs: Bytes::new(), data: Bytes::copy_from_slice(data), data_digest_ok };
-        self.session.handle_pdu(self.now, rx);
+        self.session.handle_pdu(self.now, self.cid, rx);
     }
 
     /// The next StatSN, which is used up.
@@ -249,6 +304,24 @@ impl Script {
             CloseReason::Violation(violation) => violation.to_string(),
             other => panic!("closed for {other:?}"),
         }
+    }
+}
+
+fn logged_in(params: Params, cid: Cid, max_cmd_sn: CmdSn) -> LoggedIn {
+    LoggedIn {
+        discovery: false,
+        params,
+        tsih: Tsih(1),
+        isid: Isid([0x80, 1, 2, 3, 0, 0]),
+        cid,
+        cmd_sn: CmdSn(FIRST),
+        exp_stat_sn: StatSn(FIRST),
+        exp_cmd_sn: CmdSn(FIRST),
+        max_cmd_sn,
+        portal_group_tag: None,
+        target_alias: None,
+        chap: None,
+        keys: Vec::new(),
     }
 }
 

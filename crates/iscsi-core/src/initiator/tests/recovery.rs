@@ -6,11 +6,11 @@ use iscsi_wire::{
 
 use super::{FIRST, Script, params, pattern, status};
 use crate::initiator::command::Ending;
-use crate::initiator::session::{Action, CloseReason};
+use crate::initiator::session::{Action, CloseReason, ManagementAnswer};
 use crate::params::Params;
 
 impl Script {
-    fn answer(&mut self, itt: Itt, response: TmfResponse) {
+    pub(super) fn answer(&mut self, itt: Itt, response: TmfResponse) {
         let pdu = TaskManagementResponse {
             response,
             itt,
@@ -68,7 +68,8 @@ fn tmf_10_abort_then_reset_then_the_end_and_tags_are_kept_until_the_outcome_is_k
     assert_eq!((function, referenced), (TmfFunction::LogicalUnitReset, Itt::RESERVED));
     script.wait(10);
     assert_eq!(script.closed().0, CloseReason::Unresponsive);
-    let users: Vec<u64> = script.session.unfinished().iter().map(|command| command.user).collect();
+    let users: Vec<u64> =
+        script.session.unfinished().iter().map(|unfinished| unfinished.command.user).collect();
     assert_eq!(users, [1, 10, 11, 12, 13, 14, 15], "in the order of their CmdSN, which wraps");
 }
 
@@ -229,7 +230,8 @@ fn ses_06_what_had_not_ended_comes_back_in_order() {
     script.good(sent[1].1.bhs.itt());
     assert_eq!(script.ended().0, 1);
     script.session.lost();
-    let users: Vec<u64> = script.session.unfinished().iter().map(|command| command.user).collect();
+    let users: Vec<u64> =
+        script.session.unfinished().iter().map(|unfinished| unfinished.command.user).collect();
     assert_eq!(users, [0, 2, 3, 4, 5]);
     assert!(script.session.submit(script.now, crate::initiator::Command::new(Lun(0), &[0])).is_err());
     assert_eq!(script.session.poll_timeout(), None);
@@ -246,7 +248,10 @@ fn a_caller_may_reset_a_unit() {
     assert_eq!(script.ended(), (1, Ending::Aborted));
     assert!(matches!(
         script.said.pop(),
-        Some(Action::Managed { user: 42, response: Some(TmfResponse::FunctionComplete) })
+        Some(Action::Managed {
+            user: 42,
+            answer: Some(ManagementAnswer { response: TmfResponse::FunctionComplete, .. })
+        })
     ));
 }
 

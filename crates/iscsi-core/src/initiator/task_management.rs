@@ -1,21 +1,24 @@
-//! Commands that take too long: ABORT TASK, then LOGICAL UNIT RESET, then the session is dropped (RFC 7143 7.11, 11.5, 11.6).
+//! Task management: what the caller asks for, and commands that take too long: ABORT TASK, then LOGICAL UNIT RESET, then the
+//! session is dropped (RFC 7143 7.11, 11.5, 11.6; RFC 7144 6).
 //!
-//! One function of ours is under way at a time, because a target need not take more (RFC 7143 4.2.2.1). A task keeps its tag, and
-//! goes on answering R2Ts, until the target has said what became of it.
+//! One function of that kind is under way at a time, because a target need not take more (RFC 7143 4.2.2.1). A task keeps its
+//! tag, and goes on answering R2Ts, until the target has said what became of it.
 
 use iscsi_wire::{
-    CmdSn, DataSn, Itt, Lun, TaskManagementRequest, TaskManagementResponse, TmfFunction, TmfResponse,
+    Cid, CmdSn, DataSn, Itt, Lun, TaskManagementRequest, TaskManagementResponse, TmfFunction, TmfResponse,
 };
 
+use super::actions::{Action, CloseReason, ManagementAnswer};
+use super::command::Completion;
 use super::command::Ending;
-use super::session::{Action, CloseReason, InitiatorSession, violation};
+use super::session::InitiatorSession;
 use super::task::{Held, Management, Wanted};
 use crate::Time;
 
 impl InitiatorSession {
     /// When the function under way has taken too long.
     pub(super) fn management_due(&self) -> Option<Time> {
-        match self.managing {
+        match self.managing + self.settling_now {
             0 => None,
             _ => self.tasks.managements().map(|(_, management)| management.deadline).min(),
         }
@@ -39,9 +42,17 @@ impl InitiatorSession {
     /// Ends commands that were never sent, and begins to abort one that was.
     fn abort_overdue(&mut self) {
         let now = self.now;
-        let (mut unsent, mut next) = (Vec::new(), None);
+        let (mut unsent, mut probes, mut next) = (Vec::new(), Vec::new(), None);
         let mut overdue: Option<(Time, Itt, Lun, Option<CmdSn>)> = None;
         for (itt, task) in self.tasks.commands() {
+            if task.orphan {
+                // Its time begins again when it is settled.
+                continue;
+            }
+            match task.probe_at {
+                Some(at) if at <= now => probes.push(itt),
+                at => next = next.into_iter().chain(at).min(),
+            }
             match task.deadline {
                 Some(at) if at > now => next = Some(next.map_or(at, |next: Time| next.min(at))),
                 Some(_) if task.cmd_sn.is_none() => unsent.push(itt),
@@ -59,12 +70,17 @@ impl InitiatorSession {
             }
         }
         self.next_deadline = next;
+        for itt in probes {
+            if let Some(task) = self.tasks.command(itt) {
+                task.probe_at = None;
+            }
+            self.probe(itt);
+        }
         if !unsent.is_empty() {
             self.waiting.retain(|itt| !unsent.contains(itt));
             for itt in unsent {
                 if let Held::Command(task) = self.tasks.remove(itt) {
-                    let completion =
-                        super::command::Completion { command: task.command, ending: Ending::TimedOut };
+                    let completion = Completion { command: task.command, ending: Ending::TimedOut };
                     self.actions.push_back(Action::Completed(completion));
                 }
             }
@@ -86,6 +102,8 @@ impl InitiatorSession {
         self.begin_management(TmfFunction::AbortTask, lun, Some((itt, cmd_sn)), Wanted::Recovery);
     }
 
+    /// Begins a function: one that names a command on the connection of that command, others on any.
+    //= rfc7143 11.5 TMF-04 P2-02 P2-03
     pub(super) fn begin_management(
         &mut self,
         function: TmfFunction,
@@ -93,12 +111,36 @@ impl InitiatorSession {
         referenced: Option<(Itt, CmdSn)>,
         wanted: Wanted,
     ) {
+        let of_task = referenced.and_then(|(itt, _)| self.tasks.task(itt)).filter(|task| !task.orphan);
+        let cid = of_task.map(|task| task.cid).or_else(|| self.any_connection());
+        //= rfc7144 4.1 P2-02
+        let known = !function.is_level_2() || self.params.protocol_level >= 2;
         let (referenced, ref_cmd_sn) = referenced.unwrap_or((Itt::RESERVED, CmdSn(0)));
         let deadline = self.now + self.config.management_timeout;
-        let management = Management { function, lun, referenced, ref_cmd_sn, deadline, wanted, resends: 0 };
+        match (cid.filter(|_| known && self.phase != super::session::Phase::Closed), wanted) {
+            (Some(cid), _) => self.begin(Management {
+                function,
+                lun,
+                cid,
+                referenced,
+                ref_cmd_sn,
+                exp_data_sn: 0,
+                deadline,
+                wanted,
+                resends: 0,
+            }),
+            (None, Wanted::Caller(user)) => {
+                self.actions.push_back(Action::Managed { user, answer: None });
+            }
+            // Nobody is there to ask; the connection's own recovery comes first.
+            (None, _) => {}
+        }
+    }
+
+    pub(super) fn begin(&mut self, management: Management) {
         match self.tasks.insert(Held::Management(management)) {
             Ok(itt) => {
-                self.managing += 1;
+                self.managing += usize::from(management.wanted != Wanted::Settle);
                 self.send_management(itt, &management);
             }
             Err(_) => self.close(CloseReason::Unresponsive, self.time2wait()),
@@ -114,31 +156,40 @@ impl InitiatorSession {
             itt,
             referenced_task_tag: management.referenced,
             cmd_sn: self.window.current(),
-            exp_stat_sn: self.exp_stat_sn(),
+            exp_stat_sn: self.exp_stat_sn(management.cid),
             ref_cmd_sn: management.ref_cmd_sn,
-            exp_data_sn: DataSn(0),
+            exp_data_sn: DataSn(management.exp_data_sn),
         };
-        self.send(request.to_bhs());
+        self.send(management.cid, request.to_bhs());
     }
 
     pub(super) fn handle_management_response(
         &mut self,
+        cid: Cid,
         pdu: &TaskManagementResponse,
     ) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        self.take_stat_sn(pdu.stat_sn)?;
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+            return Ok(());
+        }
         let Some(&mut Held::Management(management)) = self.tasks.held(pdu.itt) else {
-            return Err(violation(
-                "RFC 7143 11.6",
-                "an answer to a task management function that was not asked for",
-            ));
+            return self.late(pdu.itt, "RFC 7143 11.6", "an answer to a task management function");
         };
+        if management.wanted == Wanted::Settle {
+            self.tasks.remove(pdu.itt);
+            self.settled(&management, Some(pdu.response));
+            return Ok(());
+        }
         if let Wanted::Caller(user) = management.wanted {
             self.tasks.remove(pdu.itt);
             self.managing -= 1;
-            self.actions.push_back(Action::Managed { user, response: Some(pdu.response) });
+            let answer = ManagementAnswer { response: pdu.response, additional: pdu.additional };
+            self.actions.push_back(Action::Managed { user, answer: Some(answer) });
             if pdu.response == TmfResponse::FunctionComplete {
                 self.end_tasks_of(&management);
+                if management.function == TmfFunction::ITNexusReset {
+                    self.nexus_was_reset();
+                }
             }
             self.management_over();
             return Ok(());
@@ -163,15 +214,21 @@ impl InitiatorSession {
 
     /// Ends the commands that a completed function aborted.
     fn end_tasks_of(&mut self, management: &Management) {
-        let everywhere =
-            matches!(management.function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset);
+        let everywhere = matches!(
+            management.function,
+            TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset | TmfFunction::ITNexusReset
+        );
         let ended: Vec<(Itt, Ending)> = match management.function {
-            TmfFunction::AbortTask => vec![(management.referenced, Ending::TimedOut)],
+            TmfFunction::AbortTask if management.wanted == Wanted::Recovery => {
+                vec![(management.referenced, Ending::TimedOut)]
+            }
+            TmfFunction::AbortTask => vec![(management.referenced, Ending::Aborted)],
             TmfFunction::AbortTaskSet
             | TmfFunction::ClearTaskSet
             | TmfFunction::LogicalUnitReset
             | TmfFunction::TargetWarmReset
-            | TmfFunction::TargetColdReset => self
+            | TmfFunction::TargetColdReset
+            | TmfFunction::ITNexusReset => self
                 .tasks
                 .commands()
                 .filter(|(_, task)| {
@@ -190,10 +247,16 @@ impl InitiatorSession {
     //= rfc7143 7.11 TMF-10
     pub(super) fn management_failed(&mut self, itt: Itt, response: Option<TmfResponse>) {
         let Held::Management(management) = self.tasks.remove(itt) else { return };
+        if management.wanted == Wanted::Settle {
+            // A target that does not answer these has no remedy left but the end of the session.
+            self.settling_now = self.settling_now.saturating_sub(1);
+            return self.close(CloseReason::Unresponsive, self.time2wait());
+        }
         self.managing -= 1;
         match (management.wanted, management.function) {
             (Wanted::Caller(user), _) => {
-                self.actions.push_back(Action::Managed { user, response });
+                let answer = response.map(|response| ManagementAnswer { response, additional: [0; 3] });
+                self.actions.push_back(Action::Managed { user, answer });
                 self.management_over();
             }
             (Wanted::Recovery, TmfFunction::AbortTask) => {
@@ -208,7 +271,7 @@ impl InitiatorSession {
                     false => self.management_over(),
                 }
             }
-            (Wanted::Recovery, _) => self.close(CloseReason::Unresponsive, self.time2wait()),
+            (Wanted::Recovery | Wanted::Settle, _) => self.close(CloseReason::Unresponsive, self.time2wait()),
         }
     }
 
@@ -217,5 +280,49 @@ impl InitiatorSession {
         if self.managing == 0 {
             self.abort_overdue();
         }
+    }
+
+    /// A function under way was lost with its connection.
+    //= rfc7143 7.14 ERL-09
+    pub(super) fn management_lost(&mut self, management: &Management) {
+        if management.wanted == Wanted::Settle {
+            return self.settled(management, None);
+        }
+        self.managing -= 1;
+        if let Wanted::Caller(user) = management.wanted {
+            self.actions.push_back(Action::Managed { user, answer: None });
+        }
+        // What it was for is looked at again when its connection has been recovered.
+        for task in self.tasks.commands_mut() {
+            task.aborting = false;
+        }
+        self.expect_by(Some(self.now));
+    }
+
+    /// Whether an I_T NEXUS RESET is under way: then the loss of a connection is its answer.
+    //= rfc7144 6.3 P2-05
+    pub(super) fn resets_nexus(&self) -> bool {
+        self.managing > 0 && self.tasks.managements().any(|(_, m)| m.function == TmfFunction::ITNexusReset)
+    }
+
+    /// The nexus was reset, whether or not the answer arrived: its tasks are dead, and the target drops every connection.
+    //= rfc7144 6.3 P2-05
+    pub(super) fn nexus_was_reset(&mut self) {
+        let under_way: Vec<Itt> = self.tasks.managements().map(|(itt, _)| itt).collect();
+        for itt in under_way {
+            if let Held::Management(management) = self.tasks.remove(itt)
+                && let Wanted::Caller(user) = management.wanted
+            {
+                self.actions.push_back(Action::Managed { user, answer: None });
+            }
+        }
+        (self.managing, self.settling_now) = (0, 0);
+        self.settling.clear();
+        let sent = self.tasks.commands().filter(|(_, task)| task.cmd_sn.is_some());
+        let sent: Vec<Itt> = sent.map(|(itt, _)| itt).collect();
+        for itt in sent {
+            self.complete(itt, Ending::Aborted);
+        }
+        self.close(CloseReason::NexusReset, self.time2wait());
     }
 }

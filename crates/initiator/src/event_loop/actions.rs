@@ -1,0 +1,120 @@
+//! Doing what the protocol asks for, and letting the workload go on in the same breath.
+
+use engine::Platform;
+use iscsi_core::initiator::command::{Completion, Ending};
+use iscsi_core::initiator::session::Action;
+
+use super::pending::Pending;
+use super::{Ended, EventLoop, State};
+use crate::error::IoError;
+use crate::session::Pong;
+use crate::workload::{Submitter, WORKLOAD_BIT};
+
+impl<P: Platform> EventLoop<P> {
+    /// Does what the session asks for.
+    pub(super) fn drain_actions(&mut self) {
+        loop {
+            let State::Up(up) = &mut self.state else { return };
+            let Some(action) = up.session.poll_action() else { return };
+            match action {
+                Action::Send { cid, pdu } => {
+                    if let Some(link) = up.link(cid) {
+                        link.push(pdu);
+                    }
+                }
+                Action::DataIn { user, offset, data } if user & WORKLOAD_BIT != 0 => {
+                    if let Some(running) = &mut self.running {
+                        running.workload.data_in(user & !WORKLOAD_BIT, offset, data);
+                    }
+                }
+                Action::DataIn { user, offset, data } => {
+                    if let Some(Pending::Command { data: pieces, .. }) = self.pending.get(user) {
+                        // What came before it was begun anew counts no more.
+                        if offset == 0 {
+                            pieces.clear();
+                        }
+                        pieces.push(data);
+                    }
+                }
+                Action::Completed(completion) => self.completed(completion),
+                Action::Managed { user, answer: told } => {
+                    if let Some(Pending::Manage(answer)) = self.pending.take(user) {
+                        answer.give(told);
+                    }
+                }
+                Action::Pong { user, intact, round_trip } => {
+                    if let Some(Pending::Ping(answer)) = self.pending.take(user) {
+                        answer.give(Some(Pong { intact, round_trip }));
+                    }
+                }
+                Action::Targets(records) => {
+                    if let Some(answer) = self.targets.take() {
+                        answer.give(Ok(records));
+                    }
+                }
+                Action::TextRefused(reason) => {
+                    if let Some(answer) = self.targets.take() {
+                        let refused = || IoError::Request("the target refuses SendTargets here".to_owned());
+                        answer.give(Err(reason.map_or_else(refused, IoError::Rejected)));
+                    }
+                }
+                Action::Event(event) => self.info.note(&event),
+                Action::Declared { cid, max_recv_data_segment_length } => {
+                    if let Some(link) = up.link(cid) {
+                        link.set_max_data_bytes(max_recv_data_segment_length as usize);
+                    }
+                }
+                Action::CloseConnection { cid, reason } => {
+                    tracing::warn!(cid = cid.0, %reason, "a connection of the session is closed");
+                    up.close(cid, &mut self.driver);
+                }
+                Action::Connect { cid, wait } => up.want(cid, self.now + wait),
+                Action::Close { reason, wait } => return self.closed(reason, wait),
+            }
+        }
+    }
+
+    pub(super) fn completed(&mut self, mut completion: Completion) {
+        self.fruitless = 0;
+        if matches!(completion.ending, Ending::DataDigest) {
+            self.info.data_digest_errors += 1;
+        }
+        let user = completion.command.user;
+        if user & WORKLOAD_BIT != 0 {
+            let State::Up(up) = &mut self.state else { return };
+            if let Some(running) = &mut self.running {
+                completion.command.user = user & !WORKLOAD_BIT;
+                running.outstanding -= 1;
+                let mut io = Submitter {
+                    session: &mut up.session,
+                    now: self.now,
+                    submitted: &mut running.outstanding,
+                };
+                running.workload.completed(completion, &mut io);
+            }
+        } else if let Some(Pending::Command { answer, data, .. }) = self.pending.take(user) {
+            answer.give(Ok(Ended { completion, data }));
+        }
+    }
+
+    /// Starts a workload, tells it the time, and takes leave of it when it is over.
+    pub(super) fn step_workload(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        if let State::Up(up) = &mut self.state {
+            let begins = !std::mem::replace(&mut running.started, true);
+            let mut io =
+                Submitter { session: &mut up.session, now: self.now, submitted: &mut running.outstanding };
+            if begins {
+                running.workload.start(&mut io);
+            }
+            if running.workload.deadline().is_some_and(|at| at <= self.now) {
+                running.workload.tick(&mut io);
+            }
+        }
+        if running.workload.is_done() && running.outstanding == 0 {
+            let running = self.running.take().expect("it was here");
+            running.answer.give(running.workload);
+        }
+        self.drain_actions();
+    }
+}

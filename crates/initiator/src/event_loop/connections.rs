@@ -1,0 +1,327 @@
+//! The connections of a session that is up, and those of it that are not there and are being brought (back).
+//!
+//! ```text
+//!   (a session is up, or the protocol says Connect) ──► Waiting ──Time2Wait, back-off──► Connecting ──login──► joined
+//!                                                          ▲                                │
+//!                                                          └──────────────failed────────────┘
+//! ```
+//! Who a connection belongs to is decided by its CID: it keeps it when it comes back.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use engine::{Driver, Link, LinkStats, Platform, Token};
+use iscsi_core::Time;
+use iscsi_core::initiator::session::{CloseReason, InitiatorSession};
+use iscsi_core::wire::Cid;
+
+use super::connecting::{Attempt, Established, Outcome, Place};
+use super::{EventLoop, MAX_BACKOFF, MIN_BACKOFF, State, TX_SLACK_BYTES};
+use crate::error::ConnectError;
+use crate::session::ConnectionInfo;
+
+/// One connection in full feature phase.
+pub(super) struct Connection {
+    pub cid: Cid,
+    pub link: Link,
+    pub address: SocketAddr,
+}
+
+/// A connection that belongs to the session and is not there.
+pub(super) struct Absent {
+    cid: Cid,
+    backoff: Duration,
+    step: Step,
+}
+
+enum Step {
+    /// Until the next attempt.
+    Waiting(Time),
+    Connecting(Box<Attempt>),
+}
+
+/// A session and what carries it.
+pub(super) struct Up {
+    pub session: InitiatorSession,
+    pub connections: Vec<Connection>,
+    pub absent: Vec<Absent>,
+    /// Traffic of connections that are gone.
+    pub past: LinkStats,
+}
+
+impl Up {
+    pub(super) fn new(session: InitiatorSession, leading: Connection) -> Self {
+        Self { session, connections: vec![leading], absent: Vec::new(), past: LinkStats::default() }
+    }
+
+    pub(super) fn link(&mut self, cid: Cid) -> Option<&mut Link> {
+        let mut all = self.connections.iter_mut();
+        all.find(|connection| connection.cid == cid).map(|found| &mut found.link)
+    }
+
+    fn by_token(&mut self, token: Token) -> Option<&mut Connection> {
+        self.connections.iter_mut().find(|connection| connection.link.token() == token)
+    }
+
+    /// Hands on what there is to send and to receive.
+    pub(super) fn flush(&mut self, driver: &mut impl Driver) {
+        let own = usize::try_from(self.session.outstanding_write_bytes()).unwrap_or(usize::MAX);
+        for connection in &mut self.connections {
+            connection.link.set_tx_high_water(own.saturating_add(TX_SLACK_BYTES));
+            connection.link.flush(driver);
+        }
+    }
+
+    /// When one of the absent is to be looked at.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let absent = self.absent.iter().map(|absent| match &absent.step {
+            Step::Waiting(at) => *at,
+            Step::Connecting(attempt) => attempt.deadline(),
+        });
+        absent.chain(self.session.poll_timeout()).min()
+    }
+
+    /// Takes a connection out, closing it.
+    pub(super) fn close(&mut self, cid: Cid, driver: &mut impl Driver) {
+        if let Some(at) = self.connections.iter().position(|connection| connection.cid == cid) {
+            let connection = self.connections.swap_remove(at);
+            driver.close(connection.link.token());
+            self.past = sum(self.past, connection.link.stats());
+        }
+    }
+
+    /// Closes everything; gives the traffic of all connections.
+    pub(super) fn close_all(&mut self, driver: &mut impl Driver) -> LinkStats {
+        while let Some(cid) = self.connections.last().map(|connection| connection.cid) {
+            self.close(cid, driver);
+        }
+        self.stop_joining(driver);
+        self.past
+    }
+
+    /// Gives up every attempt to bring a connection.
+    pub(super) fn stop_joining(&mut self, driver: &mut impl Driver) {
+        for absent in self.absent.drain(..) {
+            if let Step::Connecting(attempt) = absent.step {
+                attempt.close(driver);
+            }
+        }
+    }
+
+    /// Wants the connection `cid` at the time `at`.
+    pub(super) fn want(&mut self, cid: Cid, at: Time) {
+        if self.absent.iter().all(|absent| absent.cid != cid) {
+            self.absent.push(Absent { cid, backoff: MIN_BACKOFF, step: Step::Waiting(at) });
+        }
+    }
+
+    /// The connections as they are now.
+    pub(super) fn info(&self) -> Vec<ConnectionInfo> {
+        let mut all: Vec<ConnectionInfo> = self
+            .connections
+            .iter()
+            .map(|connection| ConnectionInfo {
+                cid: connection.cid,
+                address: connection.address,
+                link: connection.link.stats(),
+            })
+            .collect();
+        all.sort_by_key(|connection| connection.cid.0);
+        all
+    }
+
+    /// Traffic of all connections, those that are gone too.
+    pub(super) fn stats(&self) -> LinkStats {
+        self.connections.iter().fold(self.past, |total, connection| sum(total, connection.link.stats()))
+    }
+}
+
+fn sum(a: LinkStats, b: LinkStats) -> LinkStats {
+    let (x, y) = (a.digests, b.digests);
+    LinkStats {
+        rx_bytes: a.rx_bytes + b.rx_bytes,
+        tx_bytes: a.tx_bytes + b.tx_bytes,
+        rx_pdus: a.rx_pdus + b.rx_pdus,
+        tx_pdus: a.tx_pdus + b.tx_pdus,
+        rx_moved_bytes: a.rx_moved_bytes + b.rx_moved_bytes,
+        digests: iscsi_core::pdu_reader::DigestCounts {
+            header_verified: x.header_verified + y.header_verified,
+            header_failed: x.header_failed + y.header_failed,
+            data_verified: x.data_verified + y.data_verified,
+            data_failed: x.data_failed + y.data_failed,
+        },
+    }
+}
+
+impl<P: Platform> EventLoop<P> {
+    /// Something was received on one of the connections.
+    pub(super) fn on_received(
+        &mut self,
+        conn: Token,
+        buffer: bytes::BytesMut,
+        result: std::io::Result<usize>,
+    ) {
+        let State::Up(up) = &mut self.state else { return };
+        let Some(connection) = up.by_token(conn) else {
+            return self.feed_absent(conn, |attempt, platform, driver, now| {
+                attempt.on_received(platform, driver, now, conn, buffer, result)
+            });
+        };
+        connection.link.on_received(buffer, result.unwrap_or(0));
+        let cid = connection.cid;
+        self.receive(cid);
+    }
+
+    pub(super) fn on_sent(&mut self, conn: Token, segments: Vec<bytes::Bytes>, result: std::io::Result<()>) {
+        let State::Up(up) = &mut self.state else { return };
+        let Some(connection) = up.by_token(conn) else {
+            return self.feed_absent(conn, |attempt, _, driver, now| {
+                attempt.on_sent(driver, now, conn, segments, result)
+            });
+        };
+        connection.link.on_sent(segments);
+        let cid = connection.cid;
+        if result.is_err() {
+            self.connection_lost(cid);
+        }
+    }
+
+    pub(super) fn on_connected(&mut self, conn: Token, result: std::io::Result<()>) {
+        self.feed_absent(conn, |attempt, platform, driver, now| {
+            attempt.on_connected(platform, driver, now, conn, result)
+        });
+    }
+
+    /// Takes what has arrived on a connection.
+    pub(super) fn receive(&mut self, cid: Cid) {
+        loop {
+            let State::Up(up) = &mut self.state else { return };
+            let Some(link) = up.link(cid) else { return };
+            match link.next_pdu() {
+                Ok(Some(pdu)) => {
+                    up.session.handle_pdu(self.now, cid, pdu);
+                    self.drain_actions();
+                }
+                Ok(None) => break,
+                //= rfc7143 7.8 DIG-07
+                Err(error) => {
+                    tracing::warn!(cid = cid.0, %error, "closing the connection");
+                    return self.connection_lost(cid);
+                }
+            }
+        }
+        if let State::Up(up) = &mut self.state
+            && up.link(cid).is_some_and(|link| link.peer_closed())
+        {
+            self.connection_lost(cid);
+        }
+    }
+
+    /// A connection is gone: the protocol says what becomes of it.
+    fn connection_lost(&mut self, cid: Cid) {
+        let State::Up(up) = &mut self.state else { return };
+        up.close(cid, &mut self.driver);
+        up.session.connection_lost(self.now, cid);
+        self.drain_actions();
+    }
+
+    /// Wants every connection that the session may have and has not.
+    pub(super) fn want_all(&mut self) {
+        let State::Up(up) = &mut self.state else { return };
+        let most = self.options.connections.min(up.session.params().max_connections);
+        for cid in 1..most {
+            up.want(Cid(cid), self.now);
+        }
+    }
+
+    /// Does what is due about the absent.
+    pub(super) fn join_on_time(&mut self) {
+        let now = self.now;
+        let due = |absent: &Absent| match &absent.step {
+            Step::Waiting(at) => *at <= now,
+            Step::Connecting(attempt) => attempt.deadline() <= now,
+        };
+        while let State::Up(up) = &mut self.state
+            && let Some(at) = up.absent.iter().position(due)
+        {
+            let Absent { cid, backoff, step } = up.absent.swap_remove(at);
+            let outcome = match step {
+                Step::Connecting(attempt) => attempt.on_time(&mut self.driver, now),
+                Step::Waiting(_) => {
+                    let place = Place { cid, join: Some(up.session.joining()), address: self.info.address };
+                    let (slabs, driver) = (&self.slabs, &mut self.driver);
+                    match Attempt::begin(&self.options, self.isid, slabs, driver, now, place) {
+                        Ok(attempt) => Outcome::Pending(Box::new(attempt)),
+                        Err(error) => Outcome::Failed(error),
+                    }
+                }
+            };
+            self.on_join_outcome(cid, backoff, outcome);
+        }
+    }
+
+    /// Gives a completion to the attempt that it belongs to.
+    fn feed_absent(
+        &mut self,
+        conn: Token,
+        feed: impl FnOnce(Box<Attempt>, &P, &mut P::Driver, Time) -> Outcome,
+    ) {
+        let State::Up(up) = &mut self.state else { return };
+        let owns = |absent: &Absent| match &absent.step {
+            Step::Connecting(attempt) => attempt.token() == conn,
+            Step::Waiting(_) => false,
+        };
+        let Some(at) = up.absent.iter().position(owns) else { return };
+        let Absent { cid, backoff, step } = up.absent.swap_remove(at);
+        if let Step::Connecting(attempt) = step {
+            let outcome = feed(attempt, &self.platform, &mut self.driver, self.now);
+            self.on_join_outcome(cid, backoff, outcome);
+        }
+    }
+
+    fn on_join_outcome(&mut self, cid: Cid, backoff: Duration, outcome: Outcome) {
+        let State::Up(up) = &mut self.state else { return };
+        match outcome {
+            Outcome::Pending(attempt) => {
+                up.absent.push(Absent { cid, backoff, step: Step::Connecting(attempt) });
+            }
+            Outcome::Established(established) => self.joined(cid, *established),
+            Outcome::Failed(error) => {
+                let alone = up.connections.is_empty();
+                tracing::debug!(cid = cid.0, %error, "a connection of the session did not come");
+                if error.is_passing() {
+                    let step = Step::Waiting(self.now + backoff);
+                    let backoff = (backoff * 2).min(MAX_BACKOFF);
+                    up.absent.push(Absent { cid, backoff, step });
+                } else if alone {
+                    // The target knows the session no more: it begins anew.
+                    self.lost(CloseReason::Lost, None);
+                } else {
+                    tracing::warn!(cid = cid.0, %error, "the session goes on with fewer connections");
+                    self.info.refused_connections += u64::from(matches!(error, ConnectError::Login { .. }));
+                }
+            }
+        }
+    }
+
+    /// A further connection stands.
+    //= rfc7143 4.4.3 MCS-01
+    fn joined(&mut self, cid: Cid, established: Established) {
+        let State::Up(up) = &mut self.state else { return };
+        let Established { link, login, address, .. } = established;
+        match up.session.join(self.now, &login) {
+            Ok(()) => {
+                tracing::debug!(cid = cid.0, %address, "a connection joined the session");
+                up.connections.push(Connection { cid, link, address });
+                self.info.joins += 1;
+                self.drain_actions();
+                // PDUs may have arrived together with the last login response.
+                self.receive(cid);
+            }
+            Err(error) => {
+                tracing::warn!(cid = cid.0, %error, "a connection cannot join");
+                self.driver.close(link.token());
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The end of a session, and what becomes of its commands: they wait for the next one, or fail.
+
+use std::time::Duration;
+
+use engine::{Driver, Link, Platform};
+use iscsi_core::initiator::command::{Command, Completion, Ending};
+use iscsi_core::initiator::session::{CloseReason, Unfinished};
+
+use super::pending::Pending;
+use super::{EventLoop, LEAVING_TIME, MAX_BACKOFF, MAX_FRUITLESS_LOSSES, MAX_LOSSES_PER_COMMAND, State};
+use crate::error::{ConnectError, IoError};
+use crate::workload::WORKLOAD_BIT;
+
+impl<P: Platform> EventLoop<P> {
+    /// The session says that it is over.
+    pub(super) fn closed(&mut self, reason: CloseReason, wait: Duration) {
+        if reason == CloseReason::LoggedOut {
+            let State::Up(up) = self.take_state() else { return };
+            let mut up = *up;
+            up.stop_joining(&mut self.driver);
+            let unfinished = up.session.unfinished();
+            //= rfc7143 11.14 LGO-01 LGO-03
+            let mut links: Vec<Link> = up.connections.into_iter().map(|connection| connection.link).collect();
+            for link in &mut links {
+                link.close_after_flush();
+                link.flush(&mut self.driver);
+            }
+            self.state = State::Leaving(links, self.now + LEAVING_TIME);
+            for Unfinished { command, .. } in unfinished {
+                self.fail_command(command, "logged out");
+            }
+            return;
+        }
+        self.lost(reason, Some(wait));
+    }
+
+    pub(super) fn left(&mut self) {
+        self.give_up("logged out".to_owned());
+        for answer in self.leaving.drain(..) {
+            answer.give(());
+        }
+    }
+
+    /// The session is lost: its commands wait for the next one.
+    //= rfc7143 7.15 SES-06
+    pub(super) fn lost(&mut self, reason: CloseReason, wait: Option<Duration>) {
+        let State::Up(up) = self.take_state() else { return };
+        let mut up = *up;
+        let wait =
+            wait.unwrap_or_else(|| Duration::from_secs(up.session.params().default_time2wait_s.into()));
+        up.session.lost();
+        let stats = up.close_all(&mut self.driver);
+        self.info.lost(stats, up.session.counters(), &reason);
+        let orphans = std::mem::take(&mut self.orphans);
+        for unfinished in up.session.unfinished() {
+            self.orphan(unfinished);
+        }
+        self.orphans.extend(orphans);
+        self.targets = None;
+        self.pending.drop_pings();
+        tracing::warn!(%reason, wait = ?wait, "the session is lost");
+        self.fruitless += 1;
+        let hopeless = self.fruitless > MAX_FRUITLESS_LOSSES
+            || self.options.reconnect_timeout.is_zero()
+            || self.options.target.is_none();
+        if hopeless || !self.leaving.is_empty() {
+            let why = reason.to_string();
+            self.info.ended = Some(reason);
+            self.give_up(why);
+            for answer in self.leaving.drain(..) {
+                answer.give(());
+            }
+            return;
+        }
+        self.patience = Some(self.now + wait + self.options.reconnect_timeout);
+        self.state = State::Waiting(self.now + wait);
+    }
+
+    /// A command has lost its session. One that may have been carried out, and must not be twice, ends here.
+    //= rfc7143 7.15 ERL-10
+    fn orphan(&mut self, Unfinished { command, sent }: Unfinished) {
+        if sent && !command.idempotent {
+            let completion = Completion { command, ending: Ending::OutcomeUnknown };
+            match completion.command.user & WORKLOAD_BIT == 0 {
+                true => self.completed(completion),
+                // The workload is told when it can submit again.
+                false => self.unknown.push(completion),
+            }
+            return;
+        }
+        if command.user & WORKLOAD_BIT == 0
+            && let Some(Pending::Command { data, losses, .. }) = self.pending.get(command.user)
+        {
+            data.clear();
+            *losses += 1;
+            if *losses > MAX_LOSSES_PER_COMMAND {
+                return self.fail_command(command, "every session that carried this command was lost");
+            }
+        }
+        self.orphans.push(command);
+    }
+
+    /// An attempt to open a session failed.
+    pub(super) fn failed(&mut self, error: ConnectError) {
+        if let Some(first) = self.first.take() {
+            self.state = State::Over(error.to_string());
+            first.give(Err(error));
+            return;
+        }
+        if !error.is_passing() || self.patience.is_none_or(|at| self.now + self.backoff > at) {
+            tracing::warn!(%error, "giving up");
+            return self.give_up(error.to_string());
+        }
+        tracing::debug!(%error, backoff = ?self.backoff, "trying again");
+        self.state = State::Waiting(self.now + self.backoff);
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+    }
+
+    /// Nothing will come any more.
+    pub(super) fn give_up(&mut self, why: String) {
+        for command in std::mem::take(&mut self.orphans) {
+            self.fail_command(command, &why);
+        }
+        for completion in std::mem::take(&mut self.unknown) {
+            self.fail_command(completion.command, &why);
+        }
+        self.targets = None;
+        self.pending.clear();
+        if let Some(mut running) = self.running.take() {
+            running.workload.lost(&why);
+            running.answer.give(running.workload);
+        }
+        self.state = State::Over(why);
+    }
+
+    pub(super) fn quit(&mut self) {
+        match self.take_state() {
+            State::Up(mut up) => drop(up.close_all(&mut self.driver)),
+            State::Connecting(attempt) => attempt.close(&mut self.driver),
+            State::Leaving(links, _) => links.iter().for_each(|link| self.driver.close(link.token())),
+            State::Waiting(_) | State::Over(_) => {}
+        }
+        self.give_up("closed".to_owned());
+    }
+
+    pub(super) fn fail_command(&mut self, command: Command, why: &str) {
+        if command.user & WORKLOAD_BIT != 0 {
+            if let Some(running) = &mut self.running {
+                running.outstanding -= 1;
+            }
+        } else if let Some(Pending::Command { answer, .. }) = self.pending.take(command.user) {
+            answer.give(Err(IoError::SessionLost(why.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What other threads ask of a session.
+
+use bytes::Bytes;
+use engine::Platform;
+use iscsi_core::initiator::command::Command;
+use iscsi_core::initiator::session::{ManagementAnswer, TargetRecord};
+use iscsi_core::wire::{Lun, TmfFunction};
+use smallvec::SmallVec;
+
+use super::pending::Pending;
+use super::{Ended, EventLoop, Running, State};
+use crate::cdb::is_idempotent;
+use crate::error::IoError;
+use crate::reply::Answer;
+use crate::session::{Pong, SessionInfo};
+use crate::workload::Workload;
+
+/// What other threads ask of the loop.
+pub(crate) enum Request {
+    Command(Command, Answer<Result<Ended, IoError>>),
+    Ping(Bytes, Answer<Option<Pong>>),
+    SendTargets(String, Answer<Result<Vec<TargetRecord>, IoError>>),
+    Manage(TmfFunction, Lun, Answer<Option<ManagementAnswer>>),
+    Run(Box<dyn Workload>, Answer<Box<dyn Workload>>),
+    Info(Answer<SessionInfo>),
+    Logout(Answer<()>),
+    Quit,
+}
+
+impl<P: Platform> EventLoop<P> {
+    pub(super) fn on_request(&mut self, request: Request) {
+        match request {
+            Request::Command(mut command, answer) => {
+                let user = self.pending.insert(Pending::Command { answer, data: SmallVec::new(), losses: 0 });
+                command.user = user;
+                command.idempotent = is_idempotent(&command.cdb);
+                self.submit(command);
+            }
+            Request::Ping(data, answer) => {
+                let user = self.pending.insert(Pending::Ping(answer));
+                let sent = match &mut self.state {
+                    State::Up(up) => up.session.ping(self.now, user, data),
+                    _ => false,
+                };
+                match sent {
+                    true => self.drain_actions(),
+                    false => drop(self.pending.take(user)),
+                }
+            }
+            Request::SendTargets(which, answer) => {
+                let sent = match &mut self.state {
+                    State::Up(up) => up.session.send_targets(self.now, &which),
+                    _ => false,
+                };
+                if sent {
+                    self.targets = Some(answer);
+                    self.drain_actions();
+                } else {
+                    answer.give(Err(IoError::SessionLost("no text exchange is possible now".into())));
+                }
+            }
+            Request::Manage(function, lun, answer) => {
+                let user = self.pending.insert(Pending::Manage(answer));
+                match &mut self.state {
+                    State::Up(up) => {
+                        up.session.manage(self.now, function, lun, user);
+                        self.drain_actions();
+                    }
+                    _ => drop(self.pending.take(user)),
+                }
+            }
+            Request::Run(mut workload, answer) => {
+                if let State::Over(why) = &self.state {
+                    workload.lost(why);
+                    answer.give(workload);
+                } else if self.running.is_none() {
+                    self.running = Some(Running { workload, answer, outstanding: 0, started: false });
+                } else {
+                    workload.lost("another workload is running in this session");
+                    answer.give(workload);
+                }
+            }
+            Request::Info(answer) => answer.give(self.info()),
+            Request::Logout(answer) => {
+                self.leaving.push(answer);
+                match &mut self.state {
+                    State::Up(up) => {
+                        up.session.logout(self.now);
+                        self.drain_actions();
+                    }
+                    State::Leaving(..) => {}
+                    _ => {
+                        if let State::Connecting(attempt) = &self.state {
+                            attempt.close(&mut self.driver);
+                        }
+                        self.left();
+                    }
+                }
+            }
+            Request::Quit => {}
+        }
+    }
+
+    pub(super) fn submit(&mut self, command: Command) {
+        match &mut self.state {
+            State::Up(up) => {
+                if let Err(command) = up.session.submit(self.now, command) {
+                    // It is ending: the command goes to its successor.
+                    self.orphans.push(*command);
+                } else {
+                    self.drain_actions();
+                }
+            }
+            State::Over(why) => {
+                let why = why.clone();
+                self.fail_command(command, &why);
+            }
+            _ => self.orphans.push(command),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a session tells its caller: things to do, things that happened, and why it ends.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use iscsi_wire::{Cid, Lun, RejectReason, TmfResponse};
+
+use super::address::TargetAddress;
+use super::command::{Command, Completion};
+use crate::error::ProtocolViolation;
+use crate::names::IscsiName;
+use crate::pdu_writer::TxPdu;
+
+/// Why a session, or one connection of it, is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// We logged out.
+    #[error("logged out")]
+    LoggedOut,
+    /// The target asked for the logout (RFC 7143 11.9.1, event 1).
+    #[error("the target asked us to log out")]
+    TargetAsked,
+    /// The target announced that it drops the connection or the session (events 2 and 3).
+    #[error("the target dropped the session")]
+    TargetDropped,
+    /// The target broke a rule.
+    #[error("the target breaks the protocol: {0}")]
+    Violation(#[from] ProtocolViolation),
+    /// A response, not just data, did not match its data digest: what it said is lost (RFC 7143 7.8).
+    #[error("the data digest of a response does not match (RFC 7143 7.8)")]
+    DataDigest,
+    /// The target did not send again what was asked for (RFC 7143 7.9, 11.16).
+    #[error("the target does not send again what was lost (RFC 7143 11.16)")]
+    NotRecovered,
+    /// The target did not answer a ping.
+    #[error("the target was silent and did not answer a ping")]
+    Silent,
+    /// Neither ABORT TASK nor LOGICAL UNIT RESET brought an answer (RFC 7143 7.11).
+    #[error("the target answered neither a command nor the functions to abort it")]
+    Unresponsive,
+    /// The caller asked for I_T NEXUS RESET, which ends every connection (RFC 7144 6.3).
+    #[error("the I_T nexus was reset (RFC 7144 6.3)")]
+    NexusReset,
+    /// The transport is gone.
+    #[error("the connection was lost")]
+    Lost,
+}
+
+impl CloseReason {
+    /// Whether it is the matter of one connection: the others of its session may go on.
+    pub(super) fn is_of_one_connection(&self) -> bool {
+        matches!(self, Self::DataDigest | Self::NotRecovered | Self::Silent | Self::Lost)
+    }
+}
+
+/// A refusal of the target's conduct.
+pub(super) fn violation(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> CloseReason {
+    CloseReason::Violation(ProtocolViolation::new(rule, what))
+}
+
+/// A target as SendTargets tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetRecord {
+    /// iSCSI name.
+    pub name: IscsiName,
+    /// Where it can be reached; empty means: where it was asked for.
+    pub addresses: Vec<TargetAddress>,
+}
+
+/// Something that the target tells by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A SCSI asynchronous event of a logical unit, with its sense data.
+    Scsi {
+        /// Logical unit.
+        lun: Lun,
+        /// Sense data.
+        sense: Bytes,
+    },
+    /// The target asks us to log out within this time; the session sees to it.
+    LogoutRequested(Duration),
+    /// The tasks of a logical unit on one connection were terminated (RFC 7143 11.9.1, event 5).
+    TasksTerminated(Lun),
+    /// Something that this version has no use for.
+    Ignored(iscsi_wire::AsyncEvent),
+}
+
+/// The answer to a task management function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManagementAnswer {
+    /// The target's word.
+    pub response: TmfResponse,
+    /// Additional Response Information (RFC 7144 6.2): of QUERY ASYNCHRONOUS EVENT the sense key, ASC and ASCQ.
+    pub additional: [u8; 3],
+}
+
+/// A command that had not ended when its session did.
+#[derive(Clone, Debug)]
+pub struct Unfinished {
+    /// The command.
+    pub command: Command,
+    /// It was sent: whether it was carried out is not known.
+    pub sent: bool,
+}
+
+/// What to do next; see [`super::session::InitiatorSession::poll_action`].
+#[derive(Debug)]
+pub enum Action {
+    /// Send a PDU.
+    Send {
+        /// The connection to send it on.
+        cid: Cid,
+        /// The PDU.
+        pdu: TxPdu,
+    },
+    /// Data of a command, in order; it counts when the command has ended well, as far as its completion says. A command that
+    /// was begun anew brings its data again, from offset 0.
+    DataIn {
+        /// The caller's name for the command.
+        user: u64,
+        /// Place in the command's data, bytes.
+        offset: u32,
+        /// The bytes, their digest verified.
+        data: Bytes,
+    },
+    /// A command ended.
+    Completed(Completion),
+    /// A task management function that the caller wanted has ended; `None`: without an answer.
+    Managed {
+        /// The caller's name for it.
+        user: u64,
+        /// The target's answer.
+        answer: Option<ManagementAnswer>,
+    },
+    /// A ping that the caller wanted came back, or cannot come back any more.
+    Pong {
+        /// The caller's name for it.
+        user: u64,
+        /// The data came back as it was sent, and its digest matched.
+        intact: bool,
+        /// Time between asking and answer.
+        round_trip: Duration,
+    },
+    /// The answer to SendTargets.
+    Targets(Vec<TargetRecord>),
+    /// The target refuses to answer SendTargets: by a Reject for this reason, or by the word in its answer.
+    TextRefused(Option<RejectReason>),
+    /// We declared another MaxRecvDataSegmentLength, and the target has taken note.
+    Declared {
+        /// The connection that it holds for.
+        cid: Cid,
+        /// Bytes.
+        max_recv_data_segment_length: u32,
+    },
+    /// Something that the target tells.
+    Event(Event),
+    /// Close the transport of one connection; the session goes on. What was sent before may still go out.
+    CloseConnection {
+        /// The connection.
+        cid: Cid,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Bring the connection `cid` back: log in with [`super::login::Join`] and the same CID, then call
+    /// [`super::session::InitiatorSession::join`].
+    Connect {
+        /// The connection.
+        cid: Cid,
+        /// Time to wait before.
+        wait: Duration,
+    },
+    /// Close every connection: the session is over. What was sent before may still go out.
+    Close {
+        /// Why.
+        reason: CloseReason,
+        /// Time to wait before logging in again.
+        wait: Duration,
+    },
+}

@@ -1,0 +1,496 @@
+//! The connections of a session: joining, leaving in order, and failing (RFC 7143 4.2.5, 6.3.4, 7.1.4.3, 8.2, 11.14).
+//!
+//! A connection that fails leaves the session standing when another is there, or when error recovery level 2 lets it come
+//! back. Its tasks wait until the target has let go of it: after a logout for it on another connection, or after a login with
+//! its CID, which is one. Then `recovery::reassign` settles them one by one.
+
+use std::time::Duration;
+
+use iscsi_wire::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, StatSn, Tsih};
+
+use super::actions::{Action, CloseReason, violation};
+use super::ledger::StatusLedger;
+use super::login::{Join, LoggedIn};
+use super::recovery::Asking;
+use super::session::{InitiatorSession, Phase};
+use super::task::{Held, LogoutOf};
+use super::text::TextExchange;
+use crate::Time;
+use crate::limits::MAX_INITIATOR_CONNECTIONS;
+
+/// Where a connection is in its life.
+///
+/// ```text
+///   join() ──► Up ──event 1, others stay──► Draining ──idle, or time is short──► LoggingOut ──answered──► (gone)
+///               └──logout_connection()──────────│───────────────────────────────────▲  │
+///               │                               │                                      │
+///               └───────────lost────────────────┴──────────────lost────────────────────┘
+///                            ▼
+///   join() with its CID ◄── Failed ──logout for it on another connection answered──► (gone; may join() again)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionState {
+    Up,
+    /// The target asked for its logout: nothing new is sent, and at this time at the latest the logout goes out.
+    Draining(Time),
+    /// Its logout is under way until this time.
+    LoggingOut(Time),
+    Failed(Failure),
+}
+
+/// A connection that failed and that the target may not have let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// Time before a new attempt.
+    wait: Duration,
+    /// Until then the target keeps its tasks.
+    retained_until: Time,
+    /// The logout for it that is under way, and its end.
+    logout: Option<(Itt, Time)>,
+    /// The target keeps no tasks for it: they are dead.
+    kills: bool,
+}
+
+impl ConnectionState {
+    /// Whether PDUs that are no commands may be sent.
+    pub(super) fn serves(self) -> bool {
+        matches!(self, Self::Up | Self::Draining(_))
+    }
+
+    pub(super) fn stands(self) -> bool {
+        !matches!(self, Self::Failed(_))
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub cid: Cid,
+    pub state: ConnectionState,
+    /// MaxRecvDataSegmentLength that the target declared for it, bytes.
+    pub max_send: u32,
+    /// MaxRecvDataSegmentLength that we declared for it, bytes.
+    pub max_recv: u32,
+    pub statuses: StatusLedger,
+    /// What is being done about missing statuses.
+    pub asking: Asking,
+    pub last_rx: Time,
+    /// A ping of the session itself that is under way.
+    pub keepalive: Option<Itt>,
+    pub text: Option<TextExchange>,
+    /// Commands that it carries.
+    pub commands: usize,
+    /// Data of those commands, with something for each command itself, bytes.
+    pub outstanding_bytes: u64,
+}
+
+impl Connection {
+    fn new(login: &LoggedIn, now: Time) -> Self {
+        Self {
+            cid: login.cid,
+            state: ConnectionState::Up,
+            max_send: login.params.max_send_data_segment_length,
+            max_recv: login.params.max_recv_data_segment_length,
+            statuses: StatusLedger::new(login.exp_stat_sn),
+            asking: Asking::default(),
+            last_rx: now,
+            keepalive: None,
+            text: None,
+            commands: 0,
+            outstanding_bytes: 0,
+        }
+    }
+
+    /// In asymmetric use: whether it is one of those that carry data and status.
+    pub(super) fn carries_data(&self) -> bool {
+        self.cid.0 % 2 == 1
+    }
+}
+
+/// Why a connection that has logged in cannot join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// The session is over or ending: close the connection.
+    #[error("the session is over")]
+    Over,
+    /// The login opened another session than this one.
+    #[error("the login led to the session with TSIH {0}, which is another one (RFC 7143 11.13.3)")]
+    OtherSession(u16),
+    /// The session holds a connection with this CID, or as many as it can.
+    #[error("the session has no place for a connection with the CID {0}")]
+    NoPlace(u16),
+}
+
+impl InitiatorSession {
+    pub(super) fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {
+        self.connections.iter_mut().find(|connection| connection.cid == cid)
+    }
+
+    /// CIDs of the connections that stand.
+    pub fn connected(&self) -> impl Iterator<Item = Cid> {
+        let standing = self.connections.iter().filter(|connection| connection.state.stands());
+        standing.map(|connection| connection.cid)
+    }
+
+    /// What the login of a further connection, or of one that comes back, must say.
+    //= rfc7143 6.3.1 MCS-01
+    pub fn joining(&self) -> Join {
+        Join { tsih: self.tsih, cmd_sn: self.window.current(), params: self.params.clone() }
+    }
+
+    /// Adds a connection whose login, made with [`InitiatorSession::joining`], has completed. One with the CID of a failed
+    /// connection takes its place, and its tasks go on there.
+    ///
+    /// # Errors
+    /// When it does not belong here; close it.
+    //= rfc7143 6.3.4 MCS-01 ERL-06
+    pub fn join(&mut self, now: Time, login: &LoggedIn) -> Result<(), JoinError> {
+        self.now = now;
+        if self.phase != Phase::Active {
+            return Err(JoinError::Over);
+        }
+        if login.tsih != self.tsih {
+            return Err(JoinError::OtherSession(login.tsih.0));
+        }
+        let known = self.connections.iter().position(|connection| connection.cid == login.cid);
+        match known {
+            Some(at) => match self.connections[at].state {
+                // Its logout is under way: the target would take it for the new connection's.
+                ConnectionState::Failed(Failure { logout: None, kills, .. }) => {
+                    self.connections.remove(at);
+                    self.let_go(login.cid, Duration::ZERO, kills);
+                }
+                _ => return Err(JoinError::NoPlace(login.cid.0)),
+            },
+            None if self.connections.len() >= MAX_INITIATOR_CONNECTIONS => {
+                return Err(JoinError::NoPlace(login.cid.0));
+            }
+            None => {}
+        }
+        self.reconnecting = self.reconnecting.filter(|cid| *cid != login.cid);
+        self.window.update(login.exp_cmd_sn, login.max_cmd_sn, now);
+        self.connections.push(Connection::new(login, now));
+        self.recover_connections();
+        self.settle();
+        self.pump();
+        Ok(())
+    }
+
+    /// The first connection of a session.
+    pub(super) fn leading(login: &LoggedIn, now: Time) -> Vec<Connection> {
+        vec![Connection::new(login, now)]
+    }
+
+    /// The transport of `cid` is gone.
+    pub fn connection_lost(&mut self, now: Time, cid: Cid) {
+        self.now = now;
+        self.fail_connection(cid, CloseReason::Lost, None);
+        self.pump();
+    }
+
+    /// A connection can be used no more. `told`: how long to wait, and how long its tasks are kept, if the target said.
+    //= rfc7143 7.1.4.3 MCS-05 MCS-07 ERL-05
+    pub(super) fn fail_connection(
+        &mut self,
+        cid: Cid,
+        reason: CloseReason,
+        told: Option<(Duration, Duration)>,
+    ) {
+        let stands = |connection: &&mut Connection| connection.state.stands();
+        if self.phase == Phase::Closed || self.connection(cid).filter(stands).is_none() {
+            return;
+        }
+        let (wait, retain) = told.unwrap_or_else(|| (self.time2wait(), self.time2retain()));
+        if matches!(self.phase, Phase::LogoutSent(..)) {
+            return self.close(self.logout_reason(), wait);
+        }
+        if self.resets_nexus() {
+            return self.nexus_was_reset();
+        }
+        let others = self.connections.iter().any(|c| c.cid != cid && c.state.serves());
+        let revives = self.params.error_recovery_level >= 2 && !retain.is_zero();
+        if !others && !revives {
+            return self.close(reason, wait);
+        }
+        self.counters.connections_lost += 1;
+        self.actions.push_back(Action::CloseConnection { cid, reason });
+        self.forget_exchanges(cid);
+        let retained_until = self.now + wait + retain;
+        let kills = self.params.error_recovery_level < 2;
+        if let Some(connection) = self.connection(cid) {
+            connection.state = ConnectionState::Failed(Failure { wait, retained_until, logout: None, kills });
+            (connection.commands, connection.outstanding_bytes) = (0, 0);
+            (connection.keepalive, connection.text) = (None, None);
+        }
+        for task in self.tasks.commands_mut().filter(|task| task.cid == cid && task.cmd_sn.is_some()) {
+            task.orphan = true;
+            task.aborting = false;
+        }
+        self.recover_connections();
+    }
+
+    /// Sees to it that the target lets go of every failed connection.
+    //= rfc7143 11.14 ERL-05 LGO-01
+    pub(super) fn recover_connections(&mut self) {
+        if self.phase != Phase::Active {
+            return;
+        }
+        let waiting: Vec<(Cid, Failure)> = self.failures().filter(|(_, f)| f.logout.is_none()).collect();
+        let Some(&(last, failure)) = waiting.last() else { return };
+        let Some(via) = self.any_connection() else {
+            // One at a time: those that stay away are logged out by the first that is back.
+            if self.reconnecting.is_none() {
+                self.reconnecting = Some(last);
+                self.actions.push_back(Action::Connect { cid: last, wait: failure.wait });
+            }
+            return;
+        };
+        for (cid, failure) in waiting {
+            // Being logged in again, which is a logout too.
+            if self.reconnecting == Some(cid) {
+                continue;
+            }
+            let reason = match failure.kills {
+                true => LogoutReason::CloseConnection,
+                false => LogoutReason::RemoveConnectionForRecovery,
+            };
+            let of = LogoutOf::Failed { cid, via };
+            let Ok(itt) = self.tasks.insert(Held::Logout(of)) else {
+                return self.close(CloseReason::Unresponsive, self.time2wait());
+            };
+            let until = self.now + self.config.exchange_timeout;
+            if let Some(Connection { state: ConnectionState::Failed(failure), .. }) = self.connection(cid) {
+                failure.logout = Some((itt, until));
+            }
+            self.send_logout_request(via, itt, reason, cid);
+        }
+    }
+
+    fn failures(&self) -> impl Iterator<Item = (Cid, Failure)> {
+        self.connections.iter().filter_map(|connection| match connection.state {
+            ConnectionState::Failed(failure) => Some((connection.cid, failure)),
+            _ => None,
+        })
+    }
+
+    /// Logs one connection out: it ends its commands first, then leaves. The last one cannot leave alone; use
+    /// [`InitiatorSession::logout`]. False when it cannot.
+    //= rfc7143 11.14 LGO-01
+    pub fn logout_connection(&mut self, now: Time, cid: Cid) -> bool {
+        self.now = now;
+        let others = self.connections.iter().any(|c| c.cid != cid && c.state == ConnectionState::Up);
+        let patience = now + self.config.exchange_timeout;
+        match self.connection(cid) {
+            Some(connection) if others && connection.state == ConnectionState::Up => {
+                connection.state = ConnectionState::Draining(patience);
+                self.pump();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends the logouts of connections that have nothing to do any more, or no time.
+    pub(super) fn leave_drained(&mut self) {
+        let now = self.now;
+        let due = |connection: &&Connection| match connection.state {
+            ConnectionState::Draining(at) => connection.commands == 0 || at <= now,
+            _ => false,
+        };
+        let due: Vec<Cid> = self.connections.iter().filter(due).map(|connection| connection.cid).collect();
+        for cid in due {
+            let Ok(itt) = self.tasks.insert(Held::Logout(LogoutOf::Connection(cid))) else { return };
+            let until = now + self.config.exchange_timeout;
+            self.send_logout_request(cid, itt, LogoutReason::CloseConnection, cid);
+            if let Some(connection) = self.connection(cid) {
+                connection.state = ConnectionState::LoggingOut(until);
+            }
+        }
+    }
+
+    pub(super) fn send_logout_request(&mut self, via: Cid, itt: Itt, reason: LogoutReason, cid: Cid) {
+        let request = LogoutRequest {
+            immediate: true,
+            reason,
+            itt,
+            cid,
+            cmd_sn: self.window.current(),
+            exp_stat_sn: self.exp_stat_sn(via),
+        };
+        self.send(via, request.to_bhs());
+    }
+
+    //= rfc7143 11.15 LGO-01 ERL-05
+    pub(super) fn handle_logout_response(
+        &mut self,
+        cid: Cid,
+        pdu: &LogoutResponse,
+    ) -> Result<(), CloseReason> {
+        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+            return Ok(());
+        }
+        let Some(&mut Held::Logout(of)) = self.tasks.held(pdu.itt) else {
+            return self.late(pdu.itt, "RFC 7143 11.15", "an answer to a logout that was not asked for");
+        };
+        self.tasks.remove(pdu.itt);
+        let wait = match pdu.response {
+            LogoutResponseCode::Success => Duration::from_secs(pdu.time2wait.into()),
+            // There is nothing there to wait for.
+            LogoutResponseCode::CidNotFound => Duration::ZERO,
+            _ => self.time2wait(),
+        };
+        match of {
+            LogoutOf::Session => self.close(self.logout_reason(), wait),
+            LogoutOf::Connection(gone) => {
+                self.actions.push_back(Action::CloseConnection { cid: gone, reason: CloseReason::LoggedOut });
+                self.orphan_commands(gone);
+                self.connections.retain(|connection| connection.cid != gone);
+                self.let_go(gone, Duration::ZERO, true);
+                self.actions.push_back(Action::Connect { cid: gone, wait });
+            }
+            LogoutOf::Failed { cid: gone, .. } => self.failed_logged_out(gone, pdu.response, wait)?,
+        }
+        Ok(())
+    }
+
+    fn failed_logged_out(
+        &mut self,
+        cid: Cid,
+        response: LogoutResponseCode,
+        wait: Duration,
+    ) -> Result<(), CloseReason> {
+        let Some(Connection { state: ConnectionState::Failed(failure), .. }) = self.connection(cid) else {
+            return Ok(());
+        };
+        match response {
+            LogoutResponseCode::Success | LogoutResponseCode::CidNotFound => {
+                let kills = failure.kills;
+                self.connections.retain(|connection| connection.cid != cid);
+                self.let_go(cid, wait, kills);
+                self.actions.push_back(Action::Connect { cid, wait });
+            }
+            // The target cannot keep the tasks: end them.
+            LogoutResponseCode::RecoveryNotSupported if !failure.kills => {
+                (failure.kills, failure.logout) = (true, None);
+                self.recover_connections();
+            }
+            LogoutResponseCode::RecoveryNotSupported | LogoutResponseCode::CleanupFailed => {
+                return Err(violation("RFC 7143 11.15.1", "the target cannot clean up a failed connection"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is under way on a connection, and no command, dies with it.
+    //= rfc7143 7.14 ERL-09
+    fn forget_exchanges(&mut self, cid: Cid) {
+        for itt in self.tasks.exchanges(cid) {
+            match self.tasks.remove(itt) {
+                Held::Ping(ping) => {
+                    if let Some(user) = ping.user {
+                        let round_trip = self.now.saturating_sub(ping.sent_at);
+                        self.actions.push_back(Action::Pong { user, intact: false, round_trip });
+                    }
+                }
+                Held::Text { .. } => {
+                    let text = self.connection(cid).and_then(|connection| connection.text.take());
+                    if text.is_some_and(|text| text.wants_targets()) {
+                        self.actions.push_back(Action::TextRefused(None));
+                    }
+                }
+                Held::Logout(LogoutOf::Failed { cid: gone, .. }) => {
+                    if let Some(Connection { state: ConnectionState::Failed(failure), .. }) =
+                        self.connection(gone)
+                    {
+                        failure.logout = None;
+                    }
+                }
+                Held::Management(management) => self.management_lost(&management),
+                _ => {}
+            }
+        }
+    }
+
+    /// When something about connections is due.
+    pub(super) fn connections_due(&self) -> Option<Time> {
+        let alive = self.any_connection().is_some();
+        let due = |connection: &Connection| match connection.state {
+            ConnectionState::Up => None,
+            ConnectionState::Draining(at) | ConnectionState::LoggingOut(at) => Some(at),
+            ConnectionState::Failed(failure) => match failure.logout {
+                Some((_, until)) => Some(until),
+                None => (!alive).then_some(failure.retained_until),
+            },
+        };
+        let own = self.connections.iter().filter_map(due).min();
+        let pings = self.connections.iter().filter_map(|connection| self.ping_due(connection)).min();
+        let texts = self.connections.iter().filter_map(|c| c.text.as_ref().map(TextExchange::deadline)).min();
+        [own, pings, texts].into_iter().flatten().min()
+    }
+
+    /// Does what is due about connections.
+    //= rfc7143 8.2 SES-04
+    pub(super) fn connections_on_time(&mut self) {
+        let now = self.now;
+        let alive = self.any_connection().is_some();
+        let mut failing: Vec<(Cid, CloseReason)> = Vec::new();
+        let mut pings: Vec<Cid> = Vec::new();
+        let mut over = None;
+        for connection in &self.connections {
+            match connection.state {
+                ConnectionState::LoggingOut(at) if at <= now => {
+                    failing.push((connection.cid, CloseReason::Silent))
+                }
+                ConnectionState::Failed(failure) => match failure.logout {
+                    Some((_, until)) if until <= now => over = Some(CloseReason::Unresponsive),
+                    None if !alive && failure.retained_until <= now => over = Some(CloseReason::Lost),
+                    _ => {}
+                },
+                _ => {}
+            }
+            if connection.text.as_ref().is_some_and(|text| text.deadline() <= now) {
+                over = Some(CloseReason::Unresponsive);
+            }
+            //= rfc7143 10.3 PDU-09 ERL-11
+            if self.ping_due(connection).is_some_and(|at| at <= now) {
+                match connection.keepalive {
+                    Some(_) => failing.push((connection.cid, CloseReason::Silent)),
+                    None => pings.push(connection.cid),
+                }
+            }
+        }
+        if let Some(reason) = over {
+            return self.close(reason, self.time2wait());
+        }
+        for cid in pings {
+            self.send_keepalive(cid);
+        }
+        for (cid, reason) in failing {
+            self.fail_connection(cid, reason, None);
+        }
+    }
+
+    fn ping_due(&self, connection: &Connection) -> Option<Time> {
+        if self.config.ping_interval.is_zero() || !connection.state.serves() {
+            return None;
+        }
+        let grace = if connection.keepalive.is_some() { self.config.ping_timeout } else { Duration::ZERO };
+        Some(connection.last_rx + self.config.ping_interval + grace)
+    }
+
+    /// Books a StatSN that counts; false when it has been here before.
+    //= rfc7143 4.2.2.2 NUM-09 NUM-10 ERL-03
+    pub(super) fn take_stat_sn(&mut self, cid: Cid, stat_sn: StatSn) -> Result<bool, CloseReason> {
+        let fresh = self.see_stat_sn(cid, stat_sn)?;
+        if fresh && let Some(connection) = self.connection(cid) {
+            connection.statuses.settle(stat_sn);
+        }
+        Ok(fresh)
+    }
+
+    /// TSIH of the session.
+    pub fn tsih(&self) -> Tsih {
+        self.tsih
+    }
+}

@@ -1,0 +1,200 @@
+//! Recovery above error recovery level 0 (RFC 7143 7).
+//!
+//! | file | what it heals | level |
+//! |---|---|---|
+//! | [`snack`] | data, R2Ts and statuses that are missing or damaged | 1 |
+//! | [`resegment`] | data that are missing after MaxRecvDataSegmentLength was lowered | 1 |
+//! | this one | commands that never arrived: sent again, the same | 1 |
+//! | [`reassign`] | the tasks of a connection that is gone | any; reassigned at 2 |
+//! | [`session`] | the commands of a session that is gone | 0 |
+
+pub(super) mod reassign;
+mod resegment;
+pub(super) mod session;
+pub(super) mod snack;
+
+use std::time::Duration;
+
+use crate::Time;
+use crate::limits::{MAX_RESENDS, MAX_SNACKS};
+use iscsi_wire::{Cid, StatSn};
+
+use super::actions::{CloseReason, violation};
+use super::ledger::Sight;
+use super::session::InitiatorSession;
+
+/// What is being done about missing numbers of one kind: they are asked for after a short while, so that one request covers a
+/// run, and again when nothing comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asking {
+    /// When to ask for what was not asked for yet.
+    at: Option<Time>,
+    /// When to ask for everything again.
+    again_at: Option<Time>,
+    /// Numbers before this one were asked for.
+    until: u32,
+    tries: u8,
+}
+
+impl Asking {
+    /// Something more is missing: ask by `at`.
+    pub(super) fn wish(&mut self, at: Time) {
+        self.at = Some(self.at.map_or(at, |before| before.min(at)));
+    }
+
+    /// When there is something to ask.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.at.into_iter().chain(self.again_at).min()
+    }
+
+    /// From which number on to ask now, when the numbers from `first` to before `end` may be missing. `None`: nothing is due.
+    fn fire(
+        &mut self,
+        now: Time,
+        first: u32,
+        end: u32,
+        again_after: Duration,
+    ) -> Option<Result<u32, TooOften>> {
+        if self.due().is_none_or(|at| at > now) {
+            return None;
+        }
+        let again = self.again_at.is_some_and(|at| at <= now);
+        let asked = self.until.wrapping_sub(first) < 1 << 31;
+        let from = if asked && !again { self.until } else { first };
+        if again {
+            self.tries += 1;
+        }
+        if self.tries >= MAX_SNACKS {
+            return Some(Err(TooOften));
+        }
+        (self.at, self.again_at, self.until) = (None, Some(now + again_after), end);
+        Some(Ok(from))
+    }
+
+    /// Some of it has come: patience begins anew.
+    pub(super) fn progress(&mut self) {
+        self.tries = 0;
+    }
+}
+
+/// The same numbers were asked for too often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TooOften;
+
+impl InitiatorSession {
+    /// Whether lost and damaged PDUs are asked for again.
+    //= rfc7143 7.1.5 ERL-02
+    pub(super) fn recovers(&self) -> bool {
+        self.params.error_recovery_level >= 1
+    }
+
+    /// Looks at a StatSN; false when it has been here before. What is missing before it will be asked for.
+    pub(super) fn see_stat_sn(&mut self, cid: Cid, stat_sn: StatSn) -> Result<bool, CloseReason> {
+        let recovers = self.recovers();
+        let ask_by = self.now + self.config.snack_delay;
+        let Some(connection) = self.connection(cid) else { return Ok(false) };
+        let due = connection.statuses.expected();
+        if stat_sn == due {
+            if connection.asking.due().is_some() {
+                connection.asking.progress();
+            }
+            return Ok(true);
+        }
+        if !recovers {
+            return Err(violation(
+                "RFC 7143 7.9",
+                format!("StatSN {stat_sn} where {due} was due: a status is missing"),
+            ));
+        }
+        //= rfc7143 7.9 ERL-03
+        match connection.statuses.see(stat_sn) {
+            Sight::Fresh => {
+                if connection.statuses.has_holes() {
+                    connection.asking.wish(ask_by);
+                }
+                Ok(true)
+            }
+            Sight::Duplicate => Ok(false),
+            Sight::TooFar => Err(violation(
+                "RFC 7143 4.2.2.2",
+                format!("StatSN {stat_sn} where {due} was due: too far ahead to be true"),
+            )),
+        }
+    }
+
+    /// The target says by a PDU without a status of its own that `next` is the StatSN to come.
+    pub(super) fn note_next_stat_sn(&mut self, cid: Cid, next: StatSn) {
+        let ask_by = self.now + self.config.snack_delay;
+        if !self.recovers() {
+            return;
+        }
+        let Some(connection) = self.connection(cid) else { return };
+        if next.gt(connection.statuses.expected())
+            && connection.statuses.miss(StatSn(next.0.wrapping_sub(1))) == Sight::Fresh
+            && connection.statuses.has_holes()
+        {
+            connection.asking.wish(ask_by);
+        }
+    }
+
+    /// A PDU with the status `stat_sn` came damaged.
+    //= rfc7143 7.8 DIG-12
+    pub(super) fn status_damaged(&mut self, cid: Cid, stat_sn: StatSn) -> Result<(), CloseReason> {
+        if !self.see_stat_sn(cid, stat_sn)? {
+            return Ok(());
+        }
+        let ask_by = self.now + self.config.snack_delay;
+        if let Some(connection) = self.connection(cid) {
+            connection.statuses.miss(stat_sn);
+            connection.asking.wish(ask_by);
+        }
+        Ok(())
+    }
+
+    /// When something is due about PDUs that are missing.
+    pub(super) fn recovery_due(&self) -> Option<Time> {
+        let statuses = self.connections.iter().filter_map(|connection| connection.asking.due()).min();
+        let data =
+            self.with_holes.iter().filter_map(|itt| self.tasks.task(*itt)?.holes.as_ref()?.asking.due());
+        let settling = self.settle_due();
+        [statuses, data.min(), self.retry_due(), settling].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(super) fn recover_on_time(&mut self) {
+        self.send_snacks();
+        self.retry_unacknowledged();
+        self.settle();
+    }
+
+    fn retry_due(&self) -> Option<Time> {
+        if !self.recovers() {
+            return None;
+        }
+        self.any_connection()?;
+        let patience = self.config.recovery_timeout * (1 + u32::from(self.retries));
+        self.window.unacknowledged_since().map(|since| since + patience)
+    }
+
+    /// Sends a command that the target seems never to have received again, the same in every field: it alone can fill the hole
+    /// that others wait behind.
+    //= rfc7143 7.2.1 NUM-12 MCS-07
+    fn retry_unacknowledged(&mut self) {
+        if self.retry_due().is_none_or(|at| at > self.now) {
+            return;
+        }
+        let hole = self.window.first_unacknowledged();
+        if self.retried != Some(hole) {
+            (self.retried, self.retries) = (Some(hole), 0);
+        }
+        self.window.restart_patience(self.now);
+        if self.retries >= MAX_RESENDS {
+            return;
+        }
+        let missing = self.tasks.commands().find(|(_, task)| task.cmd_sn == Some(hole) && !task.orphan);
+        let Some((itt, _)) = missing else { return };
+        self.retries += 1;
+        self.counters.commands_retried += 1;
+        self.send_command(itt, hole);
+    }
+}

@@ -1,0 +1,211 @@
+//! What becomes of the tasks of a connection that is gone, once the target has let go of it (RFC 7143 7.1.4.3, 7.2, 11.5).
+//!
+//! | the target | the command | what is done |
+//! |---|---|---|
+//! | keeps the tasks (level 2) | any | TASK REASSIGN to another connection, where it goes on |
+//! | keeps them, does not know this one | never acknowledged | sent again, the same: it fills its hole |
+//! | keeps none, or has lost this one | acknowledged | begun anew, if it may be done twice; else it ends as unknown |
+//! | keeps none | never acknowledged | ABORT TASK fills its hole; then it is begun anew: it cannot have been carried out |
+//!
+//! A few functions are under way at a time ([`MAX_SETTLING`]); commands go in the order of their CmdSN.
+
+use std::time::Duration;
+
+use iscsi_wire::{Cid, Itt, TmfFunction, TmfResponse};
+
+use super::super::actions::{Action, CloseReason};
+use super::super::command::{Completion, Ending};
+use super::super::session::{InitiatorSession, Phase};
+use super::super::task::{Held, Management, Wanted};
+use crate::Time;
+use crate::limits::{MAX_RESENDS, MAX_SETTLING};
+
+/// Pause before a target that still holds a task for its old connection is asked again.
+const ALLEGIANCE_PAUSE: Duration = Duration::from_millis(200);
+
+/// A task to settle.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Settling {
+    itt: Itt,
+    /// The target keeps no tasks of its connection.
+    kills: bool,
+    not_before: Time,
+}
+
+impl InitiatorSession {
+    /// The target has let go of the connection `cid`; its tasks may be settled after `wait`.
+    //= rfc7143 11.15.3 ERL-05 ERL-06
+    pub(in super::super) fn let_go(&mut self, cid: Cid, wait: Duration, kills: bool) {
+        let first = self.window.current().0.wrapping_sub(1 << 31);
+        let mut tasks: Vec<(u32, Itt)> = self
+            .tasks
+            .commands()
+            .filter(|(_, task)| task.orphan && task.cid == cid)
+            .filter_map(|(itt, task)| Some((task.cmd_sn?.0.wrapping_sub(first), itt)))
+            .filter(|(_, itt)| self.settling.iter().all(|settling| settling.itt != *itt))
+            .collect();
+        tasks.sort_unstable();
+        let not_before = self.now + wait;
+        self.settling.extend(tasks.into_iter().map(|(_, itt)| Settling { itt, kills, not_before }));
+        self.settle();
+    }
+
+    /// The commands of a connection that was logged out are orphans.
+    pub(in super::super) fn orphan_commands(&mut self, cid: Cid) {
+        for task in self.tasks.commands_mut().filter(|task| task.cid == cid && task.cmd_sn.is_some()) {
+            (task.orphan, task.aborting) = (true, false);
+        }
+    }
+
+    pub(super) fn settle_due(&self) -> Option<Time> {
+        // Without a connection there is nothing to do at that time; one that joins settles.
+        self.any_connection()?;
+        (self.settling_now < MAX_SETTLING).then(|| self.settling.front().map(|s| s.not_before))?
+    }
+
+    /// Begins to settle as many tasks as may be under way at a time.
+    pub(in super::super) fn settle(&mut self) {
+        while self.settling_now < MAX_SETTLING && self.phase != Phase::Closed {
+            let Some(next) = self.settling.front().copied() else { return };
+            let Some(cid) = self.next_connection().or_else(|| self.any_connection()) else { return };
+            if next.not_before > self.now {
+                return;
+            }
+            self.settling.pop_front();
+            let Some(task) = self.tasks.command(next.itt).filter(|task| task.orphan) else { continue };
+            let Some(cmd_sn) = task.cmd_sn else { continue };
+            // The reference number of acknowledged data exists for reads only.
+            let exp_data_sn = if task.command.read_length > 0 { task.next_data_sn } else { 0 };
+            match (next.kills, self.window.is_acknowledged(cmd_sn)) {
+                (true, true) => self.begin_anew(next.itt, true),
+                (true, false) => self.settle_by(TmfFunction::AbortTask, cid, &next, 0),
+                (false, _) => self.settle_by(TmfFunction::TaskReassign, cid, &next, exp_data_sn),
+            }
+        }
+    }
+
+    fn settle_by(&mut self, function: TmfFunction, cid: Cid, settling: &Settling, exp_data_sn: u32) {
+        let Some(task) = self.tasks.command(settling.itt) else { return };
+        let Some(ref_cmd_sn) = task.cmd_sn else { return };
+        let management = Management {
+            function,
+            lun: task.command.lun,
+            cid,
+            referenced: settling.itt,
+            ref_cmd_sn,
+            exp_data_sn,
+            deadline: self.now + self.config.management_timeout,
+            wanted: Wanted::Settle,
+            resends: 0,
+        };
+        self.settling_now += 1;
+        self.begin(management);
+    }
+
+    /// The answer to a function that settles a task; `None` when it was lost with its connection.
+    //= rfc7143 11.6.1 ERL-06 MCS-07
+    pub(in super::super) fn settled(&mut self, management: &Management, response: Option<TmfResponse>) {
+        self.settling_now = self.settling_now.saturating_sub(1);
+        let itt = management.referenced;
+        let again = |kills, not_before| Settling { itt, kills, not_before };
+        let now = self.now;
+        let Some(task) = self.tasks.command(itt).filter(|task| task.orphan) else { return };
+        match (management.function, response) {
+            (TmfFunction::TaskReassign, Some(TmfResponse::FunctionComplete)) => {
+                self.reassigned(itt, management.cid)
+            }
+            (TmfFunction::TaskReassign, Some(TmfResponse::TaskDoesNotExist)) => {
+                match self.window.is_acknowledged(management.ref_cmd_sn) {
+                    true => self.begin_anew(itt, true),
+                    false => self.send_again(itt, management.cid),
+                }
+            }
+            (TmfFunction::TaskReassign, Some(TmfResponse::TaskStillAllegiant))
+                if task.resends < MAX_RESENDS =>
+            {
+                task.resends += 1;
+                self.settling.push_front(again(false, now + ALLEGIANCE_PAUSE));
+            }
+            (TmfFunction::TaskReassign, Some(_)) => self.settling.push_front(again(true, now)),
+            (TmfFunction::AbortTask, Some(TmfResponse::FunctionComplete | TmfResponse::TaskDoesNotExist)) => {
+                self.begin_anew(itt, false);
+            }
+            (function, None) => {
+                self.settling.push_front(again(function == TmfFunction::AbortTask, now));
+            }
+            _ => self.close(CloseReason::Unresponsive, self.time2wait()),
+        }
+        self.settle();
+    }
+
+    /// The command goes on, on the connection `cid`.
+    //= rfc7143 7.2.2 ERL-06 ERL-10
+    fn reassigned(&mut self, itt: Itt, cid: Cid) {
+        self.counters.tasks_reassigned += 1;
+        let renewed = self.renew(itt, cid);
+        let Some(task) = self.tasks.command(itt) else { return };
+        // What was not acknowledged with ExpDataSN comes again.
+        task.holes = None;
+        task.reassigned = true;
+        self.with_holes.retain(|other| *other != itt);
+        self.expect_by(renewed);
+    }
+
+    /// The target has never seen the command: it is sent again, the same, on another connection.
+    //= rfc7143 7.2.1 NUM-12 MCS-07
+    fn send_again(&mut self, itt: Itt, cid: Cid) {
+        let renewed = self.renew(itt, cid);
+        let Some(task) = self.tasks.command(itt) else { return };
+        let Some(cmd_sn) = task.cmd_sn else { return };
+        task.start_over();
+        self.with_holes.retain(|other| *other != itt);
+        self.expect_by(renewed);
+        self.send_command(itt, cmd_sn);
+    }
+
+    /// Gives a task to the connection `cid` and its time again.
+    fn renew(&mut self, itt: Itt, cid: Cid) -> Option<Time> {
+        let now = self.now;
+        let max_recv = self.connection(cid).map_or(0, |connection| connection.max_recv);
+        let task = self.tasks.command(itt)?;
+        (task.cid, task.orphan, task.aborting, task.resends) = (cid, false, false, 0);
+        task.segment_bytes = max_recv;
+        task.time_begins(now);
+        let (deadline, weight) = (task.due(), task.weight());
+        if let Some(connection) = self.connection(cid) {
+            connection.commands += 1;
+            connection.outstanding_bytes += weight;
+        }
+        deadline
+    }
+
+    /// Begins a command anew under a new tag and number; one that may have been carried out only if that may happen twice.
+    //= rfc7143 7.15 SES-06 ERL-10
+    pub(in super::super) fn begin_anew(&mut self, itt: Itt, perhaps_done: bool) {
+        self.with_holes.retain(|other| *other != itt);
+        let now = self.now;
+        let Held::Command(mut task) = self.tasks.remove(itt) else { return };
+        self.sent -= 1;
+        self.write_bytes -= task.command.write.len() as u64;
+        if let Some(ending) = task.verdict.take() {
+            return self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
+        }
+        if perhaps_done && !task.command.idempotent {
+            let ending = Ending::OutcomeUnknown;
+            return self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
+        }
+        self.counters.commands_begun_anew += 1;
+        task.start_over();
+        task.cmd_sn = None;
+        (task.orphan, task.aborting, task.resends, task.reassigned) = (false, false, 0, false);
+        task.time_begins(now);
+        let due = task.due();
+        if let Ok(itt) = self.tasks.insert(Held::Command(task)) {
+            self.expect_by(due);
+            // Before all that were never sent, behind those begun anew before it.
+            let at = self.anew_waiting.min(self.waiting.len());
+            self.waiting.insert(at, itt);
+            self.anew_waiting = at + 1;
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Session recovery: what is left when all connections are gone and none may come back (RFC 7143 7.1.4.4, 7.15).
+//!
+//! The caller logs in again with the same ISID and submits the commands anew, those that may have been carried out only if
+//! that may happen twice.
+
+use iscsi_wire::Itt;
+
+use super::super::actions::Unfinished;
+use super::super::session::{InitiatorSession, Phase};
+use super::super::task::Held;
+
+impl InitiatorSession {
+    /// The session is over for a reason of the caller's: nothing more is to be done.
+    pub fn lost(&mut self) {
+        self.phase = Phase::Closed;
+        self.actions.clear();
+    }
+
+    /// Takes every command that has not ended out of a closed session, those that were sent before those that were not, each in
+    /// the order of submission.
+    //= rfc7143 7.15 SES-06
+    pub fn unfinished(&mut self) -> Vec<Unfinished> {
+        debug_assert!(self.is_closed());
+        let first = self.window.current().0.wrapping_sub(1 << 31);
+        let mut sent: Vec<(u32, Itt)> = self
+            .tasks
+            .commands()
+            .filter_map(|(itt, task)| Some((task.cmd_sn?.0.wrapping_sub(first), itt)))
+            .collect();
+        sent.sort_unstable_by_key(|(place, _)| *place);
+        let sent = sent.into_iter().map(|(_, itt)| (itt, true));
+        let order: Vec<(Itt, bool)> = sent.chain(self.waiting.drain(..).map(|itt| (itt, false))).collect();
+        let mut commands = Vec::with_capacity(order.len());
+        for (itt, sent) in order {
+            if let Held::Command(task) = self.tasks.remove(itt) {
+                commands.push(Unfinished { command: task.command, sent });
+            }
+        }
+        self.sent = 0;
+        self.write_bytes = 0;
+        commands
+    }
+}

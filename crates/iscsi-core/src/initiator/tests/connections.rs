@@ -1,0 +1,574 @@
+//! Several connections: joining, spreading, leaving, losing one, losing all.
+
+use std::time::Duration;
+
+use iscsi_wire::{
+    AsyncEvent, Cid, CmdSn, Itt, LogoutReason, LogoutResponse, LogoutResponseCode, Lun, Pdu, TmfFunction,
+    TmfResponse, Tsih,
+};
+
+use super::{FIRST, Script, logged_in, params, pattern, status};
+use crate::initiator::command::{Command, Ending};
+use crate::initiator::session::{Action, CloseReason, JoinError, Scheduling};
+use crate::params::Params;
+
+impl Script {
+    /// Reads that are sent, `per` of them for each of `n` connections; their tags by connection.
+    fn reads_on_all(&mut self, n: u16, per: u64) -> Vec<(Cid, Itt)> {
+        for user in 0..u64::from(n) * per {
+            self.read(user, 512);
+        }
+        let commands = self.commands();
+        assert_eq!(commands.len() as u64, u64::from(n) * per);
+        commands
+    }
+
+    /// The logout that is sent now: the connection it goes over, its reason, the connection it is for, its tag.
+    fn logout_of(&mut self) -> (Cid, LogoutReason, Cid, Itt) {
+        let mut sent = self.sent_on();
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        match sent.remove(0) {
+            (via, Pdu::LogoutRequest(request)) => (via, request.reason, request.cid, request.itt),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer_logout(&mut self, itt: Itt, response: LogoutResponseCode, time2wait: u16) {
+        let pdu = LogoutResponse {
+            response,
+            itt,
+            stat_sn: self.stat(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn,
+            time2wait,
+            time2retain: 20,
+        };
+        self.receive(pdu.to_bhs(), &[]);
+    }
+
+    /// The tags of the commands that are sent now, whatever data go with them.
+    fn commands_with_data(&mut self) -> Vec<Itt> {
+        let sent = self.sent_on().into_iter();
+        sent.filter_map(|(_, pdu)| match pdu {
+            Pdu::ScsiCommand(command) => Some(command.itt),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// Takes what was said about connections.
+    fn about_connections(&mut self) -> Vec<String> {
+        let mut about = Vec::new();
+        self.said.retain(|action| match action {
+            Action::CloseConnection { cid, reason } => {
+                about.push(format!("close {} {reason:?}", cid.0));
+                false
+            }
+            Action::Connect { cid, wait } => {
+                about.push(format!("connect {} {}", cid.0, wait.as_secs()));
+                false
+            }
+            _ => true,
+        });
+        about
+    }
+
+    /// The functions that are sent now: connection, function, tag, referenced tag, ExpDataSN.
+    fn functions(&mut self) -> Vec<(Cid, TmfFunction, Itt, Itt, u32)> {
+        let sent = self.sent_on().into_iter();
+        sent.map(|(cid, pdu)| match pdu {
+            Pdu::TaskManagementRequest(r) => {
+                assert!(r.immediate);
+                (cid, r.function, r.itt, r.referenced_task_tag, r.exp_data_sn.0)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect()
+    }
+
+    /// The target has received every command so far.
+    fn acknowledge_all(&mut self, n: u32) {
+        self.exp_cmd_sn = CmdSn(FIRST).add(n);
+        self.max_cmd_sn = CmdSn(FIRST).add(n + 7);
+    }
+}
+
+#[test]
+fn mcs_01_a_connection_joins_its_own_session_once() {
+    let mut script = Script::with_connections(2, 0);
+    let join = script.session.joining();
+    assert_eq!((join.tsih, join.cmd_sn), (Tsih(1), CmdSn(FIRST)));
+    let mut login = logged_in(params(), Cid(1), CmdSn(FIRST));
+    assert_eq!(script.session.join(script.now, &login), Err(JoinError::NoPlace(1)));
+    (login.cid, login.tsih) = (Cid(2), Tsih(2));
+    assert_eq!(script.session.join(script.now, &login), Err(JoinError::OtherSession(2)));
+    script.session.lost();
+    login.tsih = Tsih(1);
+    assert_eq!(script.session.join(script.now, &login), Err(JoinError::Over));
+    assert_eq!(script.session.connected().count(), 2);
+}
+
+#[test]
+fn mcs_02_pdus_of_a_task_on_another_connection_end_the_session() {
+    let mut script = Script::with_connections(2, 0);
+    let commands = script.reads_on_all(2, 1);
+    assert_ne!(commands[0].0, commands[1].0);
+    script.on(commands[0].0);
+    script.good(commands[1].1);
+    assert!(script.violated().contains("4.2.5.1"));
+}
+
+// covers: MCS-03 NUM-01
+#[test]
+fn one_sequence_of_numbers_spread_over_all_by_bytes_or_in_turn() {
+    for (scheduling, expected) in [
+        (Scheduling::RoundRobin, [0, 1, 2, 0, 1, 2]),
+        (Scheduling::LeastOutstandingBytes, [0, 1, 2, 1, 2, 1]),
+    ] {
+        let mut script = Script::with_connections(3, 0);
+        script.session.config.scheduling = scheduling;
+        script.session.next_in_turn = 0;
+        script.read(0, 4000);
+        for user in 1..6 {
+            script.read(user, 512);
+        }
+        let sent = script.sent_on();
+        let cids: Vec<u16> = sent.iter().map(|(cid, _)| cid.0).collect();
+        assert_eq!(cids, expected, "{scheduling:?}");
+        for (n, (_, pdu)) in sent.iter().enumerate() {
+            assert!(matches!(pdu, Pdu::ScsiCommand(c) if c.cmd_sn == CmdSn(FIRST).add(n as u32)));
+        }
+    }
+    // Data that go unasked follow their own command, on its connection.
+    let mut script = Script::with_connections(2, 0);
+    script.write(1, 8192);
+    script.write(2, 8192);
+    let mut last = None;
+    for (cid, pdu) in script.sent_on() {
+        match pdu {
+            Pdu::ScsiCommand(command) => last = Some((cid, command.itt)),
+            Pdu::DataOut(data) => assert_eq!(last, Some((cid, data.itt))),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_ends_its_commands_gets_the_next() {
+    let mut script = Script::with_connections(2, 0);
+    let commands = script.reads_on_all(2, 2);
+    let (busy, idle) = (commands[0].0, commands[1].0);
+    for (_, itt) in commands.iter().filter(|(cid, _)| *cid == idle) {
+        script.on(idle).good(*itt);
+    }
+    script.sent_nothing();
+    for user in 10..12 {
+        script.read(user, 512);
+    }
+    assert!(script.commands().iter().all(|(cid, _)| *cid == idle), "{busy:?} has two under way");
+}
+
+// covers: MCS-07
+#[test]
+fn erl_0_a_lost_connection_is_logged_out_and_its_commands_begin_anew() {
+    let mut script = Script::with_connections(2, 0);
+    let commands = script.reads_on_all(2, 2);
+    let (dead, alive) = (commands[1].0, commands[0].0);
+    // Of the commands 0 to 3 the target has received 0 and 1.
+    (script.exp_cmd_sn, script.max_cmd_sn) = (CmdSn(FIRST).add(2), CmdSn(FIRST).add(7));
+    script.session.connection_lost(script.now, dead);
+    let (via, reason, of, itt) = script.logout_of();
+    assert_eq!((via, reason, of), (alive, LogoutReason::CloseConnection, dead));
+    assert_eq!(script.about_connections(), [format!("close {} Lost", dead.0)]);
+    // What was not of that connection goes on.
+    script.on(alive).good(commands[0].1);
+    assert_eq!(script.ended().0, 0);
+    script.answer_logout(itt, LogoutResponseCode::Success, 0);
+    assert_eq!(script.take_ended(), []);
+    // 1 was received: it died with its connection, and begins anew. 3 was not: its number must be accounted for first.
+    let sent = script.sent_on();
+    assert_eq!(script.about_connections(), [format!("connect {} 0", dead.0)]);
+    let anew = sent.iter().find_map(|(cid, pdu)| match pdu {
+        Pdu::ScsiCommand(command) => Some((*cid, command.itt, command.cmd_sn)),
+        _ => None,
+    });
+    let (cid, first_anew, cmd_sn) = anew.unwrap();
+    assert_eq!((cid, cmd_sn), (alive, CmdSn(FIRST).add(4)));
+    assert!(commands.iter().all(|(_, itt)| *itt != first_anew), "a new tag");
+    let abort = sent.iter().find_map(|(cid, pdu)| match pdu {
+        Pdu::TaskManagementRequest(r) => Some((*cid, r.function, r.itt, r.referenced_task_tag, r.ref_cmd_sn)),
+        _ => None,
+    });
+    let (cid, function, itt, referenced, ref_cmd_sn) = abort.unwrap();
+    assert_eq!((cid, function, referenced), (alive, TmfFunction::AbortTask, commands[3].1));
+    assert_eq!(ref_cmd_sn, CmdSn(FIRST).add(3));
+    script.acknowledge_all(5);
+    script.answer(itt, TmfResponse::FunctionComplete);
+    let second_anew = script.commands();
+    assert_eq!(second_anew.len(), 1);
+    for itt in [commands[2].1, first_anew, second_anew[0].1] {
+        script.good(itt);
+    }
+    let mut users: Vec<u64> = script.all_ended().into_iter().map(|(user, _)| user).collect();
+    users.sort_unstable();
+    assert_eq!(users, [1, 2, 3], "no error and no duplicate");
+    assert_eq!(script.session.outstanding(), 0);
+}
+
+// covers: ERL-10
+#[test]
+fn what_must_not_be_done_twice_is_not_begun_anew_if_it_may_have_been_done() {
+    for received in [true, false] {
+        let mut script = Script::with_connections(2, 0);
+        let mut command = Command::new(Lun::from_index(1), &[0x89; 16]);
+        (command.user, command.write) = (7, pattern(1024).into());
+        script.session.submit(script.now, command).unwrap();
+        let commands = script.commands();
+        let dead = commands[0].0;
+        let alive = Cid(1 - dead.0);
+        if received {
+            script.acknowledge_all(1);
+        }
+        script.session.connection_lost(script.now, dead);
+        let (.., itt) = script.logout_of();
+        script.on(alive).answer_logout(itt, LogoutResponseCode::CidNotFound, 0);
+        if received {
+            assert_eq!(script.ended(), (7, Ending::OutcomeUnknown));
+            continue;
+        }
+        // The target never took it: once its number is accounted for it may go out.
+        let (_, function, itt, ..) = script.functions()[0];
+        assert_eq!(function, TmfFunction::AbortTask);
+        script.acknowledge_all(1);
+        script.answer(itt, TmfResponse::FunctionComplete);
+        assert_eq!(script.commands().len(), 1);
+        assert!(script.take_ended().is_empty());
+    }
+}
+
+// covers: ERL-05
+#[test]
+fn erl_06_at_level_2_tasks_go_on_elsewhere_after_time2wait() {
+    let mut script = Script::with_connections(2, 2);
+    let commands = script.reads_on_all(2, 2);
+    let (dead, alive) = (commands[1].0, commands[0].0);
+    script.acknowledge_all(3);
+    // Of the first task of the dying connection some data have come.
+    let data_in = script.data_in(commands[1].1, 0, 0);
+    script.on(dead).receive(data_in.to_bhs(), &pattern(100));
+    script.session.connection_lost(script.now, dead);
+    let (via, reason, of, itt) = script.logout_of();
+    assert_eq!((via, reason, of), (alive, LogoutReason::RemoveConnectionForRecovery, dead));
+    script.on(alive).answer_logout(itt, LogoutResponseCode::Success, 3);
+    script.sent_nothing();
+    assert_eq!(
+        script.about_connections(),
+        [format!("close {} Lost", dead.0), format!("connect {} 3", dead.0)]
+    );
+    script.wait(2);
+    script.sent_nothing();
+    script.wait(1);
+    let functions = script.functions();
+    assert_eq!(functions.len(), 2);
+    assert!(functions.iter().all(|f| f.0 == alive && f.1 == TmfFunction::TaskReassign));
+    assert_eq!((functions[0].3, functions[0].4), (commands[1].1, 1), "ExpDataSN says what has come");
+    assert_eq!((functions[1].3, functions[1].4), (commands[3].1, 0));
+    script.answer(functions[0].2, TmfResponse::FunctionComplete);
+    // The other one never arrived: it is sent again, the same, and fills its hole.
+    script.answer(functions[1].2, TmfResponse::TaskDoesNotExist);
+    match &script.sent_on()[..] {
+        [(cid, Pdu::ScsiCommand(again))] => {
+            assert_eq!((*cid, again.itt, again.cmd_sn), (alive, commands[3].1, CmdSn(FIRST).add(3)));
+        }
+        other => panic!("{other:?}"),
+    }
+    script.acknowledge_all(4);
+    let rest = script.data_in(commands[1].1, 1, 100);
+    script.receive(rest.to_bhs(), &pattern(412));
+    for (_, itt) in &commands {
+        script.on(alive).good(*itt);
+    }
+    let mut users: Vec<u64> = script.all_ended().into_iter().map(|(user, _)| user).collect();
+    users.sort_unstable();
+    assert_eq!(users, [0, 1, 2, 3]);
+    assert_eq!(script.session.counters().tasks_reassigned, 1);
+}
+
+// covers: ERL-06 MCS-07
+#[test]
+fn at_level_2_the_only_connection_comes_back_and_its_tasks_go_on() {
+    let mut script = Script::with_connections(1, 2);
+    script.write(1, 16_384);
+    let itt = script.commands_with_data()[0];
+    script.acknowledge_all(1);
+    script.session.connection_lost(script.now, Cid(0));
+    script.sent_nothing();
+    assert_eq!(script.about_connections(), ["close 0 Lost", "connect 0 2"]);
+    script.read(2, 0);
+    script.sent_nothing();
+    script.join(0);
+    // The login with the same CID was the logout.
+    let sent = script.sent_on();
+    let reassign = sent.iter().find_map(|(_, pdu)| match pdu {
+        Pdu::TaskManagementRequest(r) => Some((r.function, r.itt, r.referenced_task_tag)),
+        _ => None,
+    });
+    let (function, function_itt, referenced) = reassign.unwrap();
+    assert_eq!((function, referenced), (TmfFunction::TaskReassign, itt));
+    assert!(sent.iter().any(|(_, pdu)| matches!(pdu, Pdu::ScsiCommand(_))), "what waited goes out");
+    script.answer(function_itt, TmfResponse::FunctionComplete);
+    // The target asks for what it has not received, numbered as it likes.
+    let r2t = script.r2t(itt, 3, 4096, 12_288);
+    script.receive(r2t.to_bhs(), &[]);
+    let data: Vec<_> = script.sent();
+    assert_eq!(data.iter().map(|(_, tx)| tx.data.bytes.len()).sum::<usize>(), 12_288);
+    script.good(itt);
+    assert_eq!(script.ended(), (1, status(0, 0)));
+}
+
+// covers: ERL-08 SES-04
+#[test]
+fn after_time2retain_nothing_is_waited_for() {
+    let mut script = Script::with_connections(1, 2);
+    script.reads_on_all(1, 1);
+    script.session.connection_lost(script.now, Cid(0));
+    assert!(script.session.poll_timeout().is_some_and(|at| at <= script.now + Duration::from_secs(22)));
+    script.wait(21);
+    assert!(!script.session.is_closed());
+    script.wait(1);
+    assert_eq!(script.closed().0, CloseReason::Lost);
+    assert_eq!(script.session.unfinished().len(), 1);
+}
+
+// covers: ERL-06
+#[test]
+fn the_other_answers_to_a_reassignment() {
+    for response in [TmfResponse::TaskReassignNotSupported, TmfResponse::FunctionRejected] {
+        let mut script = Script::with_connections(2, 2);
+        let commands = script.reads_on_all(1, 1);
+        let (dead, alive) = (commands[0].0, Cid(1 - commands[0].0.0));
+        script.acknowledge_all(1);
+        script.session.connection_lost(script.now, dead);
+        let (.., itt) = script.logout_of();
+        script.on(alive).answer_logout(itt, LogoutResponseCode::Success, 0);
+        let functions = script.functions();
+        script.answer(functions[0].2, response);
+        let anew = script.commands();
+        assert_eq!(anew.len(), 1, "it begins anew");
+        script.good(anew[0].1);
+        assert_eq!(script.ended().0, 0);
+    }
+    let mut script = Script::with_connections(2, 2);
+    let commands = script.reads_on_all(1, 1);
+    let (dead, alive) = (commands[0].0, Cid(1 - commands[0].0.0));
+    script.session.connection_lost(script.now, dead);
+    let (.., itt) = script.logout_of();
+    script.on(alive).answer_logout(itt, LogoutResponseCode::Success, 0);
+    for _ in 0..3 {
+        let functions = script.functions();
+        script.answer(functions[0].2, TmfResponse::TaskStillAllegiant);
+        script.sent_nothing();
+        script.wait(1);
+    }
+    let functions = script.functions();
+    script.answer(functions[0].2, TmfResponse::FunctionComplete);
+    script.good(commands[0].1);
+    assert_eq!(script.ended().0, 0);
+}
+
+#[test]
+fn a_target_that_cannot_recover_a_connection_is_asked_to_close_it() {
+    let mut script = Script::with_connections(2, 2);
+    let commands = script.reads_on_all(1, 1);
+    let (dead, alive) = (commands[0].0, Cid(1 - commands[0].0.0));
+    script.acknowledge_all(1);
+    script.session.connection_lost(script.now, dead);
+    let (.., itt) = script.logout_of();
+    script.on(alive).answer_logout(itt, LogoutResponseCode::RecoveryNotSupported, 0);
+    let (_, reason, of, itt) = script.logout_of();
+    assert_eq!((reason, of), (LogoutReason::CloseConnection, dead));
+    script.answer_logout(itt, LogoutResponseCode::Success, 0);
+    assert_eq!(script.commands().len(), 1);
+}
+
+#[test]
+fn without_an_answer_to_the_logout_the_session_is_given_up() {
+    let mut script = Script::with_connections(2, 0);
+    let commands = script.reads_on_all(1, 1);
+    script.session.connection_lost(script.now, commands[0].0);
+    script.logout_of();
+    script.wait(20);
+    assert_eq!(script.closed().0, CloseReason::Unresponsive);
+    assert_eq!(script.session.unfinished().len(), 1);
+}
+
+#[test]
+fn a_survivor_that_dies_too_leaves_the_work_to_the_next() {
+    let mut script = Script::with_connections(3, 2);
+    let commands = script.reads_on_all(3, 1);
+    script.acknowledge_all(3);
+    script.session.connection_lost(script.now, Cid(0));
+    let (via, .., itt) = script.logout_of();
+    script.session.connection_lost(script.now, via);
+    let last = Cid(3 - via.0);
+    let logouts: Vec<Cid> = script
+        .sent_on()
+        .into_iter()
+        .map(|(on, pdu)| match pdu {
+            Pdu::LogoutRequest(request) if on == last => request.cid,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(logouts.len(), 2);
+    assert!(logouts.contains(&Cid(0)) && logouts.contains(&via));
+    // The answer to the first logout comes no more; the last connection dies as well.
+    script.session.connection_lost(script.now, last);
+    script.sent_nothing();
+    let about = script.about_connections();
+    assert_eq!(about.iter().filter(|what| what.starts_with("connect")).count(), 1, "{about:?}");
+    let back = last.0;
+    assert!(about.contains(&format!("connect {back} 2")), "{about:?}");
+    script.join(back);
+    let sent = script.sent_on();
+    let logouts = sent.iter().filter(|(_, pdu)| matches!(pdu, Pdu::LogoutRequest(_))).count();
+    let reassigns = sent.iter().filter(|(_, pdu)| matches!(pdu, Pdu::TaskManagementRequest(_))).count();
+    assert_eq!((logouts, reassigns), (2, 1), "{sent:?}");
+    let _ = (itt, commands);
+}
+
+// covers: ASY-01 LGO-01
+#[test]
+fn one_connection_of_several_leaves_when_asked_and_comes_back() {
+    let mut script = Script::with_connections(2, 0);
+    let commands = script.reads_on_all(2, 1);
+    let (leaving, staying) = commands.iter().map(|c| c.0).fold((None, None), |(a, b), cid| match a {
+        None => (Some(cid), b),
+        Some(_) => (a, Some(cid)),
+    });
+    let (leaving, staying) = (leaving.unwrap(), staying.unwrap());
+    script.on(leaving).event(AsyncEvent::LogoutRequest, [0, 0, 10], &[]);
+    script.sent_nothing();
+    script.read(10, 512);
+    assert_eq!(script.commands()[0].0, staying, "nothing new goes there");
+    script.on(leaving).good(commands[0].1);
+    let (via, reason, of, itt) = script.logout_of();
+    assert_eq!((via, reason, of), (leaving, LogoutReason::CloseConnection, leaving));
+    script.answer_logout(itt, LogoutResponseCode::Success, 4);
+    script.sent_nothing();
+    assert_eq!(
+        script.about_connections(),
+        [format!("close {} LoggedOut", leaving.0), format!("connect {} 4", leaving.0)]
+    );
+    script.join(leaving.0);
+    assert_eq!(script.session.connected().count(), 2);
+    // Asked on the last one that is left, the session goes.
+    script.session.connection_lost(script.now, leaving);
+    script.logout_of();
+    script.on(staying).event(AsyncEvent::LogoutRequest, [0, 0, 10], &[]);
+    assert!(script.session.submit(script.now, Command::new(Lun(0), &[0])).is_err());
+}
+
+// covers: ASY-02 MCS-05
+#[test]
+fn an_announced_drop_of_another_connection_is_a_loss() {
+    let mut script = Script::with_connections(2, 2);
+    script.on(Cid(0)).event(AsyncEvent::ConnectionDrop, [1, 5, 30], &[]);
+    let (via, reason, of, _) = script.logout_of();
+    assert_eq!((via, reason, of), (Cid(0), LogoutReason::RemoveConnectionForRecovery, Cid(1)));
+    assert_eq!(script.about_connections(), ["close 1 TargetDropped"]);
+}
+
+// covers: ERL-11 PDU-09
+#[test]
+fn each_connection_is_pinged_for_itself_and_only_the_silent_one_is_lost() {
+    let mut script = Script::with_connections(2, 0);
+    script.wait(100);
+    let pings = script.sent_on();
+    assert_eq!(pings.len(), 2);
+    for (cid, pdu) in pings {
+        let Pdu::NopOut(ping) = pdu else { panic!("{pdu:?}") };
+        if cid == Cid(1) {
+            let pong = script.on(cid).nop_in(ping.itt, iscsi_wire::Ttt::RESERVED, Lun(0));
+            script.receive(pong.to_bhs(), &[]);
+        }
+    }
+    script.wait(10);
+    let (via, _, of, _) = script.logout_of();
+    assert_eq!((via, of), (Cid(1), Cid(0)));
+    assert_eq!(script.about_connections(), ["close 0 Silent"]);
+}
+
+// covers: ERL-09
+#[test]
+fn what_is_no_command_dies_with_its_connection() {
+    let mut script = Script::with_connections(2, 2);
+    assert!(script.session.ping(script.now, 1, pattern(3)));
+    assert!(script.session.send_targets(script.now, ""));
+    script.session.manage(script.now, TmfFunction::LogicalUnitReset, Lun(0), 2);
+    let sent = script.sent_on();
+    let cid = sent[0].0;
+    assert!(sent.len() == 3 && sent.iter().all(|(on, _)| *on == cid));
+    script.session.connection_lost(script.now, cid);
+    script.logout_of();
+    let said = std::mem::take(&mut script.said);
+    assert!(said.iter().any(|action| matches!(action, Action::Pong { user: 1, intact: false, .. })));
+    assert!(said.iter().any(|action| matches!(action, Action::TextRefused(None))));
+    assert!(said.iter().any(|action| matches!(action, Action::Managed { user: 2, answer: None })));
+}
+
+// covers: LGO-01
+#[test]
+fn a_connection_may_be_logged_out_but_not_the_last() {
+    let mut script = Script::with_connections(2, 0);
+    assert!(script.session.logout_connection(script.now, Cid(1)));
+    let (via, reason, of, itt) = script.logout_of();
+    assert_eq!((via, reason, of), (Cid(1), LogoutReason::CloseConnection, Cid(1)));
+    assert!(!script.session.logout_connection(script.now, Cid(0)));
+    script.on(Cid(1)).answer_logout(itt, LogoutResponseCode::Success, 0);
+    assert_eq!(script.session.connected().collect::<Vec<_>>(), [Cid(0)]);
+}
+
+#[test]
+fn an_aborted_task_may_have_pdus_on_their_way_on_another_connection() {
+    let mut script = Script::with_connections(2, 0);
+    let commands = script.reads_on_all(2, 1);
+    script.session.manage(script.now, TmfFunction::LogicalUnitReset, Lun::from_index(1), 9);
+    let (cid, _, itt, ..) = script.functions()[0];
+    script.on(cid).answer(itt, TmfResponse::FunctionComplete);
+    assert_eq!(script.all_ended().len(), 2);
+    for (cid, itt) in commands {
+        let late = script.data_in(itt, 0, 0);
+        script.on(cid).receive(late.to_bhs(), &pattern(10));
+        assert!(!script.session.is_closed());
+    }
+    let invented = script.data_in(Itt(77), 0, 0);
+    script.receive(invented.to_bhs(), &[]);
+    assert!(script.violated().contains("not there"));
+}
+
+#[test]
+fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
+    let asymmetric = Params { allegiance_free: true, max_connections: 2, initial_r2t: false, ..params() };
+    let mut script = Script::with_connections_and(1, asymmetric.clone());
+    script.write(1, 8192);
+    script.sent_nothing();
+    script.join(1);
+    match &script.sent_on()[..] {
+        [(Cid(0), Pdu::ScsiCommand(command))] => {
+            assert!(command.final_bit, "no data go unasked beside the command");
+            let r2t = script.r2t(command.itt, 0, 4096, 4096);
+            script.on(Cid(1)).receive(r2t.to_bhs(), &[]);
+            assert!(
+                script.sent_on().iter().all(|(cid, pdu)| *cid == Cid(1) && matches!(pdu, Pdu::DataOut(_)))
+            );
+            script.good(command.itt);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(script.ended(), (1, status(0, 0)));
+    script.read(2, 512);
+    let (cid, itt) = script.commands()[0];
+    assert_eq!(cid, Cid(0));
+    script.on(Cid(0)).good(itt);
+    assert_eq!(script.ended(), (2, status(0, 0)), "what comes with its command is taken too");
+}
