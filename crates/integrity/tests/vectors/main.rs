@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use files::unhex;
 use integrity::study::{self, Family};
-use integrity::{crc32c_combine, kernels};
+use integrity::{crc32c_blocks, crc32c_combine, ip_checksum, kernels, t10};
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors").join(name)
@@ -91,7 +91,17 @@ fn number(field: &str) -> u64 {
 }
 
 #[test]
-fn guards_of_every_paper_agree() {
+fn guards_of_every_kernel_and_every_paper_agree() {
+    for vector in vectors("crc16-t10dif.txt", 3) {
+        for kernel in t10::kernels::available() {
+            let guard = kernel.append(0, &unhex(&vector[1]));
+            assert_eq!(u64::from(guard), number(&vector[0]), "{}: {}", kernel.name(), vector[2]);
+        }
+    }
+    for vector in vectors("internet-checksum.txt", 3) {
+        assert_eq!(u64::from(ip_checksum(&unhex(&vector[1]))), number(&vector[0]), "{}", vector[2]);
+    }
+
     for (file, family) in
         [("crc16-t10dif.txt", Family::T10), ("internet-checksum.txt", Family::OnesComplement)]
     {
@@ -109,6 +119,10 @@ fn crc32c_of_every_block_agrees() {
         let (run, blocks) = (digest(&unhex(&vector[1])), unhex(&vector[2]));
         let (blocks, rest) = blocks.as_chunks::<4>();
         assert!(rest.is_empty() && blocks.len() == data.len().div_ceil(block), "{}", vector[4]);
+        let mut found = vec![0; blocks.len()];
+        let block_bytes = block.try_into().expect("a block has bytes");
+        assert_eq!(crc32c_blocks(0, &data, block_bytes, &mut found), Ok(run), "{}", vector[4]);
+        assert!(found.iter().zip(blocks).all(|(crc, want)| *crc == digest(want)), "{}", vector[4]);
         for kernel in kernels::available() {
             let mut folded = 0;
             for (bytes, want) in data.chunks(block).zip(blocks) {
