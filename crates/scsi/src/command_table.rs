@@ -8,7 +8,8 @@ use crate::execution::{Execution, Request};
 use crate::persistent_reservation as pr;
 use crate::{
     atomic, capacity, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, prefetch, read_write,
-    report_luns, report_opcodes, reservation, sync_cache, target_port_groups, unmap, verify, write_same,
+    report_luns, report_opcodes, reservation, sync_cache, target_port_groups, third_party, unmap, verify,
+    write_same,
 };
 
 /// How a reservation of another nexus treats the command (SPC-4 table 51, SBC-3 table 13).
@@ -90,6 +91,8 @@ pub(crate) enum Needs {
     Atomic,
     /// A medium on which overwritten data are gone.
     Sanitize,
+    /// A secret to make tokens with.
+    Tokens,
 }
 
 /// One command.
@@ -160,6 +163,7 @@ impl Command {
             Needs::Thin => config.thin,
             Needs::Atomic => config.limits.max_atomic_blocks > 0,
             Needs::Sanitize => config.sanitize,
+            Needs::Tokens => config.token_secret.is_some(),
         }
     }
 
@@ -219,6 +223,16 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(5),
     command("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(6),
     command("PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(7),
+    command("EXTENDED COPY(LID1)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid1).sa(0x00),
+    command("EXTENDED COPY(LID4)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid4).sa(0x01),
+    command("POPULATE TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, third_party::populate_token).sa(0x10).reads().needs(Needs::Tokens),
+    command("WRITE USING TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, third_party::write_using_token).sa(0x11).writes().needs(Needs::Tokens),
+    command("COPY OPERATION ABORT", 0x83, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], Always, third_party::copy_operation_abort).sa(0x1c),
+    command("RECEIVE COPY STATUS(LID1)", 0x84, &[FF, 0x1f, FF, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::copy_status_lid1).sa(0x00),
+    command("RECEIVE COPY OPERATING PARAMETERS", 0x84, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::operating_parameters).sa(0x03),
+    command("RECEIVE COPY FAILURE DETAILS(LID1)", 0x84, &[FF, 0x1f, FF, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::failed_segment_details).sa(0x04),
+    command("RECEIVE COPY STATUS(LID4)", 0x84, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::copy_status_lid4).sa(0x05),
+    command("RECEIVE ROD TOKEN INFORMATION", 0x84, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::rod_token_information).sa(0x07).needs(Needs::Tokens),
     command("READ(16)", 0x88, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_16).reads(),
     command("COMPARE AND WRITE", 0x89, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, 0, FF, 0x1f, 0], Write, atomic::compare_and_write).writes(),
     command("WRITE(16)", 0x8a, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_16).writes(),

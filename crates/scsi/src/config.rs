@@ -113,6 +113,9 @@ pub struct LuConfig {
     /// SANITIZE with block erase is offered: blocks that are overwritten with zeros and then deallocated are gone
     /// from the store, also from its snapshots and journals.
     pub sanitize: bool,
+    /// What the tokens of copies by token are made with: unknown to hosts, and another one after every start. `None`: no copies by
+    /// token.
+    pub token_secret: Option<[u8; 32]>,
     /// Limits on transfers.
     pub limits: TransferLimits,
     /// iSCSI target name, for the designators of VPD page 83h.
@@ -148,6 +151,7 @@ impl Default for LuConfig {
             thin: true,
             write_cache: true,
             sanitize: false,
+            token_secret: None,
             limits: TransferLimits::default(),
             target_name: "iqn.2025-01.invalid:target".into(),
             target_ports: Vec::new(),

@@ -10,6 +10,7 @@ use crate::medium::{MediumError, MediumOp, MediumReply};
 use crate::nexus::Nexus;
 use crate::outcome::{DataInSource, Outcome, Status};
 use crate::sense::{Asc, SenseData, SenseKey};
+use crate::third_party::CopyRun;
 
 /// What a command waits for.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,6 +95,7 @@ enum Next {
     Parameters { nexus: Nexus, cdb: Cdb, handler: ParameterHandler },
     Write(WritePlan),
     Medium(MediumPlan),
+    Copy(Box<CopyRun>),
 }
 
 /// A command under way.
@@ -172,6 +174,11 @@ impl Execution {
         }
     }
 
+    /// Waits for a piece of a third-party copy; `asked` bytes of parameters came with it.
+    pub(crate) fn copying(op: MediumOp, run: CopyRun, asked: u64) -> Self {
+        Self { step: Step::Medium(op), next: Next::Copy(Box::new(run)), transfer_bytes: asked, alive: None }
+    }
+
     pub(crate) fn keeping(self, alive: Arc<()>) -> Self {
         Self { alive: Some(alive), ..self }
     }
@@ -203,6 +210,7 @@ impl Execution {
         let alive = self.alive;
         let mut execution = match (self.next, result) {
             (Next::Medium(plan), Ok(reply)) => plan.replied(lu, reply),
+            (Next::Copy(run), result) => run.replied(lu, result.map(drop)),
             (Next::Medium(MediumPlan { after: After::Erase(erasure), .. }), Err(_)) => erasure.fail(lu),
             (Next::Medium(_), Err(error)) => Self::check(error.sense(lu)),
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
@@ -223,8 +231,10 @@ impl Execution {
     }
 
     pub(crate) fn finish(mut self, lu: &LogicalUnit) -> Self {
-        if let Step::Done(outcome) = &mut self.step {
-            outcome.descriptor_sense = lu.descriptor_sense();
+        match &mut self.step {
+            Step::Done(outcome) => outcome.descriptor_sense = lu.descriptor_sense(),
+            Step::Medium(op) => op.changes(|lba, blocks| lu.about_to_change(lba, blocks)),
+            Step::NeedDataOut { .. } => {}
         }
         self
     }

@@ -44,7 +44,7 @@ fn standard(config: &LuConfig) -> Vec<u8> {
     data[2] = 0x06; // VERSION: SPC-4
     data[3] = 0x12; // HISUP, RESPONSE DATA FORMAT 2
     data[4] = (STANDARD_BYTES - 5) as u8;
-    data[5] = 0x10; // TPGS: implicit
+    data[5] = 0x18; // TPGS: implicit; 3PC
     if config.target_ports.len() > 1 {
         data[6] = 0x10; // MULTIP
     }

@@ -5,11 +5,13 @@
 //! and a read or write takes no lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::cdb::{Cdb, MAX_CDB_BYTES};
-use crate::command_table::{self, Attention, Command, Lookup, MediumUse};
+use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse};
 use crate::config::LuConfig;
 use crate::execution::{Execution, Request};
 use crate::mode_pages::ModePages;
@@ -18,6 +20,7 @@ use crate::outcome::{Outcome, Status};
 use crate::persistent_reservation::{PersistentReservations, PrState, allowed};
 use crate::sense::{Asc, SenseData, SenseKey};
 use crate::state::{GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTION, State};
+use crate::third_party::Neighbours;
 use crate::unit_attention::UaScope;
 
 /// A variable-length CDB says itself how long it is; what the transport delivered must agree.
@@ -41,6 +44,11 @@ pub struct LogicalUnit {
     descriptor_sense: AtomicBool,
     write_cache: AtomicBool,
     software_write_protect: AtomicBool,
+    /// There are tokens that represent blocks of this unit.
+    tokens_out: AtomicBool,
+    /// Time as last told by the caller, milliseconds.
+    now_ms: AtomicU64,
+    neighbours: RwLock<Option<Weak<dyn Neighbours>>>,
     state: Mutex<State>,
 }
 
@@ -63,6 +71,9 @@ impl LogicalUnit {
             descriptor_sense: AtomicBool::new(false),
             write_cache: AtomicBool::new(config.write_cache),
             software_write_protect: AtomicBool::new(false),
+            tokens_out: AtomicBool::new(false),
+            now_ms: AtomicU64::new(0),
+            neighbours: RwLock::new(None),
             state: Mutex::new(State::new(ModePages::new(&config))),
             config,
         };
@@ -116,6 +127,32 @@ impl LogicalUnit {
     pub fn set_read_only(&self, read_only: bool) {
         if self.read_only.swap(read_only, Ordering::AcqRel) != read_only {
             self.unit_attention(UaScope::All, Asc::MODE_PARAMETERS_CHANGED);
+        }
+    }
+
+    /// Says where the other units of the target are found; without it, third-party copies stay within this unit.
+    pub fn set_neighbours(&self, neighbours: Weak<dyn Neighbours>) {
+        *self.neighbours.write() = Some(neighbours);
+    }
+
+    pub(crate) fn neighbours(&self) -> Option<Arc<dyn Neighbours>> {
+        self.neighbours.read().as_ref()?.upgrade()
+    }
+
+    /// Tells the unit the time since an arbitrary beginning, which never goes back: tokens expire by it. Due before commands of
+    /// operation codes 83h and 84h.
+    pub fn set_time(&self, now: Duration) {
+        self.now_ms.fetch_max(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::AcqRel);
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        Duration::from_millis(self.now_ms.load(Ordering::Acquire))
+    }
+
+    /// Blocks are about to change: tokens that represent them are worth nothing from now on.
+    pub(crate) fn about_to_change(&self, lba: u64, blocks: u64) {
+        if self.tokens_out.load(Ordering::Acquire) {
+            self.with_state(|state| state.tokens.changing(lba, blocks));
         }
     }
 
@@ -190,6 +227,7 @@ impl LogicalUnit {
         self.descriptor_sense.store(state.mode.descriptor_sense(), Ordering::Release);
         self.write_cache.store(state.mode.write_cache(), Ordering::Release);
         self.software_write_protect.store(state.mode.software_write_protect(), Ordering::Release);
+        self.tokens_out.store(!state.tokens.is_empty(), Ordering::Release);
         self.gate.store(state.gate(), Ordering::Release);
         result
     }
@@ -238,10 +276,9 @@ impl LogicalUnit {
         {
             return Execution::check(sense);
         }
-        //= sbc3 4.12 SNS-03
-        if matches!(command.medium, MediumUse::Write | MediumUse::Erase(_)) && self.write_protected() {
-            let asc = if self.read_only() { Asc::WRITE_PROTECTED } else { Asc::SOFTWARE_WRITE_PROTECTED };
-            return Execution::check(SenseData::new(SenseKey::DataProtect, asc));
+        let writes = matches!(command.medium, MediumUse::Write | MediumUse::Erase(_));
+        if let Err(sense) = self.check_write_protection(writes) {
+            return Execution::check(sense);
         }
         (command.handler)(&Request { lu: self, nexus, cdb: &Cdb::new(cdb), offered })
     }
@@ -264,13 +301,38 @@ impl LogicalUnit {
             return None;
         }
         let access = command?.access.resolve(cdb);
+        //= sam5 5.3.1 SNS-06
+        let conflict = || Execution::done(Outcome::status(Status::ReservationConflict));
+        (!self.reservations_admit(nexus, access)).then(conflict)
+    }
+
+    fn reservations_admit(&self, nexus: &Nexus, access: Access) -> bool {
         let state = self.state.lock();
-        let admitted = match state.reserved_by {
+        match state.reserved_by {
             Some(holder) => access.passes_spc2(holder == nexus.id),
             None => allowed(access, state.persistent.standing(nexus.id)),
-        };
-        //= sam5 5.3.1 SNS-06
-        if admitted { None } else { Some(Execution::done(Outcome::status(Status::ReservationConflict))) }
+        }
+    }
+
+    /// Whether this nexus may read or write the unit by a third-party copy now: what a command of its own would be told.
+    //= spc4 5.12.1 PR-16 CPY-03
+    pub(crate) fn admits_copy(&self, nexus: &Nexus, access: Access) -> Result<(), SenseData> {
+        if !self.reservations_admit(nexus, access) {
+            return Err(SenseData::new(SenseKey::CopyAborted, Asc::THIRD_PARTY_DEVICE_FAILURE));
+        }
+        if let Some((sense, _)) = self.with_state(|state| state.not_ready()) {
+            return Err(sense);
+        }
+        self.check_write_protection(access == Access::Write)
+    }
+
+    //= sbc3 4.12 SNS-03
+    fn check_write_protection(&self, writes: bool) -> Result<(), SenseData> {
+        if !writes || !self.write_protected() {
+            return Ok(());
+        }
+        let asc = if self.read_only() { Asc::WRITE_PROTECTED } else { Asc::SOFTWARE_WRITE_PROTECTED };
+        Err(SenseData::new(SenseKey::DataProtect, asc))
     }
 }
 

@@ -112,6 +112,45 @@ pub enum MediumOp {
         /// Number of blocks.
         blocks: u64,
     },
+    /// Copy blocks between units of the target, or within one: all of them are read before the first is written. Neither unit
+    /// need be the one whose command this is. [`MediumError::Gone`] when one of them is no more.
+    Copy {
+        /// Unit to read.
+        from: u16,
+        /// Its first block.
+        from_lba: u64,
+        /// Unit to write.
+        to: u16,
+        /// Its first block.
+        lba: u64,
+        /// Number of blocks, which have the same length in both units.
+        blocks: u64,
+        /// On stable storage before the reply.
+        durable: bool,
+    },
+}
+
+impl MediumOp {
+    /// Calls `f` with each range (first block, number of blocks) of the command's own unit that the operation may change.
+    pub(crate) fn changes(&self, mut f: impl FnMut(u64, u64)) {
+        match *self {
+            Self::Write { lba, blocks, .. }
+            | Self::WriteAtomic { lba, blocks, .. }
+            | Self::WriteSame { lba, blocks, .. }
+            | Self::CompareAndWrite { lba, blocks, .. }
+            | Self::OrWrite { lba, blocks, .. }
+            | Self::WriteAndVerify { lba, blocks, .. } => f(lba, blocks),
+            Self::Unmap { ref ranges } => ranges.iter().for_each(|&(lba, blocks)| f(lba, blocks)),
+            Self::Read { .. }
+            | Self::Flush
+            | Self::Verify { .. }
+            | Self::Compare { .. }
+            | Self::LbaStatus { .. }
+            | Self::Prefetch { .. }
+            // A third-party copy tells each unit itself.
+            | Self::Copy { .. } => {}
+        }
+    }
 }
 
 /// A medium operation that succeeded.

@@ -46,6 +46,8 @@ macro_rules! ascs {
 ascs! {
     /// No additional sense information.
     NONE = 0x00/0x00;
+    /// Operation in progress: the list identifier of a copy that has not ended.
+    OPERATION_IN_PROGRESS = 0x00/0x16;
     /// Logical unit not ready, initializing command required (stopped by START STOP UNIT).
     INITIALIZING_COMMAND_REQUIRED = 0x04/0x02;
     /// Logical unit not ready, cause not reportable.
@@ -56,6 +58,12 @@ ascs! {
     SANITIZE_IN_PROGRESS = 0x04/0x1b;
     /// Write error.
     WRITE_ERROR = 0x0c/0x00;
+    /// Third party device failure.
+    THIRD_PARTY_DEVICE_FAILURE = 0x0d/0x01;
+    /// Copy target device not reachable.
+    COPY_TARGET_DEVICE_NOT_REACHABLE = 0x0d/0x02;
+    /// Incorrect copy target device type.
+    INCORRECT_COPY_TARGET_DEVICE_TYPE = 0x0d/0x03;
     /// Invalid field in command information unit: the transport's data does not fit the command.
     INVALID_FIELD_IN_INFORMATION_UNIT = 0x0e/0x03;
     /// Unrecovered read error.
@@ -68,6 +76,20 @@ ascs! {
     INVALID_OPERATION_CODE = 0x20/0x00;
     /// Logical block address out of range.
     LBA_OUT_OF_RANGE = 0x21/0x00;
+    /// Invalid token operation, unsupported token type.
+    UNSUPPORTED_TOKEN_TYPE = 0x23/0x01;
+    /// Invalid token operation, remote token usage not supported.
+    REMOTE_TOKEN_NOT_SUPPORTED = 0x23/0x02;
+    /// Invalid token operation, token unknown.
+    TOKEN_UNKNOWN = 0x23/0x04;
+    /// Invalid token operation, token corrupt.
+    TOKEN_CORRUPT = 0x23/0x05;
+    /// Invalid token operation, token revoked.
+    TOKEN_REVOKED = 0x23/0x06;
+    /// Invalid token operation, token expired.
+    TOKEN_EXPIRED = 0x23/0x07;
+    /// Invalid token operation, invalid token length.
+    INVALID_TOKEN_LENGTH = 0x23/0x0a;
     /// Invalid field in CDB.
     INVALID_FIELD_IN_CDB = 0x24/0x00;
     /// Logical unit not supported.
@@ -76,6 +98,18 @@ ascs! {
     INVALID_FIELD_IN_PARAMETER_LIST = 0x26/0x00;
     /// Invalid release of persistent reservation.
     INVALID_RELEASE_OF_PERSISTENT_RESERVATION = 0x26/0x04;
+    /// Too many target descriptors.
+    TOO_MANY_CSCD_DESCRIPTORS = 0x26/0x06;
+    /// Unsupported target descriptor type code.
+    UNSUPPORTED_CSCD_DESCRIPTOR_TYPE = 0x26/0x07;
+    /// Too many segment descriptors.
+    TOO_MANY_SEGMENT_DESCRIPTORS = 0x26/0x08;
+    /// Unsupported segment descriptor type code.
+    UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE = 0x26/0x09;
+    /// Unexpected inexact segment.
+    INEXACT_SEGMENT = 0x26/0x0a;
+    /// Inline data length exceeded.
+    INLINE_DATA_LENGTH_EXCEEDED = 0x26/0x0b;
     /// Write protected.
     WRITE_PROTECTED = 0x27/0x00;
     /// Logical unit software write protected (SWP).
@@ -102,6 +136,8 @@ ascs! {
     CAPACITY_DATA_CHANGED = 0x2a/0x09;
     /// Commands cleared by another initiator.
     COMMANDS_CLEARED = 0x2f/0x00;
+    /// Commands cleared by device server.
+    COMMANDS_CLEARED_BY_DEVICE_SERVER = 0x2f/0x02;
     /// Medium format corrupted.
     MEDIUM_FORMAT_CORRUPTED = 0x31/0x00;
     /// Sanitize command failed.
@@ -120,6 +156,10 @@ ascs! {
     COMMANDS_CLEARED_BY_ISCSI_EVENT = 0x47/0x7f;
     /// Overlapped commands attempted.
     OVERLAPPED_COMMANDS = 0x4e/0x00;
+    /// Insufficient resources.
+    INSUFFICIENT_RESOURCES = 0x55/0x03;
+    /// Insufficient resources to create ROD token.
+    INSUFFICIENT_RESOURCES_FOR_ROD_TOKEN = 0x55/0x0d;
     /// Insufficient resources (persistent reservation registration resources).
     INSUFFICIENT_REGISTRATION_RESOURCES = 0x55/0x04;
 }

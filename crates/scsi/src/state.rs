@@ -8,6 +8,7 @@ use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
 use crate::persistent_reservation::PersistentReservations;
 use crate::sense::{Asc, SenseData, SenseKey};
+use crate::third_party::{Records, RodTokens};
 use crate::unit_attention::{UaScope, UnitAttentionQueue};
 
 /// Nexuses remembered after they were lost, so that their return is reported as a nexus loss and not as power on.
@@ -34,6 +35,9 @@ pub(crate) struct State {
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
+    /// Third-party copies of which this unit is the manager.
+    pub(crate) copies: Records,
+    pub(crate) tokens: RodTokens,
 }
 
 /// An operation that keeps the unit from being ready.
@@ -64,6 +68,8 @@ impl State {
             erase_failed: None,
             reserved_by: None,
             persistent: PersistentReservations::default(),
+            copies: Records::default(),
+            tokens: RodTokens::default(),
         }
     }
 

@@ -1,9 +1,10 @@
 //! Vital product data pages (SPC-4 7.8, SBC-3 6.6).
 
+use crate::config::LuConfig;
 use crate::config::TargetPort;
 use crate::execution::Request;
 use crate::inquiry::ascii;
-use crate::target_port_groups;
+use crate::{target_port_groups, third_party};
 
 type Page = fn(&Request<'_>) -> Vec<u8>;
 
@@ -16,6 +17,7 @@ static PAGES: &[(u8, Page)] = &[
     (0x86, extended_inquiry),
     (0x87, mode_page_policy),
     (0x88, scsi_ports),
+    (0x8f, third_party::vpd::third_party_copy),
     (0xb0, block_limits),
     (0xb1, block_device_characteristics),
     (0xb2, logical_block_provisioning),
@@ -75,6 +77,13 @@ fn scsi_name(name: &str) -> Vec<u8> {
     value
 }
 
+/// T10 VENDOR IDENTIFICATION and the serial number: the unit's name of the vendor's choice (SPC-4 7.8.6.4).
+pub(crate) fn vendor_identifier(config: &LuConfig) -> Vec<u8> {
+    let mut id = ascii(&config.vendor, 8);
+    id.extend(ascii(&config.serial, config.serial.chars().count().clamp(1, 200)));
+    id
+}
+
 //= spc4 7.8.6 VPD-83
 fn device_identification(request: &Request<'_>) -> Vec<u8> {
     let config = request.lu.config();
@@ -82,14 +91,12 @@ fn device_identification(request: &Request<'_>) -> Vec<u8> {
         relative_port: request.nexus.relative_target_port,
         group: request.nexus.target_port_group,
     };
-    let mut vendor_id = ascii(&config.vendor, 8);
-    vendor_id.extend(ascii(&config.serial, config.serial.chars().count().clamp(1, 200)));
     let [relative_hi, relative_lo] = port.relative_port.to_be_bytes();
     let [group_hi, group_lo] = port.group.to_be_bytes();
     let port_name = format!("{},t,0x{:04x}", config.target_name, port.group);
     [
         designator(BINARY, UNIT, 0x3, &config.naa.to_bytes()),
-        designator(ASCII, UNIT, 0x1, &vendor_id),
+        designator(ASCII, UNIT, 0x1, &vendor_identifier(config)),
         designator(BINARY, PORT, 0x4, &[0, 0, relative_hi, relative_lo]),
         designator(BINARY, PORT, 0x5, &[0, 0, group_hi, group_lo]),
         designator(UTF8, PORT, 0x8, &scsi_name(&port_name)),

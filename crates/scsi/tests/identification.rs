@@ -25,7 +25,7 @@ fn inq_01_standard_data() {
     assert_eq!(data[2], 6, "SPC-4");
     assert_eq!(data[3], 0x12, "HISUP, format 2");
     assert_eq!(usize::from(data[4]), data.len() - 5);
-    assert_eq!(data[5], 0x10, "implicit ALUA; no 3PC, no PROTECT");
+    assert_eq!(data[5], 0x18, "implicit ALUA; 3PC; no PROTECT");
     assert_eq!(data[7], 0x02, "CMDQUE");
     assert_eq!(&data[8..36], b"INTACT  VIRTUAL DISK    0001");
     disk.run(&[0x12, 0, 0x83, 0, 255, 0]).fails(5, 0x24, 0);

@@ -1,6 +1,8 @@
 //! A logical unit with a medium in memory, which runs whole commands as a transport would.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::sync::Arc;
+
 use scsi::{
     DataInSource, DataOut, Effect, Execution, LbaStatusDescriptor, LogicalUnit, LuConfig, MediumError,
     MediumOp, MediumReply, NaaIdentifier, Nexus, Outcome, Provisioning, SenseData, Status, Step,
@@ -50,7 +52,7 @@ impl Answer {
 }
 
 pub struct Disk {
-    pub lu: LogicalUnit,
+    pub lu: Arc<LogicalUnit>,
     pub data: Vec<u8>,
     pub mapped: Vec<bool>,
     pub nexus: Nexus,
@@ -90,7 +92,7 @@ impl Disk {
         let blocks = config.blocks as usize;
         let bytes = blocks * config.block_bytes as usize;
         let nexus = nexus("a");
-        let lu = LogicalUnit::new(config);
+        let lu = Arc::new(LogicalUnit::new(config));
         let mut disk =
             Self { lu, data: vec![0; bytes], mapped: vec![false; blocks], nexus: nexus.clone(), fault: None };
         disk.attach(&nexus);
@@ -145,7 +147,7 @@ impl Disk {
         panic!("the command does not end: {cdb:x?}");
     }
 
-    fn range(&self, lba: u64, blocks: u64) -> std::ops::Range<usize> {
+    pub fn range(&self, lba: u64, blocks: u64) -> std::ops::Range<usize> {
         let block = self.lu.block_bytes() as usize;
         assert!(blocks > 0 && lba + blocks <= self.mapped.len() as u64, "range reached the medium unchecked");
         lba as usize * block..(lba + blocks) as usize * block
@@ -155,13 +157,13 @@ impl Disk {
         self.mapped[lba as usize..(lba + blocks) as usize].fill(mapped);
     }
 
-    fn write(&mut self, lba: u64, blocks: u64, bytes: &[u8]) {
+    pub fn write(&mut self, lba: u64, blocks: u64, bytes: &[u8]) {
         let range = self.range(lba, blocks);
         self.data[range].copy_from_slice(bytes);
         self.map(lba, blocks, true);
     }
 
-    fn medium(&mut self, op: &MediumOp, out: &[u8], read: &mut Vec<u8>) -> MediumReply {
+    pub fn medium(&mut self, op: &MediumOp, out: &[u8], read: &mut Vec<u8>) -> MediumReply {
         let block = self.lu.block_bytes() as usize;
         let differs = |a: &[u8], b: &[u8]| a.iter().zip(b).position(|(x, y)| x != y);
         match *op {
@@ -203,6 +205,11 @@ impl Disk {
                 merged.iter_mut().zip(out).for_each(|(m, o)| *m |= o);
                 self.write(lba, blocks, &merged);
             }
+            MediumOp::Copy { from, from_lba, to, lba, blocks, .. } => {
+                assert_eq!((from, to), (self.lu.config().lun, self.lu.config().lun), "one unit alone");
+                let moved = self.data[self.range(from_lba, blocks)].to_vec();
+                self.write(lba, blocks, &moved);
+            }
             MediumOp::Verify { lba, blocks } | MediumOp::Prefetch { lba, blocks } => {
                 self.range(lba, blocks);
             }
@@ -234,7 +241,7 @@ impl Disk {
     }
 }
 
-fn answer(outcome: Outcome, read: Vec<u8>, ops: Vec<MediumOp>) -> Answer {
+pub fn answer(outcome: Outcome, read: Vec<u8>, ops: Vec<MediumOp>) -> Answer {
     assert_eq!(outcome.sense.is_some(), outcome.status == Status::CheckCondition);
     let sense_bytes = outcome.sense_bytes();
     let data = match outcome.data_in {

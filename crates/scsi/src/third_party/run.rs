@@ -1,0 +1,222 @@
+//! A copy under way: from segment to segment, piece by piece.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::cscd::{self, Cscd};
+use super::{PIECE_BYTES, Record, Stage, token, with_unit};
+use crate::command_table::Access;
+use crate::execution::Execution;
+use crate::logical_unit::LogicalUnit;
+use crate::medium::{MediumError, MediumOp};
+use crate::nexus::Nexus;
+use crate::read_write::check_range;
+use crate::sense::{Asc, SenseData, SenseKey};
+
+/// Blocks to copy from one place to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// `None`: zeros.
+    pub(super) from: Option<(Cscd, u64)>,
+    pub(super) to: (Cscd, u64),
+    pub(super) blocks: u64,
+}
+
+impl Segment {
+    /// Whether the pieces are to be copied last to first, because the destination overwrites the source's end first.
+    fn backwards(&self) -> bool {
+        self.from.is_some_and(|(from, lba)| {
+            from.lun == self.to.0.lun && self.to.1 > lba && self.to.1 - lba < self.blocks
+        })
+    }
+}
+
+/// A copy under way.
+#[derive(Debug)]
+pub(crate) struct CopyRun {
+    nexus: Nexus,
+    list_id: u32,
+    /// False: nobody will ask for the results.
+    recorded: bool,
+    segments: Vec<Segment>,
+    /// The segment being copied, and how many of its blocks are done.
+    at: usize,
+    done: u64,
+    /// Blocks of the piece that the medium is busy with.
+    piece: u64,
+    bytes: u64,
+    /// The data that a token represents are still what they were.
+    valid: Option<Arc<AtomicBool>>,
+    last: Stage,
+    /// Bytes of the parameter list.
+    asked: u64,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// What begins a copy.
+pub(super) struct Begin {
+    pub(super) list_id: u32,
+    pub(super) recorded: bool,
+    pub(super) service_action: u8,
+    pub(super) segments: Vec<Segment>,
+    pub(super) valid: Option<Arc<AtomicBool>>,
+    /// How it ends when everything goes well.
+    pub(super) last: Stage,
+    pub(super) asked: u64,
+}
+
+impl CopyRun {
+    /// Takes a copy down and begins it.
+    pub(super) fn begin(lu: &LogicalUnit, nexus: &Nexus, begin: Begin) -> Execution {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let record = Record {
+            nexus: nexus.id,
+            list_id: begin.list_id,
+            service_action: begin.service_action,
+            stage: Stage::Running,
+            cancelled: Arc::downgrade(&cancelled),
+            segments: 0,
+            bytes: 0,
+            token: None,
+        };
+        if begin.recorded
+            && let Err(sense) = lu.with_state(|state| state.copies.begin(record))
+        {
+            return Execution::check(sense);
+        }
+        let run = Self {
+            nexus: nexus.clone(),
+            list_id: begin.list_id,
+            recorded: begin.recorded,
+            segments: begin.segments,
+            at: 0,
+            done: 0,
+            piece: 0,
+            bytes: 0,
+            valid: begin.valid,
+            last: begin.last,
+            asked: begin.asked,
+            cancelled,
+        };
+        run.step(lu)
+    }
+
+    /// The medium is done with a piece.
+    pub(crate) fn replied(mut self, lu: &LogicalUnit, result: Result<(), MediumError>) -> Execution {
+        if let Err(error) = result {
+            let cause = match error {
+                MediumError::Gone => Asc::COPY_TARGET_DEVICE_NOT_REACHABLE,
+                _ => Asc::THIRD_PARTY_DEVICE_FAILURE,
+            };
+            return self.fail(lu, aborted(cause));
+        }
+        if self.valid.as_ref().is_some_and(|valid| !valid.load(Ordering::Acquire)) {
+            return self.fail(lu, token::revoked());
+        }
+        if self.cancelled.load(Ordering::Acquire) {
+            return self.fail(lu, aborted(Asc::COMMANDS_CLEARED_BY_DEVICE_SERVER));
+        }
+        let segment = self.segments[self.at];
+        self.bytes += self.piece * u64::from(segment.to.0.block_bytes);
+        self.done += self.piece;
+        if self.done == segment.blocks {
+            (self.at, self.done) = (self.at + 1, 0);
+        }
+        self.record(lu, Stage::Running);
+        self.step(lu)
+    }
+
+    /// The next piece, or the end.
+    fn step(mut self, lu: &LogicalUnit) -> Execution {
+        while self.segments.get(self.at).is_some_and(|segment| segment.blocks == 0) {
+            self.at += 1;
+        }
+        let Some(&segment) = self.segments.get(self.at) else {
+            self.record(lu, self.last);
+            return Execution::good();
+        };
+        if self.done == 0
+            && let Err(sense) = self.check(lu, &segment)
+        {
+            return self.fail(lu, sense);
+        }
+        let blocks = (PIECE_BYTES / u64::from(segment.to.0.block_bytes)).min(segment.blocks - self.done);
+        let offset = if segment.backwards() { segment.blocks - self.done - blocks } else { self.done };
+        let (to, lba) = (segment.to.0.lun, segment.to.1 + offset);
+        let durable = with_unit(lu, to, |unit| {
+            unit.about_to_change(lba, blocks);
+            !unit.write_cache()
+        });
+        let op = match segment.from {
+            Some((from, from_lba)) => MediumOp::Copy {
+                from: from.lun,
+                from_lba: from_lba + offset,
+                to,
+                lba,
+                blocks,
+                durable: durable.unwrap_or(true),
+            },
+            None => MediumOp::WriteSame {
+                lba,
+                blocks,
+                unmap: lu.config().thin,
+                zero: true,
+                durable: durable.unwrap_or(true),
+            },
+        };
+        self.piece = blocks;
+        let asked = self.asked;
+        Execution::copying(op, self, asked)
+    }
+
+    /// What has to hold on both sides before a segment is begun.
+    //= spc4 5.17.6 CPY-03 PR-16
+    fn check(&self, lu: &LogicalUnit, segment: &Segment) -> Result<(), SenseData> {
+        let side = |(cscd, lba): (Cscd, u64), access: Access| {
+            if !cscd::is_there(lu, cscd) {
+                return Err(aborted(Asc::COPY_TARGET_DEVICE_NOT_REACHABLE));
+            }
+            let usable = with_unit(lu, cscd.lun, |unit| {
+                check_range(unit, lba, segment.blocks)?;
+                unit.admits_copy(&self.nexus, access)
+            });
+            match usable {
+                Some(Ok(())) => Ok(()),
+                Some(Err(sense)) => Err(SenseData { key: SenseKey::CopyAborted, ..sense }),
+                None => Err(aborted(Asc::COPY_TARGET_DEVICE_NOT_REACHABLE)),
+            }
+        };
+        if let Some(from) = segment.from {
+            side(from, Access::Read)?;
+        }
+        side(segment.to, Access::Write)
+    }
+
+    /// Ends the copy; the third and fourth bytes of COMMAND-SPECIFIC INFORMATION are the number of the segment.
+    //= spc4 6.4.3 CPY-02
+    fn fail(self, lu: &LogicalUnit, sense: SenseData) -> Execution {
+        let sense = SenseData { command_specific: Some(self.at as u64 & 0xffff), ..sense };
+        let cancelled = self.cancelled.load(Ordering::Acquire);
+        self.record(lu, if cancelled { Stage::Aborted } else { Stage::Failed(sense) });
+        Execution::check(sense)
+    }
+
+    fn record(&self, lu: &LogicalUnit, stage: Stage) {
+        if !self.recorded {
+            return;
+        }
+        lu.with_state(|state| {
+            if let Some(record) = state.copies.find(self.nexus.id, self.list_id)
+                && std::ptr::eq(record.cancelled.as_ptr(), Arc::as_ptr(&self.cancelled))
+            {
+                record.stage = stage;
+                record.segments = u16::try_from(self.at).unwrap_or(u16::MAX);
+                record.bytes = self.bytes;
+            }
+        });
+    }
+}
+
+fn aborted(asc: Asc) -> SenseData {
+    SenseData::new(SenseKey::CopyAborted, asc)
+}
