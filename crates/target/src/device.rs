@@ -1,6 +1,6 @@
 //! A logical unit as the server holds it: the SCSI device server, the store below it, and what joins the two.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use blockstore::{BlockStore, Geometry, Placement};
 use engine::Lane;
@@ -10,6 +10,7 @@ use scsi::{LogicalUnit, LuConfig, NaaIdentifier, TargetPort, TransferLimits};
 use crate::config::{Limits, LunConfig};
 use crate::observe::{LunStats, Metrics};
 use crate::range_lock::{InUse, RangeLock, Use};
+use crate::registry::TargetNode;
 
 /// A logical unit with its store. Shared by every session that uses it.
 pub struct Device {
@@ -24,10 +25,24 @@ pub struct Device {
     /// Keeps operations apart. One for each store: while a unit takes the place of another one on the same store, commands of
     /// both may be under way.
     apart: Arc<Apart>,
+    /// The target whose unit it is.
+    target: OnceLock<Weak<TargetNode>>,
     /// What it has done.
     pub stats: Arc<LunStats>,
     /// What it was made from, to know after a change of configuration whether it is still the same.
     pub config: LunConfig,
+}
+
+/// What every unit of a server is made with.
+pub struct Making<'a> {
+    /// The target ports of the server.
+    pub ports: &'a [TargetPort],
+    /// Limits of the configuration.
+    pub limits: &'a Limits,
+    /// Where its statistics go.
+    pub metrics: &'a Metrics,
+    /// What the tokens of copies by token are made with.
+    pub token_secret: [u8; 32],
 }
 
 /// What an operation does to its blocks, for others that come near them.
@@ -89,17 +104,23 @@ impl Device {
         }
     }
 
+    /// Says whose unit it is, once.
+    pub(crate) fn place(&self, target: &Arc<TargetNode>) {
+        let weak = Arc::downgrade(target);
+        if self.target.set(Weak::clone(&weak)).is_ok() {
+            self.unit.set_neighbours(weak);
+        }
+    }
+
+    /// Another unit of the same target, or this one.
+    pub(crate) fn neighbour(&self, lun: u16) -> Option<Arc<Self>> {
+        self.target.get()?.upgrade()?.luns().get(&lun).cloned()
+    }
+
     /// Puts a unit on the store of `old`, which it replaces.
-    pub fn replacing(
-        old: &Self,
-        config: &LunConfig,
-        target_name: &str,
-        ports: &[TargetPort],
-        limits: &Limits,
-        metrics: &Metrics,
-    ) -> Self {
+    pub fn replacing(old: &Self, config: &LunConfig, target_name: &str, making: &Making<'_>) -> Self {
         let apart = Arc::clone(&old.apart);
-        let new = Self::new(config, Arc::clone(&old.store), target_name, ports, limits, metrics);
+        let new = Self::new(config, Arc::clone(&old.store), target_name, making);
         Self { apart, lane: old.lane.clone(), ..new }
     }
 
@@ -108,9 +129,7 @@ impl Device {
         config: &LunConfig,
         store: Arc<dyn BlockStore>,
         target_name: &str,
-        ports: &[TargetPort],
-        limits: &Limits,
-        metrics: &Metrics,
+        making: &Making<'_>,
     ) -> Self {
         let geometry: Geometry = store.geometry();
         // Name and number make an identity that stays the same over restarts, and differs between units.
@@ -135,16 +154,18 @@ impl Device {
             write_cache: config.write_cache,
             limits: transfers,
             target_name: target_name.to_owned(),
-            target_ports: ports.to_vec(),
+            target_ports: making.ports.to_vec(),
+            token_secret: Some(making.token_secret),
             ..LuConfig::default()
         });
         Self {
             unit,
             offload,
             store,
-            lane: Lane::new(limits.store_concurrency_per_lun),
+            lane: Lane::new(making.limits.store_concurrency_per_lun),
             apart: Arc::default(),
-            stats: metrics.lun(target_name, config.number),
+            target: OnceLock::new(),
+            stats: making.metrics.lun(target_name, config.number),
             config: config.clone(),
         }
     }

@@ -39,8 +39,38 @@ pub fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Done 
             Err(error) => (Err(medium_error(device, &error)), DataInPayload::default()),
         };
     }
-    let reply = change(device, op, with.data_out).map_err(|error| medium_error(device, &error));
+    let reply = match *op {
+        MediumOp::Copy { from, from_lba, to, lba, blocks, durable } => {
+            copy(device, (from, from_lba), (to, lba), blocks, durable)
+        }
+        _ => change(device, op, with.data_out).map_err(|error| medium_error(device, &error)),
+    };
     (reply, DataInPayload::default())
+}
+
+/// Copies blocks from one unit of the target to another. Each side is held only while it is read or written: whoever waits for
+/// one range may hold no other.
+//= spc4 6.4.6.2 CPY-01
+fn copy(
+    device: &Device,
+    (from, from_lba): (u16, u64),
+    (to, lba): (u16, u64),
+    blocks: u64,
+    durable: bool,
+) -> Result<MediumReply, MediumError> {
+    let (Some(source), Some(destination)) = (device.neighbour(from), device.neighbour(to)) else {
+        return Err(MediumError::Gone);
+    };
+    let mut piece = vec![0; (blocks * block_bytes(&source)) as usize];
+    {
+        let _held = source.hold(from_lba, blocks, Access::Look);
+        let offset = from_lba * block_bytes(&source);
+        source.store.read(offset, &mut piece).map_err(|error| medium_error(&source, &error))?;
+    }
+    let _held = destination.hold(lba, blocks, Access::Change);
+    write(&destination, lba * block_bytes(&destination), &[&piece], durable)
+        .map_err(|error| medium_error(&destination, &error))?;
+    Ok(MediumReply::Done)
 }
 
 fn block_bytes(device: &Device) -> u64 {
@@ -90,7 +120,7 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
     let store = &device.store;
     let bytes = |blocks: u64| blocks * block_bytes(device);
     match *op {
-        MediumOp::Read { .. } => Ok(MediumReply::Data),
+        MediumOp::Read { .. } | MediumOp::Copy { .. } => Ok(MediumReply::Done),
         MediumOp::Write { lba, blocks, durable } => {
             let _held = device.hold(lba, blocks, Access::Change);
             write(device, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use blockstore::{BlockStore, StoreError};
 use iscsi_core::names::IscsiName;
+
 use scsi::TargetPort;
 
-use crate::config::{Config, Limits, LunConfig, TargetConfig};
-use crate::device::Device;
+use crate::config::{Config, LunConfig, TargetConfig};
+use crate::device::{Device, Making};
 use crate::observe::Metrics;
 
 /// Logical units of a target by number.
@@ -42,11 +43,24 @@ impl TargetNode {
         self.luns.load()
     }
 
+    /// Tells its units where the others are.
+    fn introduce(self: &Arc<Self>) {
+        for device in self.luns.load().values() {
+            device.place(self);
+        }
+    }
+
     /// Whether `initiator` at `address`, on a portal with `group_tag`, may see it.
     //= rfc7143 C DSC-02
     pub fn is_visible_to(&self, initiator: &IscsiName, address: IpAddr, group_tag: u16) -> bool {
         let config = self.config.load();
         config.is_served_on(group_tag) && config.access.allows(initiator, address)
+    }
+}
+
+impl scsi::Neighbours for TargetNode {
+    fn each(&self, f: &mut dyn FnMut(&scsi::LogicalUnit) -> bool) {
+        self.luns.load().values().all(|device| f(&device.unit));
     }
 }
 
@@ -59,6 +73,18 @@ pub struct TargetSet {
     pub targets: BTreeMap<IscsiName, Arc<TargetNode>>,
     /// Names that were served earlier in the life of this process.
     pub removed: BTreeSet<IscsiName>,
+    /// What the tokens of copies by token are made with.
+    token_secret: TokenSecret,
+}
+
+/// A secret that is not shown.
+#[derive(Clone, Copy)]
+struct TokenSecret([u8; 32]);
+
+impl std::fmt::Debug for TokenSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenSecret")
+    }
 }
 
 /// A store that could not be opened, and whose it is.
@@ -75,12 +101,22 @@ pub struct OpenError {
 }
 
 impl TargetSet {
-    /// Opens every store of `config`.
+    /// Opens every store of `config`. `token_secret` is drawn anew for every server: no token outlives it.
     ///
     /// # Errors
     /// The first store that cannot be opened.
-    pub fn open(config: Config, metrics: &Metrics, open: &OpenStore) -> Result<Self, OpenError> {
-        let empty = Self { config: config.clone(), targets: BTreeMap::new(), removed: BTreeSet::new() };
+    pub fn open(
+        config: Config,
+        metrics: &Metrics,
+        open: &OpenStore,
+        token_secret: [u8; 32],
+    ) -> Result<Self, OpenError> {
+        let empty = Self {
+            config: config.clone(),
+            targets: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            token_secret: TokenSecret(token_secret),
+        };
         empty.changed(config, metrics, open).map(|change| change.set)
     }
 
@@ -93,10 +129,16 @@ impl TargetSet {
         let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
         for target in &config.targets {
             let old = self.targets.get(&target.name).map(|node| node.luns.load_full()).unwrap_or_default();
-            opened.push((target.name.clone(), units(target, &old, &ports, &config.limits, metrics, open)?));
+            let making =
+                Making { ports: &ports, limits: &config.limits, metrics, token_secret: self.token_secret.0 };
+            opened.push((target.name.clone(), units(target, &old, &making, open)?));
         }
-        let mut set =
-            Self { config: config.clone(), targets: BTreeMap::new(), removed: self.removed.clone() };
+        let mut set = Self {
+            config: config.clone(),
+            targets: BTreeMap::new(),
+            removed: self.removed.clone(),
+            token_secret: self.token_secret,
+        };
         let mut changed_luns = Vec::new();
         for (target, (name, luns)) in config.targets.iter().zip(opened) {
             set.removed.remove(&name);
@@ -116,6 +158,7 @@ impl TargetSet {
                     luns: ArcSwap::from_pointee(luns),
                 }),
             };
+            node.introduce();
             set.targets.insert(name, node);
         }
         let gone: Vec<IscsiName> =
@@ -139,9 +182,7 @@ pub struct Change {
 fn units(
     target: &TargetConfig,
     old: &LunMap,
-    ports: &[TargetPort],
-    limits: &Limits,
-    metrics: &Metrics,
+    making: &Making<'_>,
     open: &OpenStore,
 ) -> Result<LunMap, OpenError> {
     let mut luns = LunMap::new();
@@ -151,7 +192,7 @@ fn units(
             Some(device) if device.config == *config => Arc::clone(device),
             // A store that stays is not opened twice: it may be locked, or hold its data in memory.
             Some(device) if device.config.store == config.store => {
-                Arc::new(Device::replacing(device, config, name, ports, limits, metrics))
+                Arc::new(Device::replacing(device, config, name, making))
             }
             _ => {
                 let store = open(config).map_err(|error| OpenError {
@@ -159,7 +200,7 @@ fn units(
                     lun: config.number,
                     error,
                 })?;
-                Arc::new(Device::new(config, store, name, ports, limits, metrics))
+                Arc::new(Device::new(config, store, name, making))
             }
         };
         luns.insert(config.number, device);

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::{EpollDriver, Sender, System};
+use engine::{EpollDriver, Platform, Sender, System};
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -90,12 +90,15 @@ impl Server {
             .iter()
             .map(|portal| Ok((portal.clone(), bind(portal)?)))
             .collect::<Result<Vec<_>, StartError>>()?;
-        let set = TargetSet::open(config, &observe.metrics, &open)?;
+        let system = System::new(config.limits.store_threads);
+        let mut token_secret = [0; 32];
+        system.fill_random(&mut token_secret);
+        let set = TargetSet::open(config, &observe.metrics, &open, token_secret)?;
         let count = match set.config.limits.shards {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
         };
-        let shared = Arc::new(Shared::new(System::new(set.config.limits.store_threads), set, observe, open));
+        let shared = Arc::new(Shared::new(system, set, observe, open));
         let mut shards = Starting::default();
         for number in 0..count {
             // A driver stays on the thread that made it; only its mailbox comes out.

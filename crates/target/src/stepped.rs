@@ -36,7 +36,9 @@ impl<P: Platform> Stepped<P> {
         open: OpenStore,
         shards: usize,
     ) -> Result<Self, StartError> {
-        let set = TargetSet::open(config, &observe.metrics, &open)?;
+        let mut token_secret = [0; 32];
+        platform.fill_random(&mut token_secret);
+        let set = TargetSet::open(config, &observe.metrics, &open, token_secret)?;
         let shared = Arc::new(Shared::new(platform, set, observe, open));
         let count = shards.max(1);
         let made = (0..count).map(|number| Shard::new(number, count, Arc::clone(&shared)));

@@ -134,11 +134,7 @@ fn begin(request: &Request<'_>, list: &[u8], header: &Header) -> Execution {
 
 /// Nothing is copied before the whole list was understood.
 //= spc4 6.4.3.1 CPY-02
-fn parse(
-    request: &Request<'_>,
-    list: &[u8],
-    header: &Header,
-) -> Result<Vec<Segment>, SenseData> {
+fn parse(request: &Request<'_>, list: &[u8], header: &Header) -> Result<Vec<Segment>, SenseData> {
     if header.usage == USAGE_RESERVED {
         return Err(SenseData::parameter_field(1, Some(4)));
     }

@@ -8,7 +8,7 @@ use engine::{Driver, Platform};
 use iscsi_core::Time;
 use iscsi_core::target::actions::{Command, Completion, DataInPayload};
 use iscsi_core::target::task::{DataOutPieces, TaskId};
-use scsi::{Asc, DataInSource, DataOut, Effect, Execution, Outcome, SenseData, SenseKey, Step};
+use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, SenseData, SenseKey, Step};
 
 use super::Shard;
 use super::message::Message;
@@ -31,6 +31,9 @@ const LONGEST_READ_BYTES: u64 = 32 << 20;
 
 /// SCSI operation code of REPORT LUNS, which is answered for the whole target.
 const REPORT_LUNS: u8 = 0xa0;
+/// Operation codes of the commands whose tokens expire.
+const THIRD_PARTY_COPY_OUT: u8 = 0x83;
+const THIRD_PARTY_COPY_IN: u8 = 0x84;
 
 /// A command under way.
 pub(super) struct Running {
@@ -93,6 +96,9 @@ impl<P: Platform> Shard<P> {
                 DataInPayload::default(),
             );
         };
+        if matches!(command.cdb.first(), Some(&THIRD_PARTY_COPY_OUT | &THIRD_PARTY_COPY_IN)) {
+            device.unit.set_time(self.now);
+        }
         let execution = device.unit.begin_offering(&hosted.nexus, &command.cdb, command.write_length.into());
         let running = Running {
             execution,
@@ -127,6 +133,8 @@ impl<P: Platform> Shard<P> {
                     hosted.running.insert(task, running);
                     return hosted.session.need_data_out(task, bytes);
                 }
+                // A copy may read or write a unit whose store blocks.
+                Step::Medium(MediumOp::Copy { .. }) => return self.offload(hosted, task, running, data),
                 Step::Medium(_) if running.device.offload || steps == INLINE_STEPS_MAX => {
                     return self.offload(hosted, task, running, data);
                 }
