@@ -31,8 +31,6 @@ const ANOTHER_DEVICE: Reasons = &[
 ];
 
 const NOT_YET: Reasons = &[
-    ("ExtendedCopy", "EXTENDED COPY comes with the completion of the SCSI commands"),
-    ("ReceiveCopyResults", "RECEIVE COPY RESULTS comes with EXTENDED COPY"),
     ("WriteAtomic16", "WRITE ATOMIC (16) comes with the completion of the SCSI commands"),
     ("Sanitize", "SANITIZE comes with the completion of the SCSI commands"),
 ];

@@ -56,6 +56,8 @@ ascs! {
     FORMAT_IN_PROGRESS = 0x04/0x04;
     /// Logical unit not ready, sanitize in progress.
     SANITIZE_IN_PROGRESS = 0x04/0x1b;
+    /// Unreachable copy target.
+    UNREACHABLE_COPY_TARGET = 0x08/0x04;
     /// Write error.
     WRITE_ERROR = 0x0c/0x00;
     /// Third party device failure.

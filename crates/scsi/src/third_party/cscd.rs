@@ -36,10 +36,8 @@ pub(super) fn parse(lu: &LogicalUnit, descriptor: &[u8], at: usize) -> Result<Cs
     if descriptor[0] != IDENTIFICATION {
         return Err(SenseData::illegal(Asc::UNSUPPORTED_CSCD_DESCRIPTOR_TYPE));
     }
-    // LU ID TYPE 00b: the designator names the unit. NUL: there is none, which only stream segments have a use for.
-    if descriptor[1] & 0xc0 != 0 {
-        return Err(wrong(1, Some(7)));
-    }
+    // LU ID TYPE speaks of descriptors with a LU IDENTIFIER, which this one has not. NUL: there is no device, which only stream
+    // segments have a use for.
     if descriptor[1] & 0x20 != 0 {
         return Err(SenseData::illegal(Asc::UNSUPPORTED_CSCD_DESCRIPTOR_TYPE));
     }

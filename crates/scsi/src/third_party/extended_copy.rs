@@ -4,7 +4,7 @@ use super::cscd::{self, Cscd};
 use super::run::{Begin, CopyRun, Segment};
 use super::{MAX_CSCDS, MAX_LIST_BYTES, MAX_SEGMENT_BYTES, MAX_SEGMENTS, Stage};
 use crate::execution::{Execution, Request};
-use crate::sense::{Asc, SenseData};
+use crate::sense::{Asc, SenseData, SenseKey};
 
 /// Bytes before the descriptors of LID1.
 const HEADER_LID1: usize = 16;
@@ -178,11 +178,12 @@ fn parse(request: &Request<'_>, list: &[u8], header: &Header) -> Result<Vec<Segm
 fn segment(descriptor: &[u8], cscds: &[Cscd], at: usize) -> Result<Segment, SenseData> {
     let wrong =
         |offset: usize| SenseData::parameter_field(u16::try_from(at + offset).unwrap_or(u16::MAX), None);
-    let side = |offset: usize| cscds.get(u16_at(descriptor, offset)).copied().ok_or_else(|| wrong(offset));
+    let unreachable = SenseData::new(SenseKey::CopyAborted, Asc::UNREACHABLE_COPY_TARGET);
+    let side = |offset: usize| cscds.get(u16_at(descriptor, offset)).copied().ok_or(unreachable);
     let (from, to) = (side(4)?, side(6)?);
     // With blocks of two lengths a count is inexact for one side, and none of our hosts copies so.
     if from.block_bytes != to.block_bytes {
-        return Err(SenseData::new(crate::SenseKey::CopyAborted, Asc::INEXACT_SEGMENT));
+        return Err(SenseData::new(SenseKey::CopyAborted, Asc::INEXACT_SEGMENT));
     }
     let blocks = u16_at(descriptor, 10) as u64;
     if blocks * u64::from(to.block_bytes) > u64::from(MAX_SEGMENT_BYTES) {

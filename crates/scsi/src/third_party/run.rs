@@ -177,7 +177,9 @@ impl CopyRun {
                 return Err(aborted(Asc::COPY_TARGET_DEVICE_NOT_REACHABLE));
             }
             let usable = with_unit(lu, cscd.lun, |unit| {
-                check_range(unit, lba, segment.blocks)?;
+                // What does not exist is no fault of the device: no additional code says more than the segment's number.
+                check_range(unit, lba, segment.blocks)
+                    .map_err(|sense| SenseData { asc: Asc::NONE, ..sense })?;
                 unit.admits_copy(&self.nexus, access)
             });
             match usable {
