@@ -52,6 +52,10 @@ fn check_op(lu: &LogicalUnit, op: &MediumOp) {
             assert!(*lba < BLOCKS && *max_descriptors >= 1);
         }
         MediumOp::Prefetch { lba, blocks } => check_range(*lba, *blocks),
+        MediumOp::Copy { from_lba, lba, blocks, .. } => {
+            check_range(*from_lba, *blocks);
+            check_range(*lba, *blocks);
+        }
         MediumOp::Flush => {}
     }
 }
@@ -84,6 +88,7 @@ fuzz_target!(|input: &[u8]| {
         read_only: choice & 6 == 6,
         block_bytes: if choice & 8 == 0 { 512 } else { 4096 },
         physical_block_bytes: 4096,
+        token_secret: (choice & 32 == 0).then_some([1; 32]),
         ..LuConfig::default()
     });
     let nexuses = [
@@ -109,7 +114,8 @@ fuzz_target!(|input: &[u8]| {
         }
         let mut execution = lu.begin(nexus, &cdb);
         for steps in 0.. {
-            assert!(steps < 8, "a command that never ends: {cdb:02x?}");
+            // A copy has at most 64 segments, each of at most 64 pieces.
+            assert!(steps < 5000, "a command that never ends: {cdb:02x?}");
             execution = match execution.step().clone() {
                 Step::NeedDataOut { bytes } => {
                     assert!(bytes > 0);
