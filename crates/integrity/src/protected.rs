@@ -17,8 +17,7 @@
 //! tuples with zeros for sectors. So the kernel need not know a tuple before it has its guard.
 
 use crate::combine::{CombineBy, crc32c_combine_blocks};
-use crate::copy::{self, Store};
-use crate::crc32c;
+use crate::copy::Store;
 use crate::t10::guards::{check_destination, check_places};
 use crate::t10::kernels::{self, Kernel};
 use crate::t10::run::{Copy, Run};
@@ -44,7 +43,7 @@ pub fn crc32c_t10(crc: u32, data: &[u8], layout: Layout, guards: &mut [u16]) -> 
 }
 
 /// Copies `src` to `dst`, tuples and all, continues `crc` (finished form) over the bytes copied, and gives the guard of
-/// every sector. [`Store::NonTemporal`] is heeded for sectors of up to 8 KiB.
+/// every sector. [`Store::NonTemporal`] is heeded where every sector of `dst` begins a cache line.
 ///
 /// The bytes in `dst` are not to be shown to anybody before the digest and the guards were compared.
 ///
@@ -203,13 +202,13 @@ impl Kernel {
         let sectors = check_places(layout, src.len(), guards.len())?;
         check_destination(layout, sectors, dst.len())?;
         let (sector_bytes, stride) = (layout.sector_bytes(), layout.stride_bytes());
-        let copy = Copy { dst, stride };
-        if layout.tuple_bytes() == 0 && store == Store::Temporal {
-            return Ok(self.run(crc, 0, Run::new(sector_bytes, src, stride, Some(copy), guards)));
+        let copy = Some(Copy { dst, stride, store });
+        if layout.tuple_bytes() == 0 {
+            return Ok(self.run(crc, 0, Run::new(sector_bytes, src, stride, copy, guards)));
         }
-        Ok(self.pass(crc, layout, src, stride, Some((copy, store)), sectors, |i, guard| {
+        Ok(self.pass(crc, layout, src, stride, copy, sectors, |i, guard| {
             guards[i] = guard;
-            if layout.tuple_bytes() == 0 { [0; TUPLE_BYTES] } else { tuple_at(src, layout, i) }
+            tuple_at(src, layout, i)
         }))
     }
 
@@ -227,7 +226,7 @@ impl Kernel {
         let layout = Layout::interleaved(sector_bytes);
         let sectors = check_places(Layout::plain(sector_bytes), src.len(), tuples.len())?;
         check_destination(layout, sectors, dst.len())?;
-        let copy = Some((Copy { dst, stride: layout.stride_bytes() }, store));
+        let copy = Some(Copy { dst, stride: layout.stride_bytes(), store });
         Ok(self.pass(crc, layout, src, sector_bytes, copy, sectors, |i, guard| {
             tuples[i].guard = guard;
             tuples[i].to_bytes()
@@ -251,7 +250,7 @@ impl Kernel {
         let sectors = check_places(layout, src.len(), guards.len())?;
         check_places(layout, src.len(), tuples.len())?;
         check_destination(Layout::plain(sector_bytes), sectors, dst.len())?;
-        let copy = Some((Copy { dst, stride: sector_bytes }, store));
+        let copy = Some(Copy { dst, stride: sector_bytes, store });
         Ok(self.pass(crc, layout, src, layout.stride_bytes(), copy, sectors, |i, guard| {
             guards[i] = guard;
             let bytes = tuple_at(src, layout, i);
@@ -260,8 +259,8 @@ impl Kernel {
         }))
     }
 
-    /// Goes over sectors, of whose tuples, if `layout` has any, `tuple` gives the bytes from the number and the guard of
-    /// each; writes these behind the sectors of the copy where it has room between them.
+    /// Goes over sectors of an interleaved layout, of whose tuples `tuple` gives the bytes from the number and the guard
+    /// of each; writes these behind the sectors of the copy where it has room between them.
     #[expect(clippy::too_many_arguments, reason = "a run, and what becomes of its tuples")]
     fn pass(
         &self,
@@ -269,44 +268,28 @@ impl Kernel {
         layout: Layout,
         src: &[u8],
         src_stride: usize,
-        copy: Option<(Copy<'_>, Store)>,
+        mut copy: Option<Copy<'_>>,
         sectors: usize,
         mut tuple: impl FnMut(usize, u16) -> [u8; TUPLE_BYTES],
     ) -> u32 {
-        let (sector_bytes, tuple_bytes) = (layout.sector_bytes(), layout.tuple_bytes());
-        let past_tuples = (crc.is_some() && tuple_bytes != 0).then(|| past(layout));
+        let sector_bytes = layout.sector_bytes();
+        let past_tuples = crc.map(|_| past(layout));
         let (mut guards, mut tuples) = ([0; GROUP_SECTORS], [[0; TUPLE_BYTES]; GROUP_SECTORS]);
-        let (mut copy, store) = copy.map_or((None, Store::Temporal), |(copy, store)| (Some(copy), store));
-        let staged = match &copy {
-            Some(copy) if store == Store::NonTemporal => STAGE_BYTES / copy.stride,
-            _ => 0,
-        };
-        let mut stage = (staged != 0).then(|| Stage([0; STAGE_BYTES]));
-        let group_sectors = if staged == 0 { GROUP_SECTORS } else { GROUP_SECTORS.min(staged) };
-        for first in (0..sectors).step_by(group_sectors) {
-            let group = group_sectors.min(sectors - first);
+        for first in (0..sectors).step_by(GROUP_SECTORS) {
+            let group = GROUP_SECTORS.min(sectors - first);
             let (guards, tuples) = (&mut guards[..group], &mut tuples[..group]);
-            let mut part =
-                copy.as_mut().map(|c| (&mut c.dst[first * c.stride..][..group * c.stride], c.stride));
-            let mut target = match (&mut part, &mut stage) {
-                (Some((dst, stride)), Some(stage)) => Some((&mut stage.0[..dst.len()], *stride)),
-                (Some((dst, stride)), None) => Some((&mut **dst, *stride)),
-                (None, _) => None,
-            };
-            let to = target.as_mut().map(|(dst, stride)| Copy { dst, stride: *stride });
-            let run = Run::new(sector_bytes, &src[first * src_stride..], src_stride, to, guards);
-            let digest = self.run(crc, tuple_bytes, run);
+            let part = copy.as_mut().map(|c| Copy { dst: &mut c.dst[first * c.stride..], ..*c });
+            let run = Run::new(sector_bytes, &src[first * src_stride..], src_stride, part, guards);
+            let digest = self.run(crc, TUPLE_BYTES, run);
             crc = crc.map(|_| digest);
             for (i, (bytes, guard)) in tuples.iter_mut().zip(guards).enumerate() {
                 *bytes = tuple(first + i, *guard);
             }
-            if let Some((dst, stride)) = target.filter(|(_, stride)| *stride > sector_bytes) {
-                for (sector, bytes) in dst.chunks_exact_mut(stride).zip(&*tuples) {
+            if let Some(copy) = copy.as_mut().filter(|copy| copy.stride > sector_bytes) {
+                let sectors = copy.dst[first * copy.stride..].chunks_exact_mut(copy.stride);
+                for (sector, bytes) in sectors.zip(&*tuples) {
                     sector[sector_bytes..].copy_from_slice(bytes);
                 }
-            }
-            if let (Some((dst, _)), Some(stage)) = (part, &stage) {
-                stream(dst, &stage.0);
             }
             if let Some(past_tuples) = &past_tuples {
                 let mut registers = [0; GROUP_SECTORS];
@@ -314,25 +297,8 @@ impl Kernel {
                 crc = crc.map(|crc| crc ^ crc32c_combine_blocks(0, &registers[..group], past_tuples));
             }
         }
-        copy::fence(store);
         crc.unwrap_or_default()
     }
-}
-
-/// Where sectors wait to be streamed: what is to pass the caches by is complete here first, so that the digest is of
-/// what is stored, and lines are written whole wherever sectors begin.
-#[repr(align(64))]
-struct Stage([u8; STAGE_BYTES]);
-
-/// Sixteen sectors of 512 bytes with tuples, or two of 4096: a part of the first-level cache.
-const STAGE_BYTES: usize = 16 * 520;
-
-/// Copies the first bytes of `staged` past the caches; a fence has to follow.
-fn stream(dst: &mut [u8], staged: &[u8]) {
-    let staged = &staged[..dst.len()];
-    // The digest is not needed; beside the memory it costs nothing.
-    // SAFETY: `active` gives only kernels that this machine can run, the lengths are equal, and a fence follows.
-    unsafe { crc32c::active().copy_unchecked(0, dst, staged, Store::NonTemporal) };
 }
 
 /// How a digest moves past a sector with its tuple.

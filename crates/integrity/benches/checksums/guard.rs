@@ -115,7 +115,8 @@ fn cold(scale: &Scale, tally: &mut Tally) {
     }
     // Written, not only reserved: pages that were never touched are all the same page.
     let source = vec![0x5a; scale.cold_bytes];
-    let destination = RefCell::new(vec![0xa5; scale.cold_bytes]);
+    let mut storage = vec![0xa5; scale.cold_bytes + 4096];
+    let destination = RefCell::new(at_offset(&mut storage, 0, scale.cold_bytes));
     let walk = RefCell::new(Walk { at: 0 });
     let guards = RefCell::new(vec![0; LEN / 512]);
     let each = |n: usize, pass: &Pass| {

@@ -1,5 +1,6 @@
 //! A run of sectors as the kernels see it, and how kernels without a pass of their own for it go over one.
 
+use crate::copy::Store;
 use crate::crc32c::crc32c_append;
 
 /// Sectors in memory: sector i begins `i * src_stride` bytes into `src`.
@@ -19,6 +20,9 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Copy<'a> {
     pub(crate) dst: &'a mut [u8],
     pub(crate) stride: usize,
+    /// Only some kernels have a choice.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(crate) store: Store,
 }
 
 impl<'a> Run<'a> {

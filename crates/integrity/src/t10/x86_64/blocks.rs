@@ -29,7 +29,8 @@ use core::arch::x86_64::{
     _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
-use crate::copy::pass::{COPY, READ};
+use crate::copy::pass::{COPY, READ, STREAM};
+use crate::copy::{self, Store};
 use crate::crc32c::x86_64::avx512::{
     BY_512, BY_1024, BY_1536, BY_2048, Multipliers, VECTOR_BYTES, first_bytes, fold, multipliers, pin,
     reduce, take, uniform,
@@ -258,7 +259,7 @@ impl Pass {
                         _mm_prefetch::<_MM_HINT_ET0>(dst.wrapping_add(next + PREFETCH_BYTES).cast());
                     }
                 }
-                // SAFETY: vectors of the block.
+                // SAFETY: vectors of the block; for `STREAM` aligned, and fenced by `run`.
                 let v = unsafe {
                     [
                         take::<PASS>(dst.wrapping_add(at), src.wrapping_add(at)),
@@ -302,6 +303,7 @@ impl Pass {
 /// # Safety
 /// - `avx512::detect` says yes.
 /// - Every sector is valid for reads, and unless `PASS` is `READ`, its copy for writes; no copy overlaps a sector.
+/// - For `STREAM`, copies are aligned to 64 bytes.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2,gfni"
@@ -362,6 +364,9 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
             (pass.src, pass.dst) = (pass.src.wrapping_add(src_gap), pass.dst.wrapping_add(dst_gap));
         }
     }
+    if PASS == STREAM {
+        copy::fence(Store::NonTemporal);
+    }
     if !DIGEST {
         return crc;
     }
@@ -388,18 +393,25 @@ pub(crate) unsafe fn sectors(crc: Option<u32>, tuple_bytes: usize, sectors: &mut
         return None;
     }
     let src = sectors.src.as_ptr();
-    let (dst, dst_stride) = match &mut sectors.copy {
-        None => (core::ptr::null_mut(), 0),
-        Some(copy) => (copy.dst.as_mut_ptr(), copy.stride),
+    let (dst, dst_stride, stream) = match &mut sectors.copy {
+        None => (core::ptr::null_mut(), 0, None),
+        Some(copy) => {
+            let dst = copy.dst.as_mut_ptr();
+            let aligned = (dst.addr() | copy.stride).is_multiple_of(VECTOR_BYTES);
+            (dst, copy.stride, Some(copy.store == Store::NonTemporal && aligned))
+        }
     };
     let of = Addresses { src, src_stride, dst, dst_stride, sector_bytes, guards: sectors.guards };
-    // SAFETY: `Run` holds only slices as long as its sectors need, and a `&mut` overlaps no `&`.
+    // SAFETY: `Run` holds only slices as long as its sectors need, and a `&mut` overlaps no `&`; only aligned copies are
+    // streamed.
     unsafe {
-        Some(match (dst.is_null(), crc) {
-            (true, None) => run::<READ, false>(0, tuple_bytes, of),
-            (true, Some(crc)) => run::<READ, true>(crc, tuple_bytes, of),
-            (false, None) => run::<COPY, false>(0, tuple_bytes, of),
-            (false, Some(crc)) => run::<COPY, true>(crc, tuple_bytes, of),
+        Some(match (stream, crc) {
+            (None, None) => run::<READ, false>(0, tuple_bytes, of),
+            (None, Some(crc)) => run::<READ, true>(crc, tuple_bytes, of),
+            (Some(false), None) => run::<COPY, false>(0, tuple_bytes, of),
+            (Some(false), Some(crc)) => run::<COPY, true>(crc, tuple_bytes, of),
+            (Some(true), None) => run::<STREAM, false>(0, tuple_bytes, of),
+            (Some(true), Some(crc)) => run::<STREAM, true>(crc, tuple_bytes, of),
         })
     }
 }
