@@ -16,6 +16,7 @@
 mod combine;
 mod copy;
 mod crc32c;
+mod crc64;
 mod detect;
 mod gf2;
 mod protected;
@@ -29,6 +30,7 @@ pub use copy::{Segment, SegmentMut, copy_crc32c_gather, copy_crc32c_scatter};
 pub use copy::{copy_crc32c_blocks, crc32c_blocks};
 pub use crc32c::kernels;
 pub use crc32c::{crc32c, crc32c_append, crc32c_header, kernel_name};
+pub use crc64::{crc64_nvme, crc64_nvme_append};
 pub use protected::{copy_crc32c_t10, crc32c_t10, insert_crc32c_t10, strip_crc32c_t10};
 pub use sum::ip_checksum;
 pub use t10::{crc16_t10dif, crc16_t10dif_append};

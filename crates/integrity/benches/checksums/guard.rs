@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use crc_fast::CrcAlgorithm::Crc16T10Dif;
 use integrity::t10::{self, Guard, Layout, Tuple, kernels};
-use integrity::{Store, copy_crc32c_t10, crc16_t10dif, insert_crc32c_t10, ip_checksum};
+use integrity::{Store, copy_crc32c_t10, crc16_t10dif, crc64_nvme, insert_crc32c_t10, ip_checksum};
 
 use crate::copy::{Walk, memcpy};
 use crate::harness::{Against, Role, Row, Tally};
@@ -153,6 +153,12 @@ fn other_guards(scale: &Scale, tally: &mut Tally) {
     let src: &[u8] = at_offset(&mut storage, 0, 4096);
     Row::rate("IP checksum of 4096 B", src.len(), scale.calls(src.len()))
         .one(Role::Ours, "ip_checksum", || Some(ip_checksum(black_box(src)).into()))
+        .run(scale.row, tally);
+    Row::rate("CRC64-NVMe of 4096 B", src.len(), scale.calls(src.len()))
+        .one(Role::Ours, "crc64_nvme", || Some(crc64_nvme(black_box(src))))
+        .one(Role::Peer, "crc-fast", || {
+            Some(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, black_box(src)))
+        })
         .run(scale.row, tally);
 }
 
