@@ -12,6 +12,7 @@
 //! What is not here: the protocol (`iscsi-core`), and what a PDU means. Linux only.
 
 pub mod clock;
+pub mod cycles;
 pub mod driver;
 pub mod link;
 pub mod mailbox;

@@ -32,7 +32,7 @@ enum Command {
     Cp(cmd::cp::Args),
     /// Examine a target step by step, and say what is wrong.
     Doctor(cmd::doctor::Args),
-    /// Measure a LUN: operations and bytes per second, latencies, CPU time.
+    /// Measure a LUN, or checksums: bytes per second, latencies, CPU time, cycles per byte.
     Bench(cmd::bench::Args),
     /// Test a target against the rows of the conformance table.
     Conform(cmd::conform::Args),

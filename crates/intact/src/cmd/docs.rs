@@ -21,24 +21,22 @@ pub fn completions(args: CompletionsArgs, mut command: clap::Command) -> ExitCod
     print(&script)
 }
 
-/// Prints the manual pages of the command and its subcommands, one after the other.
+/// Prints the manual pages of the command, its subcommands and theirs, one after the other.
 pub fn man(mut command: clap::Command) -> ExitCode {
     // Gives subcommands their full names and usage lines.
     command.build();
     let mut pages = Vec::new();
-    let mut render = |command: &clap::Command| {
-        let title = command.get_display_name().unwrap_or(command.get_name()).to_uppercase();
-        clap_mangen::Man::new(command.clone()).title(title).render(&mut pages)
-    };
-    let subcommands = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
-    let mut result = render(&command);
-    for subcommand in subcommands {
-        result = result.and_then(|()| render(subcommand));
-    }
-    match result {
+    match render(&command, &mut pages) {
         Ok(()) => print(&pages),
         Err(error) => fail(FAILED, format_args!("the manual page cannot be made: {error}")),
     }
+}
+
+fn render(command: &clap::Command, pages: &mut Vec<u8>) -> io::Result<()> {
+    let title = command.get_display_name().unwrap_or(command.get_name()).to_uppercase();
+    clap_mangen::Man::new(command.clone()).title(title).render(pages)?;
+    let mut subcommands = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+    subcommands.try_for_each(|subcommand| render(subcommand, pages))
 }
 
 fn print(bytes: &[u8]) -> ExitCode {

@@ -2,7 +2,9 @@
 //!
 //! - Sahu, *Hardware Instruction Based CRC32C, a Better Alternative to the TCP One's Complement Checksum* (2019),
 //!   chapter 4: thirteen implementations;
-//! - Petersen, *A Note on Guard Tag Calculation Algorithms* (2007), section 1: five.
+//! - Petersen, *A Note on Guard Tag Calculation Algorithms* (2007), section 1: five;
+//!
+//! and [`read_only`], the limit of all of them.
 //!
 //! Invariants:
 //! - What a paper's measurement depends on is as in the paper: bytes per step, tables, how a run is cut into lanes.
@@ -14,9 +16,12 @@
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod crc32c_instruction;
 mod crc32c_table;
+mod limit;
 mod ones_complement;
 mod sums;
 mod t10;
+
+pub use limit::read_only;
 
 /// Machines without the instruction: the list is the same everywhere, and these are never available.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -1,205 +1,42 @@
-//! `intact bench URL`: a load generator that lives in the session's event loop, and checks every digest it receives.
+//! `intact bench`: how fast a LUN is, and how fast checksums are on this machine.
 //!
-//! What is measured is the time from handing a command to the session until its status, and data, have arrived. CPU seconds
-//! are those of this process, all threads, user and system, in the measured time.
+//! One folder per benchmark; what they share (statistics, the clock, what can be said about the machine, tables,
+//! charts and pages) is in [`kit`].
 
-mod report;
-mod workload;
+mod checksum;
+mod kit;
+mod lun;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::ValueEnum;
-use initiator::{Disk, IscsiUrl, Session};
-use iscsi_core::params::DigestPolicy;
+use clap::Subcommand;
 
-use self::report::Report;
-use self::workload::{Load, Plan};
-use super::client::{ClientArgs, parse_size, parse_time, refused};
-use super::{FAILED, MISUSED, fail};
-
-/// Most bytes under way in one session, so that a wrong unit does not fill the memory.
-const MAX_UNDER_WAY_BYTES: u64 = 4 << 30;
-
-/// What a command does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Read only.
-    Read,
-    /// Write only.
-    Write,
-    /// Both, in the proportion of --read-percent.
-    Mix,
-}
-
-/// Where a command goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pattern {
-    /// Anywhere, evenly.
-    Random,
-    /// One after the other.
-    Sequential,
-}
-
-/// Which digests to ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Digests {
-    /// As the URL says; offered if it says nothing.
-    Url,
-    /// Neither.
-    Off,
-    /// Header and data.
-    On,
-    /// One run without, then one with.
-    Both,
-}
-
-/// Arguments of `intact bench`.
+/// Arguments of `intact bench`. Without a subcommand they are those of `lun`, because that is what is measured most.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
-    intact bench iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
-    intact bench --rw write --overwrite --block 128k --depth 8 --pattern sequential --digests both URL\n\n\
-    Writes destroy what is on the LUN; they need --overwrite.\n\n\
-    Exit codes: 0 measured; 1 it failed, or commands failed; 2 wrong usage.")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(override_usage = "intact bench [lun] [OPTIONS] <URL>\n       intact bench checksum [OPTIONS]")]
+#[group(skip)]
 pub struct Args {
-    /// iscsi://[user[%password]@]host[:port]/target/lun
-    url: String,
-    /// Bytes of one command.
-    #[arg(long, short, value_name = "SIZE", default_value = "4k", value_parser = parse_size)]
-    block: u64,
-    /// Commands under way at a time, in each session.
-    #[arg(long, short, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    depth: u32,
-    /// What to do.
-    #[arg(long, value_enum, default_value = "read")]
-    rw: Direction,
-    /// Share of reads with --rw mix, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 70, value_parser = clap::value_parser!(u8).range(0..=100))]
-    read_percent: u8,
-    /// Where to do it.
-    #[arg(long, value_enum, default_value = "random")]
-    pattern: Pattern,
-    /// Measured time of each run.
-    #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
-    time: Duration,
-    /// Time before the measuring begins.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
-    warmup: Duration,
-    /// Use only so much of the LUN, from its beginning.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    region: Option<u64>,
-    /// Which digests to ask for.
-    #[arg(long, value_enum, default_value = "url")]
-    digests: Digests,
-    /// Sessions, each with a thread of its own.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    sessions: u16,
-    /// Allow writes: what is on the LUN is lost.
-    #[arg(long)]
-    overwrite: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(subcommand)]
+    what: Option<What>,
     #[command(flatten)]
-    client: ClientArgs,
+    lun: lun::Args,
+}
+
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it")]
+enum What {
+    /// Measure a LUN: operations and bytes per second, latencies, CPU time. This is the one without a name, too.
+    Lun(lun::Args),
+    /// Measure checksums on this machine: those of the literature, this program's and others'.
+    Checksum(checksum::Args),
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
-    match bench(&args) {
-        Ok(reports) => report::print(&reports, args.json),
-        Err(code) => code,
+    match args.what {
+        Some(What::Checksum(args)) => checksum::run(&args),
+        Some(What::Lun(args)) => lun::run(args),
+        None => lun::run(args.lun),
     }
-}
-
-fn bench(args: &Args) -> Result<Vec<Report>, ExitCode> {
-    let url = args.client.url(&args.url)?;
-    if args.rw != Direction::Read {
-        if !args.overwrite {
-            return Err(fail(
-                MISUSED,
-                "writing destroys what is on the LUN: say --overwrite if nothing there is of use",
-            ));
-        }
-        eprintln!("intact: writing to {url}: what is on it is being destroyed");
-    }
-    if args.block == 0 || args.block.saturating_mul(args.depth.into()) > MAX_UNDER_WAY_BYTES {
-        return Err(fail(MISUSED, "block size times depth is at least 1 and at most 4 GiB"));
-    }
-    let policies: &[Option<DigestPolicy>] = match args.digests {
-        Digests::Url => &[None],
-        Digests::Off => &[Some(DigestPolicy::Off)],
-        Digests::On => &[Some(DigestPolicy::Required)],
-        Digests::Both => &[Some(DigestPolicy::Off), Some(DigestPolicy::Required)],
-    };
-    policies.iter().map(|policy| run_once(args, &url, *policy)).collect()
-}
-
-fn run_once(args: &Args, url: &IscsiUrl, policy: Option<DigestPolicy>) -> Result<Report, ExitCode> {
-    let mut url = url.clone();
-    if policy.is_some() {
-        (url.header_digest, url.data_digest) = (policy, policy);
-    }
-    let options = args.client.options(&url)?;
-    let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
-    let mut disks = Vec::new();
-    for _ in 0..args.sessions {
-        let session = Session::connect(options.clone()).map_err(|error| refused(&error))?;
-        disks.push(Disk::open(&session, lun).map_err(|error| fail(FAILED, error))?);
-    }
-    let plan = plan(args, &disks[0])?;
-    let loads: Vec<Option<Load>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = disks
-            .iter()
-            .enumerate()
-            .map(|(n, disk)| {
-                let load = Load::new(plan.clone(), lun, n as u64);
-                scope.spawn(move || disk.session().run(load))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
-    });
-    let loads: Option<Vec<Load>> = loads.into_iter().collect();
-    let loads = loads.ok_or_else(|| fail(FAILED, "a session ended in the middle"))?;
-    Report::new(&plan, &disks, loads).map_err(|error| fail(FAILED, error))
-}
-
-fn plan(args: &Args, disk: &Disk) -> Result<Plan, ExitCode> {
-    let capacity = disk.capacity();
-    let sector = u64::from(capacity.block_bytes);
-    if !args.block.is_multiple_of(sector) {
-        return Err(fail(
-            MISUSED,
-            format_args!("the LUN has blocks of {sector} bytes; --block is a multiple of it"),
-        ));
-    }
-    if let Some(most) = disk.info().max_transfer_blocks
-        && args.block > u64::from(most) * sector
-    {
-        let most = u64::from(most) * sector;
-        return Err(fail(MISUSED, format_args!("the LUN takes at most {most} bytes in one command")));
-    }
-    let region = args.region.unwrap_or(u64::MAX).min(capacity.bytes());
-    let places = region / args.block;
-    if places == 0 {
-        return Err(fail(MISUSED, "the LUN, or the region of it, is smaller than one block"));
-    }
-    Ok(Plan {
-        block_bytes: args.block as usize,
-        sectors_per_block: (args.block / sector) as u32,
-        places,
-        depth: args.depth as usize,
-        read_percent: match args.rw {
-            Direction::Read => 100,
-            Direction::Write => 0,
-            Direction::Mix => args.read_percent,
-        },
-        direction: args.rw,
-        pattern: args.pattern,
-        warmup: args.warmup,
-        time: args.time,
-        timeout: args.client.timeout,
-    })
 }

@@ -1,0 +1,277 @@
+//! `intact bench checksum`: the measurements of two papers again, on this machine, and what this program does instead.
+//!
+//! - Sahu 2019, chapters 5 and 6 and Tables A.1 to A.6: thirteen checksums, cycles per byte by size of the buffer;
+//! - Petersen 2007, Table 2: five checksums of one large buffer;
+//! - this program's kernels beside other crates, memcpy and a plain read.
+//!
+//! Invariants:
+//! - Every answer is compared with one found by other means; a wrong one ends the run.
+//! - Contenders take turns, so that what disturbs the machine disturbs all alike; and if it was disturbed, the result
+//!   says so first.
+//!
+//! What is not here: other architectures' figures than this machine's, and those of the thesis' -O1 programs.
+
+mod contenders;
+mod memory;
+mod oracle;
+mod papers;
+mod report;
+mod sampling;
+mod tables;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::contenders::{Contender, Group};
+use self::report::{GroupFacts, Report, SCHEMA, Settings};
+use self::sampling::Plan;
+use self::tables::{Extent, document};
+use crate::cmd::bench::kit::clock::Clock;
+use crate::cmd::bench::kit::machine::Machine;
+use crate::cmd::bench::kit::noise::{Noise, Snapshot};
+use crate::cmd::bench::kit::page;
+use crate::cmd::client::parse_size;
+use crate::cmd::{FAILED, MISUSED, fail};
+use crate::output::{self, Table};
+
+/// Largest buffer of a sample, so that a wrong unit does not fill the memory.
+const MAX_SAMPLE_BYTES: usize = 64 << 20;
+/// Most samples; they are kept.
+const MAX_SAMPLES: u32 = 1_000_000;
+/// What --quick takes.
+const QUICK_SIZES: [usize; 5] = [64, 1500, 4096, 9000, 65536];
+const QUICK_SAMPLES: usize = 100;
+const QUICK_MEMORY_BYTES: u64 = 64 << 20;
+const QUICK_MEMORY_RUNS: usize = 3;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The thesis' thirteen, by size.
+    Papers,
+    /// This program's kernels, other crates, and limits, by size.
+    Kernels,
+    /// The note's five over one large buffer.
+    Memory,
+}
+
+/// Arguments of `intact bench checksum`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    intact bench checksum                            everything, as the papers did: a few minutes\n  \
+    intact bench checksum --quick                    a first impression: seconds\n  \
+    intact bench checksum --part kernels --sizes 48,4k,1m --html checksums.html\n\n\
+    Exit codes: 0 measured; 1 it failed, or a checksum was wrong; 2 wrong usage. A noisy machine is no failure: the\n\
+    result says so.")]
+pub struct Args {
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    part: Vec<Part>,
+    /// Only these algorithms, by the names of --list; * at the end stands for anything.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    algorithms: Vec<String>,
+    /// Bytes, in place of the thesis' sizes.
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
+    sizes: Vec<u64>,
+    /// Samples of each algorithm at each size [default: 1000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SAMPLES)))]
+    samples: Option<u32>,
+    /// The large buffer [default: 1 GiB, or half of the memory that is free].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// Fewer samples and sizes, and a smaller buffer.
+    #[arg(long)]
+    quick: bool,
+    /// Say what there is to measure, and what of it this machine can run.
+    #[arg(long)]
+    list: bool,
+    /// One table for each algorithm, too.
+    #[arg(long)]
+    full: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Write everything, with charts, as a page that needs no network.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write everything as Markdown, results.md, with charts as SVG, into this folder.
+    #[arg(long, value_name = "DIR")]
+    markdown: Option<PathBuf>,
+}
+
+/// What will be measured.
+struct Selection {
+    groups: Vec<Group>,
+    memory: Vec<Contender>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    let result = match args.list {
+        true => Ok(list()),
+        false => measure(args).and_then(|report| show(args, &report)),
+    };
+    match result {
+        Ok(text) => output::print(&text),
+        Err(code) => code,
+    }
+}
+
+fn list() -> String {
+    let mut table = Table::new(&["NAME", "WHAT", "SOURCE", "PART", "ON THIS MACHINE"]);
+    let mut row = |contender: Contender, part: &str| {
+        let runs = contender.substitute.map_or("yes".to_owned(), |kernel| format!("no; {kernel} instead"));
+        table.row(vec![contender.name, contender.title, contender.source, part.to_owned(), runs]);
+    };
+    for group in contenders::groups() {
+        let part = if group.id == "papers" { "papers" } else { "kernels" };
+        group.contenders.into_iter().for_each(|contender| row(contender, part));
+    }
+    memory::contenders().into_iter().for_each(|contender| row(contender, "memory"));
+    table.text()
+}
+
+fn select(args: &Args) -> Result<Selection, ExitCode> {
+    let wants = |part| args.part.is_empty() || args.part.contains(&part);
+    let mut groups = contenders::groups();
+    groups.retain(|group| wants(if group.id == "papers" { Part::Papers } else { Part::Kernels }));
+    let mut memory = if wants(Part::Memory) { memory::contenders() } else { Vec::new() };
+    for pattern in &args.algorithms {
+        let all = groups.iter().flat_map(|group| &group.contenders).chain(&memory);
+        if !all.into_iter().any(|contender| matches(pattern, &contender.name)) {
+            let what = format_args!("nothing to measure is called {pattern}; --list says what there is");
+            return Err(fail(MISUSED, what));
+        }
+    }
+    let wanted = |contender: &Contender| {
+        args.algorithms.is_empty() || args.algorithms.iter().any(|pattern| matches(pattern, &contender.name))
+    };
+    groups.iter_mut().for_each(|group| group.contenders.retain(wanted));
+    groups.retain(|group| !group.contenders.is_empty());
+    memory.retain(wanted);
+    if let Some(sizes) = sizes(args)? {
+        for group in &mut groups {
+            group.sizes = sizes.iter().copied().filter(|bytes| bytes.is_multiple_of(group.unit)).collect();
+        }
+    }
+    Ok(Selection { groups, memory })
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == pattern,
+    }
+}
+
+/// The sizes asked for, ascending, if there are any.
+fn sizes(args: &Args) -> Result<Option<Vec<usize>>, ExitCode> {
+    if args.sizes.is_empty() {
+        return Ok(args.quick.then(|| QUICK_SIZES.to_vec()));
+    }
+    let size =
+        |&bytes: &u64| usize::try_from(bytes).ok().filter(|bytes| (1..=MAX_SAMPLE_BYTES).contains(bytes));
+    let sizes: Option<Vec<usize>> = args.sizes.iter().map(size).collect();
+    let mut sizes =
+        sizes.ok_or_else(|| fail(MISUSED, format_args!("sizes are from 1 to {MAX_SAMPLE_BYTES} bytes")))?;
+    sizes.sort_unstable();
+    sizes.dedup();
+    Ok(Some(sizes))
+}
+
+fn measure(args: &Args) -> Result<Report, ExitCode> {
+    let Selection { groups, memory } = select(args)?;
+    let samples = args.samples.map_or(if args.quick { QUICK_SAMPLES } else { 1000 }, |n| n as usize);
+    let plan = Plan { samples };
+    let memory_runs = if args.quick { QUICK_MEMORY_RUNS } else { memory::NOTE_RUNS };
+    let default_bytes = if args.quick { QUICK_MEMORY_BYTES } else { memory::default_bytes() };
+    let memory_bytes = args.memory.unwrap_or(default_bytes);
+    if memory_bytes == 0 {
+        return Err(fail(MISUSED, "the large buffer has at least one byte"));
+    }
+    let machine = Machine::this();
+    let bar = progress(args.json, plan.turns(&groups) + (memory.len() * memory_runs) as u64);
+    let before = Snapshot::take();
+    let mut clock = Clock::start();
+    let failed = |error: String| fail(FAILED, error);
+    bar.set_message("samples");
+    let all = sampling::run(&groups, &plan, &mut clock, &bar).map_err(failed)?;
+    bar.set_message("one large buffer");
+    let runs = memory::run(memory, memory_bytes, memory_runs, &bar).map_err(failed)?;
+    bar.finish_and_clear();
+    let after = Snapshot::take();
+    let frequency = clock.frequency();
+    let noise = Noise::judge(&before, &after, &sampling::round_factors(&all), &clock.core_drift(), &machine);
+    Ok(Report {
+        schema: SCHEMA,
+        benchmark: "checksum",
+        machine,
+        kernel: integrity::kernel_name(),
+        noise,
+        settings: Settings { samples, memory_bytes, memory_runs },
+        measurements: report::measurements(&groups, &all, &frequency),
+        groups: groups
+            .into_iter()
+            .map(|Group { id, title, about, method, sizes, .. }| GroupFacts {
+                id,
+                title,
+                about,
+                method,
+                sizes,
+            })
+            .collect(),
+        memory: report::memory(&runs),
+        frequency,
+    })
+}
+
+/// A bar that moves at most a few times per second, on a terminal only.
+fn progress(quiet: bool, turns: u64) -> ProgressBar {
+    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(turns) };
+    let style = ProgressStyle::with_template("{msg} {percent}% {wide_bar} {eta}");
+    bar.set_style(style.expect("a constant that is right"));
+    bar
+}
+
+/// Writes the files asked for, and gives what to print.
+fn show(args: &Args, report: &Report) -> Result<String, ExitCode> {
+    let everything = document(report, Extent::Everything);
+    if let Some(path) = &args.html {
+        write(path, &page::html(&everything))?;
+    }
+    if let Some(folder) = &args.markdown {
+        fs::create_dir_all(folder)
+            .map_err(|error| fail(FAILED, format_args!("{}: {error}", folder.display())))?;
+        write(&folder.join("results.md"), &everything.markdown())?;
+        for chart in everything.charts() {
+            write(&folder.join(format!("{}.svg", chart.id)), &chart.standalone())?;
+        }
+    }
+    match (args.json, args.full) {
+        (true, _) => serde_json::to_string(report)
+            .map(|text| text + "\n")
+            .map_err(|error| fail(FAILED, format_args!("the result has no form as JSON: {error}"))),
+        (false, true) => Ok(everything.text()),
+        (false, false) => Ok(document(report, Extent::Summary).text()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ExitCode> {
+    fs::write(path, text)
+        .map_err(|error| fail(FAILED, format_args!("cannot write {}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names_or_beginnings() {
+        assert!(matches("crc32c/*", "crc32c/intact") && matches("*", "x") && matches("xor", "xor"));
+        assert!(!matches("crc32c", "crc32c/intact") && !matches("copy/*", "crc32c/intact"));
+    }
+}

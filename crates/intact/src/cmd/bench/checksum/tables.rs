@@ -1,0 +1,294 @@
+//! The result as a document: the thesis' tables and figures with this machine in them, Table 2 of the note, and how this
+//! program's kernels stand beside others.
+
+use integrity::study::Paper;
+
+use super::contenders::Origin;
+use super::papers::{
+    self, Bed, EXTRA_BYTES, FIGURES, FINDINGS, Figure, NOTE_ALGORITHMS, TABLE_6_1_SIZES, THESIS_SIZES, Thesis,
+};
+use super::report::{GroupFacts, Measurement, Report};
+use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series, short};
+use crate::cmd::bench::kit::document::{Block, Document, Table};
+use crate::output;
+
+/// What stands where there is no figure.
+const NONE: &str = "-";
+/// The group of the thesis' algorithms.
+const PAPERS: &str = "papers";
+
+/// How much to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// The tables that compare.
+    Summary,
+    /// Also one table for each algorithm, and what else the thesis' appendix has.
+    Everything,
+}
+
+/// The document.
+pub fn document(report: &Report, extent: Extent) -> Document {
+    let thesis = Thesis::read();
+    let mut blocks = Vec::new();
+    the_machine(&mut blocks, report);
+    if report.groups.iter().any(|group| group.id == PAPERS) {
+        table_6_1(&mut blocks, report, &thesis);
+        findings(&mut blocks, report, &thesis);
+        figures(&mut blocks, report, &thesis);
+    }
+    if !report.memory.is_empty() {
+        table_2(&mut blocks, report);
+    }
+    report
+        .groups
+        .iter()
+        .filter(|group| group.id != PAPERS)
+        .for_each(|group| kernels(&mut blocks, report, group));
+    if extent == Extent::Everything {
+        appendix(&mut blocks, report, &thesis);
+    }
+    Document { title: "Checksums on this machine".to_owned(), distrust: report.noise.reasons.clone(), blocks }
+}
+
+fn the_machine(blocks: &mut Vec<Block>, report: &Report) {
+    let frequency = &report.frequency;
+    let ghz = |hz: f64| format!("{:.3} GHz", hz / 1e9);
+    let mut table = Table::new("", &["", ""]);
+    let mut fact = |name: &str, value: String| table.rows.push(vec![name.to_owned(), value]);
+    report.machine.facts().into_iter().for_each(|(name, value)| fact(name, value));
+    fact("CRC32C kernel in use", report.kernel.to_owned());
+    fact("counter", format!("{}, {}", frequency.counter, ghz(frequency.counter_hz)));
+    fact("core clock, measured", {
+        let [slowest, fastest] = frequency.core_hz_range;
+        format!("{} ({} to {})", ghz(frequency.core_hz), ghz(slowest), ghz(fastest))
+    });
+    fact("a cycle in the figures", format!("{}: {}", frequency.cycle, ghz(frequency.cycle_hz)));
+    fact("an empty sample", format!("{} cycles", short(frequency.empty_sample_cycles)));
+    report.noise.facts().into_iter().for_each(|(name, value)| fact(name, value));
+    let samples: usize = report.measurements.iter().map(|m| m.cycles_per_byte.samples).sum();
+    let retaken: usize = report.measurements.iter().map(|m| m.retaken_samples).sum();
+    fact("samples", format!("{samples}, of which {retaken} were taken again after a context switch"));
+    blocks.extend([Block::Heading(1, "The machine".to_owned()), Block::Table(table)]);
+}
+
+fn table_6_1(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
+    blocks.push(Block::Heading(1, "Table 6.1: this machine beside the thesis'".to_owned()));
+    blocks.push(Block::Text(format!(
+        "Mean CPU cycles per byte. The thesis: {}, on an Intel Core i3-2330M and an Intel Xeon E5-2670 v2.",
+        papers::citation(Paper::Thesis2019)
+    )));
+    let mut table = Table::new("", &["algorithm"]);
+    for bytes in TABLE_6_1_SIZES {
+        table.heading.extend([format!("{bytes} B: here"), "i3".to_owned(), "E5".to_owned()]);
+    }
+    for first in report.contenders(PAPERS) {
+        let mut row = vec![with_substitute(first)];
+        for bytes in TABLE_6_1_SIZES {
+            row.push(
+                report.find(&first.name, bytes).map_or(NONE.to_owned(), |m| short(m.cycles_per_byte.mean)),
+            );
+            row.extend([Bed::I3, Bed::Xeon].map(|bed| figure(thesis.figure(&first.name, bytes, bed))));
+        }
+        table.rows.push(row);
+    }
+    blocks.push(Block::Table(table));
+}
+
+/// The title, and which kernel took the place of an algorithm that the machine cannot run.
+fn with_substitute(measurement: &Measurement) -> String {
+    match &measurement.substitute {
+        None => measurement.title.clone(),
+        Some(kernel) => format!("{} (not on this CPU; in its place: {kernel})", measurement.title),
+    }
+}
+
+fn figure(figure: Option<f64>) -> String {
+    figure.map_or(NONE.to_owned(), |figure| figure.to_string())
+}
+
+fn findings(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
+    let mut table = Table::new(
+        "What the thesis found, as a ratio of mean times, and the same ratio here, of medians.",
+        &["finding", "slower / faster", "bytes", "thesis", "on", "here"],
+    );
+    for finding in &FINDINGS {
+        let there = |name| thesis.figure(name, finding.bytes, finding.bed);
+        let here = |name| report.find(name, finding.bytes).map(|m| m.cycles_per_byte.median);
+        let ratio = |slower: Option<f64>, faster: Option<f64>| {
+            slower.zip(faster).map_or(NONE.to_owned(), |(slower, faster)| format!("{:.2}", slower / faster))
+        };
+        table.rows.push(vec![
+            finding.says.to_owned(),
+            format!("{} / {}", finding.slower, finding.faster),
+            finding.bytes.to_string(),
+            ratio(there(finding.slower), there(finding.faster)),
+            finding.bed.short().to_owned(),
+            ratio(here(finding.slower), here(finding.faster)),
+        ]);
+    }
+    blocks.push(Block::Table(table));
+}
+
+fn figures(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
+    blocks.push(Block::Heading(1, "Figures 6.1 to 6.10: by size of the buffer".to_owned()));
+    for figure in &FIGURES {
+        let chart = thesis_chart(report, thesis, figure);
+        if chart.series.iter().any(|series| series.role == Role::Measured) {
+            blocks.push(Block::Chart(chart));
+        }
+    }
+}
+
+fn thesis_chart(report: &Report, thesis: &Thesis, figure: &Figure) -> Chart {
+    let mut series = Vec::new();
+    for (hue, &name) in figure.algorithms.iter().enumerate() {
+        let measured = report.of(name).filter(|m| THESIS_SIZES.contains(&m.bytes) && m.substitute.is_none());
+        let points: Vec<Point> = measured
+            .map(|m| Point { x: m.bytes as f64, y: m.cycles_per_byte.mean, error: m.cycles_per_byte.ci95 })
+            .collect();
+        if !points.is_empty() {
+            series.push(Series { name: name.to_owned(), role: Role::Measured, hue, points });
+        }
+        let curve = thesis.curve(name, figure.bed).into_iter();
+        let points = curve.map(|(bytes, y)| Point { x: bytes as f64, y, error: 0.0 }).collect();
+        series.push(Series { name: format!("{name}, thesis"), role: Role::Reference, hue, points });
+    }
+    Chart {
+        id: format!("figure-{}", figure.number.replace('.', "-")),
+        title: format!("Figure {}: {}", figure.number, figure.title),
+        subtitle: format!("Solid: this machine, mean and 95 %. Dashed: the thesis, {}", figure.bed.long()),
+        x: bytes_axis(),
+        y: Axis { label: "cycles per byte".to_owned(), scale: Scale::Decades },
+        series,
+    }
+}
+
+fn bytes_axis() -> Axis {
+    Axis { label: "bytes".to_owned(), scale: Scale::Doublings }
+}
+
+fn table_2(blocks: &mut Vec<Block>, report: &Report) {
+    blocks.push(Block::Heading(1, "Table 2: one large buffer".to_owned()));
+    blocks.push(Block::Text(format!(
+        "MB/s (10^6 bytes per second) of one thread, mean of {} runs over {}. The note: {}, with 1 GB.",
+        report.settings.memory_runs,
+        output::bytes(report.settings.memory_bytes),
+        papers::citation(Paper::Note2007)
+    )));
+    let (noted, others): (Vec<_>, Vec<_>) = report.memory.iter().partition(|m| m.origin == Origin::Paper);
+    let mut table = Table::new("", &["processor"]);
+    table.heading.extend(noted.iter().map(|m| m.title.clone()));
+    for row in papers::note_table_2() {
+        let of = |name: &str| row.mb_per_s.get(NOTE_ALGORITHMS.iter().position(|&n| n == name)?).copied();
+        let figures = noted.iter().map(|m| of(&m.name).map_or(NONE.to_owned(), |rate| format!("{rate:.0}")));
+        table.rows.push(std::iter::once(row.processor.to_owned()).chain(figures).collect());
+    }
+    let rates = noted.iter().map(|m| format!("{:.0} ± {:.0}", m.mb_per_s.mean, m.mb_per_s.ci95));
+    if !noted.is_empty() {
+        table.rows.push(std::iter::once("here".to_owned()).chain(rates).collect());
+        blocks.push(Block::Table(table));
+    }
+    let mut table = Table::new("Beside them, over the same buffer:", &["", "MB/s"]);
+    for m in others {
+        let rate = format!("{:.0} ± {:.0}", m.mb_per_s.mean, m.mb_per_s.ci95);
+        table.rows.push(vec![m.title.clone(), rate]);
+    }
+    if !table.rows.is_empty() {
+        blocks.push(Block::Table(table));
+    }
+}
+
+fn kernels(blocks: &mut Vec<Block>, report: &Report, group: &GroupFacts) {
+    let contenders = report.contenders(group.id);
+    if contenders.is_empty() {
+        return;
+    }
+    blocks.push(Block::Heading(1, group.title.to_owned()));
+    blocks.push(Block::Text(format!("{} GB/s (10^9 bytes per second), medians.", group.about)));
+    let mut series = Vec::new();
+    let mut hue = 0;
+    for first in &contenders {
+        let role = if first.origin == Origin::Limit { Role::Limit } else { Role::Measured };
+        let points =
+            report.of(&first.name).map(|m| Point { x: m.bytes as f64, y: m.gb_per_s, error: 0.0 }).collect();
+        series.push(Series { name: first.title.clone(), role, hue, points });
+        hue += usize::from(role == Role::Measured);
+    }
+    blocks.push(Block::Chart(Chart {
+        id: format!("kernels-{}", group.id),
+        title: group.title.to_owned(),
+        subtitle: "Median of all samples".to_owned(),
+        x: bytes_axis(),
+        y: Axis { label: "GB/s".to_owned(), scale: Scale::Decades },
+        series,
+    }));
+    let mut table = Table::new("", &["bytes"]);
+    table.heading.extend(contenders.iter().map(|m| m.title.clone()));
+    for &bytes in &group.sizes {
+        let figures = contenders
+            .iter()
+            .map(|first| report.find(&first.name, bytes).map_or(NONE.to_owned(), |m| short(m.gb_per_s)));
+        table.rows.push(std::iter::once(bytes.to_string()).chain(figures).collect());
+    }
+    blocks.push(Block::Table(table));
+}
+
+fn appendix(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
+    for (number, name) in [("A.5", "crc32c-pclmulqdq"), ("A.6", "ones-complement-16")] {
+        extra_bytes(blocks, report, thesis, number, name);
+    }
+    for group in &report.groups {
+        blocks.push(Block::Heading(1, format!("Every size: {}", group.title)));
+        blocks.push(Block::Text(
+            "Cycles per byte: mean, 95 % confidence interval of the mean, median; 10^9 bytes per second of the median. \
+             Beside them the means of the thesis' Tables A.1 to A.3, where it has them."
+                .to_owned(),
+        ));
+        for first in report.contenders(group.id) {
+            every_size(blocks, report, thesis, first);
+        }
+    }
+}
+
+fn extra_bytes(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis, number: &str, name: &str) {
+    let mut table = Table::new(
+        format!("Mean cycles per byte of {name} with extra bytes added to the buffer."),
+        &["bytes", "extra", "here", "i3-2330M", "E5-2670 v2"],
+    );
+    for size in TABLE_6_1_SIZES {
+        for extra in std::iter::once(0).chain(EXTRA_BYTES) {
+            let Some(m) = report.find(name, size + extra) else { continue };
+            let mut row = vec![size.to_string(), extra.to_string(), short(m.cycles_per_byte.mean)];
+            row.extend([Bed::I3, Bed::Xeon].map(|bed| figure(thesis.figure(name, size + extra, bed))));
+            table.rows.push(row);
+        }
+    }
+    if !table.rows.is_empty() {
+        blocks.push(Block::Heading(1, format!("Table {number}: odd sizes")));
+        blocks.push(Block::Table(table));
+    }
+}
+
+fn every_size(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis, first: &Measurement) {
+    let beds: Vec<Bed> = [Bed::I3, Bed::Xeon, Bed::A53, Bed::Power7]
+        .into_iter()
+        .filter(|bed| !thesis.curve(&first.name, *bed).is_empty())
+        .collect();
+    let calls = match first.calls_per_sample {
+        1 => "one call a sample",
+        _ => "many calls a sample",
+    };
+    let mut table = Table::new(
+        format!("{}; {calls}, {} samples", first.source, first.cycles_per_byte.samples),
+        &["bytes", "mean", "±", "median", "GB/s"],
+    );
+    table.heading.extend(beds.iter().map(|bed| bed.short().to_owned()));
+    for m in report.of(&first.name) {
+        let cycles = &m.cycles_per_byte;
+        let mut row = vec![m.bytes.to_string()];
+        row.extend([cycles.mean, cycles.ci95, cycles.median, m.gb_per_s].map(short));
+        row.extend(beds.iter().map(|&bed| figure(thesis.figure(&first.name, m.bytes, bed))));
+        table.rows.push(row);
+    }
+    blocks.extend([Block::Heading(2, with_substitute(first)), Block::Table(table)]);
+}

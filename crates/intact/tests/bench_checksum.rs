@@ -1,0 +1,248 @@
+//! `intact bench checksum` as its users meet it: what it prints and writes, and that its forms stay as they are. The
+//! runs are tiny; how good their figures are is not the subject.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn intact(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_intact")).args(arguments).output().unwrap()
+}
+
+/// A run of a few samples.
+fn tiny(more: &[&str]) -> Output {
+    let mut arguments = vec!["bench", "checksum", "--samples", "4", "--memory", "64k"];
+    arguments.extend(more);
+    intact(&arguments)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Programs read this: a change of a name here is a new schema.
+#[test]
+fn the_form_of_the_json_is_what_it_was() {
+    let report = json(&tiny(&["--json", "--sizes", "64,1500"]));
+    assert_eq!((&report["schema"], &report["benchmark"]), (&Value::from(1), &Value::from("checksum")));
+    let forms: [(&str, &[&str]); 7] = [
+        (
+            "",
+            &[
+                "benchmark",
+                "frequency",
+                "groups",
+                "kernel",
+                "machine",
+                "measurements",
+                "memory",
+                "noise",
+                "schema",
+                "settings",
+            ],
+        ),
+        (
+            "/machine",
+            &[
+                "commit",
+                "compiler",
+                "cpu",
+                "cpus",
+                "features",
+                "kernel",
+                "opt_level",
+                "version",
+                "virtual_machine",
+            ],
+        ),
+        (
+            "/frequency",
+            &[
+                "core_hz",
+                "core_hz_range",
+                "counter",
+                "counter_hz",
+                "cycle",
+                "cycle_hz",
+                "empty_sample_cycles",
+            ],
+        ),
+        (
+            "/noise",
+            &[
+                "clock_spread",
+                "involuntary_switches_per_s",
+                "others_cpus",
+                "reasons",
+                "round_spread",
+                "seconds",
+                "steal_share",
+            ],
+        ),
+        (
+            "/measurements/0",
+            &[
+                "bytes",
+                "calls_per_sample",
+                "cycles_per_byte",
+                "gb_per_s",
+                "group",
+                "method",
+                "name",
+                "origin",
+                "retaken_samples",
+                "source",
+                "substitute",
+                "title",
+            ],
+        ),
+        ("/measurements/0/cycles_per_byte", &["ci95", "mean", "median", "min", "samples", "sd"]),
+        ("/memory/0", &["mb_per_s", "name", "origin", "source", "title"]),
+    ];
+    for (place, names) in forms {
+        assert_eq!(keys(report.pointer(place).unwrap()), names, "{place}");
+    }
+    let measurements = report["measurements"].as_array().unwrap();
+    let of = |name: &str| measurements.iter().filter(|m| m["name"] == name).count();
+    for name in ["crc32c-bitwise", "ones-complement-64", "crc32c/intact", "crc32c/crc-fast", "copy/memcpy"] {
+        assert_eq!(of(name), 2, "{name}");
+    }
+    assert_eq!(measurements.iter().filter(|m| m["group"] == "papers").count(), 13 * 2);
+    for m in measurements {
+        let cycles = &m["cycles_per_byte"];
+        assert_eq!(cycles["samples"], 4);
+        let (min, median) = (cycles["min"].as_f64().unwrap(), cycles["median"].as_f64().unwrap());
+        assert!(min > 0.0 && median >= min && m["gb_per_s"].as_f64().unwrap() > 0.0, "{m}");
+        // Cycles per byte and bytes per second are two views of one median.
+        let hz = report["frequency"]["cycle_hz"].as_f64().unwrap();
+        let product = median * m["gb_per_s"].as_f64().unwrap() * 1e9;
+        assert!((product / hz - 1.0).abs() < 1e-9, "{m}");
+    }
+    assert_eq!(report["memory"][0]["name"], "xor");
+    assert_eq!(report["memory"][0]["mb_per_s"]["samples"], 10);
+}
+
+#[test]
+fn the_tables_stand_beside_those_of_the_papers() {
+    let shown = text(&tiny(&["--sizes", "64,1500,9000"]));
+    // The thesis' figures for bit-wise CRC32C in Table 6.1, in the order of sizes, with this machine's between them.
+    let row = shown.lines().find(|line| line.contains("bit-wise")).unwrap();
+    let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells.len(), 10, "{row}");
+    assert_eq!(
+        [cells[2], cells[3], cells[5], cells[6], cells[8], cells[9]],
+        ["160", "109", "121", "101", "120", "101"]
+    );
+    assert!(cells[1].parse::<f64>().unwrap() > 0.0, "{row}");
+    for words in
+        ["commit", "rustc", "core clock, measured", "Itanium", "1034", "crc-fast", "memcpy only", "1.38"]
+    {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    assert!(!shown.contains("Every size"), "only with --full");
+    assert!(text(&tiny(&["--sizes", "64", "--full", "--part", "papers"])).contains("Every size"));
+}
+
+#[test]
+fn the_page_and_the_markdown_are_whole_and_need_no_network() {
+    let directory = tempfile::tempdir().unwrap();
+    let (page, folder) = (directory.path().join("a.html"), directory.path().join("md/results"));
+    let output = tiny(&[
+        "--html",
+        page.to_str().unwrap(),
+        "--markdown",
+        folder.to_str().unwrap(),
+        "--sizes",
+        "64,65,4096",
+    ]);
+    assert!(output.status.success(), "{}", text(&output));
+    let page = fs::read_to_string(page).unwrap();
+    for outside in ["http:", "https:", "src=", "url(", "@import", "<script", "<link"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    // Ten figures of the thesis, and one for each group of kernels that has one of the sizes.
+    let groups = 4;
+    assert_eq!(page.matches("<svg").count(), 10 + groups);
+    for number in 1..=10 {
+        assert!(page.contains(&format!("Figure 6.{number}: ")), "{number}");
+    }
+    let markdown = fs::read_to_string(folder.join("results.md")).unwrap();
+    let charts: Vec<&str> = markdown
+        .lines()
+        .filter_map(|line| line.strip_prefix("![")?.split_once("](")?.1.strip_suffix(')'))
+        .collect();
+    assert_eq!(charts.len(), 10 + groups);
+    for chart in charts {
+        let svg = fs::read_to_string(folder.join(chart)).unwrap();
+        assert!(
+            svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n") && !svg.contains("NaN"),
+            "{chart}"
+        );
+    }
+    assert!(markdown.contains("Table A.5"), "an odd size was measured");
+}
+
+#[test]
+fn the_list_names_what_can_be_chosen() {
+    let listed = text(&intact(&["bench", "checksum", "--list"]));
+    let names: Vec<&str> = listed.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    for name in ["crc32c-pclmulqdq", "t10-table", "crc32c/crc-fast", "copy/memcpy"] {
+        assert!(names.contains(&name), "{listed}");
+    }
+    let chosen = json(&tiny(&["--json", "--sizes", "100", "--algorithms", "adler-32,copy/*,xor"]));
+    let names: Vec<&str> =
+        chosen["measurements"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+    assert!(names.len() > 2 && names[0] == "adler-32", "{names:?}");
+    assert!(names[1..].iter().all(|name| name.starts_with("copy/")), "{names:?}");
+    assert_eq!(chosen["memory"].as_array().unwrap().len(), 1);
+    // What is left out of a comparison leaves a gap, not a failure.
+    assert!(text(&tiny(&["--sizes", "100", "--algorithms", "adler-32,xor"])).contains("Adler-32"));
+}
+
+#[test]
+fn wrong_usage_is_refused_with_its_remedy() {
+    for (arguments, words) in [
+        (&["--algorithms", "crc33"][..], "--list"),
+        (&["--sizes", "0"], "from 1 to"),
+        (&["--sizes", "1t"], "from 1 to"),
+        (&["--samples", "0"], "--samples"),
+        (&["--memory", "0"], "at least one byte"),
+        (&["--part", "disks"], "papers"),
+    ] {
+        let mut all = vec!["bench", "checksum"];
+        all.extend(arguments);
+        let output = intact(&all);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
+        assert!(text(&output).contains(words), "{arguments:?}: {}", text(&output));
+    }
+    let nowhere = tiny(&["--sizes", "64", "--algorithms", "adler-32", "--html", "/nonexistent/a.html"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(text(&nowhere).contains("/nonexistent/a.html"), "{}", text(&nowhere));
+}
+
+#[test]
+fn a_lun_is_measured_with_the_name_lun_and_without() {
+    for arguments in [&["bench", "lun", "nonsense"][..], &["bench", "nonsense"]] {
+        let output = intact(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains("iscsi://"), "{}", text(&output));
+    }
+    let nothing = intact(&["bench"]);
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(text(&nothing).contains("checksum"), "{}", text(&nothing));
+    let both = intact(&["bench", "--depth", "3", "checksum"]);
+    assert_eq!(both.status.code(), Some(2), "{}", text(&both));
+}
