@@ -11,7 +11,7 @@
 //!
 //! What is not here: which bytes a digest covers, and what to do when it does not match. Those are the protocol's.
 
-#![cfg_attr(not(feature = "std"), no_std)]
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 mod combine;
 mod copy;

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use integrity::{Store, copy_crc32c};
+use integrity::{Store, copy_crc32c, kernels};
 
 use crate::harness::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
@@ -30,6 +30,8 @@ fn warm(len: usize, scale: &Scale, tally: &mut Tally) {
     let [a, b, c] = destinations.each_mut().map(|d| at_offset(d, 2112, len));
     let mut memory = vec![0; len + 8192];
     let plain = at_offset(&mut memory, 2112, len);
+    let mut shared = vec![0; len + 8192];
+    let shared = std::cell::RefCell::new(at_offset(&mut shared, 2112, len));
     let mut row = Row::rate(format!("copy + CRC32C of {len} B in cache"), len, scale.calls(len))
         .one(Role::Ours, "copy_crc32c", || Some(fused(black_box(a), black_box(src), Store::Temporal)))
         .one(Role::Peer, "memcpy, then crc-fast", || {
@@ -51,6 +53,10 @@ fn warm(len: usize, scale: &Scale, tally: &mut Tally) {
     };
     if len == 4096 {
         row = row.bar(1.35, Against::Known(74.0));
+    }
+    for kernel in kernels::available().skip(1).take(2) {
+        let copy = || kernel.copy(0, &mut shared.borrow_mut(), black_box(src), Store::Temporal);
+        row = row.one(Role::Ours, kernel.name(), move || Some(copy().expect("equal lengths").into()));
     }
     row.run(if len < 1 << 20 { scale.row } else { scale.long_row }, tally);
 }

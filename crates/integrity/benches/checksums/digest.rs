@@ -133,7 +133,7 @@ fn block_rows(scale: &Scale, tally: &mut Tally) {
             })
             .one(Role::Limit, "crc32c, the whole only", || Some(crc32c(black_box(&data)).into()))
             .bar(1.0, Against::BestPeer)
-            .bar(0.95, Against::Named("crc32c, the whole only"))
+            .bar(0.9, Against::Named("crc32c, the whole only"))
             .run(scale.row, tally);
     }
 }

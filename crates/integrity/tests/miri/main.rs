@@ -13,7 +13,7 @@ use integrity::{Segment, Store, copy_crc32c_blocks, copy_crc32c_gather, crc32c_c
 const LENGTHS: [usize; 16] = [0, 1, 7, 8, 15, 33, 48, 63, 64, 65, 129, 255, 257, 320, 600, 1100];
 
 fn bytes(len: usize) -> Box<[u8]> {
-    (0..len).map(|i| (i * 167 >> 3) as u8 ^ i as u8).collect()
+    (0..len).map(|i| ((i * 167) >> 3) as u8 ^ i as u8).collect()
 }
 
 #[test]
