@@ -3,6 +3,8 @@
 //! What is here now: CRC32C (RFC 7143 section 13.1, the iSCSI header and data digests), with one kernel per
 //! instruction set and a choice made once at run time; the fused copy that digests what it copies; and the
 //! combination of two digests into the digest of the concatenation.
+//! And the guards of protection information ([`t10`], IP checksum, CRC64-NVMe), that of T10 also in one pass with copy
+//! and CRC32C.
 //!
 //! Invariants:
 //! - Every kernel gives the same answer as the bit-wise reference for every input; they differ only in speed.

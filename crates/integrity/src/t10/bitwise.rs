@@ -1,4 +1,4 @@
-//! The guard one bit at a time, as SBC-4 section 4.21.4 defines it: the reference for every other kernel.
+//! The guard one bit at a time, as SBC-3 section 4.22.4 defines it: the reference for every other kernel.
 
 use super::gf2;
 

@@ -1,8 +1,8 @@
 //! Arithmetic of polynomials over GF(2) modulo that of the T10 guard, from which every constant of it is derived.
 //!
-//! A register is held as SBC-4 section 4.21.4 writes it: bit i is the coefficient of x^i. All functions are `const`.
+//! A register is held as SBC-3 section 4.22.4 writes it: bit i is the coefficient of x^i. All functions are `const`.
 
-/// The polynomial of the guard, 0x18BB7, without its x^16 term (SBC-4 section 4.21.4.2).
+/// The polynomial of the guard, 0x18BB7, without its x^16 term (SBC-3 section 4.22.4).
 pub(super) const POLY: u16 = 0x8BB7;
 
 /// `a * x mod P`.

@@ -11,7 +11,7 @@ use crate::sum::ip_checksum;
 /// What is kept in the guard field of a tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// The CRC of SBC-4 section 4.21.4.2: the only one on the wire and on the medium.
+    /// The CRC of SBC-3 section 4.22.4: the only one on the wire and on the medium.
     Crc16,
     /// The checksum of IP ([`ip_checksum`]): between a host's software and an adapter that turns it into the CRC
     /// (Data Integrity Extensions). It sees neither words that changed places nor zeros among ones.

@@ -1,4 +1,4 @@
-//! Where sectors and their protection information lie in a run of bytes (SBC-4 section 4.21.3), and the tuple.
+//! Where sectors and their protection information lie in a run of bytes (SBC-3 section 4.22), and the tuple.
 
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! The guard of T10 protection information: CRC16-T10DIF of a run, and of every sector of many.
 //!
 //! The guard is a CRC with the polynomial 0x8BB7, a register of zeros to begin with, no reflection and no final
-//! complement (SBC-4 section 4.21.4.2); it travels with the high byte first. A host may make it cheaper towards its
+//! complement (SBC-3 section 4.22.4); it travels with the high byte first. A host may make it cheaper towards its
 //! adapter with the checksum of IP instead ([`Guard::IpChecksum`]); on the wire and on the medium it is the CRC.
 //!
 //! What is not here: which of the three fields of a tuple are checked, and when; that is the device server's.

@@ -11,7 +11,7 @@ fn published_values() {
     let falling: Vec<u8> = (0xe0..=0xff).rev().collect();
     let mut two_ones = [0; 32];
     two_ones[..2].fill(0xff);
-    // The first is that of catalogues, the others the test cases of SBC-4 section 4.21.4.4.
+    // The first is that of catalogues, the others the test cases of SBC-3 section 4.22.4.
     let cases: [(&[u8], u16); 6] = [
         (b"123456789", 0xd0db),
         (&[0; 32], 0x0000),

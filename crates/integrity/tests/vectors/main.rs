@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use files::unhex;
 use integrity::study::{self, Family};
-use integrity::{crc32c_blocks, crc32c_combine, ip_checksum, kernels, t10};
+use integrity::{crc32c_blocks, crc32c_combine, crc64_nvme, ip_checksum, kernels, t10};
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors").join(name)
@@ -97,6 +97,9 @@ fn guards_of_every_kernel_and_every_paper_agree() {
             let guard = kernel.append(0, &unhex(&vector[1]));
             assert_eq!(u64::from(guard), number(&vector[0]), "{}: {}", kernel.name(), vector[2]);
         }
+    }
+    for vector in vectors("crc64-nvme.txt", 3) {
+        assert_eq!(crc64_nvme(&unhex(&vector[1])), number(&vector[0]), "{}", vector[2]);
     }
     for vector in vectors("internet-checksum.txt", 3) {
         assert_eq!(u64::from(ip_checksum(&unhex(&vector[1]))), number(&vector[0]), "{}", vector[2]);
