@@ -7,6 +7,9 @@ mod guarded {
 
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
+    use integrity::crc32c;
+    use integrity::t10::{self, Layout};
+
     use crate::support::*;
 
     /// At least the page size of every machine that we know, and a multiple of it.
@@ -61,6 +64,34 @@ mod guarded {
             }
         }
     }
+
+    #[test]
+    fn no_guard_kernel_touches_a_byte_outside_its_run() {
+        let (mut from, mut to) = (Guarded::new(), Guarded::new());
+        from.page().copy_from_slice(&Random(11).bytes(PAGE));
+        for kernel in t10::kernels::available() {
+            for len in (0..=1024).chain([4095, 4096, 4097]) {
+                for range in [0..len, PAGE - len..PAGE] {
+                    let src = &from.page()[range.clone()];
+                    let want = t10::kernels::reference().append(0, src);
+                    assert_eq!(kernel.append(0, src), want, "{}: {range:?}", kernel.name());
+                }
+            }
+            for sector_bytes in [512, 520, 1024, 4096] {
+                for layout in [Layout::plain(sector_bytes), Layout::interleaved(sector_bytes)] {
+                    let len = 9 * layout.stride_bytes();
+                    for range in [0..len, PAGE - len..PAGE] {
+                        let (src, dst) = (&from.page()[range.clone()], &mut to.page()[range.clone()]);
+                        for store in STORES {
+                            let mut guards = [0; 9];
+                            let got = kernel.copy_crc32c_t10(0, dst, src, layout, &mut guards, store);
+                            assert_eq!(got, Ok(crc32c(src)), "{} {store:?}: {layout:?}", kernel.name());
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// A source that somebody else rewrites during the copy: whatever `dst` ends up with, the digest is of that.
@@ -71,6 +102,9 @@ mod rewritten {
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+    use integrity::crc32c;
+    use integrity::t10::{self, Guard, Layout};
 
     use crate::support::*;
 
@@ -145,5 +179,47 @@ mod rewritten {
             });
             stop.store(false, Ordering::Relaxed);
         }
+    }
+
+    #[test]
+    fn guards_and_digest_of_a_copy_are_of_what_was_stored() {
+        const SECTORS: usize = 9;
+        let memory = Twice::new();
+        // SAFETY: the mapping lives until the end of this function, and is written through the other address only, of
+        // which the compiler knows as little as of another process.
+        let source = unsafe { std::slice::from_raw_parts(memory.0[0], MAPPED) };
+        // SAFETY: the same for the other address, which is used atomically.
+        let shared = unsafe { std::slice::from_raw_parts(memory.0[1].cast::<AtomicU8>(), MAPPED) };
+        let stop = AtomicBool::new(false);
+        let rounds = 2_000;
+        let layouts = [Layout::plain(512), Layout::interleaved(512), Layout::interleaved(1024)];
+        let mut failed = None;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random(12);
+                while !stop.load(Ordering::Relaxed) {
+                    let n = random.next();
+                    shared[random.below(SECTORS * 1032)].store((n >> 8) as u8, Ordering::Relaxed);
+                }
+            });
+            let kernels = t10::kernels::available().filter(|k| !ptr::eq(*k, t10::kernels::reference()));
+            for (kernel, layout) in kernels.flat_map(|k| layouts.map(|l| (k, l))) {
+                let len = SECTORS * layout.stride_bytes();
+                let mut storage = Aligned::filled(len + ALIGNMENTS, 0);
+                for (round, store) in (0..rounds).zip(STORES.into_iter().cycle()) {
+                    let dst = &mut storage.bytes_mut()[round / 2 % ALIGNMENTS..][..len];
+                    let (mut guards, mut stored) = ([0; SECTORS], [0; SECTORS]);
+                    let got = kernel
+                        .copy_crc32c_t10(0, dst, &source[..len], layout, &mut guards, store)
+                        .expect("shape");
+                    t10::guards(Guard::Crc16, dst, layout, &mut stored).expect("shape");
+                    if (got, guards) != (crc32c(dst), stored) {
+                        failed = Some(format!("{} {store:?}: {layout:?}", kernel.name()));
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(failed, None, "a digest or a guard of bytes not stored");
     }
 }
