@@ -193,6 +193,9 @@ fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.itt(p.itt)?;
             line.field("stat_sn", p.stat_sn)?;
             line.field("response", format_args!("{:?}", p.response))?;
+            if p.additional != [0; 3] {
+                line.hex("additional", &p.additional)?;
+            }
             window(line, p.exp_cmd_sn, p.max_cmd_sn)
         }
         Pdu::LoginResponse(p) => {

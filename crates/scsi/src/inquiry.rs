@@ -12,8 +12,10 @@ const STANDARD_BYTES: usize = 96;
 /// Peripheral qualifier 3, device type 1Fh: no logical unit here.
 const ABSENT: u8 = 0x7f;
 
-/// SAM-5, SPC-4, SBC-3 and iSCSI, each without a claim of a revision (SPC-4 table 150).
-const VERSION_DESCRIPTORS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, 0x0960];
+/// SAM-5, SPC-4, SBC-3 and iSCSI, each without a claim of a revision (SPC-4 table 150). That of iSCSI counts up with the
+/// iSCSIProtocolLevel.
+const VERSION_DESCRIPTORS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, ISCSI];
+const ISCSI: u16 = 0x0960;
 
 /// ASCII, cut or padded with spaces; other characters become `?`, because hosts print these fields.
 pub(crate) fn ascii(text: &str, len: usize) -> Vec<u8> {
@@ -32,14 +34,18 @@ pub(crate) fn inquiry(request: &Request<'_>) -> Execution {
             Some(data) => Outcome::data_in(data, allocation_length),
             None => Outcome::check(SenseData::cdb_field(2, None)),
         },
-        (false, 0) => Outcome::data_in(standard(request.lu.config()), allocation_length),
+        (false, 0) => {
+            let data = standard(request.lu.config(), request.nexus.protocol_level);
+            Outcome::data_in(data, allocation_length)
+        }
         (false, _) => Outcome::check(SenseData::cdb_field(2, None)),
     };
     Execution::done(outcome)
 }
 
 //= spc4 6.6.2 INQ-01 INQ-02
-fn standard(config: &LuConfig) -> Vec<u8> {
+//= rfc7144 4.2 P2-07
+fn standard(config: &LuConfig, protocol_level: u8) -> Vec<u8> {
     let mut data = vec![0; STANDARD_BYTES];
     data[2] = 0x06; // VERSION: SPC-4
     data[3] = 0x12; // HISUP, RESPONSE DATA FORMAT 2
@@ -53,7 +59,8 @@ fn standard(config: &LuConfig) -> Vec<u8> {
     data[16..32].copy_from_slice(&ascii(&config.product, 16));
     data[32..36].copy_from_slice(&ascii(&config.revision, 4));
     for (i, descriptor) in VERSION_DESCRIPTORS.iter().enumerate() {
-        data[58 + 2 * i..60 + 2 * i].copy_from_slice(&descriptor.to_be_bytes());
+        let level = if *descriptor == ISCSI { u16::from(protocol_level) } else { 0 };
+        data[58 + 2 * i..60 + 2 * i].copy_from_slice(&(descriptor + level).to_be_bytes());
     }
     data
 }
@@ -63,7 +70,7 @@ pub(crate) fn absent(cdb: &Cdb) -> Outcome {
     let allocation_length = u64::from(cdb.u16(3));
     match (cdb.bit(1, 0), cdb.u8(2)) {
         (false, 0) => {
-            let mut data = standard(&LuConfig::default());
+            let mut data = standard(&LuConfig::default(), 0);
             data[0] = ABSENT;
             data[5] = 0;
             data[7] = 0;

@@ -176,6 +176,15 @@ impl LogicalUnit {
         self.with_state(|state| state.withdraw(nexus, asc));
     }
 
+    /// What QUERY ASYNCHRONOUS EVENT tells of a nexus (SAM-5 7.9): UADE DEPTH with the sense key, additional sense code and
+    /// qualifier of the unit attention that would be reported next. `None` when none is pending; nothing is taken.
+    //= rfc7144 6.4 P2-04
+    pub fn pending_unit_attention(&self, nexus: NexusId) -> Option<[u8; 3]> {
+        let (asc, count) = self.with_state(|state| state.pending_attention(nexus))?;
+        let depth = if count > 1 { 0x20 } else { 0x10 };
+        Some([depth | SenseKey::UnitAttention as u8, asc.asc, asc.ascq])
+    }
+
     /// Attaches a nexus that was there before the unit was; does nothing when it is attached already.
     pub fn ensure_attached(&self, nexus: &Nexus) {
         self.with_state(|state| {

@@ -27,6 +27,8 @@ pub struct Nexus {
     pub relative_target_port: u16,
     /// Identity by value of the two names above.
     pub id: NexusId,
+    /// iSCSIProtocolLevel of the session (RFC 7144), for the version descriptor of INQUIRY; 0: none is claimed.
+    pub protocol_level: u8,
 }
 
 impl Nexus {
@@ -40,6 +42,12 @@ impl Nexus {
             target_port_group,
             relative_target_port,
             id: NexusId(hasher.finish()),
+            protocol_level: 0,
         }
+    }
+
+    /// The same nexus, with sessions of this iSCSIProtocolLevel.
+    pub fn with_protocol_level(self, protocol_level: u8) -> Self {
+        Self { protocol_level, ..self }
     }
 }

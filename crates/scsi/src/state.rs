@@ -112,6 +112,11 @@ impl State {
         self.attached.get_mut(&nexus)?.attentions.pop()
     }
 
+    /// The most urgent attention of a nexus, and how many it has pending.
+    pub(crate) fn pending_attention(&self, nexus: NexusId) -> Option<(Asc, usize)> {
+        self.attached.get(&nexus)?.attentions.first()
+    }
+
     pub(crate) fn withdraw(&mut self, nexus: NexusId, asc: Asc) {
         if let Some(attached) = self.attached.get_mut(&nexus) {
             attached.attentions.remove(asc);

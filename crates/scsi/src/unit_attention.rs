@@ -71,6 +71,11 @@ impl UnitAttentionQueue {
         self.pending.retain(|other| *other != asc);
     }
 
+    /// The most urgent one, and how many there are.
+    pub(crate) fn first(&self) -> Option<(Asc, usize)> {
+        self.pending.first().map(|asc| (*asc, self.pending.len()))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }

@@ -39,6 +39,16 @@ fn inq_02_version_descriptors() {
 }
 
 #[test]
+fn p2_07_the_version_descriptor_tells_the_protocol_level() {
+    let mut disk = Disk::new();
+    for level in 0..=2u8 {
+        let nexus = disk.nexus.clone().with_protocol_level(level);
+        let data = disk.run_as(&nexus, &cdb::inquiry(None, 96), &[]).good().data;
+        assert_eq!(data[64..66], (0x0960 + u16::from(level)).to_be_bytes());
+    }
+}
+
+#[test]
 fn names_are_printable_and_padded() {
     let config = LuConfig { vendor: "Ä\nTOOLONGVENDOR".into(), product: String::new(), ..support::config() };
     let data = Disk::with(config).run(&cdb::inquiry(None, 96)).good().data;

@@ -23,6 +23,8 @@ pub enum Joining {
     Welcome(Params),
     /// It has as many connections as it may.
     Full,
+    /// It belongs to another portal group.
+    OtherGroup,
 }
 
 /// The policy for one login.
@@ -161,6 +163,14 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
                     ));
                 }
                 Joining::Full => return Err(too_many_connections()),
+                Joining::OtherGroup => {
+                    return Err(Refusal::new(
+                        LoginStatus::CannotIncludeInSession,
+                        "RFC 7143 4.4.3",
+                        "the session belongs to another portal group than this portal",
+                        "open all connections of a session through portals of one group",
+                    ));
+                }
             },
         };
         let auth = match self.auth(names) {

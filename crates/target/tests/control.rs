@@ -13,7 +13,8 @@ use target::config::ControlSocket;
 use target::observe::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
 use target::observe::plane::PlaneError;
 use target::observe::{
-    ConnectionInfo, ControlPlane, LoginEvent, LunInfo, Observe, ServerView, SessionInfo, TargetInfo,
+    ConnectionInfo, ControlPlane, LoginEvent, LunInfo, Observe, RecoveryInfo, ServerView, SessionInfo,
+    TargetInfo,
 };
 
 struct Fixed;
@@ -49,6 +50,9 @@ fn session() -> SessionInfo {
         outstanding: 5,
         commands: 6,
         rejects: 0,
+        max_connections: 1,
+        lost_connections: 0,
+        recovery: RecoveryInfo::default(),
     }
 }
 

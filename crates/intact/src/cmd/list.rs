@@ -73,12 +73,14 @@ fn sessions(list: &[SessionInfo]) -> String {
         "TARGET",
         "INITIATOR",
         "PEER",
+        "CONNECTIONS",
         "DIGESTS",
         "QUEUE",
         "COMMANDS",
         "RX",
         "TX",
         "FAILED DIGESTS",
+        "RECOVERIES",
         "SINCE",
     ]);
     for session in list {
@@ -100,16 +102,23 @@ fn sessions(list: &[SessionInfo]) -> String {
             session.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
             session.initiator.clone(),
             if peers.is_empty() { "-".to_owned() } else { peers.join(",") },
+            format!("{}/{}", session.connections.len(), session.max_connections),
             digests.to_owned(),
             format!("{}/{}", session.outstanding, session.queue_depth),
             session.commands.to_string(),
             bytes(of(|c| c.rx_bytes)),
             bytes(of(|c| c.tx_bytes)),
             of(|c| c.digests_failed).to_string(),
+            recoveries(&session.recovery).to_string(),
             humantime::format_rfc3339_seconds(session.since).to_string(),
         ]);
     }
     table.text()
+}
+
+/// How often something was mended; what exactly is in the JSON.
+fn recoveries(info: &target::observe::RecoveryInfo) -> u64 {
+    info.snacks_answered + info.r2ts_recovered + info.tasks_reassigned + info.connections_lost
 }
 
 fn luns(list: &[LunInfo]) -> String {

@@ -104,6 +104,8 @@ pub enum CloseReason {
     Silent,
     /// The caller ended the session.
     Ended,
+    /// The initiator asked for the loss of its nexus (RFC 7144 6.3).
+    NexusReset,
 }
 
 /// What to do next; see [`super::session::TargetSession::poll_action`].
@@ -130,7 +132,8 @@ pub enum Action {
         /// The command.
         task: TaskId,
     },
-    /// Carry out a task management function; see [`super::session::TargetSession::abort_tasks`] and `management_done`.
+    /// Carry out a task management function; see [`super::session::TargetSession::abort_tasks`], `has_tasks` and
+    /// `management_done`.
     Manage(ManagementRequest),
     /// Nothing is left of the tasks that `abort_tasks` was told to abort.
     TasksGone {

@@ -6,6 +6,7 @@ use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, Ttt};
 use super::actions::{Completion, DataInPayload};
 use super::fence::HeldBack;
 use super::recovery::retained::Outcome;
+use super::sense::CHECK_CONDITION;
 use super::session::TargetSession;
 use super::task::{Ending, State, Task, TaskId};
 use crate::pdu_writer::{TxData, TxPdu};
@@ -180,8 +181,8 @@ impl TargetSession {
         let in_data = !bidi
             && snack_tag == 0
             && !data_in.bytes.is_empty()
-            && completion.sense.is_empty()
-            && completion.status_qualifier == 0
+            && (self.params.protocol_level < 2
+                || completion.sense.is_empty() && completion.status_qualifier == 0)
             && COLLAPSIBLE.contains(&completion.status);
         let max_pdu = self
             .connections
@@ -337,7 +338,9 @@ impl TargetSession {
             bidi_residual_count: bidi.count,
             residual_count: residual.count,
         };
-        let sense = &outcome.sense;
+        // Below level 2 sense data goes with CHECK CONDITION only.
+        let level_2 = self.params.protocol_level >= 2;
+        let sense = if level_2 || outcome.status == CHECK_CONDITION { &outcome.sense[..] } else { &[] };
         let mut data = Vec::new();
         if !sense.is_empty() {
             data.reserve(2 + sense.len());
@@ -346,7 +349,7 @@ impl TargetSession {
         }
         let mut bhs = response.to_bhs();
         //= rfc7144 5 P2-06
-        if self.params.protocol_level >= 2 {
+        if level_2 {
             ScsiResponse::set_status_qualifier(&mut bhs, outcome.status_qualifier);
         }
         Some(TxPdu::with_data(bhs, Bytes::from(data)))

@@ -52,6 +52,9 @@ impl TargetSession {
             if !nop.immediate {
                 return self.fault(cid, rx, Fault::InvalidField);
             }
+            if nop.ttt.is_reserved() {
+                self.stop_acknowledged(cid, nop.lun, nop.exp_stat_sn);
+            }
             return;
         }
         if !nop.ttt.is_reserved() {

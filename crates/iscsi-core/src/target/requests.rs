@@ -90,10 +90,10 @@ impl TargetSession {
     }
 
     fn handle_management(&mut self, cid: Cid, rx: &RxPdu, request: TaskManagementRequest) {
-        // What concerns one task is carried out at once and takes no place: it may be what the others wait for.
+        // What is carried out at once takes no place: it may be what the others wait for.
         //= rfc7143 4.2.2.1 NUM-08
         if request.immediate
-            && !super::task_management::concerns_one_task(request.function)
+            && !super::task_management::waits_for_nothing(request.function)
             && self.immediate_management() >= MAX_IMMEDIATE_TASKS
         {
             return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);

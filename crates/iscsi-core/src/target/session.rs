@@ -24,7 +24,7 @@ use super::command_window::CommandWindow;
 use super::connection::{Connection, Loss, Lost};
 use super::fence::{Fence, HeldBack};
 use super::login::{Established, LoginNames};
-pub use super::recovery::RecoveryCounts;
+use super::recovery::RecoveryCounts;
 use super::recovery::retained::Retained;
 use super::task::{Drain, State, TaskId, TaskTable};
 use super::task_management::{AbortWait, Management};
@@ -231,6 +231,11 @@ impl TargetSession {
     /// The logical unit that a command is for.
     pub fn lun_of(&self, task: TaskId) -> Option<Lun> {
         self.tasks.get(task).map(|task| task.lun)
+    }
+
+    /// The connection on which a command is answered; `None` while it has none.
+    pub fn connection_of(&self, task: TaskId) -> Option<Cid> {
+        self.tasks.get(task).and_then(super::task::Task::home)
     }
 
     /// True once the session only waits for its last commands to go: nothing can join it any more.

@@ -4,20 +4,25 @@
 //! who gets [`Action::Manage`], calls [`TargetSession::abort_tasks`] on every session concerned, waits for
 //! [`Action::TasksGone`], and answers with [`TargetSession::management_done`].
 //!
+//! With TaskReporting=FastAbort nobody waits for owed data: the initiator is told to stop by an Asynchronous Message, and
+//! acknowledges that by NOP-Out (4.2.3.4). Functions 9 to 12 are those of iSCSIProtocolLevel 2 (RFC 7144 6).
+//!
 //! A response waits until the device server has let go of the tasks, and until the initiator has sent what it still owed for
 //! them, for [`DRAIN_LIMIT`] at most: initiators exist that stop sending at once.
 
 use std::time::Duration;
 
-use iscsi_wire::{Cid, CmdSn, Itt, Lun, TaskManagementRequest, TmfFunction, TmfResponse};
+use iscsi_wire::{AsyncEvent, Cid, CmdSn, Itt, Lun, StatSn, TaskManagementRequest, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
-use super::actions::{Action, ManagementId, ManagementRequest};
+use super::actions::{Action, CloseReason, ManagementId, ManagementRequest};
+use super::async_events::Event;
 use super::command_window::CommandWindow;
 use super::fence::{Answer, HeldBack};
 use super::sense::TASK_ABORTED;
 use super::session::{Queued, TargetSession};
 use super::task::{Drain, Ending, State, TaskId};
+use crate::params::TaskReporting;
 
 /// How long a task management response waits for data that the initiator still owes.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(2);
@@ -33,6 +38,7 @@ pub(super) struct Management {
     cid: Cid,
     cmd_sn: CmdSn,
     immediate: bool,
+    function: TmfFunction,
 }
 
 /// What happens when aborted tasks are gone.
@@ -48,6 +54,11 @@ pub(super) enum Then {
         cid: Cid,
         itt: Itt,
         only: Option<Cid>,
+    },
+    /// Of I_T NEXUS RESET.
+    AnswerNexusReset {
+        cid: Cid,
+        itt: Itt,
     },
 }
 
@@ -71,8 +82,8 @@ impl AbortWait {
 }
 
 /// Functions that are carried out at once and wait for nothing else.
-pub(super) fn concerns_one_task(function: TmfFunction) -> bool {
-    matches!(function, TmfFunction::AbortTask | TmfFunction::TaskReassign | TmfFunction::QueryTask)
+pub(super) fn waits_for_nothing(function: TmfFunction) -> bool {
+    matches!(function, TmfFunction::AbortTask | TmfFunction::TaskReassign) || function.is_level_2()
 }
 
 /// Which tasks [`TargetSession::abort_tasks`] aborts.
@@ -110,25 +121,72 @@ impl TargetSession {
                 if self.connection(cid).is_none() {
                     return;
                 }
-                let id = ManagementId(self.next_id);
-                self.next_id += 1;
-                self.management.push(Management {
-                    id,
-                    itt: request.itt,
-                    cid,
-                    cmd_sn: request.cmd_sn,
-                    immediate: request.immediate,
-                });
-                self.actions.push_back(Action::Manage(ManagementRequest {
-                    id,
-                    function: request.function,
-                    lun: request.lun,
-                }));
+                self.ask_surroundings(cid, request);
+            }
+            //= rfc7144 6 P2-02
+            TmfFunction::QueryTaskSet | TmfFunction::QueryAsyncEvent if self.params.protocol_level >= 2 => {
+                self.ask_surroundings(cid, request);
+            }
+            //= rfc7144 6 P2-02
+            TmfFunction::QueryTask if self.params.protocol_level >= 2 => self.query_task(cid, request),
+            TmfFunction::ITNexusReset if self.params.protocol_level >= 2 => {
+                self.reset_nexus(cid, request.itt)
             }
             TmfFunction::TaskReassign => self.reassign(cid, request),
             // ACA is not supported by our logical units, and 9 to 12 exist only at protocol level 2.
             _ => self.send_management_response(cid, request.itt, TmfResponse::FunctionNotSupported),
         }
+    }
+
+    /// Hands a request on to who knows the logical units.
+    fn ask_surroundings(&mut self, cid: Cid, request: &TaskManagementRequest) {
+        let id = ManagementId(self.next_id);
+        self.next_id += 1;
+        self.management.push(Management {
+            id,
+            itt: request.itt,
+            cid,
+            cmd_sn: request.cmd_sn,
+            immediate: request.immediate,
+            function: request.function,
+        });
+        let (function, lun) = (request.function, request.lun);
+        self.actions.push_back(Action::Manage(ManagementRequest { id, function, lun }));
+    }
+
+    /// Whether the task is there.
+    //= rfc7144 6.3 P2-03
+    fn query_task(&mut self, cid: Cid, request: &TaskManagementRequest) {
+        let referenced = request.referenced_task_tag;
+        let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
+        let response = if referenced == request.itt || self.is_management(referenced) {
+            TmfResponse::FunctionRejected
+        } else if task.is_some_and(|task| task.home() == Some(cid) && task.lun == request.lun) {
+            TmfResponse::FunctionSucceeded
+        } else {
+            TmfResponse::FunctionComplete
+        };
+        self.send_management_response(cid, request.itt, response);
+    }
+
+    /// Whether commands of this session are in the task set of a logical unit.
+    pub fn has_tasks(&self, lun: Lun) -> bool {
+        self.tasks.iter().any(|(_, task)| task.lun.to_index() == lun.to_index())
+    }
+
+    /// Ends the session as if the nexus were lost: no connection may be brought back, nothing waits for Time2Retain.
+    //= rfc7144 6.3 P2-05
+    fn reset_nexus(&mut self, cid: Cid, itt: Itt) {
+        let mut wait = AbortWait::new(Then::AnswerNexusReset { cid, itt });
+        for id in self.tasks.iter().map(|(id, _)| id).collect::<SmallVec<[TaskId; 16]>>() {
+            self.abort(id, &mut wait);
+        }
+        for connection in &mut self.connections {
+            connection.closing = true;
+        }
+        wait.tasks = self.leaving_of(None).collect();
+        wait.drains.clear();
+        self.wait_for(wait);
     }
 
     /// An immediate request may overtake commands that it has to affect: it waits until they have come. Resets of the target
@@ -169,9 +227,17 @@ impl TargetSession {
 
     /// The caller has carried out a management request.
     pub fn management_done(&mut self, id: ManagementId, response: TmfResponse) {
-        if let Some(position) = self.management.iter().position(|m| m.id == id) {
-            let Management { cid, itt, .. } = self.management.swap_remove(position);
-            self.answer_behind_fence(Answer { cid, itt, response });
+        self.management_done_with(id, response, [0; 3]);
+    }
+
+    /// As [`Self::management_done`], with the Additional Response Information of RFC 7144 6.2.
+    //= rfc7144 6.4 P2-04
+    pub fn management_done_with(&mut self, id: ManagementId, response: TmfResponse, additional: [u8; 3]) {
+        let Some(position) = self.management.iter().position(|m| m.id == id) else { return };
+        let Management { cid, itt, function, .. } = self.management.swap_remove(position);
+        match function.is_level_2() {
+            true => self.send_management_answer(cid, itt, response, additional),
+            false => self.answer_behind_fence(Answer { cid, itt, response }),
         }
     }
 
@@ -222,6 +288,7 @@ impl TargetSession {
             .filter(|(_, task)| before.is_none_or(|limit| task.cmd_sn.lt(limit) || task.immediate))
             .map(|(id, _)| id)
             .collect();
+        let told = self.tell_to_stop(&scope, &doomed);
         let mut wait = AbortWait::new(Then::Notify(token));
         for id in doomed {
             if scope.task_aborted_status {
@@ -230,9 +297,54 @@ impl TargetSession {
                 self.abort(id, &mut wait);
             }
         }
+        if self.params.task_reporting == TaskReporting::FastAbort && !scope.task_aborted_status {
+            wait.drains.clear();
+        }
+        for (cid, lun, stat_sn) in told {
+            for drain in self.drains.iter_mut().filter(|d| d.cid == cid && d.lun == lun) {
+                drain.told_to_stop = Some(stat_sn);
+            }
+        }
         // Also what was aborted before and has not gone yet.
         wait.tasks = self.leaving_of(scope.lun).collect();
         self.wait_for(wait);
+    }
+
+    /// Tells the initiator to send no more data for the tasks `doomed`, on each of their connections but the one that asked for
+    /// their end: connection, logical unit and StatSN of each message.
+    //= rfc7143 4.2.3.4 FAB-01
+    //= rfc7143 4.2.3.5 FAB-03
+    fn tell_to_stop(&mut self, scope: &AbortScope, doomed: &[TaskId]) -> SmallVec<[(Cid, Lun, StatSn); 4]> {
+        let mut told: SmallVec<[(Cid, Lun, StatSn); 4]> = SmallVec::new();
+        if self.params.task_reporting != TaskReporting::FastAbort || scope.task_aborted_status {
+            return told;
+        }
+        let issuer = scope.request.and_then(|id| self.management.iter().find(|m| m.id == id)).map(|m| m.cid);
+        for id in doomed {
+            let Some(task) = self.tasks.get(*id) else { continue };
+            let (lun, Some(cid)) = (task.lun, task.home()) else { continue };
+            if issuer == Some(cid) || told.iter().any(|(c, l, _)| *c == cid && *l == lun) {
+                continue;
+            }
+            let Some(connection) = self.connection(cid).filter(|c| !c.closing) else { continue };
+            told.push((cid, lun, connection.stat_sn));
+            let event = Event { event: AsyncEvent::TaskTermination, lun, parameters: [0; 3] };
+            self.send_async(cid, event, bytes::Bytes::new());
+        }
+        told
+    }
+
+    /// A NOP-Out that asks for nothing, with a LUN: the initiator has stopped sending data for the unit as it was told.
+    //= rfc7143 4.2.3.4 FAB-02
+    pub(super) fn stop_acknowledged(&mut self, cid: Cid, lun: Lun, exp_stat_sn: StatSn) {
+        let ends = |d: &Drain| {
+            d.cid == cid && d.lun == lun && d.told_to_stop.is_some_and(|told| exp_stat_sn.gt(told))
+        };
+        let ended: SmallVec<[Itt; 4]> = self.drains.iter().filter(|d| ends(d)).map(|d| d.itt).collect();
+        self.drains.retain(|d| !ends(d));
+        for itt in ended {
+            self.drained(itt);
+        }
     }
 
     /// Abandoned tasks of one logical unit, or of all.
@@ -360,7 +472,9 @@ impl TargetSession {
         });
         self.abort_waits.retain(|wait| match wait.then {
             Then::Notify(_) => true,
-            Then::AnswerAbortTask { cid: c, itt } | Then::AnswerLogout { cid: c, itt, .. } => {
+            Then::AnswerAbortTask { cid: c, itt }
+            | Then::AnswerLogout { cid: c, itt, .. }
+            | Then::AnswerNexusReset { cid: c, itt } => {
                 if c == cid {
                     forgotten(itt);
                 }
@@ -378,7 +492,9 @@ impl TargetSession {
         };
         let answers = |wait: &AbortWait| match wait.then {
             Then::Notify(_) => false,
-            Then::AnswerAbortTask { itt: of, .. } | Then::AnswerLogout { itt: of, .. } => of == itt,
+            Then::AnswerAbortTask { itt: of, .. }
+            | Then::AnswerLogout { itt: of, .. }
+            | Then::AnswerNexusReset { itt: of, .. } => of == itt,
         };
         self.management.iter().any(|m| m.itt == itt)
             || self.early_management.iter().any(|(_, early)| early.itt == itt)
@@ -420,6 +536,10 @@ impl TargetSession {
                     self.send_management_response(cid, itt, TmfResponse::FunctionComplete)
                 }
                 Then::AnswerLogout { cid, itt, only } => self.finish_logout(cid, itt, only),
+                Then::AnswerNexusReset { cid, itt } => {
+                    self.send_management_response(cid, itt, TmfResponse::FunctionComplete);
+                    self.close_session(CloseReason::NexusReset);
+                }
             }
         }
     }

@@ -3,13 +3,14 @@
 use iscsi_core::pdu_reader::RxPdu;
 use std::collections::HashMap;
 
-use iscsi_core::wire::{CmdSn, Pdu, StatSn};
+use iscsi_core::wire::{CmdSn, Pdu, ScsiResponse, StatSn};
 
 #[derive(Default)]
 pub struct Audit {
     /// StatSN that comes next on this connection.
     pub stat_sn: Option<StatSn>,
     pub error_recovery_level: u8,
+    pub protocol_level: u8,
     /// Numbered responses as they were sent, without the numbers of the command window.
     sent: HashMap<u32, ([u8; 48], Vec<u8>)>,
     window: Option<(CmdSn, CmdSn)>,
@@ -24,6 +25,9 @@ impl Audit {
         // PDU-02: what is not defined is zero.
         let mut written = parsed.to_bhs();
         written.set_data_segment_length(rx.data.len());
+        if self.protocol_level >= 2 && matches!(parsed, Pdu::ScsiResponse(_)) {
+            ScsiResponse::set_status_qualifier(&mut written, ScsiResponse::status_qualifier(&rx.bhs));
+        }
         assert_eq!(written, rx.bhs);
         // PDU-06
         let bare = matches!(parsed, Pdu::R2t(_) | Pdu::TaskManagementResponse(_) | Pdu::LogoutResponse(_));

@@ -29,7 +29,8 @@ use iscsi_core::target::session::{SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::{
-    Bhs, Cid, CmdSn, Isid, Itt, Lun, MAX_DATA_SEGMENT_LENGTH, Pdu, StatSn, TmfResponse, Tsih, one_line,
+    Bhs, Cid, CmdSn, Isid, Itt, Lun, MAX_DATA_SEGMENT_LENGTH, Pdu, ScsiResponse, StatSn, TmfResponse, Tsih,
+    one_line,
 };
 
 use crate::audit::Audit;
@@ -125,6 +126,8 @@ pub struct Peer {
     task_of: HashMap<Itt, TaskId>,
     itt_of: HashMap<TaskId, Itt>,
     managing: Option<ManagementId>,
+    /// Status qualifier of the last response.
+    pub qualifier: u16,
     /// Why the login ended without a session.
     pub refusal: Option<Refusal>,
     pub params: Params,
@@ -157,6 +160,7 @@ impl Peer {
             task_of: HashMap::new(),
             itt_of: HashMap::new(),
             managing: None,
+            qualifier: 0,
             refusal: None,
             params: Params::default(),
         }
@@ -380,6 +384,7 @@ impl Peer {
                 let line = self.lines.entry(at).or_insert_with(Line::new);
                 line.stage = Stage::FullFeature;
                 line.audit.error_recovery_level = params.error_recovery_level;
+                line.audit.protocol_level = params.protocol_level;
                 line.digests = params.digests;
                 line.to_target.set_digests(params.digests);
                 line.to_peer.set_digests(params.digests);
@@ -401,12 +406,13 @@ impl Peer {
                     self.task_of.insert(itt, command.task);
                     self.itt_of.insert(command.task, itt);
                     format!(
-                        "Start itt={itt} lun={} read={} write={} cdb_len={} attr={:?}",
+                        "Start itt={itt} lun={} read={} write={} cdb_len={} attr={:?} priority={}",
                         command.lun,
                         command.read_length,
                         command.write_length,
                         command.cdb.len(),
                         command.attribute,
+                        command.priority,
                     )
                 }
                 Action::DataOut { task, data } => {
@@ -456,6 +462,9 @@ impl Peer {
         let rx = line.to_peer.carry(pdu, line.digests, None);
         assert!(rx.data_digest_ok);
         let parsed = line.audit.check(&rx);
+        if let Pdu::ScsiResponse(_) = parsed {
+            self.qualifier = ScsiResponse::status_qualifier(&rx.bhs);
+        }
         let name = if cid == Cid(1) { String::new() } else { cid.to_string() };
         let mut line = format!("T{name}< {}", one_line(&rx.bhs, &rx.ahs));
         match parsed {
@@ -523,7 +532,13 @@ impl Peer {
             }
             "managed" => {
                 let response = TmfResponse::ALL.iter().find(|r| fields.flag(&format!("{r:?}"))).unwrap();
-                session.management_done(managing.unwrap(), *response);
+                match fields.number("additional") {
+                    None => session.management_done(managing.unwrap(), *response),
+                    Some(bytes) => {
+                        let [_, a, b, c] = bytes.to_be_bytes();
+                        session.management_done_with(managing.unwrap(), *response, [a, b, c]);
+                    }
+                }
             }
             "targets" => {
                 let records: Vec<TargetRecord> = fields

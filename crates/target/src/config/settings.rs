@@ -16,7 +16,13 @@ const MAX_CONNECTIONS: u64 = 256;
 
 /// What is negotiated within unless the configuration says otherwise: everything that recovers, and eight connections.
 pub fn default_bounds() -> Bounds {
-    Bounds { max_connections: 8, error_recovery_level: 2, ..Bounds::default() }
+    Bounds {
+        max_connections: 8,
+        error_recovery_level: 2,
+        task_reporting: TaskReporting::FastAbort,
+        protocol_level: PROTOCOL_LEVEL,
+        ..Bounds::default()
+    }
 }
 
 /// Reads `[limits]`; what is absent keeps its default.

@@ -53,6 +53,31 @@ pub struct SessionInfo {
     pub commands: u64,
     /// PDUs of ours that rejected one of the initiator's.
     pub rejects: u64,
+    /// MaxConnections.
+    pub max_connections: u16,
+    /// Connections that are lost and whose tasks may still be taken over.
+    pub lost_connections: u32,
+    /// What error recovery did.
+    pub recovery: RecoveryInfo,
+}
+
+/// What error recovery did in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryInfo {
+    /// SNACKs answered with what they asked for.
+    pub snacks_answered: u64,
+    /// SNACKs rejected.
+    pub snacks_refused: u64,
+    /// PDUs sent again for SNACKs.
+    pub pdus_replayed: u64,
+    /// R2Ts for data that was lost.
+    pub r2ts_recovered: u64,
+    /// Tasks that another connection took over.
+    pub tasks_reassigned: u64,
+    /// Tasks of lost connections that nobody took over in time.
+    pub tasks_expired: u64,
+    /// Connections that failed.
+    pub connections_lost: u64,
 }
 
 /// One connection of a session.

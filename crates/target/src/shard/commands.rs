@@ -8,7 +8,9 @@ use engine::{Driver, Platform};
 use iscsi_core::Time;
 use iscsi_core::target::actions::{Command, Completion, DataInPayload};
 use iscsi_core::target::task::{DataOutPieces, TaskId};
+use iscsi_core::wire::Cid;
 use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, SenseData, SenseKey, Step};
+use smallvec::SmallVec;
 
 use super::Shard;
 use super::message::Message;
@@ -28,6 +30,9 @@ const INLINE_STEPS_MAX: u32 = 2;
 
 /// No read brings more: MAXIMUM TRANSFER LENGTH of VPD page B0h, bytes.
 const LONGEST_READ_BYTES: u64 = 32 << 20;
+
+/// Most data of a session that is kept for replay until it is acknowledged, bytes.
+pub(super) const RETAINED_BYTES_MAX: u64 = 64 << 20;
 
 /// SCSI operation code of REPORT LUNS, which is answered for the whole target.
 const REPORT_LUNS: u8 = 0xa0;
@@ -63,7 +68,8 @@ impl<P: Platform> Shard<P> {
 
     /// Begins a command whose turn has come.
     pub(super) fn begin_when_there_is_room(&mut self, hosted: &mut Hosted, command: Command) {
-        if command.read_length > 0 && (!hosted.deferred.is_empty() || self.is_congested(hosted)) {
+        let cid = hosted.session.connection_of(command.task);
+        if command.read_length > 0 && (waits_on(hosted, cid) || self.is_congested(hosted, cid)) {
             // The initiator is slow to take what was read before: no memory is filled for it meanwhile.
             hosted.deferred.push_back(command);
             return;
@@ -215,15 +221,27 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Starts one of the commands that waited for room, if there is room now. What it brings has to be handed on before the
+    /// Starts one of the commands that waited for room, if there is room now on its connection. What it brings has to be handed on before the
     /// next one is looked at.
     pub(super) fn begin_deferred(&mut self, hosted: &mut Hosted) -> bool {
-        if hosted.deferred.is_empty() || self.is_congested(hosted) {
-            return false;
+        let mut full: SmallVec<[Option<Cid>; 4]> = SmallVec::new();
+        for position in 0..hosted.deferred.len() {
+            let cid = hosted.session.connection_of(hosted.deferred[position].task);
+            if full.contains(&cid) {
+                continue;
+            }
+            if self.is_congested(hosted, cid) {
+                full.push(cid);
+                if full.len() >= hosted.connections.len() {
+                    return false;
+                }
+                continue;
+            }
+            let Some(command) = hosted.deferred.remove(position) else { return false };
+            self.begin(hosted, command);
+            return true;
         }
-        let Some(command) = hosted.deferred.pop_front() else { return false };
-        self.begin(hosted, command);
-        true
+        false
     }
 
     /// The device server is done: carry out what that means for others, then tell the session.
@@ -254,6 +272,11 @@ impl<P: Platform> Shard<P> {
         hosted.stats.commands.add(1);
         running.device.stats.record(running.kind, (payload.bytes.len() + written) as u64, elapsed, !failed);
     }
+}
+
+/// Whether a command of the same connection waits for room already.
+fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
+    hosted.deferred.iter().any(|command| hosted.session.connection_of(command.task) == cid)
 }
 
 /// Which kind of command a CDB is, for the metrics.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::{Driver, Platform, Token};
 use iscsi_core::target::actions::CloseReason;
+use iscsi_core::target::recovery::RecoveryCounts;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::Lun;
 use scsi::{Asc, SenseData, SenseKey, UaScope};
@@ -15,7 +16,7 @@ use super::management::NOBODY;
 use super::sessions::{Hosted, SessionKey};
 use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
-use crate::observe::{ConnectionInfo, SessionInfo};
+use crate::observe::{ConnectionInfo, RecoveryInfo, SessionInfo};
 use crate::registry::TargetNode;
 
 /// How long the initiators of sessions that a new configuration no longer allows may take to log out.
@@ -213,6 +214,28 @@ impl<P: Platform> Shard<P> {
             outstanding: session.outstanding() as u32,
             commands: hosted.stats.commands.get(),
             rejects: hosted.stats.rejects.get(),
+            max_connections: params.max_connections,
+            lost_connections: session.lost_connection_count() as u32,
+            recovery: {
+                let RecoveryCounts {
+                    snacks_answered,
+                    snacks_refused,
+                    pdus_replayed,
+                    r2ts_recovered,
+                    tasks_reassigned,
+                    tasks_expired,
+                    connections_lost,
+                } = session.recovery_counts();
+                RecoveryInfo {
+                    snacks_answered,
+                    snacks_refused,
+                    pdus_replayed,
+                    r2ts_recovered,
+                    tasks_reassigned,
+                    tasks_expired,
+                    connections_lost,
+                }
+            },
         }
     }
 
@@ -225,6 +248,7 @@ impl<P: Platform> Shard<P> {
                 self.count_traffic(&mut hosted, token);
             }
             hosted.stats.rejects.set(hosted.session.rejects());
+            count_recovery(&hosted);
             self.sessions.put_back(hosted);
         }
     }
@@ -247,6 +271,22 @@ impl<P: Platform> Shard<P> {
         ] {
             count.add(now - before);
         }
+    }
+}
+
+/// Brings the counters of recovery up to date.
+fn count_recovery(hosted: &Hosted) {
+    let (stats, counts) = (&hosted.stats, hosted.session.recovery_counts());
+    for (count, value) in [
+        (&stats.snacks_answered, counts.snacks_answered),
+        (&stats.snacks_refused, counts.snacks_refused),
+        (&stats.pdus_replayed, counts.pdus_replayed),
+        (&stats.r2ts_recovered, counts.r2ts_recovered),
+        (&stats.tasks_reassigned, counts.tasks_reassigned),
+        (&stats.tasks_expired, counts.tasks_expired),
+        (&stats.connections_lost, counts.connections_lost),
+    ] {
+        count.set(value);
     }
 }
 

@@ -19,6 +19,10 @@ use crate::observe::LoginEvent;
 use crate::policy::{Policy, no_access, shutting_down, too_many_connections, too_many_sessions};
 use crate::shared::Home;
 
+/// What may wait to be sent on a connection of a session that has several before nothing more is received on it, bytes: more than
+/// the reads of one connection ever come to.
+const SHARED_ORDER_HIGH_WATER_BYTES: usize = 64 << 20;
+
 impl<P: Platform> Shard<P> {
     pub(super) fn login_pdu(&mut self, token: Token, pdu: &RxPdu) {
         let Some(connection) = self.connections.get_mut(token) else { return };
@@ -244,6 +248,11 @@ impl<P: Platform> Shard<P> {
             connection.link.set_tx_digests(params.digests);
             connection.link.set_rx_digests(params.digests);
             connection.link.set_max_data_bytes(params.max_recv_data_segment_length as usize);
+            if params.max_connections > 1 {
+                // Commands that were sent here may be what the other connections wait for: what was read for this one
+                // alone does not keep them from being taken.
+                connection.link.set_tx_high_water(SHARED_ORDER_HIGH_WATER_BYTES);
+            }
         }
     }
 

@@ -77,6 +77,28 @@ impl<P: Platform> Shard<P> {
         if !whole_target && lun.is_none_or(|number| !target.luns().contains_key(&number)) {
             return hosted.session.management_done(request.id, TmfResponse::LunDoesNotExist);
         }
+        match request.function {
+            //= rfc7144 6 P2-02
+            TmfFunction::QueryTaskSet => {
+                let response = match hosted.session.has_tasks(request.lun) {
+                    true => TmfResponse::FunctionSucceeded,
+                    false => TmfResponse::FunctionComplete,
+                };
+                return hosted.session.management_done(request.id, response);
+            }
+            //= rfc7144 6.4 P2-04
+            TmfFunction::QueryAsyncEvent => {
+                let device = lun.and_then(|number| hosted.luns.get(&number));
+                let pending = device.and_then(|device| device.unit.pending_unit_attention(hosted.nexus.id));
+                let response = match pending {
+                    Some(_) => TmfResponse::FunctionSucceeded,
+                    None => TmfResponse::FunctionComplete,
+                };
+                let additional = pending.unwrap_or_default();
+                return hosted.session.management_done_with(request.id, response, additional);
+            }
+            _ => {}
+        }
         let gather = self.gathers.next();
         let own_token = self.gathers.next();
         let reaches_others = request.function != TmfFunction::AbortTaskSet;

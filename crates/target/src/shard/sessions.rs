@@ -146,10 +146,25 @@ impl Sessions {
             .map(|h| h.key)
     }
 
+    /// Whether the TSIH that a login names is that of a session of the same initiator in another portal group.
+    fn is_of_another_group(&self, names: &LoginNames, group_tag: u16) -> bool {
+        self.iter().any(|h| {
+            h.session.tsih() == names.tsih
+                && h.group_tag != group_tag
+                && is_same_nexus(h.session.names(), h.group_tag, names, h.group_tag)
+        })
+    }
+
     /// What the session says to a login that names its TSIH: one with a known CID replaces that connection, another one needs room.
     pub fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
         let found = self.find_joined(names, group_tag).and_then(|key| self.iter().find(|h| h.key == key));
-        let Some(hosted) = found else { return Joining::Unknown };
+        let Some(hosted) = found else {
+            //= rfc7143 4.4.3 MCS-01
+            return match self.is_of_another_group(names, group_tag) {
+                true => Joining::OtherGroup,
+                false => Joining::Unknown,
+            };
+        };
         match hosted.session.has_room_for(names.cid) {
             true => Joining::Welcome(hosted.session.params().clone()),
             false => Joining::Full,
@@ -186,7 +201,8 @@ impl<P: Platform> Shard<P> {
         let key = self.sessions.reserve();
         let names = established.names.clone();
         let group_tag = established.portal_group_tag;
-        let nexus = Nexus::new(&format!("{},i,{}", names.initiator, names.isid), group_tag, group_tag.max(1));
+        let nexus = Nexus::new(&format!("{},i,{}", names.initiator, names.isid), group_tag, group_tag.max(1))
+            .with_protocol_level(established.params.protocol_level);
         let luns = target.as_ref().map(|node| Arc::clone(&node.luns())).unwrap_or_default();
         for device in luns.values() {
             device.unit.attach_nexus(&nexus);
@@ -197,6 +213,8 @@ impl<P: Platform> Shard<P> {
             queue_depth: target_config.as_ref().map_or(16, |c| c.queue_depth),
             ping_interval: set.config.limits.ping_interval,
             ping_timeout: set.config.limits.ping_timeout,
+            retained_bytes_max: (self.budget_bytes / self.sessions.len().max(1) as u64)
+                .clamp(super::commands::BACKLOG_BYTES_MIN, super::commands::RETAINED_BYTES_MAX),
             bounds: target_config.map(|c| c.bounds.clone()).unwrap_or_default(),
             ..SessionConfig::default()
         };
@@ -386,16 +404,21 @@ impl<P: Platform> Shard<P> {
             .collect()
     }
 
-    /// True while the session has more to send than its share of the memory for data, or will have when its reads are done.
-    pub(super) fn is_congested(&mut self, hosted: &Hosted) -> bool {
-        let backlog: usize = hosted
-            .connections
-            .iter()
-            .filter_map(|(_, token)| self.connections.get_mut(*token).map(|c| c.link.tx_backlog_bytes()))
-            .sum();
+    /// True while nothing more should be read for connection `cid`: it or the session has more to send than its share of the
+    /// memory for data, or will have when its reads are done. A connection that takes nothing fills its own share only.
+    pub(super) fn is_congested(&mut self, hosted: &Hosted, cid: Option<Cid>) -> bool {
         let share = self.budget_bytes / self.sessions.len().max(1) as u64;
         let limit = share.clamp(super::commands::BACKLOG_BYTES_MIN, super::commands::BACKLOG_BYTES_MAX);
-        backlog as u64 + hosted.reading_bytes + hosted.fresh_bytes > limit
+        let of_each = limit / hosted.connections.len().max(1) as u64;
+        let mut total = hosted.reading_bytes + hosted.fresh_bytes;
+        for (of, token) in &hosted.connections {
+            let backlog = self.connections.get_mut(*token).map_or(0, |c| c.link.tx_backlog_bytes() as u64);
+            if cid == Some(*of) && backlog > of_each {
+                return true;
+            }
+            total += backlog.min(of_each);
+        }
+        total > limit
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rows that only a whole server can show: sockets, shards, workers, limits, changes of the configuration, and the end.
 
+mod connections;
 mod discovery;
 mod logins;
 mod management;

@@ -49,7 +49,7 @@ macro_rules! part {
     };
 }
 
-fn session_families() -> [SessionFamily; 5] {
+fn session_families() -> [SessionFamily; 6] {
     let family = |name, help, unit, parts| SessionFamily { name, help, unit, parts };
     [
         family("commands", "SCSI commands", None, vec![part!(commands)]),
@@ -75,6 +75,20 @@ fn session_families() -> [SessionFamily; 5] {
                 part!(header_digests_failed, "digest" = "header", "result" = "failed"),
                 part!(data_digests_verified, "digest" = "data", "result" = "verified"),
                 part!(data_digests_failed, "digest" = "data", "result" = "failed"),
+            ],
+        ),
+        family(
+            "recoveries",
+            "What error recovery did",
+            None,
+            vec![
+                part!(snacks_answered, "event" = "snack_answered"),
+                part!(snacks_refused, "event" = "snack_refused"),
+                part!(pdus_replayed, "event" = "pdu_replayed"),
+                part!(r2ts_recovered, "event" = "r2t_recovered"),
+                part!(tasks_reassigned, "event" = "task_reassigned"),
+                part!(tasks_expired, "event" = "task_expired"),
+                part!(connections_lost, "event" = "connection_lost"),
             ],
         ),
     ]

@@ -59,6 +59,20 @@ counters! {
     data_digests_verified,
     /// Data digests received that did not.
     data_digests_failed,
+    /// SNACKs answered with what they asked for.
+    snacks_answered,
+    /// SNACKs rejected.
+    snacks_refused,
+    /// PDUs sent again for SNACKs.
+    pdus_replayed,
+    /// R2Ts for data that was lost.
+    r2ts_recovered,
+    /// Tasks that another connection took over.
+    tasks_reassigned,
+    /// Tasks of lost connections that nobody took over in time.
+    tasks_expired,
+    /// Connections that failed while their session went on or could have.
+    connections_lost,
 }
 
 /// A session that lives.

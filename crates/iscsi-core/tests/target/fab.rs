@@ -1,0 +1,219 @@
+//! FastAbort and response fences.
+
+use crate::play::Peer;
+
+const KEYS: &str =
+    "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512 MaxOutstandingR2T=1";
+
+fn session(reporting: &str) -> Peer {
+    let mut peer = Peer::with_connections(3, &format!("{KEYS} TaskReporting={reporting}"));
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=512
+         D< Start itt=1
+         I2> ScsiCommand itt=2 F W edtl=512
+         D< Start itt=2
+         I2> ScsiCommand itt=3 F W edtl=512
+         D< Start itt=3
+         I3> ScsiCommand itt=4 F R edtl=512 lun=1
+         D< Start itt=4
+         D> need itt=1 bytes=512
+         T< R2t itt=1 ttt=0
+         D> need itt=2 bytes=512
+         T2< R2t itt=2 ttt=1",
+    );
+    peer
+}
+
+/// Every connection but that of the request is told once for the unit, the answer waits for no data, and the tags are free when
+/// the initiator has acknowledged.
+// covers: FAB-01, FAB-02
+#[test]
+fn fab_01_the_initiator_is_told_to_stop() {
+    let mut peer = session("FastAbort");
+    peer.play(
+        "I> TaskManagementRequest I itt=9 function=AbortTaskSet
+         D< Manage AbortTaskSet lun=0
+         D> abort lun=0 own token=5
+         T2< AsyncMessage event=TaskTermination lun=0
+         D< Abandon itt=1
+         D< Abandon itt=2
+         D< Abandon itt=3
+         D> gone itt=1
+         D> gone itt=2
+         D> gone itt=3
+         D< TasksGone token=5
+         D> managed FunctionComplete
+         T2< NopIn
+         # What was on its way is swallowed until the initiator says that no more comes.
+         I2> DataOut itt=2 ttt=1 data=256 exp_stat_sn=4294967295",
+    );
+    assert_eq!(peer.session().holdings().drains, 2);
+    peer.play("I2> NopOut I lun=1\nT< TaskManagementResponse itt=9 response=FunctionComplete\nT< NopIn");
+    assert_eq!(peer.session().holdings().drains, 2, "another unit's acknowledgement");
+    peer.play("I2> NopOut I lun=0");
+    assert_eq!(peer.session().holdings().drains, 1, "that of the connection of the request is left");
+    peer.play("I2> DataOut itt=2 ttt=1 F offset=256 data=256\nT2< Reject reason=InvalidPduField\n@ 2s");
+    assert_eq!(peer.session().holdings().drains, 0);
+}
+
+/// Another session's request reaches all connections.
+// covers: FAB-01, FAB-03
+#[test]
+fn fab_01_third_parties_are_told_on_each_connection() {
+    let mut peer = session("FastAbort");
+    peer.play(
+        "D> abort token=5
+         T< AsyncMessage event=TaskTermination lun=0
+         T2< AsyncMessage event=TaskTermination lun=0
+         T3< AsyncMessage event=TaskTermination lun=1
+         D< Abandon itt=1
+         D< Abandon itt=2
+         D< Abandon itt=3
+         D< Abandon itt=4
+         D> gone itt=4
+         D> gone itt=3
+         D> gone itt=2
+         D> gone itt=1
+         D< TasksGone token=5",
+    );
+}
+
+#[test]
+fn fab_03_who_did_not_ask_for_it_is_not_told() {
+    for reporting in ["RFC3720", "ResponseFence"] {
+        let mut peer = session(reporting);
+        peer.play(
+            "D> abort lun=0 token=5
+             D< Abandon itt=1
+             D< Abandon itt=2
+             D< Abandon itt=3
+             D> gone itt=3
+             D> gone itt=2
+             D> gone itt=1
+             # It is still waited for what was asked for.
+             I> DataOut itt=1 ttt=0 F data=512
+             I2> DataOut itt=2 ttt=1 F data=512
+             D< TasksGone token=5",
+        );
+    }
+}
+
+/// After the answer, responses on the other connections wait until it has arrived.
+// covers: FAB-04, MCS-06
+#[test]
+fn fab_04_nothing_overtakes_the_answer() {
+    let mut peer = session("ResponseFence");
+    peer.play(
+        "I2> NopOut I itt=20
+         T2< NopIn itt=20
+         I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T2< NopIn
+         # Before it goes, nothing of the SCSI layer follows.
+         D> complete itt=4 data=512
+         I2> NopOut I
+         T< TaskManagementResponse itt=9 response=FunctionComplete
+         T< NopIn",
+    );
+    assert_eq!(peer.session().holdings().held_back, 1);
+    peer.play(
+        "# On its own connection the order is there already.
+         I> DataOut itt=1 ttt=0 F data=512 exp_stat_sn=4294967295
+         D< DataOut itt=1
+         D> complete itt=1
+         T< ScsiResponse itt=1
+         I> NopOut I exp_stat_sn=0
+         T3< DataIn itt=4 status=0x00",
+    );
+    // Its connection is lost: the fence is gone with it.
+    let mut peer = session("ResponseFence");
+    peer.play(
+        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T< TaskManagementResponse itt=9
+         T< NopIn
+         D> complete itt=4 data=512
+         X
+         D< Abandon itt=1
+         T3< DataIn itt=4 status=0x00
+         T2< AsyncMessage event=ConnectionDrop parameters=1,2,20",
+    );
+    // Two fences stand one behind the other.
+    let mut peer = session("ResponseFence");
+    peer.play(
+        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T< TaskManagementResponse itt=9
+         T< NopIn
+         I2> TaskManagementRequest I itt=8 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         D> complete itt=4 data=512
+         I> NopOut I
+         T2< TaskManagementResponse itt=8
+         T2< NopIn
+         I2> NopOut I
+         T3< DataIn itt=4",
+    );
+    // A session of one connection has no fences.
+    let mut peer = Peer::with_connections(1, &format!("{KEYS} TaskReporting=FastAbort"));
+    peer.play(
+        "I> NopOut I itt=1
+         T< NopIn itt=1
+         I> TaskManagementRequest I itt=9 function=LogicalUnitReset exp_stat_sn=4294967295
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T< TaskManagementResponse itt=9",
+    );
+}
+
+/// Who does not acknowledge the answer is given up, and the others go on.
+// covers: FAB-04, MCS-07
+#[test]
+fn fab_04_fences_do_not_stand_for_ever() {
+    let mut peer = session("ResponseFence");
+    peer.play(
+        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T< TaskManagementResponse itt=9
+         T< NopIn
+         D> complete itt=4 data=512
+         @ 9s
+         @ 1s
+         D< Close Silent cid=1
+         D< Abandon itt=1
+         T3< DataIn itt=4 status=0x00
+         T2< AsyncMessage event=ConnectionDrop",
+    );
+}
+
+/// At level 2 a response that waits for a fence waits to be reassigned as well, when its connection breaks.
+// covers: FAB-04, ERL-06
+#[test]
+fn fab_04_held_responses_survive_their_connection() {
+    let mut peer =
+        Peer::with_connections(3, &format!("{KEYS} TaskReporting=ResponseFence ErrorRecoveryLevel=2"));
+    peer.play(
+        "I3> ScsiCommand itt=4 F R edtl=512
+         D< Start itt=4
+         I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T< TaskManagementResponse itt=9
+         T< NopIn
+         D> complete itt=4 data=512
+         X3
+         T< AsyncMessage event=ConnectionDrop
+         I2> LogoutRequest I itt=7 reason=RemoveConnectionForRecovery cid=3
+         T2< LogoutResponse itt=7 response=Success
+         I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=4
+         T2< TaskManagementResponse itt=8 response=FunctionComplete
+         I> NopOut I
+         T2< DataIn itt=4 data=512 status=0x00",
+    );
+    assert_eq!(peer.session().holdings().orphans, 0);
+}
