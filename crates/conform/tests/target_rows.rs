@@ -182,6 +182,80 @@ fn broken_transfers_are_caught() {
     );
 }
 
+/// Changes what is sent again for a SNACK.
+fn changing_replays(change: impl Fn(Frame) -> Frame + Send + 'static) -> Behaviour {
+    Behaviour::good().outgoing(move |_, frame| {
+        let again = frame.remarks().contains("again");
+        vec![Act::Send(if again { change(frame) } else { frame })]
+    })
+}
+
+#[test]
+fn broken_recovery_is_caught() {
+    caught("SNK-01", recovering(), changing_replays(|frame| frame.patch(40, &[0, 0, 0, 4])));
+    caught(
+        "SNK-01",
+        recovering(),
+        changing_replays(|frame| {
+            let mut data = frame.data_bytes().to_vec();
+            data.iter_mut().for_each(|byte| *byte ^= 1);
+            frame.data(data)
+        }),
+    );
+    caught("SNK-02", recovering(), changing_replays(|frame| frame.patch(24, &[9, 9, 9, 9])));
+    caught("SNK-04", recovering(), changing(Opcode::ScsiResponse, |frame| frame.patch(20, &[0; 4])));
+    caught("SNK-05", recovering(), changing(Opcode::Reject, |frame| frame.patch(36, &[0, 0, 0, 77])));
+    caught("SNK-07", EvilConfig::default(), Behaviour::good().every(Opcode::Reject, |_, _| vec![Act::Close]));
+    caught("SNK-08", EvilConfig::default(), changing(Opcode::DataIn, |frame| frame.set_bits(1, 0x40)));
+    // Recovery R2Ts that ask for the wrong place, and reassignments that are called done and are not.
+    let mut seen = 0;
+    caught(
+        "ERL-04",
+        recovering(),
+        Behaviour::good().every(Opcode::R2t, move |_, frame| {
+            seen += 1;
+            vec![Act::Send(if seen > 1 {
+                frame.patch(40, &[0, 0, 0, 0]).patch(44, &[0, 0, 0, 4])
+            } else {
+                frame
+            })]
+        }),
+    );
+    caught("ERL-05", recovering(), changing(Opcode::LogoutResponse, |frame| frame.patch(2, &[1])));
+    caught("ERL-06", recovering(), changing(Opcode::TaskManagementResponse, |frame| frame.patch(2, &[0])));
+    caught("ERL-10", recovering(), changing(Opcode::TaskManagementResponse, |frame| frame.patch(2, &[1])));
+}
+
+#[test]
+fn broken_sessions_of_several_connections_are_caught() {
+    caught(
+        "MCS-01",
+        recovering(),
+        Behaviour::good().every(Opcode::LoginResponse, |scene, frame| {
+            let last = frame.bhs().as_bytes()[1] & 0x80 != 0;
+            vec![Act::Send(if last && scene.cid.0 > 1 { frame.patch(14, &[7, 7]) } else { frame })]
+        }),
+    );
+    let silent = || Behaviour::good().every(Opcode::AsyncMessage, |_, _| Vec::new());
+    caught("MCS-05", recovering(), silent());
+    caught("MCS-04", recovering(), changing(Opcode::LogoutResponse, |frame| frame.patch(2, &[1])));
+    // It answers a reset at once, whatever another connection has not acknowledged.
+    caught("MCS-06", recovering(), Behaviour::good());
+    caught(
+        "P2-02",
+        EvilConfig::default(),
+        changing(Opcode::TaskManagementResponse, |frame| frame.patch(2, &[0])),
+    );
+    caught(
+        "P2-01",
+        EvilConfig::default(),
+        changing(Opcode::LoginResponse, |frame| {
+            let text = String::from_utf8_lossy(frame.data_bytes()).into_owned();
+            frame.data(text.replace("iSCSIProtocolLevel=1", "iSCSIProtocolLevel=NotUnderstood").into_bytes())
+        }),
+    );
+}
+
 #[test]
 fn reports_are_readable_and_can_be_stored() {
     let report = run_on(EvilConfig::default(), Behaviour::good(), &["NOP-01", "TMF-08"]);

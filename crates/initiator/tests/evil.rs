@@ -8,7 +8,7 @@ use conform::initiator::{DriveUrl, InitiatorUnderTest, Op, OpResult, rows};
 use initiator::{ChapConfig, Disk, Options, Portal, Session};
 use iscsi_core::chap::{Credentials, Secret};
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::DigestPolicy;
+use iscsi_core::params::{DigestPolicy, TaskReporting};
 use iscsi_core::wire::Lun;
 
 /// Drives [`Session`] and [`Disk`].
@@ -45,6 +45,11 @@ impl Ours {
         bounds.first_burst_length = number("first_burst_length", bounds.first_burst_length);
         bounds.max_outstanding_r2t = number("max_outstanding_r2t", bounds.max_outstanding_r2t.into()) as u16;
         let step = url.timeout();
+        if url.setting("task_reporting") == Some("fast_abort") {
+            bounds.task_reporting = TaskReporting::FastAbort;
+        }
+        options.connections = number("connections", 1) as u16;
+        options.error_recovery_level = url.setting("erl").and_then(|level| level.parse().ok());
         options.session.bounds = options.bounds.clone();
         options.session.management_timeout = step;
         options.session.exchange_timeout = step;

@@ -114,6 +114,8 @@ impl EvilSession {
         }
         state.several |= !state.live.is_empty() && !again;
         state.gone.remove(&cid.0);
+        // Who brings a connection back needs not be told that it was lost.
+        state.news.retain(|lost| *lost != cid);
         state.live.insert(cid.0, connection);
         true
     }
@@ -131,6 +133,7 @@ impl EvilSession {
     /// A logout for `cid`; `false` when there is no such connection. Its thread sees it and ends.
     pub(super) fn remove(&self, cid: Cid) -> bool {
         let mut state = lock(&self.state);
+        state.news.retain(|lost| *lost != cid);
         state.live.remove(&cid.0).is_some() || state.gone.remove(&cid.0)
     }
 

@@ -95,7 +95,7 @@ impl Connection<'_> {
             return self.response(command.itt, 0, edtl, data.len(), 0, Vec::new());
         }
         let max_burst = self.number(keys::MAX_BURST_LENGTH, 262_144);
-        let (mut offset, mut data_sn) = (0, 0);
+        let (mut offset, mut data_sn, mut going) = (0, 0, Ok(()));
         while offset < length {
             let burst_end = length.min((offset / max_burst + 1) * max_burst);
             let end = burst_end.min(offset + self.initiator_max_recv);
@@ -121,10 +121,16 @@ impl Connection<'_> {
                 buffer_offset: offset as u32,
                 residual_count: if last { under.max(over) } else { 0 },
             };
-            self.emit(Frame::of(pdu).data(&data[offset..end]))?;
+            let frame = Frame::of(pdu).data(&data[offset..end]);
+            match going {
+                // The rest waits for who takes the task over.
+                Err(End) if self.level >= 2 => self.kept.keep(&frame),
+                Err(End) => return Err(End),
+                Ok(()) => going = self.emit(frame),
+            }
             (offset, data_sn) = (end, data_sn + 1);
         }
-        Ok(())
+        going
     }
 
     /// A SCSI Response; `moved` bytes is what the CDB transfers.

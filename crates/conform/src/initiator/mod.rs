@@ -9,6 +9,8 @@ mod login;
 mod management;
 mod negotiation;
 mod play;
+mod recovery;
+mod sessions;
 mod traffic;
 mod wire;
 
@@ -44,12 +46,20 @@ impl Row {
 
 /// All rows, in the order of the table.
 pub fn rows() -> Vec<Row> {
-    let mut all =
-        [wire::ROWS, negotiation::ROWS, login::ROWS, discovery::ROWS, traffic::ROWS, management::ROWS]
-            .concat();
+    let mut all = [
+        wire::ROWS,
+        negotiation::ROWS,
+        login::ROWS,
+        discovery::ROWS,
+        traffic::ROWS,
+        management::ROWS,
+        recovery::ROWS,
+        sessions::ROWS,
+    ]
+    .concat();
     let order = [
-        "PDU", "AHS", "DIG", "TXT", "KEY", "LGN", "SEC", "NAM", "SES", "DSC", "TXR", "NUM", "DAT", "UNS",
-        "R2T", "RES", "RSP", "TMF", "ASY", "LGO", "NOP", "REJ",
+        "PDU", "AHS", "DIG", "TXT", "KEY", "LGN", "SEC", "NAM", "SES", "DSC", "TXR", "NUM", "MCS", "DAT",
+        "UNS", "R2T", "RES", "RSP", "ERL", "SNK", "TMF", "FAB", "ASY", "LGO", "NOP", "REJ", "P2",
     ];
     all.sort_by_key(|row| {
         let section = row.id.split('-').next().unwrap_or_default();

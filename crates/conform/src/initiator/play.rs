@@ -72,7 +72,8 @@ pub trait InitiatorUnderTest {
 ///
 /// Keys: `header_digest` and `data_digest` (`off`, `offered`, `required`), `target_user` and `target_password`
 /// (mutual CHAP), `initial_r2t` and `immediate_data` (`yes`, `no`), `max_recv_data_segment_length`,
-/// `max_burst_length`, `first_burst_length`, `max_outstanding_r2t` (numbers to offer), `timeout_ms` (of one step).
+/// `max_burst_length`, `first_burst_length`, `max_outstanding_r2t` (numbers to offer), `connections` (of the session, at
+/// most), `erl` (the highest ErrorRecoveryLevel to offer), `task_reporting` (`fast_abort`), `timeout_ms` (of one step).
 /// What is not there is for the initiator to choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriveUrl {

@@ -305,7 +305,9 @@ fn dig_12(stage: &Stage<'_>) -> RowResult {
         sense.resize(20, 0);
         vec![Act::Send(frame.patch(3, &[2]).data(sense).data_digest(DigestWish::Flip(4)))]
     });
-    stage.is_dropped("a bad data digest on a SCSI Response", &play, bad).map(|_| ())
+    stage.is_dropped("a bad data digest on a SCSI Response", &play, bad).map(|_| ())?;
+    // At level 1 what was bad is asked for again, and the connection stays.
+    super::recovery::if_applicable(super::recovery::bad_digest(stage))
 }
 
 // covers: DIG-13

@@ -243,12 +243,11 @@ impl Watch {
         if length as usize > self.max_burst {
             ledger.find("R2T-01", format!("R2T of {length} bytes, MaxBurstLength {}", self.max_burst));
         }
-        let recovery = session.recovering && self.next_r2t_offset.is_some_and(|due| r2t.buffer_offset < due);
-        if !recovery && self.next_r2t_offset.is_some_and(|due| due != r2t.buffer_offset) {
+        // Recovery R2Ts go where something is missing.
+        if !session.recovering && self.next_r2t_offset.is_some_and(|due| due != r2t.buffer_offset) {
             ledger.find("R2T-05", format!("R2T at {} is not contiguous", r2t.buffer_offset));
         }
-        let end = r2t.buffer_offset.wrapping_add(length);
-        self.next_r2t_offset = Some(self.next_r2t_offset.filter(|due| recovery && *due > end).unwrap_or(end));
+        self.next_r2t_offset = Some(r2t.buffer_offset.wrapping_add(length));
         self.outstanding += 1;
         if self.outstanding > self.max_outstanding {
             ledger.find("R2T-02", format!("{} R2Ts outstanding", self.outstanding));

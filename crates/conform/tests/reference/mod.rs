@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 pub struct Reference {
     pub strict: bool,
+    /// Offers the ErrorRecoveryLevel that it is asked for, of which it has none.
+    pub pretends: bool,
 }
 
 impl Reference {
@@ -31,6 +33,11 @@ impl Reference {
             if let Some(value) = url.setting(setting) {
                 script = script.key(key, value);
             }
+        }
+        if self.pretends
+            && let Some(level) = url.setting("erl")
+        {
+            script = script.key(keys::ERROR_RECOVERY_LEVEL, level);
         }
         for (setting, key) in [("initial_r2t", keys::INITIAL_R2T), ("immediate_data", keys::IMMEDIATE_DATA)] {
             match url.setting(setting) {
