@@ -18,7 +18,7 @@
 use crate::copy::pass::pin;
 use crate::gf2;
 
-/// Chains that take turns. Four is where the load units are saturated; more do not fit into sixteen registers.
+/// Chains that take turns. Of two to five, four was the fastest; see docs/integrity.md.
 const CHAINS: usize = 4;
 const BLOCK_BYTES: usize = 8 * CHAINS;
 
