@@ -4,7 +4,7 @@ use integrity::t10::kernels::{self, Kernel};
 use integrity::t10::{self, Guard, Layout, ShapeError, Tuple};
 use integrity::{Store, copy_crc32c_t10, crc32c_append, crc32c_t10, insert_crc32c_t10, strip_crc32c_t10};
 
-use crate::support::{Random, reference};
+use crate::support::{DAMAGE_STEP, Random, reference};
 
 const STORES: [Store; 2] = [Store::Temporal, Store::NonTemporal];
 /// Sizes of sectors: usual ones, whole blocks of a kernel in numbers of all kinds, and odd ones.
@@ -159,13 +159,12 @@ fn tuples_inserted_and_stripped() {
 /// A one-pass kernel must see damage wherever it sits, in the data, the tuples, and the digest alike.
 #[test]
 fn every_flipped_byte_changes_the_digest_and_only_its_sector_s_guard() {
-    let step = if cfg!(miri) { 531 } else { 1 };
     for layout in [Layout::interleaved(512), Layout::plain(512), Layout::interleaved(4096)] {
         let stride = layout.stride_bytes();
         let mut src = Random(22).bytes(9 * stride);
         let (mut dst, mut clean, mut dirty) = (src.clone(), vec![0; 9], vec![0; 9]);
         let want = copy_crc32c_t10(0, &mut dst, &src, layout, &mut clean, Store::Temporal).expect("shape");
-        for at in (0..src.len()).step_by(step) {
+        for at in (0..src.len()).step_by(DAMAGE_STEP) {
             src[at] ^= 1 << (at % 8);
             let got = copy_crc32c_t10(0, &mut dst, &src, layout, &mut dirty, Store::Temporal).expect("shape");
             assert_ne!(got, want, "flip at {at} of {layout:?} unseen by the digest");

@@ -2,6 +2,13 @@
 
 use integrity::t10::kernels::{self, Kernel};
 
+/// Strides through positions of damage: all of them, but where every step is emulated.
+pub const DAMAGE_STEP: usize = match () {
+    _ if cfg!(miri) => 997,
+    _ if cfg!(target_arch = "x86_64") => 1,
+    _ => 29,
+};
+
 /// SplitMix64: small, and good enough to leave no structure in the data.
 pub struct Random(pub u64);
 
