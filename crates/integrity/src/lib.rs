@@ -1,10 +1,14 @@
 //! Checksums of storage and network data. Every digest that Intact computes comes from this crate.
 //!
-//! What is here now: CRC32C (RFC 7143 section 13.1, the iSCSI header and data digests), with one kernel per
-//! instruction set and a choice made once at run time; the fused copy that digests what it copies; and the
-//! combination of two digests into the digest of the concatenation.
-//! And the guards of protection information ([`t10`], IP checksum, CRC64-NVMe), that of T10 also in one pass with copy
-//! and CRC32C.
+//! - CRC32C (RFC 7143 section 13.1, the iSCSI header and data digests) of runs, of a header, and of each block as well
+//!   as the whole: one kernel per instruction set, and a choice made once at run time.
+//! - The fused copy, which digests what it copies, also from and to lists whose elements need not count.
+//! - The combination of digests into that of the concatenation, and of many block digests at once.
+//! - The guards of protection information ([`t10`], IP checksum, CRC64-NVMe), that of T10 also in one pass with copy and
+//!   CRC32C.
+//!
+//! Without the default feature `std` the crate is `no_std`; then the target features that it was compiled for choose the
+//! kernel. Nothing here allocates.
 //!
 //! Invariants:
 //! - Every kernel gives the same answer as the bit-wise reference for every input; they differ only in speed.

@@ -108,7 +108,7 @@ impl PduWriter {
         self.arena.put_slice(bhs.as_bytes());
         self.arena.put_slice(&ahs);
         if self.digests.header {
-            let mut crc = integrity::crc32c(bhs.as_bytes());
+            let mut crc = integrity::crc32c_header(bhs.as_bytes());
             if !ahs.is_empty() {
                 crc = integrity::crc32c_append(crc, &ahs);
             }
