@@ -37,5 +37,5 @@ pub use options::{Options, Portal};
 pub use sense::Sense;
 pub use session::{ConnectionInfo, Pong, Session, SessionInfo};
 pub use stepped::Stepped;
-pub use url::{IscsiUrl, UrlError};
+pub use url::{CONNECTIONS, IscsiUrl, UrlError};
 pub use workload::{Submitter, Workload};

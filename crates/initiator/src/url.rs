@@ -4,16 +4,37 @@
 //! seen by everybody on the machine. No password is ever shown: `Debug` and `Display` leave it out.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 
 use iscsi_core::chap::{Credentials, Secret};
 use iscsi_core::initiator::address::DEFAULT_PORT;
 use iscsi_core::initiator::login::ChapConfig;
+use iscsi_core::initiator::session::Scheduling;
+use iscsi_core::limits::MAX_INITIATOR_CONNECTIONS;
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::DigestPolicy;
+use iscsi_core::params::{DigestPolicy, PROTOCOL_LEVEL, TaskReporting};
 use iscsi_core::wire::Lun;
 
 use crate::options::{Options, Portal};
+
+/// The keys that may stand behind the question mark.
+const KEYS: [&str; 12] = [
+    "header_digest",
+    "data_digest",
+    "initiator",
+    "target_user",
+    "target_password",
+    "connections",
+    "erl",
+    "local",
+    "scheduling",
+    "asymmetric",
+    "protocol_level",
+    "task_reporting",
+];
+/// Connections that one session may ask for.
+pub const CONNECTIONS: std::ops::RangeInclusive<u16> = 1..=MAX_INITIATOR_CONNECTIONS as u16;
 
 /// A URL taken apart.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,6 +57,20 @@ pub struct IscsiUrl {
     pub data_digest: Option<DigestPolicy>,
     /// InitiatorName, if said.
     pub initiator: Option<IscsiName>,
+    /// Connections of the session, if said.
+    pub connections: Option<u16>,
+    /// Highest ErrorRecoveryLevel to offer, if said.
+    pub error_recovery_level: Option<u8>,
+    /// Addresses of this machine to connect from.
+    pub local_addresses: Vec<IpAddr>,
+    /// How commands are spread over connections, if said.
+    pub scheduling: Option<Scheduling>,
+    /// Half of the connections for commands, half for what belongs to them: between peers that both know it.
+    pub asymmetric: bool,
+    /// iSCSIProtocolLevel to offer, if said.
+    pub protocol_level: Option<u8>,
+    /// The best TaskReporting to offer, if said.
+    pub task_reporting: Option<TaskReporting>,
 }
 
 /// Why a text is no iSCSI URL, or its secrets cannot be had.
@@ -88,6 +123,13 @@ impl IscsiUrl {
             header_digest: None,
             data_digest: None,
             initiator: None,
+            connections: None,
+            error_recovery_level: None,
+            local_addresses: Vec::new(),
+            scheduling: None,
+            asymmetric: false,
+            protocol_level: None,
+            task_reporting: None,
         };
         let path = path.strip_suffix('/').unwrap_or(path);
         let (target, lun) = match path.split_once('/') {
@@ -117,10 +159,49 @@ impl IscsiUrl {
             "initiator" => {
                 self.initiator = Some(IscsiName::parse(value).map_err(|violation| refuse(violation.what))?);
             }
+            "connections" => {
+                let number = value.parse().ok().filter(|n| CONNECTIONS.contains(n));
+                let wrong = || refuse(format!("connections is a number from 1 to {}", CONNECTIONS.end()));
+                self.connections = Some(number.ok_or_else(wrong)?);
+            }
+            "erl" => {
+                let level = value.parse().ok().filter(|level| *level <= 2);
+                self.error_recovery_level = Some(level.ok_or_else(|| refuse("erl is 0, 1 or 2"))?);
+            }
+            "local" => {
+                let addresses: Result<Vec<IpAddr>, _> = value.split(',').map(str::parse).collect();
+                self.local_addresses = addresses
+                    .map_err(|_| refuse("local is a list of addresses of this machine, with commas"))?;
+            }
+            "scheduling" => {
+                self.scheduling = Some(match value {
+                    "least_bytes" => Scheduling::LeastOutstandingBytes,
+                    "round_robin" => Scheduling::RoundRobin,
+                    _ => return Err(refuse("scheduling is least_bytes or round_robin")),
+                });
+            }
+            "asymmetric" => {
+                self.asymmetric = match value {
+                    "" | "1" | "yes" => true,
+                    "0" | "no" => false,
+                    _ => return Err(refuse("asymmetric is 1 or 0")),
+                };
+            }
+            "protocol_level" => {
+                let level = value.parse().ok().filter(|level| *level <= PROTOCOL_LEVEL);
+                let wrong = || refuse(format!("protocol_level is 0 to {PROTOCOL_LEVEL}"));
+                self.protocol_level = Some(level.ok_or_else(wrong)?);
+            }
+            "task_reporting" => {
+                self.task_reporting = Some(match value {
+                    "rfc3720" => TaskReporting::Rfc3720,
+                    "response_fence" => TaskReporting::ResponseFence,
+                    "fast_abort" => TaskReporting::FastAbort,
+                    _ => return Err(refuse("task_reporting is rfc3720, response_fence or fast_abort")),
+                });
+            }
             _ => {
-                return Err(refuse(format!(
-                    "the option {key:?} is unknown: there are header_digest, data_digest, initiator, target_user and target_password"
-                )));
+                return Err(refuse(format!("the option {key:?} is unknown: there are {}", KEYS.join(", "))));
             }
         }
         Ok(())
@@ -203,6 +284,21 @@ impl IscsiUrl {
         }
         if let Some(initiator) = &self.initiator {
             options.initiator = initiator.clone();
+        }
+        // Commands and data need a connection each.
+        let least = if self.asymmetric { 2 } else { 1 };
+        options.connections = self.connections.unwrap_or(least).max(least);
+        options.error_recovery_level = self.error_recovery_level;
+        options.local_addresses.clone_from(&self.local_addresses);
+        options.bounds.allegiance_free = self.asymmetric;
+        if let Some(scheduling) = self.scheduling {
+            options.session.scheduling = scheduling;
+        }
+        if let Some(level) = self.protocol_level {
+            options.bounds.protocol_level = level;
+        }
+        if let Some(reporting) = self.task_reporting {
+            options.bounds.task_reporting = reporting;
         }
         Ok(options)
     }
@@ -314,6 +410,27 @@ mod tests {
     }
 
     #[test]
+    fn connections_and_what_belongs_to_them() {
+        let options = |text: &str| IscsiUrl::parse(text).unwrap().options().unwrap();
+        let plain = options("iscsi://h");
+        assert_eq!((plain.connections, plain.login_bounds().max_connections), (1, 1));
+        assert_eq!(plain.login_bounds().error_recovery_level, 0, "one connection is as it was");
+        let four = options("iscsi://h?connections=4&local=10.0.0.1,::1&scheduling=round_robin");
+        let bounds = four.login_bounds();
+        assert_eq!((bounds.max_connections, bounds.error_recovery_level), (4, 2));
+        assert_eq!(four.session.scheduling, Scheduling::RoundRobin);
+        let local = |cid| four.local_address(iscsi_core::wire::Cid(cid)).unwrap().to_string();
+        assert_eq!([local(0), local(1), local(2)], ["10.0.0.1", "::1", "10.0.0.1"]);
+        assert_eq!(options("iscsi://h?connections=4&erl=1").login_bounds().error_recovery_level, 1);
+        assert_eq!(options("iscsi://h?erl=2").login_bounds().error_recovery_level, 2);
+        let asymmetric = options("iscsi://h?asymmetric=1&protocol_level=2&task_reporting=fast_abort");
+        assert_eq!(asymmetric.connections, 2);
+        let bounds = asymmetric.login_bounds();
+        assert!(bounds.allegiance_free && bounds.protocol_level == 2);
+        assert_eq!(bounds.task_reporting, TaskReporting::FastAbort);
+    }
+
+    #[test]
     fn what_is_no_url_is_refused_with_the_form() {
         for bad in [
             "",
@@ -333,6 +450,14 @@ mod tests {
             "iscsi://h/iqn.2001-04.com.example/0/1",
             "iscsi://h?what=1",
             "iscsi://h?header_digest=md5",
+            "iscsi://h?connections=0",
+            "iscsi://h?connections=65",
+            "iscsi://h?erl=3",
+            "iscsi://h?local=here",
+            "iscsi://h?scheduling=fair",
+            "iscsi://h?asymmetric=2",
+            "iscsi://h?protocol_level=3",
+            "iscsi://h?task_reporting=slow",
             "iscsi://h\n",
         ] {
             let error = IscsiUrl::parse(bad).expect_err(bad);

@@ -1,19 +1,21 @@
 //! Our initiator on our target, in one process.
 
+#[path = "support/checker.rs"]
+mod checker;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use initiator::{
-    Command, Completion, Disk, Ending, IoError, Options, Portal, Session, Submitter, Workload, WriteData,
-    cdb, discovery,
-};
+use initiator::{Disk, IoError, Options, Portal, Session, discovery};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::DigestPolicy;
 use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
 use target::Server;
 use target::config::{Config, Overrides};
 use target::observe::Observe;
+
+use self::checker::{Checker, pattern};
 
 const TARGET: &str = "iqn.2026-01.org.example:disk";
 const LUN: Lun = Lun(0);
@@ -40,10 +42,6 @@ fn disk(server: &Server) -> Disk {
 
 fn end(server: Server) {
     server.shutdown(Duration::from_secs(5));
-}
-
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|n| (n.wrapping_mul(seed | 1) >> 3) as u8 ^ seed as u8).collect()
 }
 
 #[test]
@@ -133,93 +131,12 @@ fn discovery_in_both_kinds_of_session() {
     end(server);
 }
 
-/// Keeps commands under way, reading what it wrote and comparing every byte.
-struct Checker {
-    left: u32,
-    slots: Vec<Slot>,
-    wrong: Vec<String>,
-}
-
-#[derive(Default)]
-struct Slot {
-    seed: u64,
-    reading: bool,
-    got: Vec<u8>,
-}
-
-const SLOT_BYTES: usize = 24 * 1024;
-
-impl Checker {
-    fn submit(&mut self, slot: usize, io: &mut Submitter<'_>) {
-        let lba = (slot * SLOT_BYTES / 512) as u64;
-        let blocks = (SLOT_BYTES / 512) as u32;
-        let state = &mut self.slots[slot];
-        let mut command = if state.reading {
-            let mut command = Command::new(LUN, &cdb::read(lba, blocks));
-            command.read_length = SLOT_BYTES as u32;
-            command
-        } else {
-            state.seed += 1;
-            let mut command = Command::new(LUN, &cdb::write(lba, blocks));
-            command.write =
-                WriteData::from(Bytes::from(pattern(state.seed + slot as u64 * 1000, SLOT_BYTES)));
-            command
-        };
-        state.got.clear();
-        command.user = slot as u64;
-        io.submit(command).unwrap();
-    }
-}
-
-impl Workload for Checker {
-    fn start(&mut self, io: &mut Submitter<'_>) {
-        (0..self.slots.len()).for_each(|slot| self.submit(slot, io));
-    }
-
-    fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
-        let got = &mut self.slots[user as usize].got;
-        assert_eq!(got.len(), offset as usize);
-        got.extend_from_slice(&data);
-    }
-
-    fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>) {
-        let slot = completion.command.user as usize;
-        let state = &mut self.slots[slot];
-        match completion.ending {
-            // The first command meets the unit attention of a new nexus.
-            Ending::Status { status: 2, .. } if state.seed == 1 && !state.reading => state.seed = 0,
-            Ending::Status { status: 0, .. } => {
-                if state.reading && state.got != pattern(state.seed + slot as u64 * 1000, SLOT_BYTES) {
-                    self.wrong.push(format!("slot {slot}, round {}", state.seed));
-                }
-                state.reading = !state.reading;
-            }
-            other => self.wrong.push(format!("{other:?}")),
-        }
-        if self.left > 0 {
-            self.left -= 1;
-            self.submit(slot, io);
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.left == 0
-    }
-
-    fn lost(&mut self, why: &str) {
-        self.wrong.push(why.to_owned());
-        self.left = 0;
-    }
-}
-
 #[test]
 fn a_workload_in_the_event_loop_reads_what_it_wrote() {
     let server = server();
     let session = Session::connect(options(&server)).unwrap();
-    let slots = (0..64).map(|_| Slot::default()).collect();
-    let checker = session.run(Checker { left: 4000, slots, wrong: Vec::new() }).unwrap();
+    let checker = session.run(Checker::new(64, 4000)).unwrap();
     assert_eq!(checker.wrong, Vec::<String>::new());
-    assert_eq!(checker.left, 0);
     // The session is free for others afterwards.
     Disk::open(&session, LUN).unwrap();
     end(server);

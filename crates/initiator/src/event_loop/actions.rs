@@ -5,8 +5,9 @@ use iscsi_core::initiator::command::{Completion, Ending};
 use iscsi_core::initiator::session::Action;
 
 use super::pending::Pending;
-use super::{Ended, EventLoop, State};
+use super::{Ended, EventLoop, MAX_ATTENTIONS_PER_LOSS, State};
 use crate::error::IoError;
+use crate::sense::Sense;
 use crate::session::Pong;
 use crate::workload::{Submitter, WORKLOAD_BIT};
 
@@ -66,6 +67,7 @@ impl<P: Platform> EventLoop<P> {
                 }
                 Action::CloseConnection { cid, reason } => {
                     tracing::warn!(cid = cid.0, %reason, "a connection of the session is closed");
+                    self.attentions_due = MAX_ATTENTIONS_PER_LOSS;
                     up.close(cid, &mut self.driver);
                 }
                 Action::Connect { cid, wait } => up.want(cid, self.now + wait),
@@ -76,6 +78,10 @@ impl<P: Platform> EventLoop<P> {
 
     pub(super) fn completed(&mut self, mut completion: Completion) {
         self.fruitless = 0;
+        if self.attentions_due > 0 && tells_of_recovery(&completion.ending) {
+            self.attentions_due -= 1;
+            return self.submit(completion.command);
+        }
         if matches!(completion.ending, Ending::DataDigest) {
             self.info.data_digest_errors += 1;
         }
@@ -117,4 +123,13 @@ impl<P: Platform> EventLoop<P> {
         }
         self.drain_actions();
     }
+}
+
+/// Whether a command was turned away only to tell that commands were cleared with a connection or session: we know, and have
+/// begun them anew. SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT and I_T NEXUS LOSS OCCURRED.
+//= rfc7143 11.14.5 MCS-07
+fn tells_of_recovery(ending: &Ending) -> bool {
+    let Ending::Status { status: 0x02, sense, .. } = ending else { return false };
+    let sense = Sense::parse(sense);
+    sense.is_unit_attention() && matches!((sense.asc, sense.ascq), (0x47, 0x7f) | (0x29, 0x07))
 }

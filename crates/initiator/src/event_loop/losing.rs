@@ -7,7 +7,10 @@ use iscsi_core::initiator::command::{Command, Completion, Ending};
 use iscsi_core::initiator::session::{CloseReason, Unfinished};
 
 use super::pending::Pending;
-use super::{EventLoop, LEAVING_TIME, MAX_BACKOFF, MAX_FRUITLESS_LOSSES, MAX_LOSSES_PER_COMMAND, State};
+use super::{
+    EventLoop, LEAVING_TIME, MAX_ATTENTIONS_PER_LOSS, MAX_BACKOFF, MAX_FRUITLESS_LOSSES,
+    MAX_LOSSES_PER_COMMAND, State,
+};
 use crate::error::{ConnectError, IoError};
 use crate::workload::WORKLOAD_BIT;
 
@@ -49,6 +52,7 @@ impl<P: Platform> EventLoop<P> {
         let wait =
             wait.unwrap_or_else(|| Duration::from_secs(up.session.params().default_time2wait_s.into()));
         up.session.lost();
+        self.attentions_due = MAX_ATTENTIONS_PER_LOSS;
         let stats = up.close_all(&mut self.driver);
         self.info.lost(stats, up.session.counters(), &reason);
         let orphans = std::mem::take(&mut self.orphans);

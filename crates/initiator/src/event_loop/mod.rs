@@ -44,6 +44,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 const MAX_FRUITLESS_LOSSES: u32 = 5;
 /// Sessions that one command may take down with it.
 const MAX_LOSSES_PER_COMMAND: u8 = 5;
+/// Unit attentions that one lost connection or session may bring and that its recovery answers, one for each logical unit.
+const MAX_ATTENTIONS_PER_LOSS: u32 = 256;
 /// How long the target may take to close its end after a logout.
 const LEAVING_TIME: Duration = Duration::from_secs(2);
 /// What may wait to be sent beyond our own data before receiving stops, bytes.
@@ -99,6 +101,8 @@ pub(crate) struct EventLoop<P: Platform> {
     patience: Option<Time>,
     backoff: Duration,
     fruitless: u32,
+    /// Unit attentions about commands cleared with a connection that are still to be expected at most.
+    attentions_due: u32,
 }
 
 impl<P: Platform> EventLoop<P> {
@@ -136,6 +140,7 @@ impl<P: Platform> EventLoop<P> {
             patience: None,
             backoff: MIN_BACKOFF,
             fruitless: 0,
+            attentions_due: 0,
         };
         Ok((event_loop, sender))
     }

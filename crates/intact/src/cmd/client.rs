@@ -17,6 +17,12 @@ pub struct ClientArgs {
     /// Log in with this initiator name.
     #[arg(long, value_name = "IQN")]
     pub initiator: Option<String>,
+    /// Connections of the session, as far as the target allows.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub connections: Option<u16>,
+    /// Highest ErrorRecoveryLevel to offer: 0, 1 or 2. Without it 0, or 2 with several connections.
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub erl: Option<u8>,
     /// Seconds that a command may take before it is aborted.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_time)]
     pub timeout: Duration,
@@ -33,6 +39,8 @@ impl ClientArgs {
         if let Some(name) = &self.initiator {
             url.initiator = Some(iscsi_core::names::IscsiName::parse(name).map_err(|error| refused(&error))?);
         }
+        url.connections = self.connections.or(url.connections);
+        url.error_recovery_level = self.erl.or(url.error_recovery_level);
         Ok(url)
     }
 

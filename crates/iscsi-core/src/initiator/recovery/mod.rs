@@ -32,7 +32,7 @@ pub(super) struct Asking {
     /// When to ask for everything again.
     again_at: Option<Time>,
     /// Numbers before this one were asked for.
-    until: u32,
+    until: Option<u32>,
     tries: u8,
 }
 
@@ -59,16 +59,21 @@ impl Asking {
             return None;
         }
         let again = self.again_at.is_some_and(|at| at <= now);
-        let asked = self.until.wrapping_sub(first) < 1 << 31;
-        let from = if asked && !again { self.until } else { first };
+        let asked = self.until.filter(|until| !again && until.wrapping_sub(first) < 1 << 31);
+        let from = asked.unwrap_or(first);
         if again {
             self.tries += 1;
         }
         if self.tries >= MAX_SNACKS {
             return Some(Err(TooOften));
         }
-        (self.at, self.again_at, self.until) = (None, Some(now + again_after), end);
+        (self.at, self.again_at, self.until) = (None, Some(now + again_after), Some(end));
         Some(Ok(from))
+    }
+
+    /// Whether everything before `end` was asked for.
+    pub(super) fn covers(&self, end: u32) -> bool {
+        self.due().is_some() && self.until.is_some_and(|until| until >= end)
     }
 
     /// Some of it has come: patience begins anew.

@@ -12,6 +12,7 @@ use super::super::actions::{CloseReason, violation};
 use super::super::command::Ending;
 use super::super::data_in::Outcome;
 use super::super::session::InitiatorSession;
+use super::super::task::Task;
 use super::{Asking, TooOften};
 use crate::limits::{MAX_HELD_PDUS, MAX_SNACK_RUNS};
 use crate::pdu_reader::RxPdu;
@@ -160,7 +161,7 @@ impl InitiatorSession {
         let holes = task.holes.get_or_insert_default();
         holes.known = holes.known.max(exp_data_sn);
         holes.response = Some((stat_sn, outcome.clone()));
-        if holes.known > holes.asking.until || holes.asking.due().is_none() {
+        if !holes.asking.covers(holes.known) {
             holes.asking.wish(now);
         }
         self.remember_holes(itt);
@@ -314,7 +315,9 @@ impl InitiatorSession {
     /// Asks a task that is silent for whatever it may have been sent: an R2T or the last Data-In may be lost without a trace.
     //= rfc7143 7.9 ERL-03
     pub(in super::super) fn probe(&mut self, itt: Itt) {
-        let Some(task) = self.tasks.command(itt) else { return };
+        // What is known to be missing is asked for already.
+        let quiet = |task: &&mut Task| task.holes.is_none() && task.verdict.is_none();
+        let Some(task) = self.tasks.command(itt).filter(quiet) else { return };
         let (cid, lun, next) = (task.cid, task.command.lun, task.next_data_sn);
         self.send_snack(cid, data_snack(lun, itt, next, 0));
     }

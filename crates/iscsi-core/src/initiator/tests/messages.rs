@@ -56,7 +56,7 @@ impl Script {
         self.receive(pdu.to_bhs(), &[]);
     }
 
-    fn text(&mut self, itt: Itt, final_bit: bool, continue_bit: bool, ttt: Ttt, data: &[u8]) {
+    pub(super) fn text(&mut self, itt: Itt, final_bit: bool, continue_bit: bool, ttt: Ttt, data: &[u8]) {
         let pdu = TextResponse {
             final_bit,
             continue_bit,
@@ -70,7 +70,7 @@ impl Script {
         self.receive(pdu.to_bhs(), data);
     }
 
-    fn asked(&mut self) -> (iscsi_wire::TextRequest, Bytes) {
+    pub(super) fn asked(&mut self) -> (iscsi_wire::TextRequest, Bytes) {
         let (pdu, tx) = self.sent_one();
         match pdu {
             Pdu::TextRequest(request) => (request, tx.data.bytes),

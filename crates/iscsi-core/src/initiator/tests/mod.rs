@@ -2,9 +2,11 @@
 
 mod connections;
 mod data;
+mod level_2;
 mod login;
 mod messages;
 mod recovery;
+mod snack;
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ impl Script {
     }
 
     /// The task management function that is sent now: its function, tag, referenced tag and RefCmdSN.
-    fn function(&mut self) -> (TmfFunction, Itt, Itt, CmdSn) {
+    pub(super) fn function(&mut self) -> (TmfFunction, Itt, Itt, CmdSn) {
         match self.sent_one().0 {
             Pdu::TaskManagementRequest(request) => {
                 assert!(request.immediate);

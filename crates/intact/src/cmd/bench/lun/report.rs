@@ -33,6 +33,8 @@ pub struct Report {
     pub block_bytes: usize,
     pub depth: usize,
     pub sessions: usize,
+    /// Of each session.
+    pub connections: usize,
     pub seconds: f64,
     pub reads: u64,
     pub writes: u64,
@@ -84,6 +86,7 @@ impl Report {
             block_bytes: plan.block_bytes,
             depth: plan.depth,
             sessions: disks.len(),
+            connections: infos.first().map_or(0, |info| info.connections.len()),
             seconds,
             reads,
             writes,
@@ -180,11 +183,12 @@ fn table(reports: &[Report]) -> String {
         Pattern::Sequential => "sequential",
     };
     format!(
-        "{} {pattern} {what}, depth {}, {} session{}, {:.1} s\n{}",
+        "{} {pattern} {what}, depth {}, {} session{}{}, {:.1} s\n{}",
         output::bytes(first.block_bytes as u64),
         first.depth,
         first.sessions,
         if first.sessions == 1 { "" } else { "s" },
+        if first.connections > 1 { format!(" of {} connections", first.connections) } else { String::new() },
         first.seconds,
         table.text()
     )

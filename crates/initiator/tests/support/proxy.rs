@@ -1,0 +1,106 @@
+//! A way between initiator and target that can be cut, or damage what passes, one connection at a time.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+/// What may be done to one direction of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// One bit of the last byte of a long chunk from the target: data, since headers are short.
+    ToInitiator,
+    /// The same in the other direction.
+    ToTarget,
+}
+
+struct Way {
+    ends: [TcpStream; 2],
+    flips: [AtomicBool; 2],
+}
+
+/// See the module. Connections are counted in the order in which they came.
+pub struct Proxy {
+    address: SocketAddr,
+    ways: Arc<Mutex<Vec<Arc<Way>>>>,
+    closed: Arc<AtomicBool>,
+}
+
+/// A chunk of at least this length holds data, bytes.
+const LONG: usize = 2048;
+
+impl Proxy {
+    pub fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ways = Arc::new(Mutex::new(Vec::new()));
+        let closed = Arc::new(AtomicBool::new(false));
+        let (all, over) = (ways.clone(), closed.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let Ok(server) = TcpStream::connect(to) else { continue };
+                let way = Arc::new(Way { ends: [client, server], flips: Default::default() });
+                all.lock().push(way.clone());
+                for from in 0..2 {
+                    let way = way.clone();
+                    std::thread::spawn(move || way.carry(from));
+                }
+            }
+        });
+        Self { address, ways, closed }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections so far.
+    pub fn count(&self) -> usize {
+        self.ways.lock().len()
+    }
+
+    /// Cuts the connection `n`.
+    pub fn cut(&self, n: usize) {
+        let way = self.ways.lock()[n].clone();
+        for end in &way.ends {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Flips a bit of the next data on the connection `n`.
+    pub fn damage(&self, n: usize, damage: Damage) {
+        let from = usize::from(damage == Damage::ToInitiator);
+        self.ways.lock()[n].flips[from].store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Way {
+    fn carry(&self, from: usize) {
+        let (mut rx, mut tx) = (&self.ends[from], &self.ends[1 - from]);
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(n @ 1..) = rx.read(&mut buffer) {
+            if n >= LONG && self.flips[from].swap(false, Ordering::Relaxed) {
+                // Within a chunk of this length the middle belongs to data.
+                buffer[n / 2] ^= 0x10;
+            }
+            if tx.write_all(&buffer[..n]).is_err() {
+                break;
+            }
+        }
+        let _ = tx.shutdown(Shutdown::Both);
+        let _ = rx.shutdown(Shutdown::Both);
+    }
+}
