@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use initiator::{Disk, Options, Portal, Scheduling, Session};
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::DigestPolicy;
+use iscsi_core::params::{Bounds, DigestPolicy};
 use iscsi_core::wire::{Cid, Lun};
 use target::Server;
 use target::config::{Config, Overrides};
@@ -24,10 +24,16 @@ const TARGET: &str = "iqn.2026-01.org.example:disk";
 const LUN: Lun = Lun(0);
 
 fn server() -> Server {
+    server_with(|_| {})
+}
+
+/// A server that negotiates as `change` says.
+fn server_with(change: impl FnOnce(&mut Bounds)) -> Server {
     let stores = vec!["ram:64M".parse().unwrap()];
     let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
-    let config =
+    let mut config =
         Config::quick(Some(TARGET), stores, &overrides).unwrap_or_else(|problems| panic!("{problems:?}"));
+    change(&mut config.targets[0].bounds);
     Server::start(config, Arc::new(Observe::new())).unwrap()
 }
 
@@ -170,11 +176,10 @@ fn damaged_data_are_healed_in_place_at_level_1() {
 
 #[test]
 fn a_target_that_wants_one_connection_gets_one() {
-    let server = server();
+    let server = server_with(|bounds| bounds.max_connections = 1);
     let proxy = Proxy::start(server.portals()[0]);
-    let mut options = options(&proxy, 1, 0);
-    options.bounds.max_connections = 1;
-    let session = Session::connect(options).unwrap();
+    let session = Session::connect(options(&proxy, 4, 2)).unwrap();
+    assert_eq!(session.opening().params.max_connections, 1);
     let checker = session.run(Checker::new(8, 200)).unwrap();
     assert_eq!(checker.wrong, Vec::<String>::new());
     let info = session.info().unwrap();
