@@ -58,7 +58,7 @@ impl InitiatorSession {
     /// | Yes | Yes | one PDU's worth, within FirstBurstLength | nothing |
     /// | No | No | nothing | up to FirstBurstLength |
     /// | No | Yes | nothing | nothing |
-    //= rfc7143 13.10 UNS-01 UNS-03 UNS-04 UNS-05 KEY-09 KEY-10
+    //= rfc7143 13.10 UNS-01 UNS-03 UNS-04 UNS-05 KEY-09 KEY-10 MCS-03
     pub(super) fn send_command(&mut self, itt: Itt, cmd_sn: CmdSn) {
         let asymmetric = self.is_asymmetric();
         let Some(cid) = self.tasks.task(itt).map(|task| task.cid) else { return };

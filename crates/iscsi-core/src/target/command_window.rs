@@ -82,7 +82,7 @@ impl<T> CommandWindow<T> {
     }
 
     /// Takes a non-immediate command.
-    //= rfc7143 4.2.2.1 NUM-02 NUM-03 NUM-04
+    //= rfc7143 4.2.2.1 NUM-02 NUM-03 NUM-04 MCS-08
     pub fn arrive(&mut self, cmd_sn: CmdSn, command: T) -> Arrival<T> {
         if !self.admits(cmd_sn) {
             return Arrival::Ignored;
