@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::workspace::{cargo, on_ci};
-use crate::{aarch64, cite, fuzz, miri, tidy};
+use crate::{aarch64, cite, fuzz, miri, sim, tidy};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -30,6 +30,7 @@ enum Step {
     Cite,
     Clippy,
     Tests,
+    Sim,
     Aarch64,
     Fuzz,
     Miri,
@@ -112,6 +113,7 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
             command.args(["test", "--workspace", "--no-fail-fast"]).current_dir(root);
             return run_tests(command);
         }
+        Step::Sim => sim::gate(root)?,
         Step::Aarch64 => {
             return match aarch64::missing() {
                 Some(missing) => Ok(left_out(step, missing)),

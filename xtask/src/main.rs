@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | bench | vectors`.
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | sim | bench | vectors`.
 //!
 //! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
 //! for. `docs/ci.md` lists every check.
@@ -11,6 +11,7 @@ mod cite;
 mod fuzz;
 mod miri;
 mod rust_source;
+mod sim;
 mod tidy;
 mod vectors;
 mod workspace;
@@ -38,6 +39,9 @@ enum Task {
     Cite(cite::Args),
     /// Run the fuzz targets for a while each
     Fuzz(fuzz::Args),
+    /// Run target and initiators, whole, from seeds on a virtual clock
+    #[command(disable_help_flag = true)]
+    Sim(sim::Args),
     /// Measure, beside a peer
     Bench(bench::Args),
     /// Write the golden vectors of checksums in vectors/
@@ -63,6 +67,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Tidy => tidy::run(&root),
         Task::Cite(args) => cite::run(&root, &args),
         Task::Fuzz(args) => fuzz::run(&root, &args),
+        Task::Sim(args) => sim::run(&root, &args),
         Task::Bench(args) => bench::run(&root, &args),
         Task::Vectors => vectors::run(&root),
     }

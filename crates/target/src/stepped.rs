@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use engine::{Driver, Platform};
 use iscsi_core::Time;
+use iscsi_core::target::session::Holdings;
 
 use crate::config::{Config, PortalConfig};
 use crate::observe::{Observe, SessionInfo};
@@ -72,6 +73,11 @@ impl<P: Platform> Stepped<P> {
     /// Sessions of all shards.
     pub fn sessions(&mut self) -> Vec<SessionInfo> {
         self.shards.iter_mut().flat_map(Shard::session_infos).collect()
+    }
+
+    /// What the sessions of all shards hold, each with its queue depth.
+    pub fn holdings(&self) -> Vec<(u32, Holdings)> {
+        self.shards.iter().flat_map(Shard::holdings).collect()
     }
 
     /// Connections that exist, logins included.

@@ -200,7 +200,9 @@ impl<P: Platform> EventLoop<P> {
             State::Waiting(at) | State::Leaving(_, at) => Some(*at),
             State::Over(_) => None,
         };
-        let workload = self.running.as_ref().filter(|r| r.started).and_then(|r| r.workload.deadline());
+        // Without a session the workload is not told the time: waiting for a moment that has passed would be spinning.
+        let told = |running: &&Running| running.started && matches!(self.state, State::Up(_));
+        let workload = self.running.as_ref().filter(told).and_then(|r| r.workload.deadline());
         state.into_iter().chain(workload).min()
     }
 

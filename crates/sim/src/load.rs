@@ -1,0 +1,385 @@
+//! What an initiator does in a run: reads that are verified, writes, flushes, and COMPARE AND WRITE of blocks that it shares with
+//! the others. It runs inside the real event loop, as a [`Workload`].
+//!
+//! It repeats what a driver would repeat (unit attentions, busy targets, medium errors that pass), so that after the faults every
+//! operation ends well; and it never writes a block of its own twice at the same time, as no file system does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use initiator::{Command, Completion, Ending, Submitter, Workload, cdb};
+use iscsi_core::Time;
+use iscsi_wire::Lun;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::oracle::{Before, Oracle, Stamp, Version, fill};
+use crate::store::BLOCK_BYTES;
+
+const GOOD: u8 = 0;
+const CHECK_CONDITION: u8 = 2;
+const UNIT_ATTENTION: u8 = 6;
+const MISCOMPARE: u8 = 0xe;
+/// FUA, in byte 1 of READ and WRITE.
+const FUA: u8 = 0x08;
+/// Times that one operation is tried.
+const MAX_TRIES: u32 = 20;
+
+/// What a load is made of.
+#[derive(Clone, Debug)]
+pub struct LoadPlan {
+    /// Number of the initiator, from 1.
+    pub writer: u32,
+    /// Blocks that only it writes.
+    pub own: std::ops::Range<u64>,
+    /// Blocks that all write, by COMPARE AND WRITE.
+    pub shared: std::ops::Range<u64>,
+    /// Operations to do.
+    pub operations: u32,
+    /// Operations at a time.
+    pub depth: usize,
+    /// Most blocks of one.
+    pub max_blocks: u64,
+    /// Of a hundred operations so many are writes, flushes, and COMPARE AND WRITE; the rest are reads.
+    pub writes: u8,
+    /// See `writes`.
+    pub flushes: u8,
+    /// See `writes`.
+    pub swaps: u8,
+    /// Time that a command may take.
+    pub timeout: Duration,
+    /// Longest pause between two operations, nanoseconds; 0: none.
+    pub pause_ns: u64,
+}
+
+/// How far a load is, for those outside of the event loop.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Operations that ended well.
+    pub done: u64,
+    /// Operations that were given up.
+    pub failed: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Why the session is over, if it is.
+    pub lost: Option<String>,
+    /// Everything that was to be done is done.
+    pub finished: bool,
+    /// When the last operation ended.
+    pub last: Time,
+    /// Operations under way.
+    pub outstanding: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Read { lba: u64, blocks: u64 },
+    Write { lba: u64, versions: Vec<Version>, through: bool },
+    Flush,
+    Swap { lba: u64, old: Stamp, new: Stamp },
+}
+
+struct Operation {
+    kind: Kind,
+    before: Before,
+    tries: u32,
+    logins: u64,
+    buffer: Vec<u8>,
+}
+
+/// See the module.
+pub struct Load {
+    plan: LoadPlan,
+    oracle: Oracle,
+    rng: Rng,
+    progress: Arc<Mutex<Progress>>,
+    under_way: FxHashMap<u64, Operation>,
+    writing: FxHashSet<u64>,
+    again: Vec<(Time, Operation)>,
+    next_user: u64,
+    left: u32,
+    /// When the next operation may begin.
+    not_before: Time,
+    /// Sessions so far: [`Workload::start`] is called for each.
+    logins: u64,
+    /// What was read last of each shared block, and in which epoch.
+    seen: FxHashMap<u64, (Stamp, u32)>,
+}
+
+impl Load {
+    /// A load, and where it tells how far it is.
+    pub fn new(plan: LoadPlan, oracle: Oracle, rng: Rng) -> (Self, Arc<Mutex<Progress>>) {
+        let progress = Arc::new(Mutex::new(Progress::default()));
+        let load = Self {
+            left: plan.operations,
+            plan,
+            oracle,
+            rng,
+            progress: Arc::clone(&progress),
+            under_way: FxHashMap::default(),
+            writing: FxHashSet::default(),
+            again: Vec::new(),
+            next_user: 0,
+            not_before: Time::ZERO,
+            logins: 0,
+            seen: FxHashMap::default(),
+        };
+        (load, progress)
+    }
+
+    /// Begins as many operations as there may be.
+    fn go_on(&mut self, io: &mut Submitter<'_>) {
+        let now = io.now();
+        let mut at = 0;
+        while at < self.again.len() {
+            if self.again[at].0 <= now {
+                let (_, operation) = self.again.swap_remove(at);
+                if !self.submit(operation, io) {
+                    break;
+                }
+            } else {
+                at += 1;
+            }
+        }
+        while self.left > 0
+            && self.under_way.len() + self.again.len() < self.plan.depth
+            && self.not_before <= now
+        {
+            let Some(kind) = self.choose() else { break };
+            self.left -= 1;
+            if self.plan.pause_ns > 0 && self.rng.u8(..) < 64 {
+                self.not_before = now + Duration::from_nanos(self.rng.u64(0..=self.plan.pause_ns));
+            }
+            let before = self.oracle.before(0..0);
+            let operation = Operation { kind, before, tries: 0, logins: 0, buffer: Vec::new() };
+            if !self.submit(operation, io) {
+                break;
+            }
+        }
+        let mut progress = self.progress.lock();
+        progress.outstanding = self.under_way.len() + self.again.len();
+        progress.finished = self.left == 0 && progress.outstanding == 0;
+    }
+
+    fn choose(&mut self) -> Option<Kind> {
+        let dice = self.rng.u8(0..100);
+        let LoadPlan { writes, flushes, swaps, .. } = self.plan;
+        let swaps = if self.plan.shared.is_empty() { 0 } else { swaps };
+        if dice < writes {
+            let (lba, blocks) = self.extent(true);
+            let free = (lba..lba + blocks).take_while(|lba| !self.writing.contains(lba)).count() as u64;
+            if free == 0 {
+                return Some(Kind::Read { lba, blocks });
+            }
+            self.writing.extend(lba..lba + free);
+            let versions = (lba..lba + free).map(|lba| self.oracle.begin_write(lba)).collect();
+            return Some(Kind::Write { lba, versions, through: self.rng.u8(..) < 32 });
+        }
+        if dice < writes + flushes {
+            return Some(Kind::Flush);
+        }
+        if dice < writes + flushes + swaps {
+            let lba = self.rng.u64(self.plan.shared.clone());
+            let epoch = self.oracle.epoch();
+            let seen = self.seen.get(&lba).filter(|(_, then)| *then == epoch);
+            let Some((old, _)) = seen.copied() else { return Some(Kind::Read { lba, blocks: 1 }) };
+            let new = Stamp { writer: self.plan.writer, version: old.version + 1 };
+            self.oracle.begin_swap(lba, new);
+            return Some(Kind::Swap { lba, old, new });
+        }
+        let (lba, blocks) = self.extent(false);
+        Some(Kind::Read { lba, blocks })
+    }
+
+    fn extent(&mut self, own: bool) -> (u64, u64) {
+        let shared = !own && !self.plan.shared.is_empty() && self.rng.u8(..) < 16;
+        let range = if shared { self.plan.shared.clone() } else { self.plan.own.clone() };
+        let lba = self.rng.u64(range.clone());
+        let most = (range.end - lba).min(self.plan.max_blocks);
+        // Short ones are the most common, and each length occurs.
+        let most = if self.rng.bool() { most.min(8) } else { most };
+        (lba, self.rng.u64(1..=most))
+    }
+
+    /// False when the session takes no command now.
+    fn submit(&mut self, mut operation: Operation, io: &mut Submitter<'_>) -> bool {
+        let user = self.next_user;
+        self.next_user += 1;
+        let mut command = Command::new(Lun(0), &[]);
+        command.user = user;
+        command.timeout = self.plan.timeout;
+        operation.tries += 1;
+        operation.logins = self.logins;
+        match &operation.kind {
+            Kind::Read { lba, blocks } => {
+                command.cdb = cdb::read(*lba, *blocks as u32);
+                command.read_length = (*blocks as usize * BLOCK_BYTES) as u32;
+                operation.before = self.oracle.before(*lba..*lba + *blocks);
+                operation.buffer = vec![0xee; command.read_length as usize];
+            }
+            Kind::Write { lba, versions, through } => {
+                command.cdb = cdb::write(*lba, versions.len() as u32);
+                if *through {
+                    command.cdb[1] |= FUA;
+                }
+                operation.before = self.oracle.before(*lba..*lba);
+                let mut data = vec![0; versions.len() * BLOCK_BYTES];
+                for ((lba, block), version) in (*lba..).zip(data.chunks_exact_mut(BLOCK_BYTES)).zip(versions)
+                {
+                    fill(lba, Stamp { writer: self.plan.writer, version: *version }, block);
+                }
+                command.write = Bytes::from(data).into();
+            }
+            Kind::Flush => {
+                command.cdb = cdb::synchronize_cache();
+                operation.before = self.oracle.begin_flush();
+            }
+            Kind::Swap { lba, old, new } => {
+                command.cdb = cdb::compare_and_write(*lba, 1);
+                operation.before = self.oracle.before(*lba..*lba + 1);
+                let mut data = vec![0; 2 * BLOCK_BYTES];
+                fill(*lba, *old, &mut data[..BLOCK_BYTES]);
+                fill(*lba, *new, &mut data[BLOCK_BYTES..]);
+                command.write = Bytes::from(data).into();
+            }
+        }
+        match io.submit(command) {
+            Ok(()) => {
+                self.under_way.insert(user, operation);
+                true
+            }
+            Err(_) => {
+                self.again.push((io.now() + Duration::from_millis(1), operation));
+                false
+            }
+        }
+    }
+
+    /// An operation ended well.
+    fn good(&mut self, operation: &Operation, data_in_bytes: u32) {
+        let bytes = match &operation.kind {
+            Kind::Read { lba, blocks } => {
+                let expected = *blocks as usize * BLOCK_BYTES;
+                if data_in_bytes as usize != expected {
+                    self.oracle.broken(format!("a read of {expected} bytes ended well with {data_in_bytes}"));
+                }
+                let stamps = self.oracle.read(&operation.before, *lba, &operation.buffer);
+                for (lba, stamp) in (*lba..).zip(stamps).filter(|(lba, _)| self.plan.shared.contains(lba)) {
+                    self.seen.insert(lba, (stamp, operation.before.epoch()));
+                }
+                expected
+            }
+            Kind::Write { lba, versions, through } => {
+                for (lba, version) in (*lba..).zip(versions) {
+                    self.oracle.written(&operation.before, lba, *version, *through);
+                }
+                versions.len() * BLOCK_BYTES
+            }
+            Kind::Flush => {
+                self.oracle.flushed(&operation.before);
+                0
+            }
+            Kind::Swap { lba, new, .. } => {
+                self.oracle.swapped(&operation.before, *lba, *new);
+                self.seen.insert(*lba, (*new, operation.before.epoch()));
+                BLOCK_BYTES
+            }
+        };
+        self.over(operation);
+        let mut progress = self.progress.lock();
+        progress.done += 1;
+        progress.bytes += bytes as u64;
+    }
+
+    fn over(&mut self, operation: &Operation) {
+        if let Kind::Write { lba, versions, .. } = &operation.kind {
+            for lba in *lba..*lba + versions.len() as u64 {
+                self.writing.remove(&lba);
+            }
+        }
+    }
+
+    /// An operation did not end well: once more, unless it was tried often enough.
+    fn repeat(&mut self, operation: Operation, after: Duration, now: Time) {
+        if operation.tries >= MAX_TRIES {
+            self.over(&operation);
+            self.progress.lock().failed += 1;
+            return;
+        }
+        self.again.push((now + after, operation));
+    }
+}
+
+/// The sense key, in either format (SPC-4 4.5).
+fn sense_key(sense: &[u8]) -> u8 {
+    match sense.first().map(|code| code & 0x7f) {
+        Some(0x70 | 0x71) => sense.get(2).map_or(0, |byte| byte & 0xf),
+        Some(0x72 | 0x73) => sense.get(1).map_or(0, |byte| byte & 0xf),
+        _ => 0,
+    }
+}
+
+impl Workload for Load {
+    fn start(&mut self, io: &mut Submitter<'_>) {
+        self.logins += 1;
+        self.go_on(io);
+    }
+
+    fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
+        let Some(operation) = self.under_way.get_mut(&user) else { return };
+        match operation.buffer.get_mut(offset as usize..offset as usize + data.len()) {
+            Some(place) => place.copy_from_slice(&data),
+            None => self.oracle.broken(format!("data was delivered at {offset}, beyond what was asked for")),
+        }
+    }
+
+    fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>) {
+        let now = io.now();
+        let Some(operation) = self.under_way.remove(&completion.command.user) else {
+            return self.oracle.broken("a command ended twice".to_owned());
+        };
+        self.progress.lock().last = now;
+        let soon = Duration::from_millis(10);
+        match &completion.ending {
+            Ending::Status { status: GOOD, data_in_bytes, .. } => self.good(&operation, *data_in_bytes),
+            Ending::Status { status: CHECK_CONDITION, sense, .. } => {
+                match (sense_key(sense), &operation.kind) {
+                    (UNIT_ATTENTION, _) => self.repeat(operation, Duration::ZERO, now),
+                    (MISCOMPARE, Kind::Swap { lba, new, .. }) => {
+                        let once = operation.tries == 1 && operation.logins == self.logins;
+                        self.oracle.miscompared(&operation.before, *lba, *new, once);
+                        self.seen.remove(lba);
+                    }
+                    (MISCOMPARE, _) => self.oracle.broken("MISCOMPARE without COMPARE AND WRITE".to_owned()),
+                    _ => self.repeat(operation, soon * 20, now),
+                }
+            }
+            Ending::Unsendable(violation) => {
+                self.oracle.broken(format!("a command cannot be sent: {violation}"))
+            }
+            _ => self.repeat(operation, soon, now),
+        }
+        self.go_on(io);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let again = self.again.iter().map(|(at, _)| *at).min();
+        let room = self.left > 0 && self.under_way.len() + self.again.len() < self.plan.depth;
+        let next = room.then_some(self.not_before);
+        again.into_iter().chain(next).min()
+    }
+
+    fn tick(&mut self, io: &mut Submitter<'_>) {
+        self.go_on(io);
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0 && self.under_way.is_empty() && self.again.is_empty()
+    }
+
+    fn lost(&mut self, why: &str) {
+        self.progress.lock().lost = Some(why.to_owned());
+    }
+}

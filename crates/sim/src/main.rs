@@ -1,0 +1,155 @@
+//! `cargo xtask sim`: runs seeds, prints what it found and how fast it was.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use sim::{Plan, Report, Run, Sabotage, run_seed};
+
+#[derive(Parser)]
+#[command(about = "Target and initiators, whole, from seeds on a virtual clock")]
+struct Args {
+    /// Run this seed only
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print what happens
+    #[arg(long)]
+    transcript: bool,
+    /// Run so many seeds
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// Begin with this seed
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// End after so many seconds at the latest
+    #[arg(long)]
+    seconds: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match args.seed {
+        Some(seed) => one(seed, args.transcript),
+        None => many(args.first, args.seeds, args.seconds.map(Duration::from_secs)),
+    }
+}
+
+fn one(seed: u64, transcript: bool) -> ExitCode {
+    let report = Run::new(Plan::from_seed(seed), transcript, Sabotage::None).finish();
+    for line in &report.transcript {
+        println!("{line}");
+    }
+    println!("{}", summary(&report));
+    if report.broken.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn summary(report: &Report) -> String {
+    let verdict = report.broken.as_deref().unwrap_or("every invariant holds");
+    format!(
+        "seed {}: {verdict}; {} operations, {} given up, {} PDUs, {} flips, {} recoveries, {} sessions given up, {:.3} s of virtual time, sum {:016x}",
+        report.seed,
+        report.done,
+        report.failed,
+        report.pdus,
+        report.flips,
+        report.recoveries,
+        report.gave_up,
+        report.virtual_ns as f64 / 1e9,
+        report.sum
+    )
+}
+
+fn many(first: u64, count: u64, limit: Option<Duration>) -> ExitCode {
+    let begin = Instant::now();
+    let next = AtomicU64::new(first);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = || {
+        let mut totals = Totals::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count || limit.is_some_and(|limit| begin.elapsed() > limit) {
+                return totals;
+            }
+            totals.add(run_seed(seed));
+        }
+    };
+    let mut totals = Totals::default();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        for worker in workers {
+            match worker.join() {
+                Ok(part) => totals.join(part),
+                Err(_) => totals.panicked = true,
+            }
+        }
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let per_minute = totals.seeds as f64 * 60.0 / seconds;
+    totals.broken.sort_by_key(|report| report.seed);
+    for report in totals.broken.iter().take(20) {
+        println!("{}", summary(report));
+    }
+    if let Some(report) = totals.broken.first() {
+        println!("to see it: cargo xtask sim --seed {} --transcript", report.seed);
+    }
+    println!(
+        "sim: {} seeds in {seconds:.1} s ({per_minute:.0} a minute), {} broken; {} operations, {} given up, {} PDUs, {} flips, {} recoveries, {} sessions given up, {:.0} s of virtual time",
+        totals.seeds,
+        totals.broken.len(),
+        totals.done,
+        totals.failed,
+        totals.pdus,
+        totals.flips,
+        totals.recoveries,
+        totals.gave_up,
+        totals.virtual_ns as f64 / 1e9
+    );
+    if totals.broken.is_empty() && !totals.panicked { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    done: u64,
+    failed: u64,
+    pdus: u64,
+    flips: u64,
+    recoveries: u64,
+    gave_up: u64,
+    virtual_ns: u64,
+    broken: Vec<Report>,
+    panicked: bool,
+}
+
+impl Totals {
+    fn add(&mut self, report: Report) {
+        self.seeds += 1;
+        self.done += report.done;
+        self.failed += report.failed;
+        self.pdus += report.pdus;
+        self.flips += report.flips;
+        self.recoveries += report.recoveries;
+        self.gave_up += report.gave_up;
+        self.virtual_ns += report.virtual_ns;
+        if report.broken.is_some() {
+            self.broken.push(report);
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        let Self { seeds, done, failed, pdus, flips, recoveries, gave_up, virtual_ns, broken, panicked } =
+            other;
+        self.seeds += seeds;
+        self.done += done;
+        self.failed += failed;
+        self.pdus += pdus;
+        self.flips += flips;
+        self.recoveries += recoveries;
+        self.gave_up += gave_up;
+        self.virtual_ns += virtual_ns;
+        self.broken.extend(broken);
+        self.panicked |= panicked;
+    }
+}

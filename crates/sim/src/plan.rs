@@ -1,0 +1,275 @@
+//! From a seed to a run: who is there, what is between them, what each side will negotiate, what is done, and what goes wrong
+//! when.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use blockstore::Placement;
+use fastrand::Rng;
+use iscsi_core::params::{Bounds, DigestPolicy};
+
+use crate::load::LoadPlan;
+use crate::network::PathConfig;
+use crate::watch::Part;
+use crate::world::{Latencies, Nanos};
+
+/// Microseconds, milliseconds and seconds in nanoseconds.
+pub const US: Nanos = 1_000;
+/// See [`US`].
+pub const MS: Nanos = 1_000_000;
+/// See [`US`].
+pub const SECOND: Nanos = 1_000_000_000;
+
+/// Address of the target.
+pub const TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1)), 3260);
+
+/// Address of initiator `number`, from 1.
+pub fn host(number: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))
+}
+
+/// Something that goes wrong. `which` picks one of what is there at that moment.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// A connection is reset, at one end or at both.
+    Reset {
+        /// Which connection.
+        which: u32,
+        /// The end that learns of it; `None`: both.
+        only: Option<usize>,
+    },
+    /// A connection passes nothing on for a while, in one direction or in both.
+    Hang {
+        /// Which connection.
+        which: u32,
+        /// The direction, by the end that sends; `None`: both.
+        only: Option<usize>,
+        /// How long, nanoseconds.
+        for_ns: Nanos,
+    },
+    /// A bit flips behind the checksum of TCP, where a digest covers it.
+    Flip {
+        /// Which connection.
+        which: u32,
+        /// The end that sends.
+        side: usize,
+        /// Which part of a PDU.
+        part: Part,
+    },
+    /// The path of an initiator loses more than before.
+    Loss {
+        /// Which path.
+        which: u32,
+        /// Of a million segments.
+        ppm: u32,
+    },
+    /// The store fails so many operations.
+    StoreErrors {
+        /// How many.
+        times: u64,
+        /// Writes, or reads.
+        writes: bool,
+        /// A write is cut short before it fails.
+        torn: bool,
+    },
+    /// The store answers nothing for a while.
+    StoreHang {
+        /// How long, nanoseconds.
+        for_ns: Nanos,
+    },
+    /// The target dies and comes back.
+    Restart {
+        /// After so long, nanoseconds.
+        down_ns: Nanos,
+        /// Its medium loses power with it.
+        power: bool,
+        /// Nobody resets its connections.
+        silent: bool,
+    },
+}
+
+/// One initiator.
+#[derive(Clone, Debug)]
+pub struct InitiatorPlan {
+    /// What is between it and the target.
+    pub path: PathConfig,
+    /// What it negotiates within.
+    pub bounds: Bounds,
+    /// What it does.
+    pub load: LoadPlan,
+    /// Silence after which it pings, and waits for the answer.
+    pub ping: Duration,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What it was made from.
+    pub seed: u64,
+    /// Blocks of the medium.
+    pub blocks: u64,
+    /// Where calls of the store run.
+    pub placement: Placement,
+    /// How long things take.
+    pub latencies: Latencies,
+    /// Shards of the target.
+    pub shards: usize,
+    /// What the target negotiates within.
+    pub bounds: Bounds,
+    /// Commands that a session may have outstanding.
+    pub queue_depth: u32,
+    /// Those that log in and work.
+    pub initiators: Vec<InitiatorPlan>,
+    /// What goes wrong, and when.
+    pub faults: Vec<(Nanos, Fault)>,
+    /// Connections of a host that sends what it likes.
+    pub intrusions: u32,
+}
+
+impl Plan {
+    /// The run that `seed` stands for.
+    pub fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x5157_1a2e_0d5e_ed00);
+        let count = if rng.bool() { 1 } else { rng.usize(2..=3) };
+        let own = rng.u64(16..=256);
+        let shared = if count > 1 { rng.u64(1..=4) } else { 0 };
+        let blocks = shared + own * count as u64;
+        let window = MS * if rng.bool() { rng.u64(20..=500) } else { rng.u64(500..=20_000) };
+        let digests = random_digests(&mut rng);
+        let initiators = (0..count)
+            .map(|n| {
+                let from = shared + own * n as u64;
+                random_initiator(&mut rng, n as u32 + 1, from..from + own, 0..shared, window, digests)
+            })
+            .collect();
+        let faults = random_faults(&mut rng, window);
+        let slow_store = rng.u8(..) < 64;
+        Self {
+            seed,
+            blocks,
+            placement: if rng.u8(..) < 160 { Placement::Offload } else { Placement::Inline },
+            latencies: Latencies {
+                notice_ns: rng.u64(0..=100) * US,
+                job_ns: if slow_store { (50 * US, 20 * MS) } else { (5 * US, 500 * US) },
+            },
+            shards: rng.usize(1..=2),
+            bounds: random_bounds(&mut rng, digests),
+            queue_depth: *rng.choice(&[1, 2, 8, 32, 128]).unwrap_or(&128),
+            initiators,
+            faults,
+            intrusions: if rng.u8(..) < 48 { rng.u32(1..=6) } else { 0 },
+        }
+    }
+
+    /// When the last fault has begun.
+    pub fn last_fault(&self) -> Nanos {
+        self.faults.iter().map(|(at, _)| *at).max().unwrap_or(0)
+    }
+}
+
+/// With digests most of the time: bits flip only under one.
+fn random_digests(rng: &mut Rng) -> (bool, bool) {
+    let dice = rng.u8(..);
+    (dice < 200, !(40..=232).contains(&dice) || dice < 190)
+}
+
+fn random_bounds(rng: &mut Rng, (header, data): (bool, bool)) -> Bounds {
+    let policy = |rng: &mut Rng, on: bool| match on {
+        true => {
+            *rng.choice(&[DigestPolicy::Offered, DigestPolicy::Required]).unwrap_or(&DigestPolicy::Offered)
+        }
+        false => DigestPolicy::Off,
+    };
+    let size = |rng: &mut Rng, most: u32| {
+        let shift = rng.u32(9..=17);
+        let odd = if rng.bool() { 0 } else { rng.u32(0..512) & !3 };
+        ((1 << shift) + odd).min(most)
+    };
+    let max_burst_length = size(rng, 1 << 17).max(512);
+    Bounds {
+        header_digest: policy(rng, header),
+        data_digest: policy(rng, data),
+        max_recv_data_segment_length: size(rng, 1 << 17),
+        max_burst_length,
+        first_burst_length: size(rng, max_burst_length),
+        initial_r2t: rng.bool(),
+        immediate_data: rng.bool(),
+        max_outstanding_r2t: *rng.choice(&[1, 1, 2, 8]).unwrap_or(&1),
+        default_time2wait_s: rng.u16(0..=3),
+        default_time2retain_s: rng.u16(0..=20),
+        ..Bounds::default()
+    }
+}
+
+fn random_initiator(
+    rng: &mut Rng,
+    writer: u32,
+    own: std::ops::Range<u64>,
+    shared: std::ops::Range<u64>,
+    window: Nanos,
+    digests: (bool, bool),
+) -> InitiatorPlan {
+    let operations = if rng.u8(..) < 32 { rng.u32(100..=400) } else { rng.u32(10..=100) };
+    let delay_ns = if rng.bool() { rng.u64(5..=500) * US } else { rng.u64(1..=40) * MS };
+    let path = PathConfig {
+        delay_ns,
+        jitter_ns: rng.u64(0..=delay_ns / 2),
+        bandwidth: rng.bool().then(|| rng.u64(1_000_000..=1_000_000_000)),
+        loss_ppm: if rng.u8(..) < 96 { rng.u32(0..=20_000) } else { 0 },
+        segment_bytes: *rng.choice(&[1448, 8948, 65_536]).unwrap_or(&8948),
+        send_buffer_bytes: *rng.choice(&[4096, 65_536, 1 << 20]).unwrap_or(&65_536),
+        receive_window_bytes: *rng.choice(&[16_384, 262_144, 1 << 20]).unwrap_or(&262_144),
+        ..PathConfig::default()
+    };
+    // Bursts may be as short as a block, and each takes a round trip: no operation shall take minutes by itself.
+    let most_blocks = (400 * MS / delay_ns).clamp(8, 256);
+    let load = LoadPlan {
+        writer,
+        own,
+        shared,
+        operations,
+        depth: *rng.choice(&[1, 2, 4, 16, 32]).unwrap_or(&4),
+        max_blocks: most_blocks.min(*rng.choice(&[1, 8, 64, 256]).unwrap_or(&8)),
+        writes: rng.u8(10..=70),
+        flushes: rng.u8(0..=8),
+        swaps: rng.u8(0..=20),
+        timeout: Duration::from_millis(rng.u64(1_000..=30_000))
+            + Duration::from_nanos(most_blocks * 4 * delay_ns),
+        pause_ns: 4 * window / u64::from(operations),
+    };
+    let ping = Duration::from_millis(rng.u64(500..=5_000));
+    InitiatorPlan { path, bounds: random_bounds(rng, digests), load, ping }
+}
+
+fn random_faults(rng: &mut Rng, window: Nanos) -> Vec<(Nanos, Fault)> {
+    let count = if rng.u8(..) < 40 { 0 } else { rng.usize(1..=6) };
+    let mut faults: Vec<(Nanos, Fault)> =
+        (0..count).map(|_| (rng.u64(0..=window), random_fault(rng))).collect();
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+fn random_fault(rng: &mut Rng) -> Fault {
+    let which = rng.u32(..);
+    let side = rng.usize(0..=1);
+    let only = rng.bool().then_some(side);
+    match rng.u8(0..100) {
+        0..30 => {
+            let part = if rng.bool() { Part::Header } else { Part::Data };
+            Fault::Flip { which, side, part }
+        }
+        30..50 => Fault::Reset { which, only },
+        50..65 => Fault::Hang {
+            which,
+            only,
+            for_ns: if rng.bool() { rng.u64(1..=2_000) * MS } else { 3600 * SECOND },
+        },
+        65..72 => Fault::Loss { which, ppm: rng.u32(0..=100_000) },
+        72..82 => {
+            let writes = rng.bool();
+            Fault::StoreErrors { times: rng.u64(1..=5), writes, torn: writes && rng.bool() }
+        }
+        82..90 => Fault::StoreHang { for_ns: rng.u64(1..=8_000) * MS },
+        _ => Fault::Restart { down_ns: rng.u64(1..=3_000) * MS, power: rng.bool(), silent: rng.u8(..) < 64 },
+    }
+}

@@ -1,0 +1,575 @@
+//! One run: builds what a [`Plan`] says, lets time pass from event to event, and judges.
+//!
+//! ```text
+//!   Working ──all loads over──► Leaving (logged out) ──no session, no connection──► Over
+//!      └───────────── longer than anything allows ─────────────► broken: a command never ended
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blockstore::{
+    BlockStore, Fault as StoreFault, FaultError, FaultHandle, FaultRule, FaultStore, Op, OpSet, StoreSpec,
+};
+use fastrand::Rng;
+use initiator::{Options, Portal};
+use iscsi_core::names::IscsiName;
+use iscsi_wire::Isid;
+use parking_lot::Mutex;
+use target::config::{
+    AccessRules, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig,
+};
+use target::observe::Observe;
+
+use crate::intruder::Intruder;
+use crate::load::{Load, Progress};
+use crate::network::{Live, Network, Side, SimListener};
+use crate::oracle::Oracle;
+use crate::plan::{Fault, InitiatorPlan, Plan, SECOND, TARGET, host};
+use crate::store::{BLOCK_BYTES, SimStore};
+use crate::verdict::Verdict;
+use crate::watch::Watch;
+use crate::world::{DriverId, Nanos, Process, SimPlatform, World};
+
+/// After the last fault, everything must have come to its end within this virtual time: the patience of an initiator with a
+/// session that does not come back, twice, and the time that the commands need.
+const PATIENCE_NS: Nanos = 900 * SECOND;
+/// After the logouts, no session and no connection may be left after this: pings of the target find those that hang.
+const AFTERMATH_NS: Nanos = 120 * SECOND;
+/// Steps at one moment that mean that somebody spins.
+const MAX_STEPS_AT_ONCE: u32 = 200_000;
+/// The number that the intruder's host has.
+const INTRUDER: u8 = 200;
+
+const TARGET_NAME: &str = "iqn.2026-01.io.intact:sim";
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// The invariant that did not hold, if one did not.
+    pub broken: Option<String>,
+    /// What happened, when it was asked for.
+    pub transcript: Vec<String>,
+    /// Virtual time that passed, nanoseconds.
+    pub virtual_ns: Nanos,
+    /// PDUs that travelled.
+    pub pdus: u64,
+    /// Bits that flipped.
+    pub flips: u64,
+    /// Operations that ended well, that were given up, and bytes that they moved.
+    pub done: u64,
+    /// See `done`.
+    pub failed: u64,
+    /// See `done`.
+    pub bytes: u64,
+    /// Sessions that were lost and came back.
+    pub recoveries: u64,
+    /// Initiators whose session did not come back.
+    pub gave_up: u64,
+    /// A sum over everything that was sent: the same seed has the same one.
+    pub sum: u64,
+    /// Time from the first to the last operation, by initiator, nanoseconds.
+    pub busy_ns: Vec<Nanos>,
+}
+
+/// What is put between the product and what it stands on, to see that the judge sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Nothing.
+    #[default]
+    None,
+    /// The store forgets one write and says that it was done.
+    LostWrite,
+    /// The store flips a bit of a byte that is read.
+    RottenByte,
+    /// Bits flip although no digest covers them.
+    FlipWithoutDigest,
+    /// Flushes are not done.
+    LostFlush,
+}
+
+struct Running {
+    session: initiator::Stepped<Process>,
+    progress: Arc<Mutex<Progress>>,
+    platform: Arc<SimPlatform>,
+    opened: bool,
+    over: bool,
+    began: Nanos,
+}
+
+enum Action {
+    Fault(Fault),
+    StartTarget { power: bool },
+    MendStore,
+    OpenAgain(usize),
+    Intrude,
+}
+
+/// See the module.
+pub struct Run {
+    plan: Plan,
+    world: Arc<World>,
+    verdict: Verdict,
+    oracle: Oracle,
+    store: SimStore,
+    disk: Arc<dyn BlockStore>,
+    faults: FaultHandle,
+    target: Option<(target::Stepped<Process>, Arc<SimPlatform>, usize)>,
+    initiators: Vec<Running>,
+    intruder: Option<Intruder>,
+    actions: Vec<Option<Action>>,
+    owners: usize,
+    rng: Rng,
+    sabotage: Sabotage,
+    last_trouble: Nanos,
+}
+
+impl Run {
+    /// Builds what the plan says, with a transcript or without.
+    pub fn new(plan: Plan, transcript: bool, sabotage: Sabotage) -> Self {
+        let verdict = Verdict::default();
+        let watch = Watch::new(verdict.clone(), transcript, [host(INTRUDER)]);
+        let mut network = Network::default();
+        for (n, initiator) in plan.initiators.iter().enumerate() {
+            network.add_path(host(n as u8 + 1), initiator.path);
+        }
+        network.add_path(host(INTRUDER), Default::default());
+        let world = World::new(plan.seed, plan.latencies, network, watch);
+        let store = SimStore::new(plan.blocks as usize, plan.placement);
+        let (disk, faults) = FaultStore::new(store.clone());
+        let mut run = Self {
+            oracle: Oracle::new(plan.blocks as usize, verdict.clone()),
+            rng: Rng::with_seed(plan.seed.rotate_left(17) ^ 0x0bad_cafe),
+            world,
+            verdict,
+            store,
+            disk: Arc::new(disk),
+            faults,
+            target: None,
+            initiators: Vec::new(),
+            intruder: None,
+            actions: Vec::new(),
+            owners: 0,
+            sabotage,
+            last_trouble: plan.last_fault(),
+            plan,
+        };
+        run.sabotage_store();
+        run.start_target();
+        for n in 0..run.plan.initiators.len() {
+            run.open(n);
+        }
+        for (at, fault) in run.plan.faults.clone() {
+            run.act_at(at, Action::Fault(fault));
+        }
+        for _ in 0..run.plan.intrusions {
+            let at = run.rng.u64(0..=run.last_trouble.max(SECOND / 10));
+            run.act_at(at, Action::Intrude);
+        }
+        run
+    }
+
+    fn act_at(&mut self, at: Nanos, action: Action) {
+        self.actions.push(Some(action));
+        self.world.plan(at, self.actions.len() - 1);
+    }
+
+    fn sabotage_store(&mut self) {
+        let rule = match self.sabotage {
+            Sabotage::LostWrite => FaultRule::new(Op::Write, StoreFault::Lost).nth(3),
+            Sabotage::LostFlush => FaultRule::new(Op::Flush, StoreFault::Lost),
+            Sabotage::RottenByte => FaultRule::new(Op::Read, StoreFault::BitFlip { offset: 40, mask: 4 }),
+            Sabotage::None | Sabotage::FlipWithoutDigest => return,
+        };
+        self.faults.arm(rule);
+    }
+
+    fn process(&mut self, host: std::net::IpAddr) -> (Arc<SimPlatform>, usize) {
+        self.owners += 1;
+        (SimPlatform::new(&self.world, host, self.owners), self.owners)
+    }
+
+    fn start_target(&mut self) {
+        let (platform, owner) = self.process(TARGET.ip());
+        let disk = Arc::clone(&self.disk);
+        let open: target::registry::OpenStore = Arc::new(move |_| Ok(Arc::clone(&disk)));
+        let config = config(&self.plan);
+        let portal = config.portals[0].clone();
+        let observe = Arc::new(Observe::new());
+        match target::Stepped::start(Process(Arc::clone(&platform)), config, observe, open, self.plan.shards)
+        {
+            Ok(target) => {
+                target.listen(SimListener(portal.address), portal);
+                self.target = Some((target, platform, owner));
+            }
+            Err(error) => self.verdict.broken(format!("the target does not start: {error}")),
+        }
+    }
+
+    fn open(&mut self, n: usize) {
+        let plan = self.plan.initiators[n].clone();
+        let (platform, _) = self.process(host(n as u8 + 1));
+        let rng = self.rng.fork();
+        let (load, progress) = Load::new(plan.load.clone(), self.oracle.clone(), rng);
+        let options = options(&plan, n as u8 + 1);
+        match initiator::Stepped::open(Process(Arc::clone(&platform)), options, Box::new(load)) {
+            Ok(session) => {
+                let began = self.world.now();
+                let running = Running { session, progress, platform, opened: false, over: false, began };
+                match self.initiators.get_mut(n) {
+                    Some(old) => *old = running,
+                    None => self.initiators.push(running),
+                }
+            }
+            Err(error) => self.verdict.broken(format!("an initiator does not start: {error}")),
+        }
+    }
+
+    /// Lets the run come to its end.
+    pub fn finish(mut self) -> Report {
+        self.work();
+        let mut state = self.world.state.lock();
+        let mut report = Report {
+            seed: self.plan.seed,
+            broken: self.verdict.first(),
+            transcript: state.watch.take_transcript(),
+            virtual_ns: self.world.now(),
+            pdus: state.watch.pdus,
+            flips: state.watch.flips,
+            sum: state.watch.sum,
+            ..Report::default()
+        };
+        drop(state);
+        for initiator in &self.initiators {
+            let progress = initiator.progress.lock().clone();
+            report.done += progress.done;
+            report.failed += progress.failed;
+            report.bytes += progress.bytes;
+            report.gave_up += u64::from(progress.lost.is_some());
+            report.recoveries += initiator.session.info().losses;
+            report.busy_ns.push((progress.last.as_nanos() as u64).saturating_sub(initiator.began));
+        }
+        report
+    }
+
+    fn work(&mut self) {
+        let mut leaving_since = None;
+        let mut at_once = 0;
+        loop {
+            if self.verdict.is_broken() {
+                return;
+            }
+            at_once += 1;
+            if at_once > MAX_STEPS_AT_ONCE {
+                return self.verdict.broken("somebody spins: time does not pass");
+            }
+            if self.turn_all() {
+                continue;
+            }
+            if let Some(planned) = self.world.step() {
+                if let Some(action) = planned.and_then(|index| self.actions[index].take()) {
+                    self.act(action);
+                }
+                continue;
+            }
+            at_once = 0;
+            let now = self.world.now();
+            if leaving_since.is_none() && now >= self.last_trouble && self.loads_are_over() {
+                for initiator in &mut self.initiators {
+                    initiator.session.log_out();
+                }
+                leaving_since = Some(now);
+                continue;
+            }
+            if leaving_since.is_some() && self.nobody_is_left() {
+                return self.oracle.check_medium(&self.store);
+            }
+            let Some(next) = self.next_moment() else {
+                return self.verdict.broken("nothing will ever happen again, and not everything has ended");
+            };
+            let limit = leaving_since.map_or(self.last_trouble + PATIENCE_NS, |since| since + AFTERMATH_NS);
+            if next > limit {
+                return self.never_ended(leaving_since.is_some());
+            }
+            self.world.advance(next.max(now));
+        }
+    }
+
+    fn never_ended(&mut self, leaving: bool) {
+        let mut what = match leaving {
+            true => "sessions or connections are left after all have logged out:".to_owned(),
+            false => "commands never ended:".to_owned(),
+        };
+        for (n, initiator) in self.initiators.iter().enumerate() {
+            let progress = initiator.progress.lock();
+            what += &format!(" I{} has {} under way,", n + 1, progress.outstanding);
+        }
+        if let Some((target, ..)) = &mut self.target {
+            let (sessions, connections) = (target.sessions().len(), target.connections());
+            what += &format!(" the target has {sessions} sessions and {connections} connections");
+        }
+        self.verdict.broken(what);
+    }
+
+    /// Lets everybody take a step who has noticed something or whose deadline has come.
+    fn turn_all(&mut self) -> bool {
+        let now = Duration::from_nanos(self.world.now());
+        let mut any = false;
+        if let Some((target, platform, _)) = &mut self.target {
+            for (shard, driver) in platform.drivers().into_iter().enumerate() {
+                let due = target.next_deadline(shard).is_some_and(|at| at <= now);
+                if self.world.take_noticed(driver) || due {
+                    any = true;
+                    if let Err(error) = target.turn(shard) {
+                        self.verdict.broken(format!("a shard has ended: {error}"));
+                    }
+                }
+            }
+            if any {
+                check_holdings(target, &self.verdict);
+            }
+        }
+        for n in 0..self.initiators.len() {
+            let initiator = &mut self.initiators[n];
+            let due = initiator.session.next_deadline().is_some_and(|at| at <= now);
+            let noticed = initiator.platform.drivers().iter().any(|driver| self.world.take_noticed(*driver));
+            if initiator.over || !(noticed || due) {
+                continue;
+            }
+            any = true;
+            initiator.over = !initiator.session.turn();
+            self.after_turn(n);
+        }
+        if let Some(intruder) = &mut self.intruder
+            && self.world.take_noticed(intruder.driver())
+        {
+            any = true;
+            intruder.turn();
+        }
+        any
+    }
+
+    fn after_turn(&mut self, n: usize) {
+        let initiator = &mut self.initiators[n];
+        if initiator.opened {
+            return;
+        }
+        match initiator.session.opening() {
+            None => {}
+            Some(Ok(_)) => initiator.opened = true,
+            Some(Err(error)) => {
+                let at = self.world.now() + SECOND;
+                self.world
+                    .state
+                    .lock()
+                    .watch
+                    .note(at - SECOND, || format!("-- I{} could not log in: {error}", n + 1));
+                self.act_at(at, Action::OpenAgain(n));
+            }
+        }
+    }
+
+    fn loads_are_over(&self) -> bool {
+        self.initiators.iter().all(|initiator| {
+            let progress = initiator.progress.lock();
+            initiator.opened && (progress.finished || progress.lost.is_some())
+        }) && self.target.is_some()
+    }
+
+    fn nobody_is_left(&mut self) -> bool {
+        let Some((target, ..)) = &mut self.target else { return false };
+        target.connections() == 0 && target.sessions().is_empty()
+    }
+
+    fn next_moment(&self) -> Option<Nanos> {
+        let deadline = |at: Duration| at.as_nanos() as Nanos;
+        let initiators = self
+            .initiators
+            .iter()
+            .filter(|i| !i.over)
+            .filter_map(|i| i.session.next_deadline())
+            .map(deadline);
+        let shards = self.target.iter().flat_map(|(target, ..)| {
+            (0..self.plan.shards).filter_map(|shard| target.next_deadline(shard)).map(deadline)
+        });
+        initiators.chain(shards).chain(self.world.next_event()).min()
+    }
+
+    fn live(&self, which: u32) -> Option<Live> {
+        let live = self.world.state.lock().network.live();
+        let live: Vec<Live> = live.into_iter().filter(|live| live.from != host(INTRUDER)).collect();
+        (!live.is_empty()).then(|| live[which as usize % live.len()])
+    }
+
+    fn note(&self, line: impl FnOnce() -> String) {
+        let now = self.world.now();
+        self.world.state.lock().watch.note(now, line);
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Fault(fault) => self.fault(fault),
+            Action::StartTarget { power } => {
+                if power {
+                    self.store.cut_power(&mut self.rng);
+                    self.oracle.power_cut(&self.store);
+                }
+                self.note(|| "!! the target starts again".to_owned());
+                self.start_target();
+            }
+            Action::MendStore => {
+                self.faults.clear();
+                self.sabotage_store();
+                self.note(|| "!! the store is well again".to_owned());
+            }
+            Action::OpenAgain(n) => self.open(n),
+            Action::Intrude => self.intrude(),
+        }
+    }
+
+    fn intrude(&mut self) {
+        if self.intruder.is_none() {
+            let (platform, _) = self.process(host(INTRUDER));
+            self.intruder = Intruder::new(&platform, self.rng.fork()).ok();
+        }
+        if let Some(intruder) = &mut self.intruder {
+            intruder.connect(TARGET);
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        let now = self.world.now();
+        match fault {
+            Fault::Reset { which, only } => {
+                let Some(live) = self.live(which) else { return };
+                let whom =
+                    only.map_or("both ends", |side| if side == 0 { "the initiator" } else { "the target" });
+                self.note(|| format!("!! connection {} of {} is reset for {whom}", live.conn, live.from));
+                let sides: &[Side] = match only {
+                    Some(0) => &[Side(0)],
+                    Some(_) => &[Side(1)],
+                    None => &[Side(0), Side(1)],
+                };
+                self.world.state.lock().cut(live.conn, sides);
+            }
+            Fault::Hang { which, only, for_ns } => {
+                let Some(live) = self.live(which) else { return };
+                let way = only.map_or("in both directions", |side| {
+                    if side == 0 { "towards the target" } else { "towards the initiator" }
+                });
+                self.note(|| {
+                    format!(
+                        "!! connection {} of {} hangs {way} for {} ms",
+                        live.conn,
+                        live.from,
+                        for_ns / 1_000_000
+                    )
+                });
+                let mut state = self.world.state.lock();
+                for side in [Side(0), Side(1)] {
+                    if only.is_none_or(|only| only == side.0) {
+                        state.freeze(live.conn, side, now + for_ns);
+                    }
+                }
+            }
+            Fault::Flip { which, side, part } => {
+                let Some(live) = self.live(which) else { return };
+                let mut state = self.world.state.lock();
+                if self.sabotage == Sabotage::FlipWithoutDigest {
+                    state.watch.flip_blindly(live.conn, Side(side));
+                    return;
+                }
+                state.watch.flip_next(live.conn, Side(side), part);
+            }
+            Fault::Loss { which, ppm } => {
+                let n = which as usize % self.plan.initiators.len();
+                self.note(|| format!("!! the path of I{} loses {ppm} of a million", n + 1));
+                self.world.state.lock().network.set_loss(host(n as u8 + 1), ppm);
+            }
+            Fault::StoreErrors { times, writes, torn } => {
+                let op = if writes { Op::Write } else { Op::Read };
+                self.note(|| format!("!! the next {times} of the store's {op}s fail"));
+                let fault = match torn {
+                    true => StoreFault::Torn { keep_bytes: self.rng.u64(0..16) * BLOCK_BYTES as u64 },
+                    false => StoreFault::Error(FaultError::Medium),
+                };
+                self.faults.arm(FaultRule { times: Some(times), ..FaultRule::new(OpSet::from(op), fault) });
+                self.act_at(now + SECOND, Action::MendStore);
+            }
+            Fault::StoreHang { for_ns } => {
+                self.note(|| format!("!! the store hangs for {} ms", for_ns / 1_000_000));
+                self.world.state.lock().store_hangs_until = now + for_ns;
+                self.last_trouble = self.last_trouble.max(now + for_ns);
+            }
+            Fault::Restart { down_ns, power, silent } => {
+                let Some((target, platform, owner)) = self.target.take() else { return };
+                self.note(|| {
+                    format!("!! the target dies{}", if power { ", and the power of its medium" } else { "" })
+                });
+                let drivers: Vec<DriverId> = platform.drivers();
+                self.world.kill(owner, &drivers, silent);
+                drop(target);
+                self.last_trouble = self.last_trouble.max(now + down_ns);
+                self.act_at(now + down_ns, Action::StartTarget { power });
+            }
+        }
+    }
+}
+
+fn check_holdings(target: &target::Stepped<Process>, verdict: &Verdict) {
+    for (queue_depth, held) in target.holdings() {
+        // Immediate commands come on top; a session that is being replaced still holds what its store has.
+        let most = queue_depth as usize + iscsi_core::limits::MAX_IMMEDIATE_TASKS;
+        if held.tasks > most {
+            verdict.broken(format!("a session holds {} tasks, its queue depth is {queue_depth}", held.tasks));
+        }
+    }
+}
+
+fn config(plan: &Plan) -> Config {
+    let store = StoreSpec::Ram { size_bytes: 512, logical_block_bytes: None, resident_limit_bytes: None };
+    let name = IscsiName::parse(TARGET_NAME).expect("a constant of the right form");
+    Config {
+        portals: vec![PortalConfig { address: TARGET, group_tag: 1 }],
+        targets: vec![TargetConfig {
+            name,
+            alias: None,
+            luns: vec![LunConfig { serial: Some("sim".into()), ..LunConfig::new(0, store) }],
+            access: AccessRules::default(),
+            auth: Auth::None,
+            bounds: plan.bounds.clone(),
+            queue_depth: plan.queue_depth,
+            redirect: None,
+            portals: None,
+        }],
+        discovery_auth: Auth::None,
+        limits: Limits {
+            ping_interval: Duration::from_secs(5),
+            ping_timeout: Duration::from_secs(5),
+            buffer_bytes_max: 64 << 20,
+            shards: plan.shards,
+            ..Limits::default()
+        },
+        control_socket: ControlSocket::Off,
+        metrics: None,
+        allow_open_access: true,
+    }
+}
+
+fn options(plan: &InitiatorPlan, number: u8) -> Options {
+    let name = IscsiName::parse(TARGET_NAME).expect("a constant of the right form");
+    let target: SocketAddr = TARGET;
+    let mut options = Options::new(Portal::new(target.ip().to_string(), target.port()), Some(name));
+    options.initiator =
+        IscsiName::parse(&format!("iqn.2026-01.io.intact:i{number}")).expect("of the right form");
+    options.isid = Some(Isid::random([0x51, 0x3d, number], 1));
+    options.bounds = plan.bounds.clone();
+    options.session.bounds = plan.bounds.clone();
+    options.session.ping_interval = plan.ping;
+    options.session.ping_timeout = plan.ping;
+    options.reconnect_timeout = Duration::from_secs(300);
+    options
+}

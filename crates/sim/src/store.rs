@@ -1,0 +1,147 @@
+//! A medium that can lose its power: what was written and not flushed may be there afterwards, or not, block by block.
+//!
+//! Survives the process that uses it, as a disk does. Delay is not its business: the platform decides when a job runs.
+
+use blockstore::{BlockStore, Durability, Extent, Geometry, Placement, StoreError};
+use fastrand::Rng;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Bytes of a logical block.
+pub const BLOCK_BYTES: usize = 512;
+/// Versions of a block that are kept while it is not flushed; beyond them the oldest is forgotten.
+const MAX_VERSIONS: usize = 4;
+
+type Block = [u8; BLOCK_BYTES];
+
+struct Disk {
+    blocks: Vec<Block>,
+    /// What each block was before writes that are not flushed, oldest first.
+    before: FxHashMap<u64, Vec<Block>>,
+}
+
+/// See the module. Clones are the same disk.
+#[derive(Clone)]
+pub struct SimStore {
+    disk: Arc<Mutex<Disk>>,
+    placement: Placement,
+}
+
+impl SimStore {
+    /// A disk of `blocks` blocks of zeros.
+    pub fn new(blocks: usize, placement: Placement) -> Self {
+        let disk = Disk { blocks: vec![[0; BLOCK_BYTES]; blocks], before: FxHashMap::default() };
+        Self { disk: Arc::new(Mutex::new(disk)), placement }
+    }
+
+    /// The power goes and comes back: every block that was not flushed is as it was at one of the times since then.
+    pub fn cut_power(&self, rng: &mut Rng) {
+        let mut disk = self.disk.lock();
+        let mut before: Vec<(u64, Vec<Block>)> = std::mem::take(&mut disk.before).into_iter().collect();
+        before.sort_unstable_by_key(|(lba, _)| *lba);
+        for (lba, versions) in before {
+            let which = rng.usize(0..=versions.len());
+            if let Some(version) = versions.get(which) {
+                disk.blocks[lba as usize] = *version;
+            }
+        }
+    }
+
+    /// What is on block `lba` now.
+    pub fn peek(&self, lba: u64) -> Block {
+        self.disk.lock().blocks[lba as usize]
+    }
+
+    fn put(disk: &mut Disk, lba: u64, new: Block, durability: Durability) {
+        let old = std::mem::replace(&mut disk.blocks[lba as usize], new);
+        match durability {
+            Durability::Durable => drop(disk.before.remove(&lba)),
+            Durability::Cached => {
+                let versions = disk.before.entry(lba).or_default();
+                // What was on the medium at the last flush stays possible for ever.
+                if versions.len() == MAX_VERSIONS {
+                    versions.remove(1);
+                }
+                versions.push(old);
+            }
+        }
+    }
+}
+
+impl BlockStore for SimStore {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size_bytes: (self.disk.lock().blocks.len() * BLOCK_BYTES) as u64,
+            logical_block_bytes: BLOCK_BYTES as u32,
+            physical_block_bytes: BLOCK_BYTES as u32,
+            rotational: false,
+            discard_granularity_bytes: 0,
+            read_only: false,
+        }
+    }
+
+    fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    fn description(&self) -> String {
+        "sim".to_owned()
+    }
+
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.geometry().check_range(offset, dst.len() as u64)?;
+        let disk = self.disk.lock();
+        let all = disk.blocks.as_flattened();
+        dst.copy_from_slice(&all[offset as usize..offset as usize + dst.len()]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        let len: usize = src.iter().map(|piece| piece.len()).sum();
+        self.geometry().check_range(offset, len as u64)?;
+        let mut disk = self.disk.lock();
+        let mut at = offset as usize;
+        let mut block = disk.blocks[(at / BLOCK_BYTES).min(disk.blocks.len() - 1)];
+        for piece in src {
+            for part in piece.chunks(BLOCK_BYTES) {
+                let mut part = part;
+                while !part.is_empty() {
+                    let inside = at % BLOCK_BYTES;
+                    if inside == 0 {
+                        block = disk.blocks[at / BLOCK_BYTES];
+                    }
+                    let n = part.len().min(BLOCK_BYTES - inside);
+                    block[inside..inside + n].copy_from_slice(&part[..n]);
+                    at += n;
+                    part = &part[n..];
+                    if at.is_multiple_of(BLOCK_BYTES) {
+                        Self::put(&mut disk, (at / BLOCK_BYTES) as u64 - 1, block, durability);
+                    }
+                }
+            }
+        }
+        if !at.is_multiple_of(BLOCK_BYTES) {
+            Self::put(&mut disk, (at / BLOCK_BYTES) as u64, block, durability);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.disk.lock().before.clear();
+        Ok(())
+    }
+
+    fn unmap(&self, _offset: u64, _len: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, _may_unmap: bool) -> Result<(), StoreError> {
+        self.write(offset, &[&vec![0; len as usize]], Durability::Cached)
+    }
+
+    fn extents(&self, offset: u64, len: u64, _max: usize) -> Result<Vec<Extent>, StoreError> {
+        self.geometry().check_range(offset, len)?;
+        Ok(vec![Extent { offset, len, mapped: true }])
+    }
+}

@@ -1,0 +1,31 @@
+//! What is wrong with a run, told by whoever finds it; the first finding counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+/// Clones share the finding.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict(Arc<(AtomicBool, Mutex<Option<String>>)>);
+
+impl Verdict {
+    /// Tells that an invariant does not hold.
+    pub fn broken(&self, what: impl Into<String>) {
+        let mut first = self.0.1.lock();
+        if first.is_none() {
+            *first = Some(what.into());
+            self.0.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one was told.
+    pub fn is_broken(&self) -> bool {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    /// The first one.
+    pub fn first(&self) -> Option<String> {
+        self.0.1.lock().clone()
+    }
+}
