@@ -7,6 +7,9 @@
 //!                                                         └── reassigned, or Time2Wait + Time2Retain ──► gone
 //! ```
 //! A connection has its StatSN of its own; everything else belongs to the session.
+//!
+//! In asymmetric use, which both ends have to know ([`crate::params::ALLEGIANCE_FREE`]), commands come on connections with an even
+//! CID, and what belongs to them travels on those with an odd one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -205,6 +208,22 @@ impl TargetSession {
         if self.fence.is_some() {
             self.advance_fence();
         }
+    }
+
+    /// The connection to which a command that came on `cid` is allegiant: the same one, unless the connections are used
+    /// asymmetrically. Then those with an odd CID take turns for what came on one with an even CID.
+    //= rfc7143 4.2.5.1 MCS-02
+    pub(super) fn home_for(&mut self, cid: Cid) -> Cid {
+        if !self.params.allegiance_free || cid.0 % 2 == 1 {
+            return cid;
+        }
+        let carries_data = |c: &&Connection| c.cid.0 % 2 == 1 && !c.closing;
+        let count = self.connections.iter().filter(carries_data).count();
+        if count == 0 {
+            return cid;
+        }
+        self.next_home = self.next_home.wrapping_add(1);
+        self.connections.iter().filter(carries_data).nth(self.next_home % count).map_or(cid, |c| c.cid)
     }
 
     pub(super) fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {

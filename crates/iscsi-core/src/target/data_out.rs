@@ -44,9 +44,12 @@ impl TargetSession {
         cdb.extend_from_slice(extended.unwrap_or_default());
 
         let edtl = command.expected_data_transfer_length;
+        let came_on = cid;
+        let cid = self.home_for(came_on);
         let mut task = Task {
             itt: command.itt,
             cid,
+            came_on,
             orphan: false,
             lun: command.lun,
             cmd_sn: command.cmd_sn,
@@ -270,7 +273,9 @@ impl TargetSession {
         let now = self.now;
         let Some(task) = self.tasks.get_mut(id) else { return };
         //= rfc7143 4.2.5.1 MCS-02
-        let verdict = match task.home() == Some(cid) {
+        // In asymmetric use unsolicited data follows its command, for only the target knows where the rest will travel.
+        let follows = data.ttt.is_reserved() && task.came_on == cid && !task.orphan;
+        let verdict = match follows || task.home() == Some(cid) {
             true => take_data(task, rx, data, recovers),
             false => Verdict::Refused,
         };

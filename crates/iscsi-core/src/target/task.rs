@@ -76,6 +76,8 @@ pub(super) struct Task {
     pub itt: Itt,
     /// The connection that it is allegiant to, or was.
     pub cid: Cid,
+    /// The connection on which the command came: another one in asymmetric use only.
+    pub came_on: Cid,
     /// Its connection is lost and no other one has taken it over.
     pub orphan: bool,
     pub lun: Lun,

@@ -161,7 +161,9 @@ impl TargetSession {
         let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
         let response = if referenced == request.itt || self.is_management(referenced) {
             TmfResponse::FunctionRejected
-        } else if task.is_some_and(|task| task.home() == Some(cid) && task.lun == request.lun) {
+        } else if task
+            .is_some_and(|task| (task.home() == Some(cid) || task.came_on == cid) && task.lun == request.lun)
+        {
             TmfResponse::FunctionSucceeded
         } else {
             TmfResponse::FunctionComplete
@@ -248,7 +250,8 @@ impl TargetSession {
             return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
         }
         //= rfc7143 11.5.1 TMF-04
-        let elsewhere = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id)?.home());
+        let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
+        let elsewhere = task.filter(|task| task.came_on != cid).and_then(|task| task.home());
         if elsewhere.is_some_and(|home| home != cid && self.connection(home).is_some()) {
             return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
         }

@@ -227,3 +227,92 @@ fn num_05_the_window_is_one() {
     script += "I> ScsiCommand itt=9 F R edtl=8 cmd_sn=9\nD< Start itt=9";
     peer.play(&script);
 }
+
+const ASYMMETRIC: &str = "InitialR2T=No ImmediateData=Yes FirstBurstLength=1024 MaxBurstLength=1024 \
+                          MaxRecvDataSegmentLength=512 X-com.intact.AllegianceFree=Yes";
+
+/// Commands on even connections, what belongs to them on odd ones in turn.
+// covers: MCS-02
+#[test]
+fn mcs_02_asymmetric_use() {
+    let mut peer = Peer::with_connections(4, ASYMMETRIC);
+    assert!(peer.session().params().allegiance_free);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I4> ScsiCommand itt=2 F R edtl=8
+         D< Start itt=2
+         D> complete itt=1 data=8
+         T3< DataIn itt=1 status=0x00 stat_sn=4294967295
+         D> complete itt=2 data=8
+         T< DataIn itt=2 status=0x00 stat_sn=4294967295
+         # Data that nobody asked for follows the command; what is asked for goes where it was asked for.
+         I2> ScsiCommand itt=3 W edtl=2048 data=256
+         D< Start itt=3
+         I2> DataOut itt=3 F offset=256 data=768
+         D> need itt=3 bytes=2048
+         T3< R2t itt=3 ttt=0 offset=1024 len=1024
+         I2> DataOut itt=3 ttt=0 F offset=1024 data=1024
+         T2< Reject reason=InvalidPduField
+         I3> DataOut itt=3 ttt=0 F offset=1024 data=1024
+         D< DataOut itt=3 bytes=2048
+         D> complete itt=3
+         T3< ScsiResponse itt=3
+         # What comes on an odd one stays there, and so does task management wherever it comes.
+         I> ScsiCommand itt=4 F R edtl=8
+         D< Start itt=4
+         D> complete itt=4 data=8
+         T< DataIn itt=4
+         I2> ScsiCommand itt=5 F R edtl=8
+         D< Start itt=5
+         I2> TaskManagementRequest I itt=9 function=AbortTask referenced_task_tag=5 ref_cmd_sn=5
+         D< Abandon itt=5
+         D> gone itt=5
+         T2< TaskManagementResponse itt=9 response=FunctionComplete",
+    );
+    // Where no odd one is left, everything stays where it came.
+    peer.play(
+        "I2> LogoutRequest I itt=9 reason=CloseConnection cid=1
+         T2< LogoutResponse itt=9
+         D< Close Logout cid=1
+         X3
+         T2< AsyncMessage event=ConnectionDrop
+         I2> ScsiCommand itt=6 F R edtl=8
+         D< Start itt=6
+         D> complete itt=6 data=8
+         T2< DataIn itt=6",
+    );
+}
+
+/// Its connection for data is lost: at level 2 the command goes on elsewhere.
+// covers: ERL-06, MCS-02
+#[test]
+fn erl_06_asymmetric_commands_are_reassigned() {
+    let mut peer = Peer::with_connections(3, &format!("{ASYMMETRIC} ErrorRecoveryLevel=2"));
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         X3
+         T< AsyncMessage event=ConnectionDrop
+         D> complete itt=1 data=8
+         I2> LogoutRequest I itt=9 reason=RemoveConnectionForRecovery cid=3
+         T2< LogoutResponse itt=9 response=Success
+         I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=1
+         T< TaskManagementResponse itt=8 response=FunctionComplete
+         T< DataIn itt=1 status=0x00",
+    );
+}
+
+/// Both have to know it and to want it; everyone else gets a plain answer.
+// covers: KEY-26
+#[test]
+fn key_26_asymmetric_use_is_agreed_on() {
+    for (ours, theirs, answer) in [(true, "Yes", "Yes"), (false, "Yes", "No"), (true, "No", "No")] {
+        let mut peer = Peer::new();
+        peer.policy.bounds.allegiance_free = ours;
+        peer.play(&format!("I> LoginRequest T csg=1 nsg=3 | @names X-com.intact.AllegianceFree={theirs}"));
+        let line = peer.output.pop_front().expect("an answer").line;
+        assert!(line.contains(&format!("X-com.intact.AllegianceFree={answer}")), "{line}");
+        assert_eq!(peer.session().params().allegiance_free, answer == "Yes");
+    }
+}
