@@ -54,6 +54,8 @@ pub struct Completion {
     pub data_in: DataInPayload,
     /// SCSI transfer length, bytes: what the command would transfer, whatever the initiator expected.
     pub transfer_bytes: u64,
+    /// The status keeps its place among those of all connections (RFC 7143 4.2.2.3): that of PREEMPT AND ABORT.
+    pub fenced: bool,
 }
 
 /// A task management function that reaches beyond this session's bookkeeping.

@@ -152,6 +152,14 @@ impl TargetSession {
         if self.fence.is_some() && task.home().is_some_and(|cid| self.is_held_back(cid)) {
             return self.held_back.push_back(HeldBack::Command(Box::new((task, completion))));
         }
+        if self.needs_fence(&completion) {
+            return self.send_behind_fence(HeldBack::Command(Box::new((task, completion))));
+        }
+        self.respond_now(task, completion);
+    }
+
+    /// As [`Self::respond`], past all fences.
+    pub(super) fn respond_now(&mut self, task: Task, completion: Completion) {
         let mut outcome = self.outcome(task, completion);
         self.deliver(&mut outcome);
         if self.params.error_recovery_level > 0 {

@@ -1,11 +1,12 @@
-//! Response fence: the answer to a request that aborts many tasks keeps its place among the responses of all connections of
-//! the session (RFC 7143 4.2.2.3, 4.2.3.3).
+//! Response fence: some responses keep their place among the responses of all connections of the session: the answer to a
+//! request that aborts many tasks, a status with a unit attention, by which others learn of such a request, and what the
+//! surroundings ask it for (RFC 7143 4.2.2.3, 4.2.3.3).
 //!
 //! ```text
-//!   (none) ──answer ready──► Before ──other connections have acknowledged what was sent before──► After ──acknowledged──► (none)
-//!                               └── TaskReporting=RFC3720: the answer is sent, and nothing waits for it ──► (none)
+//!   (none) ──response ready──► Before ──other connections have acknowledged what was sent before──► After ──acknowledged──► (none)
+//!                               └── TaskReporting=RFC3720: it is sent, and nothing waits for it ──► (none)
 //! ```
-//! In between, later responses wait in `held_back`: of all connections before the answer is sent, of the other connections
+//! With RFC3720 only the answer to a request has a fence. In between, later responses wait in `held_back`: of all connections before the answer is sent, of the other connections
 //! after it. A session with one connection never has a fence. Who does not acknowledge within [`FENCE_LIMIT`], although
 //! pinged, is taken for dead.
 
@@ -26,10 +27,13 @@ pub const FENCE_LIMIT: Duration = Duration::from_secs(10);
 /// A fence that stands.
 #[derive(Debug)]
 pub(super) struct Fence {
-    answer: Answer,
+    /// Where it goes.
+    cid: Cid,
+    /// What the fence is for, until it is sent.
+    response: Option<HeldBack>,
     /// Statuses that have to be acknowledged before the answer may go.
     before: SmallVec<[(Cid, StatSn); 4]>,
-    /// StatSN of the answer, once sent.
+    /// StatSN after that of the response, once sent.
     sent: Option<StatSn>,
     /// When who has not acknowledged is given up.
     pub deadline: Time,
@@ -50,27 +54,73 @@ pub(super) enum HeldBack {
     Answer(Answer),
 }
 
+impl HeldBack {
+    fn cid(&self) -> Option<Cid> {
+        match self {
+            Self::Command(command) => command.0.home(),
+            Self::Answer(answer) => Some(answer.cid),
+        }
+    }
+}
+
+/// Sense key UNIT ATTENTION, in either format.
+fn tells_unit_attention(sense: &[u8]) -> bool {
+    let key = match sense.first().map(|code| code & 0x7f) {
+        Some(0x70) => sense.get(2),
+        Some(0x72) => sense.get(1),
+        _ => None,
+    };
+    key.is_some_and(|key| key & 0x0f == 6)
+}
+
 impl TargetSession {
     /// Answers a request that aborted many tasks.
     //= rfc7143 4.2.2.3 MCS-06 FAB-04
     pub(super) fn answer_behind_fence(&mut self, answer: Answer) {
+        self.send_behind_fence(HeldBack::Answer(answer));
+    }
+
+    /// Whether the status of a command needs a fence of its own.
+    //= rfc7143 4.2.2.3 FAB-04
+    pub(super) fn needs_fence(&self, completion: &Completion) -> bool {
+        self.connections.len() > 1
+            && self.is_fencing()
+            && (completion.fenced || tells_unit_attention(&completion.sense))
+    }
+
+    /// Puts up a fence for `response`, behind the one that stands.
+    pub(super) fn send_behind_fence(&mut self, response: HeldBack) {
         if self.fence.is_some() {
-            return self.held_back.push_back(HeldBack::Answer(answer));
+            return self.held_back.push_back(response);
         }
+        let Some(cid) = response.cid() else { return self.send_fenced(response) };
         let before: SmallVec<[(Cid, StatSn); 4]> = self
             .connections
             .iter()
-            .filter(|c| c.cid != answer.cid && !c.closing && c.acknowledged.lt(c.stat_sn))
+            .filter(|c| c.cid != cid && !c.closing && c.acknowledged.lt(c.stat_sn))
             .map(|c| (c.cid, c.stat_sn))
             .collect();
         if self.connections.len() < 2 || (before.is_empty() && !self.is_fencing()) {
-            return self.send_management_response(answer.cid, answer.itt, answer.response);
+            return self.send_fenced(response);
         }
         for (cid, _) in &before {
             self.ping(*cid);
         }
-        self.fence = Some(Fence { answer, before, sent: None, deadline: self.now + FENCE_LIMIT });
+        let deadline = self.now + FENCE_LIMIT;
+        self.fence = Some(Fence { cid, response: Some(response), before, sent: None, deadline });
         self.advance_fence();
+    }
+
+    fn send_fenced(&mut self, response: HeldBack) {
+        match response {
+            HeldBack::Command(command) => {
+                let (task, completion) = *command;
+                self.respond_now(task, completion);
+            }
+            HeldBack::Answer(Answer { cid, itt, response }) => {
+                self.send_management_response(cid, itt, response);
+            }
+        }
     }
 
     /// Whether responses that follow wait as well.
@@ -82,7 +132,7 @@ impl TargetSession {
     pub(super) fn is_held_back(&self, cid: Cid) -> bool {
         match &self.fence {
             None => false,
-            Some(fence) => self.is_fencing() && (fence.sent.is_none() || fence.answer.cid != cid),
+            Some(fence) => self.is_fencing() && (fence.sent.is_none() || fence.cid != cid),
         }
     }
 
@@ -94,7 +144,7 @@ impl TargetSession {
             connections.iter().find(|c| c.cid == cid).is_none_or(|c| c.closing || c.acknowledged.ge(stat_sn))
         };
         if let Some(sent) = fence.sent {
-            if reached(fence.answer.cid, sent.next()) {
+            if reached(fence.cid, sent) {
                 self.lift_fence();
             }
             return;
@@ -103,15 +153,19 @@ impl TargetSession {
         if !fence.before.is_empty() {
             return;
         }
-        let Answer { cid, itt, response } = fence.answer;
-        let stat_sn = connections.iter().find(|c| c.cid == cid).map(|c| c.stat_sn);
-        fence.sent = stat_sn;
+        let cid = fence.cid;
         fence.deadline = self.now + FENCE_LIMIT;
-        self.send_management_response(cid, itt, response);
-        match stat_sn.filter(|_| self.is_fencing() && self.connections.len() > 1) {
-            // Who has nothing to say acknowledges nothing: a ping asks for it.
-            Some(_) => self.ping(cid),
-            None => self.lift_fence(),
+        if let Some(response) = fence.response.take() {
+            self.send_fenced(response);
+        }
+        // Who has nothing to say acknowledges nothing: a ping asks for it.
+        let sent = self.connection(cid).map(|c| c.stat_sn);
+        match (&mut self.fence, sent) {
+            (Some(fence), Some(sent)) if self.params.task_reporting >= TaskReporting::ResponseFence => {
+                fence.sent = Some(sent);
+                self.ping(cid);
+            }
+            _ => self.lift_fence(),
         }
     }
 
@@ -124,7 +178,7 @@ impl TargetSession {
                     let (task, completion) = *command;
                     self.respond(task, completion);
                 }
-                Some(HeldBack::Answer(answer)) => self.answer_behind_fence(answer),
+                Some(answer) => self.send_behind_fence(answer),
                 None => return,
             }
         }
@@ -135,7 +189,15 @@ impl TargetSession {
         self.held_back.retain(|held| !matches!(held, HeldBack::Answer(answer) if answer.cid == cid));
         let Some(fence) = &mut self.fence else { return };
         fence.before.retain(|(waits, _)| *waits != cid);
-        if fence.answer.cid == cid {
+        if fence.cid == cid {
+            // A command that may be reassigned is not lost with its connection.
+            let response = fence.response.take();
+            if let Some(HeldBack::Command(mut command)) = response
+                && self.may_be_orphaned(&command.0)
+            {
+                command.0.orphan = true;
+                self.respond_now(command.0, command.1);
+            }
             return self.lift_fence();
         }
         self.advance_fence();
@@ -145,7 +207,7 @@ impl TargetSession {
     pub(super) fn expire_fence(&mut self) {
         let Some(fence) = self.fence.as_ref().filter(|fence| fence.deadline <= self.now) else { return };
         let silent: SmallVec<[Cid; 4]> = match fence.sent {
-            Some(_) => SmallVec::from_slice(&[fence.answer.cid]),
+            Some(_) => SmallVec::from_slice(&[fence.cid]),
             None => fence.before.iter().map(|(cid, _)| *cid).collect(),
         };
         for cid in silent {

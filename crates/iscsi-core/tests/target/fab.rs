@@ -217,3 +217,44 @@ fn fab_04_held_responses_survive_their_connection() {
     );
     assert_eq!(peer.session().holdings().orphans, 0);
 }
+
+/// The first that a third party hears of a reset comes after everything before it and before everything after it.
+#[test]
+fn fab_04_a_unit_attention_has_a_fence() {
+    for how in ["status=2 sense=6/29/03", "status=0 fenced"] {
+        let mut peer = session("FastAbort");
+        peer.play(&format!(
+            "I2> NopOut I itt=20
+             T2< NopIn itt=20
+             I3> ScsiCommand itt=5 F edtl=0
+             D< Start itt=5
+             I> ScsiCommand itt=6 F edtl=0
+             D< Start itt=6
+             D> complete itt=5 {how}
+             T2< NopIn
+             D> complete itt=6
+             I2> NopOut I
+             T3< ScsiResponse itt=5
+             T3< NopIn
+             I3> NopOut I
+             T< ScsiResponse itt=6"
+        ));
+    }
+    // Its connection breaks before it goes: at level 2 it is told on another one.
+    let mut peer = Peer::with_connections(3, &format!("{KEYS} TaskReporting=FastAbort ErrorRecoveryLevel=2"));
+    peer.play(
+        "I2> NopOut I itt=20
+         T2< NopIn itt=20
+         I3> ScsiCommand itt=5 F edtl=0
+         D< Start itt=5
+         D> complete itt=5 status=2 sense=6/29/03
+         T2< NopIn
+         X3
+         T< AsyncMessage event=ConnectionDrop
+         I2> LogoutRequest I itt=7 reason=RemoveConnectionForRecovery cid=3
+         T2< LogoutResponse itt=7
+         I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=5
+         T2< TaskManagementResponse itt=8 response=FunctionComplete
+         T2< ScsiResponse itt=5 sense=6/29/03",
+    );
+}

@@ -518,6 +518,7 @@ impl Peer {
                     data_in: DataInPayload { bytes: pattern_bytes(0, data), ..DataInPayload::default() },
                     transfer_bytes: fields.number("transfer").map_or(data as u64, u64::from),
                     status_qualifier: fields.number("qualifier").unwrap_or(0) as u16,
+                    fenced: fields.flag("fenced"),
                 };
                 session.complete(task.unwrap(), completion);
             }

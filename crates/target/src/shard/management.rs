@@ -143,6 +143,7 @@ impl<P: Platform> Shard<P> {
         completion: Completion,
         victims: Vec<NexusId>,
     ) {
+        let completion = Completion { fenced: true, ..completion };
         let Some(target) = &hosted.target else { return };
         let gather = self.gathers.next();
         let then = Then::Complete { session: hosted.key, task, completion: Box::new(completion) };

@@ -102,6 +102,8 @@ fn fab_01(ctx: &mut Ctx) -> RowResult {
     ensure!(rx.bhs.as_bytes()[2] == 0, "LOGICAL UNIT RESET: {}", rx.line());
     let stray = b.on(0).stashed_of(Opcode::AsyncMessage);
     ensure!(stray.is_none(), "event 5 on the connection that issued the request");
+    // What follows the response may wait until that is acknowledged.
+    b.on(0).ping()?;
     b.on(1).ping()?;
     goes_on(ctx, b.on(1), &sent)
 }

@@ -394,7 +394,9 @@ fn snk_06(ctx: &mut Ctx) -> RowResult {
     let mut s = at_level(ctx, 1, |script| script.key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "65536"))?;
     // A write that waits with its data has no status yet; reads fill what the target keeps for replays.
     let window = s.peer.ledger.max_cmd_sn.map_or(1, |max| s.cmd_sn.distance_to(max).wrapping_add(1));
-    let read = Command::read_16(scratch.lba, scratch.blocks, scratch.block_size);
+    // No more than any target reads with one command.
+    let blocks = scratch.blocks.min((4 << 20) / scratch.block_size);
+    let read = Command::read_16(scratch.lba, blocks, scratch.block_size);
     s.peer.ledger.hold();
     let mut reads = Vec::new();
     for _ in 0..window.clamp(1, 32) {

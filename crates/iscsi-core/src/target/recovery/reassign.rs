@@ -92,6 +92,11 @@ impl TargetSession {
         self.drop_drains_of(cid);
     }
 
+    /// Whether a command whose connection is going may be taken over by another one.
+    pub(in super::super) fn may_be_orphaned(&self, task: &super::super::task::Task) -> bool {
+        !task.immediate && self.lost.iter().any(|lost| lost.cid == task.cid)
+    }
+
     /// Kills the orphans of a lost connection.
     //= rfc7143 7.6 ERL-08
     //= rfc7143 11.14.5 LGO-04
