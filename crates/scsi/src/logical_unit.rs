@@ -224,6 +224,13 @@ impl LogicalUnit {
         pr.persist.then(|| pr.export())
     }
 
+    /// Takes over the registrations and the reservation of the unit that this one replaces on the same medium.
+    //= spc4 5.12.1 PR-13
+    pub fn inherit_reservations(&self, old: &LogicalUnit) {
+        let persistent = old.with_state(|state| state.persistent.clone());
+        self.with_state(|state| state.persistent = persistent);
+    }
+
     /// Takes over what [`LogicalUnit::export_persistent`] gave before a restart; entries that do not fit are left out.
     pub fn import_persistent(&self, stored: &PrState) {
         self.with_state(|state| state.persistent = PersistentReservations::import(stored));

@@ -1,8 +1,9 @@
 //! A logical unit as the server holds it: the SCSI device server, the store below it, and what joins the two.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use blockstore::{BlockStore, Geometry, Placement};
+use blockstore::{BlockStore, Geometry, Placement, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scsi::{LogicalUnit, LuConfig, NaaIdentifier, TargetPort, TransferLimits};
@@ -11,6 +12,7 @@ use crate::config::{Limits, LunConfig};
 use crate::observe::{LunStats, Metrics};
 use crate::range_lock::{InUse, RangeLock, Use};
 use crate::registry::TargetNode;
+use crate::reservations::ReservationFile;
 
 /// A logical unit with its store. Shared by every session that uses it.
 pub struct Device {
@@ -27,6 +29,8 @@ pub struct Device {
     apart: Arc<Apart>,
     /// The target whose unit it is.
     target: OnceLock<Weak<TargetNode>>,
+    /// Where its persistent reservations are kept.
+    reservations: Option<Arc<ReservationFile>>,
     /// What it has done.
     pub stats: Arc<LunStats>,
     /// What it was made from, to know after a change of configuration whether it is still the same.
@@ -39,6 +43,8 @@ pub struct Making<'a> {
     pub ports: &'a [TargetPort],
     /// Limits of the configuration.
     pub limits: &'a Limits,
+    /// Where persistent reservations are kept, if not beside the stores.
+    pub state_dir: Option<&'a Path>,
     /// Where its statistics go.
     pub metrics: &'a Metrics,
     /// What the tokens of copies by token are made with.
@@ -121,7 +127,30 @@ impl Device {
     pub fn replacing(old: &Self, config: &LunConfig, target_name: &str, making: &Making<'_>) -> Self {
         let apart = Arc::clone(&old.apart);
         let new = Self::new(config, Arc::clone(&old.store), target_name, making);
+        // It is the same disk: who was registered stays registered.
+        new.unit.inherit_reservations(&old.unit);
         Self { apart, lane: old.lane.clone(), ..new }
+    }
+
+    /// Takes up the persistent reservations that were kept over a restart.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn load_reservations(&self) -> Result<(), String> {
+        self.reservations.as_ref().map_or(Ok(()), |file| file.load(&self.unit))
+    }
+
+    /// Whether a change of reservations has to be stored before its status is sent.
+    pub fn keeps_reservations(&self) -> bool {
+        self.reservations.is_some()
+    }
+
+    /// Stores the persistent reservations. Blocks.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn save_reservations(&self) -> std::io::Result<()> {
+        self.reservations.as_ref().map_or(Ok(()), |file| file.save(&self.unit))
     }
 
     /// Puts a unit on a store that is open.
@@ -140,6 +169,7 @@ impl Device {
             // One command must not keep a shard from its other sessions for long.
             transfers.max_write_same_blocks = transfers.max_transfer_blocks.into();
         }
+        let reservations = reservation_file(config, &geometry, making.state_dir, identity).map(Arc::new);
         let unit = LogicalUnit::new(LuConfig {
             lun: config.number,
             product: config.product.clone().unwrap_or_else(|| "VIRTUAL DISK".into()),
@@ -156,6 +186,7 @@ impl Device {
             target_name: target_name.to_owned(),
             target_ports: making.ports.to_vec(),
             token_secret: Some(making.token_secret),
+            persist_reservations: reservations.is_some(),
             ..LuConfig::default()
         });
         Self {
@@ -165,9 +196,25 @@ impl Device {
             lane: Lane::new(making.limits.store_concurrency_per_lun),
             apart: Arc::default(),
             target: OnceLock::new(),
+            reservations,
             stats: making.metrics.lun(target_name, config.number),
             config: config.clone(),
         }
+    }
+}
+
+fn reservation_file(
+    config: &LunConfig,
+    geometry: &Geometry,
+    state_dir: Option<&Path>,
+    identity: u64,
+) -> Option<ReservationFile> {
+    match (state_dir, &config.store) {
+        (Some(directory), _) => Some(ReservationFile::within(directory, identity)),
+        (None, StoreSpec::File { path, .. }) if !geometry.read_only && path.is_file() => {
+            Some(ReservationFile::beside(path))
+        }
+        _ => None,
     }
 }
 

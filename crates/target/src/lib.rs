@@ -9,6 +9,7 @@ mod policy;
 mod portal;
 mod range_lock;
 pub mod registry;
+mod reservations;
 mod server;
 mod shard;
 mod shared;

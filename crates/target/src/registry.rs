@@ -129,8 +129,13 @@ impl TargetSet {
         let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
         for target in &config.targets {
             let old = self.targets.get(&target.name).map(|node| node.luns.load_full()).unwrap_or_default();
-            let making =
-                Making { ports: &ports, limits: &config.limits, metrics, token_secret: self.token_secret.0 };
+            let making = Making {
+                ports: &ports,
+                limits: &config.limits,
+                state_dir: config.state_dir.as_deref(),
+                metrics,
+                token_secret: self.token_secret.0,
+            };
             opened.push((target.name.clone(), units(target, &old, &making, open)?));
         }
         let mut set = Self {
@@ -200,7 +205,13 @@ fn units(
                     lun: config.number,
                     error,
                 })?;
-                Arc::new(Device::new(config, store, name, making))
+                let device = Device::new(config, store, name, making);
+                device.load_reservations().map_err(|why| OpenError {
+                    target: target.name.clone(),
+                    lun: config.number,
+                    error: StoreError::Unusable(why),
+                })?;
+                Arc::new(device)
             }
         };
         luns.insert(config.number, device);

@@ -35,6 +35,7 @@ fn a_start_that_fails_half_way_leaves_nothing_running() {
         discovery_auth: Auth::None,
         limits: Limits { shards: 50, ..Limits::default() },
         control_socket: ControlSocket::Off,
+        state_dir: None,
         metrics: None,
         allow_open_access: true,
     };

@@ -47,6 +47,9 @@ pub struct Args {
     /// Where to put the control socket for `intact ls`.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Where to keep persistent reservations (APTPL); default: beside each store that is a file.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// Serve /metrics (OpenMetrics) on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -98,6 +101,7 @@ pub fn run(args: Args) -> ExitCode {
     let overrides = Overrides {
         listen: args.listen,
         control_socket: args.control,
+        state_dir: args.state,
         metrics: args.metrics,
         allow_open_access: args.allow_open_access,
     };

@@ -35,6 +35,8 @@ pub struct Overrides {
     pub listen: Vec<SocketAddr>,
     /// The control socket.
     pub control_socket: Option<PathBuf>,
+    /// Where persistent reservations are kept.
+    pub state_dir: Option<PathBuf>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
     /// Allow targets without CHAP and without access rules beyond loopback.
@@ -190,6 +192,7 @@ impl Config {
             discovery_auth: Auth::None,
             limits: Limits::default(),
             control_socket: control_of(overrides).unwrap_or_default(),
+            state_dir: overrides.state_dir.clone(),
             metrics: overrides.metrics,
             allow_open_access: overrides.allow_open_access,
         };
@@ -222,6 +225,7 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
     let limits = settings::limits(source, &mut top);
     let bounds = settings::negotiation(source, &mut top, settings::default_bounds());
     let control_socket = control(source, &mut top);
+    let state_dir = top.text(source, "state_dir").map(|(text, _)| source.directory().join(text));
     let metrics = metrics(source, &mut top);
     let allow_open_access = top.boolean(source, "allow_open_access").unwrap_or(false);
     let discovery_auth = match top.table(source, "discovery") {
@@ -244,6 +248,7 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
         discovery_auth,
         limits,
         control_socket: control_of(overrides).unwrap_or(control_socket),
+        state_dir: overrides.state_dir.clone().or(state_dir),
         metrics: overrides.metrics.or(metrics),
         allow_open_access: allow_open_access || overrides.allow_open_access,
     };

@@ -28,6 +28,8 @@ pub struct Config {
     pub limits: Limits,
     /// Unix socket for `intact ls`.
     pub control_socket: ControlSocket,
+    /// Where persistent reservations are kept; `None`: beside the store, when that is a file.
+    pub state_dir: Option<PathBuf>,
     /// Where `/metrics` is served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// Whether targets without CHAP and without access rules may be reached from other machines.

@@ -148,6 +148,12 @@ impl<P: Platform> Shard<P> {
                     (running, payload) = work(running, &data, &self.slabs);
                     steps += 1;
                 }
+                // The status tells the host that its reservation survives power loss: a worker sees to it first.
+                Step::Done(outcome)
+                    if running.device.keeps_reservations() && changes_reservations(outcome) =>
+                {
+                    return self.offload(hosted, task, running, data);
+                }
                 Step::Done(_) => break,
             }
         }
@@ -167,7 +173,7 @@ impl<P: Platform> Shard<P> {
         let slabs = self.slabs.clone();
         let mut reply = Reply {
             shard: self.shared.shards()[self.number].clone(),
-            done: Some(StoreDone { session: hosted.key, task, result: None }),
+            done: Some(StoreDone { session: hosted.key, task, result: None, saved: true }),
         };
         let lane = running.device.lane.clone();
         let job = move || {
@@ -176,8 +182,10 @@ impl<P: Platform> Shard<P> {
             while matches!(running.execution.step(), Step::Medium(_)) && !cancelled.load(Ordering::Acquire) {
                 (running, payload) = work(running, &data, &slabs);
             }
+            let saved = keep_reservations(&running);
             if let Some(done) = &mut reply.done {
                 done.result = Some((running, payload, data));
+                done.saved = saved;
             }
         };
         self.shared.platform.offload(&lane, Box::new(job));
@@ -185,7 +193,7 @@ impl<P: Platform> Shard<P> {
 
     /// A worker is done with a command.
     pub(super) fn store_done(&mut self, done: StoreDone) {
-        let StoreDone { session, task, result } = done;
+        let StoreDone { session, task, result, saved } = done;
         self.with_session(session, |shard, hosted| {
             let Some(offloaded) = hosted.offloaded.remove(&task) else {
                 return hosted.session.task_gone(task);
@@ -200,7 +208,13 @@ impl<P: Platform> Shard<P> {
             };
             shard.observe(hosted, &running, &payload, &data);
             match running.execution.into_step() {
-                Step::Done(outcome) => shard.finish(hosted, task, outcome, payload),
+                Step::Done(mut outcome) => {
+                    if !saved {
+                        let failure = SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE);
+                        (outcome.status, outcome.sense) = (scsi::Status::CheckCondition, Some(failure));
+                    }
+                    shard.finish(hosted, task, outcome, payload)
+                }
                 // The device server never asks for data after the medium.
                 Step::NeedDataOut { .. } | Step::Medium(_) => hosted.session.task_gone(task),
             }
@@ -279,6 +293,25 @@ fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
     hosted.deferred.iter().any(|command| hosted.session.connection_of(command.task) == cid)
 }
 
+fn changes_reservations(outcome: &Outcome) -> bool {
+    outcome.effects.contains(&Effect::ReservationChanged)
+}
+
+/// Stores the unit's reservations if the command changed them; false when that failed.
+//= spc4 5.12.6 PR-10
+fn keep_reservations(running: &Running) -> bool {
+    let Step::Done(outcome) = running.execution.step() else { return true };
+    if !changes_reservations(outcome) {
+        return true;
+    }
+    let saved = running.device.save_reservations();
+    if let Err(error) = &saved {
+        let (lun, store) = (running.lun(), running.device.store.description());
+        tracing::error!(%error, lun, store, "persistent reservations cannot be stored: free space there, or change state_dir");
+    }
+    saved.is_ok()
+}
+
 /// Which kind of command a CDB is, for the metrics.
 fn kind_of(cdb: &[u8]) -> Op {
     match cdb.first() {
@@ -296,6 +329,8 @@ pub struct StoreDone {
     task: TaskId,
     /// `None`: the store panicked, or the pool took no more jobs.
     result: Option<(Running, DataInPayload, DataOutPieces)>,
+    /// Reservations that had to be stored are stored.
+    saved: bool,
 }
 
 /// Sends what it holds when it is dropped, so that no command is ever without an answer: also when its job panics or is dropped

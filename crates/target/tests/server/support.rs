@@ -55,6 +55,7 @@ pub fn config() -> Config {
         discovery_auth: Auth::None,
         limits: Limits { shards: 4, ..Limits::default() },
         control_socket: ControlSocket::Off,
+        state_dir: None,
         metrics: None,
         allow_open_access: true,
     }

@@ -1,0 +1,231 @@
+//! Persistent reservations on disk: what a host registered with APTPL is there again after power loss (SPC-4 5.12.6).
+//!
+//! One file per unit, replaced as a whole: written beside, flushed, renamed, and the directory flushed, before the status of the
+//! command that changed it is sent. So at every moment there is either the old file or the new one. A file that cannot be read
+//! keeps the unit from being served: to forget a reservation is to let two hosts write at once.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use scsi::{LogicalUnit, PrRegistration, PrState};
+use serde::{Deserialize, Serialize};
+
+/// Largest file that is read: 512 registrations with names of 255 bytes fit many times.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// What the file of a unit is called beside its store.
+const SUFFIX: &str = ".reservations";
+
+/// The file of a unit.
+#[derive(Debug)]
+pub struct ReservationFile {
+    path: PathBuf,
+    /// One command writes at a time, and what it writes is the latest.
+    writing: Mutex<()>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    /// Version of this form.
+    version: u32,
+    registrations: Vec<StoredRegistration>,
+    reservation: Option<StoredReservation>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredRegistration {
+    initiator_port: String,
+    target_port_group: u16,
+    relative_target_port: u16,
+    key: u64,
+    all_target_ports: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredReservation {
+    /// TYPE (SPC-4 table 56).
+    kind: u8,
+    /// Index of the holder's registration.
+    holder: usize,
+}
+
+const VERSION: u32 = 1;
+
+impl ReservationFile {
+    /// The file for the unit whose store is the file `store`.
+    pub fn beside(store: &Path) -> Self {
+        let mut name = OsString::from(store.as_os_str());
+        name.push(SUFFIX);
+        Self { path: name.into(), writing: Mutex::default() }
+    }
+
+    /// The file for the unit of this identity in a directory.
+    pub fn within(directory: &Path, identity: u64) -> Self {
+        Self { path: directory.join(format!("{identity:016x}{SUFFIX}")), writing: Mutex::default() }
+    }
+
+    /// Gives `unit` what is stored, if anything is.
+    ///
+    /// # Errors
+    /// When there is a file that cannot be read or makes no sense.
+    //= spc4 5.12.6 PR-10
+    pub fn load(&self, unit: &LogicalUnit) -> Result<(), String> {
+        let explain = |what: &dyn std::fmt::Display| {
+            format!(
+                "the persistent reservations in {} cannot be read: {what}; restore the file, or remove it when no host relies on a \
+                 reservation of this unit",
+                self.path.display()
+            )
+        };
+        let mut text = String::new();
+        match File::open(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            opened => opened.and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text)),
+        }
+        .map_err(|error| explain(&error))?;
+        let stored: Stored = serde_json::from_str(&text).map_err(|error| explain(&error))?;
+        if stored.version != VERSION {
+            return Err(explain(&format_args!("it has version {}, not {VERSION}", stored.version)));
+        }
+        if stored.reservation.as_ref().is_some_and(|r| r.holder >= stored.registrations.len()) {
+            return Err(explain(&"the holder of the reservation is not registered"));
+        }
+        let registrations = stored.registrations.into_iter().map(|r| PrRegistration {
+            initiator_port: r.initiator_port,
+            target_port_group: r.target_port_group,
+            relative_target_port: r.relative_target_port,
+            key: r.key,
+            all_target_ports: r.all_target_ports,
+        });
+        unit.import_persistent(&PrState {
+            registrations: registrations.collect(),
+            reservation: stored.reservation.map(|r| (r.kind, r.holder)),
+        });
+        Ok(())
+    }
+
+    /// Stores what `unit` wants to survive power loss, or removes what was stored when that is nothing. Blocks.
+    ///
+    /// # Errors
+    /// What the system says; then either the old or the new state is stored.
+    //= spc4 5.12.6 PR-10
+    pub fn save(&self, unit: &LogicalUnit) -> io::Result<()> {
+        let _writing = self.writing.lock();
+        let Some(state) = unit.export_persistent() else {
+            return match fs::remove_file(&self.path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                removed => removed.and_then(|()| self.flush_directory()),
+            };
+        };
+        let registrations = state.registrations.into_iter().map(|r| StoredRegistration {
+            initiator_port: r.initiator_port,
+            target_port_group: r.target_port_group,
+            relative_target_port: r.relative_target_port,
+            key: r.key,
+            all_target_ports: r.all_target_ports,
+        });
+        let stored = Stored {
+            version: VERSION,
+            registrations: registrations.collect(),
+            reservation: state.reservation.map(|(kind, holder)| StoredReservation { kind, holder }),
+        };
+        let mut beside = OsString::from(self.path.as_os_str());
+        beside.push(".new");
+        let mut file = File::create(&beside)?;
+        file.write_all(&serde_json::to_vec_pretty(&stored)?)?;
+        file.sync_all()?;
+        fs::rename(&beside, &self.path)?;
+        self.flush_directory()
+    }
+
+    fn flush_directory(&self) -> io::Result<()> {
+        let directory = self.path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scsi::{DataOut, LuConfig, Nexus, Step};
+
+    use super::*;
+
+    fn unit() -> LogicalUnit {
+        LogicalUnit::new(LuConfig { blocks: 8, persist_reservations: true, ..LuConfig::default() })
+    }
+
+    fn nexus() -> Nexus {
+        Nexus::new("iqn.2025-01.org.example:host,i,0x00023d000001", 1, 1)
+    }
+
+    /// PERSISTENT RESERVE OUT with a reservation key, a service action key and the APTPL bit.
+    fn reserve_out(unit: &LogicalUnit, action: u8, kind: u8, keys: (u64, u64), aptpl: u8) {
+        let mut list = [keys.0.to_be_bytes(), keys.1.to_be_bytes(), [0; 8]].concat();
+        list[20] = aptpl;
+        let execution = unit.begin(&nexus(), &[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0]);
+        let execution = execution.data_out(unit, &DataOut::new(&[&list]));
+        let Step::Done(outcome) = execution.into_step() else { panic!("it is done") };
+        assert_eq!(outcome.status, scsi::Status::Good, "{:?}", outcome.sense);
+    }
+
+    #[test]
+    fn pr_10_what_was_registered_with_aptpl_is_there_after_a_restart() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = ReservationFile::within(directory.path(), 0xabc);
+        let before = unit();
+        reserve_out(&before, 0, 0, (0, 7), 1);
+        reserve_out(&before, 1, 5, (7, 0), 0);
+        file.save(&before).expect("saved");
+
+        let after = unit();
+        file.load(&after).expect("loaded");
+        assert_eq!(after.export_persistent(), before.export_persistent());
+        assert!(after.export_persistent().is_some_and(|state| state.reservation == Some((5, 0))));
+
+        reserve_out(&before, 3, 0, (7, 0), 0);
+        file.save(&before).expect("saved");
+        let empty = unit();
+        file.load(&empty).expect("there may be a file with nothing in it, or none");
+        assert!(empty.export_persistent().is_none_or(|state| state.registrations.is_empty()));
+    }
+
+    #[test]
+    fn pr_10_a_file_left_half_written_by_a_crash_is_not_the_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = directory.path().join("disk.img");
+        let file = ReservationFile::beside(&store);
+        let before = unit();
+        reserve_out(&before, 0, 0, (0, 7), 1);
+        file.save(&before).expect("saved");
+        fs::write(directory.path().join("disk.img.reservations.new"), "{\"version\":1,").expect("written");
+        let after = unit();
+        file.load(&after).expect("loaded");
+        assert_eq!(after.export_persistent(), before.export_persistent());
+        file.save(&before).expect("saved over it");
+    }
+
+    #[test]
+    fn pr_10_a_file_that_makes_no_sense_is_refused_with_a_remedy() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = ReservationFile::within(directory.path(), 1);
+        for text in [
+            "",
+            "{",
+            "{\"version\":2,\"registrations\":[],\"reservation\":null}",
+            "{\"version\":1,\"registrations\":[],\"reservation\":{\"kind\":1,\"holder\":0}}",
+            "{\"version\":1,\"registrations\":[],\"reservation\":null,\"more\":1}",
+        ] {
+            fs::write(&file.path, text).expect("written");
+            let error = file.load(&unit()).expect_err(text);
+            assert!(
+                error.contains("0000000000000001.reservations") && error.contains("remove it"),
+                "{error}"
+            );
+        }
+    }
+}
