@@ -554,6 +554,7 @@ fn config(plan: &Plan) -> Config {
             ..Limits::default()
         },
         control_socket: ControlSocket::Off,
+        state_dir: None,
         metrics: None,
         allow_open_access: true,
     }
