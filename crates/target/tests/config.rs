@@ -70,6 +70,7 @@ fn the_example_can_be_used_and_shows_every_default() {
     let config = loaded.config;
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.control_socket, ControlSocket::At("/run/intact/control.sock".into()));
+    assert_eq!(config.state_dir, Some("/var/lib/intact".into()));
     let target = &config.targets[0];
     assert_eq!(target.luns.len(), 2);
     assert_eq!(target.luns[1].number, 1);
