@@ -23,7 +23,7 @@ use super::recovery::retained::SentStatus;
 use super::session::{Phase, TargetSession};
 use super::text::TextExchange;
 use crate::Time;
-use crate::limits::MAX_LOST_CONNECTIONS;
+use crate::limits::{MAX_LOST_CONNECTIONS, MAX_REMEMBERED_REQUESTS};
 use crate::params::Params;
 
 /// One connection.
@@ -35,6 +35,8 @@ pub(super) struct Connection {
     pub stat_sn: StatSn,
     /// ExpStatSN of the initiator: every earlier status has arrived.
     pub acknowledged: StatSn,
+    /// StatSN after that of the last response of a command or of task management: what a fence waits for.
+    pub responded: StatSn,
     /// Set once the connection is on its way out: what still arrives is ignored (RFC 7143 11.14).
     pub closing: bool,
     pub text: Option<TextExchange>,
@@ -95,6 +97,7 @@ impl TargetSession {
             cid,
             stat_sn,
             acknowledged: stat_sn,
+            responded: stat_sn,
             params: established.params,
             closing: false,
             text: None,
@@ -159,7 +162,11 @@ impl TargetSession {
             let deadline = self.now + self.time_to_recover();
             let logged_out = loss == Loss::Recovery;
             match self.lost.iter_mut().find(|lost| lost.cid == cid) {
-                Some(lost) => (lost.deadline, lost.logged_out) = (deadline, logged_out),
+                Some(lost) => {
+                    (lost.deadline, lost.logged_out) = (deadline, logged_out);
+                    lost.requests.extend(requests);
+                    lost.requests.truncate(MAX_REMEMBERED_REQUESTS);
+                }
                 None => {
                     if self.lost.len() >= MAX_LOST_CONNECTIONS {
                         let oldest = self.lost.remove(0).cid;
@@ -228,6 +235,13 @@ impl TargetSession {
 
     pub(super) fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {
         self.connections.iter_mut().find(|c| c.cid == cid)
+    }
+
+    /// The response of a command or of task management has taken its number on `cid`.
+    pub(super) fn note_response(&mut self, cid: Cid) {
+        if let Some(connection) = self.connection(cid) {
+            connection.responded = connection.stat_sn;
+        }
     }
 
     /// A connection on which something may be said that belongs to none.

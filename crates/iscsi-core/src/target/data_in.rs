@@ -244,6 +244,7 @@ impl TargetSession {
             // Taken before the data is sent: nothing can come in between.
             let Some(n) = self.numbers(cid, true) else { return };
             outcome.stat_sn = n.stat_sn;
+            self.note_response(cid);
         }
         while offset < total {
             let data_sn = outcome.plan.next_sn;
@@ -308,6 +309,7 @@ impl TargetSession {
     fn send_response(&mut self, cid: Cid, outcome: &mut Outcome) {
         let Some(n) = self.numbers(cid, true) else { return };
         outcome.stat_sn = n.stat_sn;
+        self.note_response(cid);
         if let Some(pdu) = self.response_pdu(cid, outcome) {
             self.send_status_of(cid, pdu, outcome.itt);
         }
@@ -387,6 +389,7 @@ impl TargetSession {
             }
             .to_bhs()
         });
+        self.note_response(cid);
     }
 }
 

@@ -97,8 +97,8 @@ impl TargetSession {
         let before: SmallVec<[(Cid, StatSn); 4]> = self
             .connections
             .iter()
-            .filter(|c| c.cid != cid && !c.closing && c.acknowledged.lt(c.stat_sn))
-            .map(|c| (c.cid, c.stat_sn))
+            .filter(|c| c.cid != cid && !c.closing && c.acknowledged.lt(c.responded))
+            .map(|c| (c.cid, c.responded))
             .collect();
         if self.connections.len() < 2 || (before.is_empty() && !self.is_fencing()) {
             return self.send_fenced(response);

@@ -43,12 +43,13 @@ fn fab_01_the_initiator_is_told_to_stop() {
          D> gone itt=3
          D< TasksGone token=5
          D> managed FunctionComplete
-         T2< NopIn
+         T< TaskManagementResponse itt=9 response=FunctionComplete
+         T< NopIn
          # What was on its way is swallowed until the initiator says that no more comes.
          I2> DataOut itt=2 ttt=1 data=256 exp_stat_sn=4294967295",
     );
     assert_eq!(peer.session().holdings().drains, 2);
-    peer.play("I2> NopOut I lun=1\nT< TaskManagementResponse itt=9 response=FunctionComplete\nT< NopIn");
+    peer.play("I2> NopOut I lun=1\n#");
     assert_eq!(peer.session().holdings().drains, 2, "another unit's acknowledgement");
     peer.play("I2> NopOut I lun=0");
     assert_eq!(peer.session().holdings().drains, 1, "that of the connection of the request is left");
@@ -104,8 +105,10 @@ fn fab_03_who_did_not_ask_for_it_is_not_told() {
 fn fab_04_nothing_overtakes_the_answer() {
     let mut peer = session("ResponseFence");
     peer.play(
-        "I2> NopOut I itt=20
-         T2< NopIn itt=20
+        "I2> ScsiCommand itt=20 F edtl=0 lun=3
+         D< Start itt=20
+         D> complete itt=20
+         T2< ScsiResponse itt=20
          I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
          D< Manage LogicalUnitReset
          D> managed FunctionComplete
@@ -224,8 +227,10 @@ fn fab_04_a_unit_attention_has_a_fence() {
     for how in ["status=2 sense=6/29/03", "status=0 fenced"] {
         let mut peer = session("FastAbort");
         peer.play(&format!(
-            "I2> NopOut I itt=20
-             T2< NopIn itt=20
+            "I2> ScsiCommand itt=20 F edtl=0 lun=3
+             D< Start itt=20
+             D> complete itt=20
+             T2< ScsiResponse itt=20
              I3> ScsiCommand itt=5 F edtl=0
              D< Start itt=5
              I> ScsiCommand itt=6 F edtl=0
@@ -243,8 +248,10 @@ fn fab_04_a_unit_attention_has_a_fence() {
     // Its connection breaks before it goes: at level 2 it is told on another one.
     let mut peer = Peer::with_connections(3, &format!("{KEYS} TaskReporting=FastAbort ErrorRecoveryLevel=2"));
     peer.play(
-        "I2> NopOut I itt=20
-         T2< NopIn itt=20
+        "I2> ScsiCommand itt=20 F edtl=0 lun=3
+         D< Start itt=20
+         D> complete itt=20
+         T2< ScsiResponse itt=20
          I3> ScsiCommand itt=5 F edtl=0
          D< Start itt=5
          D> complete itt=5 status=2 sense=6/29/03

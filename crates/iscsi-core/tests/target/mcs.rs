@@ -182,6 +182,7 @@ fn mcs_06_the_answer_waits_for_earlier_statuses() {
          T3< NopIn itt=4
          I2> NopOut I exp_stat_sn=4294967295 itt=5
          T2< NopIn itt=5
+         # Of what is no response of a command nobody waits to hear that it came.
          I2> NopOut I exp_stat_sn=0
          T< TaskManagementResponse itt=9 response=FunctionComplete",
     );
@@ -198,8 +199,10 @@ fn mcs_06_the_answer_waits_for_earlier_statuses() {
     for end in ends {
         let mut peer = Peer::with_connections(2, KEYS);
         peer.play(
-            "I2> NopOut I itt=1
-             T2< NopIn itt=1
+            "I2> ScsiCommand itt=1 F edtl=0
+             D< Start itt=1
+             D> complete itt=1
+             T2< ScsiResponse itt=1
              I> TaskManagementRequest I itt=9 function=ClearTaskSet
              D< Manage ClearTaskSet lun=0
              D> abort lun=0 own token=5
