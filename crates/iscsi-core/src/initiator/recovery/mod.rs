@@ -67,7 +67,11 @@ impl Asking {
         if self.tries >= MAX_SNACKS {
             return Some(Err(TooOften));
         }
-        (self.at, self.again_at, self.until) = (None, Some(now + again_after), Some(end));
+        (self.at, self.until) = (None, Some(end));
+        // What was asked for first is not put off by what is found missing later.
+        if again || self.again_at.is_none() {
+            self.again_at = Some(now + again_after);
+        }
         Some(Ok(from))
     }
 
@@ -201,5 +205,34 @@ impl InitiatorSession {
         self.retries += 1;
         self.counters.commands_retried += 1;
         self.send_command(itt, hole);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // covers: ERL-03
+    #[test]
+    fn what_is_found_missing_later_does_not_put_off_asking_again() {
+        let (start, patience) = (Time::default(), Duration::from_secs(1));
+        let mut asking = Asking::default();
+        asking.wish(start);
+        assert_eq!(asking.fire(start, 120, 121, patience), Some(Ok(120)));
+        // Each further hole is asked for by itself, until the first one's time has come again.
+        for n in 1..4 {
+            let now = start + Duration::from_millis(300) * n;
+            asking.wish(now);
+            assert_eq!(asking.fire(now, 120, 121 + n, patience), Some(Ok(120 + n)), "hole {n}");
+        }
+        let again = start + patience;
+        assert_eq!(asking.due(), Some(again));
+        assert_eq!(asking.fire(again, 120, 124, patience), Some(Ok(120)));
+        // And not for ever.
+        let mut tries = 1;
+        while asking.fire(start + patience * (tries + 1), 120, 124, patience) == Some(Ok(120)) {
+            tries += 1;
+        }
+        assert_eq!(tries, u32::from(MAX_SNACKS) - 1);
     }
 }
