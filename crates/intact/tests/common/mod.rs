@@ -89,6 +89,11 @@ impl Serve {
         assert!(status.unwrap().success());
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
