@@ -2,6 +2,7 @@
 //! and unit attentions treat it, whether it touches the medium, and its handler. Dispatch, the reserved-bit check and
 //! REPORT SUPPORTED OPERATION CODES all read this table and nothing else.
 
+use crate::access_state::Reach;
 use crate::config::LuConfig;
 use crate::erase::{self, EraseKind};
 use crate::execution::{Execution, Request};
@@ -93,6 +94,8 @@ pub(crate) enum Needs {
     Sanitize,
     /// A secret to make tokens with.
     Tokens,
+    /// Hosts that may set access states.
+    ExplicitAccess,
 }
 
 /// One command.
@@ -107,6 +110,7 @@ pub(crate) struct Command {
     pub(crate) attention: Attention,
     pub(crate) medium: MediumUse,
     pub(crate) needs: Needs,
+    pub(crate) reach: Reach,
     pub(crate) handler: fn(&Request<'_>) -> Execution,
 }
 
@@ -126,6 +130,7 @@ const fn command(
         attention: Attention::Report,
         medium: MediumUse::None,
         needs: Needs::Nothing,
+        reach: Reach::Active,
         handler,
     }
 }
@@ -164,7 +169,20 @@ impl Command {
             Needs::Atomic => config.limits.max_atomic_blocks > 0,
             Needs::Sanitize => config.sanitize,
             Needs::Tokens => config.token_secret.is_some(),
+            Needs::ExplicitAccess => config.explicit_access_states,
         }
+    }
+
+    /// Carried out in standby too.
+    const fn standby(mut self) -> Self {
+        self.reach = Reach::Standby;
+        self
+    }
+
+    /// Carried out in whatever state the target port group is.
+    const fn everywhere(mut self) -> Self {
+        self.reach = Reach::All;
+        self
     }
 
     const fn under_attention(mut self) -> Self {
@@ -181,18 +199,18 @@ const FF: u8 = 0xff;
 #[rustfmt::skip]
 pub(crate) static COMMANDS: &[Command] = &[
     command("TEST UNIT READY", 0x00, &[FF, 0, 0, 0, 0, 0], Always, misc::test_unit_ready).reads(),
-    command("REQUEST SENSE", 0x03, &[FF, 0x01, 0, 0, FF, 0], Discovery, misc::request_sense).under_attention(),
+    command("REQUEST SENSE", 0x03, &[FF, 0x01, 0, 0, FF, 0], Discovery, misc::request_sense).under_attention().everywhere(),
     command("FORMAT UNIT", 0x04, &[FF, FF, 0, 0, 0, 0], Write, erase::format_unit).erases(EraseKind::Format),
     command("READ(6)", 0x08, &[FF, 0x1f, FF, FF, FF, 0], Read, read_write::read_6).reads(),
     command("WRITE(6)", 0x0a, &[FF, 0x1f, FF, FF, FF, 0], Write, read_write::write_6).writes(),
-    command("INQUIRY", 0x12, &[FF, 0x01, FF, FF, FF, 0], Discovery, inquiry::inquiry).under_attention(),
-    command("MODE SELECT(6)", 0x15, &[FF, 0x11, 0, 0, FF, 0], Write, mode_select::mode_select_6),
+    command("INQUIRY", 0x12, &[FF, 0x01, FF, FF, FF, 0], Discovery, inquiry::inquiry).under_attention().everywhere(),
+    command("MODE SELECT(6)", 0x15, &[FF, 0x11, 0, 0, FF, 0], Write, mode_select::mode_select_6).standby(),
     command("RESERVE(6)", 0x16, &[FF, 0, 0, 0, 0, 0], Legacy, reservation::reserve),
     command("RELEASE(6)", 0x17, &[FF, 0, 0, 0, 0, 0], Legacy, reservation::release),
-    command("MODE SENSE(6)", 0x1a, &[FF, 0x08, FF, FF, FF, 0], Write, mode_sense::mode_sense_6),
+    command("MODE SENSE(6)", 0x1a, &[FF, 0x08, FF, FF, FF, 0], Write, mode_sense::mode_sense_6).standby(),
     command("START STOP UNIT", 0x1b, &[FF, 0x01, 0, 0x0f, 0xf7, 0], StartStop, misc::start_stop_unit),
-    command("RECEIVE DIAGNOSTIC RESULTS", 0x1c, &[FF, 0x01, FF, FF, FF, 0], Write, misc::receive_diagnostic_results),
-    command("SEND DIAGNOSTIC", 0x1d, &[FF, 0xf7, 0, FF, FF, 0], Write, misc::send_diagnostic),
+    command("RECEIVE DIAGNOSTIC RESULTS", 0x1c, &[FF, 0x01, FF, FF, FF, 0], Write, misc::receive_diagnostic_results).standby(),
+    command("SEND DIAGNOSTIC", 0x1d, &[FF, 0xf7, 0, FF, FF, 0], Write, misc::send_diagnostic).standby(),
     command("PREVENT ALLOW MEDIUM REMOVAL", 0x1e, &[FF, 0, 0, 0, 0x01, 0], Prevent, misc::prevent_allow_medium_removal),
     command("READ CAPACITY(10)", 0x25, &[FF, 0, FF, FF, FF, FF, 0, 0, 0x01, 0], Always, capacity::read_capacity_10).reads(),
     command("READ(10)", 0x28, &[FF, 0xfe, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, read_write::read_10).reads(),
@@ -204,25 +222,26 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("READ DEFECT DATA(10)", 0x37, &[FF, 0, 0x1f, 0, 0, 0, 0, FF, FF, 0], Read, misc::read_defect_data_10).reads(),
     command("WRITE SAME(10)", 0x41, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, write_same::write_same_10).writes(),
     command("UNMAP", 0x42, &[FF, 0x01, 0, 0, 0, 0, 0x1f, FF, FF, 0], Write, unmap::unmap).writes().needs(Needs::Thin),
+    command("SANITIZE, OVERWRITE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_overwrite).sa(1).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
     command("SANITIZE, BLOCK ERASE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_block_erase).sa(2).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
     command("SANITIZE, EXIT FAILURE MODE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_exit_failure_mode).sa(0x1f).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
-    command("LOG SENSE", 0x4d, &[FF, 0x01, FF, FF, 0, FF, FF, FF, FF, 0], Always, log_sense::log_sense),
-    command("MODE SELECT(10)", 0x55, &[FF, 0x11, 0, 0, 0, 0, 0, FF, FF, 0], Write, mode_select::mode_select_10),
+    command("LOG SENSE", 0x4d, &[FF, 0x01, FF, FF, 0, FF, FF, FF, FF, 0], Always, log_sense::log_sense).standby(),
+    command("MODE SELECT(10)", 0x55, &[FF, 0x11, 0, 0, 0, 0, 0, FF, FF, 0], Write, mode_select::mode_select_10).standby(),
     command("RESERVE(10)", 0x56, &[FF, 0, 0, 0, 0, 0, 0, 0, 0, 0], Legacy, reservation::reserve),
     command("RELEASE(10)", 0x57, &[FF, 0, 0, 0, 0, 0, 0, 0, 0, 0], Legacy, reservation::release),
-    command("MODE SENSE(10)", 0x5a, &[FF, 0x18, FF, FF, 0, 0, 0, FF, FF, 0], Write, mode_sense::mode_sense_10),
-    command("PERSISTENT RESERVE IN, READ KEYS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_keys).sa(0),
-    command("PERSISTENT RESERVE IN, READ RESERVATION", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_reservation).sa(1),
-    command("PERSISTENT RESERVE IN, REPORT CAPABILITIES", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::report_capabilities).sa(2),
-    command("PERSISTENT RESERVE IN, READ FULL STATUS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_full_status).sa(3),
-    command("PERSISTENT RESERVE OUT, REGISTER", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(0),
-    command("PERSISTENT RESERVE OUT, RESERVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(1),
-    command("PERSISTENT RESERVE OUT, RELEASE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(2),
-    command("PERSISTENT RESERVE OUT, CLEAR", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(3),
-    command("PERSISTENT RESERVE OUT, PREEMPT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(4),
-    command("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(5),
-    command("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(6),
-    command("PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(7),
+    command("MODE SENSE(10)", 0x5a, &[FF, 0x18, FF, FF, 0, 0, 0, FF, FF, 0], Write, mode_sense::mode_sense_10).standby(),
+    command("PERSISTENT RESERVE IN, READ KEYS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_keys).sa(0).standby(),
+    command("PERSISTENT RESERVE IN, READ RESERVATION", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_reservation).sa(1).standby(),
+    command("PERSISTENT RESERVE IN, REPORT CAPABILITIES", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::report_capabilities).sa(2).standby(),
+    command("PERSISTENT RESERVE IN, READ FULL STATUS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_full_status).sa(3).standby(),
+    command("PERSISTENT RESERVE OUT, REGISTER", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(0).standby(),
+    command("PERSISTENT RESERVE OUT, RESERVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(1).standby(),
+    command("PERSISTENT RESERVE OUT, RELEASE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(2).standby(),
+    command("PERSISTENT RESERVE OUT, CLEAR", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(3).standby(),
+    command("PERSISTENT RESERVE OUT, PREEMPT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(4).standby(),
+    command("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(5).standby(),
+    command("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(6).standby(),
+    command("PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(7).standby(),
     command("EXTENDED COPY(LID1)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid1).sa(0x00),
     command("EXTENDED COPY(LID4)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid4).sa(0x01),
     command("POPULATE TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, third_party::populate_token).sa(0x10).reads().needs(Needs::Tokens),
@@ -245,10 +264,11 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("WRITE ATOMIC(16)", 0x9c, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, atomic::write_atomic_16).writes().needs(Needs::Atomic),
     command("READ CAPACITY(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x01, 0], Always, capacity::read_capacity_16).sa(0x10).reads(),
     command("GET LBA STATUS(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0], Read, lba_status::get_lba_status).sa(0x12).reads(),
-    command("REPORT LUNS", 0xa0, &[FF, 0, FF, 0, 0, 0, FF, FF, FF, FF, 0, 0], Discovery, report_luns::own_lun).under_attention(),
-    command("REPORT TARGET PORT GROUPS", 0xa3, &[FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, target_port_groups::report).sa(0x0a),
+    command("REPORT LUNS", 0xa0, &[FF, 0, FF, 0, 0, 0, FF, FF, FF, FF, 0, 0], Discovery, report_luns::own_lun).under_attention().everywhere(),
+    command("REPORT TARGET PORT GROUPS", 0xa3, &[FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, target_port_groups::report).sa(0x0a).everywhere(),
     command("REPORT SUPPORTED OPERATION CODES", 0xa3, &[FF, 0x1f, 0x87, FF, FF, FF, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_opcodes).sa(0x0c),
     command("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xa3, &[FF, 0x1f, 0x80, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_task_management).sa(0x0d),
+    command("SET TARGET PORT GROUPS", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, target_port_groups::set).sa(0x0a).needs(Needs::ExplicitAccess).everywhere(),
     command("READ(12)", 0xa8, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads(),
     command("WRITE(12)", 0xaa, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_12).writes(),
     command("WRITE AND VERIFY(12)", 0xae, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_12).writes(),

@@ -116,6 +116,10 @@ pub struct LuConfig {
     /// What the tokens of copies by token are made with: unknown to hosts, and another one after every start. `None`: no copies by
     /// token.
     pub token_secret: Option<[u8; 32]>,
+    /// Hosts may set the states of target port groups (SET TARGET PORT GROUPS); else only the device itself does.
+    pub explicit_access_states: bool,
+    /// Where the unit's server is managed, an ASCII URL for VPD page 85h. `None`: the page is not there.
+    pub management_url: Option<String>,
     /// Limits on transfers.
     pub limits: TransferLimits,
     /// iSCSI target name, for the designators of VPD page 83h.
@@ -152,6 +156,8 @@ impl Default for LuConfig {
             write_cache: true,
             sanitize: false,
             token_secret: None,
+            explicit_access_states: false,
+            management_url: None,
             limits: TransferLimits::default(),
             target_name: "iqn.2025-01.invalid:target".into(),
             target_ports: Vec::new(),

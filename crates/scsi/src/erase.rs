@@ -3,9 +3,11 @@
 //! its task was aborted, the unit stays unusable until it is repeated.
 //!
 //! IMMED is accepted and the status still comes last. Left out: defect lists and initialization patterns (refused),
-//! SANITIZE by overwriting or cryptographic erase (not in the command table).
+//! SANITIZE by cryptographic erase (not in the command table: no store here has a key to forget).
 
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use crate::execution::{After, Execution, MediumPlan, Request};
 use crate::logical_unit::LogicalUnit;
@@ -49,6 +51,12 @@ pub(crate) struct Erasure {
     kind: EraseKind,
     /// Zeros are being written over the data; else the blocks are being deallocated.
     overwrite: bool,
+    /// Times that the pattern of the operation is still to be written; 0 when there is none.
+    passes: u8,
+    /// Each further pass writes the complement of the one before.
+    invert: bool,
+    /// This pass writes the complement.
+    inverted: bool,
     next_lba: u64,
     blocks: u64,
 }
@@ -102,6 +110,37 @@ pub(crate) fn sanitize_block_erase(request: &Request<'_>) -> Execution {
     start(request, EraseKind::Sanitize)
 }
 
+/// INITIALIZATION PATTERN and the fields before it.
+const OVERWRITE_HEADER_BYTES: usize = 4;
+
+/// Writes a pattern over every block, as often as the list says.
+//= sbc3 5.21.2.2 SAN-01
+pub(crate) fn sanitize_overwrite(request: &Request<'_>) -> Execution {
+    let bytes = request.cdb.u16(7);
+    let most = OVERWRITE_HEADER_BYTES as u32 + request.lu.block_bytes();
+    if usize::from(bytes) <= OVERWRITE_HEADER_BYTES || u32::from(bytes) > most {
+        return Execution::check(SenseData::cdb_field(7, None));
+    }
+    Execution::parameters(request, u64::from(bytes), overwrite_list)
+}
+
+fn overwrite_list(request: &Request<'_>, list: &[u8]) -> Execution {
+    let (passes, test, invert) = (list[0] & 0x1f, list[0] & 0x60, list[0] & 0x80 != 0);
+    let pattern = &list[OVERWRITE_HEADER_BYTES..];
+    let wrong = |byte: u16, bit: Option<u8>| Execution::check(SenseData::parameter_field(byte, bit));
+    if passes == 0 {
+        return wrong(0, Some(4));
+    }
+    if test != 0 {
+        return wrong(0, Some(6));
+    }
+    if usize::from(u16::from_be_bytes([list[2], list[3]])) != pattern.len() {
+        return wrong(2, None);
+    }
+    let block: Vec<u8> = pattern.iter().copied().cycle().take(request.lu.block_bytes() as usize).collect();
+    start_with(request, EraseKind::Sanitize, passes, invert, Bytes::from(block))
+}
+
 /// Leaves the failed state, if the failed SANITIZE allowed that with AUSE; this server does not insist on it.
 pub(crate) fn sanitize_exit_failure_mode(request: &Request<'_>) -> Execution {
     if request.cdb.u16(7) != 0 {
@@ -116,20 +155,32 @@ pub(crate) fn sanitize_exit_failure_mode(request: &Request<'_>) -> Execution {
 }
 
 fn start(request: &Request<'_>, kind: EraseKind) -> Execution {
+    start_with(request, kind, 0, false, Bytes::new())
+}
+
+fn start_with(request: &Request<'_>, kind: EraseKind, passes: u8, invert: bool, pattern: Bytes) -> Execution {
     let lu = request.lu;
     let alive = Arc::new(());
     lu.with_state(|state| {
-        state.operation = Some(Operation { kind, alive: Arc::downgrade(&alive), progress: 0 });
+        state.operation = Some(Operation { kind, alive: Arc::downgrade(&alive), progress: 0, pattern });
         state.erase_failed = None;
     });
     let overwrite = kind == EraseKind::Sanitize || !lu.config().thin;
-    Erasure { kind, overwrite, next_lba: 0, blocks: lu.blocks() }.step(lu).keeping(alive)
+    Erasure { kind, overwrite, passes, invert, inverted: false, next_lba: 0, blocks: lu.blocks() }
+        .step(lu)
+        .keeping(alive)
 }
 
 impl Erasure {
     /// The next medium operation, or the end.
     pub(crate) fn step(mut self, lu: &LogicalUnit) -> Execution {
-        if self.next_lba >= self.blocks && self.overwrite && lu.config().thin {
+        if self.next_lba >= self.blocks && self.passes > 1 {
+            self.passes -= 1;
+            self.inverted ^= self.invert;
+            self.next_lba = 0;
+        }
+        // After a pattern nothing is deallocated: the blocks are to read as the pattern.
+        if self.next_lba >= self.blocks && self.passes == 0 && self.overwrite && lu.config().thin {
             self.overwrite = false;
             self.next_lba = 0;
         }
@@ -143,12 +194,21 @@ impl Erasure {
         self.next_lba = lba + blocks;
         let done = u128::from(lba) << 16;
         let progress = u16::try_from(done / u128::from(self.blocks)).unwrap_or(u16::MAX);
-        lu.with_state(|state| {
-            if let Some(operation) = &mut state.operation {
+        let mut pattern = lu.with_state(|state| match &mut state.operation {
+            Some(operation) => {
                 operation.progress = progress;
+                operation.pattern.clone()
             }
+            None => Bytes::new(),
         });
-        let op = MediumOp::WriteSame { lba, blocks, unmap: !self.overwrite, zero: true, durable: true };
+        let op = if self.passes == 0 {
+            MediumOp::WriteSame { lba, blocks, unmap: !self.overwrite, zero: true, durable: true }
+        } else {
+            if self.inverted {
+                pattern = pattern.iter().map(|byte| !byte).collect();
+            }
+            MediumOp::Fill { lba, blocks, pattern, durable: true }
+        };
         Execution::medium(op, MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::Erase(self) })
     }
 

@@ -194,7 +194,9 @@ impl Execution {
                     Self::check(SenseData::illegal(Asc::INVALID_FIELD_IN_INFORMATION_UNIT))
                 } else {
                     let request = Request { lu, nexus: &nexus, cdb: &cdb, offered: data.offered() };
-                    handler(&request, &data.to_vec(bytes))
+                    let execution = handler(&request, &data.to_vec(bytes));
+                    lu.note_conflict(&nexus, &execution);
+                    execution
                 }
             }
             (Step::NeedDataOut { .. }, Next::Write(plan)) => plan.with_data(lu, data),

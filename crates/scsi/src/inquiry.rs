@@ -50,7 +50,8 @@ fn standard(config: &LuConfig, protocol_level: u8) -> Vec<u8> {
     data[2] = 0x06; // VERSION: SPC-4
     data[3] = 0x12; // HISUP, RESPONSE DATA FORMAT 2
     data[4] = (STANDARD_BYTES - 5) as u8;
-    data[5] = 0x18; // TPGS: implicit; 3PC
+    //= spc4 6.6.2 ALU-02
+    data[5] = if config.explicit_access_states { 0x38 } else { 0x18 }; // TPGS: implicit, or both; 3PC
     if config.target_ports.len() > 1 {
         data[6] = 0x10; // MULTIP
     }

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod absent;
+mod access_state;
 mod atomic;
 mod capacity;
 mod cdb;
@@ -56,6 +57,7 @@ mod vpd;
 mod write_same;
 
 pub use absent::{absent_lun, report_luns};
+pub use access_state::AccessState;
 pub use command_table::command_name;
 pub use config::{LuConfig, NaaIdentifier, TargetPort, TransferLimits};
 pub use data_out::DataOut;

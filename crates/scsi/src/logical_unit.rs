@@ -10,21 +10,23 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::access_state::AccessState;
 use crate::cdb::{Cdb, MAX_CDB_BYTES};
 use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse};
 use crate::config::LuConfig;
-use crate::execution::{Execution, Request};
+use crate::execution::{Execution, Request, Step};
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
 use crate::outcome::{Outcome, Status};
 use crate::persistent_reservation::{PersistentReservations, PrState, allowed};
 use crate::sense::{Asc, SenseData, SenseKey};
-use crate::state::{GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTION, State};
+use crate::state::{GATE_ACCESS, GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTION, State};
 use crate::third_party::Neighbours;
 use crate::unit_attention::UaScope;
 
 /// A variable-length CDB says itself how long it is; what the transport delivered must agree.
 //= rfc7143 11.2.2.3 AHS-04
+//= sbc3 4.2.5 CDB-06
 fn variable_length_mismatch(cdb: &[u8]) -> Option<SenseData> {
     const VARIABLE_LENGTH: u8 = 0x7f;
     const HEADER_BYTES: usize = 8;
@@ -258,7 +260,40 @@ impl LogicalUnit {
     /// Begins a command with which the initiator offers `offered` bytes of data-out (its expected data transfer
     /// length, 0 without the W bit): a COMPARE AND WRITE of no blocks is refused when it comes with data.
     pub fn begin_offering(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
-        self.dispatch(nexus, cdb, offered).finish(self)
+        let execution = self.dispatch(nexus, cdb, offered);
+        self.note_conflict(nexus, &execution);
+        execution.finish(self)
+    }
+
+    /// With UA_INTLCK 3 a RESERVATION CONFLICT leaves a unit attention behind.
+    //= spc4 7.5.8 UA-04
+    pub(crate) fn note_conflict(&self, nexus: &Nexus, execution: &Execution) {
+        if matches!(execution.step(), Step::Done(outcome) if outcome.status == Status::ReservationConflict) {
+            self.with_state(|state| {
+                if state.mode.unit_attention_interlock() == 3 {
+                    state.establish(UaScope::One(nexus.id), Asc::PREVIOUS_RESERVATION_CONFLICT);
+                }
+            });
+        }
+    }
+
+    /// The asymmetric access state of a target port group for this unit.
+    pub fn access_state(&self, group: u16) -> AccessState {
+        self.with_state(|state| state.access.of(group))
+    }
+
+    /// Changes the state of a target port group, as the device itself (implicitly): every nexus sees 6/2A/06. Returns
+    /// whether there was room to remember it (256 groups).
+    //= spc4 5.15.2.3 ALU-03
+    pub fn set_access_state(&self, group: u16, to: AccessState) -> bool {
+        self.with_state(|state| {
+            let before = state.access.of(group);
+            let kept = state.access.set(group, to, false);
+            if kept && before != to {
+                state.establish(UaScope::All, Asc::ACCESS_STATE_CHANGED);
+            }
+            kept
+        })
     }
 
     fn dispatch(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
@@ -309,9 +344,16 @@ impl LogicalUnit {
         //= sam5 5.14.1 UA-02
         if gate & GATE_UNIT_ATTENTION != 0
             && attention == Attention::Report
-            && let Some(asc) = self.with_state(|state| state.take_attention(nexus.id))
+            && let Some(asc) = self.with_state(|state| state.report_attention(nexus.id))
         {
             return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
+        }
+        //= spc4 5.15.2.4 ALU-04
+        if gate & GATE_ACCESS != 0
+            && let Some(command) = command
+            && let Some(sense) = self.access_state(nexus.target_port_group).refusal(command.reach)
+        {
+            return Some(Execution::check(sense));
         }
         if gate & GATE_RESERVED == 0 {
             return None;

@@ -1,5 +1,7 @@
 //! What the device server asks of the medium, and what can come back.
 
+use bytes::Bytes;
+
 use crate::logical_unit::LogicalUnit;
 use crate::sense::{Asc, SenseData, SenseKey};
 
@@ -49,6 +51,17 @@ pub enum MediumOp {
         unmap: bool,
         /// The block is all zeros; there may be no data-out at all.
         zero: bool,
+        /// On stable storage before the reply.
+        durable: bool,
+    },
+    /// Write this block to every block of the range.
+    Fill {
+        /// First block.
+        lba: u64,
+        /// Number of blocks.
+        blocks: u64,
+        /// One block.
+        pattern: Bytes,
         /// On stable storage before the reply.
         durable: bool,
     },
@@ -137,6 +150,7 @@ impl MediumOp {
             Self::Write { lba, blocks, .. }
             | Self::WriteAtomic { lba, blocks, .. }
             | Self::WriteSame { lba, blocks, .. }
+            | Self::Fill { lba, blocks, .. }
             | Self::CompareAndWrite { lba, blocks, .. }
             | Self::OrWrite { lba, blocks, .. }
             | Self::WriteAndVerify { lba, blocks, .. } => f(lba, blocks),

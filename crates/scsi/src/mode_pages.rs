@@ -9,6 +9,7 @@ pub(crate) struct ModePages {
     descriptor_sense: bool,
     software_write_protect: bool,
     task_aborted_status: bool,
+    unit_attention_interlock: u8,
 }
 
 /// PAGE CONTROL without the saved values, which are not supported.
@@ -20,8 +21,16 @@ pub(crate) enum PageControl {
 }
 
 /// Page and subpage codes in the order in which MODE SENSE returns them.
-pub(crate) const PAGES: &[(u8, u8)] =
-    &[(0x01, 0x00), (0x02, 0x00), (0x08, 0x00), (0x0a, 0x00), (0x0a, 0x01), (0x1c, 0x00)];
+pub(crate) const PAGES: &[(u8, u8)] = &[
+    (0x01, 0x00),
+    (0x02, 0x00),
+    (0x08, 0x00),
+    (0x0a, 0x00),
+    (0x0a, 0x01),
+    (0x1a, 0x00),
+    (0x1c, 0x00),
+    (0x1c, 0x02),
+];
 
 /// WCE in byte 2 of the caching page.
 const WCE: u8 = 0x04;
@@ -29,6 +38,8 @@ const WCE: u8 = 0x04;
 const D_SENSE: u8 = 0x04;
 /// SWP in byte 4 of the control page.
 const SWP: u8 = 0x08;
+/// UA_INTLCK in byte 4 of the control page.
+const UA_INTLCK: u8 = 0x30;
 /// TAS in byte 5 of the control page.
 const TAS: u8 = 0x40;
 
@@ -40,6 +51,7 @@ impl ModePages {
             descriptor_sense: false,
             software_write_protect: false,
             task_aborted_status: false,
+            unit_attention_interlock: 0,
         }
     }
 
@@ -60,6 +72,12 @@ impl ModePages {
         self.task_aborted_status
     }
 
+    /// UA_INTLCK: 0, a unit attention is cleared by being reported; 2, by REQUEST SENSE alone; 3, a status that says
+    /// nothing of its cause leaves one behind besides.
+    pub(crate) fn unit_attention_interlock(&self) -> u8 {
+        self.unit_attention_interlock
+    }
+
     /// The page with its header, PS 0, or `None` when there is no such page.
     //= spc4 7.5 MOD-01
     pub(crate) fn page(&self, config: &LuConfig, code: (u8, u8), control: PageControl) -> Option<Vec<u8>> {
@@ -72,11 +90,13 @@ impl ModePages {
         match code {
             (0x01, 0) => page[2] = 0xc0, // AWRE, ARRE: the store relocates by itself
             (0x08, 0) => page[2] = if values.write_cache { WCE } else { 0 },
-            //= spc4 7.5.8 MOD-04
+            // QERR 0 is fixed: a command that ends with CHECK CONDITION leaves the others alone.
+            //= spc4 7.5.8 MOD-04 TSK-02
             (0x0a, 0) => {
                 page[2] = 0x02 | if values.descriptor_sense { D_SENSE } else { 0 }; // GLTSD
                 page[3] = 0x10; // unrestricted reordering, QERR 0
-                page[4] = if values.software_write_protect { SWP } else { 0 };
+                page[4] = values.unit_attention_interlock << 4;
+                page[4] |= if values.software_write_protect { SWP } else { 0 };
                 page[5] = if values.task_aborted_status { TAS } else { 0 };
                 page[8..10].copy_from_slice(&[0xff, 0xff]); // BUSY TIMEOUT PERIOD: unlimited
             }
@@ -92,7 +112,7 @@ impl ModePages {
             (0x08, 0) => page[2] = WCE,
             (0x0a, 0) => {
                 page[2] = D_SENSE;
-                page[4] = SWP;
+                page[4] = SWP | UA_INTLCK;
                 page[5] = TAS;
             }
             _ => {}
@@ -109,10 +129,16 @@ impl ModePages {
                 self.descriptor_sense = bit(2, D_SENSE);
                 self.software_write_protect = bit(4, SWP);
                 self.task_aborted_status = bit(5, TAS);
+                self.unit_attention_interlock = page.get(4).map_or(0, |byte| (byte & UA_INTLCK) >> 4);
             }
             _ => {}
         }
     }
+}
+
+/// The bit of a page that holds a value which is reserved, by byte and bit, though each bit may be changed.
+pub(crate) fn reserved_value(code: (u8, u8), page: &[u8]) -> Option<(usize, u8)> {
+    (code == (0x0a, 0) && page.get(4).is_some_and(|byte| byte & UA_INTLCK == 0x10)).then_some((4, 5))
 }
 
 /// Bytes of a page with its header, or `None` when there is no such page.
@@ -128,7 +154,9 @@ fn empty(code: (u8, u8)) -> Option<Vec<u8>> {
         (0x08, 0) => 18,
         (0x0a, 0) => 10,
         (0x0a, 1) => 28,
+        (0x1a, 0) => 38,
         (0x1c, 0) => 10,
+        (0x1c, 2) => 12,
         _ => return None,
     };
     let mut page = if code.1 == 0 { vec![code.0, body] } else { vec![code.0 | 0x40, code.1, 0, body] };

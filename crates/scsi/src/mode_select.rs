@@ -1,7 +1,7 @@
 //! MODE SELECT(6) and (10) (SPC-4 6.9, 6.10). All pages are checked before the first is applied.
 
 use crate::execution::{Execution, Request};
-use crate::mode_pages::{PageControl, page_bytes};
+use crate::mode_pages::{PageControl, page_bytes, reserved_value};
 use crate::outcome::{Effect, Outcome};
 use crate::sense::{Asc, SenseData};
 use crate::unit_attention::UaScope;
@@ -43,6 +43,9 @@ fn select(request: &Request<'_>, list: &[u8]) -> Execution {
                     let bit = 7 - wrong.leading_zeros() as u8;
                     return Err(SenseData::parameter_field((at + i) as u16, Some(bit)));
                 }
+            }
+            if let Some((byte, bit)) = reserved_value(code, page) {
+                return Err(SenseData::parameter_field((at + byte) as u16, Some(bit)));
             }
             mode.apply(code, page);
         }

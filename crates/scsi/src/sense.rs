@@ -52,6 +52,12 @@ ascs! {
     INITIALIZING_COMMAND_REQUIRED = 0x04/0x02;
     /// Logical unit not ready, cause not reportable.
     NOT_READY = 0x04/0x00;
+    /// Logical unit not accessible, asymmetric access state transition.
+    ACCESS_STATE_TRANSITION = 0x04/0x0a;
+    /// Logical unit not accessible, target port in standby state.
+    TARGET_PORT_IN_STANDBY = 0x04/0x0b;
+    /// Logical unit not accessible, target port in unavailable state.
+    TARGET_PORT_UNAVAILABLE = 0x04/0x0c;
     /// Logical unit not ready, format in progress.
     FORMAT_IN_PROGRESS = 0x04/0x04;
     /// Logical unit not ready, sanitize in progress.
@@ -134,8 +140,12 @@ ascs! {
     RESERVATIONS_RELEASED = 0x2a/0x04;
     /// Registrations preempted.
     REGISTRATIONS_PREEMPTED = 0x2a/0x05;
+    /// Asymmetric access state changed.
+    ACCESS_STATE_CHANGED = 0x2a/0x06;
     /// Capacity data has changed.
     CAPACITY_DATA_CHANGED = 0x2a/0x09;
+    /// Previous reservation conflict status: what UA_INTLCK 3 leaves behind.
+    PREVIOUS_RESERVATION_CONFLICT = 0x2c/0x09;
     /// Commands cleared by another initiator.
     COMMANDS_CLEARED = 0x2f/0x00;
     /// Commands cleared by device server.

@@ -3,6 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
+
+use crate::access_state::AccessStates;
 use crate::erase::EraseKind;
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
@@ -21,6 +24,9 @@ pub(crate) const GATE_RESERVED: u32 = 2;
 /// The unit is stopped.
 pub(crate) const GATE_NOT_READY: u32 = 4;
 
+/// A target port group has a state in which not every command is carried out.
+pub(crate) const GATE_ACCESS: u32 = 8;
+
 /// Mutable state.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -35,6 +41,7 @@ pub(crate) struct State {
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
+    pub(crate) access: AccessStates,
     /// Third-party copies of which this unit is the manager.
     pub(crate) copies: Records,
     pub(crate) tokens: RodTokens,
@@ -48,6 +55,8 @@ pub(crate) struct Operation {
     pub(crate) alive: Weak<()>,
     /// 65536ths.
     pub(crate) progress: u16,
+    /// One block of what SANITIZE writes; empty for zeros.
+    pub(crate) pattern: Bytes,
 }
 
 /// An attached nexus.
@@ -68,6 +77,7 @@ impl State {
             erase_failed: None,
             reserved_by: None,
             persistent: PersistentReservations::default(),
+            access: AccessStates::default(),
             copies: Records::default(),
             tokens: RodTokens::default(),
         }
@@ -110,6 +120,15 @@ impl State {
 
     pub(crate) fn take_attention(&mut self, nexus: NexusId) -> Option<Asc> {
         self.attached.get_mut(&nexus)?.attentions.pop()
+    }
+
+    /// The attention that a command ends with. With UA_INTLCK it stays until REQUEST SENSE takes it.
+    //= spc4 7.5.8 UA-04
+    pub(crate) fn report_attention(&mut self, nexus: NexusId) -> Option<Asc> {
+        match self.mode.unit_attention_interlock() {
+            0 => self.take_attention(nexus),
+            _ => self.pending_attention(nexus).map(|(asc, _)| asc),
+        }
     }
 
     /// The most urgent attention of a nexus, and how many it has pending.
@@ -162,6 +181,9 @@ impl State {
         }
         if self.reserved_by.is_some() || self.persistent.reservation.is_some() {
             gate |= GATE_RESERVED;
+        }
+        if self.access.restrict() {
+            gate |= GATE_ACCESS;
         }
         if self.stopped || self.operation.is_some() || self.erase_failed.is_some() {
             gate |= GATE_NOT_READY;

@@ -9,11 +9,14 @@ use crate::{target_port_groups, third_party};
 type Page = fn(&Request<'_>) -> Vec<u8>;
 
 /// Pages in ascending order of code; page 00h lists exactly these.
+// Referrals (B3h) are absent, and R_SUP of page 86h says so: every port reaches every block.
 //= spc4 7.8.2 VPD-00
+//= sbc3 6.6.8 VPD-B3
 static PAGES: &[(u8, Page)] = &[
     (0x00, supported_pages),
     (0x80, unit_serial_number),
     (0x83, device_identification),
+    (0x85, management_network_addresses),
     (0x86, extended_inquiry),
     (0x87, mode_page_policy),
     (0x88, scsi_ports),
@@ -21,11 +24,16 @@ static PAGES: &[(u8, Page)] = &[
     (0xb0, block_limits),
     (0xb1, block_device_characteristics),
     (0xb2, logical_block_provisioning),
+    (0xb7, block_limits_extension),
 ];
+
+fn supported(code: u8, config: &LuConfig) -> bool {
+    code != 0x85 || config.management_url.is_some()
+}
 
 /// The page with its header, or `None` when it is not supported.
 pub(crate) fn page(request: &Request<'_>, code: u8) -> Option<Vec<u8>> {
-    let (_, build) = PAGES.iter().find(|(page, _)| *page == code)?;
+    let (_, build) = PAGES.iter().find(|(page, _)| *page == code && supported(code, request.lu.config()))?;
     let body = build(request);
     let length = u16::try_from(body.len()).unwrap_or(u16::MAX);
     let [hi, lo] = length.to_be_bytes();
@@ -34,8 +42,8 @@ pub(crate) fn page(request: &Request<'_>, code: u8) -> Option<Vec<u8>> {
     Some(data)
 }
 
-fn supported_pages(_request: &Request<'_>) -> Vec<u8> {
-    PAGES.iter().map(|(code, _)| *code).collect()
+fn supported_pages(request: &Request<'_>) -> Vec<u8> {
+    PAGES.iter().map(|(code, _)| *code).filter(|code| supported(*code, request.lu.config())).collect()
 }
 
 /// Longest serial number sent; page 80h allows more, but hosts keep far less.
@@ -105,6 +113,22 @@ fn device_identification(request: &Request<'_>) -> Vec<u8> {
     .concat()
 }
 
+/// Longest URL sent.
+const MAX_URL_BYTES: usize = 255;
+
+/// One descriptor: ASSOCIATION target device, SERVICE TYPE status; the URL, ended by a null and padded to four bytes.
+//= spc4 7.8.8 VPD-85
+fn management_network_addresses(request: &Request<'_>) -> Vec<u8> {
+    let url = request.lu.config().management_url.as_deref().unwrap_or_default();
+    let mut address = ascii(url, url.chars().count().min(MAX_URL_BYTES));
+    address.push(0);
+    address.resize(address.len().next_multiple_of(4), 0);
+    let [hi, lo] = (address.len() as u16).to_be_bytes();
+    let mut descriptor = vec![DEVICE << 5 | 0x03, 0, hi, lo];
+    descriptor.extend(address);
+    descriptor
+}
+
 //= spc4 7.8.7 VPD-86
 fn extended_inquiry(_request: &Request<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
@@ -159,6 +183,12 @@ fn block_limits(request: &Request<'_>) -> Vec<u8> {
         put(52, &1u32.to_be_bytes());
     }
     body
+}
+
+/// No streams and no scattered writes: every limit is 0, not reported.
+//= sbc4 6.6.5 VPD-B7
+fn block_limits_extension(_request: &Request<'_>) -> Vec<u8> {
+    vec![0; 60]
 }
 
 //= sbc3 6.6.3 VPD-B1

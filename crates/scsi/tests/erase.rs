@@ -155,6 +155,43 @@ fn san_01_block_erase_overwrites_and_then_deallocates() {
     assert_eq!(plain.run(&cdb::inquiry(Some(0xb1), 64)).good().data[7], 0);
 }
 
+const OVERWRITE: [u8; 10] = [0x48, 1, 0, 0, 0, 0, 0, 0, 6, 0];
+
+// covers: SAN-01
+#[test]
+fn sanitize_overwrite_writes_its_pattern_as_often_as_asked() {
+    for (flags, expected) in
+        [(1, [0xa5, 0x17]), (2, [0xa5, 0x17]), (0x82, [0x5a, 0xe8]), (0x83, [0xa5, 0x17])]
+    {
+        let mut disk = filled(config());
+        let answer = disk.send(&OVERWRITE, &[flags, 0, 0, 2, 0xa5, 0x17]).good();
+        assert_eq!(answer.ops.len(), 5 * usize::from(flags & 0x1f), "passes");
+        assert!(disk.data.chunks(2).all(|pair| pair == expected), "{flags:x}");
+        assert!(disk.mapped.iter().all(|&mapped| mapped), "nothing is deallocated");
+    }
+    let mut disk = filled(config());
+    let before = disk.data.clone();
+    for (list, byte) in [
+        ([0, 0, 0, 2, 1, 1], 0),    // no passes
+        ([0x21, 0, 0, 2, 1, 1], 0), // TEST
+        ([1, 0, 0, 1, 1, 1], 2),    // the pattern is as long as the list says
+        ([1, 0, 0, 3, 1, 1], 2),
+    ] {
+        let sense = disk.send(&OVERWRITE, &list).fails(5, 0x26, 0).sense_bytes.unwrap();
+        assert_eq!(sense[16..18], [0, byte]);
+    }
+    for length in [0u16, 4, 4 + 513] {
+        let [hi, lo] = length.to_be_bytes();
+        disk.send(&[0x48, 1, 0, 0, 0, 0, 0, hi, lo, 0], &[0; 600]).fails(5, 0x24, 0);
+    }
+    assert_eq!(disk.data, before);
+    disk.fault = Some(MediumError::Write { lba: Some(9) });
+    disk.send(&OVERWRITE, &[1, 0, 0, 2, 1, 2]).fails(3, 0x31, 3);
+    disk.run(&cdb::read(0, 1)).fails(3, 0x31, 3);
+    disk.send(&OVERWRITE, &[1, 0, 0, 2, 1, 2]).good();
+    disk.run(&cdb::read(0, 1)).good();
+}
+
 #[test]
 fn log_pages_say_that_nothing_is_wrong() {
     let mut disk = Disk::new();

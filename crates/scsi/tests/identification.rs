@@ -215,9 +215,9 @@ fn alu_01_and_02_target_port_groups_agree_with_the_designators() {
     let rtpg = |b1: u8| [0xa3, b1, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0];
     let data = disk.run(&rtpg(0x0a)).good().data;
     assert_eq!(u32_at(&data, 0) as usize, data.len() - 4);
-    assert_eq!(data[4..12], [0, 1, 0, 1, 0, 0, 0, 2], "group 1: active/optimized, two ports");
+    assert_eq!(data[4..12], [0, 0x8f, 0, 1, 0, 0, 0, 2], "group 1: active/optimized, two ports");
     assert_eq!(data[12..20], [0, 0, 0, 1, 0, 0, 0, 2]);
-    assert_eq!(data[20..28], [0, 1, 0, 2, 0, 0, 0, 1]);
+    assert_eq!(data[20..28], [0, 0x8f, 0, 2, 0, 0, 0, 1]);
     assert_eq!(data[28..32], [0, 0, 0, 3]);
     let extended = disk.run(&rtpg(0x2a)).good().data;
     assert_eq!(extended[4..8], [0x10, 0, 0, 0]);

@@ -29,7 +29,16 @@ fn change(disk: &mut Disk, code: u8, at: usize, mask: u8) -> support::Answer {
 #[test]
 fn mod_01_pages_have_their_lengths_and_nothing_is_saved() {
     let mut disk = Disk::new();
-    let expected = [(0x01, 0, 12), (0x02, 0, 16), (0x08, 0, 20), (0x0a, 0, 12), (0x0a, 1, 32), (0x1c, 0, 12)];
+    let expected = [
+        (0x01, 0, 12),
+        (0x02, 0, 16),
+        (0x08, 0, 20),
+        (0x0a, 0, 12),
+        (0x0a, 1, 32),
+        (0x1a, 0, 40),
+        (0x1c, 0, 12),
+        (0x1c, 2, 16),
+    ];
     let mut all = Vec::new();
     for (code, subpage, length) in expected {
         for control in 0..3 {
@@ -48,7 +57,7 @@ fn mod_01_pages_have_their_lengths_and_nothing_is_saved() {
         disk.run(&cdb::mode_sense_10(0xc0 | code, subpage)).fails(5, 0x39, 0);
     }
     assert_eq!(page(&mut disk, 0, 0x3f, 0xff), all);
-    assert_eq!(page(&mut disk, 0, 0x3f, 0).len(), all.len() - 32);
+    assert_eq!(page(&mut disk, 0, 0x3f, 0).len(), all.len() - 32 - 16);
     assert_eq!(page(&mut disk, 0, 0x0a, 0xff).len(), 12 + 32);
     for (code, subpage) in [(0x03, 0), (0x3f, 1), (0x01, 1), (0x00, 0)] {
         disk.run(&cdb::mode_sense_10(code, subpage)).fails(5, 0x24, 0);
@@ -142,7 +151,7 @@ fn mod_05_others_see_2a_01_and_fixed_bits_cannot_change() {
     disk.run_as(&other, &[0; 6], &[]).good();
     disk.run(&[0; 6]).good();
     // Each bit that the changeable mask does not name.
-    for code in [0x01, 0x02, 0x08, 0x0a, 0x1c] {
+    for code in [0x01, 0x02, 0x08, 0x0a, 0x1a, 0x1c] {
         let mask = page(&mut disk, 1, code, 0);
         for (at, changeable) in mask.iter().enumerate().skip(2) {
             for bit in (0..8).filter(|bit| changeable >> bit & 1 == 0) {

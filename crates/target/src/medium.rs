@@ -144,6 +144,11 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
             write_same(device, bytes(lba), bytes(blocks), unmap, zero, durable, data_out)?;
             Ok(MediumReply::Done)
         }
+        MediumOp::Fill { lba, blocks, ref pattern, durable } => {
+            let _held = device.hold(lba, blocks, Access::Change);
+            fill(device, bytes(lba), bytes(blocks), pattern, durable)?;
+            Ok(MediumReply::Done)
+        }
         MediumOp::CompareAndWrite { lba, blocks, durable } => {
             let _held = device.hold(lba, blocks, Access::Decide);
             let data = Pieces::new(data_out);
@@ -212,7 +217,11 @@ fn write_same(
         }
         return if durable { device.store.flush() } else { Ok(()) };
     }
-    let block = Pieces::new(data_out).to_vec(block_bytes(device));
+    fill(device, offset, len, &Pieces::new(data_out).to_vec(block_bytes(device)), durable)
+}
+
+/// Writes `block` over and over.
+fn fill(device: &Device, offset: u64, len: u64, block: &[u8], durable: bool) -> Result<(), StoreError> {
     let per_piece = (PIECE_BYTES / block_bytes(device)).max(1).min(len / block_bytes(device)) as usize;
     let pattern = block.repeat(per_piece);
     let mut done = 0;

@@ -192,6 +192,10 @@ impl Disk {
                 self.data[range].chunks_mut(block).for_each(|b| b.copy_from_slice(&one));
                 self.map(lba, blocks, !unmap);
             }
+            MediumOp::Fill { lba, blocks, ref pattern, .. } => {
+                assert_eq!(pattern.len(), block);
+                self.write(lba, blocks, &pattern.repeat(blocks as usize));
+            }
             MediumOp::CompareAndWrite { lba, blocks, .. } => {
                 let half = blocks as usize * block;
                 assert_eq!(out.len(), 2 * half);
