@@ -43,6 +43,10 @@ fn check_op(lu: &LogicalUnit, op: &MediumOp) {
             check_range(*lba, *blocks);
             assert!(!unmap || *zero);
         }
+        MediumOp::Fill { lba, blocks, pattern, .. } => {
+            check_range(*lba, *blocks);
+            assert_eq!(pattern.len(), lu.block_bytes() as usize);
+        }
         MediumOp::CompareAndWrite { lba, blocks, .. } => check_range(*lba, *blocks),
         MediumOp::Unmap { ranges } => {
             assert!(!ranges.is_empty() && ranges.len() <= 256);

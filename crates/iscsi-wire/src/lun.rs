@@ -26,6 +26,7 @@ impl Lun {
     /// The index that a single-level LUN names, in whichever form it came: peripheral on bus 0, flat,
     /// extended flat of 3 or 5 bytes. `None` for everything else (other buses, second levels, well known LUs,
     /// numbers over 65535).
+    //= sam5 4.7 INQ-03
     pub const fn to_index(self) -> Option<u16> {
         let n = match self.0 >> 56 {
             0x00 if self.0 << 16 == 0 => self.0 >> 48,

@@ -90,6 +90,7 @@ impl TargetSession {
             cdb,
             attribute: command.attr,
             //= rfc7144 5 P2-06
+            //= sam5 8.7 TSK-07
             priority: if self.params.protocol_level >= 2 { command.priority } else { 0 },
             read_length,
             write_length,

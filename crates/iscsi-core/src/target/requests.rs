@@ -60,6 +60,7 @@ impl TargetSession {
         }
         if let Some((itt, ordered)) = request_place(&pdu) {
             //= rfc7143 11.2.1.8 RSP-04
+            //= sam5 5.11 TSK-06
             if itt.is_reserved() {
                 return self.fault(cid, rx, Fault::InvalidField);
             }

@@ -22,6 +22,7 @@ pub(super) enum Condition {
 
 impl Condition {
     /// The sense data.
+    //= rfc7143 11.4.7.2 SNS-05
     pub(super) fn sense(self) -> Bytes {
         static SENSES: [[u8; 18]; 4] =
             [fixed(0x0c, 0x0c), fixed(0x0c, 0x0d), fixed(0x47, 0x05), fixed(0x11, 0x13)];

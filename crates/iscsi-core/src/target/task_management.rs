@@ -133,6 +133,7 @@ impl TargetSession {
                 self.reset_nexus(cid, request.itt)
             }
             TmfFunction::TaskReassign => self.reassign(cid, request),
+            //= sam5 5.10 TSK-03
             // ACA is not supported by our logical units, and 9 to 12 exist only at protocol level 2.
             _ => self.send_management_response(cid, request.itt, TmfResponse::FunctionNotSupported),
         }

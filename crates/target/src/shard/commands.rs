@@ -118,7 +118,8 @@ impl<P: Platform> Shard<P> {
         self.carry_on(hosted, task, running, DataOutPieces::new());
     }
 
-    /// All data of a command is here.
+    /// All data of a command is here. Nothing was done with any of it before: an aborted write has changed no block.
+    //= sam5 5.5 TSK-05
     pub(super) fn data_out(&mut self, hosted: &mut Hosted, task: TaskId, data: &DataOutPieces) {
         let Some(mut running) = hosted.running.remove(&task) else { return };
         let slices: smallvec::SmallVec<[&[u8]; 8]> = data.iter().map(|piece| &piece[..]).collect();
