@@ -96,6 +96,10 @@ pub(crate) enum Needs {
     Tokens,
     /// Hosts that may set access states.
     ExplicitAccess,
+    /// Room for protection information.
+    Protection,
+    /// That, and a limit for atomic writes.
+    ProtectionAndAtomic,
 }
 
 /// One command.
@@ -170,6 +174,8 @@ impl Command {
             Needs::Sanitize => config.sanitize,
             Needs::Tokens => config.token_secret.is_some(),
             Needs::ExplicitAccess => config.explicit_access_states,
+            Needs::Protection => config.protectable,
+            Needs::ProtectionAndAtomic => config.protectable && config.limits.max_atomic_blocks > 0,
         }
     }
 
@@ -242,6 +248,12 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(5).standby(),
     command("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(6).standby(),
     command("PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(7).standby(),
+    command("READ(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfe, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, read_write::read_32).sa(0x09).reads().needs(Needs::Protection),
+    command("VERIFY(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf6, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, verify::verify_32).sa(0x0a).reads().needs(Needs::Protection),
+    command("WRITE(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, read_write::write_32).sa(0x0b).writes().needs(Needs::Protection),
+    command("WRITE AND VERIFY(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf2, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, verify::write_and_verify_32).sa(0x0c).writes().needs(Needs::Protection),
+    command("WRITE SAME(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf9, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, write_same::write_same_32).sa(0x0d).writes().needs(Needs::Protection),
+    command("WRITE ATOMIC(32)", 0x7f, &[FF, FF, 0, 0, FF, FF, 0x1f, 0x18, FF, FF, 0xf8, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, atomic::write_atomic_32).sa(0x0f).writes().needs(Needs::ProtectionAndAtomic),
     command("EXTENDED COPY(LID1)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid1).sa(0x00),
     command("EXTENDED COPY(LID4)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid4).sa(0x01),
     command("POPULATE TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, third_party::populate_token).sa(0x10).reads().needs(Needs::Tokens),

@@ -1,5 +1,7 @@
 //! What a logical unit is made of.
 
+use crate::protection::ProtectionType;
+
 /// NAA identifier of a unit (SPC-4 7.8.6.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NaaIdentifier {
@@ -132,6 +134,12 @@ pub struct LuConfig {
     /// The caller stores [`crate::LogicalUnit::export_persistent`] whenever [`crate::Effect::ReservationChanged`] says
     /// so, before it sends the status: registrations then survive power loss when a host asks for it (APTPL).
     pub persist_reservations: bool,
+    /// The medium has room for protection information: FORMAT UNIT can make the unit type 0 to 3.
+    pub protectable: bool,
+    /// How the medium is formatted now.
+    pub protection: ProtectionType,
+    /// A FORMAT UNIT had begun and not ended when the power went: the unit is of no use until it is formatted.
+    pub format_interrupted: bool,
 }
 
 /// ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET and TARGET RESET.
@@ -163,6 +171,9 @@ impl Default for LuConfig {
             target_ports: Vec::new(),
             task_management: ISCSI_TASK_MANAGEMENT,
             persist_reservations: false,
+            protectable: false,
+            protection: ProtectionType::None,
+            format_interrupted: false,
         }
     }
 }

@@ -11,8 +11,10 @@ use bytes::Bytes;
 
 use crate::execution::{After, Execution, MediumPlan, Request};
 use crate::logical_unit::LogicalUnit;
-use crate::medium::MediumOp;
+use crate::medium::{FormatMark, MediumOp};
+use crate::nexus::NexusId;
 use crate::outcome::Status;
+use crate::protection::ProtectionType;
 use crate::sense::{Asc, SenseData, SenseKey, SenseSpecific};
 use crate::state::Operation;
 
@@ -59,23 +61,42 @@ pub(crate) struct Erasure {
     inverted: bool,
     next_lba: u64,
     blocks: u64,
+    /// Type of protection information that the unit will have, where the medium has room for it and is formatted.
+    becomes: Option<ProtectionType>,
+    by: NexusId,
 }
 
-/// FMTPINFO, LONGLIST, FMTDATA in byte 1 of the CDB.
+/// LONGLIST, FMTDATA in byte 1 of the CDB; FMTPINFO is above them.
 const LONG_LIST_BIT: u8 = 5;
 const FORMAT_DATA_BIT: u8 = 4;
 
 //= sbc3 5.3 PI-14
 pub(crate) fn format_unit(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
-    if cdb.u8(1) >> 6 != 0 {
+    let information = cdb.u8(1) >> 6;
+    if information == 1 || (information != 0 && !request.lu.config().protectable) {
         return Execution::check(SenseData::cdb_field(1, Some(7)));
     }
     if !cdb.bit(1, FORMAT_DATA_BIT) {
-        return start(request, EraseKind::Format);
+        return match format_type(information, 0) {
+            Some(kind) => start(request, EraseKind::Format, kind),
+            None => Execution::check(SenseData::cdb_field(1, Some(7))),
+        };
     }
     let header = if cdb.bit(1, LONG_LIST_BIT) { 8 } else { 4 };
     Execution::parameters(request, header, format_list)
+}
+
+/// The type that FMTPINFO and PROTECTION FIELD USAGE name together (SBC-3 table 38).
+//= sbc3 5.3.1 PI-14
+fn format_type(information: u8, usage: u8) -> Option<ProtectionType> {
+    match (information, usage) {
+        (0, 0) => Some(ProtectionType::None),
+        (2, 0) => Some(ProtectionType::Type1),
+        (3, 0) => Some(ProtectionType::Type2),
+        (3, 1) => Some(ProtectionType::Type3),
+        _ => None,
+    }
 }
 
 fn format_list(request: &Request<'_>, list: &[u8]) -> Execution {
@@ -83,9 +104,9 @@ fn format_list(request: &Request<'_>, list: &[u8]) -> Execution {
     let (usage, flags) = (list[0] & 0x07, list[1]);
     let length_at = if long { 4 } else { 2 };
     let wrong = |byte: u16, bit: Option<u8>| Execution::check(SenseData::parameter_field(byte, bit));
-    if usage != 0 {
+    let Some(kind) = format_type(request.cdb.u8(1) >> 6, usage) else {
         return wrong(0, Some(2));
-    }
+    };
     // FOV 0 rules out the other options; an initialization pattern is not supported.
     if flags & 0x80 == 0 && flags & 0x78 != 0 {
         return wrong(1, Some(7));
@@ -99,7 +120,7 @@ fn format_list(request: &Request<'_>, list: &[u8]) -> Execution {
     if list[length_at..].iter().any(|&byte| byte != 0) {
         return wrong(length_at as u16, None);
     }
-    start(request, EraseKind::Format)
+    start(request, EraseKind::Format, kind)
 }
 
 //= sbc3 5.21 SAN-01
@@ -107,7 +128,7 @@ pub(crate) fn sanitize_block_erase(request: &Request<'_>) -> Execution {
     if request.cdb.u16(7) != 0 {
         return Execution::check(SenseData::cdb_field(7, None));
     }
-    start(request, EraseKind::Sanitize)
+    start(request, EraseKind::Sanitize, request.lu.protection())
 }
 
 /// INITIALIZATION PATTERN and the fields before it.
@@ -138,7 +159,7 @@ fn overwrite_list(request: &Request<'_>, list: &[u8]) -> Execution {
         return wrong(2, None);
     }
     let block: Vec<u8> = pattern.iter().copied().cycle().take(request.lu.block_bytes() as usize).collect();
-    start_with(request, EraseKind::Sanitize, passes, invert, Bytes::from(block))
+    start_with(request, EraseKind::Sanitize, request.lu.protection(), (passes, invert), Bytes::from(block))
 }
 
 /// Leaves the failed state, if the failed SANITIZE allowed that with AUSE; this server does not insist on it.
@@ -154,11 +175,18 @@ pub(crate) fn sanitize_exit_failure_mode(request: &Request<'_>) -> Execution {
     Execution::good()
 }
 
-fn start(request: &Request<'_>, kind: EraseKind) -> Execution {
-    start_with(request, kind, 0, false, Bytes::new())
+fn start(request: &Request<'_>, kind: EraseKind, becomes: ProtectionType) -> Execution {
+    start_with(request, kind, becomes, (0, false), Bytes::new())
 }
 
-fn start_with(request: &Request<'_>, kind: EraseKind, passes: u8, invert: bool, pattern: Bytes) -> Execution {
+/// `repeat`: how often the pattern is written, and whether every second time inverted.
+fn start_with(
+    request: &Request<'_>,
+    kind: EraseKind,
+    becomes: ProtectionType,
+    repeat: (u8, bool),
+    pattern: Bytes,
+) -> Execution {
     let lu = request.lu;
     let alive = Arc::new(());
     lu.with_state(|state| {
@@ -166,9 +194,25 @@ fn start_with(request: &Request<'_>, kind: EraseKind, passes: u8, invert: bool, 
         state.erase_failed = None;
     });
     let overwrite = kind == EraseKind::Sanitize || !lu.config().thin;
-    Erasure { kind, overwrite, passes, invert, inverted: false, next_lba: 0, blocks: lu.blocks() }
-        .step(lu)
-        .keeping(alive)
+    let becomes = (kind == EraseKind::Format && lu.config().protectable).then_some(becomes);
+    let (passes, invert) = repeat;
+    let erasure = Erasure {
+        kind,
+        overwrite,
+        passes,
+        invert,
+        inverted: false,
+        next_lba: 0,
+        blocks: lu.blocks(),
+        becomes,
+        by: request.nexus.id,
+    };
+    let first = match becomes {
+        //= sbc3 5.3.1 FMT-02
+        Some(_) => erasure.then(MediumOp::Format(FormatMark::Begun)),
+        None => erasure.step(lu),
+    };
+    first.keeping(alive)
 }
 
 impl Erasure {
@@ -188,8 +232,16 @@ impl Erasure {
         let lba = self.next_lba;
         let blocks = left.min(lu.config().limits.max_write_same_blocks.max(1));
         if blocks == 0 {
-            lu.with_state(|state| state.operation = None);
-            return Execution::good();
+            return match self.becomes {
+                Some(kind) => Execution::medium(
+                    MediumOp::Format(FormatMark::Ended(kind)),
+                    plan(After::Formatted { by: self.by, protection: kind }),
+                ),
+                None => {
+                    lu.with_state(|state| state.operation = None);
+                    Execution::good()
+                }
+            };
         }
         self.next_lba = lba + blocks;
         let done = u128::from(lba) << 16;
@@ -209,7 +261,12 @@ impl Erasure {
             }
             MediumOp::Fill { lba, blocks, pattern, durable: true }
         };
-        Execution::medium(op, MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::Erase(self) })
+        self.then(op)
+    }
+
+    /// `op`, and then the next step.
+    fn then(self, op: MediumOp) -> Execution {
+        Execution::medium(op, plan(After::Erase(self)))
     }
 
     /// The medium failed.
@@ -220,4 +277,24 @@ impl Erasure {
         });
         Execution::check(self.kind.failed())
     }
+}
+
+fn plan(after: After) -> MediumPlan {
+    MediumPlan { transfer_bytes: 0, good: Status::Good, after }
+}
+
+/// The medium remembers its new format.
+pub(crate) fn formatted(lu: &LogicalUnit, by: NexusId, protection: ProtectionType) -> Execution {
+    lu.with_state(|state| state.operation = None);
+    lu.formatted(by, protection);
+    Execution::good()
+}
+
+/// The medium could not remember its new format.
+pub(crate) fn format_failed(lu: &LogicalUnit) -> Execution {
+    lu.with_state(|state| {
+        state.operation = None;
+        state.erase_failed = Some(EraseKind::Format);
+    });
+    Execution::check(EraseKind::Format.failed())
 }

@@ -7,8 +7,9 @@ use crate::data_out::DataOut;
 use crate::erase::Erasure;
 use crate::logical_unit::LogicalUnit;
 use crate::medium::{MediumError, MediumOp, MediumReply};
-use crate::nexus::Nexus;
+use crate::nexus::{Nexus, NexusId};
 use crate::outcome::{DataInSource, Outcome, Status};
+use crate::protection::{Protection, ProtectionType};
 use crate::sense::{Asc, SenseData, SenseKey};
 use crate::third_party::CopyRun;
 
@@ -86,6 +87,8 @@ pub(crate) enum After {
     Stop,
     /// Go on erasing.
     Erase(Erasure),
+    /// The unit has its new format.
+    Formatted { by: NexusId, protection: ProtectionType },
     /// Data-in is a GET LBA STATUS parameter list.
     LbaStatus { allocation_length: u32 },
 }
@@ -105,6 +108,7 @@ pub struct Execution {
     transfer_bytes: u64,
     /// Tells the unit, by being dropped, that an operation on the whole medium ended.
     alive: Option<Arc<()>>,
+    protection: Option<Protection>,
 }
 
 impl std::fmt::Debug for Execution {
@@ -130,6 +134,7 @@ impl Execution {
             step: Step::Done(outcome),
             next: Next::Finished,
             alive: None,
+            protection: None,
         }
     }
 
@@ -151,6 +156,7 @@ impl Execution {
             next: Next::Parameters { nexus: request.nexus.clone(), cdb: *request.cdb, handler },
             transfer_bytes: bytes,
             alive: None,
+            protection: None,
         }
     }
 
@@ -161,6 +167,7 @@ impl Execution {
             next: Next::Write(plan),
             transfer_bytes: plan.bytes,
             alive: None,
+            protection: None,
         }
     }
 
@@ -171,12 +178,28 @@ impl Execution {
             next: Next::Medium(plan),
             transfer_bytes: plan.transfer_bytes,
             alive: None,
+            protection: None,
         }
     }
 
     /// Waits for a piece of a third-party copy; `asked` bytes of parameters came with it.
     pub(crate) fn copying(op: MediumOp, run: CopyRun, asked: u64) -> Self {
-        Self { step: Step::Medium(op), next: Next::Copy(Box::new(run)), transfer_bytes: asked, alive: None }
+        Self {
+            step: Step::Medium(op),
+            next: Next::Copy(Box::new(run)),
+            transfer_bytes: asked,
+            alive: None,
+            protection: None,
+        }
+    }
+
+    /// What becomes of the protection information of the blocks that the medium operation is on; `None` when the unit has none.
+    pub fn protection(&self) -> Option<&Protection> {
+        self.protection.as_ref()
+    }
+
+    pub(crate) fn protected(self, protection: Option<Protection>) -> Self {
+        Self { protection, ..self }
     }
 
     pub(crate) fn keeping(self, alive: Arc<()>) -> Self {
@@ -188,6 +211,7 @@ impl Execution {
     /// 4/44/00, because the caller broke the contract.
     pub fn data_out(self, lu: &LogicalUnit, data: &DataOut<'_>) -> Execution {
         let asked = self.transfer_bytes;
+        let protection = self.protection;
         let mut execution = match (self.step, self.next) {
             (Step::NeedDataOut { bytes }, Next::Parameters { nexus, cdb, handler }) => {
                 if data.len() < bytes {
@@ -199,9 +223,10 @@ impl Execution {
                     execution
                 }
             }
-            (Step::NeedDataOut { .. }, Next::Write(plan)) => plan.with_data(lu, data),
+            (Step::NeedDataOut { .. }, Next::Write(plan)) => plan.with_data(lu, data, protection.as_ref()),
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
+        execution.protection = protection;
         execution.expect_transfer(asked);
         execution.finish(lu)
     }
@@ -210,14 +235,19 @@ impl Execution {
     pub fn medium_done(self, lu: &LogicalUnit, result: Result<MediumReply, MediumError>) -> Execution {
         let asked = self.transfer_bytes;
         let alive = self.alive;
+        let protection = self.protection;
         let mut execution = match (self.next, result) {
             (Next::Medium(plan), Ok(reply)) => plan.replied(lu, reply),
             (Next::Copy(run), result) => run.replied(lu, result.map(drop)),
             (Next::Medium(MediumPlan { after: After::Erase(erasure), .. }), Err(_)) => erasure.fail(lu),
+            (Next::Medium(MediumPlan { after: After::Formatted { .. }, .. }), Err(_)) => {
+                crate::erase::format_failed(lu)
+            }
             (Next::Medium(_), Err(error)) => Self::check(error.sense(lu)),
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
         execution.alive = alive;
+        execution.protection = protection;
         execution.expect_transfer(asked);
         execution.finish(lu)
     }
@@ -245,8 +275,14 @@ impl Execution {
 impl WritePlan {
     /// Only whole blocks that arrived are used. An expected data transfer length that ends within a block is refused,
     /// with the code that iSCSI and SAS targets use for data that do not fit the command.
-    fn with_data(mut self, lu: &LogicalUnit, data: &DataOut<'_>) -> Execution {
-        let block_bytes = u64::from(lu.block_bytes());
+    fn with_data(
+        mut self,
+        lu: &LogicalUnit,
+        data: &DataOut<'_>,
+        protection: Option<&Protection>,
+    ) -> Execution {
+        let wire_block = protection.map_or(lu.block_bytes(), |p| p.wire_block_bytes(lu.block_bytes()));
+        let block_bytes = u64::from(wire_block);
         let arrived = data.len().min(self.bytes);
         //= sbc3 5.43 WSM-02
         if data.offered() > self.bytes
@@ -275,7 +311,7 @@ impl WritePlan {
         }
         let WritePlan { lba, blocks, durable, .. } = self;
         let mut after = After::End;
-        let miscompare_lba = After::MiscompareLba { lba, block_bytes: lu.block_bytes() };
+        let miscompare_lba = After::MiscompareLba { lba, block_bytes: wire_block };
         let op = match self.kind {
             WriteKind::Write => MediumOp::Write { lba, blocks, durable },
             WriteKind::Atomic => MediumOp::WriteAtomic { lba, blocks, durable },
@@ -295,7 +331,8 @@ impl WritePlan {
             WriteKind::Same { unmap } => {
                 // The UNMAP bit asks for deallocation whatever the block holds: hosts and the kernel's target read it that
                 // way, and a host that compares afterwards expects zeros (LBPRZ). See docs/scsi.md.
-                let zero = unmap || data.is_zero(block_bytes);
+                // Where there is protection information, zeros have theirs; only a block without data has none.
+                let zero = unmap || (protection.is_none() && data.is_zero(block_bytes));
                 MediumOp::WriteSame { lba, blocks, unmap, zero, durable }
             }
         };
@@ -311,6 +348,9 @@ impl MediumPlan {
                 Execution::medium(MediumOp::Read { lba, blocks }, Self { after: After::End, ..self })
             }
             (MediumReply::Done, After::Erase(erasure)) => erasure.step(lu),
+            (MediumReply::Done, After::Formatted { by, protection }) => {
+                crate::erase::formatted(lu, by, protection)
+            }
             (MediumReply::Done, After::Stop) => crate::misc::stop(lu),
             (MediumReply::Data, _) => Execution::done(Outcome {
                 data_in: DataInSource::Medium,

@@ -52,6 +52,11 @@ fn standard(config: &LuConfig, protocol_level: u8) -> Vec<u8> {
     data[4] = (STANDARD_BYTES - 5) as u8;
     //= spc4 6.6.2 ALU-02
     data[5] = if config.explicit_access_states { 0x38 } else { 0x18 }; // TPGS: implicit, or both; 3PC
+
+    //= spc4 6.6.2 PI-01
+    if config.protectable {
+        data[5] |= 0x01; // PROTECT
+    }
     if config.target_ports.len() > 1 {
         data[6] = 0x10; // MULTIP
     }

@@ -4,7 +4,7 @@
 //! protection. While no unit attention is pending, nothing is reserved and the unit is started, the gate word is zero
 //! and a read or write takes no lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,11 +14,13 @@ use crate::access_state::AccessState;
 use crate::cdb::{Cdb, MAX_CDB_BYTES};
 use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse};
 use crate::config::LuConfig;
+use crate::erase::EraseKind;
 use crate::execution::{Execution, Request, Step};
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
 use crate::outcome::{Outcome, Status};
 use crate::persistent_reservation::{PersistentReservations, PrState, allowed};
+use crate::protection::{PiModes, ProtectionType};
 use crate::sense::{Asc, SenseData, SenseKey};
 use crate::state::{GATE_ACCESS, GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTION, State};
 use crate::third_party::Neighbours;
@@ -46,6 +48,11 @@ pub struct LogicalUnit {
     descriptor_sense: AtomicBool,
     write_cache: AtomicBool,
     software_write_protect: AtomicBool,
+    /// Number of its [`ProtectionType`].
+    protection: AtomicU8,
+    no_check_when_zero: AtomicBool,
+    app_tag_owner: AtomicBool,
+    reject_unprotected: AtomicBool,
     /// There are tokens that represent blocks of this unit.
     tokens_out: AtomicBool,
     /// Time as last told by the caller, milliseconds.
@@ -73,13 +80,19 @@ impl LogicalUnit {
             descriptor_sense: AtomicBool::new(false),
             write_cache: AtomicBool::new(config.write_cache),
             software_write_protect: AtomicBool::new(false),
+            protection: AtomicU8::new(if config.protectable { config.protection.number() } else { 0 }),
+            no_check_when_zero: AtomicBool::new(false),
+            app_tag_owner: AtomicBool::new(true),
+            reject_unprotected: AtomicBool::new(false),
             tokens_out: AtomicBool::new(false),
             now_ms: AtomicU64::new(0),
             neighbours: RwLock::new(None),
             state: Mutex::new(State::new(ModePages::new(&config))),
             config,
         };
-        lu.with_state(|_| ());
+        let interrupted = lu.config.format_interrupted;
+        //= sbc3 5.3.1 FMT-02
+        lu.with_state(|state| state.erase_failed = interrupted.then_some(EraseKind::Format));
         lu
     }
 
@@ -111,6 +124,27 @@ impl LogicalUnit {
     /// True when WCE allows a volatile write cache.
     pub fn write_cache(&self) -> bool {
         self.write_cache.load(Ordering::Acquire)
+    }
+
+    /// How it is formatted.
+    pub fn protection(&self) -> ProtectionType {
+        ProtectionType::from_number(self.protection.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// A FORMAT UNIT has ended: what hosts know of the unit is no longer so.
+    //= sbc3 5.3 FMT-01
+    pub(crate) fn formatted(&self, by: NexusId, protection: ProtectionType) {
+        if self.protection.swap(protection.number(), Ordering::AcqRel) != protection.number() {
+            self.unit_attention(UaScope::AllExcept(by), Asc::CAPACITY_DATA_CHANGED);
+        }
+    }
+
+    pub(crate) fn pi_modes(&self) -> PiModes {
+        PiModes {
+            no_check_when_zero: self.no_check_when_zero.load(Ordering::Acquire),
+            app_tag_owner: self.app_tag_owner.load(Ordering::Acquire),
+            reject_unprotected: self.reject_unprotected.load(Ordering::Acquire),
+        }
     }
 
     pub(crate) fn write_protected(&self) -> bool {
@@ -245,6 +279,10 @@ impl LogicalUnit {
         self.descriptor_sense.store(state.mode.descriptor_sense(), Ordering::Release);
         self.write_cache.store(state.mode.write_cache(), Ordering::Release);
         self.software_write_protect.store(state.mode.software_write_protect(), Ordering::Release);
+        let modes = state.mode.pi_modes();
+        self.no_check_when_zero.store(modes.no_check_when_zero, Ordering::Release);
+        self.app_tag_owner.store(modes.app_tag_owner, Ordering::Release);
+        self.reject_unprotected.store(modes.reject_unprotected, Ordering::Release);
         self.tokens_out.store(!state.tokens.is_empty(), Ordering::Release);
         self.gate.store(state.gate(), Ordering::Release);
         result

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::logical_unit::LogicalUnit;
+use crate::protection::{PiField, ProtectionType};
 use crate::sense::{Asc, SenseData, SenseKey};
 
 /// An operation on the medium, in logical blocks. The caller executes it atomically with respect to other operations
@@ -141,6 +142,18 @@ pub enum MediumOp {
         /// On stable storage before the reply.
         durable: bool,
     },
+    /// Remember this on stable storage before the reply: only asked of a medium with room for protection information. With
+    /// [`FormatMark::Begun`] all tuples become FFh.
+    Format(FormatMark),
+}
+
+/// What is remembered of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormatMark {
+    /// It began: until it ends, what is on the medium is of no use, also after a loss of power.
+    Begun,
+    /// It ended: the unit now has protection information of this type.
+    Ended(ProtectionType),
 }
 
 impl MediumOp {
@@ -162,7 +175,8 @@ impl MediumOp {
             | Self::LbaStatus { .. }
             | Self::Prefetch { .. }
             // A third-party copy tells each unit itself.
-            | Self::Copy { .. } => {}
+            | Self::Copy { .. }
+            | Self::Format(_) => {}
         }
     }
 }
@@ -219,6 +233,13 @@ pub enum MediumError {
         /// First bad block, if known.
         lba: Option<u64>,
     },
+    /// A check of protection information failed; nothing of this block was written or is to be used.
+    Protection {
+        /// The field.
+        field: PiField,
+        /// The block.
+        lba: u64,
+    },
     /// The backing store is full.
     NoSpace,
     /// The backing store refuses writes.
@@ -239,6 +260,9 @@ impl MediumError {
         match self {
             Self::Read { lba } => at(SenseData::new(SenseKey::MediumError, Asc::UNRECOVERED_READ_ERROR), lba),
             Self::Write { lba } => at(SenseData::new(SenseKey::MediumError, Asc::WRITE_ERROR), lba),
+            Self::Protection { field, lba } => {
+                SenseData::new(SenseKey::AbortedCommand, field.asc()).with_information(lba)
+            }
             Self::NoSpace if lu.config().thin => {
                 SenseData::new(SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED)
             }

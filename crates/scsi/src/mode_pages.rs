@@ -1,6 +1,7 @@
 //! Mode pages (SPC-4 7.5, SBC-3 6.5): what each holds, and which bits a host may change.
 
 use crate::config::LuConfig;
+use crate::protection::PiModes;
 
 /// The parameters that a host can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +11,7 @@ pub(crate) struct ModePages {
     software_write_protect: bool,
     task_aborted_status: bool,
     unit_attention_interlock: u8,
+    pi: PiModes,
 }
 
 /// PAGE CONTROL without the saved values, which are not supported.
@@ -40,6 +42,12 @@ const D_SENSE: u8 = 0x04;
 const SWP: u8 = 0x08;
 /// UA_INTLCK in byte 4 of the control page.
 const UA_INTLCK: u8 = 0x30;
+/// DPICZ in byte 2 of the control page.
+const DPICZ: u8 = 0x08;
+/// ATO in byte 5 of the control page.
+const ATO: u8 = 0x80;
+/// RWWP in byte 5 of the control page.
+const RWWP: u8 = 0x10;
 /// TAS in byte 5 of the control page.
 const TAS: u8 = 0x40;
 
@@ -52,6 +60,7 @@ impl ModePages {
             software_write_protect: false,
             task_aborted_status: false,
             unit_attention_interlock: 0,
+            pi: PiModes { app_tag_owner: config.protectable, ..PiModes::default() },
         }
     }
 
@@ -78,13 +87,17 @@ impl ModePages {
         self.unit_attention_interlock
     }
 
+    pub(crate) fn pi_modes(&self) -> PiModes {
+        self.pi
+    }
+
     /// The page with its header, PS 0, or `None` when there is no such page.
     //= spc4 7.5 MOD-01
     pub(crate) fn page(&self, config: &LuConfig, code: (u8, u8), control: PageControl) -> Option<Vec<u8>> {
         let values = match control {
             PageControl::Current => *self,
             PageControl::Default => Self::new(config),
-            PageControl::Changeable => return Self::changeable(code),
+            PageControl::Changeable => return Self::changeable(config, code),
         };
         let mut page = empty(code)?;
         match code {
@@ -98,6 +111,9 @@ impl ModePages {
                 page[4] = values.unit_attention_interlock << 4;
                 page[4] |= if values.software_write_protect { SWP } else { 0 };
                 page[5] = if values.task_aborted_status { TAS } else { 0 };
+                let flag = |set: bool, mask: u8| if set { mask } else { 0 };
+                page[2] |= flag(values.pi.no_check_when_zero, DPICZ);
+                page[5] |= flag(values.pi.app_tag_owner, ATO) | flag(values.pi.reject_unprotected, RWWP);
                 page[8..10].copy_from_slice(&[0xff, 0xff]); // BUSY TIMEOUT PERIOD: unlimited
             }
             (0x1c, 0) => page[2] = 0x08, // DEXCPT: no exceptions to report
@@ -106,7 +122,7 @@ impl ModePages {
         Some(page)
     }
 
-    fn changeable(code: (u8, u8)) -> Option<Vec<u8>> {
+    fn changeable(config: &LuConfig, code: (u8, u8)) -> Option<Vec<u8>> {
         let mut page = empty(code)?;
         match code {
             (0x08, 0) => page[2] = WCE,
@@ -114,6 +130,10 @@ impl ModePages {
                 page[2] = D_SENSE;
                 page[4] = SWP | UA_INTLCK;
                 page[5] = TAS;
+                if config.protectable {
+                    page[2] |= DPICZ;
+                    page[5] |= ATO | RWWP;
+                }
             }
             _ => {}
         }
@@ -130,6 +150,11 @@ impl ModePages {
                 self.software_write_protect = bit(4, SWP);
                 self.task_aborted_status = bit(5, TAS);
                 self.unit_attention_interlock = page.get(4).map_or(0, |byte| (byte & UA_INTLCK) >> 4);
+                self.pi = PiModes {
+                    no_check_when_zero: bit(2, DPICZ),
+                    app_tag_owner: bit(5, ATO),
+                    reject_unprotected: bit(5, RWWP),
+                };
             }
             _ => {}
         }

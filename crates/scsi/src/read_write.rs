@@ -1,10 +1,11 @@
-//! READ and WRITE in their 6, 10, 12 and 16 byte forms (SBC-3 5.8 to 5.11, 5.32 to 5.35).
+//! READ and WRITE in their 6, 10, 12, 16 and 32 byte forms (SBC-3 5.8 to 5.12, 5.32 to 5.36).
 
 use crate::cdb::Cdb;
 use crate::execution::{After, Execution, MediumPlan, Request, WriteKind, WritePlan};
 use crate::logical_unit::LogicalUnit;
 use crate::medium::MediumOp;
 use crate::outcome::{Outcome, Status};
+use crate::protection::{ExpectedTags, Protect, ProtectField, Protection, ProtectionType};
 use crate::sense::{Asc, SenseData};
 
 /// The fields that medium access commands share, whatever the length of their CDB.
@@ -15,6 +16,10 @@ pub(crate) struct Fields {
     pub(crate) blocks: u64,
     /// Where TRANSFER LENGTH starts in the CDB.
     pub(crate) length_at: u16,
+    /// The byte with PROTECT, DPO and FUA, where there is one.
+    pub(crate) flags_at: Option<u16>,
+    /// The tags that a 32-byte CDB expects.
+    pub(crate) tags: Option<ExpectedTags>,
 }
 
 impl Fields {
@@ -23,19 +28,51 @@ impl Fields {
             0 => 256,
             blocks => u64::from(blocks),
         };
-        Self { lba: u64::from(cdb.u24(1) & 0x1f_ffff), blocks, length_at: 4 }
+        Self { lba: u64::from(cdb.u24(1) & 0x1f_ffff), blocks, length_at: 4, flags_at: None, tags: None }
     }
 
     pub(crate) fn ten(cdb: &Cdb) -> Self {
-        Self { lba: u64::from(cdb.u32(2)), blocks: u64::from(cdb.u16(7)), length_at: 7 }
+        Self {
+            lba: u64::from(cdb.u32(2)),
+            blocks: u64::from(cdb.u16(7)),
+            length_at: 7,
+            flags_at: Some(1),
+            tags: None,
+        }
     }
 
     pub(crate) fn twelve(cdb: &Cdb) -> Self {
-        Self { lba: u64::from(cdb.u32(2)), blocks: u64::from(cdb.u32(6)), length_at: 6 }
+        Self {
+            lba: u64::from(cdb.u32(2)),
+            blocks: u64::from(cdb.u32(6)),
+            length_at: 6,
+            flags_at: Some(1),
+            tags: None,
+        }
     }
 
     pub(crate) fn sixteen(cdb: &Cdb) -> Self {
-        Self { lba: cdb.u64(2), blocks: u64::from(cdb.u32(10)), length_at: 10 }
+        Self { lba: cdb.u64(2), blocks: u64::from(cdb.u32(10)), length_at: 10, flags_at: Some(1), tags: None }
+    }
+
+    //= sbc3 5.12 CDB-06 PI-03
+    pub(crate) fn thirty_two(cdb: &Cdb) -> Self {
+        let tags = ExpectedTags { ref_tag: cdb.u32(20), app_tag: cdb.u16(24), app_mask: cdb.u16(26) };
+        let blocks = u64::from(cdb.u32(28));
+        Self { lba: cdb.u64(12), blocks, length_at: 28, flags_at: Some(10), tags: Some(tags) }
+    }
+
+    /// A bit of the byte with the flags.
+    pub(crate) fn flag(&self, cdb: &Cdb, bit: u8) -> bool {
+        self.flags_at.is_some_and(|at| cdb.bit(usize::from(at), bit))
+    }
+
+    pub(crate) fn protection(
+        &self,
+        request: &Request<'_>,
+        field: ProtectField,
+    ) -> Result<Option<Protection>, SenseData> {
+        Protect { field, at: self.flags_at, lba: self.lba, tags: self.tags }.resolve(request.lu, request.cdb)
     }
 }
 
@@ -55,12 +92,6 @@ pub(crate) fn check_length(fields: Fields, limit: u64) -> Result<(), SenseData> 
     if fields.blocks > limit { Err(SenseData::cdb_field(fields.length_at, None)) } else { Ok(()) }
 }
 
-/// RDPROTECT, WRPROTECT, VRPROTECT: only 0 on a unit without protection information.
-//= sbc3 4.22 PI-05
-pub(crate) fn check_protect(cdb: &Cdb) -> Result<(), SenseData> {
-    if cdb.u8(1) >> 5 != 0 { Err(SenseData::cdb_field(1, Some(7))) } else { Ok(()) }
-}
-
 fn transfer_limit(lu: &LogicalUnit) -> u64 {
     u64::from(lu.config().limits.max_transfer_blocks)
 }
@@ -69,90 +100,115 @@ fn transfer_limit(lu: &LogicalUnit) -> u64 {
 pub(crate) fn check_access(
     request: &Request<'_>,
     fields: Fields,
-    has_protect: bool,
-) -> Result<(), SenseData> {
-    if has_protect {
-        check_protect(request.cdb)?;
-    }
+    field: ProtectField,
+) -> Result<Option<Protection>, SenseData> {
+    let protection = fields.protection(request, field)?;
     check_range(request.lu, fields.lba, fields.blocks)?;
-    check_length(fields, transfer_limit(request.lu))
+    check_length(fields, transfer_limit(request.lu))?;
+    Ok(protection)
 }
 
-/// Bytes of `blocks` blocks. Both factors are bounded by the transfer limit, so this cannot wrap for checked fields.
-pub(crate) fn bytes_of(lu: &LogicalUnit, blocks: u64) -> u64 {
-    blocks.saturating_mul(u64::from(lu.block_bytes()))
+/// Bytes of `blocks` blocks as they travel. Both factors are bounded by the transfer limit, so this cannot wrap for checked fields.
+pub(crate) fn wire_bytes(lu: &LogicalUnit, blocks: u64, protection: Option<&Protection>) -> u64 {
+    let block =
+        protection.map_or(lu.block_bytes(), |protection| protection.wire_block_bytes(lu.block_bytes()));
+    blocks.saturating_mul(u64::from(block))
 }
 
-fn read(request: &Request<'_>, fields: Fields, fua: bool, has_protect: bool) -> Execution {
-    if let Err(sense) = check_access(request, fields, has_protect) {
-        return Execution::check(sense);
-    }
+/// FUA, in the byte with the flags.
+const FUA_BIT: u8 = 3;
+
+fn read(request: &Request<'_>, fields: Fields) -> Execution {
+    let protection = match check_access(request, fields, ProtectField::Read) {
+        Ok(protection) => protection,
+        Err(sense) => return Execution::check(sense),
+    };
     let Fields { lba, blocks, .. } = fields;
     if blocks == 0 {
         return Execution::good();
     }
+    let fua = fields.flag(request.cdb, FUA_BIT);
     let plan = MediumPlan {
-        transfer_bytes: bytes_of(request.lu, blocks),
+        transfer_bytes: wire_bytes(request.lu, blocks, protection.as_ref()),
         good: Status::Good,
         after: if fua && request.lu.write_cache() { After::Read { lba, blocks } } else { After::End },
     };
     //= sbc3 5.9 CDB-07
     let op = if plan.after == After::End { MediumOp::Read { lba, blocks } } else { MediumOp::Flush };
-    Execution::medium(op, plan)
+    Execution::medium(op, plan).protected(protection)
 }
 
 pub(crate) fn read_6(request: &Request<'_>) -> Execution {
-    read(request, Fields::six(request.cdb), false, false)
+    read(request, Fields::six(request.cdb))
 }
 
 pub(crate) fn read_10(request: &Request<'_>) -> Execution {
-    read(request, Fields::ten(request.cdb), request.cdb.bit(1, 3), true)
+    read(request, Fields::ten(request.cdb))
 }
 
 pub(crate) fn read_12(request: &Request<'_>) -> Execution {
-    read(request, Fields::twelve(request.cdb), request.cdb.bit(1, 3), true)
+    read(request, Fields::twelve(request.cdb))
 }
 
 pub(crate) fn read_16(request: &Request<'_>) -> Execution {
-    read(request, Fields::sixteen(request.cdb), request.cdb.bit(1, 3), true)
+    read(request, Fields::sixteen(request.cdb))
+}
+
+pub(crate) fn read_32(request: &Request<'_>) -> Execution {
+    type_2_only(request, |request| read(request, Fields::thirty_two(request.cdb)))
+}
+
+/// The 32-byte commands exist only while the unit has protection information of type 2.
+//= sbc3 5.12 PI-03
+pub(crate) fn type_2_only(request: &Request<'_>, run: impl FnOnce(&Request<'_>) -> Execution) -> Execution {
+    if request.lu.protection() != ProtectionType::Type2 {
+        return Execution::check(SenseData::illegal(Asc::INVALID_OPERATION_CODE));
+    }
+    run(request)
 }
 
 /// A command that writes, or compares, as many blocks of data-out as it names.
-pub(crate) fn write_blocks(
-    request: &Request<'_>,
-    fields: Fields,
-    kind: WriteKind,
-    fua: bool,
-    has_protect: bool,
-) -> Execution {
-    if let Err(sense) = check_access(request, fields, has_protect) {
-        return Execution::check(sense);
-    }
+pub(crate) fn write_blocks(request: &Request<'_>, fields: Fields, kind: WriteKind) -> Execution {
+    let compares = matches!(kind, WriteKind::Compare | WriteKind::CompareOneBlock);
+    let field = if compares { ProtectField::Verify } else { ProtectField::Write };
+    let protection = match check_access(request, fields, field) {
+        Ok(protection) => protection,
+        Err(sense) => return Execution::check(sense),
+    };
     if fields.blocks == 0 {
         return Execution::done(Outcome::good());
     }
+    // WRITE AND VERIFY reads back what has reached the medium, so its write is always durable.
+    let through =
+        matches!(kind, WriteKind::WriteAndVerify { .. }) || (!compares && fields.flag(request.cdb, FUA_BIT));
+    let sent = if kind == WriteKind::CompareOneBlock { 1 } else { fields.blocks };
     Execution::write(WritePlan {
         kind,
         lba: fields.lba,
         blocks: fields.blocks,
         //= sbc3 4.15 CDB-07 MOD-03
-        durable: fua || !request.lu.write_cache(),
-        bytes: bytes_of(request.lu, fields.blocks),
+        durable: through || !request.lu.write_cache(),
+        bytes: wire_bytes(request.lu, sent, protection.as_ref()),
     })
+    .protected(protection)
 }
 
 pub(crate) fn write_6(request: &Request<'_>) -> Execution {
-    write_blocks(request, Fields::six(request.cdb), WriteKind::Write, false, false)
+    write_blocks(request, Fields::six(request.cdb), WriteKind::Write)
 }
 
 pub(crate) fn write_10(request: &Request<'_>) -> Execution {
-    write_blocks(request, Fields::ten(request.cdb), WriteKind::Write, request.cdb.bit(1, 3), true)
+    write_blocks(request, Fields::ten(request.cdb), WriteKind::Write)
 }
 
 pub(crate) fn write_12(request: &Request<'_>) -> Execution {
-    write_blocks(request, Fields::twelve(request.cdb), WriteKind::Write, request.cdb.bit(1, 3), true)
+    write_blocks(request, Fields::twelve(request.cdb), WriteKind::Write)
 }
 
 pub(crate) fn write_16(request: &Request<'_>) -> Execution {
-    write_blocks(request, Fields::sixteen(request.cdb), WriteKind::Write, request.cdb.bit(1, 3), true)
+    write_blocks(request, Fields::sixteen(request.cdb), WriteKind::Write)
+}
+
+pub(crate) fn write_32(request: &Request<'_>) -> Execution {
+    type_2_only(request, |request| write_blocks(request, Fields::thirty_two(request.cdb), WriteKind::Write))
 }

@@ -74,6 +74,12 @@ ascs! {
     INCORRECT_COPY_TARGET_DEVICE_TYPE = 0x0d/0x03;
     /// Invalid field in command information unit: the transport's data does not fit the command.
     INVALID_FIELD_IN_INFORMATION_UNIT = 0x0e/0x03;
+    /// Logical block guard check failed.
+    GUARD_CHECK_FAILED = 0x10/0x01;
+    /// Logical block application tag check failed.
+    APP_TAG_CHECK_FAILED = 0x10/0x02;
+    /// Logical block reference tag check failed.
+    REF_TAG_CHECK_FAILED = 0x10/0x03;
     /// Unrecovered read error.
     UNRECOVERED_READ_ERROR = 0x11/0x00;
     /// Parameter list length error.

@@ -1,36 +1,32 @@
-//! VERIFY and WRITE AND VERIFY (SBC-3 5.28 to 5.30, 5.36 to 5.38).
+//! VERIFY and WRITE AND VERIFY (SBC-3 5.28 to 5.31, 5.36 to 5.39).
 
-use crate::execution::{After, Execution, MediumPlan, Request, WriteKind, WritePlan};
+use crate::execution::{After, Execution, MediumPlan, Request, WriteKind};
 use crate::medium::MediumOp;
 use crate::outcome::Status;
-use crate::read_write::{Fields, bytes_of, check_access, write_blocks};
+use crate::protection::ProtectField;
+use crate::read_write::{Fields, check_access, type_2_only, write_blocks};
 use crate::sense::SenseData;
 
 fn verify(request: &Request<'_>, fields: Fields) -> Execution {
-    let byte_check = request.cdb.u8(1) >> 1 & 3;
-    if byte_check == 2 {
-        return Execution::check(SenseData::cdb_field(1, Some(2)));
+    let at = fields.flags_at.unwrap_or(1);
+    match request.cdb.u8(usize::from(at)) >> 1 & 3 {
+        0 => verify_medium(request, fields),
+        1 => write_blocks(request, fields, WriteKind::Compare),
+        3 => write_blocks(request, fields, WriteKind::CompareOneBlock),
+        _ => Execution::check(SenseData::cdb_field(at, Some(2))),
     }
-    if let Err(sense) = check_access(request, fields, true) {
-        return Execution::check(sense);
-    }
+}
+
+fn verify_medium(request: &Request<'_>, fields: Fields) -> Execution {
     let Fields { lba, blocks, .. } = fields;
-    if blocks == 0 {
-        return Execution::good();
-    }
-    match byte_check {
-        0 => Execution::medium(
+    match check_access(request, fields, ProtectField::Verify) {
+        Err(sense) => Execution::check(sense),
+        Ok(_) if blocks == 0 => Execution::good(),
+        Ok(protection) => Execution::medium(
             MediumOp::Verify { lba, blocks },
             MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::End },
-        ),
-        1 => write_blocks(request, fields, WriteKind::Compare, false, true),
-        _ => Execution::write(WritePlan {
-            kind: WriteKind::CompareOneBlock,
-            lba,
-            blocks,
-            durable: false,
-            bytes: bytes_of(request.lu, 1),
-        }),
+        )
+        .protected(protection),
     }
 }
 
@@ -46,10 +42,13 @@ pub(crate) fn verify_16(request: &Request<'_>) -> Execution {
     verify(request, Fields::sixteen(request.cdb))
 }
 
-/// The medium is read back after the write has reached it, so the write is always durable.
+pub(crate) fn verify_32(request: &Request<'_>) -> Execution {
+    type_2_only(request, |request| verify(request, Fields::thirty_two(request.cdb)))
+}
+
 fn write_and_verify(request: &Request<'_>, fields: Fields) -> Execution {
-    let bytchk = request.cdb.bit(1, 1);
-    write_blocks(request, fields, WriteKind::WriteAndVerify { bytchk }, true, true)
+    let bytchk = fields.flag(request.cdb, 1);
+    write_blocks(request, fields, WriteKind::WriteAndVerify { bytchk })
 }
 
 pub(crate) fn write_and_verify_10(request: &Request<'_>) -> Execution {
@@ -62,4 +61,8 @@ pub(crate) fn write_and_verify_12(request: &Request<'_>) -> Execution {
 
 pub(crate) fn write_and_verify_16(request: &Request<'_>) -> Execution {
     write_and_verify(request, Fields::sixteen(request.cdb))
+}
+
+pub(crate) fn write_and_verify_32(request: &Request<'_>) -> Execution {
+    type_2_only(request, |request| write_and_verify(request, Fields::thirty_two(request.cdb)))
 }

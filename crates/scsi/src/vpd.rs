@@ -130,8 +130,12 @@ fn management_network_addresses(request: &Request<'_>) -> Vec<u8> {
 }
 
 //= spc4 7.8.7 VPD-86
-fn extended_inquiry(_request: &Request<'_>) -> Vec<u8> {
+fn extended_inquiry(request: &Request<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
+    //= spc4 7.8.7 PI-01
+    if request.lu.config().protectable {
+        body[0] = 0x38 | 0x04 | 0x02 | 0x01; // SPT 111b: types 1 to 3; GRD_CHK, APP_CHK, REF_CHK
+    }
     body[1] = 0x07; // HEADSUP, ORDSUP, SIMPSUP
     body[2] = 0x01; // V_SUP: a volatile cache may be present
     body

@@ -1,9 +1,10 @@
-//! WRITE SAME(10) and (16) (SBC-3 5.43, 5.44).
+//! WRITE SAME(10), (16) and (32) (SBC-3 5.43 to 5.45).
 
 use crate::execution::{After, Execution, MediumPlan, Request, WriteKind, WritePlan};
 use crate::medium::MediumOp;
 use crate::outcome::Status;
-use crate::read_write::{Fields, bytes_of, check_protect, check_range};
+use crate::protection::ProtectField;
+use crate::read_write::{Fields, check_range, type_2_only, wire_bytes};
 use crate::sense::SenseData;
 
 /// ANCHOR and UNMAP in byte 1 of the CDB.
@@ -13,13 +14,14 @@ const UNMAP_BIT: u8 = 3;
 //= sbc3 5.43 WSM-01 WSM-02
 fn write_same(request: &Request<'_>, mut fields: Fields, no_data_out: bool) -> Execution {
     let lu = request.lu;
-    let unmap = request.cdb.bit(1, UNMAP_BIT);
-    let checked = check_protect(request.cdb).and_then(|()| {
-        if request.cdb.bit(1, ANCHOR_BIT) {
-            return Err(SenseData::cdb_field(1, Some(ANCHOR_BIT)));
+    let unmap = fields.flag(request.cdb, UNMAP_BIT);
+    let at = fields.flags_at.unwrap_or(1);
+    let checked = fields.protection(request, ProtectField::Write).and_then(|protection| {
+        if fields.flag(request.cdb, ANCHOR_BIT) {
+            return Err(SenseData::cdb_field(at, Some(ANCHOR_BIT)));
         }
         if unmap && !lu.config().thin {
-            return Err(SenseData::cdb_field(1, Some(UNMAP_BIT)));
+            return Err(SenseData::cdb_field(at, Some(UNMAP_BIT)));
         }
         check_range(lu, fields.lba, fields.blocks)?;
         // WSNZ is 0: no number of blocks means all blocks to the end.
@@ -29,11 +31,12 @@ fn write_same(request: &Request<'_>, mut fields: Fields, no_data_out: bool) -> E
         if fields.blocks > lu.config().limits.max_write_same_blocks {
             return Err(SenseData::cdb_field(fields.length_at, None));
         }
-        Ok(())
+        Ok(protection)
     });
-    if let Err(sense) = checked {
-        return Execution::check(sense);
-    }
+    let protection = match checked {
+        Ok(protection) => protection,
+        Err(sense) => return Execution::check(sense),
+    };
     let Fields { lba, blocks, .. } = fields;
     let durable = !lu.write_cache();
     if blocks == 0 {
@@ -44,19 +47,27 @@ fn write_same(request: &Request<'_>, mut fields: Fields, no_data_out: bool) -> E
         return Execution::medium(
             op,
             MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::End },
-        );
+        )
+        .protected(protection);
     }
     Execution::write(WritePlan {
         kind: WriteKind::Same { unmap },
         lba,
         blocks,
         durable,
-        bytes: bytes_of(lu, 1),
+        bytes: wire_bytes(lu, 1, protection.as_ref()),
     })
+    .protected(protection)
 }
 
 pub(crate) fn write_same_10(request: &Request<'_>) -> Execution {
     write_same(request, Fields::ten(request.cdb), false)
+}
+
+pub(crate) fn write_same_32(request: &Request<'_>) -> Execution {
+    type_2_only(request, |request| {
+        write_same(request, Fields::thirty_two(request.cdb), request.cdb.bit(10, 0))
+    })
 }
 
 pub(crate) fn write_same_16(request: &Request<'_>) -> Execution {

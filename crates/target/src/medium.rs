@@ -120,7 +120,7 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
     let store = &device.store;
     let bytes = |blocks: u64| blocks * block_bytes(device);
     match *op {
-        MediumOp::Read { .. } | MediumOp::Copy { .. } => Ok(MediumReply::Done),
+        MediumOp::Read { .. } | MediumOp::Copy { .. } | MediumOp::Format(_) => Ok(MediumReply::Done),
         MediumOp::Write { lba, blocks, durable } => {
             let _held = device.hold(lba, blocks, Access::Change);
             write(device, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;

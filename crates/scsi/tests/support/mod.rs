@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use integrity::t10::Tuple;
 use scsi::{
-    DataInSource, DataOut, Effect, Execution, LbaStatusDescriptor, LogicalUnit, LuConfig, MediumError,
-    MediumOp, MediumReply, NaaIdentifier, Nexus, Outcome, Provisioning, SenseData, Status, Step,
-    TransferLimits,
+    DataInSource, DataOut, Effect, Execution, FormatMark, LbaStatusDescriptor, LogicalUnit, LuConfig,
+    MediumError, MediumOp, MediumReply, NaaIdentifier, Nexus, Outcome, Protection, Provisioning, SenseData,
+    Status, Step, TransferLimits,
 };
 
 pub const BLOCKS: u64 = 4096;
@@ -51,10 +52,17 @@ impl Answer {
     }
 }
 
+/// The tuple of a block that was never written.
+pub const NEVER_WRITTEN: Tuple = Tuple { guard: 0xffff, app_tag: 0xffff, ref_tag: 0xffff_ffff };
+
 pub struct Disk {
     pub lu: Arc<LogicalUnit>,
     pub data: Vec<u8>,
     pub mapped: Vec<bool>,
+    /// Protection information as it is on the medium.
+    pub tuples: Vec<Tuple>,
+    /// What the medium was last told of a format.
+    pub mark: Option<FormatMark>,
     pub nexus: Nexus,
     /// Fails the next medium operation.
     pub fault: Option<MediumError>,
@@ -89,14 +97,26 @@ impl Disk {
 
     /// A disk whose nexus "a" is attached and has seen its power-on unit attention.
     pub fn with(config: LuConfig) -> Self {
+        let mut disk = Self::detached(config);
+        let nexus = disk.nexus.clone();
+        disk.attach(&nexus);
+        disk
+    }
+
+    fn detached(config: LuConfig) -> Self {
         let blocks = config.blocks as usize;
         let bytes = blocks * config.block_bytes as usize;
         let nexus = nexus("a");
         let lu = Arc::new(LogicalUnit::new(config));
-        let mut disk =
-            Self { lu, data: vec![0; bytes], mapped: vec![false; blocks], nexus: nexus.clone(), fault: None };
-        disk.attach(&nexus);
-        disk
+        Self {
+            lu,
+            data: vec![0; bytes],
+            mapped: vec![false; blocks],
+            tuples: vec![NEVER_WRITTEN; blocks],
+            mark: None,
+            nexus: nexus.clone(),
+            fault: None,
+        }
     }
 
     /// Attaches a nexus and clears its unit attention.
@@ -138,7 +158,10 @@ impl Disk {
                     ops.push(op.clone());
                     let result = match self.fault.take() {
                         Some(error) => Err(error),
-                        None => Ok(self.medium(&op, &supplied, &mut read)),
+                        None => match execution.protection().copied() {
+                            Some(protection) => self.protected(&op, &protection, &supplied, &mut read),
+                            None => Ok(self.medium(&op, &supplied, &mut read)),
+                        },
                     };
                     Execution::medium_done(execution, &self.lu, result)
                 }
@@ -163,6 +186,86 @@ impl Disk {
         self.map(lba, blocks, true);
     }
 
+    /// The tuples of a run of blocks, checked as the protection says.
+    fn check(&self, lba: u64, blocks: u64, protection: &Protection) -> Result<(), MediumError> {
+        for lba in lba..lba + blocks {
+            let guard = integrity::crc16_t10dif(&self.data[self.range(lba, 1)]);
+            protection
+                .check(lba, self.tuples[lba as usize], guard)
+                .map_err(|field| MediumError::Protection { field, lba })?;
+        }
+        Ok(())
+    }
+
+    /// As [`Disk::medium`], for a unit with protection information.
+    fn protected(
+        &mut self,
+        op: &MediumOp,
+        protection: &Protection,
+        out: &[u8],
+        read: &mut Vec<u8>,
+    ) -> Result<MediumReply, MediumError> {
+        let block = self.lu.block_bytes() as usize;
+        let wire = protection.wire_block_bytes(block as u32) as usize;
+        let plain: Vec<u8> = out.chunks(wire).flat_map(|b| b[..block].to_vec()).collect();
+        let came = |i: usize| {
+            let at = &out[i * wire..(i + 1) * wire];
+            let guard = integrity::crc16_t10dif(&at[..block]);
+            let tuple = at[block..].try_into().ok().map(Tuple::from_bytes);
+            (tuple, guard)
+        };
+        // (first block, blocks, first block of data-out that goes there, one block for all)
+        let (lba, blocks, from, one) = match *op {
+            MediumOp::Write { lba, blocks, .. }
+            | MediumOp::WriteAtomic { lba, blocks, .. }
+            | MediumOp::WriteAndVerify { lba, blocks, .. }
+            | MediumOp::OrWrite { lba, blocks, .. } => (lba, blocks, 0, false),
+            MediumOp::CompareAndWrite { lba, blocks, .. } => (lba, blocks, blocks as usize, false),
+            MediumOp::WriteSame { lba, blocks, zero: false, .. } => (lba, blocks, 0, true),
+            MediumOp::WriteSame { lba, blocks, zero: true, .. } => {
+                self.tuples[lba as usize..(lba + blocks) as usize].fill(NEVER_WRITTEN);
+                return Ok(self.medium(op, &plain, read));
+            }
+            MediumOp::Verify { lba, blocks } => {
+                self.check(lba, blocks, protection)?;
+                return Ok(MediumReply::Done);
+            }
+            MediumOp::Read { lba, blocks } => {
+                self.check(lba, blocks, protection)?;
+                read.clear();
+                for lba in lba..lba + blocks {
+                    read.extend(&self.data[self.range(lba, 1)]);
+                    if protection.transferred {
+                        read.extend(self.tuples[lba as usize].to_bytes());
+                    }
+                }
+                return Ok(MediumReply::Data);
+            }
+            _ => return Ok(self.medium(op, &plain, read)),
+        };
+        let mut tuples = Vec::new();
+        for i in 0..blocks {
+            let at = lba + i;
+            let (tuple, guard) = came(from + if one { 0 } else { i as usize });
+            let tuple = match tuple {
+                Some(tuple) => {
+                    let tuple = if one { protection.repeated(at, tuple) } else { tuple };
+                    protection
+                        .check(at, tuple, guard)
+                        .map_err(|field| MediumError::Protection { field, lba: at })?;
+                    tuple
+                }
+                None => protection.made(at, guard),
+            };
+            tuples.push(tuple);
+        }
+        let reply = self.medium(op, &plain, read);
+        if reply == MediumReply::Done {
+            self.tuples[lba as usize..(lba + blocks) as usize].copy_from_slice(&tuples);
+        }
+        Ok(reply)
+    }
+
     pub fn medium(&mut self, op: &MediumOp, out: &[u8], read: &mut Vec<u8>) -> MediumReply {
         let block = self.lu.block_bytes() as usize;
         let differs = |a: &[u8], b: &[u8]| a.iter().zip(b).position(|(x, y)| x != y);
@@ -178,6 +281,10 @@ impl Disk {
                 self.write(lba, blocks, &out[..blocks as usize * block]);
             }
             MediumOp::Flush => {}
+            MediumOp::Format(mark) => {
+                self.mark = Some(mark);
+                self.tuples.fill(NEVER_WRITTEN);
+            }
             MediumOp::Unmap { ref ranges } => {
                 for &(lba, blocks) in ranges {
                     let range = self.range(lba, blocks);
