@@ -24,7 +24,6 @@ pub struct Args {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it")]
 enum What {
     /// Measure a LUN: operations and bytes per second, latencies, CPU time. This is the one without a name, too.
     Lun(lun::Args),

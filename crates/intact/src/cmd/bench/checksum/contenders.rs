@@ -115,8 +115,8 @@ pub fn groups() -> Vec<Group> {
         },
         Group {
             id: "t10",
-            title: "Guard of T10 protection information",
-            about: "Many independent calls a sample, data in the cache; one guard over the whole run.",
+            title: "Guards of protection information: CRC16-T10DIF, the checksum of IP, CRC64-NVMe",
+            about: "Many independent calls a sample, data in the cache; one guard over the whole run. Guards without a name of their own are CRC16-T10DIF.",
             method: Method::Batch,
             sizes: kernel_sizes(),
             unit: 1,
@@ -276,6 +276,22 @@ fn guard() -> Vec<Contender> {
             Origin::Intact,
             Answer::OnesComplement,
             each(|data| integrity::ip_checksum(data).into()),
+        ),
+        new(
+            "intact-crc64-nvme",
+            "intact, CRC64-NVMe",
+            "integrity::crc64_nvme",
+            Origin::Intact,
+            Answer::Crc64Nvme,
+            each(integrity::crc64_nvme),
+        ),
+        new(
+            "crc-fast-crc64-nvme",
+            "crc-fast, CRC64-NVMe",
+            "crate crc-fast",
+            Origin::Peer,
+            Answer::Crc64Nvme,
+            each(|data| crc_fast::checksum(CrcAlgorithm::Crc64Nvme, data)),
         ),
         new(
             "crc-fast",

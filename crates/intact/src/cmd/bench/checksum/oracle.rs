@@ -3,7 +3,7 @@
 //! None of this shares a line with what is measured. CRCs are the tables of the crate `crc`; the sums are their
 //! definitions, one step at a time.
 
-use crc::{CRC_16_T10_DIF, CRC_32_ISCSI, Crc};
+use crc::{CRC_16_T10_DIF, CRC_32_ISCSI, CRC_64_NVME, Crc};
 use integrity::study::Family;
 
 /// Bytes of a sector with a guard.
@@ -18,6 +18,7 @@ pub enum Answer {
     OnesComplement,
     Xor,
     T10,
+    Crc64Nvme,
     /// The exclusive or of the little-endian words of 64 bits; what is left over counts as if zeros followed.
     Words,
     /// CRC32C of all, and above it the T10 guards of sectors of [`SECTOR_BYTES`], each exclusive-ored into what the ones
@@ -44,9 +45,11 @@ impl From<Family> for Answer {
 pub fn right(answer: Answer, data: &[u8]) -> u64 {
     static CRC32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
     static T10: Crc<u16> = Crc::<u16>::new(&CRC_16_T10_DIF);
+    static CRC64: Crc<u64> = Crc::<u64>::new(&CRC_64_NVME);
     match answer {
         Answer::Crc32c => CRC32C.checksum(data).into(),
         Answer::T10 => T10.checksum(data).into(),
+        Answer::Crc64Nvme => CRC64.checksum(data),
         Answer::Adler32 => {
             let step = |(a, b): (u64, u64), byte: &u8| {
                 let a = (a + u64::from(*byte)) % 65521;
@@ -74,7 +77,7 @@ pub fn right(answer: Answer, data: &[u8]) -> u64 {
         }),
         Answer::CrcAndGuards => {
             let guards = data.chunks(SECTOR_BYTES).map(|sector| u32::from(T10.checksum(sector)));
-            let guards = guards.fold(0u32, |all, guard| (all << 5 | all >> 27) ^ guard);
+            let guards = guards.fold(0u32, |all, guard| all.rotate_left(5) ^ guard);
             u64::from(guards) << 32 | u64::from(CRC32C.checksum(data))
         }
         Answer::Copy => 0,
@@ -100,6 +103,7 @@ mod tests {
         for (answer, data, value) in [
             (Answer::Crc32c, &b"123456789"[..], 0xe306_9283),
             (Answer::T10, b"123456789", 0xd0db),
+            (Answer::Crc64Nvme, b"123456789", 0xae8b_1486_0a79_9888),
             (Answer::Adler32, b"Wikipedia", 0x11e6_0398),
             (Answer::Fletcher32, b"abcdef", 0x5650_2d2a),
             // RFC 1071, section 3: the sum is ddf2.
