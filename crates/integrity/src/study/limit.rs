@@ -43,12 +43,15 @@ fn with_avx2(data: &[u8]) -> u64 {
 #[inline(always)]
 fn joined(data: &[u8]) -> u64 {
     let (steps, rest) = data.as_chunks::<STEP_BYTES>();
-    let (mut lanes, mut line) = ([0; STEP_BYTES / 8], [0; 8]);
-    for step in steps {
-        join(&mut lanes, step.as_chunks().0);
-    }
-    for lanes in lanes.as_chunks::<8>().0 {
-        lanes.iter().zip(&mut line).for_each(|(lane, line)| *line ^= lane);
+    let mut line = [0; 8];
+    if !steps.is_empty() {
+        let mut lanes = [0; STEP_BYTES / 8];
+        for step in steps {
+            join(&mut lanes, step.as_chunks().0);
+        }
+        for lanes in lanes.as_chunks::<8>().0 {
+            lanes.iter().zip(&mut line).for_each(|(lane, line)| *line ^= lane);
+        }
     }
     let (lines, rest) = rest.as_chunks::<64>();
     for part in lines {

@@ -19,7 +19,7 @@ const BOTTOM: f64 = 386.0;
 /// Least distance between two names.
 const NAME_STEP: f64 = 15.0;
 /// How many hues [`STYLE`] knows.
-const HUES: usize = 8;
+const HUES: usize = 10;
 
 /// The colours, for the head of a page or of a chart that stands alone.
 pub const STYLE: &str = "\
@@ -28,12 +28,14 @@ pub const STYLE: &str = "\
 .chart .grid{stroke:#e4e8ee}.chart .faint{stroke:#f1f3f6}.chart .axis{stroke:#8d97a5}
 .chart .h0{color:#0b62c4}.chart .h1{color:#c2500a}.chart .h2{color:#12805c}.chart .h3{color:#9b2fae}
 .chart .h4{color:#0d8aa3}.chart .h5{color:#b3243b}.chart .h6{color:#7a6a00}.chart .h7{color:#4c4fb8}
+.chart .h8{color:#8a5524}.chart .h9{color:#56762f}
 .chart .limit{color:#7d8794}
 @media (prefers-color-scheme:dark){
 .chart .bg{fill:#12161c}.chart .ink{fill:#e6eaf0}.chart .mute{fill:#98a3b3}
 .chart .grid{stroke:#29303a}.chart .faint{stroke:#1d232b}.chart .axis{stroke:#66717f}
 .chart .h0{color:#62adff}.chart .h1{color:#ff9a4d}.chart .h2{color:#43cf9f}.chart .h3{color:#dc8bef}
 .chart .h4{color:#4fd3ea}.chart .h5{color:#ff7b8f}.chart .h6{color:#d9c64a}.chart .h7{color:#a3a6ff}
+.chart .h8{color:#d6a56c}.chart .h9{color:#a9cf79}
 .chart .limit{color:#95a0ae}}
 ";
 
