@@ -91,10 +91,11 @@ impl TargetSession {
     pub(super) fn announce_window(&mut self) {
         let was_closed = self.told_max.next() == self.window.exp_cmd_sn();
         self.window.reopen(self.occupied());
-        if was_closed && !self.window.is_closed() {
-            if let Some(cid) = self.any_connection() {
-                self.send_nop_in(cid, Lun(0), Itt::RESERVED, Ttt::RESERVED, Bytes::new(), false);
-            }
+        if was_closed
+            && !self.window.is_closed()
+            && let Some(cid) = self.any_connection()
+        {
+            self.send_nop_in(cid, Lun(0), Itt::RESERVED, Ttt::RESERVED, Bytes::new(), false);
         }
     }
 
