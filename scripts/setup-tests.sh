@@ -12,6 +12,7 @@ iscsi-test-cu  libiscsi-bin      libiscsi's test suite against our target
 qemu-img       qemu-utils        images onto our LUN and back by QEMU
 qemu-io        qemu-utils        patterns written and read by QEMU
 tgtd           tgt               our initiator against tgt
+istgt          istgt             our initiator with several connections against istgt
 sg_inq         sg3-utils         SCSI commands by sg3-utils
 tshark         tshark            decoding of our sessions by an independent dissector
 qemu-aarch64   qemu-user         the kernels for aarch64, under emulation

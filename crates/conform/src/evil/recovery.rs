@@ -164,7 +164,7 @@ impl Connection<'_> {
                 let offset = at * self.initiator_max_recv;
                 let whole = offset + part.len() == bytes.len();
                 let pdu = DataIn {
-                    final_bit: first.final_bit && whole || n + 1 == count && whole,
+                    final_bit: whole && (first.final_bit || n + 1 == count),
                     acknowledge: false,
                     overflow: false,
                     underflow: false,

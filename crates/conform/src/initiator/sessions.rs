@@ -201,14 +201,12 @@ fn mcs_08(stage: &Stage<'_>) -> RowResult {
 
 // covers: FAB-01
 fn fab_01(stage: &Stage<'_>) -> RowResult {
-    let mut config = EvilConfig::default();
-    config.task_reporting = vec!["FastAbort"];
     let mut play = Play::new()
         .impatient()
         .set("immediate_data", "no")
         .set("initial_r2t", "yes")
         .set("task_reporting", "fast_abort");
-    play.config = EvilConfig { keys: at(1).config.keys, ..config };
+    play.config = EvilConfig { task_reporting: vec!["FastAbort"], ..at(1).config };
     let ended = Behaviour::good().first(Opcode::R2t, |_, frame| {
         let event = AsyncMessage {
             lun: Lun::from_index(0),

@@ -239,7 +239,10 @@ fn erl_06(ctx: &mut Ctx) -> RowResult {
     s.serve(&sent, &r2t)?;
     s.finish(&sent)?;
     let mut b = Bundle::open_at(ctx, 2, 2, |script| {
-        script.key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "1024").key(keys::MAX_BURST_LENGTH, "8192")
+        script
+            .key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "1024")
+            .key(keys::MAX_BURST_LENGTH, "8192")
+            .key(keys::FIRST_BURST_LENGTH, "8192")
     })?;
     refusals(ctx, &mut b)?;
     reads(ctx, &mut b)?;

@@ -37,6 +37,9 @@ pub(super) const ROWS: &[Row] = &[
 /// ExpCmdSN and MaxCmdSN, which are those of the moment also in a replica.
 const WINDOW: Range<usize> = 28..36;
 
+/// StatSN too, which in an R2T is the next one to come.
+const NUMBERS: Range<usize> = 24..36;
+
 /// How long something that must not come is waited for.
 const SILENCE: Duration = Duration::from_millis(300);
 
@@ -99,7 +102,10 @@ pub(super) fn ask(s: &mut Session, request: SnackRequest) -> RowResult {
 fn reader(ctx: &Ctx) -> Result<(RowSession, Command, Vec<u8>), Stop> {
     let scratch = ctx.scratch();
     let mut s = at_level(ctx, 1, |script| {
-        script.key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "1024").key(keys::MAX_BURST_LENGTH, "4096")
+        script
+            .key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "1024")
+            .key(keys::MAX_BURST_LENGTH, "4096")
+            .key(keys::FIRST_BURST_LENGTH, "4096")
     })?;
     let length = 16_384usize.next_multiple_of(scratch.block_size as usize);
     let bytes: Vec<u8> = (0..length).map(|n| (n / 5) as u8 ^ (n >> 9) as u8).collect();
@@ -158,7 +164,9 @@ fn snk_01(ctx: &mut Ctx) -> RowResult {
 /// An R2T that comes again.
 fn lost_r2t(ctx: &Ctx) -> RowResult {
     let scratch = ctx.scratch();
-    let mut s = at_level(ctx, 1, |script| script.key(keys::MAX_BURST_LENGTH, "4096"))?;
+    let mut s = at_level(ctx, 1, |script| {
+        script.key(keys::MAX_BURST_LENGTH, "4096").key(keys::FIRST_BURST_LENGTH, "4096")
+    })?;
     let length = 8192usize.next_multiple_of(scratch.block_size as usize);
     let data: Vec<u8> = (0..length).map(|n| (n / 3) as u8).collect();
     let sent = s.start(&Command::write_16(scratch.lba, data.clone(), scratch.block_size))?;
@@ -167,7 +175,7 @@ fn lost_r2t(ctx: &Ctx) -> RowResult {
     let request = s.snack(SnackType::DataOrR2t, sent.itt, 0, 1);
     ask(&mut s, request)?;
     let again = s.next_for(sent.itt)?;
-    replica("an R2T", &first, &again, &[24..36])?;
+    replica("an R2T", &first, &again, &[NUMBERS])?;
     silence(&mut s, sent.itt)?;
     s.keep(first);
     s.expect_r2t(&sent)?;
@@ -445,7 +453,9 @@ fn snk_07(ctx: &mut Ctx) -> RowResult {
 
 // covers: SNK-08
 fn snk_08(ctx: &mut Ctx) -> RowResult {
-    let mut plain = ctx.session_with(|script| script.key(keys::MAX_BURST_LENGTH, "4096"))?;
+    let mut plain = ctx.session_with(|script| {
+        script.key(keys::MAX_BURST_LENGTH, "4096").key(keys::FIRST_BURST_LENGTH, "4096")
+    })?;
     let scratch = ctx.scratch();
     let blocks = (65_536 / scratch.block_size).max(1);
     let read = Command::read_16(scratch.lba, blocks, scratch.block_size);
