@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use initiator::{Disk, Options, Portal, Scheduling, Session};
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::{Bounds, DigestPolicy};
-use iscsi_core::wire::{Cid, Lun};
+use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
+use iscsi_core::wire::{Cid, Lun, TmfFunction, TmfResponse};
 use target::Server;
 use target::config::{Config, Overrides};
 use target::observe::Observe;
@@ -185,5 +185,30 @@ fn a_target_that_wants_one_connection_gets_one() {
     let info = session.info().unwrap();
     assert_eq!((info.connections.len(), info.joins, info.refused_connections), (1, 0, 0));
     assert_eq!(info.connections[0].cid, Cid(0));
+    end(server);
+}
+
+// covers: P2-02 P2-05 FAB-01
+#[test]
+fn functions_of_level_2_and_a_nexus_reset() {
+    let server = server_with(|bounds| {
+        (bounds.protocol_level, bounds.task_reporting) = (2, TaskReporting::FastAbort);
+    });
+    let proxy = Proxy::start(server.portals()[0]);
+    let mut options = options(&proxy, 2, 2);
+    options.bounds.protocol_level = 2;
+    options.bounds.task_reporting = TaskReporting::FastAbort;
+    let session = Session::connect(options).unwrap();
+    await_connections(&session, 2);
+    assert_eq!(session.opening().params.protocol_level, 2);
+    let ask = |function| session.manage(function, LUN).map(|answer| answer.response);
+    assert_eq!(ask(TmfFunction::QueryTaskSet), Some(TmfResponse::FunctionComplete), "no task is there");
+    assert!(ask(TmfFunction::QueryAsyncEvent).is_some());
+    assert_eq!(ask(TmfFunction::LogicalUnitReset), Some(TmfResponse::FunctionComplete));
+    // The answer may be lost with the connections; either way the nexus begins anew.
+    ask(TmfFunction::ITNexusReset);
+    let disk = Disk::open(&session, LUN).unwrap();
+    disk.write(0, &pattern(1, 4096)).unwrap();
+    assert!(session.info().unwrap().logins >= 2);
     end(server);
 }

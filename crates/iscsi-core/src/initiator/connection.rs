@@ -122,6 +122,7 @@ pub enum JoinError {
 }
 
 impl InitiatorSession {
+    #[inline]
     pub(super) fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {
         self.connections.iter_mut().find(|connection| connection.cid == cid)
     }
@@ -482,6 +483,9 @@ impl InitiatorSession {
     /// Books a StatSN that counts; false when it has been here before.
     //= rfc7143 4.2.2.2 NUM-09 NUM-10 ERL-03
     pub(super) fn take_stat_sn(&mut self, cid: Cid, stat_sn: StatSn) -> Result<bool, CloseReason> {
+        if self.connection(cid).is_some_and(|connection| connection.statuses.take_next(stat_sn)) {
+            return Ok(true);
+        }
         let fresh = self.see_stat_sn(cid, stat_sn)?;
         if fresh && let Some(connection) = self.connection(cid) {
             connection.statuses.settle(stat_sn);

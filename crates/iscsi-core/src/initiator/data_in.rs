@@ -91,6 +91,7 @@ impl InitiatorSession {
     }
 
     /// Takes the Data-In that is due.
+    #[inline]
     pub(super) fn accept_data_in(&mut self, cid: Cid, pdu: &DataIn, rx: RxPdu) -> Result<(), CloseReason> {
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
         check_data_in(pdu, task, rx.data.len())?;
@@ -99,7 +100,7 @@ impl InitiatorSession {
         task.received += rx.data.len() as u32;
         if !rx.data_digest_ok {
             //= rfc7143 7.8 DIG-12 DIG-11
-            task.verdict = Some(Ending::DataDigest);
+            task.verdict = Some(Box::new(Ending::DataDigest));
         } else if !rx.data.is_empty() && task.verdict.is_none() {
             self.actions.push_back(Action::DataIn { user, offset: pdu.buffer_offset, data: rx.data });
         }
@@ -130,7 +131,7 @@ impl InitiatorSession {
         rx: &RxPdu,
     ) -> Result<(), CloseReason> {
         self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
-        if !self.see_stat_sn(cid, pdu.stat_sn)? {
+        if self.recovers() && !self.see_stat_sn(cid, pdu.stat_sn)? {
             return Ok(());
         }
         let asymmetric = self.is_asymmetric();

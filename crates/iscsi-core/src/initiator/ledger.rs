@@ -68,6 +68,16 @@ impl StatusLedger {
         self.told.distance_to(self.exp_stat_sn) > MAX_STATUS_LAG
     }
 
+    /// Takes `stat_sn` if it is simply the next one and nothing is missing or held.
+    #[inline]
+    pub(super) fn take_next(&mut self, stat_sn: StatSn) -> bool {
+        let next = stat_sn == self.exp_stat_sn && self.ahead.is_empty();
+        if next {
+            self.exp_stat_sn = stat_sn.next();
+        }
+        next
+    }
+
     /// What `stat_sn` is, with all numbers before it noted as sent.
     //= rfc7143 7.9 ERL-03
     pub(super) fn see(&mut self, stat_sn: StatSn) -> Sight {

@@ -22,12 +22,12 @@ pub(super) use super::actions::violation;
 pub use super::actions::{Action, CloseReason, Event, ManagementAnswer, TargetRecord, Unfinished};
 use super::command::{Command, Completion, Ending};
 use super::command_window::CommandWindow;
-use super::connection::Connection;
 pub use super::connection::JoinError;
+use super::connection::{Connection, ConnectionState};
 use super::login::LoggedIn;
 use super::recovery::reassign::Settling;
 pub use super::scheduler::Scheduling;
-use super::task::{Held, LogoutOf, Task, TaskTable, Wanted};
+use super::task::{Held, LogoutOf, TaskTable, Wanted};
 use crate::Time;
 use crate::error::ProtocolViolation;
 use crate::params::{Bounds, Params, TaskReporting};
@@ -222,20 +222,15 @@ impl InitiatorSession {
                 .push_back(Action::Completed(Completion { command, ending: Ending::Unsendable(violation) }));
             return Ok(());
         }
-        let task = Task::new(command, now);
-        let due = task.due();
-        match self.tasks.insert(Held::Command(task)) {
-            Ok(itt) => {
-                self.expect_by(due);
-                self.waiting.push_back(itt);
-                self.pump();
-                Ok(())
-            }
-            Err(held) => match *held {
-                Held::Command(task) => Err(Box::new(task.command)),
-                _ => unreachable!("what was given comes back"),
-            },
+        if self.tasks.is_full() {
+            return Err(Box::new(command));
         }
+        let due = (!command.timeout.is_zero()).then(|| now + command.timeout);
+        let itt = self.tasks.begin(command, due);
+        self.expect_by(due);
+        self.waiting.push_back(itt);
+        self.pump();
+        Ok(())
     }
 
     /// Takes a PDU received on the connection `cid`.
@@ -254,7 +249,7 @@ impl InitiatorSession {
             Err(reason) if reason.is_of_one_connection() => self.fail_connection(cid, reason, None),
             Err(reason) => return self.close(reason, self.time2wait()),
         }
-        if self.recovery_due().is_some_and(|at| at <= now) {
+        if (self.recovers() || !self.settling.is_empty()) && self.recovery_due().is_some_and(|at| at <= now) {
             self.recover_on_time();
         }
         self.pump();
@@ -352,7 +347,10 @@ impl InitiatorSession {
     /// Sends what the window allows.
     //= rfc7143 4.2.2.1 NUM-06
     pub(super) fn pump(&mut self) {
-        self.leave_drained();
+        if self.connections.iter().any(|connection| matches!(connection.state, ConnectionState::Draining(_)))
+        {
+            self.leave_drained();
+        }
         if self.phase != Phase::Active {
             return self.drained();
         }
@@ -365,16 +363,14 @@ impl InitiatorSession {
             self.waiting.pop_front();
             self.anew_waiting = self.anew_waiting.saturating_sub(1);
             let probe_at = self.recovers().then(|| self.now + self.config.probe_after);
-            let segment_bytes = self.connection(cid).map_or(0, |connection| connection.max_recv);
             let Some(task) = self.tasks.command(itt) else { continue };
-            (task.cmd_sn, task.cid) = (Some(cmd_sn), cid);
-            (task.probe_at, task.segment_bytes) = (probe_at, segment_bytes);
-            let (write_bytes, weight) = (task.command.write.len() as u64, task.weight());
-            self.write_bytes += write_bytes;
+            (task.cmd_sn, task.cid, task.probe_at) = (Some(cmd_sn), cid, probe_at);
+            self.write_bytes += task.command.write.len() as u64;
             self.sent += 1;
-            if let Some(connection) = self.connection(cid) {
+            if let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) {
                 connection.commands += 1;
-                connection.outstanding_bytes += weight;
+                connection.outstanding_bytes += task.weight();
+                task.segment_bytes = connection.max_recv;
             }
             self.expect_by(probe_at);
             self.send_command(itt, cmd_sn);
@@ -383,24 +379,24 @@ impl InitiatorSession {
 
     /// Ends a command that was sent with `ending`.
     pub(super) fn complete(&mut self, itt: Itt, ending: Ending) {
-        let Held::Command(task) = self.tasks.remove(itt) else { return };
-        self.sent -= 1;
-        self.write_bytes -= task.command.write.len() as u64;
-        if task.holes.is_some() {
-            self.with_holes.retain(|other| *other != itt);
-        }
-        if !task.orphan
-            && let Some(connection) = self.connection(task.cid)
-        {
-            connection.commands -= 1;
-            connection.outstanding_bytes -= task.weight();
-        }
-        let ending = match (task.verdict, ending) {
+        let Some(task) = self.tasks.command(itt) else { return };
+        let (cid, orphan, weight) = (task.cid, task.orphan, task.weight());
+        let ending = match (task.verdict.take(), ending) {
             // Data that failed its digest stays failed, whatever the status says.
-            (Some(verdict), Ending::Status { .. } | Ending::TimedOut | Ending::Aborted) => verdict,
+            (Some(verdict), Ending::Status { .. } | Ending::TimedOut | Ending::Aborted) => *verdict,
             (_, ending) => ending,
         };
-        self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
+        if task.holes.take().is_some() {
+            self.with_holes.retain(|other| *other != itt);
+        }
+        let Some(command) = self.tasks.end(itt) else { return };
+        self.sent -= 1;
+        self.write_bytes -= command.write.len() as u64;
+        if !orphan && let Some(connection) = self.connection(cid) {
+            connection.commands -= 1;
+            connection.outstanding_bytes -= weight;
+        }
+        self.actions.push_back(Action::Completed(Completion { command, ending }));
     }
 
     /// A PDU for a task that is not there. Where PDUs are sent again, or travel on several connections, it may come late.

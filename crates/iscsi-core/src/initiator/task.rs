@@ -34,7 +34,7 @@ pub(super) struct Task {
     /// When to ask for what may have been lost without a trace.
     pub probe_at: Option<Time>,
     /// It ends so when the target says that it is over.
-    pub verdict: Option<Ending>,
+    pub verdict: Option<Box<Ending>>,
     /// An ABORT TASK for it is under way or was tried.
     pub aborting: bool,
     /// The target said that it ends the task: nothing more is sent for it.
@@ -45,8 +45,9 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(command: Command, now: Time) -> Self {
-        let mut task = Self {
+    #[inline]
+    fn new(command: Command, deadline: Option<Time>) -> Self {
+        Self {
             command,
             cmd_sn: None,
             cid: Cid(0),
@@ -56,16 +57,14 @@ impl Task {
             received: 0,
             sent: 0,
             segment_bytes: 0,
-            deadline: None,
+            deadline,
             probe_at: None,
             verdict: None,
             aborting: false,
             terminated: false,
             resends: 0,
             holes: None,
-        };
-        task.time_begins(now);
-        task
+        }
     }
 
     /// Gives it all of its time.
@@ -181,11 +180,39 @@ impl TaskTable {
         Ok(tag(index, slot.generation))
     }
 
+    /// True when no further tag is to be had.
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.slots.len() >= MAX_INITIATOR_TASKS
+    }
+
+    /// Gives a command a tag, in its place at once: there is one, since the table is not full.
+    pub(super) fn begin(&mut self, command: Command, deadline: Option<Time>) -> Itt {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, held: Held::Free });
+            (self.slots.len() - 1) as u16
+        });
+        let slot = &mut self.slots[usize::from(index)];
+        slot.held = Held::Command(Task::new(command, deadline));
+        tag(index, slot.generation)
+    }
+
+    /// Ends a command: its tag is free from then on.
+    pub(super) fn end(&mut self, itt: Itt) -> Option<Command> {
+        let slot = self.slot(itt)?;
+        let Held::Command(Task { command, .. }) = std::mem::replace(&mut slot.held, Held::Free) else {
+            return None;
+        };
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(place(itt).0 as u16);
+        Some(command)
+    }
+
     /// What a tag names; `None` when it is not in use, or in use again since.
     pub(super) fn held(&mut self, itt: Itt) -> Option<&mut Held> {
         self.slot(itt).map(|slot| &mut slot.held).filter(|held| !matches!(held, Held::Free))
     }
 
+    #[inline]
     pub(super) fn command(&mut self, itt: Itt) -> Option<&mut Task> {
         match self.slot(itt)?.held {
             Held::Command(ref mut task) => Some(task),
@@ -214,6 +241,7 @@ impl TaskTable {
         ago.is_some_and(|ago| (1..1 << 15).contains(&ago))
     }
 
+    #[inline]
     fn slot(&mut self, itt: Itt) -> Option<&mut Slot> {
         let (index, generation) = place(itt);
         self.slots.get_mut(index).filter(|slot| slot.generation == generation)

@@ -188,6 +188,7 @@ impl InitiatorSession {
         self.sent -= 1;
         self.write_bytes -= task.command.write.len() as u64;
         if let Some(ending) = task.verdict.take() {
+            let ending = *ending;
             return self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
         }
         if perhaps_done && !task.command.idempotent {

@@ -326,7 +326,7 @@ impl InitiatorSession {
     pub(in super::super) fn give_up_data(&mut self, itt: Itt) {
         self.with_holes.retain(|other| *other != itt);
         let Some(task) = self.tasks.command(itt) else { return };
-        task.verdict = Some(Ending::DataDigest);
+        task.verdict = Some(Box::new(Ending::DataDigest));
         let (cid, cmd_sn, lun) = (task.cid, task.cmd_sn, task.command.lun);
         let held = task.holes.take();
         let Some(holes) = held else { return };
