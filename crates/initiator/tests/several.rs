@@ -212,3 +212,20 @@ fn functions_of_level_2_and_a_nexus_reset() {
     assert!(session.info().unwrap().logins >= 2);
     end(server);
 }
+
+#[test]
+fn commands_and_data_on_different_connections() {
+    let server = server_with(|bounds| bounds.allegiance_free = true);
+    let proxy = Proxy::start(server.portals()[0]);
+    let mut options = options(&proxy, 2, 0);
+    options.bounds.allegiance_free = true;
+    let session = Session::connect(options).unwrap();
+    await_connections(&session, 2);
+    assert!(session.opening().params.allegiance_free);
+    let checker = session.run(Checker::new(16, 1000)).unwrap();
+    assert_eq!(checker.wrong, Vec::<String>::new());
+    let info = session.info().unwrap();
+    let received = |cid: usize| info.connections[cid].link.rx_bytes;
+    assert!(received(1) > 100 * received(0), "{:?}", info.connections);
+    end(server);
+}

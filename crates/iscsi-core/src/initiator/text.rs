@@ -61,7 +61,7 @@ impl InitiatorSession {
     pub fn declare_max_recv(&mut self, now: Time, cid: Cid, bytes: u32) -> bool {
         self.now = now;
         let mut text = TextBuilder::new();
-        text.push("MaxRecvDataSegmentLength", &bytes.to_string());
+        text.push("MaxRecvDataSegmentLength", bytes.to_string());
         (512..1 << 24).contains(&bytes)
             && self.phase == SessionPhase::Active
             && self.begin_text(cid, Bytes::from(text.finish()), false, Some(bytes))

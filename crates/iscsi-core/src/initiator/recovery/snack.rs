@@ -183,8 +183,7 @@ impl InitiatorSession {
 
     /// Goes on with what waited, as far as there is no hole; then perhaps with the response.
     pub(in super::super) fn resume(&mut self, cid: Cid, itt: Itt) -> Result<(), CloseReason> {
-        loop {
-            let Some(task) = self.tasks.command(itt) else { break };
+        while let Some(task) = self.tasks.command(itt) {
             let next = task.next_data_sn;
             let Some(holes) = &mut task.holes else { return Ok(()) };
             holes.asking.progress();
@@ -371,9 +370,9 @@ impl InitiatorSession {
             }
             SnackType::DataOrR2t | SnackType::RData => {
                 let itt = request.itt;
-                let waits = |holes: &Box<Holes>| holes.known > request.beg_run || holes.anew.is_some();
+                let waits = |holes: &Holes| holes.known > request.beg_run || holes.anew.is_some();
                 // A probe that finds nothing is refused too.
-                if self.tasks.command(itt).is_some_and(|task| task.holes.as_ref().is_some_and(waits)) {
+                if self.tasks.command(itt).is_some_and(|task| task.holes.as_deref().is_some_and(waits)) {
                     self.give_up_data(itt);
                 }
                 Ok(())
