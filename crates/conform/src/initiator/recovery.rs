@@ -339,8 +339,9 @@ fn erl_06(stage: &Stage<'_>) -> RowResult {
                 let out = out
                     .filter(|logout| logout.reason == LogoutReason::RemoveConnectionForRecovery)
                     .any(|logout| Some(logout.cid.0) == cid);
-                let again = played.entries[at].connection;
-                let reinstated = again != old.connection && cid_of(&played, again) == cid;
+                let reinstated = before.iter().any(|entry| {
+                    entry.connection > old.connection && cid_of(&played, entry.connection) == cid
+                });
                 ensure!(
                     out || reinstated,
                     "TASK REASSIGN before the connection was logged out for recovery or reinstated"
