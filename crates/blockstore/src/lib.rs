@@ -12,13 +12,15 @@
 //! * **Failure.** A read that failed on the way leaves no bytes of an earlier use in its destination; a failed write
 //!   may have changed any part of its own range and nothing else.
 //!
-//! Left out on purpose: protection information, snapshots, encryption. They are wrappers to come.
+//! A [`ProtectedStore`] keeps protection information beside its blocks. Left out on purpose: snapshots, encryption. They are
+//! wrappers to come.
 
 #![forbid(unsafe_code)]
 
 mod error;
 mod file;
 mod gather;
+mod protected;
 mod ram;
 mod spec;
 mod store;
@@ -26,6 +28,7 @@ mod wrappers;
 
 pub use error::{Op, StoreError};
 pub use file::{FileOptions, FileStore};
+pub use protected::{Format, ProtectedStore, Record, Records};
 pub use ram::RamStore;
 pub use spec::{SpecError, StoreSpec, parse_size};
 pub use store::{BlockStore, Durability, Extent, Geometry, Placement};

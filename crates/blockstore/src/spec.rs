@@ -1,8 +1,8 @@
 //! Stores as people write them on a command line or in a configuration:
 //!
 //! ```text
-//! ram:SIZE[,block=N][,memory=SIZE]
-//! file:PATH[,size=SIZE][,block=N][,ro]
+//! ram:SIZE[,block=N][,memory=SIZE][,pi=TYPE]
+//! file:PATH[,size=SIZE][,block=N][,ro][,pi=TYPE]
 //! ```
 //!
 //! A SIZE is a whole number with an optional binary unit: `K`, `M`, `G`, `T`, `P` (or `KiB`...). A comma in a path is
@@ -14,7 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::store::check_block_bytes;
-use crate::{BlockStore, FileOptions, FileStore, RamStore, StoreError};
+use crate::{BlockStore, FileOptions, FileStore, Geometry, ProtectedStore, RamStore, StoreError};
 
 /// A store that is described but not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub enum StoreSpec {
         logical_block_bytes: Option<u32>,
         /// Most memory for its data, in bytes; `None`: no limit but its size.
         resident_limit_bytes: Option<u64>,
+        /// Room for protection information, at first of this type, 0 to 3.
+        protection: Option<u8>,
     },
     /// A [`FileStore`].
     File {
@@ -34,6 +36,8 @@ pub enum StoreSpec {
         path: PathBuf,
         /// How to open it.
         options: FileOptions,
+        /// Room for protection information in a file beside it (`PATH.pi`), at first of this type, 0 to 3.
+        protection: Option<u8>,
     },
 }
 
@@ -44,13 +48,42 @@ impl StoreSpec {
     /// [`StoreError::Unusable`] with the reason and the remedy.
     pub fn open(&self) -> Result<Arc<dyn BlockStore>, StoreError> {
         match self {
-            StoreSpec::Ram { size_bytes, logical_block_bytes, resident_limit_bytes } => {
+            StoreSpec::Ram { size_bytes, logical_block_bytes, resident_limit_bytes, protection } => {
                 let store = RamStore::new(*size_bytes, logical_block_bytes.unwrap_or(512))?;
-                Ok(Arc::new(store.with_resident_limit(resident_limit_bytes.unwrap_or(u64::MAX))))
+                let store = store.with_resident_limit(resident_limit_bytes.unwrap_or(u64::MAX));
+                let Some(kind) = *protection else { return Ok(Arc::new(store)) };
+                check_protectable(&store.geometry())?;
+                let side = RamStore::new(ProtectedStore::side_bytes(&store.geometry())?, 4096)?;
+                Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
             }
-            StoreSpec::File { path, options } => Ok(Arc::new(FileStore::open(path, options)?)),
+            StoreSpec::File { path, options, protection } => {
+                let store = FileStore::open(path, options)?;
+                let Some(kind) = *protection else { return Ok(Arc::new(store)) };
+                check_protectable(&store.geometry())?;
+                let mut beside = path.clone().into_os_string();
+                beside.push(".pi");
+                let size_bytes = ProtectedStore::side_bytes(&store.geometry())?;
+                let options = FileOptions {
+                    size_bytes: Some(size_bytes),
+                    logical_block_bytes: None,
+                    read_only: options.read_only,
+                };
+                let side = FileStore::open(PathBuf::from(beside), &options)?;
+                Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
+            }
         }
     }
+}
+
+/// Protection information is for blocks of 512 and 4096 bytes.
+fn check_protectable(geometry: &Geometry) -> Result<(), StoreError> {
+    if matches!(geometry.logical_block_bytes, 512 | 4096) {
+        return Ok(());
+    }
+    let block = geometry.logical_block_bytes;
+    Err(StoreError::Unusable(format!(
+        "blocks of {block} bytes have no protection information; use block=512 or block=4096, or leave pi= away"
+    )))
 }
 
 /// A text that names no store. Says what is wrong and what would be right.
@@ -84,15 +117,16 @@ fn parse_ram(text: &str, subject: &str, options: &[OptionText]) -> Result<StoreS
         return Err(SpecError(format!("`{text}` has no size; write for example ram:1G")));
     }
     let size_bytes = parse_size(subject)?;
-    let (mut logical_block_bytes, mut resident_limit_bytes) = (None, None);
+    let (mut logical_block_bytes, mut resident_limit_bytes, mut protection) = (None, None, None);
     for option in options {
         match option.name.as_str() {
             "block" => logical_block_bytes = Some(option.block_bytes()?),
             "memory" => resident_limit_bytes = Some(parse_size(option.value()?)?),
-            _ => return Err(option.unknown("ram", "block=, memory=")),
+            "pi" => protection = Some(option.protection()?),
+            _ => return Err(option.unknown("ram", "block=, memory=, pi=")),
         }
     }
-    Ok(StoreSpec::Ram { size_bytes, logical_block_bytes, resident_limit_bytes })
+    Ok(StoreSpec::Ram { size_bytes, logical_block_bytes, resident_limit_bytes, protection })
 }
 
 fn parse_file(text: &str, subject: String, options: &[OptionText]) -> Result<StoreSpec, SpecError> {
@@ -100,18 +134,24 @@ fn parse_file(text: &str, subject: String, options: &[OptionText]) -> Result<Sto
         return Err(SpecError(format!("`{text}` has no path; write for example file:/srv/disk0,size=10G")));
     }
     let mut how = FileOptions::default();
+    let mut protection = None;
     for option in options {
         match option.name.as_str() {
             "size" => how.size_bytes = Some(parse_size(option.value()?)?),
             "block" => how.logical_block_bytes = Some(option.block_bytes()?),
+            "pi" => protection = Some(option.protection()?),
             "ro" if option.value.is_none() => how.read_only = true,
             "ro" => {
                 return Err(SpecError("`ro` takes no value; write it alone, or leave it away".to_owned()));
             }
-            _ => return Err(option.unknown("file", "size=, block=, ro (a comma in a path is written twice)")),
+            _ => {
+                return Err(
+                    option.unknown("file", "size=, block=, pi=, ro (a comma in a path is written twice)")
+                );
+            }
         }
     }
-    Ok(StoreSpec::File { path: subject.into(), options: how })
+    Ok(StoreSpec::File { path: subject.into(), options: how, protection })
 }
 
 fn unknown_kind(text: &str) -> SpecError {
@@ -146,6 +186,18 @@ impl OptionText {
         let block = u32::try_from(bytes).unwrap_or(u32::MAX);
         check_block_bytes(block).map_err(|error| SpecError(error.to_string()))?;
         Ok(block)
+    }
+
+    fn protection(&self) -> Result<u8, SpecError> {
+        match self.value()? {
+            "0" => Ok(0),
+            "1" => Ok(1),
+            "2" => Ok(2),
+            "3" => Ok(3),
+            other => Err(SpecError(format!(
+                "`pi={other}` is no type of protection information; it is 0, 1, 2 or 3"
+            ))),
+        }
     }
 
     fn unknown(&self, kind: &str, known: &str) -> SpecError {
@@ -215,7 +267,7 @@ fn write_size(f: &mut fmt::Formatter<'_>, bytes: u64) -> fmt::Result {
 impl fmt::Display for StoreSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreSpec::Ram { size_bytes, logical_block_bytes, resident_limit_bytes } => {
+            StoreSpec::Ram { size_bytes, logical_block_bytes, resident_limit_bytes, protection } => {
                 f.write_str("ram:")?;
                 write_size(f, *size_bytes)?;
                 if let Some(block) = logical_block_bytes {
@@ -225,8 +277,11 @@ impl fmt::Display for StoreSpec {
                     f.write_str(",memory=")?;
                     write_size(f, *limit)?;
                 }
+                if let Some(kind) = protection {
+                    write!(f, ",pi={kind}")?;
+                }
             }
-            StoreSpec::File { path, options } => {
+            StoreSpec::File { path, options, protection } => {
                 write!(f, "file:{}", path.display().to_string().replace(',', ",,"))?;
                 if let Some(size) = options.size_bytes {
                     f.write_str(",size=")?;
@@ -237,6 +292,9 @@ impl fmt::Display for StoreSpec {
                 }
                 if options.read_only {
                     f.write_str(",ro")?;
+                }
+                if let Some(kind) = protection {
+                    write!(f, ",pi={kind}")?;
                 }
             }
         }
@@ -292,6 +350,8 @@ mod tests {
             ("ram:1G", "ram:1G"),
             ("ram:1024M,block=4K,memory=512M", "ram:1G,block=4096,memory=512M"),
             ("ram:1000", "ram:1000"),
+            ("ram:1M,pi=1", "ram:1M,pi=1"),
+            ("file:a,pi=3,ro", "file:a,ro,pi=3"),
             ("file:/srv/a", "file:/srv/a"),
             ("file:a:b,,c,size=10g,block=4096,ro", "file:a:b,,c,size=10G,block=4096,ro"),
             ("file:a,,,ro", "file:a,,,ro"),
@@ -302,7 +362,7 @@ mod tests {
         }
         let spec: StoreSpec = "file:a,,,ro".parse().unwrap();
         let options = FileOptions { read_only: true, ..FileOptions::default() };
-        assert_eq!(spec, StoreSpec::File { path: "a,".into(), options });
+        assert_eq!(spec, StoreSpec::File { path: "a,".into(), options, protection: None });
     }
 
     #[test]
@@ -313,7 +373,8 @@ mod tests {
             ("disk:/srv/a", "ram:SIZE or file:PATH"),
             ("ram:", "ram:1G"),
             ("ram:lots", "whole number"),
-            ("ram:1G,ro", "it has block=, memory="),
+            ("ram:1G,ro", "it has block=, memory=, pi="),
+            ("ram:1G,pi=4", "0, 1, 2 or 3"),
             ("ram:1G,block=513", "power of two"),
             ("ram:1G,block=1T", "power of two"),
             ("ram:1G,block", "lacks its value"),

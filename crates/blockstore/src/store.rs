@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::StoreError;
 use crate::error::Op;
+use crate::{Records, StoreError};
 
 /// Shape of a store. Cheap to copy; asked again whenever it matters, because a resize changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +180,11 @@ pub trait BlockStore: Send + Sync {
             self.description()
         )))
     }
+
+    /// The protection information beside the blocks, where the store has room for it.
+    fn records(&self) -> Option<&Records> {
+        None
+    }
 }
 
 macro_rules! forward {
@@ -217,6 +222,9 @@ macro_rules! forward {
             }
             fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
                 (**self).resize(size_bytes)
+            }
+            fn records(&self) -> Option<&Records> {
+                (**self).records()
             }
         }
     )*};

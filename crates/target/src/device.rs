@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use blockstore::{BlockStore, Geometry, Placement, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use scsi::{LogicalUnit, LuConfig, NaaIdentifier, TargetPort, TransferLimits};
+use scsi::{LogicalUnit, LuConfig, NaaIdentifier, ProtectionType, TargetPort, TransferLimits};
 
 use crate::config::{Limits, LunConfig};
 use crate::observe::{LunStats, Metrics};
@@ -99,7 +99,9 @@ impl Device {
     /// Takes the right to `access` these blocks. Never take two.
     //= sam5 5.3 TSK-08 CAW-01
     pub(crate) fn hold(&self, lba: u64, blocks: u64, access: Access) -> Held<'_> {
-        match (self.offload, access) {
+        // Blocks and their protection information are two writes to any store.
+        let ranges = self.offload || self.store.records().is_some();
+        match (ranges, access) {
             (true, _) => {
                 let how = if access == Access::Look { Use::Shared } else { Use::Exclusive };
                 Held::Range(self.apart.ranges.take(lba..lba.saturating_add(blocks), how))
@@ -170,6 +172,7 @@ impl Device {
             transfers.max_write_same_blocks = transfers.max_transfer_blocks.into();
         }
         let reservations = reservation_file(config, &geometry, making.state_dir, identity).map(Arc::new);
+        let format = store.records().map(blockstore::Records::format);
         let unit = LogicalUnit::new(LuConfig {
             lun: config.number,
             product: config.product.clone().unwrap_or_else(|| "VIRTUAL DISK".into()),
@@ -187,6 +190,9 @@ impl Device {
             target_ports: making.ports.to_vec(),
             token_secret: Some(making.token_secret),
             persist_reservations: reservations.is_some(),
+            protectable: format.is_some(),
+            protection: format.and_then(|f| ProtectionType::from_number(f.kind)).unwrap_or_default(),
+            format_interrupted: format.is_some_and(|f| f.interrupted),
             ..LuConfig::default()
         });
         Self {

@@ -7,6 +7,7 @@ pub mod medium;
 pub mod observe;
 mod policy;
 mod portal;
+mod protected;
 mod range_lock;
 pub mod registry;
 mod reservations;

@@ -8,13 +8,14 @@ use blockstore::{Durability, StoreError};
 use bytes::Bytes;
 use engine::SlabRing;
 use iscsi_core::target::actions::DataInPayload;
-use scsi::{LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Provisioning};
+use scsi::{LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Protection, Provisioning};
 use smallvec::SmallVec;
 
 use crate::device::{Access, Device};
+use crate::protected;
 
 /// Blocks are compared and combined in pieces of this many bytes, so that no command takes more memory than that.
-const PIECE_BYTES: u64 = 1 << 20;
+pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
 /// What surrounds an operation.
 pub struct Surroundings<'a> {
@@ -26,6 +27,8 @@ pub struct Surroundings<'a> {
     pub read_length: u64,
     /// Compute a CRC32C over each run of this many bytes of data-in while copying them.
     pub digest_chunk_bytes: Option<u32>,
+    /// What becomes of protection information.
+    pub protection: Option<Protection>,
 }
 
 /// A reply, and the data that it may bring.
@@ -33,6 +36,9 @@ pub type Done = (Result<MediumReply, MediumError>, DataInPayload);
 
 /// Carries out `op` on `device`.
 pub fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Done {
+    if let Some(done) = protected::execute(device, op, with) {
+        return done;
+    }
     if let MediumOp::Read { lba, blocks } = *op {
         return match read(device, lba, blocks, with) {
             Ok(payload) => (Ok(MediumReply::Data), payload),
@@ -61,15 +67,15 @@ fn copy(
     let (Some(source), Some(destination)) = (device.neighbour(from), device.neighbour(to)) else {
         return Err(MediumError::Gone);
     };
-    let mut piece = vec![0; (blocks * block_bytes(&source)) as usize];
-    {
+    let piece = {
         let _held = source.hold(from_lba, blocks, Access::Look);
-        let offset = from_lba * block_bytes(&source);
-        source.store.read(offset, &mut piece).map_err(|error| medium_error(&source, &error))?;
-    }
+        protected::read_for_copy(&source, from_lba, blocks)?
+    };
     let _held = destination.hold(lba, blocks, Access::Change);
-    write(&destination, lba * block_bytes(&destination), &[&piece], durable)
-        .map_err(|error| medium_error(&destination, &error))?;
+    if !protected::write_copy(&destination, lba, &piece, durable)? {
+        write(&destination, lba * block_bytes(&destination), &[&piece], durable)
+            .map_err(|error| medium_error(&destination, &error))?;
+    }
     Ok(MediumReply::Done)
 }
 
@@ -77,7 +83,7 @@ fn block_bytes(device: &Device) -> u64 {
     u64::from(device.unit.block_bytes())
 }
 
-fn medium_error(device: &Device, error: &StoreError) -> MediumError {
+pub(crate) fn medium_error(device: &Device, error: &StoreError) -> MediumError {
     let lba = |offset: u64| Some(offset / block_bytes(device));
     match error {
         StoreError::MediumRead { offset } => MediumError::Read { lba: lba(*offset) },
@@ -343,15 +349,15 @@ fn each_piece(
 }
 
 /// Data-out as the pieces in which it arrived.
-struct Pieces<'a>(&'a [Bytes]);
+pub(crate) struct Pieces<'a>(&'a [Bytes]);
 
 impl<'a> Pieces<'a> {
-    fn new(pieces: &'a [Bytes]) -> Self {
+    pub(crate) fn new(pieces: &'a [Bytes]) -> Self {
         Self(pieces)
     }
 
     /// `len` bytes from `start` on, without copying.
-    fn range(&self, start: u64, len: u64) -> SmallVec<[&'a [u8]; 8]> {
+    pub(crate) fn range(&self, start: u64, len: u64) -> SmallVec<[&'a [u8]; 8]> {
         let (mut skip, mut left) = (start, len);
         let mut out = SmallVec::new();
         for piece in self.0 {

@@ -18,7 +18,12 @@ fn count(folder: &str) -> usize {
 
 #[test]
 fn a_start_that_fails_half_way_leaves_nothing_running() {
-    let store = StoreSpec::Ram { size_bytes: 1 << 20, logical_block_bytes: None, resident_limit_bytes: None };
+    let store = StoreSpec::Ram {
+        size_bytes: 1 << 20,
+        logical_block_bytes: None,
+        resident_limit_bytes: None,
+        protection: None,
+    };
     let config = Config {
         portals: vec![PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group_tag: 1 }],
         targets: vec![TargetConfig {

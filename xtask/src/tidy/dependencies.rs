@@ -23,7 +23,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("iscsi-core", Only(&["iscsi-wire", "integrity"])),
     ("blockstore", Only(&["integrity"])),
     ("engine", Only(&["iscsi-core", "integrity", "blockstore"])),
-    ("target", Only(&["engine", "iscsi-core", "scsi", "blockstore"])),
+    ("target", Only(&["engine", "iscsi-core", "scsi", "blockstore", "integrity"])),
     ("initiator", Only(&["engine", "iscsi-core", "scsi"])),
     ("sim", Everything),
     ("conform", Everything),

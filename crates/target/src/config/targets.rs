@@ -206,8 +206,8 @@ fn store(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<StoreSpec
         return None;
     };
     match text.parse() {
-        Ok(StoreSpec::File { path, options }) => {
-            Some(StoreSpec::File { path: source.directory().join(path), options })
+        Ok(StoreSpec::File { path, options, protection }) => {
+            Some(StoreSpec::File { path: source.directory().join(path), options, protection })
         }
         Ok(store) => Some(store),
         Err(error) => {

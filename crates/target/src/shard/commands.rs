@@ -356,7 +356,13 @@ fn work(running: Running, data: &DataOutPieces, slabs: &engine::SlabRing) -> (Ru
         Step::Medium(op) => medium::execute(
             &device,
             op,
-            &Surroundings { slabs, data_out: data, read_length, digest_chunk_bytes },
+            &Surroundings {
+                slabs,
+                data_out: data,
+                read_length,
+                digest_chunk_bytes,
+                protection: execution.protection().copied(),
+            },
         ),
         _ => (Ok(scsi::MediumReply::Done), DataInPayload::default()),
     };

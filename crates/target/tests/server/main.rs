@@ -4,6 +4,7 @@ mod connections;
 mod discovery;
 mod logins;
 mod management;
+mod protection;
 mod reload;
 mod sessions;
 mod shutdown;

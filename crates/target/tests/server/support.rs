@@ -38,8 +38,12 @@ pub fn target(name: &str) -> TargetConfig {
 
 /// A unit of 16 MiB in memory.
 pub fn ram(number: u16) -> LunConfig {
-    let store =
-        StoreSpec::Ram { size_bytes: 16 << 20, logical_block_bytes: None, resident_limit_bytes: None };
+    let store = StoreSpec::Ram {
+        size_bytes: 16 << 20,
+        logical_block_bytes: None,
+        resident_limit_bytes: None,
+        protection: None,
+    };
     LunConfig::new(number, store)
 }
 

@@ -10,6 +10,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
+use scsi::PiField;
+
 use super::{Count, LunStats, Op, OpStats, SessionCounters, Tables};
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
@@ -139,6 +141,18 @@ impl Tables {
             encoder,
             ("lun_errors", "Commands that failed", None),
             each(&luns).map(|(labels, op)| (labels, op.errors.get())),
+        )?;
+        counters(
+            encoder,
+            ("lun_protection_errors", "Blocks whose protection information failed a check", None),
+            luns.iter().flat_map(|(target, lun, stats)| {
+                [(PiField::Guard, "guard"), (PiField::AppTag, "app_tag"), (PiField::RefTag, "ref_tag")].map(
+                    |(field, name)| {
+                        let labels = vec![("target", &**target), ("lun", &**lun), ("field", name)];
+                        (labels, stats.checks_failed(field))
+                    },
+                )
+            }),
         )?;
         let help = "Time from the arrival of a command to its status";
         let unit = Unit::Seconds;

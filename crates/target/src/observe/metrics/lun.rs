@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use scsi::PiField;
+
 use super::{Count, LatencyHistogram};
 
 /// Kinds of commands that are counted apart.
@@ -50,6 +52,8 @@ pub struct OpStats {
 #[derive(Debug, Default)]
 pub struct LunStats {
     ops: [OpStats; Op::ALL.len()],
+    /// Checks of protection information that failed: guard, application tag, reference tag.
+    checks: [Count; 3],
 }
 
 impl LunStats {
@@ -67,6 +71,16 @@ impl LunStats {
     /// The counters of one kind.
     pub fn op(&self, op: Op) -> &OpStats {
         &self.ops[op as usize]
+    }
+
+    /// Counts a check of protection information that failed.
+    pub fn check_failed(&self, field: PiField) {
+        self.checks[field as usize].add(1);
+    }
+
+    /// Checks of this field that failed.
+    pub fn checks_failed(&self, field: PiField) -> u64 {
+        self.checks[field as usize].get()
     }
 
     /// Errors of all kinds.
