@@ -60,7 +60,7 @@ fn check_op(lu: &LogicalUnit, op: &MediumOp) {
             check_range(*from_lba, *blocks);
             check_range(*lba, *blocks);
         }
-        MediumOp::Flush => {}
+        MediumOp::Flush | MediumOp::Format(_) => {}
     }
 }
 
