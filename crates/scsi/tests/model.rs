@@ -1,0 +1,428 @@
+//! A random stream of commands from several nexuses against the device server and against a simple model, compared after
+//! each: status, sense, data and the operations that reach the medium.
+//!
+//! `SCSI_MODEL_COMMANDS` and `SCSI_MODEL_SEED` choose another length and beginning; a failure prints its seed.
+mod support;
+
+use scsi::{LuConfig, Nexus, Status};
+use support::{BLOCK, Disk, cdb, nexus};
+
+const BLOCKS: u64 = 64;
+const NEXUSES: usize = 4;
+
+/// xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// What is expected of a command.
+#[derive(Debug, PartialEq)]
+enum Due {
+    Good(Vec<u8>),
+    Conflict,
+    Check(u8, u8, u8, Option<u64>),
+}
+
+/// The unit as a few plain values: each block is one byte over and over.
+struct Model {
+    blocks: Vec<u8>,
+    mapped: Vec<bool>,
+    /// Attentions of each nexus, in their order.
+    attentions: [Vec<(u8, u8)>; NEXUSES],
+    /// Holder of RESERVE(6).
+    reserved: Option<usize>,
+    keys: [u64; NEXUSES],
+    /// Holder and type of the persistent reservation.
+    reservation: Option<(usize, u8)>,
+    write_protected: bool,
+    stopped: bool,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            blocks: vec![0; BLOCKS as usize],
+            mapped: vec![false; BLOCKS as usize],
+            attentions: Default::default(),
+            reserved: None,
+            keys: [0; NEXUSES],
+            reservation: None,
+            write_protected: false,
+            stopped: false,
+        }
+    }
+
+    fn tell(&mut self, whom: usize, asc: (u8, u8)) {
+        if !self.attentions[whom].contains(&asc) {
+            self.attentions[whom].push(asc);
+        }
+    }
+
+    /// What comes before the command itself: attention, reservation, readiness, write protection.
+    fn gate(&mut self, who: usize, writes: bool, medium: bool) -> Option<Due> {
+        if !self.attentions[who].is_empty() {
+            let (asc, ascq) = self.attentions[who].remove(0);
+            return Some(Due::Check(6, asc, ascq, None));
+        }
+        if self.reserved.is_some_and(|holder| holder != who) {
+            return Some(Due::Conflict);
+        }
+        if let Some((holder, kind)) = self.reservation {
+            let registrants = kind >= 5 && self.keys[who] != 0;
+            let reads_too = matches!(kind, 3 | 6 | 8);
+            if holder != who && !registrants && (writes || reads_too) {
+                return Some(Due::Conflict);
+            }
+        }
+        if medium && self.stopped {
+            return Some(Due::Check(2, 4, 2, None));
+        }
+        (medium && writes && self.write_protected).then_some(Due::Check(7, 0x27, 0, None))
+    }
+
+    fn range(lba: u64, blocks: u64) -> Result<std::ops::Range<usize>, Due> {
+        match lba.checked_add(blocks) {
+            Some(end) if end <= BLOCKS => Ok(lba as usize..end as usize),
+            _ => Err(Due::Check(5, 0x21, 0, Some(lba.max(BLOCKS)))),
+        }
+    }
+
+    fn bytes(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        self.blocks[range].iter().flat_map(|value| [*value; BLOCK]).collect()
+    }
+}
+
+/// A command of the stream: CDB, data-out, and what the model makes of it.
+type Played = (Vec<u8>, Vec<u8>, Due);
+
+fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played {
+    // Mostly inside, sometimes across the end, seldom far beyond.
+    let lba = match random.below(40) {
+        0 => u64::MAX - random.below(4),
+        1 => BLOCKS,
+        _ => random.below(BLOCKS),
+    };
+    let blocks = random.below(5);
+    let value = 1 + random.below(255) as u8;
+    let fill = |blocks: u64, value: u8| vec![value; blocks as usize * BLOCK];
+    match random.below(8) {
+        0 | 1 => {
+            let due = model.gate(who, false, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) => Due::Good(model.bytes(range)),
+                Err(due) => due,
+            });
+            (cdb::read(lba, blocks as u32), vec![], due)
+        }
+        2 | 3 => {
+            let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) => {
+                    model.blocks[range.clone()].fill(value);
+                    model.mapped[range].fill(true);
+                    Due::Good(vec![])
+                }
+                Err(due) => due,
+            });
+            (cdb::write(lba, blocks as u32), fill(blocks, value), due)
+        }
+        4 => {
+            let blocks = 1 + random.below(3);
+            let old = match random.below(3) {
+                0 => value,
+                _ => model.blocks[lba.min(BLOCKS - 1) as usize],
+            };
+            let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) => match model.blocks[range.clone()].iter().position(|now| *now != old) {
+                    Some(at) => Due::Check(0xe, 0x1d, 0, Some((at * BLOCK) as u64)),
+                    None => {
+                        model.blocks[range.clone()].fill(value);
+                        model.mapped[range].fill(true);
+                        Due::Good(vec![])
+                    }
+                },
+                Err(due) => due,
+            });
+            let data = [fill(blocks, old), fill(blocks, value)].concat();
+            (cdb::compare_and_write(lba, blocks as u8), data, due)
+        }
+        5 => {
+            let unmap = random.below(2) == 0;
+            let blocks = 1 + blocks;
+            let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) => {
+                    model.blocks[range.clone()].fill(if unmap { 0 } else { value });
+                    model.mapped[range].fill(!unmap);
+                    Due::Good(vec![])
+                }
+                Err(due) => due,
+            });
+            (cdb::sixteen(0x93, if unmap { 8 } else { 0 }, lba, blocks as u32), fill(1, value), due)
+        }
+        6 => {
+            let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) => {
+                    model.blocks[range.clone()].fill(0);
+                    model.mapped[range].fill(false);
+                    Due::Good(vec![])
+                }
+                Err(due) => due,
+            });
+            let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
+            list.extend(lba.to_be_bytes());
+            list.extend((blocks as u32).to_be_bytes());
+            list.extend([0; 4]);
+            (vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], list, due)
+        }
+        _ => {
+            let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) => {
+                    model.blocks[range.clone()].iter_mut().for_each(|now| *now |= value);
+                    model.mapped[range].fill(true);
+                    Due::Good(vec![])
+                }
+                Err(due) => due,
+            });
+            (cdb::sixteen(0x8b, 0, lba, blocks as u32), fill(blocks, value), due)
+        }
+    }
+}
+
+/// RESERVE(6), RELEASE(6) and PERSISTENT RESERVE OUT.
+fn reservation_command(model: &mut Model, random: &mut Random, who: usize) -> Played {
+    let attention = |model: &mut Model| {
+        let queue = &mut model.attentions[who];
+        (!queue.is_empty()).then(|| queue.remove(0)).map(|(asc, ascq)| Due::Check(6, asc, ascq, None))
+    };
+    let registered = model.keys.iter().any(|key| *key != 0);
+    if random.below(3) == 0 {
+        let reserve = random.below(2) == 0;
+        let due = attention(model).unwrap_or_else(|| {
+            if registered {
+                return if model.keys[who] != 0 { Due::Good(vec![]) } else { Due::Conflict };
+            }
+            match (reserve, model.reserved) {
+                (true, Some(holder)) if holder != who => return Due::Conflict,
+                (true, _) => model.reserved = Some(who),
+                (false, Some(holder)) if holder == who => model.reserved = None,
+                (false, _) => {}
+            }
+            Due::Good(vec![])
+        });
+        return (vec![if reserve { 0x16 } else { 0x17 }, 0, 0, 0, 0, 0], vec![], due);
+    }
+    let kind = [1u8, 3, 5, 6][random.below(4) as usize];
+    let own = model.keys[who];
+    let key = if random.below(8) == 0 { 99 } else { own };
+    let action = [0u8, 1, 2, 3, 4, 6][random.below(6) as usize];
+    let service_action_key = match action {
+        4 => model.keys[random.below(NEXUSES as u64) as usize],
+        0 | 6 if random.below(3) == 0 => 0,
+        // Every nexus has its own key, so that a PREEMPT removes one.
+        _ => who as u64 + 1,
+    };
+    let mut list = [key.to_be_bytes(), service_action_key.to_be_bytes()].concat();
+    list.resize(24, 0);
+    let due = attention(model).unwrap_or_else(|| {
+        if model.reserved.is_some() {
+            return Due::Conflict;
+        }
+        persistent(model, who, action, kind, key, service_action_key)
+    });
+    (vec![0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], list, due)
+}
+
+fn persistent(model: &mut Model, who: usize, action: u8, kind: u8, key: u64, new: u64) -> Due {
+    let own = model.keys[who];
+    match action {
+        0 | 6 => {
+            if action == 0 && key != own {
+                return Due::Conflict;
+            }
+            if own == 0 && new == 0 {
+                return Due::Good(vec![]);
+            }
+            model.keys[who] = new;
+            if new == 0
+                && let Some((holder, kind)) = model.reservation
+                && holder == who
+            {
+                model.reservation = None;
+                released(model, who, kind);
+            }
+            Due::Good(vec![])
+        }
+        _ if own == 0 || key != own => Due::Conflict,
+        1 => match model.reservation {
+            Some(held) if held != (who, kind) => Due::Conflict,
+            _ => {
+                model.reservation = Some((who, kind));
+                Due::Good(vec![])
+            }
+        },
+        2 => match model.reservation {
+            Some((holder, held)) if holder == who && held != kind => Due::Check(5, 0x26, 4, None),
+            Some((holder, held)) if holder == who => {
+                model.reservation = None;
+                released(model, who, held);
+                Due::Good(vec![])
+            }
+            _ => Due::Good(vec![]),
+        },
+        3 => {
+            let others: Vec<usize> = (0..NEXUSES).filter(|n| *n != who && model.keys[*n] != 0).collect();
+            model.keys = [0; NEXUSES];
+            model.reservation = None;
+            others.into_iter().for_each(|nexus| model.tell(nexus, (0x2a, 3)));
+            Due::Good(vec![])
+        }
+        _ => preempt(model, who, kind, new),
+    }
+}
+
+/// Registrants hear of the end of a reservation for registrants only.
+fn released(model: &mut Model, who: usize, kind: u8) {
+    if kind >= 5 {
+        for nexus in (0..NEXUSES).filter(|nexus| *nexus != who) {
+            if model.keys[nexus] != 0 {
+                model.tell(nexus, (0x2a, 4));
+            }
+        }
+    }
+}
+
+fn preempt(model: &mut Model, who: usize, kind: u8, victim: u64) -> Due {
+    if victim == 0 {
+        return Due::Check(5, 0x26, 0, None);
+    }
+    let Some(loser) = model.keys.iter().position(|key| *key == victim) else { return Due::Conflict };
+    match model.reservation {
+        Some((holder, held)) if holder == loser => {
+            if loser != who {
+                model.keys[loser] = 0;
+            }
+            model.reservation = Some((who, kind));
+            if held != kind {
+                released(model, who, 5);
+            }
+        }
+        // Also its own registration, if it says so.
+        _ => model.keys[loser] = 0,
+    }
+    if loser != who {
+        model.tell(loser, (0x2a, 5));
+    }
+    Due::Good(vec![])
+}
+
+fn play(commands: u64, seed: u64) {
+    let mut random = Random(seed | 1);
+    let mut model = Model::new();
+    let mut disk = Disk::with(LuConfig { blocks: BLOCKS, ..LuConfig::default() });
+    let nexuses: Vec<Nexus> = (0..NEXUSES).map(|n| nexus(&format!("model-{n}"))).collect();
+    nexuses.iter().for_each(|nexus| disk.attach(nexus));
+    let mut seen = [0u64; 3];
+    for number in 0..commands {
+        let who = random.below(NEXUSES as u64) as usize;
+        let (command, data, due) = match random.below(100) {
+            0..75 => medium_command(&mut model, &mut random, who),
+            75..95 => reservation_command(&mut model, &mut random, who),
+            95..97 => {
+                let start = model.stopped || random.below(2) == 0;
+                let due = match model.gate(who, !start, false) {
+                    Some(due @ Due::Check(..)) => due,
+                    Some(due) if !start || model.reserved.is_some() => due,
+                    _ => {
+                        model.stopped = !start;
+                        Due::Good(vec![])
+                    }
+                };
+                (vec![0x1b, 0, 0, 0, u8::from(start), 0], vec![], due)
+            }
+            97 => {
+                model.write_protected = !model.write_protected;
+                disk.lu.set_read_only(model.write_protected);
+                (0..NEXUSES).for_each(|nexus| model.tell(nexus, (0x2a, 1)));
+                continue;
+            }
+            98 => {
+                // A reset supersedes what is pending, and frees what RESERVE holds.
+                disk.lu.logical_unit_reset(&nexuses[who]);
+                model.reserved = None;
+                model.stopped = false;
+                for queue in &mut model.attentions {
+                    if !queue.contains(&(0x29, 3)) {
+                        *queue = vec![(0x29, 3)];
+                    }
+                }
+                continue;
+            }
+            _ => {
+                let due = match model.attentions[who].first().copied() {
+                    Some((asc, ascq)) => {
+                        model.attentions[who].remove(0);
+                        vec![6, asc, ascq]
+                    }
+                    None if model.stopped => vec![2, 4, 2],
+                    None => vec![0, 0, 0],
+                };
+                (vec![3, 0, 0, 0, 18, 0], vec![], Due::Good(due))
+            }
+        };
+        let answer = disk.run_as(&nexuses[who], &command, &data);
+        let got = match answer.status {
+            Status::Good if command[0] == 3 => {
+                Due::Good(vec![answer.data[2], answer.data[12], answer.data[13]])
+            }
+            Status::Good => Due::Good(answer.data),
+            Status::ReservationConflict => Due::Conflict,
+            _ => {
+                let sense = answer.sense.unwrap();
+                Due::Check(sense.key as u8, sense.asc.asc, sense.asc.ascq, sense.information)
+            }
+        };
+        assert!(
+            got == due,
+            "seed {seed} command {number} of nexus {who}: {command:02x?}\n{} instead of {}\nreserved {:?} keys {:?} {:?}",
+            short(&got),
+            short(&due),
+            model.reserved,
+            model.keys,
+            model.reservation
+        );
+        seen[match got {
+            Due::Good(_) => 0,
+            Due::Conflict => 1,
+            Due::Check(..) => 2,
+        }] += 1;
+        if number % 1024 == 0 {
+            assert_eq!(disk.data, model.bytes(0..BLOCKS as usize), "seed {seed}, after command {number}");
+            assert_eq!(disk.mapped, model.mapped, "seed {seed}, after command {number}");
+        }
+    }
+    assert_eq!(disk.data, model.bytes(0..BLOCKS as usize), "seed {seed}, at the end");
+    assert!(seen.iter().all(|count| *count > commands / 50), "the stream is one-sided: {seen:?}");
+}
+
+fn short(due: &Due) -> String {
+    match due {
+        Due::Good(data) => format!("GOOD with {} bytes", data.len()),
+        other => format!("{other:x?}"),
+    }
+}
+
+// covers: PR-04 CDB-03 UA-01 CAW-01 TSK-08
+#[test]
+fn a_random_stream_ends_as_the_model_says() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let commands = number("SCSI_MODEL_COMMANDS").unwrap_or(30_000);
+    match number("SCSI_MODEL_SEED") {
+        Some(seed) => play(commands, seed),
+        None => (1..=4).for_each(|seed| play(commands / 4, seed * 0x9e37_79b9)),
+    }
+}
