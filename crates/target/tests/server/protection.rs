@@ -47,7 +47,7 @@ fn sealed(block: usize, lba: u64, blocks: usize) -> Vec<u8> {
     out
 }
 
-fn cdb_16(opcode: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
+fn sixteen(opcode: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
     let mut cdb = vec![opcode, flags];
     cdb.extend(lba.to_be_bytes());
     cdb.extend(blocks.to_be_bytes());
@@ -64,11 +64,11 @@ fn failure(session: &mut Session, command: &Command) -> (u8, u8, u8, u32) {
 }
 
 fn write_sealed(session: &mut Session, lba: u64, out: &[u8], blocks: u32) {
-    session.run_good(&Command::write(cdb_16(0x8a, 0x20, lba, blocks), out)).unwrap();
+    session.run_good(&Command::write(sixteen(0x8a, 0x20, lba, blocks), out)).unwrap();
 }
 
 fn read_sealed(lba: u64, blocks: u32, block: usize) -> Command {
-    Command::read(cdb_16(0x88, 0x20, lba, blocks), blocks * (block as u32 + 8))
+    Command::read(sixteen(0x88, 0x20, lba, blocks), blocks * (block as u32 + 8))
 }
 
 // covers: PI-11 PI-16
@@ -102,7 +102,7 @@ fn pi_16_a_bit_that_flips_is_found_at_every_stage() {
         for (byte, ascq) in [(100, 1), (block + 1, 1), (block + 7, 3)] {
             let mut out = sealed(block, 8, 4);
             out[2 * (block + 8) + byte] ^= 1;
-            let refused = failure(&mut session, &Command::write(cdb_16(0x8a, 0x20, 8, 4), out));
+            let refused = failure(&mut session, &Command::write(sixteen(0x8a, 0x20, 8, 4), out));
             assert_eq!(refused, (0xb, 0x10, ascq, 10));
         }
         let untouched = session.run_good(&Command::read_16(8, 4, block as u32)).unwrap().data;
@@ -115,10 +115,10 @@ fn pi_16_a_bit_that_flips_is_found_at_every_stage() {
             for command in [read_sealed(8, 6, block), Command::read_16(8, 6, block as u32)] {
                 assert_eq!(failure(&mut session, &command), (0xb, 0x10, 1, lba as u32));
             }
-            let verify = Command::none(cdb_16(0x8f, 0, 8, 6));
+            let verify = Command::none(sixteen(0x8f, 0, 8, 6));
             assert_eq!(failure(&mut session, &verify), (0xb, 0x10, 1, lba as u32));
             // Who wants to see it all the same can.
-            let raw = Command::read(cdb_16(0x88, 0x60, lba, 1), block as u32 + 8);
+            let raw = Command::read(sixteen(0x88, 0x60, lba, 1), block as u32 + 8);
             session.run_good(&raw).unwrap();
             disk.flip(lba, 17);
         }
@@ -166,18 +166,18 @@ fn pi_13_commands_that_look_and_write_keep_tuples_and_data_together() {
     let mut session = disk.lab.session("a");
     // WRITE SAME, counted up.
     let one = sealed(512, 100, 1);
-    session.run_good(&Command::write(cdb_16(0x93, 0x20, 100, 5), one.clone())).unwrap();
+    session.run_good(&Command::write(sixteen(0x93, 0x20, 100, 5), one.clone())).unwrap();
     let same = session.run_good(&read_sealed(100, 5, 512)).unwrap().data;
     assert!(same.chunks(520).enumerate().all(|(i, b)| b[..516] == one[..516] && b[519] == 100 + i as u8));
     // VERIFY with BYTCHK 11b and 01b.
-    session.run_good(&Command::write(cdb_16(0x8f, 0x26, 100, 5), one.clone())).unwrap();
-    session.run_good(&Command::write(cdb_16(0x8f, 0x22, 100, 5), same.clone())).unwrap();
+    session.run_good(&Command::write(sixteen(0x8f, 0x26, 100, 5), one.clone())).unwrap();
+    session.run_good(&Command::write(sixteen(0x8f, 0x22, 100, 5), same.clone())).unwrap();
     let mut other = same.clone();
     other[520 + 515] ^= 1; // application tag of the second block
-    let compared = failure(&mut session, &Command::write(cdb_16(0x8f, 0x22, 100, 5), other));
+    let compared = failure(&mut session, &Command::write(sixteen(0x8f, 0x22, 100, 5), other));
     assert_eq!(compared, (0xe, 0x1d, 0, 101));
     // COMPARE AND WRITE.
-    let mut caw = cdb_16(0x89, 0x20, 100, 0);
+    let mut caw = sixteen(0x89, 0x20, 100, 0);
     caw[13] = 1;
     let mut new = vec![9; 512];
     new.extend(Tuple { guard: crc16_t10dif(&[9; 512]), app_tag: 5, ref_tag: 100 }.to_bytes());
@@ -188,11 +188,11 @@ fn pi_13_commands_that_look_and_write_keep_tuples_and_data_together() {
     // ORWRITE: the guard of what comes of it.
     let mut ones = vec![6; 512];
     ones.extend(Tuple { guard: crc16_t10dif(&[6; 512]), app_tag: 5, ref_tag: 100 }.to_bytes());
-    session.run_good(&Command::write(cdb_16(0x8b, 0x20, 100, 1), ones)).unwrap();
+    session.run_good(&Command::write(sixteen(0x8b, 0x20, 100, 1), ones)).unwrap();
     let merged = session.run_good(&read_sealed(100, 1, 512)).unwrap().data;
     assert_eq!((merged[0], &merged[512..514]), (15, &crc16_t10dif(&[15; 512]).to_be_bytes()[..]));
     // WRITE AND VERIFY.
-    session.run_good(&Command::write(cdb_16(0x8e, 0x22, 101, 1), sealed(512, 101, 1))).unwrap();
+    session.run_good(&Command::write(sixteen(0x8e, 0x22, 101, 1), sealed(512, 101, 1))).unwrap();
     // UNMAP: zeros, and all bits of the tuple ones.
     let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
     list.extend(100u64.to_be_bytes());
@@ -212,7 +212,7 @@ fn pi_14_a_format_is_remembered_by_the_store() {
     let records = disk.store.records().unwrap();
     assert_eq!(records.format(), Format { kind: 3, interrupted: false });
     assert_eq!(records.read(0, 1).unwrap(), [Record::Unwritten]);
-    let capacity = session.run_good(&Command::read(cdb_16(0x9e, 0x10, 0, 32), 32)).unwrap().data;
+    let capacity = session.run_good(&Command::read(sixteen(0x9e, 0x10, 0, 32), 32)).unwrap().data;
     assert_eq!(capacity[12], 5);
     // The power goes while the next one runs.
     records.remember(Format { kind: 3, interrupted: true }).unwrap();
