@@ -60,6 +60,13 @@ impl StoreSpec {
                 let store = FileStore::open(path, options)?;
                 let Some(kind) = *protection else { return Ok(Arc::new(store)) };
                 check_protectable(&store.geometry())?;
+                if !path.is_file() {
+                    // What lies beside a device node is gone with the next start.
+                    return Err(StoreError::Unusable(format!(
+                        "{} is a device, beside which nothing can be kept; leave pi= away, or use a file",
+                        path.display()
+                    )));
+                }
                 let mut beside = path.clone().into_os_string();
                 beside.push(".pi");
                 let size_bytes = ProtectedStore::side_bytes(&store.geometry())?;
@@ -397,6 +404,18 @@ mod tests {
         store.write(0, &[&[1; 4096]], crate::Durability::Cached).unwrap();
         let more = store.write(1 << 19, &[&[1; 4096]], crate::Durability::Cached);
         assert!(matches!(more, Err(StoreError::NoSpace)));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        for (kind, found) in [(2, 2), (1, 2)] {
+            let text = format!("file:{},size=1M,pi={kind}", path.display());
+            let store = text.parse::<StoreSpec>().unwrap().open().unwrap();
+            assert_eq!(store.records().unwrap().format().kind, found, "what is remembered wins");
+        }
+        assert!(directory.path().join("disk.pi").is_file());
+        assert!("ram:1M,pi=0".parse::<StoreSpec>().unwrap().open().unwrap().records().is_some());
+        assert!("ram:1M".parse::<StoreSpec>().unwrap().open().unwrap().records().is_none());
+        let odd = "ram:1M,block=1024,pi=1".parse::<StoreSpec>().unwrap().open();
+        assert!(matches!(odd, Err(StoreError::Unusable(why)) if why.contains("block=512")));
         assert!(matches!("ram:1000".parse::<StoreSpec>().unwrap().open(), Err(StoreError::Unusable(_))));
     }
 }
