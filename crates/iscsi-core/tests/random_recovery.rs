@@ -337,10 +337,10 @@ impl Run<'_> {
         if device.abandoned {
             self.device.remove(&id);
             self.session.task_gone(id);
-        } else if self.commands[&device.itt].write && !device.collecting && self.dice.len() % 2 == 0 {
+        } else if self.commands[&device.itt].write && !device.collecting && self.dice.len().is_multiple_of(2) {
             device.collecting = true;
             self.session.need_data_out(id, 2000);
-        } else if !device.collecting || self.dice.len() % 8 == 0 {
+        } else if !device.collecting || self.dice.len().is_multiple_of(8) {
             let itt = device.itt;
             self.device.remove(&id);
             let status = if self.one_in(6) { 2 } else { 0 };
