@@ -144,6 +144,7 @@ impl PeerChallenge {
     /// # Errors
     /// Names the key that is malformed and the rule.
     //= rfc7143 12.1.3 SEC-05
+    //= windows logins HST-04
     pub fn parse(identifier: &str, challenge: &str) -> Result<Self, ProtocolViolation> {
         let identifier =
             iscsi_wire::parse_number(identifier).ok().and_then(|n| u8::try_from(n).ok()).ok_or_else(

@@ -17,6 +17,7 @@ pub enum DigestPolicy {
 impl DigestPolicy {
     /// The values as they are offered, best first.
     //= rfc7143 13.1 DIG-01 DIG-06
+    //= windows logins HST-04
     pub fn values(self) -> &'static [&'static str] {
         match self {
             Self::Off => &["None"],
@@ -132,6 +133,7 @@ pub const PROTOCOL_LEVEL: u8 = 2;
 /// response) on those with an odd one; the rule of connection allegiance (RFC 7143 4.2.5.1) is off.
 pub const ALLEGIANCE_FREE: &str = "X-com.intact.AllegianceFree";
 
+//= firmware login HST-06
 /// The operational parameters in force. Starts with the standard's defaults (RFC 7143 13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {

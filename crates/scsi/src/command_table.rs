@@ -51,6 +51,7 @@ impl Access {
     /// Whether a unit reserved by RESERVE admits the command. Persistent reservation commands conflict even for the
     /// holder (SPC-4 5.12.3).
     //= spc2 5.5.1 PR-14
+    //= esxi locks HST-01
     pub(crate) fn passes_spc2(self, holder: bool) -> bool {
         match self {
             Self::Discovery | Self::Legacy => true,

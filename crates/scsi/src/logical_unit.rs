@@ -386,7 +386,7 @@ impl LogicalUnit {
         {
             return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
         }
-        //= spc4 5.15.2.4 ALU-04
+        //= spc4 5.15.2.4 ALU-04 ALU-05
         if gate & GATE_ACCESS != 0
             && let Some(command) = command
             && let Some(sense) = self.access_state(nexus.target_port_group).refusal(command.reach)

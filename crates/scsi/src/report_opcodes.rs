@@ -26,6 +26,8 @@ pub(crate) fn report_opcodes(request: &Request<'_>) -> Execution {
     })
 }
 
+/// What Linux asks before it sends a command that not every disk has.
+//= linux sd HST-05
 fn all(config: &LuConfig, timeouts: bool) -> Vec<u8> {
     let mut data = vec![0; 4];
     for command in COMMANDS.iter().filter(|command| command.supported(config)) {

@@ -530,7 +530,12 @@ fn check_holdings(target: &target::Stepped<Process>, verdict: &Verdict) {
 }
 
 fn config(plan: &Plan) -> Config {
-    let store = StoreSpec::Ram { size_bytes: 512, logical_block_bytes: None, resident_limit_bytes: None, protection: None };
+    let store = StoreSpec::Ram {
+        size_bytes: 512,
+        logical_block_bytes: None,
+        resident_limit_bytes: None,
+        protection: None,
+    };
     let name = IscsiName::parse(TARGET_NAME).expect("a constant of the right form");
     Config {
         portals: vec![PortalConfig { address: TARGET, group_tag: 1 }],

@@ -337,6 +337,7 @@ impl Change<'_> {
 
     /// Returns the nexuses whose registrations were removed, but for this one.
     //= spc4 5.12.11.4 PR-02 PR-07 PR-08
+    //= windows cluster HST-02
     fn preempt(&mut self, parameters: &Parameters<'_>) -> Result<Vec<NexusId>, Refusal> {
         self.registered(parameters.key)?;
         let victim_key = parameters.action_key;

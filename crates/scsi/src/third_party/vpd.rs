@@ -27,6 +27,7 @@ fn descriptor(kind: u16, mut value: Vec<u8>) -> Vec<u8> {
 }
 
 //= spc4 7.8.17 VPD-8F
+//= windows odx HST-03
 pub(crate) fn third_party_copy(request: &Request<'_>) -> Vec<u8> {
     let config = request.lu.config();
     let mut page = Vec::new();

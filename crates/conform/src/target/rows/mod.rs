@@ -7,6 +7,7 @@ mod dig;
 mod dsc;
 mod erl;
 mod fab;
+mod hst;
 mod key;
 mod lgn;
 mod lgo;
@@ -20,6 +21,7 @@ mod r2t;
 mod rej;
 mod res;
 mod rsp;
+mod scsi;
 mod sec;
 mod ses;
 mod snk;
@@ -64,6 +66,8 @@ pub(super) fn all() -> Vec<Row> {
         nop::ROWS,
         rej::ROWS,
         p2::ROWS,
+        scsi::ROWS,
+        hst::ROWS,
     ]
     .concat()
 }
