@@ -201,9 +201,9 @@ impl InitiatorSession {
         self.phase == Phase::Closed
     }
 
-    /// Whether commands and their data travel on different connections.
+    /// Whether commands and their data travel on different connections: agreed, and there may be a second one.
     pub(super) fn is_asymmetric(&self) -> bool {
-        self.params.allegiance_free
+        self.params.allegiance_free && self.params.max_connections > 1
     }
 
     /// Takes a command; it is sent as soon as the target's window allows.

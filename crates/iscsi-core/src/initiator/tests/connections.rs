@@ -572,3 +572,14 @@ fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
     script.on(Cid(0)).good(itt);
     assert_eq!(script.ended(), (2, status(0, 0)), "what comes with its command is taken too");
 }
+
+#[test]
+fn a_session_that_may_have_one_connection_uses_it_for_everything() {
+    let lonely = Params { allegiance_free: true, max_connections: 1, ..params() };
+    let mut script = Script::with_connections_and(1, lonely);
+    script.read(1, 512);
+    let (cid, itt) = script.commands()[0];
+    assert_eq!(cid, Cid(0));
+    script.good(itt);
+    assert_eq!(script.ended(), (1, status(0, 0)));
+}
