@@ -141,8 +141,8 @@ fn alu_04_each_state_carries_out_its_commands() {
         check(in_all, None);
         check(in_standby, standby);
         check(in_active, active);
-        if active.is_some() {
-            let answer = disk.send(&cdb::write(0, 1), &[1; BLOCK]).fails(2, 4, active.unwrap());
+        if let Some(ascq) = active {
+            let answer = disk.send(&cdb::write(0, 1), &[1; BLOCK]).fails(2, 4, ascq);
             assert!(answer.ops.is_empty(), "the medium is left alone");
         }
         disk.run_as(&other, &[0x03, 0, 0, 0, 18, 0], &[]).good();
