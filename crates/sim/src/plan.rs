@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use blockstore::Placement;
 use fastrand::Rng;
-use iscsi_core::params::{Bounds, DigestPolicy};
+use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
@@ -99,6 +99,10 @@ pub struct InitiatorPlan {
     pub load: LoadPlan,
     /// Silence after which it pings, and waits for the answer.
     pub ping: Duration,
+    /// Connections of its session, as far as the target allows.
+    pub connections: u16,
+    /// ErrorRecoveryLevel to offer.
+    pub recovery: u8,
 }
 
 /// See the module.
@@ -195,6 +199,11 @@ fn random_bounds(rng: &mut Rng, (header, data): (bool, bool)) -> Bounds {
         initial_r2t: rng.bool(),
         immediate_data: rng.bool(),
         max_outstanding_r2t: *rng.choice(&[1, 1, 2, 8]).unwrap_or(&1),
+        max_connections: *rng.choice(&[1, 2, 4, 4]).unwrap_or(&1),
+        error_recovery_level: *rng.choice(&[0, 1, 2, 2]).unwrap_or(&0),
+        task_reporting: *rng
+            .choice(&[TaskReporting::Rfc3720, TaskReporting::ResponseFence, TaskReporting::FastAbort])
+            .unwrap_or(&TaskReporting::Rfc3720),
         default_time2wait_s: rng.u16(0..=3),
         default_time2retain_s: rng.u16(0..=20),
         ..Bounds::default()
@@ -238,7 +247,9 @@ fn random_initiator(
         pause_ns: 4 * window / u64::from(operations),
     };
     let ping = Duration::from_millis(rng.u64(500..=5_000));
-    InitiatorPlan { path, bounds: random_bounds(rng, digests), load, ping }
+    let connections = if rng.bool() { 1 } else { rng.u16(2..=4) };
+    let recovery = rng.u8(0..=2);
+    InitiatorPlan { path, bounds: random_bounds(rng, digests), load, ping, connections, recovery }
 }
 
 fn random_faults(rng: &mut Rng, window: Nanos) -> Vec<(Nanos, Fault)> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use iscsi_wire::{
     CmdSn, DataIn, DataOut, Itt, LoginRequest, LoginResponse, LogoutReason, Pdu, R2t, ScsiCommand, StatSn,
-    Tsih, Ttt,
+    TmfFunction, Tsih, Ttt,
 };
 use rustc_hash::FxHashMap;
 
@@ -61,6 +61,15 @@ struct Session {
     tasks: FxHashMap<Itt, Task>,
 }
 
+impl Session {
+    fn take_number(&mut self, cmd_sn: CmdSn) {
+        self.early.insert(cmd_sn.0);
+        while self.early.remove(&self.next.0) {
+            self.next = self.next.next();
+        }
+    }
+}
+
 /// See the module.
 pub(crate) struct Rules {
     connections: FxHashMap<usize, Connection>,
@@ -106,6 +115,11 @@ impl Rules {
         if connection.tsih != 0 {
             let same = |s: &Session| s.host == host && s.tsih == response.tsih;
             let known = self.sessions.iter().rposition(same);
+            if let Some(session) = known.map(|id| &mut self.sessions[id])
+                && response.max_cmd_sn.gt(session.window_end)
+            {
+                session.window_end = response.max_cmd_sn;
+            }
             if known.is_none() {
                 self.broken(
                     conn,
@@ -183,12 +197,11 @@ impl Rules {
         let session = &mut self.sessions[id];
         let (next, end) = (session.next, session.window_end);
         if immediate {
-            if cmd_sn.gt(next) && !session.early.contains(&CmdSn(cmd_sn.0.wrapping_sub(1)).0) {
-                self.broken(
-                    conn,
-                    "RFC 7143 4.2.2.1",
-                    format!("an immediate request has CmdSN {} where {} is next", cmd_sn.0, next.0),
-                );
+            // Where there are several connections, what precedes it may still wait in another one's queue.
+            let alone = session.agreed.max_connections == 1;
+            if cmd_sn.gt(if alone { next } else { end.next() }) {
+                let what = format!("an immediate request has CmdSN {} where {} is next", cmd_sn.0, next.0);
+                self.broken(conn, "RFC 7143 4.2.2.1", what);
             }
             return true;
         }
@@ -204,17 +217,21 @@ impl Rules {
             }
             return false;
         }
-        session.early.insert(cmd_sn.0);
-        while session.early.remove(&session.next.0) {
-            session.next = session.next.next();
-        }
+        session.take_number(cmd_sn);
         true
     }
 
     pub fn from_initiator(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
         match pdu {
             Pdu::ScsiCommand(command) => self.command(id, conn, command, data),
-            Pdu::TaskManagementRequest(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
+            Pdu::TaskManagementRequest(p) => {
+                self.request(id, conn, p.immediate, p.cmd_sn);
+                // A command that never arrived counts as received when its abort does (RFC 7143 11.5.5).
+                let session = &mut self.sessions[id];
+                if p.function == TmfFunction::AbortTask && !p.ref_cmd_sn.lt(session.next) {
+                    session.take_number(p.ref_cmd_sn);
+                }
+            }
             Pdu::TextRequest(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
             Pdu::LogoutRequest(p) => {
                 self.request(id, conn, p.immediate, p.cmd_sn);

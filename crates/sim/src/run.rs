@@ -576,6 +576,8 @@ fn options(plan: &InitiatorPlan, number: u8) -> Options {
     options.session.bounds = plan.bounds.clone();
     options.session.ping_interval = plan.ping;
     options.session.ping_timeout = plan.ping;
+    options.connections = plan.connections;
+    options.error_recovery_level = Some(plan.recovery);
     options.reconnect_timeout = Duration::from_secs(300);
     options
 }

@@ -162,9 +162,12 @@ impl InitiatorSession {
 
     /// When something is due about PDUs that are missing.
     pub(super) fn recovery_due(&self) -> Option<Time> {
-        let statuses = self.connections.iter().filter_map(|connection| connection.asking.due()).min();
-        let data =
-            self.with_holes.iter().filter_map(|itt| self.tasks.task(*itt)?.holes.as_ref()?.asking.due());
+        // What a connection that is gone was still to be asked for is not asked for any more: its time would never pass.
+        let serving = self.connections.iter().filter(|connection| connection.state.serves());
+        let statuses = serving.filter_map(|connection| connection.asking.due()).min();
+        let holed =
+            self.with_holes.iter().filter_map(|itt| self.tasks.task(*itt)).filter(|task| !task.orphan);
+        let data = holed.filter_map(|task| task.holes.as_ref()?.asking.due());
         let settling = self.settle_due();
         [statuses, data.min(), self.retry_due(), settling].into_iter().flatten().min()
     }

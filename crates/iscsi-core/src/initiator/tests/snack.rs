@@ -523,3 +523,31 @@ fn a_residual_tells_how_much_is_missing_of_a_short_read() {
         other => panic!("{other:?}"),
     }
 }
+
+// covers: ERL-10
+#[test]
+fn erl_10_what_a_lost_connection_was_to_be_asked_for_sets_no_timer_that_never_passes() {
+    for statuses in [false, true] {
+        let mut script = Script::new(Params { error_recovery_level: 2, ..params() });
+        script.read(1, PIECE * PIECES);
+        let (itt, _) = script.command();
+        script.exp_cmd_sn = CmdSn(FIRST).add(1);
+        if statuses {
+            script.stat_sn = script.stat_sn.add(1);
+            script.send_piece(itt, PIECES - 1, StatusBy::LastDataIn, true);
+        } else {
+            script.send_piece(itt, 1, StatusBy::LastDataIn, true);
+        }
+        script.session.connection_lost(script.now, iscsi_wire::Cid(0));
+        while script.session.poll_action().is_some() {}
+        for _ in 0..100 {
+            let Some(at) = script.session.poll_timeout() else { break };
+            script.session.handle_timeout(at);
+            while script.session.poll_action().is_some() {}
+            assert!(
+                script.session.poll_timeout().is_none_or(|next| next > at),
+                "a timer at {at:?} does not pass"
+            );
+        }
+    }
+}
