@@ -10,6 +10,7 @@
 //! | [`store`] | a medium that can lose its power |
 //! | [`load`], [`oracle`] | what initiators do, and what every block may hold |
 //! | [`watch`], [`rules`] | reads along on the wire: transcript, and the numbers of RFC 7143 |
+//! | [`table`], [`recovery`] | what the documentation shows of it |
 //! | [`intruder`] | a host that sends what it likes |
 //!
 //! Invariants that are checked all the time: no wrong byte is delivered or acknowledged; no write is lost, applied twice or late;
@@ -24,9 +25,11 @@ pub mod load;
 pub mod network;
 pub mod oracle;
 pub mod plan;
+pub mod recovery;
 mod rules;
 pub mod run;
 pub mod store;
+pub mod table;
 pub mod verdict;
 pub mod watch;
 pub mod world;

@@ -42,6 +42,8 @@ pub struct LoadPlan {
     pub depth: usize,
     /// Most blocks of one.
     pub max_blocks: u64,
+    /// Each has as many, and begins at a multiple of it.
+    pub exact: bool,
     /// Of a hundred operations so many are writes, flushes, and COMPARE AND WRITE; the rest are reads.
     pub writes: u8,
     /// See `writes`.
@@ -196,6 +198,11 @@ impl Load {
     fn extent(&mut self, own: bool) -> (u64, u64) {
         let shared = !own && !self.plan.shared.is_empty() && self.rng.u8(..) < 16;
         let range = if shared { self.plan.shared.clone() } else { self.plan.own.clone() };
+        if self.plan.exact {
+            let blocks = self.plan.max_blocks;
+            let slots = (range.end - range.start) / blocks;
+            return (range.start + self.rng.u64(0..slots.max(1)) * blocks, blocks);
+        }
         let lba = self.rng.u64(range.clone());
         let most = (range.end - lba).min(self.plan.max_blocks);
         // Short ones are the most common, and each length occurs.

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use sim::{Plan, Report, Run, Sabotage, run_seed};
 
 #[derive(Parser)]
 #[command(about = "Target and initiators, whole, from seeds on a virtual clock")]
 struct Args {
+    #[command(subcommand)]
+    page: Option<Page>,
     /// Run this seed only
     #[arg(long)]
     seed: Option<u64>,
@@ -28,8 +30,57 @@ struct Args {
     seconds: Option<u64>,
 }
 
+/// What the documentation shows; without --write it is compared with what is there.
+#[derive(Subcommand)]
+enum Page {
+    /// Throughput against loss, round trip and connections: docs/mcs-table.txt and docs/mcs.svg
+    Table {
+        /// Write the files
+        #[arg(long)]
+        write: bool,
+    },
+    /// A recovery, PDU by PDU: docs/recovery-transcript.md
+    Recovery {
+        /// Write the file
+        #[arg(long)]
+        write: bool,
+    },
+}
+
+/// Writes pages, or says which are not what they would be.
+fn pages(page: &Page) -> anyhow::Result<ExitCode> {
+    let (write, files) = match page {
+        Page::Table { write } => {
+            let (text, picture) = sim::table::write().map_err(anyhow::Error::msg)?;
+            (*write, vec![("docs/mcs-table.txt", text), ("docs/mcs.svg", picture)])
+        }
+        Page::Recovery { write } => (
+            *write,
+            vec![("docs/recovery-transcript.md", sim::recovery::page().map_err(anyhow::Error::msg)?)],
+        ),
+    };
+    let mut same = true;
+    for (path, text) in files {
+        if write {
+            std::fs::write(path, text)?;
+        } else if std::fs::read_to_string(path)? != text {
+            println!(
+                "{path} is not what it would be now: run this with --write, and look at what has changed"
+            );
+            same = false;
+        }
+    }
+    Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(page) = &args.page {
+        return pages(page).unwrap_or_else(|error| {
+            eprintln!("sim: {error:#}");
+            ExitCode::FAILURE
+        });
+    }
     match args.seed {
         Some(seed) => one(seed, args.transcript),
         None => many(args.first, args.seeds, args.seconds.map(Duration::from_secs)),

@@ -239,6 +239,7 @@ fn random_initiator(
         operations,
         depth: *rng.choice(&[1, 2, 4, 16, 32]).unwrap_or(&4),
         max_blocks: most_blocks.min(*rng.choice(&[1, 8, 64, 256]).unwrap_or(&8)),
+        exact: false,
         writes: rng.u8(10..=70),
         flushes: rng.u8(0..=8),
         swaps: rng.u8(0..=20),

@@ -102,3 +102,41 @@ fn a_bit_that_flips_under_a_digest_harms_nobody() {
     }
     assert!(flips > 50, "only {flips} bits flipped");
 }
+
+/// What a file of the documentation holds.
+fn documented(name: &str) -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/").to_owned() + name;
+    std::fs::read_to_string(path).expect("the documentation is there")
+}
+
+#[test]
+fn the_transcript_of_a_recovery_is_what_happens() {
+    let page = sim::recovery::page().expect("every invariant holds");
+    assert!(page == documented("recovery-transcript.md"), "cargo xtask sim recovery --write");
+    for step in ["SnackRequest", "event=ConnectionDrop", "function=TaskReassign"] {
+        assert!(page.contains(step), "the page shows {step}");
+    }
+}
+
+#[test]
+fn the_table_of_connections_is_what_is_measured() {
+    use sim::table::{WORKS, line};
+    let table = documented("mcs-table.txt");
+    for (work, round_trip_us, loss_ppm) in [(WORKS[1], 100, 1_000), (WORKS[0], 10_000, 1_000)] {
+        let (text, _) = line(work, round_trip_us, loss_ppm).expect("every invariant holds");
+        assert!(table.contains(&text), "cargo xtask sim table --write: {text}");
+    }
+}
+
+#[test]
+fn a_lossy_connection_carries_what_tcp_carries() {
+    // 1.22 MSS / (RTT sqrt(p)): Mathis and others, 1997.
+    for (round_trip_us, loss_ppm) in [(10_000, 1_000), (10_000, 10_000), (40_000, 1_000)] {
+        let cell = sim::table::Cell { work: sim::table::WORKS[0], round_trip_us, loss_ppm, connections: 1 };
+        let measured = cell.mean().expect("every invariant holds");
+        let loss = f64::from(loss_ppm) / 1e6;
+        let bound = 1.22 * 1448.0 / (round_trip_us as f64 * loss.sqrt());
+        let ratio = measured / bound;
+        assert!((0.3..1.5).contains(&ratio), "{measured:.2} MB/s, the formula says {bound:.2}");
+    }
+}
