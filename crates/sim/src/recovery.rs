@@ -45,6 +45,10 @@ const REMARKS: &[(&str, &str)] = &[
     ),
     ("reason=CloseConnection", "The lost connection is taken out of the session."),
     (
+        "response=Success time2wait",
+        "The target asks for a second (DefaultTime2Wait) before tasks are reassigned. The other connection goes on meanwhile.",
+    ),
+    (
         "function=TaskReassign",
         "Each task that was under way there is given to the connection that is left. It goes on where it was: exp_data_sn says what has already arrived.",
     ),

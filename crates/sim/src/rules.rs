@@ -221,7 +221,7 @@ impl Rules {
         true
     }
 
-    pub fn from_initiator(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
+    pub fn sent_by_initiator(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
         match pdu {
             Pdu::ScsiCommand(command) => self.command(id, conn, command, data),
             Pdu::TaskManagementRequest(p) => {
@@ -293,7 +293,7 @@ impl Rules {
             return;
         }
         let task = Task {
-            command: command.clone(),
+            command: *command,
             conn,
             immediate_bytes: data,
             unsolicited_bytes: data,
@@ -383,7 +383,7 @@ impl Rules {
         }
     }
 
-    pub fn from_target(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
+    pub fn sent_by_target(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
         let level = self.sessions[id].agreed.error_recovery_level;
         let (exp, max) = match pdu {
             Pdu::NopIn(p) => {

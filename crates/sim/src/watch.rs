@@ -298,8 +298,8 @@ impl Watch {
                 let data = bhs.data_segment_length() as u32;
                 if let Some(session) = watch.session {
                     match side {
-                        FAR => self.rules.from_target(session, conn, &pdu, data),
-                        _ => self.rules.from_initiator(session, conn, &pdu, data),
+                        FAR => self.rules.sent_by_target(session, conn, &pdu, data),
+                        _ => self.rules.sent_by_initiator(session, conn, &pdu, data),
                     }
                 }
             }
@@ -357,7 +357,7 @@ impl Agreed {
         let values = |key: &'static str| items.iter().filter(move |(k, _)| *k == key).map(|(_, v)| *v);
         let least = |key, default: u32| values(key).filter_map(|v| v.parse().ok()).min().unwrap_or(default);
         // The offers and the answer: the answer is the last one.
-        let last = |key, default: &'static str| values(key).last().unwrap_or(default) == "CRC32C";
+        let last = |key, default: &'static str| values(key).next_back().unwrap_or(default) == "CRC32C";
         let any = |key, default: bool| match values(key).next() {
             None => default,
             Some(_) => values(key).any(|v| v == "Yes"),
