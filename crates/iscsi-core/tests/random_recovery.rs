@@ -337,7 +337,8 @@ impl Run<'_> {
         if device.abandoned {
             self.device.remove(&id);
             self.session.task_gone(id);
-        } else if self.commands[&device.itt].write && !device.collecting && self.dice.len().is_multiple_of(2) {
+        } else if self.commands[&device.itt].write && !device.collecting && self.dice.len().is_multiple_of(2)
+        {
             device.collecting = true;
             self.session.need_data_out(id, 2000);
         } else if !device.collecting || self.dice.len().is_multiple_of(8) {

@@ -106,13 +106,13 @@ impl Bhs {
         StatSn(self.u32_at(28))
     }
 
-    /// A zeroed header with its opcode and I bit.
     /// Sets ExpCmdSN and MaxCmdSN of a target's PDU: when it is sent again, they are those of the time.
     pub fn set_command_window(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn) {
         self.put_u32(28, exp_cmd_sn.0);
         self.put_u32(32, max_cmd_sn.0);
     }
 
+    /// A zeroed header with its opcode and I bit.
     pub(crate) const fn new(opcode: Opcode, immediate: bool) -> Self {
         let mut bytes = [0; 48];
         bytes[0] = opcode.code() | if immediate { 0x40 } else { 0 };
