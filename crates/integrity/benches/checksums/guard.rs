@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use crc_fast::CrcAlgorithm::Crc16T10Dif;
 use integrity::t10::{self, Guard, Layout, Tuple, kernels};
-use integrity::{Store, copy_crc32c_t10, crc16_t10dif, crc64_nvme, insert_crc32c_t10, ip_checksum};
+use integrity::{Store, copy_crc32c_t10, crc16_t10dif, crc32c, crc64_nvme, insert_crc32c_t10, ip_checksum};
 
 use crate::copy::{Walk, memcpy};
 use crate::harness::{Against, Role, Row, Tally};
@@ -154,11 +154,54 @@ fn other_guards(scale: &Scale, tally: &mut Tally) {
     Row::rate("IP checksum of 4096 B", src.len(), scale.calls(src.len()))
         .one(Role::Ours, "ip_checksum", || Some(ip_checksum(black_box(src)).into()))
         .run(scale.row, tally);
-    Row::rate("CRC64-NVMe of 4096 B", src.len(), scale.calls(src.len()))
-        .one(Role::Ours, "crc64_nvme", || Some(crc64_nvme(black_box(src))))
-        .one(Role::Peer, "crc-fast", || {
-            Some(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, black_box(src)))
+    for len in [48, 64, 100, 128, 256, 512, 4096, 65_536] {
+        let mut storage = data(len + 8192);
+        let src: &[u8] = at_offset(&mut storage, 0, len);
+        Row::rate(format!("CRC64-NVMe of {len} B"), len, scale.calls(len))
+            .one(Role::Ours, "crc64_nvme", || Some(crc64_nvme(black_box(src))))
+            .one(Role::Peer, "crc-fast", || {
+                Some(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, black_box(src)))
+            })
+            .bar(1.0, Against::BestPeer)
+            .run(scale.row, tally);
+    }
+}
+
+fn short(len: usize, scale: &Scale, tally: &mut Tally) {
+    let mut storage = data(len + 8192);
+    let src: &[u8] = at_offset(&mut storage, 0, len);
+    let mut row = Row::rate(format!("T10 guard of {len} B"), len, scale.calls(len))
+        .one(Role::Ours, "crc16_t10dif", || Some(crc16_t10dif(black_box(src)).into()))
+        .one(Role::Peer, "crc-fast", || Some(peer_guard(black_box(src)).into()));
+    for kernel in kernels::available().skip(1).take(2) {
+        row = row.one(Role::Ours, kernel.name(), || Some(kernel.append(0, black_box(src)).into()));
+    }
+    row.bar(1.0, Against::BestPeer).run(scale.row, tally);
+}
+
+/// The passes by our own functions, one after the other.
+fn three_passes(dst: &mut [u8], src: &[u8], guards: &mut [u16]) -> u64 {
+    memcpy(dst, src);
+    let crc = crc32c(dst);
+    for (sector, guard) in dst.chunks_exact(512).zip(guards.iter_mut()) {
+        *guard = crc16_t10dif(sector);
+    }
+    u64::from(crc) ^ sum(guards) << 32
+}
+
+/// One pass against three, where the one has least to gain.
+fn few_sectors(len: usize, scale: &Scale, tally: &mut Tally) {
+    let mut source = data(len + 8192);
+    let src: &[u8] = at_offset(&mut source, 0, len);
+    let mut destinations = [(); 2].map(|()| vec![0; len + 8192]);
+    let [a, b] = destinations.each_mut().map(|d| at_offset(d, 2112, len));
+    let (mut ours, mut theirs) = (vec![0; len / 512], vec![0; len / 512]);
+    Row::rate(format!("few sectors: copy + CRC32C + T10 of {len} B"), len, scale.calls(len))
+        .one(Role::Ours, "copy_crc32c_t10", || Some(one_pass(a, black_box(src), &mut ours, Store::Temporal)))
+        .one(Role::Limit, "memcpy, crc32c, crc16_t10dif", || {
+            Some(three_passes(b, black_box(src), &mut theirs))
         })
+        .bar(0.95, Against::Named("memcpy, crc32c, crc16_t10dif"))
         .run(scale.row, tally);
 }
 
@@ -166,6 +209,12 @@ fn other_guards(scale: &Scale, tally: &mut Tally) {
 pub fn rows(scale: &Scale, tally: &mut Tally) {
     guards_of(512, 45.0, 1.5, 4.0)(scale, tally);
     guards_of(4096, 67.0, 1.25, 2.0)(scale, tally);
+    for len in [48, 64, 100, 128] {
+        short(len, scale, tally);
+    }
+    for len in [512, 1024, 2048] {
+        few_sectors(len, scale, tally);
+    }
     warm(4096, 28.0, 1.5, scale, tally);
     warm(65_536, 18.0, 1.8, scale, tally);
     warm(1 << 20, 16.0, 1.5, scale, tally);

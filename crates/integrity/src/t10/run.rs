@@ -76,7 +76,9 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            crc = crc.map(|crc| crc32c_append(crc, &[0; 8][..tuple_bytes]));
+            if tuple_bytes > 0 {
+                crc = crc.map(|crc| crc32c_append(crc, &[0; 8][..tuple_bytes]));
+            }
         }
         crc.unwrap_or_default()
     }

@@ -28,6 +28,8 @@ use crate::t10::gf2;
 
 /// The matrix of GF2P8AFFINEQB that reverses the bits of a byte.
 const REVERSE: i64 = 0x8040_2010_0804_0201_u64 as i64;
+/// Up to this length whole blocks of 128 bits are faster one by one; odd bytes would be slower there.
+const MAX_NARROW_BYTES: usize = 64;
 /// No page is smaller.
 const PAGE_BYTES: usize = 4096;
 
@@ -114,8 +116,23 @@ fn short(data: &[u8]) -> __m512i {
 ///
 /// # Safety
 /// - [`detect`] says yes.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni")]
+// Of few features and without vectors of its own, so that short runs do not pay for those of the long.
+#[target_feature(enable = "ssse3,pclmulqdq")]
 pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
+    if data.len() <= MAX_NARROW_BYTES && data.len().is_multiple_of(16) {
+        // SAFETY: this function has the instructions.
+        return unsafe { ssse3::append(crc, data) };
+    }
+    // SAFETY: the machine has the instructions, as the caller vouches.
+    unsafe { wide(crc, data) }
+}
+
+/// [`append`] for runs of any length.
+///
+/// # Safety
+/// - [`detect`] says yes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni")]
+unsafe fn wide(crc: u16, data: &[u8]) -> u16 {
     let head = data.len() % VECTOR_BYTES;
     let (vectors, rest) = data[head..].as_chunks::<VECTOR_BYTES>();
     debug_assert!(rest.is_empty());

@@ -2,8 +2,11 @@
 //! VPCLMULQDQ as fast as the CRC32C, whose fold it shares.
 //!
 //! Reflected, with initial and final ones: polynomial 0xAD93D23594C93659. It travels with the high byte first.
-//! The machines without 512-bit vectors take slicing-by-8 (tables of 16 KiB), which the remainder of the fold is also
-//! reduced by.
+//! Short runs, and all on machines without 512-bit vectors, are folded by PCLMULQDQ in blocks of 128 bits; what is
+//! shorter than a block, and all on machines without that, takes slicing-by-8 (tables of 16 KiB).
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
 /// The polynomial without its x^64 term, reflected.
 const POLY: u64 = 0xAD93_D235_94C9_3659_u64.reverse_bits();
@@ -54,10 +57,16 @@ pub fn crc64_nvme_append(crc: u64, data: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         use crate::crc32c::x86_64::avx512;
-        static AVX512: crate::detect::Detected = crate::detect::Detected::new();
-        if AVX512.get(avx512::detect) {
+        use crate::detect::Detected;
+        static AVX512: Detected = Detected::new();
+        static PCLMULQDQ: Detected = Detected::new();
+        if data.len() >= x86_64::MIN_WIDE_BYTES && AVX512.get(avx512::detect) {
             // SAFETY: the machine has the instructions.
-            return unsafe { !folding::run(!crc, data) };
+            return unsafe { !x86_64::wide(!crc, data) };
+        }
+        if PCLMULQDQ.get(x86_64::detect) {
+            // SAFETY: the machine has the instructions.
+            return unsafe { !x86_64::narrow(!crc, data) };
         }
     }
     !slicing(!crc, data)
@@ -80,79 +89,6 @@ fn slicing(mut register: u64, data: &[u8]) -> u64 {
     register
 }
 
-/// The fold of `crc32c::x86_64::avx512`, with multipliers of 64 bits.
-#[cfg(target_arch = "x86_64")]
-mod folding {
-    use core::arch::x86_64::{
-        __m512i, _mm512_loadu_si512, _mm512_set_epi64, _mm512_storeu_si512, _mm512_xor_si512,
-    };
-
-    use super::{mul_x, slicing};
-    use crate::crc32c::x86_64::avx512::{Multipliers, VECTOR_BYTES, fold, multipliers};
-
-    /// `x^n mod P`, reflected.
-    const fn x_pow(n: u64) -> u64 {
-        let mut power = 1 << 63;
-        let mut i = 0;
-        while i < n {
-            power = mul_x(power);
-            i += 1;
-        }
-        power
-    }
-
-    /// Every block forward by `bits`: a product of two reflected quadwords stands one power of x too high.
-    const fn uniform(bits: u64) -> Multipliers {
-        let (low, high) = (x_pow(bits + 64 - 1), x_pow(bits - 1));
-        Multipliers([low, high, low, high, low, high, low, high])
-    }
-
-    static BY_512: Multipliers = uniform(512);
-    static BY_1024: Multipliers = uniform(1024);
-    static BY_1536: Multipliers = uniform(1536);
-    static BY_2048: Multipliers = uniform(2048);
-
-    /// The register after `data` on `register`.
-    ///
-    /// # Safety
-    /// - `crc32c::x86_64::avx512::detect` says yes.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
-    pub(super) unsafe fn run(register: u64, data: &[u8]) -> u64 {
-        // Odd bytes first: so there is no tail.
-        let (head, body) = data.split_at(data.len() % VECTOR_BYTES);
-        let register = slicing(register, head);
-        let (vectors, _) = body.as_chunks::<VECTOR_BYTES>();
-        let load = |vector: &[u8; VECTOR_BYTES]| -> __m512i {
-            // SAFETY: a reference to 64 bytes.
-            unsafe { _mm512_loadu_si512(vector.as_ptr().cast()) }
-        };
-        let Some((first, mut rest)) = vectors.split_first() else { return register };
-        let mut x = _mm512_xor_si512(load(first), _mm512_set_epi64(0, 0, 0, 0, 0, 0, 0, register as i64));
-        let by_512 = multipliers(&BY_512);
-        if let [v, w, y, chained @ ..] = rest {
-            let by_2048 = multipliers(&BY_2048);
-            let (mut a, mut b, mut c, mut d) = (x, load(v), load(w), load(y));
-            let (chained, left_over) = chained.as_chunks::<4>();
-            for [v, w, y, z] in chained {
-                a = fold(a, by_2048, load(v));
-                b = fold(b, by_2048, load(w));
-                c = fold(c, by_2048, load(y));
-                d = fold(d, by_2048, load(z));
-            }
-            let cd = fold(c, by_512, d);
-            x = fold(a, multipliers(&BY_1536), fold(b, multipliers(&BY_1024), cd));
-            rest = left_over;
-        }
-        for v in rest {
-            x = fold(x, by_512, load(v));
-        }
-        let mut bytes = [0; VECTOR_BYTES];
-        // SAFETY: the array is as long as the vector.
-        unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), x) };
-        slicing(0, &bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,11 +109,29 @@ mod tests {
                 if len % step == 0 {
                     let want = digest.clone().finalize();
                     assert_eq!(crc64_nvme(run), want, "{len} bytes, alignment {align}");
-                    assert_eq!(!slicing(!0, run), want, "slicing: {len} bytes, alignment {align}");
+                    every_kernel(run, want);
                 }
                 digest.update(&data[align + len..][..1]);
             }
         }
+    }
+
+    /// Whatever kernel the length would choose.
+    fn every_kernel(run: &[u8], want: u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if x86_64::detect() {
+                // SAFETY: the machine has the instructions.
+                let narrow = unsafe { x86_64::narrow(!0, run) };
+                assert_eq!(!narrow, want, "128 bits: {} bytes", run.len());
+            }
+            if crate::crc32c::x86_64::avx512::detect() {
+                // SAFETY: the machine has the instructions.
+                let wide = unsafe { x86_64::wide(!0, run) };
+                assert_eq!(!wide, want, "512 bits: {} bytes", run.len());
+            }
+        }
+        assert_eq!(!slicing(!0, run), want, "slicing: {} bytes", run.len());
     }
 
     #[test]
