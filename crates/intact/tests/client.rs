@@ -1,6 +1,5 @@
 //! The client commands as people use them, on a server of our own: ls, inq, cp, bench, doctor.
 
-#[allow(dead_code, reason = "each file of tests uses its part of it")]
 mod common;
 
 use std::path::Path;

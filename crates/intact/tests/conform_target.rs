@@ -1,7 +1,6 @@
 //! The rows of the conformance table against our target in the configurations that they need, and `intact conform` as people
 //! use it.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

@@ -3,7 +3,6 @@
 //! connection with it; below, they end with their connection and are begun anew; at level 1 a PDU that was corrupted is sent
 //! again, at level 0 it costs its connection. And a client that disappears in mid-work.
 
-#[allow(dead_code, reason = "each file of tests uses its part of it")]
 mod common;
 mod proxy;
 mod support;

@@ -6,7 +6,6 @@
 //! that ended, without one (WCE=0, or FUA) the one whose write ended. A killed process loses its memory and not the system's
 //! cache; that a flush reaches the medium is tested with the stores.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

@@ -1,6 +1,5 @@
 //! Our initiator with several connections against istgt, a target of others that takes them.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

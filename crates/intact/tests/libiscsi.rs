@@ -1,7 +1,6 @@
 //! libiscsi's test suite (Debian's `iscsi-test-cu`) against our target: no test fails, and each one that is skipped is
 //! skipped for a reason that is written down here. The suite counts a skipped test as passed, so its output is read.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

@@ -1,7 +1,6 @@
 //! A server's life with raw peers: it ends and reloads as it should, and a full disk, a vanished file and hostile peers hurt
 //! only who has to do with them.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

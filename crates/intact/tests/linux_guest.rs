@@ -1,7 +1,6 @@
 //! The Linux kernel's initiator (a real Debian kernel with open-iscsi, in user-mode Linux) against our target:
 //! `conform/linux-guest` boots it and runs the scenarios.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

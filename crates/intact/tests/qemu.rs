@@ -1,6 +1,5 @@
 //! QEMU (by libiscsi) on our target, which requires header digests: an image onto a volume and back, and patterns.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

@@ -2,7 +2,6 @@
 //! over and over, the server is killed with SIGKILL and started again, and the key is the last one acknowledged or the one that
 //! was on its way.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

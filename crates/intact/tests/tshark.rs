@@ -1,7 +1,6 @@
 //! Wireshark's dissector, which nobody of ours wrote, on what our target and our client say to each other: no PDU is
 //! malformed, and each one after the login has the digests that were negotiated, all good.
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod support;
 

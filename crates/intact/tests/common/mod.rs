@@ -1,4 +1,5 @@
 //! A running `intact serve` with a control socket of its own.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
