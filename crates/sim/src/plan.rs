@@ -77,6 +77,11 @@ pub enum Fault {
         /// How long, nanoseconds.
         for_ns: Nanos,
     },
+    /// An initiator is gone, and nobody resets its connections.
+    Vanish {
+        /// Which initiator.
+        which: u32,
+    },
     /// The target dies and comes back.
     Restart {
         /// After so long, nanoseconds.
@@ -281,7 +286,8 @@ fn random_fault(rng: &mut Rng) -> Fault {
             let writes = rng.bool();
             Fault::StoreErrors { times: rng.u64(1..=5), writes, torn: writes && rng.bool() }
         }
-        82..90 => Fault::StoreHang { for_ns: rng.u64(1..=8_000) * MS },
+        82..84 => Fault::Vanish { which },
+        84..90 => Fault::StoreHang { for_ns: rng.u64(1..=8_000) * MS },
         _ => Fault::Restart { down_ns: rng.u64(1..=3_000) * MS, power: rng.bool(), silent: rng.u8(..) < 64 },
     }
 }

@@ -92,6 +92,9 @@ pub enum Sabotage {
 }
 
 struct Running {
+    owner: usize,
+    /// It has vanished.
+    gone: bool,
     session: initiator::Stepped<Process>,
     progress: Arc<Mutex<Progress>>,
     platform: Arc<SimPlatform>,
@@ -211,14 +214,23 @@ impl Run {
 
     fn open(&mut self, n: usize) {
         let plan = self.plan.initiators[n].clone();
-        let (platform, _) = self.process(host(n as u8 + 1));
+        let (platform, owner) = self.process(host(n as u8 + 1));
         let rng = self.rng.fork();
         let (load, progress) = Load::new(plan.load.clone(), self.oracle.clone(), rng);
         let options = options(&plan, n as u8 + 1);
         match initiator::Stepped::open(Process(Arc::clone(&platform)), options, Box::new(load)) {
             Ok(session) => {
                 let began = self.world.now();
-                let running = Running { session, progress, platform, opened: false, over: false, began };
+                let running = Running {
+                    owner,
+                    gone: false,
+                    session,
+                    progress,
+                    platform,
+                    opened: false,
+                    over: false,
+                    began,
+                };
                 match self.initiators.get_mut(n) {
                     Some(old) => *old = running,
                     None => self.initiators.push(running),
@@ -287,7 +299,9 @@ impl Run {
             if leaving_since.is_some() && self.nobody_is_left() {
                 return self.oracle.check_medium(&self.store);
             }
-            let Some(next) = self.next_moment() else {
+            // With all initiators gone nothing may happen until the last trouble is over, or not for long.
+            let rest = (now < self.last_trouble).then_some(self.last_trouble);
+            let Some(next) = self.next_moment().into_iter().chain(rest).min() else {
                 return self.verdict.broken("nothing will ever happen again, and not everything has ended");
             };
             let limit = leaving_since.map_or(self.last_trouble + PATIENCE_NS, |since| since + AFTERMATH_NS);
@@ -336,7 +350,7 @@ impl Run {
             let initiator = &mut self.initiators[n];
             let due = initiator.session.next_deadline().is_some_and(|at| at <= now);
             let noticed = initiator.platform.drivers().iter().any(|driver| self.world.take_noticed(*driver));
-            if initiator.over || !(noticed || due) {
+            if initiator.over || initiator.gone || !(noticed || due) {
                 continue;
             }
             any = true;
@@ -375,7 +389,7 @@ impl Run {
     fn loads_are_over(&self) -> bool {
         self.initiators.iter().all(|initiator| {
             let progress = initiator.progress.lock();
-            initiator.opened && (progress.finished || progress.lost.is_some())
+            initiator.gone || initiator.opened && (progress.finished || progress.lost.is_some())
         }) && self.target.is_some()
     }
 
@@ -389,7 +403,7 @@ impl Run {
         let initiators = self
             .initiators
             .iter()
-            .filter(|i| !i.over)
+            .filter(|i| !i.over && !i.gone)
             .filter_map(|i| i.session.next_deadline())
             .map(deadline);
         let shards = self.target.iter().flat_map(|(target, ..)| {
@@ -425,6 +439,7 @@ impl Run {
                 self.sabotage_store();
                 self.note(|| "!! the store is well again".to_owned());
             }
+            Action::OpenAgain(n) if self.initiators[n].gone => {}
             Action::OpenAgain(n) => self.open(n),
             Action::Intrude => self.intrude(),
         }
@@ -498,6 +513,17 @@ impl Run {
                 };
                 self.faults.arm(FaultRule { times: Some(times), ..FaultRule::new(OpSet::from(op), fault) });
                 self.act_at(now + SECOND, Action::MendStore);
+            }
+            Fault::Vanish { which } => {
+                let n = which as usize % self.initiators.len();
+                let initiator = &mut self.initiators[n];
+                if std::mem::replace(&mut initiator.gone, true) {
+                    return;
+                }
+                let under_way = initiator.progress.lock().outstanding;
+                self.note(|| format!("!! I{} is gone, with {under_way} operations under way", n + 1));
+                let initiator = &self.initiators[n];
+                self.world.kill(initiator.owner, &initiator.platform.drivers(), true);
             }
             Fault::StoreHang { for_ns } => {
                 self.note(|| format!("!! the store hangs for {} ms", for_ns / 1_000_000));

@@ -1,7 +1,7 @@
 //! The simulator judged: seeds hold, the same seed is the same run, and what is broken on purpose is found.
 #![forbid(unsafe_code)]
 
-use sim::plan::{Fault, MS, Plan};
+use sim::plan::{Fault, MS, Plan, SECOND};
 use sim::watch::Part;
 use sim::{Run, Sabotage, run_seed};
 
@@ -101,6 +101,30 @@ fn a_bit_that_flips_under_a_digest_harms_nobody() {
         flips += report.flips;
     }
     assert!(flips > 50, "only {flips} bits flipped");
+}
+
+#[test]
+fn an_initiator_that_vanishes_with_a_thousand_tasks_in_flight_leaves_nothing_for_hours() {
+    const HOURS: u64 = 3 * 3600 * SECOND;
+    let mut plan =
+        (0..).map(busy).find(|plan| plan.initiators.len() == 2).expect("half of all seeds have several");
+    plan.queue_depth = 1024;
+    plan.blocks += 100_000;
+    plan.placement = blockstore::Placement::Offload;
+    plan.latencies.job_ns = (100 * MS, 300 * MS);
+    let (first, other) = plan.initiators.split_at_mut(1);
+    let (vanishing, staying) = (&mut first[0].load, &mut other[0].load);
+    vanishing.own = plan.blocks - 100_000..plan.blocks;
+    (vanishing.operations, vanishing.depth, vanishing.max_blocks, vanishing.pause_ns) = (20_000, 1000, 1, 0);
+    (vanishing.writes, vanishing.swaps, vanishing.flushes) = (50, 0, 0);
+    // The other one works on, now and then, for hours.
+    (staying.operations, staying.pause_ns) = (300, HOURS / 60);
+    plan.faults = vec![(2 * SECOND, Fault::Vanish { which: 0 }), (HOURS, Fault::Loss { which: 1, ppm: 0 })];
+    let report = Run::new(plan, true, Sabotage::None).finish();
+    assert_eq!(report.broken, None);
+    let gone = report.transcript.iter().any(|line| line.contains("is gone, with 1000 operations"));
+    assert!(gone, "a thousand tasks were in flight");
+    assert!(report.virtual_ns >= HOURS);
 }
 
 /// What a file of the documentation holds.
