@@ -202,8 +202,8 @@ fn transcript_lines() {
     );
     assert_eq!(
         line("scsi_response_bidirectional_residuals"),
-        "ScsiResponse itt=9 stat_sn=11 response=0x00 status=0x00 overflow=1024 bidi_overflow=512 exp_data_sn=0 \
-         exp_cmd_sn=15 max_cmd_sn=44"
+        "ScsiResponse itt=9 stat_sn=11 response=0x00 status=0x00 overflow=1024 bidi_overflow=512 snack_tag=153 \
+         exp_data_sn=0 exp_cmd_sn=15 max_cmd_sn=44"
     );
     assert_eq!(
         line("reject_data_digest"),
