@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use iscsi_wire::{
-    CmdSn, DataIn, DataOut, Itt, LoginRequest, LoginResponse, LogoutReason, Pdu, R2t, ScsiCommand, StatSn,
-    TmfFunction, Tsih, Ttt,
+    CmdSn, DataIn, DataOut, Itt, LoginRequest, LoginResponse, Pdu, R2t, ScsiCommand, StatSn, TmfFunction,
+    Tsih, Ttt,
 };
 use rustc_hash::FxHashMap;
 
@@ -233,12 +233,7 @@ impl Rules {
                 }
             }
             Pdu::TextRequest(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
-            Pdu::LogoutRequest(p) => {
-                self.request(id, conn, p.immediate, p.cmd_sn);
-                if p.reason == LogoutReason::CloseSession {
-                    self.sessions[id].tasks.clear();
-                }
-            }
+            Pdu::LogoutRequest(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
             Pdu::NopOut(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
             Pdu::DataOut(out) => self.data_out(id, conn, out, data),
             Pdu::SnackRequest(_) if self.sessions[id].agreed.error_recovery_level == 0 => {
