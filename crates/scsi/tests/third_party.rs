@@ -257,6 +257,24 @@ fn cpy_01_operating_parameters_are_the_limits_that_hold() {
 }
 
 #[test]
+fn cpy_01_a_unit_is_found_by_its_whole_vendor_identifier_and_by_no_part_of_one() {
+    let mut shelf = Shelf::with(|config| LuConfig { serial: format!("disk{}", config.lun), ..config });
+    shelf.number(0, 0, 8);
+    let by_vendor = |id: &[u8]| {
+        let mut descriptor = vec![0xe4, 0, 0, 0, 2, 1, 0, id.len() as u8];
+        descriptor.extend(id);
+        descriptor.resize(28, 0);
+        descriptor.extend((BLOCK as u32).to_be_bytes());
+        descriptor
+    };
+    let list = list_lid1(1, &[cscd(0), by_vendor(b"INTACT  disk1")], &[segment(0, 0, 1, 0, 8)]);
+    shelf.run(2, &copy_cdb(0, list.len()), &list).good();
+    shelf.same((0, 0), (1, 0), 8);
+    let list = list_lid1(1, &[cscd(0), by_vendor(b"INTACT  disk")], &[segment(0, 0, 1, 0, 8)]);
+    shelf.run(2, &copy_cdb(0, list.len()), &list).fails(0xa, 0x0d, 0x02);
+}
+
+#[test]
 fn cpy_02_a_list_that_makes_no_sense_copies_nothing() {
     let mut shelf = Shelf::new();
     shelf.number(0, 0, 8);

@@ -54,7 +54,8 @@ pub(super) fn parse(lu: &LogicalUnit, descriptor: &[u8], at: usize) -> Result<Cs
     let (code_set, kind, value) = (descriptor[4] & 0x0f, descriptor[5] & 0x0f, &descriptor[8..8 + length]);
     let is_it = |config: &LuConfig| match (code_set, kind) {
         (BINARY, NAA) => config.naa.to_bytes() == value,
-        (ASCII, T10_VENDOR) => crate::vpd::vendor_identifier(config).starts_with(value) && length > 8,
+        // All of it: the beginning of a name may be that of another unit, too, and a copy to that one destroys its data.
+        (ASCII, T10_VENDOR) => crate::vpd::vendor_identifier(config) == value,
         _ => false,
     };
     let mut found = is_it(lu.config()).then(|| Cscd::of(lu));
