@@ -72,7 +72,7 @@ impl ReservationFile {
     /// Gives `unit` what is stored, if anything is.
     ///
     /// # Errors
-    /// When there is a file that cannot be read or makes no sense.
+    /// When there is a file that cannot be read or makes no sense, or no directory for one.
     //= spc4 5.12.6 PR-10
     pub fn load(&self, unit: &LogicalUnit) -> Result<(), String> {
         let explain = |what: &dyn std::fmt::Display| {
@@ -82,6 +82,12 @@ impl ReservationFile {
                 self.path.display()
             )
         };
+        if !self.directory().is_dir() {
+            let directory = self.directory().display();
+            return Err(format!(
+                "there is no directory {directory} to keep persistent reservations in; create it, or change state_dir"
+            ));
+        }
         let mut text = String::new();
         match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -143,9 +149,13 @@ impl ReservationFile {
         self.flush_directory()
     }
 
-    fn flush_directory(&self) -> io::Result<()> {
+    fn directory(&self) -> &Path {
         let directory = self.path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        directory.unwrap_or(Path::new("."))
+    }
+
+    fn flush_directory(&self) -> io::Result<()> {
+        File::open(self.directory())?.sync_all()
     }
 }
 
@@ -207,6 +217,14 @@ mod tests {
         file.load(&after).expect("loaded");
         assert_eq!(after.export_persistent(), before.export_persistent());
         file.save(&before).expect("saved over it");
+    }
+
+    #[test]
+    fn pr_10_a_directory_that_is_not_there_is_told_at_the_start() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = ReservationFile::within(&directory.path().join("none"), 1);
+        let error = file.load(&unit()).expect_err("it is not there");
+        assert!(error.contains("none") && error.contains("create it"), "{error}");
     }
 
     #[test]
