@@ -260,6 +260,22 @@ impl BlockStore for ProtectedStore {
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
         self.data.extents(offset, len, max)
     }
+    /// The records grow first: at no moment is there a block without one.
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        let block = u64::from(self.geometry().logical_block_bytes);
+        let needed = Records::bytes_for(size_bytes / block)?;
+        if needed > self.records.side.geometry().size_bytes {
+            self.records.side.resize(needed)?;
+        }
+        self.data.resize(size_bytes)
+    }
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.data.medium_bytes()
+    }
+    fn make_writable(&self) -> Result<(), StoreError> {
+        self.records.side.make_writable()?;
+        self.data.make_writable()
+    }
     fn records(&self) -> Option<&Records> {
         Some(&self.records)
     }
@@ -294,6 +310,16 @@ mod tests {
         records.reset(61, 3).unwrap();
         assert_eq!(records.read(60, 2).unwrap(), [written[0], Record::Unwritten]);
         assert_eq!(Record::Unwritten.tuple(), UNWRITTEN);
+    }
+
+    #[test]
+    fn blocks_that_a_larger_size_brings_have_their_records() {
+        let side = Arc::new(RamStore::new(4096 + 64 * 16 + 3072, 512).unwrap());
+        let store = store(&side).unwrap();
+        store.resize(1024 * 512).unwrap();
+        assert_eq!((store.geometry().blocks(), store.medium_bytes().unwrap()), (1024, 1024 * 512));
+        assert_eq!(store.records().unwrap().read(1000, 24).unwrap(), [Record::Unwritten; 24]);
+        assert!(matches!(store.resize(512), Err(StoreError::Unusable(_))), "it does not shrink");
     }
 
     #[test]

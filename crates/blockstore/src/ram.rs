@@ -24,7 +24,7 @@ use crate::gather::{Gather, total_bytes};
 use crate::store::{
     ExtentList, check_block_bytes, check_extent_range, check_range, check_resize, check_size,
 };
-use crate::{BlockStore, Durability, Extent, Geometry, Placement, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, Placement, Records, StoreError};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// The kernels copy 64 bytes at a time; a chunk that starts on a cache line splits none of these loads.
@@ -329,5 +329,17 @@ impl BlockStore for RamStore {
         // Grows only: of two at once the larger wins.
         self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
         Ok(())
+    }
+
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.size())
+    }
+
+    fn make_writable(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn records(&self) -> Option<&Records> {
+        None
     }
 }

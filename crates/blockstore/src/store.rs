@@ -106,6 +106,9 @@ pub struct Extent {
 
 /// An array of bytes that can be read and written from many threads at once. The crate's head says what holds for
 /// all stores.
+///
+/// No method has a body here: a store around another one that leaves one out would hide what the inner store can, and nobody
+/// would notice. So the compiler does. Stores without more have [`read_then_crc32c`] and [`fixed_size`] to call.
 pub trait BlockStore: Send + Sync {
     /// Shape of the store now. Never blocks.
     fn geometry(&self) -> Geometry;
@@ -128,10 +131,7 @@ pub trait BlockStore: Send + Sync {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
-        self.read(offset, dst)?;
-        Ok(integrity::crc32c_append(crc, dst))
-    }
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError>;
 
     /// Writes the slices of `src` one after the other, starting at `offset`.
     ///
@@ -173,18 +173,43 @@ pub trait BlockStore: Send + Sync {
     /// # Errors
     /// [`StoreError::Unusable`] when the store cannot have that size, [`StoreError::ReadOnly`],
     /// [`StoreError::NoSpace`], [`StoreError::Io`].
-    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
-        let _ = size_bytes;
-        Err(StoreError::Unusable(format!(
-            "{} has a fixed size; make a larger one and copy",
-            self.description()
-        )))
-    }
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError>;
+
+    /// Bytes of the medium behind the store now: what [`resize`](Self::resize) can make of it without the medium's growing. More
+    /// than the geometry says when somebody made the file or the device larger, less when it shrank.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`], [`StoreError::Io`].
+    fn medium_bytes(&self) -> Result<u64, StoreError>;
+
+    /// Makes a store that was opened read-only take changes from now on; one that takes them already stays as it is. What a unit
+    /// may do is decided above: there is no way back.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] with the reason and the remedy; then it stays read-only.
+    fn make_writable(&self) -> Result<(), StoreError>;
 
     /// The protection information beside the blocks, where the store has room for it.
-    fn records(&self) -> Option<&Records> {
-        None
-    }
+    fn records(&self) -> Option<&Records>;
+}
+
+/// [`BlockStore::read_crc32c`] of a store that reads first and computes then.
+///
+/// # Errors
+/// Those of the read.
+pub fn read_then_crc32c<S: BlockStore + ?Sized>(
+    store: &S,
+    offset: u64,
+    dst: &mut [u8],
+    crc: u32,
+) -> Result<u32, StoreError> {
+    store.read(offset, dst)?;
+    Ok(integrity::crc32c_append(crc, dst))
+}
+
+/// What [`BlockStore::resize`] says of a store that cannot.
+pub fn fixed_size<S: BlockStore + ?Sized>(store: &S) -> StoreError {
+    StoreError::Unusable(format!("{} has a fixed size; make a larger one and copy", store.description()))
 }
 
 macro_rules! forward {
@@ -222,6 +247,12 @@ macro_rules! forward {
             }
             fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
                 (**self).resize(size_bytes)
+            }
+            fn medium_bytes(&self) -> Result<u64, StoreError> {
+                (**self).medium_bytes()
+            }
+            fn make_writable(&self) -> Result<(), StoreError> {
+                (**self).make_writable()
             }
             fn records(&self) -> Option<&Records> {
                 (**self).records()

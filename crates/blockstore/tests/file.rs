@@ -204,3 +204,37 @@ fn a_spec_opens_a_file() {
     assert_eq!(store.geometry().logical_block_bytes, 4096);
     assert_eq!(store.description(), format!("file:{}", path.display()));
 }
+
+#[test]
+fn a_read_only_store_can_be_made_to_take_changes() {
+    let (_directory, path) = place();
+    drop(FileStore::open(&path, &sized(MIB)).unwrap());
+    let store = FileStore::open(&path, &read_only()).unwrap();
+    let reader = FileStore::open(&path, &read_only()).unwrap();
+    let refusal = store.make_writable().unwrap_err().to_string();
+    assert!(refusal.contains("another server"), "somebody else reads it: {refusal}");
+    assert!(matches!(store.write(0, &[&[1; 512]], Durability::Cached), Err(StoreError::ReadOnly)));
+    assert!(refused(&path, &FileOptions::default()).contains("in use"), "it has its lock again");
+    drop(reader);
+    store.make_writable().unwrap();
+    store.make_writable().unwrap();
+    assert!(!store.geometry().read_only);
+    store.write(0, &[&[1; 512]], Durability::Durable).unwrap();
+    store.resize(2 * MIB).unwrap();
+    store.unmap(512, 512).unwrap();
+    let mut first = [0; 1024];
+    store.read(0, &mut first).unwrap();
+    assert_eq!((first[511], first[512]), (1, 0));
+    assert!(refused(&path, &read_only()).contains("in use"), "the lock is exclusive now");
+}
+
+#[test]
+fn what_the_medium_has_is_known_before_it_is_used() {
+    let (_directory, path) = place();
+    let store = FileStore::open(&path, &sized(MIB)).unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(3 * MIB).unwrap();
+    assert_eq!(store.medium_bytes().unwrap(), 3 * MIB);
+    assert_eq!(store.geometry().size_bytes, MIB, "nobody asked for more");
+    store.resize(3 * MIB).unwrap();
+    assert_eq!(store.geometry().size_bytes, 3 * MIB);
+}

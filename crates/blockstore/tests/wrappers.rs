@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use blockstore::{
     BlockStore, DelayStore, Durability, Fault, FaultError, FaultHandle, FaultRule, FaultStore, Op, OpCount,
-    OpSet, Placement, RamStore, StatsStore, StoreError,
+    OpSet, Placement, RamStore, StatsStore, StoreError, StoreSpec,
 };
 
 const SIZE: u64 = 1 << 20;
@@ -183,4 +183,16 @@ fn stats_count_operations_bytes_and_errors() {
     assert_eq!(stats.get(Op::Extents), count(1, 512, 0));
     assert_eq!(stats.get(Op::Resize), count(1, 0, 1));
     assert_eq!(stats.get(Op::Open), OpCount::default());
+}
+
+#[test]
+fn what_the_inner_store_has_is_seen_through_every_wrapper() {
+    let inner: Arc<dyn BlockStore> = "ram:1M,pi=1".parse::<StoreSpec>().unwrap().open().unwrap();
+    let (delayed, _gate) = DelayStore::new(inner, Duration::ZERO);
+    let (faulty, _handle) = FaultStore::new(delayed);
+    let store = Box::new(StatsStore::new(faulty));
+    assert_eq!(store.records().unwrap().format().kind, 1);
+    store.resize(2 << 20).unwrap();
+    assert_eq!(store.medium_bytes().unwrap(), 2 << 20);
+    store.make_writable().unwrap();
 }

@@ -2,7 +2,9 @@
 //!
 //! Survives the process that uses it, as a disk does. Delay is not its business: the platform decides when a job runs.
 
-use blockstore::{BlockStore, Durability, Extent, Geometry, Placement, StoreError};
+use blockstore::{
+    BlockStore, Durability, Extent, Geometry, Placement, Records, StoreError, fixed_size, read_then_crc32c,
+};
 use fastrand::Rng;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -143,5 +145,25 @@ impl BlockStore for SimStore {
     fn extents(&self, offset: u64, len: u64, _max: usize) -> Result<Vec<Extent>, StoreError> {
         self.geometry().check_range(offset, len)?;
         Ok(vec![Extent { offset, len, mapped: true }])
+    }
+
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        read_then_crc32c(self, offset, dst, crc)
+    }
+
+    fn resize(&self, _size_bytes: u64) -> Result<(), StoreError> {
+        Err(fixed_size(self))
+    }
+
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.geometry().size_bytes)
+    }
+
+    fn make_writable(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn records(&self) -> Option<&Records> {
+        None
     }
 }

@@ -7,7 +7,7 @@
 //! * A file that shrank under the store makes it [`StoreError::Gone`] for good. The size is checked before every change
 //!   too, because a write past a new end would silently grow the file again with zeros in the gap. (A truncation
 //!   between check and write is not seen; the lock keeps well-behaved programs out.)
-//! * The file is locked (`flock`): exclusively, or shared by read-only stores. A block device that is opened for
+//! * The file is locked (`flock`): exclusively, or shared by read-only stores, until one of them is made writable. A block device that is opened for
 //!   writing is also claimed (`O_EXCL`), so it can be neither mounted nor mounted already.
 //! * Unmap punches holes. Whatever the kernel cannot deallocate is overwritten with zeros.
 //!
@@ -20,6 +20,7 @@ mod os;
 mod tests;
 
 use std::io::IoSlice;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -31,7 +32,7 @@ use self::health::Health;
 use self::os::OsFile;
 use crate::gather::{Gather, total_bytes};
 use crate::store::{ExtentList, check_extent_range, check_resize};
-use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, read_then_crc32c};
 
 /// Slices handed to one system call: enough for a 256 KiB burst in 8 KiB PDUs, small enough for the stack.
 const IOV_SLICES: usize = 32;
@@ -40,7 +41,10 @@ static ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// A volume in a file or on a block device; see the module's head.
 pub struct FileStore {
+    /// As it was opened; holds the lock.
     os: Box<dyn OsFile>,
+    /// The same file, opened for writing later.
+    writable: OnceLock<Writable>,
     name: String,
     shape: Shape,
     size_bytes: AtomicU64,
@@ -65,6 +69,12 @@ struct Shape {
     fallocate_align: u32,
 }
 
+/// A file that was opened read-only, opened for writing.
+struct Writable {
+    os: Box<dyn OsFile>,
+    discard_granularity_bytes: u32,
+}
+
 /// How a range becomes zeros without transferring them.
 #[derive(Clone, Copy, PartialEq)]
 enum Zeroing {
@@ -76,6 +86,7 @@ impl FileStore {
     fn new(os: Box<dyn OsFile>, name: String, shape: Shape, size_bytes: u64) -> Self {
         FileStore {
             os,
+            writable: OnceLock::new(),
             name,
             shape,
             size_bytes: AtomicU64::new(size_bytes),
@@ -85,6 +96,14 @@ impl FileStore {
             no_punch: AtomicBool::new(shape.discard_granularity_bytes == 0),
             no_zero_range: AtomicBool::new(false),
         }
+    }
+
+    fn os(&self) -> &dyn OsFile {
+        self.writable.get().map_or(&*self.os, |writable| &*writable.os)
+    }
+
+    fn read_only(&self) -> bool {
+        self.shape.read_only && self.writable.get().is_none()
     }
 
     fn size(&self) -> u64 {
@@ -101,13 +120,13 @@ impl FileStore {
         if self.shape.block_device {
             return Ok(()); // a device that shrinks or leaves reports it on every access
         }
-        let found = self.os.size().map_err(|errno| self.failed(op, 0, errno))?;
+        let found = self.os().size().map_err(|errno| self.failed(op, 0, errno))?;
         if found < self.size() { Err(self.shrunk(found)) } else { Ok(()) }
     }
 
     /// The checks before every change.
     fn check_change(&self, op: Op, offset: u64, len: u64) -> Result<(), StoreError> {
-        if self.shape.read_only {
+        if self.read_only() {
             return Err(StoreError::ReadOnly);
         }
         crate::store::check_range(self.size(), offset, len)?;
@@ -138,7 +157,7 @@ impl FileStore {
         let mut done = 0;
         while done < dst.len() {
             let at = offset + done as u64;
-            match self.os.pread(&mut dst[done..], at) {
+            match self.os().pread(&mut dst[done..], at) {
                 Ok(0) => {
                     dst[done..].fill(0);
                     return Err(self.shrunk(at));
@@ -188,13 +207,13 @@ impl FileStore {
     }
 
     fn write_cached(&self, op: Op, gather: Gather<'_>, offset: u64, len: u64) -> Result<(), StoreError> {
-        Self::write_all(gather, offset, len, |src, at| self.os.pwritev(src, at))
+        Self::write_all(gather, offset, len, |src, at| self.os().pwritev(src, at))
             .map_err(|(at, errno)| self.failed(op, at, errno))
     }
 
     fn fdatasync(&self) -> Result<(), StoreError> {
         loop {
-            match self.os.fdatasync() {
+            match self.os().fdatasync() {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.health.set_failed_flush(errno)),
@@ -205,7 +224,7 @@ impl FileStore {
     /// A durable write; runs inside [`Health::sync`].
     fn write_durable(&self, gather: Gather<'_>, offset: u64, len: u64) -> Result<(), StoreError> {
         if !self.no_dsync.load(Ordering::Relaxed) {
-            match Self::write_all(gather, offset, len, |src, at| self.os.pwritev_dsync(src, at)) {
+            match Self::write_all(gather, offset, len, |src, at| self.os().pwritev_dsync(src, at)) {
                 Ok(()) => return Ok(()),
                 Err((_, Errno::OPNOTSUPP | Errno::NOSYS)) => self.no_dsync.store(true, Ordering::Relaxed),
                 Err((_, errno @ (Errno::NOSPC | Errno::DQUOT))) => {
@@ -229,8 +248,8 @@ impl FileStore {
         let unsupported = if how == Zeroing::Punch { &self.no_punch } else { &self.no_zero_range };
         while !unsupported.load(Ordering::Relaxed) {
             let result = match how {
-                Zeroing::Punch => self.os.punch_hole(offset, len),
-                Zeroing::ZeroRange => self.os.zero_range(offset, len),
+                Zeroing::Punch => self.os().punch_hole(offset, len),
+                Zeroing::ZeroRange => self.os().zero_range(offset, len),
             };
             match result {
                 Ok(()) => return Ok(true),
@@ -285,12 +304,12 @@ impl BlockStore for FileStore {
             logical_block_bytes: self.shape.logical_block_bytes,
             physical_block_bytes: self.shape.physical_block_bytes,
             rotational: self.shape.rotational,
-            discard_granularity_bytes: if self.shape.read_only {
-                0
-            } else {
-                self.shape.discard_granularity_bytes
+            discard_granularity_bytes: match self.writable.get() {
+                Some(writable) => writable.discard_granularity_bytes,
+                None if self.shape.read_only => 0,
+                None => self.shape.discard_granularity_bytes,
             },
-            read_only: self.shape.read_only,
+            read_only: self.read_only(),
         }
     }
 
@@ -312,6 +331,10 @@ impl BlockStore for FileStore {
         self.read_all(offset, dst)
     }
 
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        read_then_crc32c(self, offset, dst, crc)
+    }
+
     fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
         let len = total_bytes(src, offset, self.size())?;
         self.check_change(Op::Write, offset, len)?;
@@ -323,7 +346,7 @@ impl BlockStore for FileStore {
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        if self.shape.read_only {
+        if self.read_only() {
             return Ok(());
         }
         self.check_whole(Op::Flush)?;
@@ -348,7 +371,7 @@ impl BlockStore for FileStore {
         let mut at = offset;
         while at < end {
             // A device, or a file system, that knows no holes: all of it is data.
-            let data = match self.os.seek_data(at) {
+            let data = match self.os().seek_data(at) {
                 _ if self.shape.block_device => at,
                 Ok(data) => data.clamp(at, end),
                 Err(Errno::NXIO) => end, // no data up to the end of the file
@@ -362,7 +385,7 @@ impl BlockStore for FileStore {
                 at = data;
                 continue;
             }
-            let hole = match self.os.seek_hole(at) {
+            let hole = match self.os().seek_hole(at) {
                 _ if self.shape.block_device => end,
                 // Not beyond `at` only when the file changed between the calls: then it was data a moment ago.
                 Ok(hole) if hole > at => hole.min(end),
@@ -382,7 +405,7 @@ impl BlockStore for FileStore {
         let _one_at_a_time = self.resizing.lock();
         check_resize(&self.geometry(), size_bytes)?;
         self.check_whole(Op::Resize)?;
-        let found = self.os.size().map_err(|errno| self.failed(Op::Resize, 0, errno))?;
+        let found = self.os().size().map_err(|errno| self.failed(Op::Resize, 0, errno))?;
         if found < size_bytes {
             if self.shape.block_device {
                 return Err(StoreError::Unusable(format!(
@@ -390,9 +413,29 @@ impl BlockStore for FileStore {
                     self.name
                 )));
             }
-            self.os.set_size(size_bytes).map_err(|errno| self.failed(Op::Resize, 0, errno))?;
+            self.os().set_size(size_bytes).map_err(|errno| self.failed(Op::Resize, 0, errno))?;
         }
         self.size_bytes.store(size_bytes, Ordering::Release);
         Ok(())
+    }
+
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.health.check_present()?;
+        self.os().size().map_err(|errno| self.failed(Op::Resize, 0, errno))
+    }
+
+    fn make_writable(&self) -> Result<(), StoreError> {
+        let _one_at_a_time = self.resizing.lock();
+        if !self.read_only() {
+            return Ok(());
+        }
+        let writable = self.os.writable(&self.name, &self.shape, self.size())?;
+        self.no_punch.store(writable.discard_granularity_bytes == 0, Ordering::Relaxed);
+        let _ = self.writable.set(writable);
+        Ok(())
+    }
+
+    fn records(&self) -> Option<&Records> {
+        None
     }
 }

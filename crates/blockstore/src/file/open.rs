@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use rustix::fs::{FlockOperation, OFlags, flock, fsync, ioctl_blkpbszget, ioctl_b
 use rustix::io::Errno;
 
 use super::os::{OsFile, RealFile};
-use super::{FileStore, Shape};
+use super::{FileStore, Shape, Writable};
 use crate::StoreError;
 use crate::store::{check_block_bytes, check_size};
 
@@ -123,6 +124,35 @@ fn open_or_create(path: &Path, name: &str, options: &FileOptions) -> Result<(Fil
         Err(source) => return Err(cannot(name, "open it", source)),
     }
     how.open(path).map(|file| (file, false)).map_err(|source| cannot(name, "open it", source))
+}
+
+/// Opens the very file that `os` has open for reading once more, for writing. The lock, which stays with `os`, becomes exclusive.
+pub(super) fn for_writing(
+    os: &RealFile,
+    name: &str,
+    shape: &Shape,
+    size_bytes: u64,
+) -> Result<Writable, StoreError> {
+    let open = || {
+        lock(&os.file, name, false)?;
+        let mut how = OpenOptions::new();
+        how.read(true).write(true);
+        if os.block_device {
+            how.custom_flags(OFlags::EXCL.bits().cast_signed());
+        }
+        // Not by its path, where by now another file may be.
+        how.open(format!("/proc/self/fd/{}", os.file.as_raw_fd()))
+            .map_err(|source| cannot(name, "open it for writing", source))
+    };
+    let file = open().inspect_err(|_| {
+        // A lock that could not be converted is lost. If somebody else has it now, our reads of it do no harm.
+        let _ = lock(&os.file, name, true);
+    })?;
+    let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
+    let file = RealFile { file, block_device: os.block_device };
+    let punches = can_punch(&file, &metadata, os.block_device, size_bytes);
+    let discard_granularity_bytes = if punches { shape.physical_block_bytes } else { 0 };
+    Ok(Writable { os: Box::new(file), discard_granularity_bytes })
 }
 
 fn wrong_type(name: &str) -> StoreError {

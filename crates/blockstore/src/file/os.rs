@@ -6,6 +6,9 @@ use std::io::IoSlice;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, fstat, fsync, ftruncate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev, pwritev2};
 
+use super::{Shape, Writable, open};
+use crate::StoreError;
+
 /// One open file or block device. Calls may transfer less than asked and may report `EINTR`.
 pub(super) trait OsFile: Send + Sync {
     fn pread(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno>;
@@ -21,6 +24,8 @@ pub(super) trait OsFile: Send + Sync {
     fn zero_range(&self, offset: u64, len: u64) -> Result<(), Errno>;
     fn seek_data(&self, from: u64) -> Result<u64, Errno>;
     fn seek_hole(&self, from: u64) -> Result<u64, Errno>;
+    /// The same file for writing too, where this one was opened to be read. `name` is for messages.
+    fn writable(&self, name: &str, shape: &Shape, size_bytes: u64) -> Result<Writable, StoreError>;
 }
 
 /// The real thing.
@@ -73,5 +78,9 @@ impl OsFile for RealFile {
 
     fn seek_hole(&self, from: u64) -> Result<u64, Errno> {
         seek(&self.file, SeekFrom::Hole(from))
+    }
+
+    fn writable(&self, name: &str, shape: &Shape, size_bytes: u64) -> Result<Writable, StoreError> {
+        open::for_writing(self, name, shape, size_bytes)
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::os::OsFile;
-use super::{FileStore, Shape};
+use super::{FileStore, Shape, Writable};
 use crate::{BlockStore, Durability, StoreError};
 
 /// What the next call of a kind does instead of its work.
@@ -113,6 +113,10 @@ impl OsFile for Disk {
     fn seek_hole(&self, _from: u64) -> Result<u64, Errno> {
         self.enter("seek_hole")?;
         self.size()
+    }
+
+    fn writable(&self, name: &str, _shape: &Shape, _size_bytes: u64) -> Result<Writable, StoreError> {
+        Err(StoreError::Unusable(name.to_owned()))
     }
 }
 

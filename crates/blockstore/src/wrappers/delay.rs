@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::OpSet;
-use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError};
 
 struct GateState {
     closed_for: OpSet,
@@ -167,5 +167,17 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         self.gate.pass(Op::Resize);
         self.inner.resize(size_bytes)
+    }
+
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.inner.medium_bytes()
+    }
+
+    fn make_writable(&self) -> Result<(), StoreError> {
+        self.inner.make_writable()
+    }
+
+    fn records(&self) -> Option<&Records> {
+        self.inner.records()
     }
 }

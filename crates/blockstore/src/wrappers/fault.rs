@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::OpSet;
 use crate::gather::{Gather, total_bytes};
-use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, read_then_crc32c};
 
 /// The error that a rule raises. Offsets are those of the operation, or of the first byte of it in the rule's range.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,14 +275,12 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
         Err(error)
     }
 
-    // The default `read_crc32c` would lose the inner store's fused copy; with rules armed it is what we want: a
-    // flipped bit comes from the medium, so the digest covers it.
+    // With rules armed the inner store's fused copy will not do: a flipped bit comes from the medium, so the digest covers it.
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         if self.shared.count.load(Ordering::Acquire) == 0 {
             return self.inner.read_crc32c(offset, dst, crc);
         }
-        self.read(offset, dst)?;
-        Ok(integrity::crc32c_append(crc, dst))
+        read_then_crc32c(self, offset, dst, crc)
     }
 
     fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
@@ -338,5 +336,17 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
 
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         self.change(Op::Resize, None, || self.inner.resize(size_bytes))
+    }
+
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.inner.medium_bytes()
+    }
+
+    fn make_writable(&self) -> Result<(), StoreError> {
+        self.inner.make_writable()
+    }
+
+    fn records(&self) -> Option<&Records> {
+        self.inner.records()
     }
 }

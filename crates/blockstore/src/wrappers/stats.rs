@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError};
 
 /// What was counted for one kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,5 +117,17 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
 
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         self.stats.count(Op::Resize, 0, self.inner.resize(size_bytes))
+    }
+
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.inner.medium_bytes()
+    }
+
+    fn make_writable(&self) -> Result<(), StoreError> {
+        self.inner.make_writable()
+    }
+
+    fn records(&self) -> Option<&Records> {
+        self.inner.records()
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use blockstore::{BlockStore, Durability, Extent, Geometry, Op, Placement, RamStore, StoreError};
+use blockstore::{
+    BlockStore, Durability, Extent, Geometry, Op, Placement, RamStore, Records, StoreError, read_then_crc32c,
+};
 use conform::Command;
 
 use crate::support::*;
@@ -47,6 +49,21 @@ impl BlockStore for Superstitious {
     }
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
         self.0.extents(offset, len, max)
+    }
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        read_then_crc32c(self, offset, dst, crc)
+    }
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.0.resize(size_bytes)
+    }
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.0.medium_bytes()
+    }
+    fn make_writable(&self) -> Result<(), StoreError> {
+        self.0.make_writable()
+    }
+    fn records(&self) -> Option<&Records> {
+        None
     }
 }
 
@@ -150,6 +167,21 @@ impl BlockStore for Watched {
     }
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
         self.0.extents(offset, len, max)
+    }
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        read_then_crc32c(self, offset, dst, crc)
+    }
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.0.resize(size_bytes)
+    }
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.0.medium_bytes()
+    }
+    fn make_writable(&self) -> Result<(), StoreError> {
+        self.0.make_writable()
+    }
+    fn records(&self) -> Option<&Records> {
+        None
     }
 }
 
