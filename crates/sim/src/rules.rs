@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use iscsi_wire::{
-    CmdSn, DataIn, DataOut, Itt, LoginRequest, LoginResponse, Pdu, R2t, ScsiCommand, StatSn, TmfFunction,
-    Tsih, Ttt,
+    CmdSn, DataIn, DataOut, Itt, LoginRequest, LoginResponse, LogoutReason, Pdu, R2t, ScsiCommand, StatSn,
+    TmfFunction, Tsih, Ttt,
 };
 use rustc_hash::FxHashMap;
 
@@ -26,7 +26,9 @@ struct Connection {
     exp_cmd_sn: Option<CmdSn>,
     max_cmd_sn: Option<CmdSn>,
     tsih: u16,
-    cmd_sn: CmdSn,
+    /// The initiator's own CmdSN as this connection has shown it last: no request but one that was lost has a smaller one.
+    current: CmdSn,
+    session: Option<SessionId>,
 }
 
 struct Transfer {
@@ -56,13 +58,25 @@ struct Session {
     next: CmdSn,
     early: BTreeSet<u32>,
     window_end: CmdSn,
+    /// Every number before it is known to be given to a request, be it sent or not.
+    current: CmdSn,
+    /// Connections that its initiator has closed: requests that had waited there may come later, and elsewhere.
+    lost: u32,
     /// Requests that were refused before they took effect: their numbers may come again.
     rejects: u32,
     tasks: FxHashMap<Itt, Task>,
 }
 
 impl Session {
+    /// All numbers before `current` are given.
+    fn assigned(&mut self, current: CmdSn) {
+        if current.gt(self.current) {
+            self.current = current;
+        }
+    }
+
     fn take_number(&mut self, cmd_sn: CmdSn) {
+        self.assigned(cmd_sn.next());
         self.early.insert(cmd_sn.0);
         while self.early.remove(&self.next.0) {
             self.next = self.next.next();
@@ -94,7 +108,14 @@ impl Rules {
         let connection = self.connections.entry(conn).or_default();
         connection.cid = request.cid.0;
         connection.tsih = request.tsih.0;
-        connection.cmd_sn = request.cmd_sn;
+        connection.current = request.cmd_sn;
+    }
+
+    /// The initiator closes `conn`.
+    pub fn closed(&mut self, conn: usize) {
+        if let Some(id) = self.connections.get(&conn).and_then(|connection| connection.session) {
+            self.sessions[id].lost += 1;
+        }
     }
 
     pub fn login_response(&mut self, conn: usize, response: &LoginResponse) {
@@ -111,24 +132,28 @@ impl Rules {
         response: &LoginResponse,
         agreed: &Agreed,
     ) -> Option<SessionId> {
-        let connection = self.connections.get(&conn)?;
+        let connection = self.connections.get_mut(&conn)?;
+        let current = connection.current;
         if connection.tsih != 0 {
             let same = |s: &Session| s.host == host && s.tsih == response.tsih;
             let known = self.sessions.iter().rposition(same);
-            if let Some(session) = known.map(|id| &mut self.sessions[id])
-                && response.max_cmd_sn.gt(session.window_end)
-            {
-                session.window_end = response.max_cmd_sn;
-            }
-            if known.is_none() {
-                self.broken(
-                    conn,
-                    "RFC 7143 6.3.1",
-                    format!("a connection joins TSIH {}, which nobody has", response.tsih.0),
-                );
+            connection.session = known;
+            match known {
+                Some(id) => {
+                    let session = &mut self.sessions[id];
+                    if response.max_cmd_sn.gt(session.window_end) {
+                        session.window_end = response.max_cmd_sn;
+                    }
+                    self.immediate(id, conn, current);
+                }
+                None => {
+                    let what = format!("a connection joins TSIH {}, which nobody has", response.tsih.0);
+                    self.broken(conn, "RFC 7143 6.3.1", what);
+                }
             }
             return known;
         }
+        connection.session = Some(self.sessions.len());
         if response.tsih.0 == 0 {
             self.broken(conn, "RFC 7143 11.13.3", "the last login response has TSIH 0".into());
         }
@@ -136,9 +161,11 @@ impl Rules {
             host,
             tsih: response.tsih,
             agreed: agreed.clone(),
-            next: connection.cmd_sn,
+            next: current,
             early: BTreeSet::new(),
             window_end: response.max_cmd_sn,
+            current,
+            lost: 0,
             rejects: 0,
             tasks: FxHashMap::default(),
         });
@@ -192,19 +219,36 @@ impl Rules {
         }
     }
 
+    /// The CmdSN of an immediate request, or of the login of a further connection: the one that the next request that counts
+    /// will have. Every smaller one is given to a request; where no connection was lost and no other one has a queue, to one
+    /// that was sent.
+    fn immediate(&mut self, id: SessionId, conn: usize, cmd_sn: CmdSn) {
+        let session = &mut self.sessions[id];
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let (shown, known, end) = (connection.current, session.current, session.window_end);
+        // With one connection at a time, what is given and not sent was lost with the one before, whose successor's login says
+        // how much that is.
+        let sure = session.agreed.max_connections == 1 && (session.lost == 0 || cmd_sn != shown);
+        connection.current = cmd_sn;
+        session.assigned(cmd_sn);
+        let what = if cmd_sn.lt(shown) || sure && cmd_sn.lt(known) {
+            format!("an immediate request has CmdSN {} after {} was given", cmd_sn.0, known.0.wrapping_sub(1))
+        } else if sure && cmd_sn.gt(known) || cmd_sn.gt(end.next()) {
+            format!("an immediate request has CmdSN {} where {} is next", cmd_sn.0, known.0)
+        } else {
+            return;
+        };
+        self.broken(conn, "RFC 7143 4.2.2.1", what);
+    }
+
     /// A request with its number; false when it is one that was sent before.
     fn request(&mut self, id: SessionId, conn: usize, immediate: bool, cmd_sn: CmdSn) -> bool {
-        let session = &mut self.sessions[id];
-        let (next, end) = (session.next, session.window_end);
         if immediate {
-            // Where there are several connections, what precedes it may still wait in another one's queue.
-            let alone = session.agreed.max_connections == 1;
-            if cmd_sn.gt(if alone { next } else { end.next() }) {
-                let what = format!("an immediate request has CmdSN {} where {} is next", cmd_sn.0, next.0);
-                self.broken(conn, "RFC 7143 4.2.2.1", what);
-            }
+            self.immediate(id, conn, cmd_sn);
             return true;
         }
+        let session = &mut self.sessions[id];
+        let (next, end) = (session.next, session.window_end);
         if cmd_sn.gt(end) {
             self.broken(conn, "RFC 7143 4.2.2.1", format!("CmdSN {} is beyond MaxCmdSN {}", cmd_sn.0, end.0));
             return true;
@@ -217,7 +261,19 @@ impl Rules {
             }
             return false;
         }
+        let Some(connection) = self.connections.get_mut(&conn) else { return true };
+        let (shown, known) = (connection.current, session.current);
+        let alone = session.agreed.max_connections == 1;
+        let found = cmd_sn.lt(shown) && session.lost > 0;
         session.take_number(cmd_sn);
+        if !found {
+            connection.current = cmd_sn.next();
+            if cmd_sn.lt(shown) || alone && cmd_sn != known {
+                let what =
+                    format!("CmdSN {} where {} is next", cmd_sn.0, if alone { known } else { shown }.0);
+                self.broken(conn, "RFC 7143 4.2.2.1", what);
+            }
+        }
         true
     }
 
@@ -233,7 +289,15 @@ impl Rules {
                 }
             }
             Pdu::TextRequest(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
-            Pdu::LogoutRequest(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
+            Pdu::LogoutRequest(p) => {
+                self.request(id, conn, p.immediate, p.cmd_sn);
+                // Who has nothing more to do has sent every number that was given, lost or not.
+                let (next, current) = (self.sessions[id].next, self.sessions[id].current);
+                if p.reason == LogoutReason::CloseSession && next != current {
+                    let what = format!("CmdSN {} was given and nothing has come with it", next.0);
+                    self.broken(conn, "RFC 7143 4.2.2.1", what);
+                }
+            }
             Pdu::NopOut(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
             Pdu::DataOut(out) => self.data_out(id, conn, out, data),
             Pdu::SnackRequest(_) if self.sessions[id].agreed.error_recovery_level == 0 => {
@@ -525,5 +589,139 @@ impl Rules {
         } else if offset < immediate && level == 0 {
             self.broken(conn, "RFC 7143 11.8.4", format!("an R2T asks again for immediate data at {offset}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iscsi_wire::Bhs;
+
+    use super::*;
+
+    /// A judge that is told of one session: MaxCmdSN is 200, the first command has CmdSN 100.
+    struct Court {
+        rules: Rules,
+        verdict: Verdict,
+        itt: u32,
+    }
+
+    impl Court {
+        fn new(max_connections: u32) -> Self {
+            let verdict = Verdict::default();
+            let mut court = Self { rules: Rules::new(verdict.clone()), verdict, itt: 0 };
+            court.login(max_connections, 0, 100);
+            court
+        }
+
+        fn pdu(&mut self, opcode: u8, at_1: u8, cmd_sn: u32) -> Pdu {
+            let mut bytes = [0; Bhs::SIZE];
+            self.itt += 1;
+            (bytes[0], bytes[1]) = (opcode, at_1);
+            bytes[16..20].copy_from_slice(&self.itt.to_be_bytes());
+            bytes[20..24].copy_from_slice(&[0xff; 4]);
+            bytes[24..28].copy_from_slice(&cmd_sn.to_be_bytes());
+            Pdu::parse(&Bhs::from_bytes(bytes)).expect("of the right form")
+        }
+
+        /// Connection `conn` logs in, 0 with a new session.
+        fn login(&mut self, max_connections: u32, conn: usize, cmd_sn: u32) {
+            let text = format!("MaxConnections={max_connections}\0ErrorRecoveryLevel=2\0");
+            let agreed = Agreed::from_text(text.as_bytes());
+            let Pdu::LoginRequest(mut request) = self.pdu(0x43, 0x87, cmd_sn) else { unreachable!() };
+            request.tsih = Tsih(u16::from(conn > 0));
+            let Pdu::LoginResponse(mut response) = self.pdu(0x23, 0x87, 0) else { unreachable!() };
+            (response.tsih, response.max_cmd_sn) = (Tsih(1), CmdSn(200));
+            self.rules.login_request(conn, 1, &request);
+            assert_eq!(self.rules.established(conn, 1, &response, &agreed), Some(0));
+        }
+
+        fn send(&mut self, conn: usize, pdu: &Pdu) {
+            self.rules.sent_by_initiator(0, conn, pdu, 0);
+        }
+
+        fn commands(&mut self, conn: usize, numbers: impl IntoIterator<Item = u32>) {
+            for cmd_sn in numbers {
+                let command = self.pdu(0x01, 0x80, cmd_sn);
+                self.send(conn, &command);
+            }
+        }
+
+        fn ping(&mut self, conn: usize, cmd_sn: u32) {
+            let ping = self.pdu(0x40, 0x80, cmd_sn);
+            self.send(conn, &ping);
+        }
+
+        fn log_out(&mut self, conn: usize, cmd_sn: u32) {
+            let logout = self.pdu(0x46, 0x80, cmd_sn);
+            self.send(conn, &logout);
+        }
+
+        #[track_caller]
+        fn holds(&self) {
+            assert_eq!(self.verdict.first(), None);
+        }
+
+        #[track_caller]
+        fn finds(&self, what: &str) {
+            let first = self.verdict.first().unwrap_or_default();
+            assert!(first.contains(what), "expected {what:?}, found {first:?}");
+        }
+    }
+
+    // covers: NUM-01
+    #[test]
+    fn an_immediate_request_may_be_ahead_by_what_was_lost_with_a_connection() {
+        let lost = || {
+            let mut court = Court::new(1);
+            court.commands(0, 100..103);
+            court.rules.closed(0);
+            court.login(1, 1, 105);
+            court.ping(1, 105);
+            court
+        };
+        let mut court = lost();
+        court.commands(1, [105, 104, 103, 106]);
+        court.ping(1, 107);
+        court.log_out(1, 107);
+        court.holds();
+        // Not by more than that,
+        let mut court = lost();
+        court.ping(1, 106);
+        court.finds("CmdSN 106 where 105 is next");
+        // not for ever,
+        let mut court = lost();
+        court.commands(1, [104]);
+        court.log_out(1, 105);
+        court.finds("CmdSN 103 was given and nothing has come with it");
+        // and not without a loss.
+        let mut court = Court::new(1);
+        court.commands(0, 100..103);
+        court.ping(0, 105);
+        court.finds("CmdSN 105 where 103 is next");
+    }
+
+    // covers: NUM-01, MCS-02
+    #[test]
+    fn what_waits_in_the_queue_of_another_connection_may_come_later_in_order() {
+        let two = || {
+            let mut court = Court::new(2);
+            court.login(2, 1, 100);
+            court.commands(1, [103, 104]);
+            court.ping(1, 105);
+            court
+        };
+        let mut court = two();
+        court.commands(0, 100..103);
+        court.log_out(1, 105);
+        court.holds();
+        let mut court = two();
+        court.commands(0, [100, 102, 101]);
+        court.finds("CmdSN 101 where 103 is next");
+        let mut court = two();
+        court.ping(1, 104);
+        court.finds("CmdSN 104 after 104 was given");
+        let mut court = two();
+        court.ping(1, 202);
+        court.finds("CmdSN 202 where 105 is next");
     }
 }

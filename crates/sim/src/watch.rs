@@ -127,6 +127,9 @@ impl Watch {
 
     pub(crate) fn closed(&mut self, now: Nanos, conn: usize, side: Side) {
         let Some(host) = self.conns.get(&conn).map(|c| c.host) else { return };
+        if side == NEAR {
+            self.rules.closed(conn);
+        }
         let who = if side == NEAR { format!("I{host}") } else { format!("T (of I{host})") };
         self.note(now, || format!("-- {who} closes connection {conn}"));
     }

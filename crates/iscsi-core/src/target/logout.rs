@@ -42,7 +42,7 @@ impl TargetSession {
             .filter(|(_, task)| only.is_none_or(|only| task.home() == Some(only)))
             .map(|(id, _)| id)
             .collect();
-        let mut wait = AbortWait::new(Then::AnswerLogout { cid, itt, only });
+        let mut wait = AbortWait::new(Then::AnswerLogout { to: Some((cid, itt)), only });
         for id in doomed {
             self.abort(id, &mut wait);
         }
@@ -57,12 +57,15 @@ impl TargetSession {
     }
 
     /// The device server has let go of what the logout killed.
-    pub(super) fn finish_logout(&mut self, cid: Cid, itt: Itt, only: Option<Cid>) {
-        self.answer_logout(cid, itt, LogoutResponseCode::Success);
+    pub(super) fn finish_logout(&mut self, to: Option<(Cid, Itt)>, only: Option<Cid>) {
+        if let Some((cid, itt)) = to {
+            self.answer_logout(cid, itt, LogoutResponseCode::Success);
+        }
         match only {
             None => self.close_session(CloseReason::Logout),
-            Some(closed) if self.connection(closed).is_some() => {
-                self.lose_connection(closed, CloseReason::Logout);
+            // A login may have put another one in its place meanwhile.
+            Some(cid) if self.connection(cid).is_some_and(|connection| connection.closing) => {
+                self.lose_connection(cid, CloseReason::Logout);
             }
             Some(_) => {}
         }

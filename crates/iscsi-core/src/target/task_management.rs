@@ -49,16 +49,14 @@ pub(super) enum Then {
         cid: Cid,
         itt: Itt,
     },
-    /// Of one connection, or of the session.
+    /// Of one connection, or of the session. It goes on without an answer when who asked for it is gone.
     AnswerLogout {
-        cid: Cid,
-        itt: Itt,
+        to: Option<(Cid, Itt)>,
         only: Option<Cid>,
     },
-    /// Of I_T NEXUS RESET.
+    /// Of I_T NEXUS RESET, likewise.
     AnswerNexusReset {
-        cid: Cid,
-        itt: Itt,
+        to: Option<(Cid, Itt)>,
     },
 }
 
@@ -180,7 +178,7 @@ impl TargetSession {
     /// Ends the session as if the nexus were lost: no connection may be brought back, nothing waits for Time2Retain.
     //= rfc7144 6.3 P2-05
     fn reset_nexus(&mut self, cid: Cid, itt: Itt) {
-        let mut wait = AbortWait::new(Then::AnswerNexusReset { cid, itt });
+        let mut wait = AbortWait::new(Then::AnswerNexusReset { to: Some((cid, itt)) });
         for id in self.tasks.iter().map(|(id, _)| id).collect::<SmallVec<[TaskId; 16]>>() {
             self.abort(id, &mut wait);
         }
@@ -459,7 +457,9 @@ impl TargetSession {
         }
     }
 
-    /// Forgets the task management and the waiting answers of a connection that is gone.
+    /// Forgets the task management and the waiting answers of a connection that is gone. What it has begun for others is ended:
+    /// a connection that is being logged out hears and says nothing any more, and nothing else would ever close it.
+    //= rfc7143 11.14 LGO-01 MCS-04
     pub(super) fn forget_management_of(&mut self, cid: Cid, mut forgotten: impl FnMut(Itt)) {
         self.management.retain(|m| {
             let keeps = m.cid != cid;
@@ -474,15 +474,19 @@ impl TargetSession {
             }
             *c != cid
         });
-        self.abort_waits.retain(|wait| match wait.then {
+        self.abort_waits.retain_mut(|wait| match &mut wait.then {
             Then::Notify(_) => true,
-            Then::AnswerAbortTask { cid: c, itt }
-            | Then::AnswerLogout { cid: c, itt, .. }
-            | Then::AnswerNexusReset { cid: c, itt } => {
-                if c == cid {
+            Then::AnswerAbortTask { cid: c, itt } => {
+                if *c == cid {
+                    forgotten(*itt);
+                }
+                *c != cid
+            }
+            Then::AnswerLogout { to, .. } | Then::AnswerNexusReset { to } => {
+                if let Some((_, itt)) = to.take_if(|(c, _)| *c == cid) {
                     forgotten(itt);
                 }
-                c != cid
+                true
             }
         });
     }
@@ -496,9 +500,10 @@ impl TargetSession {
         };
         let answers = |wait: &AbortWait| match wait.then {
             Then::Notify(_) => false,
-            Then::AnswerAbortTask { itt: of, .. }
-            | Then::AnswerLogout { itt: of, .. }
-            | Then::AnswerNexusReset { itt: of, .. } => of == itt,
+            Then::AnswerAbortTask { itt: of, .. } => of == itt,
+            Then::AnswerLogout { to, .. } | Then::AnswerNexusReset { to } => {
+                to.is_some_and(|(_, of)| of == itt)
+            }
         };
         self.management.iter().any(|m| m.itt == itt)
             || self.early_management.iter().any(|(_, early)| early.itt == itt)
@@ -539,9 +544,11 @@ impl TargetSession {
                 Then::AnswerAbortTask { cid, itt } => {
                     self.send_management_response(cid, itt, TmfResponse::FunctionComplete)
                 }
-                Then::AnswerLogout { cid, itt, only } => self.finish_logout(cid, itt, only),
-                Then::AnswerNexusReset { cid, itt } => {
-                    self.send_management_response(cid, itt, TmfResponse::FunctionComplete);
+                Then::AnswerLogout { to, only } => self.finish_logout(to, only),
+                Then::AnswerNexusReset { to } => {
+                    if let Some((cid, itt)) = to {
+                        self.send_management_response(cid, itt, TmfResponse::FunctionComplete);
+                    }
                     self.close_session(CloseReason::NexusReset);
                 }
             }

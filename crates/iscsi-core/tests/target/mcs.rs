@@ -95,6 +95,61 @@ fn mcs_04_a_connection_is_logged_out_from_another_one() {
     );
 }
 
+/// Who asked is gone before the device server has let go of the commands: the other one is closed nevertheless.
+// covers: MCS-04, LGO-01
+#[test]
+fn mcs_04_a_logout_outlives_the_connection_that_asked_for_it() {
+    let mut peer = Peer::with_connections(3, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I> LogoutRequest I itt=9 reason=CloseConnection cid=2
+         D< Abandon itt=1
+         X
+         T3< AsyncMessage event=ConnectionDrop parameters=1,2,20
+         D> gone itt=1
+         D< Close Logout cid=2
+         I3> NopOut itt=4
+         T3< NopIn itt=4",
+    );
+    // The session likewise, also when the connection comes back meanwhile; its new one has asked for nothing.
+    let mut peer = Peer::with_connections(2, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I2> LogoutRequest I itt=9 reason=CloseSession
+         D< Abandon itt=1
+         X2",
+    );
+    peer.join(2, "");
+    peer.play(
+        "D> gone itt=1
+         D< Close Logout cid=1
+         D< Close Logout cid=2
+         D< Ended",
+    );
+}
+
+/// A login has put a new connection in the place of the one that is logged out: it stays.
+// covers: MCS-04, SES-03
+#[test]
+fn mcs_04_a_logout_spares_the_successor_of_its_connection() {
+    let mut peer = Peer::with_connections(2, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I> LogoutRequest I itt=9 reason=CloseConnection cid=2
+         D< Abandon itt=1",
+    );
+    peer.replace(2, "");
+    peer.play(
+        "D> gone itt=1
+         T< LogoutResponse itt=9 response=Success
+         I2> NopOut itt=4
+         T2< NopIn itt=4",
+    );
+}
+
 // covers: MCS-04
 #[test]
 fn mcs_04_one_logout_closes_all() {
