@@ -247,6 +247,16 @@ impl BlockStore for ProtectedStore {
     fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
         self.data.write(offset, src, durability)
     }
+    fn atomic_write_bytes_max(&self) -> u64 {
+        // Each block has a record, and a record is shorter than a block.
+        self.data.atomic_write_bytes_max().min(self.records.side.atomic_write_bytes_max())
+    }
+    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        self.data.write_atomic(offset, src, durability)
+    }
+    fn overwrites_in_place(&self) -> bool {
+        self.data.overwrites_in_place() && self.records.side.overwrites_in_place()
+    }
     fn flush(&self) -> Result<(), StoreError> {
         self.records.flush()?;
         self.data.flush()

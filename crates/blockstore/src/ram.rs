@@ -10,7 +10,8 @@
 //!
 //! Invariants: a logical block never spans two chunks (both are powers of two and a chunk is not smaller), and a chunk
 //! is read and written under its own lock, so a reader beside a writer sees every logical block whole: old or new. A
-//! command over several chunks is not one atom. `resident` counts exactly the chunks that exist.
+//! command over several chunks is not one atom, but for an atomic write, which holds all its chunks. `resident` counts
+//! exactly the chunks that exist.
 //!
 //! Nothing here survives the process; a flush has nothing to do.
 
@@ -23,6 +24,7 @@ use parking_lot::RwLock;
 use crate::gather::{Gather, total_bytes};
 use crate::store::{
     ExtentList, check_block_bytes, check_extent_range, check_range, check_resize, check_size,
+    too_long_for_one,
 };
 use crate::{BlockStore, Durability, Extent, Geometry, Placement, Records, StoreError};
 
@@ -34,6 +36,8 @@ const MIDDLE_LEAVES: u64 = 1024;
 const ROOT_MIDDLES: u64 = 1024;
 /// Largest volume, 1 PiB: what the fixed root can address.
 const MAX_BYTES: u64 = CHUNK_BYTES as u64 * LEAF_CHUNKS * MIDDLE_LEAVES * ROOT_MIDDLES;
+/// Most bytes of an atomic write: 17 chunks at most.
+const ATOMIC_BYTES: u64 = 1 << 20;
 /// Chunks that one `extents` call looks at (4 GiB): it runs inline on a shard and must not hold it for long.
 const EXTENT_SCAN_CHUNKS: u64 = 65536;
 
@@ -282,6 +286,48 @@ impl BlockStore for RamStore {
             at += part as u64;
         }
         Ok(())
+    }
+
+    fn atomic_write_bytes_max(&self) -> u64 {
+        ATOMIC_BYTES
+    }
+
+    /// Memory is taken before the first byte is written: what may fail comes first. Chunks are held in ascending order, and
+    /// whoever else holds one holds no other, so nobody waits in a circle.
+    fn write_atomic(&self, offset: u64, src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+        let size_bytes = self.size();
+        let len = total_bytes(src, offset, size_bytes)?;
+        check_range(size_bytes, offset, len)?;
+        if len > ATOMIC_BYTES {
+            return Err(too_long_for_one(ATOMIC_BYTES));
+        }
+        let (first, start) = split(offset);
+        let mut held = Vec::new();
+        for chunk in first..(offset + len).div_ceil(CHUNK_BYTES as u64) {
+            held.push(self.find_or_build(chunk).write());
+        }
+        let missing = held.iter().filter(|chunk| chunk.is_none()).count();
+        let new = (0..missing).map(|_| self.take_chunk()).collect::<Vec<_>>();
+        if new.iter().any(Result::is_err) {
+            let taken = new.iter().filter(|chunk| chunk.is_ok()).count();
+            self.resident_bytes.fetch_sub((taken * CHUNK_BYTES) as u64, Ordering::Relaxed);
+            return Err(StoreError::NoSpace);
+        }
+        for (slot, chunk) in held.iter_mut().filter(|chunk| chunk.is_none()).zip(new.into_iter().flatten()) {
+            **slot = Some(chunk);
+        }
+        let mut gather = Gather::new(src);
+        let (mut start, mut left) = (start, len as usize);
+        for chunk in held.iter_mut().filter_map(|slot| slot.as_mut()) {
+            let part = left.min(CHUNK_BYTES - start);
+            gather.copy_to(&mut chunk.bytes_mut()[start..start + part]);
+            (start, left) = (0, left - part);
+        }
+        Ok(())
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        true
     }
 
     fn flush(&self) -> Result<(), StoreError> {

@@ -75,6 +75,13 @@ pub(crate) fn check_size(size_bytes: u64, logical_block_bytes: u32) -> Result<()
     Ok(())
 }
 
+/// What a [`BlockStore::write_atomic`] ends with that is longer than `max` bytes.
+pub(crate) fn too_long_for_one(max: u64) -> StoreError {
+    StoreError::Unusable(format!(
+        "no write of more than {max} bytes is all or nothing here; write less at a time"
+    ))
+}
+
 /// Where the calls of a store may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -139,6 +146,28 @@ pub trait BlockStore: Send + Sync {
     /// [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], [`StoreError::NoSpace`], [`StoreError::MediumWrite`],
     /// [`StoreError::FlushFailed`] (durable writes), [`StoreError::Gone`], [`StoreError::Io`].
     fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError>;
+
+    /// Most bytes that one [`write_atomic`](Self::write_atomic) takes, whole logical blocks; 0 when the store has no such writes.
+    /// Constant for the life of the store.
+    fn atomic_write_bytes_max(&self) -> u64 {
+        0
+    }
+
+    /// Writes as [`write`](Self::write), but all or nothing: neither an error nor a loss of power leaves a part of it behind. Other
+    /// calls that are under way may see it block by block.
+    ///
+    /// # Errors
+    /// As `write`, and nothing was written then; [`StoreError::Unusable`] for more than
+    /// [`atomic_write_bytes_max`](Self::atomic_write_bytes_max).
+    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        let _ = (offset, src, durability);
+        Err(too_long_for_one(self.atomic_write_bytes_max()))
+    }
+
+    /// Whether bytes that are overwritten are gone: no snapshot, journal or spare area keeps them. Constant.
+    fn overwrites_in_place(&self) -> bool {
+        false
+    }
 
     /// Returns when every write, unmap and zeroing that was acknowledged before the call is on the medium.
     ///
@@ -232,6 +261,15 @@ macro_rules! forward {
             }
             fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
                 (**self).write(offset, src, durability)
+            }
+            fn atomic_write_bytes_max(&self) -> u64 {
+                (**self).atomic_write_bytes_max()
+            }
+            fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+                (**self).write_atomic(offset, src, durability)
+            }
+            fn overwrites_in_place(&self) -> bool {
+                (**self).overwrites_in_place()
             }
             fn flush(&self) -> Result<(), StoreError> {
                 (**self).flush()

@@ -29,10 +29,18 @@ const ANOTHER_DEVICE: Reasons = &[
     ("StartStopUnit.Simple", "another device type: the medium of our units is not removable"),
 ];
 
-const NOT_YET: Reasons = &[
-    ("WriteAtomic16", "WRITE ATOMIC (16) comes with the completion of the SCSI commands"),
-    ("Sanitize", "SANITIZE comes with the completion of the SCSI commands"),
+const NOT_ALLOWED: Reasons = &[("Sanitize", "wants leave to erase the unit; sanitized_units gives it")];
+
+const FILE: Reasons =
+    &[("WriteAtomic16", "a file gives no word that a loss of power leaves all or nothing of a write")];
+
+const NOT_ENCRYPTED: Reasons = &[
+    ("Sanitize.CryptoErase", CRYPTO),
+    // These two go on with the other kinds.
+    ("Sanitize.Readonly", CRYPTO),
+    ("Sanitize.Reservations", CRYPTO),
 ];
+const CRYPTO: &str = "another device type: one that encrypts its medium, with a key to forget";
 
 const WRITABLE: Reasons = &[("ReadOnly", "for a write-protected unit; read_only_units runs it on one")];
 
@@ -50,8 +58,12 @@ const PHYSICAL: &str =
 
 /// Runs one family, suite or test. One URL, or two for two paths.
 fn run(test: &str, urls: &[String]) -> Verdicts {
+    run_with(&["-d"], test, urls)
+}
+
+fn run_with(options: &[&str], test: &str, urls: &[String]) -> Verdicts {
     let mut command = program("iscsi-test-cu", Duration::from_secs(240));
-    command.args(["-d", "-v", "-t", test]).args(urls);
+    command.args(options).args(["-v", "-t", test]).args(urls);
     let ended = finish(command);
     assert!(matches!(ended.code, Some(0 | 1)), "{test}: {:?}\n{}", ended.code, ended.text);
     read(&ended.text).unwrap_or_else(|why| panic!("{test}: {why}:\n{}", ended.text))
@@ -164,7 +176,7 @@ fn one_path_without_digests() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path(), 1, &target(IQN, "", &["ram:256M"]));
     let verdicts = both_families(&[url(&server, 0, 0, "")]);
-    let reasons = [ANOTHER_DEVICE, NOT_YET, WRITABLE, ONE_PATH, SMALL_PHYSICAL_BLOCKS];
+    let reasons = [ANOTHER_DEVICE, NOT_ALLOWED, WRITABLE, ONE_PATH, SMALL_PHYSICAL_BLOCKS];
     judge("one path without digests", &verdicts, &reasons, &[]);
 }
 
@@ -176,7 +188,7 @@ fn two_paths_with_header_digests() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path(), 2, &target(IQN, HEADER_DIGEST_REQUIRED, &["ram:256M"]));
     let urls = [0, 1].map(|portal| url(&server, portal, 0, HEADER_DIGEST));
-    let reasons = [ANOTHER_DEVICE, NOT_YET, WRITABLE, SMALL_PHYSICAL_BLOCKS];
+    let reasons = [ANOTHER_DEVICE, NOT_ALLOWED, WRITABLE, SMALL_PHYSICAL_BLOCKS];
     judge("two paths with header digests", &both_families(&urls), &reasons, &[]);
 }
 
@@ -192,7 +204,8 @@ fn a_file_of_4_kib_physical_blocks() {
     // It asks for the status of LBA n + 1 and wants a first descriptor for LBA n + 8, the next physical block. SBC-3 5.4.2:
     // the first descriptor has the LBA that the CDB asks for. With one logical block in a physical one both are the same.
     let excused = ("GetLBAStatus.UnmapSingle", "SBC-3 5.4.2 wants another answer than this test");
-    judge("a file", &verdicts, &[ANOTHER_DEVICE, NOT_YET, WRITABLE, ONE_PATH], &[excused]);
+    let reasons = [ANOTHER_DEVICE, NOT_ALLOWED, WRITABLE, ONE_PATH, FILE];
+    judge("a file", &verdicts, &reasons, &[excused]);
 }
 
 #[test]
@@ -204,6 +217,20 @@ fn read_only_units() {
     let config = target(IQN, "", &["ram:64M"]) + "read_only = true\n";
     let server = serve(directory.path(), 1, &config);
     judge("read only", &run("SCSI.ReadOnly", &[url(&server, 0, 0, HEADER_DIGEST)]), &[], &[]);
+}
+
+#[test]
+fn sanitized_units() {
+    if !need("iscsi-test-cu", "libiscsi-bin") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path(), 1, &target(IQN, "", &["ram:64M"]));
+    let urls = [url(&server, 0, 0, HEADER_DIGEST)];
+    let mut verdicts = run_with(&["-d", "-S"], "SCSI.Sanitize", &urls);
+    assert_eq!(verdicts.len(), 11);
+    verdicts.remove("Sanitize.Reset");
+    judge("sanitized", &verdicts, &[NOT_ENCRYPTED], &[]);
 }
 
 /// Each test finds a target where no other test has been before.
@@ -248,7 +275,7 @@ fn each_test_alone() {
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     assert_eq!(verdicts.len(), 230);
-    let reasons = [ANOTHER_DEVICE, NOT_YET, WRITABLE, SMALL_PHYSICAL_BLOCKS];
+    let reasons = [ANOTHER_DEVICE, NOT_ALLOWED, WRITABLE, SMALL_PHYSICAL_BLOCKS];
     judge("each test alone", &verdicts, &reasons, &[]);
 }
 

@@ -1,6 +1,7 @@
 //! A logical unit as the server holds it: the SCSI device server, the store below it, and what joins the two.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use blockstore::{BlockStore, Geometry, Placement, StoreSpec};
@@ -64,26 +65,47 @@ pub(crate) enum Access {
 
 /// Keeps operations apart that may not meet.
 ///
-/// A store that is called on the shards gives and takes each logical block whole, so there only decisions need protection, and a
-/// plain write costs one atomic addition. A store that is called on worker threads promises nothing: there each range is held.
+/// A store that is called on the shards gives and takes each logical block whole, so there only decisions need protection: a
+/// plain write costs one atomic addition, and a plain read looks whether a decision came in between ([`Device::look`]). A store
+/// that is called on worker threads promises nothing: there each range is held.
 #[derive(Debug, Default)]
 struct Apart {
-    /// Held shared by changes and exclusively by decisions.
+    /// Held shared by who looks and by changes, and exclusively by decisions.
     decisions: RwLock<()>,
+    /// How many decisions have begun and ended: odd while one is under way.
+    decided: AtomicU64,
     ranges: RangeLock,
 }
 
 /// The right to an operation, until it is dropped.
 #[expect(dead_code, reason = "held for what its drop does")]
 pub(crate) enum Held<'a> {
-    /// Nothing had to be held.
-    Nothing,
-    /// Beside other changes.
-    Changing(RwLockReadGuard<'a, ()>),
+    /// Beside others that do not decide.
+    Beside(RwLockReadGuard<'a, ()>),
     /// Alone on the store.
-    Deciding(RwLockWriteGuard<'a, ()>),
+    Alone(Alone<'a>),
     /// A range of it.
     Range(InUse<'a>),
+}
+
+/// The right to be alone on a store, until it is dropped.
+pub(crate) struct Alone<'a> {
+    decided: &'a AtomicU64,
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl<'a> Alone<'a> {
+    fn new(apart: &'a Apart) -> Self {
+        let lock = apart.decisions.write();
+        apart.decided.fetch_add(1, Ordering::AcqRel);
+        Self { decided: &apart.decided, _lock: lock }
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.decided.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 impl std::fmt::Debug for Device {
@@ -99,17 +121,37 @@ impl Device {
     /// Takes the right to `access` these blocks. Never take two.
     //= sam5 5.3 TSK-08 CAW-01
     pub(crate) fn hold(&self, lba: u64, blocks: u64, access: Access) -> Held<'_> {
-        // Blocks and their protection information are two writes to any store.
-        let ranges = self.offload || self.store.records().is_some();
-        match (ranges, access) {
+        match (self.holds_ranges(), access) {
             (true, _) => {
                 let how = if access == Access::Look { Use::Shared } else { Use::Exclusive };
                 Held::Range(self.apart.ranges.take(lba..lba.saturating_add(blocks), how))
             }
-            (false, Access::Look) => Held::Nothing,
-            (false, Access::Change) => Held::Changing(self.apart.decisions.read()),
-            (false, Access::Decide) => Held::Deciding(self.apart.decisions.write()),
+            (false, Access::Look | Access::Change) => Held::Beside(self.apart.decisions.read()),
+            (false, Access::Decide) => Held::Alone(Alone::new(&self.apart)),
         }
+    }
+
+    /// Runs `read`, a look at these blocks that changes nothing but what it returns, so that it sees every decision whole or not
+    /// at all. Where nobody decides meanwhile, nothing is written that other processors would have to be told of.
+    //= sbc4 5.43 ATM-01
+    pub(crate) fn look<T>(&self, lba: u64, blocks: u64, mut read: impl FnMut() -> T) -> T {
+        if !self.holds_ranges() {
+            // Who sees a byte of a decision has seen the lock of its block released after it, and so its odd number.
+            let before = self.apart.decided.load(Ordering::Acquire);
+            if before.is_multiple_of(2) {
+                let seen = read();
+                if self.apart.decided.load(Ordering::Acquire) == before {
+                    return seen;
+                }
+            }
+        }
+        let _held = self.hold(lba, blocks, Access::Look);
+        read()
+    }
+
+    /// Whether ranges have to be held: blocks and their protection information are two writes to any store.
+    fn holds_ranges(&self) -> bool {
+        self.offload || self.store.records().is_some()
     }
 
     /// Says whose unit it is, once.
@@ -171,6 +213,9 @@ impl Device {
             // One command must not keep a shard from its other sessions for long.
             transfers.max_write_same_blocks = transfers.max_transfer_blocks.into();
         }
+        let atomic = store.atomic_write_bytes_max() / u64::from(geometry.logical_block_bytes.max(1));
+        transfers.max_atomic_blocks =
+            u32::try_from(atomic).unwrap_or(u32::MAX).min(transfers.max_transfer_blocks);
         let reservations = reservation_file(config, &geometry, making.state_dir, identity).map(Arc::new);
         let format = store.records().map(blockstore::Records::format);
         let unit = LogicalUnit::new(LuConfig {
@@ -185,6 +230,7 @@ impl Device {
             rotational: config.rotational || geometry.rotational,
             thin: geometry.discard_granularity_bytes != 0,
             write_cache: config.write_cache,
+            sanitize: store.overwrites_in_place(),
             limits: transfers,
             target_name: target_name.to_owned(),
             target_ports: making.ports.to_vec(),

@@ -108,17 +108,14 @@ fn read(
     let offset = lba * block_bytes(device);
     let len = (blocks * block_bytes(device)).min(with.read_length) as usize;
     let mut buffer = with.slabs.take(len);
-    let _held = device.hold(lba, blocks, Access::Look);
     let Some(chunk) = with.digest_chunk_bytes else {
-        device.store.read(offset, &mut buffer)?;
+        device.look(lba, blocks, || device.store.read(offset, &mut buffer))?;
         return Ok(DataInPayload { bytes: buffer.freeze(), ..DataInPayload::default() });
     };
-    let mut crcs = SmallVec::new();
-    let mut at = offset;
-    for piece in buffer.chunks_mut(chunk as usize) {
-        crcs.push(device.store.read_crc32c(at, piece, 0)?);
-        at += piece.len() as u64;
-    }
+    let crcs = device.look(lba, blocks, || {
+        let pieces = buffer.chunks_mut(chunk as usize).zip((offset..).step_by(chunk as usize));
+        pieces.map(|(piece, at)| device.store.read_crc32c(at, piece, 0)).collect::<Result<_, _>>()
+    })?;
     Ok(DataInPayload { chunked_bytes: len, bytes: buffer.freeze(), chunk_bytes: chunk, chunk_crcs: crcs })
 }
 
@@ -134,7 +131,8 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
         }
         MediumOp::WriteAtomic { lba, blocks, durable } => {
             let _held = device.hold(lba, blocks, Access::Decide);
-            write(device, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;
+            let data = Pieces::new(data_out);
+            store.write_atomic(bytes(lba), &data.range(0, bytes(blocks)), durability(durable))?;
             Ok(MediumReply::Done)
         }
         MediumOp::Flush => store.flush().map(|()| MediumReply::Done),
@@ -203,7 +201,11 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
 }
 
 fn write(device: &Device, offset: u64, pieces: &[&[u8]], durable: bool) -> Result<(), StoreError> {
-    device.store.write(offset, pieces, if durable { Durability::Durable } else { Durability::Cached })
+    device.store.write(offset, pieces, durability(durable))
+}
+
+pub(crate) fn durability(durable: bool) -> Durability {
+    if durable { Durability::Durable } else { Durability::Cached }
 }
 
 fn write_same(

@@ -6,7 +6,7 @@
 //!
 //! Invariant: whoever is here holds the range of its blocks, so that no block meets the tuple of another write.
 
-use blockstore::{Durability, Format, Record, Records, StoreError};
+use blockstore::{Format, Record, Records, StoreError};
 use bytes::Bytes;
 use integrity::Store;
 use integrity::t10::{self, Guard, Layout, Tuple};
@@ -280,9 +280,23 @@ impl Medium<'_> {
     }
 
     fn put(&self, lba: u64, data: &[u8], records: &[Record], durable: bool) -> Result<(), Failure> {
-        let durability = if durable { Durability::Durable } else { Durability::Cached };
+        let durability = medium::durability(durable);
         self.records.write(lba, records, durability)?;
         Ok(self.device.store.write(self.offset(lba), &[data], durability)?)
+    }
+
+    /// As [`Self::put`], all or nothing: where the data cannot be written, the records are as they were.
+    //= sbc4 5.43 ATM-01
+    fn put_atomic(&self, lba: u64, data: &[u8], records: &[Record], durable: bool) -> Result<(), Failure> {
+        let durability = medium::durability(durable);
+        let before = self.records.read(lba, records.len())?;
+        let put = |records: &[Record]| self.records.write(lba, records, durability);
+        let written =
+            put(records).and_then(|()| self.device.store.write_atomic(self.offset(lba), &[data], durability));
+        if written.is_err() {
+            put(&before)?;
+        }
+        Ok(written?)
     }
 
     /// Writes blocks that came without tuples.
@@ -321,8 +335,11 @@ impl Medium<'_> {
     fn change(&self, op: &MediumOp, data_out: &[Bytes]) -> Option<Result<MediumReply, Failure>> {
         let done = |result: Result<(), Failure>| Some(result.map(|()| MediumReply::Done));
         match *op {
-            MediumOp::Write { lba, blocks, durable } | MediumOp::WriteAtomic { lba, blocks, durable } => {
-                done(self.write(lba, blocks, durable, data_out))
+            MediumOp::Write { lba, blocks, durable } => {
+                done(self.write(lba, blocks, durable, data_out, Self::put))
+            }
+            MediumOp::WriteAtomic { lba, blocks, durable } => {
+                done(self.write(lba, blocks, durable, data_out, Self::put_atomic))
             }
             MediumOp::WriteAndVerify { lba, blocks, bytchk, durable: _ } => {
                 Some(self.write_and_verify(lba, blocks, bytchk, data_out))
@@ -382,11 +399,18 @@ impl Medium<'_> {
     }
 
     //= sbc3 4.22.4 PI-16
-    fn write(&self, lba: u64, blocks: u64, durable: bool, data_out: &[Bytes]) -> Result<(), Failure> {
+    fn write(
+        &self,
+        lba: u64,
+        blocks: u64,
+        durable: bool,
+        data_out: &[Bytes],
+        put: fn(&Self, u64, &[u8], &[Record], bool) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         let records = self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Change);
-        self.put(lba, &arrived.data, &records, durable)
+        put(self, lba, &arrived.data, &records, durable)
     }
 
     fn write_and_verify(

@@ -144,6 +144,19 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
         self.inner.write(offset, src, durability)
     }
 
+    fn atomic_write_bytes_max(&self) -> u64 {
+        self.inner.atomic_write_bytes_max()
+    }
+
+    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        self.gate.pass(Op::Write);
+        self.inner.write_atomic(offset, src, durability)
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        self.inner.overwrites_in_place()
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         self.gate.pass(Op::Flush);
         self.inner.flush()

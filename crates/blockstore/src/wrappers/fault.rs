@@ -311,6 +311,34 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
         }
     }
 
+    fn atomic_write_bytes_max(&self) -> u64 {
+        self.inner.atomic_write_bytes_max()
+    }
+
+    // All or nothing: a torn one leaves nothing.
+    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        let geometry = self.geometry();
+        let len = total_bytes(src, offset, geometry.size_bytes)?;
+        geometry.check_range(offset, len)?;
+        match self.decide(Op::Write, Some((offset, len))) {
+            Some(Decision { fault: Fault::BitFlip { offset: at, mask }, .. }) => {
+                let mut bytes = src.concat();
+                flip(&mut bytes, offset, at, mask);
+                self.inner.write_atomic(offset, &[&bytes], durability)
+            }
+            Some(Decision { fault: Fault::Lost, .. }) => Ok(()),
+            Some(decision) => match &decision.fault {
+                Fault::Error(error) => Err(decision.error(Op::Write, error)),
+                _ => Err(decision.error(Op::Write, &FaultError::Medium)),
+            },
+            None => self.inner.write_atomic(offset, src, durability),
+        }
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        self.inner.overwrites_in_place()
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         self.change(Op::Flush, None, || self.inner.flush())
     }

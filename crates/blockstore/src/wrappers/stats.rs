@@ -99,6 +99,19 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
         self.stats.count(Op::Write, len, self.inner.write(offset, src, durability))
     }
 
+    fn atomic_write_bytes_max(&self) -> u64 {
+        self.inner.atomic_write_bytes_max()
+    }
+
+    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        let len = src.iter().map(|slice| slice.len() as u64).fold(0, u64::saturating_add);
+        self.stats.count(Op::Write, len, self.inner.write_atomic(offset, src, durability))
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        self.inner.overwrites_in_place()
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         self.stats.count(Op::Flush, 0, self.inner.flush())
     }

@@ -11,3 +11,4 @@ mod shutdown;
 mod stores;
 mod support;
 mod traffic;
+mod whole;
