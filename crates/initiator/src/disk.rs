@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::cdb;
 use crate::error::IoError;
-use crate::event_loop::Ended;
+use crate::event_loop::{Ended, Handle};
 use crate::reply::Awaited;
 use crate::sense::Sense;
 use crate::session::Session;
@@ -127,16 +127,30 @@ impl Response {
 #[derive(Debug)]
 pub struct Ticket {
     session: Session,
+    handle: Handle,
     awaited: Awaited<Result<Ended, IoError>>,
+    aborted: bool,
 }
 
 impl Ticket {
+    /// Hands `command` to `session`.
+    fn new(session: &Session, command: Command) -> Self {
+        let (handle, awaited) = session.submit(command);
+        Self { session: session.clone(), handle, awaited, aborted: false }
+    }
+
+    /// Its name for a function; one that `aborts` it keeps it from being repeated.
+    pub(crate) fn begin_managing(&mut self, aborts: bool) -> Handle {
+        self.aborted |= aborts;
+        self.handle
+    }
+
     /// Waits for the command to end. It is repeated when the reason for its failure passes by itself.
     ///
     /// # Errors
     /// Why it brought nothing.
     pub fn wait(self) -> Result<Response, IoError> {
-        let Ticket { session, mut awaited } = self;
+        let Ticket { session, mut awaited, aborted, .. } = self;
         let mut pause = BUSY_PAUSE;
         for repeats in 0.. {
             let Ended { completion, data } = awaited
@@ -174,10 +188,10 @@ impl Ticket {
             // After CHECK CONDITION it was not carried out; after anything else it may have been.
             let once = !cdb::is_idempotent(&completion.command.cdb)
                 && !matches!(error, IoError::CheckCondition(_) | IoError::Status(_));
-            if repeats == MAX_REPEATS || once {
+            if repeats == MAX_REPEATS || once || aborted {
                 return Err(error);
             }
-            awaited = session.submit(completion.command);
+            (_, awaited) = session.submit(completion.command);
         }
         unreachable!("the loop ends by its limit")
     }
@@ -245,7 +259,7 @@ impl Disk {
         command.read_length = read_length;
         command.write = write;
         command.timeout = self.session.options().command_timeout;
-        Ticket { awaited: self.session.submit(command), session: self.session.clone() }
+        Ticket::new(&self.session, command)
     }
 
     /// A command that reads up to `length` bytes.
@@ -537,7 +551,7 @@ pub(crate) fn report_luns(session: &Session) -> Result<Vec<Lun>, IoError> {
     let mut command = Command::new(Lun(0), &cdb::report_luns(ALLOCATION));
     command.read_length = ALLOCATION;
     command.timeout = session.options().command_timeout;
-    let ticket = Ticket { awaited: session.submit(command), session: session.clone() };
+    let ticket = Ticket::new(session, command);
     cdb::parse_luns(&ticket.wait()?.to_vec()).ok_or(IoError::Malformed("REPORT LUNS"))
 }
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,8 +16,9 @@ use iscsi_core::initiator::session::{CloseReason, Event, ManagementAnswer, Recov
 use iscsi_core::params::Params;
 use iscsi_core::wire::{Cid, Isid, Lun, TmfFunction, Tsih};
 
+use crate::disk::Ticket;
 use crate::error::{ConnectError, IoError};
-use crate::event_loop::{Ended, EventLoop, Request};
+use crate::event_loop::{Ended, EventLoop, Handle, Request};
 use crate::isid::Port;
 use crate::options::Options;
 use crate::reply::{Awaited, reply};
@@ -146,6 +148,8 @@ struct Shared {
     slabs: SlabRing,
     options: Options,
     info: SessionInfo,
+    /// Commands submitted so far.
+    commands: AtomicU64,
     /// Held as long as the session.
     _port: Option<Port>,
 }
@@ -197,9 +201,16 @@ impl Session {
         })?;
         let requests = mailbox.wait().unwrap_or_else(|| Err(std::io::ErrorKind::Other.into()))?;
         match first.wait() {
-            Some(Ok(info)) => {
-                Ok(Self { shared: Arc::new(Shared { requests, slabs, options, info, _port: port }) })
-            }
+            Some(Ok(info)) => Ok(Self {
+                shared: Arc::new(Shared {
+                    requests,
+                    slabs,
+                    options,
+                    info,
+                    commands: AtomicU64::new(0),
+                    _port: port,
+                }),
+            }),
             Some(Err(error)) => {
                 requests.send(Request::Quit);
                 Err(error)
@@ -231,10 +242,11 @@ impl Session {
     }
 
     /// Submits a command; several may be under way.
-    pub(crate) fn submit(&self, command: Command) -> Awaited<Result<Ended, IoError>> {
+    pub(crate) fn submit(&self, command: Command) -> (Handle, Awaited<Result<Ended, IoError>>) {
         let (answer, awaited) = reply();
-        self.shared.requests.send(Request::Command(command, answer));
-        awaited
+        let handle = Handle(self.shared.commands.fetch_add(1, Ordering::Relaxed));
+        self.shared.requests.send(Request::Command(command, handle, answer));
+        (handle, awaited)
     }
 
     /// Pings the target with `data`; `None` when there is no session now, or it was lost before the answer.
@@ -258,10 +270,30 @@ impl Session {
         })
     }
 
-    /// Asks for a task management function; `None` when there was no answer.
+    /// Asks for a task management function of a logical unit, of the target (which looks at no `lun`) or of the nexus; `None` when
+    /// there was no answer. When it is complete, the commands that were sent before it and that it concerns have ended with
+    /// [`IoError::Aborted`]; those that may be carried out twice are repeated by who waits for them.
+    ///
+    /// [`TmfFunction::QueryTaskSet`] and what follows it exist at iSCSIProtocolLevel 2 only (RFC 7144 4.1). For functions of one
+    /// command there is [`Session::manage_task`].
     pub fn manage(&self, function: TmfFunction, lun: Lun) -> Option<ManagementAnswer> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Manage(function, lun, answer));
+        awaited.wait().flatten()
+    }
+
+    /// Asks for ABORT TASK or QUERY TASK of one command, on the connection that it travels on; `None` when there was no answer.
+    /// A command that was aborted ends with [`IoError::Aborted`] and is not repeated. One that has ended before is not asked for:
+    /// the answer is the target's, [`TmfResponse::TaskDoesNotExist`] to an abort and [`TmfResponse::FunctionComplete`] to a
+    /// query.
+    ///
+    /// [`TmfResponse::TaskDoesNotExist`]: iscsi_core::wire::TmfResponse::TaskDoesNotExist
+    /// [`TmfResponse::FunctionComplete`]: iscsi_core::wire::TmfResponse::FunctionComplete
+    //= rfc7143 11.5.1 TMF-01 TMF-04
+    pub fn manage_task(&self, function: TmfFunction, ticket: &mut Ticket) -> Option<ManagementAnswer> {
+        let (answer, awaited) = reply();
+        let handle = ticket.begin_managing(function == TmfFunction::AbortTask);
+        self.shared.requests.send(Request::ManageTask(function, handle, answer));
         awaited.wait().flatten()
     }
 

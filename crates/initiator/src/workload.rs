@@ -5,7 +5,8 @@ use std::any::Any;
 use bytes::Bytes;
 use iscsi_core::Time;
 use iscsi_core::initiator::command::{Command, Completion};
-use iscsi_core::initiator::session::InitiatorSession;
+use iscsi_core::initiator::session::{InitiatorSession, ManagementAnswer};
+use iscsi_core::wire::{Lun, TmfFunction};
 
 use crate::cdb::is_idempotent;
 
@@ -26,6 +27,12 @@ pub trait Workload: Any + Send {
 
     /// A command ended.
     fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>);
+
+    /// A task management function that the workload calls `user` has ended, with the target's answer if there was one. The
+    /// commands that it ended were told before.
+    fn managed(&mut self, user: u64, answer: Option<ManagementAnswer>, io: &mut Submitter<'_>) {
+        let _ = (user, answer, io);
+    }
 
     /// When the workload wants [`Workload::tick`], if ever.
     fn deadline(&self) -> Option<Time> {
@@ -70,6 +77,25 @@ impl Submitter<'_> {
         self.session.submit(self.now, command)?;
         *self.submitted += 1;
         Ok(())
+    }
+
+    /// Asks for a task management function of a logical unit, of the target or of the nexus; ends with [`Workload::managed`].
+    /// When it is complete, the commands that were sent before it and that it concerns have ended as [`Ending::Aborted`].
+    ///
+    /// [`Ending::Aborted`]: crate::Ending::Aborted
+    pub fn manage(&mut self, function: TmfFunction, lun: Lun, user: u64) {
+        *self.submitted += 1;
+        self.session.manage(self.now, function, lun, user | WORKLOAD_BIT);
+    }
+
+    /// Asks for ABORT TASK or QUERY TASK of the command that the workload calls `of`; ends with [`Workload::managed`]. The
+    /// answer is [`TmfResponse::TaskDoesNotExist`] (of a query [`TmfResponse::FunctionComplete`]) when the command has ended.
+    ///
+    /// [`TmfResponse::TaskDoesNotExist`]: iscsi_core::wire::TmfResponse::TaskDoesNotExist
+    /// [`TmfResponse::FunctionComplete`]: iscsi_core::wire::TmfResponse::FunctionComplete
+    pub fn manage_task(&mut self, function: TmfFunction, of: u64, user: u64) {
+        *self.submitted += 1;
+        self.session.manage_task(self.now, function, of | WORKLOAD_BIT, user | WORKLOAD_BIT);
     }
 
     /// Most bytes of write data that one PDU to this target takes.

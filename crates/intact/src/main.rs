@@ -32,6 +32,8 @@ enum Command {
     Cp(cmd::cp::Args),
     /// Examine a target step by step, and say what is wrong.
     Doctor(cmd::doctor::Args),
+    /// Reset a LUN or a target, or end its commands.
+    Reset(cmd::reset::Args),
     /// Measure a LUN, or checksums: bytes per second, latencies, CPU time, cycles per byte.
     Bench(cmd::bench::Args),
     /// Test a target against the rows of the conformance table.
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Inq(args) => cmd::inq::run(args),
         Command::Cp(args) => cmd::cp::run(args),
         Command::Doctor(args) => cmd::doctor::run(args),
+        Command::Reset(args) => cmd::reset::run(args),
         Command::Bench(args) => cmd::bench::run(args),
         Command::Conform(args) => cmd::conform::run(args),
         Command::Completions(args) => cmd::docs::completions(args, Cli::command()),

@@ -96,6 +96,24 @@ fn inq_tells_what_a_lun_is() {
 }
 
 #[test]
+fn reset_resets_and_tells_what_the_target_said() {
+    let lab = Lab::new(&["ram:16M"]);
+    for option in [None, Some("--clear-task-set"), Some("--target-warm"), Some("--target-cold")] {
+        let mut arguments = vec!["reset"];
+        arguments.extend(option);
+        let url = lab.url(0);
+        arguments.extend([url.as_str(), "--json"]);
+        let told = lab.json(&arguments);
+        assert_eq!(told["response"], Value::from(0), "{option:?}: {told}");
+    }
+    let missing = lab.run(&["reset", &lab.url(9)]);
+    assert_eq!(missing.status.code(), Some(1), "{}", text(&missing));
+    assert!(text(&missing).contains("LUN does not exist"), "{}", text(&missing));
+    assert_eq!(lab.run(&["reset", &lab.portal()]).status.code(), Some(2));
+    assert_eq!(lab.run(&["reset", &lab.url(0), "--target-warm", "--target-cold"]).status.code(), Some(2));
+}
+
+#[test]
 fn cp_brings_an_image_there_and_back_with_its_holes() {
     let lab = Lab::new(&["ram:64M", "ram:16M"]);
     let bytes = image(10_000_123);

@@ -2,7 +2,7 @@
 
 use engine::Platform;
 use iscsi_core::initiator::command::{Completion, Ending};
-use iscsi_core::initiator::session::Action;
+use iscsi_core::initiator::session::{Action, ManagementAnswer};
 
 use super::pending::Pending;
 use super::{Ended, EventLoop, MAX_ATTENTIONS_PER_LOSS, State};
@@ -38,6 +38,7 @@ impl<P: Platform> EventLoop<P> {
                     }
                 }
                 Action::Completed(completion) => self.completed(completion),
+                Action::Managed { user, answer } if user & WORKLOAD_BIT != 0 => self.managed(user, answer),
                 Action::Managed { user, answer: told } => {
                     if let Some(Pending::Manage(answer)) = self.pending.take(user) {
                         answer.give(told);
@@ -100,6 +101,18 @@ impl<P: Platform> EventLoop<P> {
             }
         } else if let Some(Pending::Command { answer, data, .. }) = self.pending.take(user) {
             answer.give(Ok(Ended { completion, data }));
+        }
+    }
+
+    /// A function of the workload has ended.
+    pub(super) fn managed(&mut self, user: u64, answer: Option<ManagementAnswer>) {
+        if let State::Up(up) = &mut self.state
+            && let Some(running) = &mut self.running
+        {
+            running.outstanding -= 1;
+            let mut io =
+                Submitter { session: &mut up.session, now: self.now, submitted: &mut running.outstanding };
+            running.workload.managed(user & !WORKLOAD_BIT, answer, &mut io);
         }
     }
 

@@ -55,6 +55,8 @@ impl<P: Platform> EventLoop<P> {
         self.attentions_due = MAX_ATTENTIONS_PER_LOSS;
         let stats = up.close_all(&mut self.driver);
         self.info.lost(stats, up.session.counters(), &reason);
+        let unanswered = up.session.unanswered();
+        self.unanswered.extend(unanswered.iter().filter(|user| *user & WORKLOAD_BIT != 0));
         let orphans = std::mem::take(&mut self.orphans);
         for unfinished in up.session.unfinished() {
             self.orphan(unfinished);
@@ -129,6 +131,7 @@ impl<P: Platform> EventLoop<P> {
             self.fail_command(completion.command, &why);
         }
         self.targets = None;
+        self.unanswered.clear();
         self.pending.clear();
         if let Some(mut running) = self.running.take() {
             running.workload.lost(&why);

@@ -29,6 +29,7 @@ use smallvec::SmallVec;
 
 use self::connecting::{Attempt, Established, Outcome, Place};
 use self::connections::{Connection, Up};
+pub(crate) use self::pending::Handle;
 use self::pending::PendingTable;
 pub(crate) use self::requests::Request;
 use crate::error::{ConnectError, IoError};
@@ -94,6 +95,8 @@ pub(crate) struct EventLoop<P: Platform> {
     orphans: Vec<Command>,
     /// Commands of the workload that ended with their session, unknown how.
     unknown: Vec<Completion>,
+    /// Functions of the workload that were under way when their session ended.
+    unanswered: Vec<u64>,
     running: Option<Running>,
     targets: Option<Answer<Result<Vec<TargetRecord>, IoError>>>,
     leaving: Vec<Answer<()>>,
@@ -134,6 +137,7 @@ impl<P: Platform> EventLoop<P> {
             pending: PendingTable::default(),
             orphans: Vec::new(),
             unknown: Vec::new(),
+            unanswered: Vec::new(),
             running: None,
             targets: None,
             leaving: Vec::new(),
@@ -317,6 +321,9 @@ impl<P: Platform> EventLoop<P> {
         }
         for completion in std::mem::take(&mut self.unknown) {
             self.completed(completion);
+        }
+        for user in std::mem::take(&mut self.unanswered) {
+            self.managed(user, None);
         }
         for command in std::mem::take(&mut self.orphans) {
             self.submit(command);

@@ -9,10 +9,16 @@ use crate::error::IoError;
 use crate::reply::Answer;
 use crate::session::Pong;
 
+/// What other threads call a command that they submitted; no two commands of a session have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle(pub u64);
+
 /// One answer that is owed.
 pub(super) enum Pending {
     Command {
         answer: Answer<Result<Ended, IoError>>,
+        /// What other threads call it.
+        handle: Handle,
         /// What has arrived for it.
         data: SmallVec<[Bytes; 4]>,
         /// Sessions that were lost while it was under way.
@@ -46,6 +52,12 @@ impl PendingTable {
 
     pub(super) fn get(&mut self, name: u64) -> Option<&mut Pending> {
         self.entries.get_mut(usize::try_from(name).ok()?)?.as_mut()
+    }
+
+    /// The name of the command that other threads call `handle`, if it has not ended.
+    pub(super) fn command(&self, handle: Handle) -> Option<u64> {
+        let is = |entry: &Option<Pending>| matches!(entry, Some(Pending::Command { handle: own, .. }) if *own == handle);
+        self.entries.iter().position(is).map(|index| index as u64)
     }
 
     pub(super) fn take(&mut self, name: u64) -> Option<Pending> {

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use engine::Platform;
-use iscsi_core::initiator::command::Command;
+use iscsi_core::initiator::command::{Command, Completion, Ending};
 use iscsi_core::initiator::session::{ManagementAnswer, TargetRecord};
-use iscsi_core::wire::{Lun, TmfFunction};
+use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
-use super::pending::Pending;
+use super::pending::{Handle, Pending};
 use super::{Ended, EventLoop, Running, State};
 use crate::cdb::is_idempotent;
 use crate::error::IoError;
@@ -17,10 +17,11 @@ use crate::workload::Workload;
 
 /// What other threads ask of the loop.
 pub(crate) enum Request {
-    Command(Command, Answer<Result<Ended, IoError>>),
+    Command(Command, Handle, Answer<Result<Ended, IoError>>),
     Ping(Bytes, Answer<Option<Pong>>),
     SendTargets(String, Answer<Result<Vec<TargetRecord>, IoError>>),
     Manage(TmfFunction, Lun, Answer<Option<ManagementAnswer>>),
+    ManageTask(TmfFunction, Handle, Answer<Option<ManagementAnswer>>),
     Run(Box<dyn Workload>, Answer<Box<dyn Workload>>),
     Info(Answer<SessionInfo>),
     Logout(Answer<()>),
@@ -30,8 +31,9 @@ pub(crate) enum Request {
 impl<P: Platform> EventLoop<P> {
     pub(super) fn on_request(&mut self, request: Request) {
         match request {
-            Request::Command(mut command, answer) => {
-                let user = self.pending.insert(Pending::Command { answer, data: SmallVec::new(), losses: 0 });
+            Request::Command(mut command, handle, answer) => {
+                let data = SmallVec::new();
+                let user = self.pending.insert(Pending::Command { answer, handle, data, losses: 0 });
                 command.user = user;
                 command.idempotent = is_idempotent(&command.cdb);
                 self.submit(command);
@@ -69,6 +71,7 @@ impl<P: Platform> EventLoop<P> {
                     _ => drop(self.pending.take(user)),
                 }
             }
+            Request::ManageTask(function, handle, answer) => self.manage_task(function, handle, answer),
             Request::Run(mut workload, answer) => {
                 if let State::Over(why) = &self.state {
                     workload.lost(why);
@@ -99,6 +102,32 @@ impl<P: Platform> EventLoop<P> {
             }
             Request::Quit => {}
         }
+    }
+
+    /// Asks for a function of one command. While there is no session its commands wait here, and are not at the target.
+    fn manage_task(
+        &mut self,
+        function: TmfFunction,
+        handle: Handle,
+        answer: Answer<Option<ManagementAnswer>>,
+    ) {
+        let of = self.pending.command(handle);
+        if let (State::Up(up), Some(of)) = (&mut self.state, of) {
+            let user = self.pending.insert(Pending::Manage(answer));
+            up.session.manage_task(self.now, function, of, user);
+            return self.drain_actions();
+        }
+        let aborts = function == TmfFunction::AbortTask;
+        let waiting = self.orphans.iter().position(|command| of == Some(command.user));
+        if let Some(at) = waiting.filter(|_| aborts) {
+            let command = self.orphans.remove(at);
+            self.completed(Completion { command, ending: Ending::Aborted });
+        }
+        let response = match waiting {
+            None if aborts => TmfResponse::TaskDoesNotExist,
+            _ => TmfResponse::FunctionComplete,
+        };
+        answer.give(Some(ManagementAnswer { response, additional: [0; 3] }));
     }
 
     pub(super) fn submit(&mut self, command: Command) {

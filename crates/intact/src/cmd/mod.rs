@@ -11,6 +11,7 @@ pub mod inq;
 pub mod list;
 pub mod ls;
 pub mod portal;
+pub mod reset;
 pub mod serve;
 
 use std::process::ExitCode;

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use iscsi_wire::{AsyncEvent, AsyncMessage, Cid, Itt, Lun, NopIn, NopOut, TmfFunction, Ttt};
+use iscsi_wire::{AsyncEvent, AsyncMessage, Cid, Itt, Lun, NopIn, NopOut, Ttt};
+use smallvec::SmallVec;
 
 use super::actions::{Action, CloseReason, Event, violation};
 use super::command::Ending;
 use super::connection::ConnectionState;
 use super::session::{InitiatorSession, Phase};
-use super::task::{Held, Ping, Task};
+use super::task::{Held, Management, Ping, Task};
 use crate::Time;
 use crate::limits::{MAX_PING_BYTES, MAX_SENSE_BYTES};
 use crate::params::TaskReporting;
@@ -156,16 +157,12 @@ impl InitiatorSession {
     fn tasks_terminated(&mut self, cid: Cid, lun: Lun) {
         self.actions.push_back(Action::Event(Event::TasksTerminated(lun)));
         self.send_nop_out(cid, Itt::RESERVED, Ttt::RESERVED, lun, Bytes::new());
-        let ours = self.tasks.managements().any(|(_, management)| {
-            let everywhere = matches!(
-                management.function,
-                TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset | TmfFunction::ITNexusReset
-            );
-            everywhere || (management.lun == lun && management.function != TmfFunction::AbortTask)
-        });
         let here = |task: &Task| task.cid == cid && task.cmd_sn.is_some() && task.command.lun == lun;
-        if ours {
-            for task in self.tasks.commands_mut().filter(|task| here(task)) {
+        let all = self.tasks.managements().map(|(_, management)| *management);
+        let ours: SmallVec<[Management; 4]> = all.filter(|m| m.ends_tasks_of(lun)).collect();
+        if !ours.is_empty() {
+            let doomed = |task: &Task| here(task) && ours.iter().any(|management| management.ends(task));
+            for task in self.tasks.commands_mut().filter(|task| doomed(task)) {
                 task.terminated = true;
             }
             return;

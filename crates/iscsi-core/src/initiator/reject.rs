@@ -51,6 +51,7 @@ impl InitiatorSession {
             (Ok(Opcode::TaskManagementRequest), Some(Held::Management(management))) => {
                 if resend && management.resends < MAX_RESENDS {
                     management.resends += 1;
+                    management.cmd_sn = self.window.current();
                     let management = *management;
                     self.send_management(itt, &management);
                 } else {

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use iscsi_wire::{Bhs, Cid, CmdSn, Itt, Lun, Pdu, RejectReason, StatSn, TmfFunction, Tsih};
+use iscsi_wire::{Bhs, Cid, CmdSn, Itt, Pdu, RejectReason, StatSn, Tsih};
 
 pub(super) use super::actions::violation;
 pub use super::actions::{Action, CloseReason, Event, ManagementAnswer, TargetRecord, Unfinished};
@@ -27,7 +27,8 @@ use super::connection::{Connection, ConnectionState};
 use super::login::LoggedIn;
 use super::recovery::reassign::Settling;
 pub use super::scheduler::Scheduling;
-use super::task::{Held, LogoutOf, TaskTable, Wanted};
+use super::task::{Held, LogoutOf, TaskTable};
+use super::task_management::Deferred;
 use crate::Time;
 use crate::error::ProtocolViolation;
 use crate::params::{Bounds, Params, TaskReporting};
@@ -125,6 +126,8 @@ pub struct InitiatorSession {
     pub(super) next_deadline: Option<Time>,
     /// Task management functions under way.
     pub(super) managing: usize,
+    /// Functions that the caller wants of commands whose connection is gone: they wait until those are settled.
+    pub(super) deferred: VecDeque<Deferred>,
     /// Tasks with PDUs missing.
     pub(super) with_holes: Vec<Itt>,
     /// Tasks of connections that are gone, in order.
@@ -162,6 +165,7 @@ impl InitiatorSession {
             write_bytes: 0,
             next_deadline: None,
             managing: 0,
+            deferred: VecDeque::new(),
             with_holes: Vec::new(),
             settling: VecDeque::new(),
             settling_now: 0,
@@ -480,25 +484,6 @@ impl InitiatorSession {
 
     pub(super) fn logout_reason(&self) -> CloseReason {
         if self.asked_by_target { CloseReason::TargetAsked } else { CloseReason::LoggedOut }
-    }
-
-    /// Asks for a task management function of a logical unit, or of the nexus, on behalf of the caller; ends with
-    /// [`Action::Managed`].
-    pub fn manage(&mut self, now: Time, function: TmfFunction, lun: Lun, user: u64) {
-        self.now = now;
-        self.begin_management(function, lun, None, Wanted::Caller(user));
-    }
-
-    /// Asks for ABORT TASK or QUERY TASK of the command that the caller calls `of`; ends with [`Action::Managed`].
-    pub fn manage_task(&mut self, now: Time, function: TmfFunction, of: u64, user: u64) {
-        self.now = now;
-        let task = self.tasks.commands().find(|(_, task)| task.command.user == of && task.cmd_sn.is_some());
-        match task.and_then(|(itt, task)| Some((task.command.lun, (itt, task.cmd_sn?)))) {
-            Some((lun, referenced)) => {
-                self.begin_management(function, lun, Some(referenced), Wanted::Caller(user));
-            }
-            None => self.actions.push_back(Action::Managed { user, answer: None }),
-        }
     }
 }
 

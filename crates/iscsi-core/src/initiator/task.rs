@@ -109,10 +109,38 @@ pub(super) struct Management {
     pub cid: Cid,
     pub referenced: Itt,
     pub ref_cmd_sn: CmdSn,
+    /// CmdSN that it carried: it concerns the commands before.
+    pub cmd_sn: CmdSn,
     pub exp_data_sn: u32,
     pub deadline: Time,
     pub wanted: Wanted,
     pub resends: u8,
+}
+
+impl Management {
+    /// Whether it ends `task` when it is complete: functions that end many end those that were sent before them.
+    //= rfc7143 4.2.3.3 TMF-05
+    pub(super) fn ends(&self, task: &Task) -> bool {
+        let before = task.cmd_sn.is_some_and(|cmd_sn| cmd_sn.lt(self.cmd_sn));
+        match self.function {
+            TmfFunction::AbortTaskSet | TmfFunction::ClearTaskSet | TmfFunction::LogicalUnitReset => {
+                before && task.command.lun == self.lun
+            }
+            TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset | TmfFunction::ITNexusReset => before,
+            _ => false,
+        }
+    }
+
+    /// Whether it ends tasks of the logical unit `lun`, and not just one.
+    pub(super) fn ends_tasks_of(&self, lun: Lun) -> bool {
+        match self.function {
+            TmfFunction::AbortTaskSet | TmfFunction::ClearTaskSet | TmfFunction::LogicalUnitReset => {
+                self.lun == lun
+            }
+            TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset | TmfFunction::ITNexusReset => true,
+            _ => false,
+        }
+    }
 }
 
 /// A ping of ours under way.

@@ -9,13 +9,96 @@ use iscsi_wire::{
 };
 
 use super::actions::{Action, CloseReason, ManagementAnswer};
-use super::command::Completion;
-use super::command::Ending;
+use super::command::{Completion, Ending};
 use super::session::InitiatorSession;
-use super::task::{Held, Management, Wanted};
+use super::task::{Held, Management, Task, Wanted};
 use crate::Time;
+use crate::limits::MAX_INITIATOR_TASKS;
+
+/// A function that the caller wants of a command, under the caller's names for both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deferred {
+    function: TmfFunction,
+    of: u64,
+    user: u64,
+}
 
 impl InitiatorSession {
+    /// Asks for a task management function of a logical unit, of the target or of the nexus on behalf of the caller; ends with
+    /// [`Action::Managed`]. The commands that it concerns were sent before it; when it is complete they have ended, those sent
+    /// later go on. Functions that name a command are for [`InitiatorSession::manage_task`]: here they bring no answer.
+    //= rfc7143 4.2.3.3 TMF-05
+    pub fn manage(&mut self, now: Time, function: TmfFunction, lun: Lun, user: u64) {
+        self.now = now;
+        if names_task(function) {
+            return self.actions.push_back(Action::Managed { user, answer: None });
+        }
+        self.begin_management(function, lun, None, Wanted::Caller(user));
+    }
+
+    /// Asks for ABORT TASK or QUERY TASK of the command that the caller calls `of`; ends with [`Action::Managed`]. A command
+    /// whose connection is gone is settled first. One that was never sent ends here, one that is not there any more is not asked
+    /// for: the answer is then the one that the target would give.
+    //= rfc7143 11.5.1 TMF-01 TMF-04
+    pub fn manage_task(&mut self, now: Time, function: TmfFunction, of: u64, user: u64) {
+        self.now = now;
+        if !matches!(function, TmfFunction::AbortTask | TmfFunction::QueryTask) {
+            return self.actions.push_back(Action::Managed { user, answer: None });
+        }
+        let aborts = function == TmfFunction::AbortTask;
+        let found = self.tasks.commands().find(|(_, task)| task.command.user == of);
+        let found = found.map(|(itt, task)| (itt, task.command.lun, task.cmd_sn, task.orphan));
+        let response = match found {
+            Some((_, _, Some(_), true)) if self.deferred.len() < MAX_INITIATOR_TASKS => {
+                return self.deferred.push_back(Deferred { function, of, user });
+            }
+            Some((_, _, Some(_), true)) => TmfResponse::FunctionRejected,
+            Some((itt, lun, Some(cmd_sn), false)) => {
+                return self.begin_management(function, lun, Some((itt, cmd_sn)), Wanted::Caller(user));
+            }
+            Some((itt, _, None, _)) => {
+                if aborts {
+                    self.withdraw(itt, Ending::Aborted);
+                }
+                TmfResponse::FunctionComplete
+            }
+            None if aborts => TmfResponse::TaskDoesNotExist,
+            None => TmfResponse::FunctionComplete,
+        };
+        let answer = Some(ManagementAnswer { response, additional: [0; 3] });
+        self.actions.push_back(Action::Managed { user, answer });
+    }
+
+    /// Begins the functions that waited for their command to be settled.
+    pub(super) fn manage_deferred(&mut self) {
+        for _ in 0..self.deferred.len() {
+            let Some(Deferred { function, of, user }) = self.deferred.pop_front() else { return };
+            // Those that still must wait go to the end.
+            self.manage_task(self.now, function, of, user);
+        }
+    }
+
+    /// The caller's names for the functions that are under way. For a session that is over: they bring no answer.
+    pub fn unanswered(&mut self) -> Vec<u64> {
+        let deferred = self.deferred.drain(..).map(|deferred| deferred.user);
+        let under_way = self.tasks.managements().filter_map(|(_, management)| match management.wanted {
+            Wanted::Caller(user) => Some(user),
+            _ => None,
+        });
+        under_way.chain(deferred).collect()
+    }
+
+    /// Ends a command that was never sent.
+    fn withdraw(&mut self, itt: Itt, ending: Ending) {
+        if let Some(at) = self.waiting.iter().position(|other| *other == itt) {
+            self.waiting.remove(at);
+            self.anew_waiting -= usize::from(at < self.anew_waiting);
+        }
+        if let Held::Command(task) = self.tasks.remove(itt) {
+            self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
+        }
+    }
+
     /// When the function under way has taken too long.
     pub(super) fn management_due(&self) -> Option<Time> {
         match self.managing + self.settling_now {
@@ -76,14 +159,8 @@ impl InitiatorSession {
             }
             self.probe(itt);
         }
-        if !unsent.is_empty() {
-            self.waiting.retain(|itt| !unsent.contains(itt));
-            for itt in unsent {
-                if let Held::Command(task) = self.tasks.remove(itt) {
-                    let completion = Completion { command: task.command, ending: Ending::TimedOut };
-                    self.actions.push_back(Action::Completed(completion));
-                }
-            }
+        for itt in unsent {
+            self.withdraw(itt, Ending::TimedOut);
         }
         // The others wait until this one is settled; `management_over` looks again.
         if let Some((_, itt, lun, Some(cmd_sn))) = overdue
@@ -124,6 +201,7 @@ impl InitiatorSession {
                 cid,
                 referenced,
                 ref_cmd_sn,
+                cmd_sn: self.window.current(),
                 exp_data_sn: 0,
                 deadline,
                 wanted,
@@ -155,7 +233,7 @@ impl InitiatorSession {
             lun: management.lun,
             itt,
             referenced_task_tag: management.referenced,
-            cmd_sn: self.window.current(),
+            cmd_sn: management.cmd_sn,
             exp_stat_sn: self.exp_stat_sn(management.cid),
             ref_cmd_sn: management.ref_cmd_sn,
             exp_data_sn: DataSn(management.exp_data_sn),
@@ -185,7 +263,13 @@ impl InitiatorSession {
             self.managing -= 1;
             let answer = ManagementAnswer { response: pdu.response, additional: pdu.additional };
             self.actions.push_back(Action::Managed { user, answer: Some(answer) });
-            if pdu.response == TmfResponse::FunctionComplete {
+            // Whatever a task sent that does not exist any more has arrived before this answer, unless it is on our list of
+            // what is missing.
+            let holes = |session: &mut Self| session.connection(cid).is_some_and(|c| c.statuses.has_holes());
+            let gone = management.function == TmfFunction::AbortTask
+                && pdu.response == TmfResponse::TaskDoesNotExist
+                && !holes(self);
+            if pdu.response == TmfResponse::FunctionComplete || gone {
                 self.end_tasks_of(&management);
                 if management.function == TmfFunction::ITNexusReset {
                     self.nexus_was_reset();
@@ -214,29 +298,14 @@ impl InitiatorSession {
 
     /// Ends the commands that a completed function aborted.
     fn end_tasks_of(&mut self, management: &Management) {
-        let everywhere = matches!(
-            management.function,
-            TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset | TmfFunction::ITNexusReset
-        );
-        let ended: Vec<(Itt, Ending)> = match management.function {
-            TmfFunction::AbortTask if management.wanted == Wanted::Recovery => {
-                vec![(management.referenced, Ending::TimedOut)]
+        let ending = |task: &Task| if task.aborting { Ending::TimedOut } else { Ending::Aborted };
+        let ended: Vec<(Itt, Ending)> = match (management.function, management.wanted) {
+            (TmfFunction::AbortTask, Wanted::Recovery) => vec![(management.referenced, Ending::TimedOut)],
+            (TmfFunction::AbortTask, _) => vec![(management.referenced, Ending::Aborted)],
+            _ => {
+                let ended = self.tasks.commands().filter(|(_, task)| management.ends(task));
+                ended.map(|(itt, task)| (itt, ending(task))).collect()
             }
-            TmfFunction::AbortTask => vec![(management.referenced, Ending::Aborted)],
-            TmfFunction::AbortTaskSet
-            | TmfFunction::ClearTaskSet
-            | TmfFunction::LogicalUnitReset
-            | TmfFunction::TargetWarmReset
-            | TmfFunction::TargetColdReset
-            | TmfFunction::ITNexusReset => self
-                .tasks
-                .commands()
-                .filter(|(_, task)| {
-                    task.cmd_sn.is_some() && (everywhere || task.command.lun == management.lun)
-                })
-                .map(|(itt, task)| (itt, if task.aborting { Ending::TimedOut } else { Ending::Aborted }))
-                .collect(),
-            _ => Vec::new(),
         };
         for (itt, ending) in ended {
             self.complete(itt, ending);
@@ -290,7 +359,14 @@ impl InitiatorSession {
         }
         self.managing -= 1;
         if let Wanted::Caller(user) = management.wanted {
-            self.actions.push_back(Action::Managed { user, answer: None });
+            match self.tasks.task(management.referenced) {
+                // It is asked for again where its command goes on.
+                Some(task) => {
+                    let (function, of) = (management.function, task.command.user);
+                    self.deferred.push_back(Deferred { function, of, user });
+                }
+                None => self.actions.push_back(Action::Managed { user, answer: None }),
+            }
         }
         // What it was for is looked at again when its connection has been recovered.
         for task in self.tasks.commands_mut() {
@@ -325,4 +401,9 @@ impl InitiatorSession {
         }
         self.close(CloseReason::NexusReset, self.time2wait());
     }
+}
+
+/// Whether a function is one of a single command.
+fn names_task(function: TmfFunction) -> bool {
+    matches!(function, TmfFunction::AbortTask | TmfFunction::TaskReassign | TmfFunction::QueryTask)
 }

@@ -65,6 +65,11 @@ impl InitiatorSession {
 
     /// Begins to settle as many tasks as may be under way at a time.
     pub(in super::super) fn settle(&mut self) {
+        self.settle_next();
+        self.manage_deferred();
+    }
+
+    fn settle_next(&mut self) {
         while self.settling_now < MAX_SETTLING && self.phase != Phase::Closed {
             let Some(next) = self.settling.front().copied() else { return };
             let Some(cid) = self.next_connection().or_else(|| self.any_connection()) else { return };
@@ -93,6 +98,7 @@ impl InitiatorSession {
             cid,
             referenced: settling.itt,
             ref_cmd_sn,
+            cmd_sn: self.window.current(),
             exp_data_sn,
             deadline: self.now + self.config.management_timeout,
             wanted: Wanted::Settle,

@@ -14,7 +14,7 @@ use crate::params::Params;
 
 impl Script {
     /// Reads that are sent, `per` of them for each of `n` connections; their tags by connection.
-    fn reads_on_all(&mut self, n: u16, per: u64) -> Vec<(Cid, Itt)> {
+    pub(super) fn reads_on_all(&mut self, n: u16, per: u64) -> Vec<(Cid, Itt)> {
         for user in 0..u64::from(n) * per {
             self.read(user, 512);
         }
@@ -24,7 +24,7 @@ impl Script {
     }
 
     /// The logout that is sent now: the connection it goes over, its reason, the connection it is for, its tag.
-    fn logout_of(&mut self) -> (Cid, LogoutReason, Cid, Itt) {
+    pub(super) fn logout_of(&mut self) -> (Cid, LogoutReason, Cid, Itt) {
         let mut sent = self.sent_on();
         assert_eq!(sent.len(), 1, "{sent:?}");
         match sent.remove(0) {
@@ -33,7 +33,7 @@ impl Script {
         }
     }
 
-    fn answer_logout(&mut self, itt: Itt, response: LogoutResponseCode, time2wait: u16) {
+    pub(super) fn answer_logout(&mut self, itt: Itt, response: LogoutResponseCode, time2wait: u16) {
         let pdu = LogoutResponse {
             response,
             itt,
@@ -74,7 +74,7 @@ impl Script {
     }
 
     /// The functions that are sent now: connection, function, tag, referenced tag, ExpDataSN.
-    fn functions(&mut self) -> Vec<(Cid, TmfFunction, Itt, Itt, u32)> {
+    pub(super) fn functions(&mut self) -> Vec<(Cid, TmfFunction, Itt, Itt, u32)> {
         let sent = self.sent_on().into_iter();
         sent.map(|(cid, pdu)| match pdu {
             Pdu::TaskManagementRequest(r) => {
@@ -87,7 +87,7 @@ impl Script {
     }
 
     /// The target has received every command so far.
-    fn acknowledge_all(&mut self, n: u32) {
+    pub(super) fn acknowledge_all(&mut self, n: u32) {
         self.exp_cmd_sn = CmdSn(FIRST).add(n);
         self.max_cmd_sn = CmdSn(FIRST).add(n + 7);
     }

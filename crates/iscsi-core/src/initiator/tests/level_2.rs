@@ -17,7 +17,7 @@ fn level_2() -> Params {
 
 impl Script {
     /// What the caller was told about its functions.
-    fn managed(&mut self) -> Vec<(u64, Option<ManagementAnswer>)> {
+    pub(super) fn managed(&mut self) -> Vec<(u64, Option<ManagementAnswer>)> {
         let mut managed = Vec::new();
         self.said.retain(|action| match action {
             Action::Managed { user, answer } => {
@@ -145,7 +145,8 @@ fn p2_03_a_query_of_a_task_names_it_and_goes_on_its_connection() {
     }
     script.session.manage_task(script.now, TmfFunction::QueryTask, 77, 100);
     script.sent_nothing();
-    assert_eq!(script.managed(), [(100, None)], "there is no such command");
+    let none = ManagementAnswer { response: TmfResponse::FunctionComplete, additional: [0; 3] };
+    assert_eq!(script.managed(), [(100, Some(none))], "there is no such command");
 }
 
 #[test]

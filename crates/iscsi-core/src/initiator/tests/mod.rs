@@ -4,6 +4,7 @@ mod connections;
 mod data;
 mod level_2;
 mod login;
+mod management;
 mod messages;
 mod recovery;
 mod snack;

@@ -34,7 +34,7 @@ impl Script {
         }
     }
 
-    fn reject(&mut self, reason: RejectReason, refused: &[u8; 48]) {
+    pub(super) fn reject(&mut self, reason: RejectReason, refused: &[u8; 48]) {
         let pdu = Reject {
             reason,
             stat_sn: self.stat(),

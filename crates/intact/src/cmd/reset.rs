@@ -1,0 +1,156 @@
+//! `intact reset URL`: a task management function (RFC 7143 11.5, RFC 7144 6), and the target's word on it.
+
+use std::process::ExitCode;
+
+use initiator::{IscsiUrl, Session};
+use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
+use serde::Serialize;
+
+use super::client::{ClientArgs, refused};
+use super::{FAILED, MISUSED, fail};
+use crate::output;
+
+/// Arguments of `intact reset`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Without an option the LUN is reset: its commands end, those of other initiators too.\n\n\
+    Example:\n  intact reset iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n\n\
+    Exit codes: 0 the target has done it; 1 it has not; 2 wrong usage."
+)]
+pub struct Args {
+    /// iscsi://[user[%password]@]host[:port]/target/lun; resets of the target and of the nexus need no LUN
+    url: String,
+    #[command(flatten)]
+    what: What,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct What {
+    /// CLEAR TASK SET: end the commands of all initiators, and reset nothing.
+    #[arg(long)]
+    clear_task_set: bool,
+    /// TARGET WARM RESET: reset all LUNs of the target.
+    #[arg(long)]
+    target_warm: bool,
+    /// TARGET COLD RESET: reset all LUNs, and end all sessions.
+    #[arg(long)]
+    target_cold: bool,
+    /// QUERY ASYNCHRONOUS EVENT: tell the unit attention that is pending, and change nothing (protocol level 2).
+    #[arg(long)]
+    query: bool,
+}
+
+impl What {
+    fn function(&self) -> TmfFunction {
+        match self {
+            Self { clear_task_set: true, .. } => TmfFunction::ClearTaskSet,
+            Self { target_warm: true, .. } => TmfFunction::TargetWarmReset,
+            Self { target_cold: true, .. } => TmfFunction::TargetColdReset,
+            Self { query: true, .. } => TmfFunction::QueryAsyncEvent,
+            _ => TmfFunction::LogicalUnitReset,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    url: String,
+    function: String,
+    response: Option<u8>,
+    meaning: String,
+    /// Sense key, ASC and ASCQ of the unit attention that is pending.
+    pending: Option<[u8; 3]>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match ask(&args) {
+        Ok(answer) => {
+            let text = match args.json {
+                true => serde_json::to_string(&answer).unwrap_or_default() + "\n",
+                false => answer.text(),
+            };
+            let printed = output::print(&text);
+            match answer.response {
+                Some(response) if done(response) => printed,
+                _ => ExitCode::from(FAILED),
+            }
+        }
+        Err(code) => code,
+    }
+}
+
+/// Whether a response says that it was done: "complete", and "succeeded" of queries.
+fn done(response: u8) -> bool {
+    [TmfResponse::FunctionComplete, TmfResponse::FunctionSucceeded].iter().any(|good| good.code() == response)
+}
+
+fn ask(args: &Args) -> Result<Answer, ExitCode> {
+    let function = args.what.function();
+    let url = args.client.url(&args.url)?;
+    let lun = unit(&url, function).map_err(|error| fail(MISUSED, error))?;
+    let mut options = args.client.options(&url)?;
+    if function.is_level_2() {
+        options.bounds.protocol_level = 2;
+    }
+    options.session.management_timeout = args.client.timeout;
+    let session = Session::connect(options).map_err(|error| refused(&error))?;
+    if function.is_level_2() && session.opening().params.protocol_level < 2 {
+        let why = "the target does not know iSCSIProtocolLevel 2 (RFC 7144), where this function is";
+        return Err(fail(FAILED, why));
+    }
+    let answer = session.manage(function, lun);
+    let response = answer.map(|answer| answer.response);
+    let pending = answer.filter(|answer| answer.response == TmfResponse::FunctionSucceeded);
+    Ok(Answer {
+        url: url.to_string(),
+        function: function.to_string(),
+        response: response.map(TmfResponse::code),
+        meaning: response.map_or_else(|| "no answer".to_owned(), |response| response.to_string()),
+        pending: pending.map(|answer| answer.additional),
+    })
+}
+
+/// The LUN, where the function looks at one.
+fn unit(url: &IscsiUrl, function: TmfFunction) -> Result<Lun, initiator::UrlError> {
+    match function {
+        TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset if url.target.is_some() => {
+            Ok(Lun::from_index(url.lun.unwrap_or(0)))
+        }
+        _ => url.unit().map(|(_, lun)| lun),
+    }
+}
+
+impl Answer {
+    fn text(&self) -> String {
+        let pending = self.pending.map_or_else(String::new, |[key, asc, ascq]| {
+            format!("; pending: sense key {key:x}h, {asc:02x}h/{ascq:02x}h")
+        });
+        format!("{}: {}{pending}\n", self.function, self.meaning)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lun_is_needed_where_the_function_looks_at_one() {
+        let url = |text: &str| IscsiUrl::parse(text).unwrap();
+        let (unit_url, target, portal) = (
+            url("iscsi://h/iqn.2001-04.com.example:d/3"),
+            url("iscsi://h/iqn.2001-04.com.example:d"),
+            url("iscsi://h"),
+        );
+        assert_eq!(unit(&unit_url, TmfFunction::LogicalUnitReset).unwrap(), Lun::from_index(3));
+        assert!(unit(&target, TmfFunction::LogicalUnitReset).is_err());
+        assert!(unit(&target, TmfFunction::TargetWarmReset).is_ok());
+        assert!(unit(&portal, TmfFunction::TargetColdReset).is_err());
+    }
+}
