@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`plan`] | from a seed to who is there and what goes wrong when |
 //! | [`run`] | builds it, lets time pass, judges |
+//! | [`hosts`] | the processes: target and initiators |
 //! | [`world`] | clock, events, processes |
 //! | [`network`], [`driver`] | connections with delay, bandwidth, loss; what the engine asks of a system |
 //! | [`store`] | a medium that can lose its power |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod driver;
+mod hosts;
 mod intruder;
 pub mod load;
 pub mod network;

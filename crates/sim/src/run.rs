@@ -5,32 +5,23 @@
 //!      └───────────── longer than anything allows ─────────────► broken: a command never ended
 //! ```
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use blockstore::{
-    BlockStore, Fault as StoreFault, FaultError, FaultHandle, FaultRule, FaultStore, Op, OpSet, StoreSpec,
+    BlockStore, Fault as StoreFault, FaultError, FaultHandle, FaultRule, FaultStore, Op, OpSet,
 };
 use fastrand::Rng;
-use initiator::{Options, Portal};
-use iscsi_core::names::IscsiName;
-use iscsi_wire::Isid;
-use parking_lot::Mutex;
-use target::config::{
-    AccessRules, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig,
-};
-use target::observe::Observe;
 
+use crate::hosts::{Running, Serving};
 use crate::intruder::Intruder;
-use crate::load::{Load, Progress};
-use crate::network::{Live, Network, Side, SimListener};
+use crate::load::Load;
+use crate::network::{Live, Network, Side};
 use crate::oracle::Oracle;
-use crate::plan::{Fault, InitiatorPlan, Plan, SECOND, TARGET, host};
+use crate::plan::{Fault, Plan, SECOND, TARGET, host};
 use crate::store::{BLOCK_BYTES, SimStore};
 use crate::verdict::Verdict;
 use crate::watch::Watch;
-use crate::world::{DriverId, Nanos, Process, SimPlatform, World};
+use crate::world::{Nanos, SimPlatform, World};
 
 /// After the last fault, everything must have come to its end within this virtual time: the patience of an initiator with a
 /// session that does not come back, twice, and the time that the commands need.
@@ -41,8 +32,6 @@ const AFTERMATH_NS: Nanos = 120 * SECOND;
 const MAX_STEPS_AT_ONCE: u32 = 200_000;
 /// The number that the intruder's host has.
 const INTRUDER: u8 = 200;
-
-const TARGET_NAME: &str = "iqn.2026-01.io.intact:sim";
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
@@ -91,18 +80,6 @@ pub enum Sabotage {
     LostFlush,
 }
 
-struct Running {
-    owner: usize,
-    /// It has vanished.
-    gone: bool,
-    session: initiator::Stepped<Process>,
-    progress: Arc<Mutex<Progress>>,
-    platform: Arc<SimPlatform>,
-    opened: bool,
-    over: bool,
-    began: Nanos,
-}
-
 enum Action {
     Fault(Fault),
     StartTarget { power: bool },
@@ -120,7 +97,7 @@ pub struct Run {
     store: SimStore,
     disk: Arc<dyn BlockStore>,
     faults: FaultHandle,
-    target: Option<(target::Stepped<Process>, Arc<SimPlatform>, usize)>,
+    target: Option<Serving>,
     initiators: Vec<Running>,
     intruder: Option<Intruder>,
     actions: Vec<Option<Action>>,
@@ -190,53 +167,30 @@ impl Run {
         self.faults.arm(rule);
     }
 
-    fn process(&mut self, host: std::net::IpAddr) -> (Arc<SimPlatform>, usize) {
+    fn next_owner(&mut self) -> usize {
         self.owners += 1;
-        (SimPlatform::new(&self.world, host, self.owners), self.owners)
+        self.owners
     }
 
     fn start_target(&mut self) {
-        let (platform, owner) = self.process(TARGET.ip());
-        let disk = Arc::clone(&self.disk);
-        let open: target::registry::OpenStore = Arc::new(move |_| Ok(Arc::clone(&disk)));
-        let config = config(&self.plan);
-        let portal = config.portals[0].clone();
-        let observe = Arc::new(Observe::new());
-        match target::Stepped::start(Process(Arc::clone(&platform)), config, observe, open, self.plan.shards)
-        {
-            Ok(target) => {
-                target.listen(SimListener(portal.address), portal);
-                self.target = Some((target, platform, owner));
-            }
-            Err(error) => self.verdict.broken(format!("the target does not start: {error}")),
+        let owner = self.next_owner();
+        match Serving::start(&self.world, owner, &self.plan, &self.disk) {
+            Ok(serving) => self.target = Some(serving),
+            Err(what) => self.verdict.broken(what),
         }
     }
 
     fn open(&mut self, n: usize) {
-        let plan = self.plan.initiators[n].clone();
-        let (platform, owner) = self.process(host(n as u8 + 1));
+        let owner = self.next_owner();
         let rng = self.rng.fork();
+        let plan = &self.plan.initiators[n];
         let (load, progress) = Load::new(plan.load.clone(), self.oracle.clone(), rng);
-        let options = options(&plan, n as u8 + 1);
-        match initiator::Stepped::open(Process(Arc::clone(&platform)), options, Box::new(load)) {
-            Ok(session) => {
-                let began = self.world.now();
-                let running = Running {
-                    owner,
-                    gone: false,
-                    session,
-                    progress,
-                    platform,
-                    opened: false,
-                    over: false,
-                    began,
-                };
-                match self.initiators.get_mut(n) {
-                    Some(old) => *old = running,
-                    None => self.initiators.push(running),
-                }
-            }
-            Err(error) => self.verdict.broken(format!("an initiator does not start: {error}")),
+        match Running::start(&self.world, owner, n as u8 + 1, plan, Box::new(load), progress) {
+            Ok(running) => match self.initiators.get_mut(n) {
+                Some(old) => *old = running,
+                None => self.initiators.push(running),
+            },
+            Err(what) => self.verdict.broken(what),
         }
     }
 
@@ -321,7 +275,7 @@ impl Run {
             let progress = initiator.progress.lock();
             what += &format!(" I{} has {} under way,", n + 1, progress.outstanding);
         }
-        if let Some((target, ..)) = &mut self.target {
+        if let Some(Serving { target, .. }) = &mut self.target {
             let (sessions, connections) = (target.sessions().len(), target.connections());
             what += &format!(" the target has {sessions} sessions and {connections} connections");
         }
@@ -330,32 +284,18 @@ impl Run {
 
     /// Lets everybody take a step who has noticed something or whose deadline has come.
     fn turn_all(&mut self) -> bool {
-        let now = Duration::from_nanos(self.world.now());
+        if !self.world.take_any_noticed() && self.next_deadline() > self.world.now() {
+            return false;
+        }
         let mut any = false;
-        if let Some((target, platform, _)) = &mut self.target {
-            for (shard, driver) in platform.drivers().into_iter().enumerate() {
-                let due = target.next_deadline(shard).is_some_and(|at| at <= now);
-                if self.world.take_noticed(driver) || due {
-                    any = true;
-                    if let Err(error) = target.turn(shard) {
-                        self.verdict.broken(format!("a shard has ended: {error}"));
-                    }
-                }
-            }
-            if any {
-                check_holdings(target, &self.verdict);
-            }
+        if let Some(serving) = &mut self.target {
+            any = serving.turn(&self.world, &self.verdict);
         }
         for n in 0..self.initiators.len() {
-            let initiator = &mut self.initiators[n];
-            let due = initiator.session.next_deadline().is_some_and(|at| at <= now);
-            let noticed = initiator.platform.drivers().iter().any(|driver| self.world.take_noticed(*driver));
-            if initiator.over || initiator.gone || !(noticed || due) {
-                continue;
+            if self.initiators[n].turn(&self.world) {
+                any = true;
+                self.after_turn(n);
             }
-            any = true;
-            initiator.over = !initiator.session.turn();
-            self.after_turn(n);
         }
         if let Some(intruder) = &mut self.intruder
             && self.world.take_noticed(intruder.driver())
@@ -394,22 +334,19 @@ impl Run {
     }
 
     fn nobody_is_left(&mut self) -> bool {
-        let Some((target, ..)) = &mut self.target else { return false };
+        let Some(Serving { target, .. }) = &mut self.target else { return false };
         target.connections() == 0 && target.sessions().is_empty()
     }
 
+    /// When a process wants a turn.
+    fn next_deadline(&self) -> Nanos {
+        let initiators = self.initiators.iter().map(Running::deadline);
+        initiators.chain(self.target.iter().map(Serving::deadline)).min().unwrap_or(Nanos::MAX)
+    }
+
     fn next_moment(&self) -> Option<Nanos> {
-        let deadline = |at: Duration| at.as_nanos() as Nanos;
-        let initiators = self
-            .initiators
-            .iter()
-            .filter(|i| !i.over && !i.gone)
-            .filter_map(|i| i.session.next_deadline())
-            .map(deadline);
-        let shards = self.target.iter().flat_map(|(target, ..)| {
-            (0..self.plan.shards).filter_map(|shard| target.next_deadline(shard)).map(deadline)
-        });
-        initiators.chain(shards).chain(self.world.next_event()).min()
+        let deadline = Some(self.next_deadline()).filter(|at| *at != Nanos::MAX);
+        deadline.into_iter().chain(self.world.next_event()).min()
     }
 
     fn live(&self, which: u32) -> Option<Live> {
@@ -447,7 +384,8 @@ impl Run {
 
     fn intrude(&mut self) {
         if self.intruder.is_none() {
-            let (platform, _) = self.process(host(INTRUDER));
+            let owner = self.next_owner();
+            let platform = SimPlatform::new(&self.world, host(INTRUDER), owner);
             self.intruder = Intruder::new(&platform, self.rng.fork()).ok();
         }
         if let Some(intruder) = &mut self.intruder {
@@ -523,7 +461,7 @@ impl Run {
                 let under_way = initiator.progress.lock().outstanding;
                 self.note(|| format!("!! I{} is gone, with {under_way} operations under way", n + 1));
                 let initiator = &self.initiators[n];
-                self.world.kill(initiator.owner, &initiator.platform.drivers(), true);
+                self.world.kill(initiator.owner, &initiator.drivers, true);
             }
             Fault::StoreHang { for_ns } => {
                 self.note(|| format!("!! the store hangs for {} ms", for_ns / 1_000_000));
@@ -531,79 +469,15 @@ impl Run {
                 self.last_trouble = self.last_trouble.max(now + for_ns);
             }
             Fault::Restart { down_ns, power, silent } => {
-                let Some((target, platform, owner)) = self.target.take() else { return };
+                let Some(serving) = self.target.take() else { return };
                 self.note(|| {
                     format!("!! the target dies{}", if power { ", and the power of its medium" } else { "" })
                 });
-                let drivers: Vec<DriverId> = platform.drivers();
-                self.world.kill(owner, &drivers, silent);
-                drop(target);
+                self.world.kill(serving.owner, &serving.drivers, silent);
+                drop(serving);
                 self.last_trouble = self.last_trouble.max(now + down_ns);
                 self.act_at(now + down_ns, Action::StartTarget { power });
             }
         }
     }
-}
-
-fn check_holdings(target: &target::Stepped<Process>, verdict: &Verdict) {
-    for (queue_depth, held) in target.holdings() {
-        // Immediate commands come on top; a session that is being replaced still holds what its store has.
-        let most = queue_depth as usize + iscsi_core::limits::MAX_IMMEDIATE_TASKS;
-        if held.tasks > most {
-            verdict.broken(format!("a session holds {} tasks, its queue depth is {queue_depth}", held.tasks));
-        }
-    }
-}
-
-fn config(plan: &Plan) -> Config {
-    let store = StoreSpec::Ram {
-        size_bytes: 512,
-        logical_block_bytes: None,
-        resident_limit_bytes: None,
-        protection: None,
-    };
-    let name = IscsiName::parse(TARGET_NAME).expect("a constant of the right form");
-    Config {
-        portals: vec![PortalConfig { address: TARGET, group_tag: 1 }],
-        targets: vec![TargetConfig {
-            name,
-            alias: None,
-            luns: vec![LunConfig { serial: Some("sim".into()), ..LunConfig::new(0, store) }],
-            access: AccessRules::default(),
-            auth: Auth::None,
-            bounds: plan.bounds.clone(),
-            queue_depth: plan.queue_depth,
-            redirect: None,
-            portals: None,
-        }],
-        discovery_auth: Auth::None,
-        limits: Limits {
-            ping_interval: Duration::from_secs(5),
-            ping_timeout: Duration::from_secs(5),
-            buffer_bytes_max: 64 << 20,
-            shards: plan.shards,
-            ..Limits::default()
-        },
-        control_socket: ControlSocket::Off,
-        state_dir: None,
-        metrics: None,
-        allow_open_access: true,
-    }
-}
-
-fn options(plan: &InitiatorPlan, number: u8) -> Options {
-    let name = IscsiName::parse(TARGET_NAME).expect("a constant of the right form");
-    let target: SocketAddr = TARGET;
-    let mut options = Options::new(Portal::new(target.ip().to_string(), target.port()), Some(name));
-    options.initiator =
-        IscsiName::parse(&format!("iqn.2026-01.io.intact:i{number}")).expect("of the right form");
-    options.isid = Some(Isid::random([0x51, 0x3d, number], 1));
-    options.bounds = plan.bounds.clone();
-    options.session.bounds = plan.bounds.clone();
-    options.session.ping_interval = plan.ping;
-    options.session.ping_timeout = plan.ping;
-    options.connections = plan.connections;
-    options.error_recovery_level = Some(plan.recovery);
-    options.reconnect_timeout = Duration::from_secs(300);
-    options
 }

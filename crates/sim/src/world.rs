@@ -122,6 +122,8 @@ pub struct World {
     now: AtomicU64,
     /// Drivers whose wakers were used, and streams that were dropped: both happen where the state cannot be locked.
     pub(crate) woken: AtomicBool,
+    /// A driver has noticed something.
+    noticed: AtomicBool,
     pub(crate) dropped: Mutex<Vec<(usize, Side)>>,
 }
 
@@ -144,6 +146,7 @@ impl World {
             state: Mutex::new(state),
             now: AtomicU64::new(0),
             woken: AtomicBool::new(false),
+            noticed: AtomicBool::new(false),
             dropped: Mutex::default(),
         })
     }
@@ -191,7 +194,10 @@ impl World {
                     if lost { drop(job) } else { job() }
                 }
             }
-            Event::Notice { driver } => state.drivers[driver].noticed = true,
+            Event::Notice { driver } => {
+                state.drivers[driver].noticed = true;
+                self.noticed.store(true, Ordering::Relaxed);
+            }
             other => state.happen(other),
         }
         Some(None)
@@ -212,6 +218,11 @@ impl World {
                 state.notify(driver);
             }
         }
+    }
+
+    /// Whether any driver has noticed something since this was asked last.
+    pub fn take_any_noticed(&self) -> bool {
+        self.noticed.swap(false, Ordering::Relaxed)
     }
 
     /// Whether `driver` has noticed something since it was asked last.

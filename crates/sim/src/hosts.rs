@@ -1,0 +1,215 @@
+//! The processes of a run: the target and its initiators, each turned when it has noticed something or when its time has come.
+//!
+//! A process changes its mind only in a turn: the time at which it wants the next one is asked for once after each.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blockstore::{BlockStore, StoreSpec};
+use initiator::{Options, Portal, Workload};
+use iscsi_core::Time;
+use iscsi_core::names::IscsiName;
+use iscsi_wire::Isid;
+use parking_lot::Mutex;
+use target::config::{
+    AccessRules, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig,
+};
+use target::observe::Observe;
+
+use crate::load::Progress;
+use crate::network::SimListener;
+use crate::plan::{InitiatorPlan, Plan, TARGET, host};
+use crate::verdict::Verdict;
+use crate::world::{DriverId, Nanos, Process, SimPlatform, World};
+
+const TARGET_NAME: &str = "iqn.2026-01.io.intact:sim";
+/// The time of those that want no turn unless something happens.
+const NEVER: Nanos = Nanos::MAX;
+
+fn moment(at: Option<Time>) -> Nanos {
+    at.map_or(NEVER, |at| Nanos::try_from(at.as_nanos()).unwrap_or(NEVER))
+}
+
+/// The target.
+pub(crate) struct Serving {
+    pub owner: usize,
+    pub target: target::Stepped<Process>,
+    /// Those of its shards.
+    pub drivers: Vec<DriverId>,
+    deadlines: Vec<Nanos>,
+}
+
+impl Serving {
+    /// Starts it, as the process `owner`, with `disk` as its only logical unit.
+    pub fn start(
+        world: &Arc<World>,
+        owner: usize,
+        plan: &Plan,
+        disk: &Arc<dyn BlockStore>,
+    ) -> Result<Self, String> {
+        let platform = SimPlatform::new(world, TARGET.ip(), owner);
+        let disk = Arc::clone(disk);
+        let open: target::registry::OpenStore = Arc::new(move |_| Ok(Arc::clone(&disk)));
+        let config = config(plan);
+        let portal = config.portals[0].clone();
+        let observe = Arc::new(Observe::new());
+        let process = Process(Arc::clone(&platform));
+        let target = target::Stepped::start(process, config, observe, open, plan.shards)
+            .map_err(|error| format!("the target does not start: {error}"))?;
+        target.listen(SimListener(portal.address), portal);
+        let drivers = platform.drivers();
+        let deadlines = (0..drivers.len()).map(|shard| moment(target.next_deadline(shard))).collect();
+        Ok(Self { owner, target, drivers, deadlines })
+    }
+
+    /// When a shard wants a turn.
+    pub fn deadline(&self) -> Nanos {
+        self.deadlines.iter().copied().min().unwrap_or(NEVER)
+    }
+
+    /// Turns the shards that have noticed something or whose time has come; whether there was one.
+    pub fn turn(&mut self, world: &World, verdict: &Verdict) -> bool {
+        let mut any = false;
+        for (shard, &driver) in self.drivers.iter().enumerate() {
+            if !world.take_noticed(driver) && self.deadlines[shard] > world.now() {
+                continue;
+            }
+            any = true;
+            if let Err(error) = self.target.turn(shard) {
+                verdict.broken(format!("a shard has ended: {error}"));
+            }
+            self.deadlines[shard] = moment(self.target.next_deadline(shard));
+        }
+        if any {
+            check_holdings(&self.target, verdict);
+        }
+        any
+    }
+}
+
+/// An initiator.
+pub(crate) struct Running {
+    pub owner: usize,
+    /// It has vanished.
+    pub gone: bool,
+    pub session: initiator::Stepped<Process>,
+    pub progress: Arc<Mutex<Progress>>,
+    pub drivers: Vec<DriverId>,
+    /// Its first login was answered.
+    pub opened: bool,
+    pub began: Nanos,
+    over: bool,
+    deadline: Nanos,
+}
+
+impl Running {
+    /// Starts initiator `number`, from 1, as the process `owner`.
+    pub fn start(
+        world: &Arc<World>,
+        owner: usize,
+        number: u8,
+        plan: &InitiatorPlan,
+        load: Box<dyn Workload>,
+        progress: Arc<Mutex<Progress>>,
+    ) -> Result<Self, String> {
+        let platform = SimPlatform::new(world, host(number), owner);
+        let session = initiator::Stepped::open(Process(Arc::clone(&platform)), options(plan, number), load)
+            .map_err(|error| format!("an initiator does not start: {error}"))?;
+        let deadline = moment(session.next_deadline());
+        let (drivers, began) = (platform.drivers(), world.now());
+        Ok(Self {
+            owner,
+            gone: false,
+            session,
+            progress,
+            drivers,
+            opened: false,
+            began,
+            over: false,
+            deadline,
+        })
+    }
+
+    /// When it wants a turn.
+    pub fn deadline(&self) -> Nanos {
+        if self.over || self.gone { NEVER } else { self.deadline }
+    }
+
+    /// Turns it if it has noticed something or its time has come; whether it did.
+    pub fn turn(&mut self, world: &World) -> bool {
+        let mut noticed = false;
+        for &driver in &self.drivers {
+            noticed |= world.take_noticed(driver);
+        }
+        if self.over || self.gone || !(noticed || self.deadline <= world.now()) {
+            return false;
+        }
+        self.over = !self.session.turn();
+        self.deadline = moment(self.session.next_deadline());
+        true
+    }
+}
+
+fn check_holdings(target: &target::Stepped<Process>, verdict: &Verdict) {
+    for (queue_depth, held) in target.holdings() {
+        // Immediate commands come on top; a session that is being replaced still holds what its store has.
+        let most = queue_depth as usize + iscsi_core::limits::MAX_IMMEDIATE_TASKS;
+        if held.tasks > most {
+            verdict.broken(format!("a session holds {} tasks, its queue depth is {queue_depth}", held.tasks));
+        }
+    }
+}
+
+fn config(plan: &Plan) -> Config {
+    let store = StoreSpec::Ram {
+        size_bytes: 512,
+        logical_block_bytes: None,
+        resident_limit_bytes: None,
+        protection: None,
+    };
+    let name = IscsiName::parse(TARGET_NAME).expect("a constant of the right form");
+    Config {
+        portals: vec![PortalConfig { address: TARGET, group_tag: 1 }],
+        targets: vec![TargetConfig {
+            name,
+            alias: None,
+            luns: vec![LunConfig { serial: Some("sim".into()), ..LunConfig::new(0, store) }],
+            access: AccessRules::default(),
+            auth: Auth::None,
+            bounds: plan.bounds.clone(),
+            queue_depth: plan.queue_depth,
+            redirect: None,
+            portals: None,
+        }],
+        discovery_auth: Auth::None,
+        limits: Limits {
+            ping_interval: Duration::from_secs(5),
+            ping_timeout: Duration::from_secs(5),
+            buffer_bytes_max: 64 << 20,
+            shards: plan.shards,
+            ..Limits::default()
+        },
+        control_socket: ControlSocket::Off,
+        state_dir: None,
+        metrics: None,
+        allow_open_access: true,
+    }
+}
+
+fn options(plan: &InitiatorPlan, number: u8) -> Options {
+    let name = IscsiName::parse(TARGET_NAME).expect("a constant of the right form");
+    let target: SocketAddr = TARGET;
+    let mut options = Options::new(Portal::new(target.ip().to_string(), target.port()), Some(name));
+    options.initiator =
+        IscsiName::parse(&format!("iqn.2026-01.io.intact:i{number}")).expect("of the right form");
+    options.isid = Some(Isid::random([0x51, 0x3d, number], 1));
+    options.bounds = plan.bounds.clone();
+    options.session.bounds = plan.bounds.clone();
+    options.session.ping_interval = plan.ping;
+    options.session.ping_timeout = plan.ping;
+    options.connections = plan.connections;
+    options.error_recovery_level = Some(plan.recovery);
+    options.reconnect_timeout = Duration::from_secs(300);
+    options
+}
