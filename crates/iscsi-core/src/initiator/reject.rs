@@ -29,12 +29,15 @@ impl InitiatorSession {
         let refused = Bhs::from_bytes(header);
         let itt = refused.itt();
         let resend = may_resend(pdu.reason);
+        let probe_at = self.probe_time();
         match (Opcode::try_from(refused.opcode()), self.tasks.held(itt)) {
             (Ok(Opcode::ScsiCommand), Some(Held::Command(task))) => {
                 let Some(cmd_sn) = task.cmd_sn else { return Ok(()) };
                 if resend && task.resends < MAX_RESENDS {
                     task.resends += 1;
                     task.start_over();
+                    task.probe_at = probe_at;
+                    self.expect_by(probe_at);
                     self.send_command(itt, cmd_sn);
                 } else {
                     self.give_up(itt, pdu.reason);

@@ -366,7 +366,7 @@ impl InitiatorSession {
             let Some(cmd_sn) = self.window.take(self.now) else { return };
             self.waiting.pop_front();
             self.anew_waiting = self.anew_waiting.saturating_sub(1);
-            let probe_at = self.recovers().then(|| self.now + self.config.probe_after);
+            let probe_at = self.probe_time();
             let Some(task) = self.tasks.command(itt) else { continue };
             (task.cmd_sn, task.cid, task.probe_at) = (Some(cmd_sn), cid, probe_at);
             self.write_bytes += task.command.write.len() as u64;

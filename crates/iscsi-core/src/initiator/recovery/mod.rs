@@ -97,6 +97,11 @@ impl InitiatorSession {
         self.params.error_recovery_level >= 1
     }
 
+    /// When a task that is sent or taken over now and stays silent is to be asked for what may have been lost.
+    pub(super) fn probe_time(&self) -> Option<Time> {
+        self.recovers().then(|| self.now + self.config.probe_after)
+    }
+
     /// Looks at a StatSN; false when it has been here before. What is missing before it will be asked for.
     pub(super) fn see_stat_sn(&mut self, cid: Cid, stat_sn: StatSn) -> Result<bool, CloseReason> {
         let recovers = self.recovers();

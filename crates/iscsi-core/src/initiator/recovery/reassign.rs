@@ -160,10 +160,10 @@ impl InitiatorSession {
     /// The target has never seen the command: it is sent again, the same, on another connection.
     //= rfc7143 7.2.1 NUM-12 MCS-07
     fn send_again(&mut self, itt: Itt, cid: Cid) {
-        let renewed = self.renew(itt, cid);
         let Some(task) = self.tasks.command(itt) else { return };
         let Some(cmd_sn) = task.cmd_sn else { return };
         task.start_over();
+        let renewed = self.renew(itt, cid);
         self.with_holes.retain(|other| *other != itt);
         self.expect_by(renewed);
         self.send_command(itt, cmd_sn);
@@ -171,12 +171,13 @@ impl InitiatorSession {
 
     /// Gives a task to the connection `cid` and its time again.
     fn renew(&mut self, itt: Itt, cid: Cid) -> Option<Time> {
-        let now = self.now;
+        let (now, probe_at) = (self.now, self.probe_time());
         let max_recv = self.connection(cid).map_or(0, |connection| connection.max_recv);
         let task = self.tasks.command(itt)?;
         (task.cid, task.orphan, task.aborting, task.resends) = (cid, false, false, 0);
         task.segment_bytes = max_recv;
         task.time_begins(now);
+        task.probe_at = probe_at;
         let (deadline, weight) = (task.due(), task.weight());
         if let Some(connection) = self.connection(cid) {
             connection.commands += 1;

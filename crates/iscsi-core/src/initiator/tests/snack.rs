@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iscsi_wire::{
-    CmdSn, DataSn, Itt, Lun, NopIn, Pdu, Reject, RejectReason, SnackRequest, SnackType, StatSn, Ttt,
+    Cid, CmdSn, DataSn, Itt, Lun, NopIn, Pdu, Reject, RejectReason, SnackRequest, SnackType, StatSn,
+    TmfResponse, Ttt,
 };
 
 use super::{FIRST, Script, params, pattern, status};
@@ -406,6 +407,40 @@ fn a_silent_task_is_asked_for_what_was_lost_without_a_trace() {
     assert_eq!(script.sent().len(), 1);
     script.good(itt);
     assert_eq!(script.ended().0, 1);
+}
+
+/// Silence counts from the last time that the target was told of the task.
+// covers: ERL-03
+#[test]
+fn a_task_that_was_sent_again_or_taken_over_is_silent_from_then_on() {
+    let mut script = Script::new(level_1());
+    script.read(1, 0);
+    let (_, first) = script.sent_one();
+    let itt = first.bhs.itt();
+    script.wait_ms(700);
+    script.reject(RejectReason::DataDigestError, first.bhs.as_bytes());
+    assert_eq!(script.commands().len(), 1);
+    script.exp_cmd_sn = CmdSn(FIRST).add(1);
+    let nop = script.nop_in(Itt::RESERVED, Ttt::RESERVED, Lun(0));
+    script.receive(nop.to_bhs(), &[]);
+    script.wait_ms(4999);
+    script.sent_nothing();
+    script.wait_ms(1);
+    assert_eq!(script.snacks()[0].itt, itt);
+
+    let mut script = Script::with_connections(1, 2);
+    script.read(1, 0);
+    let (_, itt) = script.commands()[0];
+    script.acknowledge_all(1);
+    script.session.connection_lost(script.now, Cid(0));
+    script.wait(6);
+    script.join(0);
+    let (_, function_itt, _, _) = script.function();
+    script.answer(function_itt, TmfResponse::FunctionComplete);
+    script.wait_ms(4999);
+    script.sent_nothing();
+    script.wait_ms(1);
+    assert_eq!(script.snacks()[0].itt, itt);
 }
 
 // covers: NUM-12 MCS-07
