@@ -82,6 +82,53 @@ impl StoreSpec {
     }
 }
 
+impl StoreSpec {
+    /// The size that is asked for, bytes; `None`: as large as the file is.
+    pub fn size_bytes(&self) -> Option<u64> {
+        match self {
+            StoreSpec::Ram { size_bytes, .. } => Some(*size_bytes),
+            StoreSpec::File { options, .. } => options.size_bytes,
+        }
+    }
+
+    /// Asks for another size.
+    pub fn set_size_bytes(&mut self, wanted: u64) {
+        match self {
+            StoreSpec::Ram { size_bytes, .. } => *size_bytes = wanted,
+            StoreSpec::File { options, .. } => options.size_bytes = Some(wanted),
+        }
+    }
+
+    /// Whether an open store of the one description can become one of the other: both are the same but for size and write
+    /// protection, and for what only a new store takes from its description.
+    pub fn is_same_medium(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                StoreSpec::Ram { logical_block_bytes, resident_limit_bytes, protection, .. },
+                StoreSpec::Ram {
+                    logical_block_bytes: block,
+                    resident_limit_bytes: limit,
+                    protection: kind,
+                    ..
+                },
+            ) => {
+                logical_block_bytes.unwrap_or(512) == block.unwrap_or(512)
+                    && resident_limit_bytes == limit
+                    && protection == kind
+            }
+            (
+                StoreSpec::File { path, options, protection },
+                StoreSpec::File { path: place, options: how, protection: kind },
+            ) => {
+                path == place
+                    && options.logical_block_bytes == how.logical_block_bytes
+                    && protection.is_some() == kind.is_some()
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Protection information is for blocks of 512 and 4096 bytes.
 fn check_protectable(geometry: &Geometry) -> Result<(), StoreError> {
     if matches!(geometry.logical_block_bytes, 512 | 4096) {
@@ -370,6 +417,28 @@ mod tests {
         let spec: StoreSpec = "file:a,,,ro".parse().unwrap();
         let options = FileOptions { read_only: true, ..FileOptions::default() };
         assert_eq!(spec, StoreSpec::File { path: "a,".into(), options, protection: None });
+    }
+
+    #[test]
+    fn what_an_open_store_can_become() {
+        for (a, b, same) in [
+            ("ram:1M", "ram:2M,block=512", true),
+            ("ram:1M", "ram:1M,block=4096", false),
+            ("ram:1M", "ram:1M,pi=1", false),
+            ("ram:1M,memory=64K", "ram:1M", false),
+            ("file:a", "file:a,size=2M,ro", true),
+            ("file:a,pi=0", "file:a,pi=1", true),
+            ("file:a", "file:a,pi=1", false),
+            ("file:a", "file:b", false),
+            ("file:a", "ram:1M", false),
+        ] {
+            let (a, b): (StoreSpec, StoreSpec) = (a.parse().unwrap(), b.parse().unwrap());
+            assert_eq!((a.is_same_medium(&b), b.is_same_medium(&a)), (same, same), "{a} {b}");
+        }
+        let mut grown: StoreSpec = "file:a".parse().unwrap();
+        assert_eq!(grown.size_bytes(), None);
+        grown.set_size_bytes(1 << 20);
+        assert_eq!(grown.to_string(), "file:a,size=1M");
     }
 
     #[test]

@@ -160,6 +160,8 @@ fn read_only_refuses_changes() {
     assert!(matches!(store.write(0, &[&[1; 512]], Durability::Cached), Err(StoreError::ReadOnly)));
     assert!(matches!(store.unmap(0, 512), Err(StoreError::ReadOnly)));
     assert!(matches!(store.resize(2 * MIB), Err(StoreError::ReadOnly)));
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * MIB).unwrap();
+    store.resize(2 * MIB).unwrap();
     store.flush().unwrap();
     store.read(0, &mut [0; 512]).unwrap();
 }

@@ -260,11 +260,15 @@ impl LogicalUnit {
         pr.persist.then(|| pr.export())
     }
 
-    /// Takes over the registrations and the reservation of the unit that this one replaces on the same medium.
+    /// Takes over the registrations and the reservation of the unit that this one replaces on the same medium. From then on the
+    /// old unit answers BUSY to who wants to change them there: it would be lost.
     //= spc4 5.12.1 PR-13
     pub fn inherit_reservations(&self, old: &LogicalUnit) {
-        let persistent = old.with_state(|state| state.persistent.clone());
-        self.with_state(|state| state.persistent = persistent);
+        let (persistent, reserved_by) = old.with_state(|state| {
+            state.replaced = true;
+            (state.persistent.clone(), state.reserved_by)
+        });
+        self.with_state(|state| (state.persistent, state.reserved_by) = (persistent, reserved_by));
     }
 
     /// Takes over what [`LogicalUnit::export_persistent`] gave before a restart; entries that do not fit are left out.

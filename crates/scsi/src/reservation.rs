@@ -12,6 +12,9 @@ fn conflict() -> Execution {
 pub(crate) fn reserve(request: &Request<'_>) -> Execution {
     let nexus = request.nexus.id;
     request.lu.with_state(|state| {
+        if state.replaced {
+            return Execution::done(Outcome::status(Status::Busy));
+        }
         // With registrations, RESERVE succeeds for a registered nexus, without effect, and conflicts for others.
         if !state.persistent.registrations.is_empty() {
             return match state.persistent.key_of(nexus) {
@@ -33,6 +36,9 @@ pub(crate) fn reserve(request: &Request<'_>) -> Execution {
 pub(crate) fn release(request: &Request<'_>) -> Execution {
     let nexus = request.nexus.id;
     request.lu.with_state(|state| {
+        if state.replaced {
+            return Execution::done(Outcome::status(Status::Busy));
+        }
         if !state.persistent.registrations.is_empty() && state.persistent.key_of(nexus).is_none() {
             return conflict();
         }

@@ -41,6 +41,8 @@ pub(crate) struct State {
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
+    /// Another unit has taken the reservations over.
+    pub(crate) replaced: bool,
     pub(crate) access: AccessStates,
     /// Third-party copies of which this unit is the manager.
     pub(crate) copies: Records,
@@ -77,6 +79,7 @@ impl State {
             erase_failed: None,
             reserved_by: None,
             persistent: PersistentReservations::default(),
+            replaced: false,
             access: AccessStates::default(),
             copies: Records::default(),
             tokens: RodTokens::default(),

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use arc_swap::{ArcSwap, Guard};
 use blockstore::{BlockStore, Geometry, Placement, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use scsi::{LogicalUnit, LuConfig, NaaIdentifier, ProtectionType, TargetPort, TransferLimits};
+use scsi::{Asc, LogicalUnit, LuConfig, NaaIdentifier, ProtectionType, TargetPort, TransferLimits};
 
 use crate::config::{Limits, LunConfig};
 use crate::observe::{LunStats, Metrics};
@@ -31,11 +32,15 @@ pub struct Device {
     /// The target whose unit it is.
     target: OnceLock<Weak<TargetNode>>,
     /// Where its persistent reservations are kept.
-    reservations: Option<Arc<ReservationFile>>,
+    reservations: Option<ReservationFile>,
+    /// Who has its reservations now.
+    heir: OnceLock<Weak<Device>>,
     /// What it has done.
     pub stats: Arc<LunStats>,
-    /// What it was made from, to know after a change of configuration whether it is still the same.
-    pub config: LunConfig,
+    number: u16,
+    target_name: String,
+    /// What it was made to be, to know after a change of configuration whether it is still the same.
+    config: ArcSwap<LunConfig>,
 }
 
 /// What every unit of a server is made with.
@@ -111,7 +116,7 @@ impl Drop for Alone<'_> {
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device")
-            .field("lun", &self.config.number)
+            .field("lun", &self.number)
             .field("store", &self.store.description())
             .finish_non_exhaustive()
     }
@@ -167,13 +172,68 @@ impl Device {
         self.target.get()?.upgrade()?.luns().get(&lun).cloned()
     }
 
+    /// Its LUN.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// TargetName of its target.
+    pub fn target_name(&self) -> &str {
+        &self.target_name
+    }
+
+    /// What it is now.
+    pub fn config(&self) -> Guard<Arc<LunConfig>> {
+        self.config.load()
+    }
+
+    /// Becomes what `config` says: the same disk, but for its size, which is what its store has, and its write protection. What
+    /// every initiator is to be told of it, and people.
+    //= sbc3 4.8 UA-03
+    pub(crate) fn adopt(&self, config: LunConfig) -> Vec<(Asc, String)> {
+        let geometry = self.store.geometry();
+        let read_only = config.read_only || geometry.read_only;
+        let mut changes = Vec::new();
+        if self.unit.blocks() != geometry.blocks() {
+            self.unit.set_blocks(geometry.blocks());
+            changes.push((Asc::CAPACITY_DATA_CHANGED, format!("has {} bytes now", geometry.size_bytes)));
+        }
+        if self.unit.read_only() != read_only {
+            self.unit.set_read_only(read_only);
+            let what = if read_only { "refuses writes now" } else { "takes writes now" };
+            changes.push((Asc::MODE_PARAMETERS_CHANGED, what.to_owned()));
+        }
+        self.config.store(Arc::new(config));
+        changes
+    }
+
     /// Puts a unit on the store of `old`, which it replaces.
-    pub fn replacing(old: &Self, config: &LunConfig, target_name: &str, making: &Making<'_>) -> Self {
-        let apart = Arc::clone(&old.apart);
+    pub(crate) fn succeeding(old: &Self, config: &LunConfig, target_name: &str, making: &Making<'_>) -> Self {
         let new = Self::new(config, Arc::clone(&old.store), target_name, making);
-        // It is the same disk: who was registered stays registered.
-        new.unit.inherit_reservations(&old.unit);
-        Self { apart, lane: old.lane.clone(), ..new }
+        Self { apart: Arc::clone(&old.apart), lane: old.lane.clone(), ..new }
+    }
+
+    /// It is the disk that `old` was: who was registered stays registered.
+    //= spc4 5.12.1 PR-13
+    pub(crate) fn inherit(self: &Arc<Self>, old: &Self) {
+        self.unit.inherit_reservations(&old.unit);
+        let _ = old.heir.set(Arc::downgrade(self));
+    }
+
+    /// Whether both keep their reservations in one file.
+    pub(crate) fn has_reservations_of(&self, other: &Self) -> bool {
+        self.reservations.is_some()
+            && self.reservations.as_ref().map(ReservationFile::path)
+                == other.reservations.as_ref().map(ReservationFile::path)
+    }
+
+    /// Removes what was stored: it belongs to another unit now, which stores it elsewhere.
+    pub(crate) fn forget_reservations(&self) {
+        if let Some(file) = &self.reservations
+            && let Err(error) = file.remove()
+        {
+            tracing::error!(%error, lun = self.number, "old persistent reservations cannot be removed");
+        }
     }
 
     /// Takes up the persistent reservations that were kept over a restart.
@@ -194,6 +254,10 @@ impl Device {
     /// # Errors
     /// What the system says.
     pub fn save_reservations(&self) -> std::io::Result<()> {
+        // Commands that began before the unit was replaced may end later; what they changed was taken over.
+        if let Some(heir) = self.heir.get() {
+            return heir.upgrade().map_or(Ok(()), |heir| heir.save_reservations());
+        }
         self.reservations.as_ref().map_or(Ok(()), |file| file.save(&self.unit))
     }
 
@@ -216,7 +280,7 @@ impl Device {
         let atomic = store.atomic_write_bytes_max() / u64::from(geometry.logical_block_bytes.max(1));
         transfers.max_atomic_blocks =
             u32::try_from(atomic).unwrap_or(u32::MAX).min(transfers.max_transfer_blocks);
-        let reservations = reservation_file(config, &geometry, making.state_dir, identity).map(Arc::new);
+        let reservations = reservation_file(config, &geometry, making.state_dir, identity);
         let format = store.records().map(blockstore::Records::format);
         let unit = LogicalUnit::new(LuConfig {
             lun: config.number,
@@ -249,8 +313,11 @@ impl Device {
             apart: Arc::default(),
             target: OnceLock::new(),
             reservations,
+            heir: OnceLock::new(),
             stats: making.metrics.lun(target_name, config.number),
-            config: config.clone(),
+            number: config.number,
+            target_name: target_name.to_owned(),
+            config: ArcSwap::from_pointee(config.clone()),
         }
     }
 }

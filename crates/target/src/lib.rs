@@ -15,6 +15,7 @@ mod server;
 mod shard;
 mod shared;
 mod stepped;
+mod units;
 
 pub use server::{Server, StartError};
 pub use stepped::Stepped;

@@ -5,17 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use blockstore::{BlockStore, StoreError};
 use iscsi_core::names::IscsiName;
+use rustc_hash::FxHashSet;
 
 use scsi::TargetPort;
 
 use crate::config::{Config, LunConfig, TargetConfig};
 use crate::device::{Device, Making};
 use crate::observe::Metrics;
+use crate::units::{Plan, Planner, UnitEvent};
 
 /// Logical units of a target by number.
 pub type LunMap = BTreeMap<u16, Arc<Device>>;
@@ -75,6 +77,8 @@ pub struct TargetSet {
     pub removed: BTreeSet<IscsiName>,
     /// What the tokens of copies by token are made with.
     token_secret: TokenSecret,
+    /// Devices that are served no more, as long as a session holds them: their stores are open until then.
+    departed: Vec<Weak<Device>>,
 }
 
 /// A secret that is not shown.
@@ -116,6 +120,7 @@ impl TargetSet {
             targets: BTreeMap::new(),
             removed: BTreeSet::new(),
             token_secret: TokenSecret(token_secret),
+            departed: Vec::new(),
         };
         empty.changed(config, metrics, open).map(|change| change.set)
     }
@@ -126,23 +131,46 @@ impl TargetSet {
     /// The first store that cannot be opened.
     pub fn changed(&self, config: Config, metrics: &Metrics, open: &OpenStore) -> Result<Change, OpenError> {
         let ports = ports_of(&config);
-        let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
-        for target in &config.targets {
-            let old = self.targets.get(&target.name).map(|node| node.luns.load_full()).unwrap_or_default();
-            let making = Making {
+        let served: Vec<Arc<Device>> = self
+            .targets
+            .values()
+            .flat_map(|node| Vec::from_iter(node.luns.load().values().cloned()))
+            .collect();
+        let mut planner = Planner {
+            making: Making {
                 ports: &ports,
                 limits: &config.limits,
                 state_dir: config.state_dir.as_deref(),
                 metrics,
                 token_secret: self.token_secret.0,
-            };
-            opened.push((target.name.clone(), units(target, &old, &making, open)?));
+            },
+            open,
+            served: served.clone(),
+            departed: self.departed.iter().filter_map(Weak::upgrade).collect(),
+            given: FxHashSet::default(),
+            plan: Plan::default(),
+        };
+        let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
+        for target in &config.targets {
+            let old = self.targets.get(&target.name).map(|node| node.luns.load_full()).unwrap_or_default();
+            let mut luns = LunMap::new();
+            for lun in &target.luns {
+                let device = planner.unit(target, old.get(&lun.number), lun).map_err(|error| OpenError {
+                    target: target.name.clone(),
+                    lun: lun.number,
+                    error,
+                })?;
+                luns.insert(lun.number, device);
+            }
+            opened.push((target.name.clone(), luns));
         }
+        let (events, lines) = planner.plan.carry_out();
         let mut set = Self {
             config: config.clone(),
             targets: BTreeMap::new(),
             removed: self.removed.clone(),
             token_secret: self.token_secret,
+            departed: Vec::new(),
         };
         let mut changed_luns = Vec::new();
         for (target, (name, luns)) in config.targets.iter().zip(opened) {
@@ -169,7 +197,15 @@ impl TargetSet {
         let gone: Vec<IscsiName> =
             self.targets.keys().filter(|name| !set.targets.contains_key(*name)).cloned().collect();
         set.removed.extend(gone.iter().cloned());
-        Ok(Change { set, changed_luns, gone })
+        let mut stay: FxHashSet<*const Device> = FxHashSet::default();
+        for node in set.targets.values() {
+            stay.extend(node.luns.load().values().map(Arc::as_ptr));
+        }
+        let departed =
+            served.iter().filter(|device| !stay.contains(&Arc::as_ptr(device))).map(Arc::downgrade);
+        let held = self.departed.iter().filter(|device| device.strong_count() > 0).cloned();
+        set.departed = held.chain(departed).collect();
+        Ok(Change { set, changed_luns, gone, events, lines })
     }
 }
 
@@ -182,41 +218,10 @@ pub struct Change {
     pub changed_luns: Vec<Arc<TargetNode>>,
     /// Targets that are no more.
     pub gone: Vec<IscsiName>,
-}
-
-fn units(
-    target: &TargetConfig,
-    old: &LunMap,
-    making: &Making<'_>,
-    open: &OpenStore,
-) -> Result<LunMap, OpenError> {
-    let mut luns = LunMap::new();
-    let name = target.name.as_str();
-    for config in &target.luns {
-        let device = match old.get(&config.number) {
-            Some(device) if device.config == *config => Arc::clone(device),
-            // A store that stays is not opened twice: it may be locked, or hold its data in memory.
-            Some(device) if device.config.store == config.store => {
-                Arc::new(Device::replacing(device, config, name, making))
-            }
-            _ => {
-                let store = open(config).map_err(|error| OpenError {
-                    target: target.name.clone(),
-                    lun: config.number,
-                    error,
-                })?;
-                let device = Device::new(config, store, name, making);
-                device.load_reservations().map_err(|why| OpenError {
-                    target: target.name.clone(),
-                    lun: config.number,
-                    error: StoreError::Unusable(why),
-                })?;
-                Arc::new(device)
-            }
-        };
-        luns.insert(config.number, device);
-    }
-    Ok(luns)
+    /// What happened to units that stay.
+    pub events: Vec<UnitEvent>,
+    /// The same, for people.
+    pub lines: Vec<String>,
 }
 
 fn same_units(a: &LunMap, b: &LunMap) -> bool {

@@ -69,6 +69,22 @@ impl ReservationFile {
         Self { path: directory.join(format!("{identity:016x}{SUFFIX}")), writing: Mutex::default() }
     }
 
+    /// Its place.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes what is stored. Blocks.
+    ///
+    /// # Errors
+    /// What the system says; nothing stored is no error.
+    pub fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| self.flush_directory()),
+        }
+    }
+
     /// Gives `unit` what is stored, if anything is.
     ///
     /// # Errors
@@ -123,10 +139,7 @@ impl ReservationFile {
     pub fn save(&self, unit: &LogicalUnit) -> io::Result<()> {
         let _writing = self.writing.lock();
         let Some(state) = unit.export_persistent() else {
-            return match fs::remove_file(&self.path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                removed => removed.and_then(|()| self.flush_directory()),
-            };
+            return self.remove();
         };
         let registrations = state.registrations.into_iter().map(|r| StoredRegistration {
             initiator_port: r.initiator_port,

@@ -8,16 +8,18 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use blockstore::StoreSpec;
 use engine::{EpollDriver, Platform, Sender, System};
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Auth, Config, PortalConfig, TargetConfig};
-use crate::observe::{LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
+use crate::observe::{LunChange, LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
 use crate::registry::{OpenError, OpenStore, TargetSet};
 use crate::shard::Shard;
 use crate::shard::message::Message;
 use crate::shared::Shared;
+use crate::units::UnitEvent;
 
 /// Connections that the kernel keeps for us until we accept them.
 const LISTEN_BACKLOG: i32 = 1024;
@@ -150,13 +152,18 @@ impl Server {
     /// The first thing that cannot be had; everything stays as it was then.
     pub fn apply(&self, config: Config) -> Result<Vec<String>, StartError> {
         let _one_at_a_time = self.changing.lock();
+        self.change_to(config)
+    }
+
+    /// As [`Server::apply`], by whoever holds `changing`.
+    fn change_to(&self, config: Config) -> Result<Vec<String>, StartError> {
         let old = self.shared.set.load_full();
         let mut lines = Vec::new();
-        let listeners = config
-            .portals
-            .iter()
-            .filter(|portal| !old.config.portals.iter().any(|listening| takes_over(listening, portal)))
-            .map(|portal| Ok((portal.clone(), bind(portal)?)))
+        let successors = successors(&self.portals.lock(), &config.portals);
+        let listeners = (0..config.portals.len())
+            .filter(|at| !successors.contains(&Some(*at)))
+            .map(|at| (&config.portals[at], bind(&config.portals[at])))
+            .map(|(portal, bound)| Ok((portal.clone(), bound?)))
             .collect::<Result<Vec<_>, StartError>>()?;
         let change = old.changed(config, &self.shared.observe.metrics, &self.shared.open)?;
         let portals = change.set.config.portals.clone();
@@ -172,27 +179,34 @@ impl Server {
         lines.extend(
             change.changed_luns.iter().map(|node| format!("target {} has other logical units", node.name)),
         );
+        lines.extend(change.lines);
         lines.extend(other_settings(&old.config, &change.set.config));
         self.shared.set.store(Arc::new(change.set));
         let mut listening = self.portals.lock();
-        listening.retain_mut(|(portal, address)| match successor(portal, &portals) {
-            Some(new) if new == portal => true,
-            Some(new) => {
-                lines.push(format!("{address} has portal group tag {}", new.group_tag));
-                *portal = new.clone();
-                true
-            }
-            None => {
-                lines.push(format!("no longer listening on {address}"));
-                false
+        let mut successors = successors.into_iter();
+        listening.retain_mut(|(portal, address)| {
+            match successors.next().flatten().and_then(|at| portals.get(at)) {
+                Some(new) => {
+                    if new.group_tag != portal.group_tag {
+                        lines.push(format!("{address} has portal group tag {}", new.group_tag));
+                    }
+                    *portal = new.clone();
+                    true
+                }
+                None => {
+                    lines.push(format!("no longer listening on {address}"));
+                    false
+                }
             }
         });
         let kept = all_bound(&listening);
         drop(listening);
         self.shared.portals.store(Arc::new(kept.clone()));
+        let events: Arc<[UnitEvent]> = change.events.into();
         for shard in self.shared.shards() {
             shard.send(Message::KeepPortals(kept.clone()));
-            shard.send(Message::Reconfigured { changed_luns: change.changed_luns.clone() });
+            let changed_luns = change.changed_luns.clone();
+            shard.send(Message::Reconfigured { changed_luns, events: Arc::clone(&events) });
         }
         for (portal, listener) in listeners {
             lines.push(format!("listening on {}", portal.address));
@@ -225,7 +239,7 @@ impl Server {
                 let lane = device.lane.clone();
                 let flush = move || {
                     if let Err(error) = device.store.flush() {
-                        let lun = device.config.number;
+                        let lun = device.number();
                         tracing::error!(target_name = %name, lun, %error, "the last flush failed");
                     }
                     drop(done);
@@ -295,6 +309,27 @@ impl ServerView for Server {
         sessions
     }
 
+    fn change_lun(&self, target: &str, lun: u16, change: LunChange) -> Result<Vec<String>, String> {
+        let _one_at_a_time = self.changing.lock();
+        let mut config = self.shared.set.load().config.clone();
+        let found = config.targets.iter_mut().find(|known| known.name.as_str() == target);
+        let found = found.and_then(|target| target.luns.iter_mut().find(|known| known.number == lun));
+        let Some(unit) = found else {
+            return Err(format!("there is no LUN {lun} of {target}; `intact ls luns` shows what is served"));
+        };
+        match change {
+            LunChange::Size(None) => {}
+            LunChange::Size(Some(bytes)) => unit.store.set_size_bytes(bytes),
+            LunChange::WriteProtect(on) => {
+                unit.read_only = on;
+                if let StoreSpec::File { options, .. } = &mut unit.store {
+                    options.read_only = on;
+                }
+            }
+        }
+        self.change_to(config).map_err(|error| format!("nothing is changed: {error}"))
+    }
+
     fn luns(&self) -> Vec<LunInfo> {
         let set = self.shared.set.load();
         let mut infos = Vec::new();
@@ -305,7 +340,7 @@ impl ServerView for Server {
                 infos.push(LunInfo {
                     target: node.name.to_string(),
                     lun: *number,
-                    store: device.config.store.to_string(),
+                    store: device.config().store.to_string(),
                     size_bytes: geometry.size_bytes,
                     logical_block_bytes: geometry.logical_block_bytes,
                     serial: device.unit.config().serial.clone(),
@@ -400,18 +435,24 @@ fn all_bound(listening: &[(PortalConfig, SocketAddr)]) -> Vec<PortalConfig> {
     listening.iter().map(|(portal, address)| bound(portal, *address)).collect()
 }
 
-/// Whether the listener of `listening` can serve `portal`: its address is the same, whatever its group tag was.
-fn takes_over(listening: &PortalConfig, portal: &PortalConfig) -> bool {
-    // With port 0 the address does not say which listener it is.
-    listening == portal || (listening.address == portal.address && portal.address.port() != 0)
-}
-
-/// What `listening` is to be according to a new list of portals.
-fn successor<'a>(listening: &PortalConfig, portals: &'a [PortalConfig]) -> Option<&'a PortalConfig> {
-    portals
-        .iter()
-        .find(|portal| *portal == listening)
-        .or_else(|| portals.iter().find(|portal| takes_over(listening, portal)))
+/// What each listener is to be according to a new list of portals, by its place in the list. A portal has one listener. One that is
+/// listed as it was comes first; then the address counts, also the one that the system chose, whatever the group tag was.
+fn successors(listening: &[(PortalConfig, SocketAddr)], portals: &[PortalConfig]) -> Vec<Option<usize>> {
+    let mut found = vec![None; listening.len()];
+    let as_it_was = |(was, _): &(PortalConfig, SocketAddr), portal: &PortalConfig| was == portal;
+    let same_address =
+        |(_, bound): &(PortalConfig, SocketAddr), portal: &PortalConfig| *bound == portal.address;
+    for is_successor in [&as_it_was as &dyn Fn(&_, &_) -> bool, &same_address] {
+        for (at, portal) in portals.iter().enumerate() {
+            let free = |place: &usize| found[*place].is_none() && is_successor(&listening[*place], portal);
+            if !found.contains(&Some(at))
+                && let Some(place) = (0..listening.len()).find(free)
+            {
+                found[place] = Some(at);
+            }
+        }
+    }
+    found
 }
 
 fn bind(portal: &PortalConfig) -> Result<TcpListener, StartError> {

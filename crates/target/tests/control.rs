@@ -13,8 +13,8 @@ use target::config::ControlSocket;
 use target::observe::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
 use target::observe::plane::PlaneError;
 use target::observe::{
-    ConnectionInfo, ControlPlane, LoginEvent, LunInfo, Observe, RecoveryInfo, ServerView, SessionInfo,
-    TargetInfo,
+    ConnectionInfo, ControlPlane, LoginEvent, LunChange, LunInfo, Observe, RecoveryInfo, ServerView,
+    SessionInfo, TargetInfo,
 };
 
 struct Fixed;
@@ -68,6 +68,14 @@ impl ServerView for Fixed {
     fn targets(&self) -> Vec<TargetInfo> {
         Vec::new()
     }
+
+    fn change_lun(&self, target: &str, lun: u16, change: LunChange) -> Result<Vec<String>, String> {
+        if lun == 1 {
+            Ok(vec![format!("{target} {change:?}")])
+        } else {
+            Err("there is no such LUN".to_owned())
+        }
+    }
 }
 
 fn start(path: &Path, observe: Arc<Observe>) -> Result<ControlPlane, PlaneError> {
@@ -98,6 +106,10 @@ fn every_question_has_its_answer() {
     assert_eq!(ask(Request::Sessions).unwrap(), Answer::Sessions(vec![session()]));
     assert_eq!(ask(Request::Targets).unwrap(), Answer::Targets(Vec::new()));
     assert_eq!(ask(Request::Version).unwrap(), Answer::Version(env!("CARGO_PKG_VERSION").to_owned()));
+    let change =
+        |lun| Request::ChangeLun { target: "iqn.a".to_owned(), lun, change: LunChange::Size(Some(7)) };
+    assert_eq!(ask(change(1)).unwrap(), Answer::Changed(vec!["iqn.a Size(Some(7))".to_owned()]));
+    assert!(matches!(ask(change(2)), Err(AskError::Refused(why)) if why == "there is no such LUN"));
     let Answer::Logins(logins) = ask(Request::Logins).unwrap() else { panic!("not logins") };
     assert_eq!(logins.len(), 1);
     assert!(matches!(ask(Request::Reload), Err(AskError::Refused(why)) if why == "there is no file"));

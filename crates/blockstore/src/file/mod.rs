@@ -400,13 +400,15 @@ impl BlockStore for FileStore {
         Ok(list.into_vec())
     }
 
-    /// A file grows without taking space. A block device must have been grown by other means before.
+    /// A file grows without taking space. A block device must have been grown by other means before, and a file that is open to be
+    /// read only.
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         let _one_at_a_time = self.resizing.lock();
-        check_resize(&self.geometry(), size_bytes)?;
+        check_resize(&Geometry { read_only: false, ..self.geometry() }, size_bytes)?;
         self.check_whole(Op::Resize)?;
         let found = self.os().size().map_err(|errno| self.failed(Op::Resize, 0, errno))?;
         if found < size_bytes {
+            check_resize(&self.geometry(), size_bytes)?;
             if self.shape.block_device {
                 return Err(StoreError::Unusable(format!(
                     "{} has {found} bytes, {size_bytes} were asked for; grow the device first",

@@ -30,6 +30,7 @@ const MAX_LIST_BYTES: u32 = (LIST_BYTES + 4 + 256 * MAX_REGISTRATIONS) as u32;
 /// Why an action was refused.
 enum Refusal {
     Conflict,
+    Busy,
     Check(SenseData),
 }
 
@@ -91,6 +92,9 @@ fn act(request: &Request<'_>, list: &[u8]) -> Execution {
     }
     let mut aborted = Vec::new();
     let result = request.lu.with_state(|state| {
+        if state.replaced {
+            return Err(Refusal::Busy);
+        }
         let mut changed = state.persistent.clone();
         let mut attentions = Vec::new();
         let mut change = Change {
@@ -126,6 +130,7 @@ fn act(request: &Request<'_>, list: &[u8]) -> Execution {
             Execution::done(outcome)
         }
         Err(Refusal::Conflict) => Execution::done(Outcome::status(Status::ReservationConflict)),
+        Err(Refusal::Busy) => Execution::done(Outcome::status(Status::Busy)),
         Err(Refusal::Check(sense)) => Execution::check(sense),
     }
 }

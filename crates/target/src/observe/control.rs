@@ -3,6 +3,8 @@
 //! ```text
 //! {"ask":"sessions"}                      ->  {"ok":{"sessions":[...]}}
 //! {"ask":"reload"}                        ->  {"ok":{"reload":["target iqn...: LUN 1 added"]}}
+//! {"ask":"change_lun","target":"iqn...",
+//!  "lun":1,"change":{"size":null}}       ->  {"ok":{"changed":["LUN 1 of iqn... has 2097152 bytes now"]}}
 //! {"ask":"nonsense"}                      ->  {"error":"..."}
 //! ```
 //!
@@ -17,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::login_log::LoginEvent;
-use super::view::{LunInfo, SessionInfo, TargetInfo};
+use super::view::{LunChange, LunInfo, SessionInfo, TargetInfo};
 
 /// Longest request, bytes.
 pub const MAX_REQUEST_BYTES: usize = 4096;
@@ -42,6 +44,15 @@ pub enum Request {
     Version,
     /// Read the configuration again and apply it.
     Reload,
+    /// Change a logical unit in use, until the configuration is read again.
+    ChangeLun {
+        /// TargetName.
+        target: String,
+        /// LUN.
+        lun: u16,
+        /// What it becomes.
+        change: LunChange,
+    },
 }
 
 /// What is answered.
@@ -70,6 +81,8 @@ pub enum Answer {
     Version(String),
     /// What the new configuration changed.
     Reload(Vec<String>),
+    /// What is different now.
+    Changed(Vec<String>),
 }
 
 /// Where the control socket may be when nothing else is said, most private first: `$XDG_RUNTIME_DIR/intact`,

@@ -310,6 +310,10 @@ impl Shared {
                 Ok(lines) => Answer::Reload(lines),
                 Err(why) => return Reply::Error(why),
             },
+            Request::ChangeLun { target, lun, change } => match self.view.change_lun(target, *lun, *change) {
+                Ok(lines) => Answer::Changed(lines),
+                Err(why) => return Reply::Error(why),
+            },
         })
     }
 }

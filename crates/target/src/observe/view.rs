@@ -13,6 +13,21 @@ pub trait ServerView: Send + Sync {
     fn luns(&self) -> Vec<LunInfo>;
     /// The targets.
     fn targets(&self) -> Vec<TargetInfo>;
+    /// Changes a logical unit in use, until the configuration is read again. What was done, a line each.
+    ///
+    /// # Errors
+    /// Why it cannot be, with the remedy; nothing is changed then.
+    fn change_lun(&self, target: &str, lun: u16, change: LunChange) -> Result<Vec<String>, String>;
+}
+
+/// What a logical unit in use can become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LunChange {
+    /// Of so many bytes; `None`: as large as its file or device is now.
+    Size(Option<u64>),
+    /// Whether it refuses writes.
+    WriteProtect(bool),
 }
 
 /// One session.

@@ -54,7 +54,7 @@ pub(super) struct Running {
 impl Running {
     /// Its logical unit.
     pub(super) fn lun(&self) -> u16 {
-        self.device.config.number
+        self.device.number()
     }
 }
 

@@ -19,6 +19,7 @@ use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
 use crate::observe::{ConnectionInfo, RecoveryInfo, SessionInfo};
 use crate::registry::TargetNode;
+use crate::units::UnitEvent;
 
 /// How long the initiators of sessions that a new configuration no longer allows may take to log out.
 const EVICTION_GRACE: Duration = Duration::from_secs(5);
@@ -69,6 +70,31 @@ impl<P: Platform> Shard<P> {
             for key in concerned {
                 self.with_session(key, |_, hosted| learn_units(hosted, now));
             }
+        }
+    }
+
+    /// Tells the initiators of units that something happened to: each unit has its unit attention already.
+    //= rfc7143 11.9 ASY-04
+    pub(super) fn tell_events(&mut self, events: &[UnitEvent]) {
+        if events.is_empty() {
+            return;
+        }
+        let now = self.now;
+        let keys: Vec<SessionKey> =
+            self.sessions.iter().filter(|h| h.target.is_some()).map(|h| h.key).collect();
+        for key in keys {
+            self.with_session(key, |_, hosted| {
+                for event in events {
+                    let of_mine = |target: &&Arc<TargetNode>| target.name.as_str() == event.target;
+                    if hosted.target.as_ref().filter(of_mine).is_none() {
+                        continue;
+                    }
+                    let Some(device) = hosted.luns.get(&event.lun) else { continue };
+                    let sense = SenseData::new(SenseKey::UnitAttention, event.asc);
+                    let sense = sense.to_bytes(device.unit.descriptor_sense());
+                    hosted.session.report_scsi_event(now, Lun::from_index(event.lun), &sense);
+                }
+            });
         }
     }
 

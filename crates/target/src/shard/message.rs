@@ -16,6 +16,7 @@ use crate::config::PortalConfig;
 use crate::observe::view::SessionInfo;
 use crate::registry::TargetNode;
 use crate::shared::Home;
+use crate::units::UnitEvent;
 
 /// Tasks to abort, wherever their sessions live.
 #[derive(Clone, Debug)]
@@ -86,6 +87,8 @@ pub enum Message<D: Driver> {
     Reconfigured {
         /// Targets whose units are not the same as before.
         changed_luns: Vec<Arc<TargetNode>>,
+        /// What happened to units that stay.
+        events: Arc<[UnitEvent]>,
     },
     /// Close every session of a target.
     CloseTarget(IscsiName),

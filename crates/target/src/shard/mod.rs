@@ -178,7 +178,10 @@ impl<P: Platform> Shard<P> {
             Message::StoreDone(done) => self.store_done(*done),
             Message::Abort { from, token, order } => self.abort_for(from, token, &order),
             Message::AbortDone { token } => self.abort_done(token),
-            Message::Reconfigured { changed_luns } => self.reconfigured(&changed_luns),
+            Message::Reconfigured { changed_luns, events } => {
+                self.reconfigured(&changed_luns);
+                self.tell_events(&events);
+            }
             Message::CloseTarget(name) => self.close_target(&name),
             Message::Sessions(reply) => drop(reply.send(self.session_infos())),
             Message::Shutdown { grace } => self.shut_down(grace),

@@ -6,6 +6,7 @@ mod logins;
 mod management;
 mod protection;
 mod reload;
+mod resize;
 mod sessions;
 mod shutdown;
 mod stores;

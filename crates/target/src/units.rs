@@ -1,0 +1,209 @@
+//! Which device serves which unit of a new configuration.
+//!
+//! A unit that stays the same disk keeps its device, and with it its sessions, tasks, registrations and mode pages; its size and
+//! its write protection change in place. A unit that becomes another one on the same store (another number, target or identity)
+//! inherits the store and the registrations. Everything else is opened.
+//!
+//! Everything that may fail is done before anything is visible ([`Planner::unit`]); then [`Plan::carry_out`] does the rest. What
+//! cannot be undone is done in between: a store that has grown stays large when a later unit cannot be had, and nobody is told.
+
+use std::sync::Arc;
+
+use blockstore::{BlockStore, StoreError, StoreSpec};
+use rustc_hash::FxHashSet;
+use scsi::Asc;
+
+use crate::config::{LunConfig, TargetConfig};
+use crate::device::{Device, Making};
+use crate::registry::OpenStore;
+
+/// What is to be done when every unit is there.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// Devices that stay, with what they become.
+    adjusted: Vec<(Arc<Device>, LunConfig)>,
+    /// Devices on the stores of others, which they replace.
+    heirs: Vec<(Arc<Device>, Arc<Device>)>,
+    /// Devices that have the place of another disk, of which nothing may be left.
+    strangers: Vec<Arc<Device>>,
+    /// For people.
+    notes: Vec<String>,
+}
+
+/// Something that happened to a unit in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitEvent {
+    /// Its target.
+    pub target: String,
+    /// Its number.
+    pub lun: u16,
+    /// What its initiators are told.
+    pub asc: Asc,
+}
+
+/// Makes the units of a configuration.
+pub(crate) struct Planner<'a> {
+    pub making: Making<'a>,
+    pub open: &'a OpenStore,
+    /// Devices that are served, and such as sessions still hold although they are served no more.
+    pub served: Vec<Arc<Device>>,
+    pub departed: Vec<Arc<Device>>,
+    /// Stores that have their unit, by their addresses.
+    pub given: FxHashSet<*const ()>,
+    pub plan: Plan,
+}
+
+impl Planner<'_> {
+    /// The device of `config`, where `old` is now.
+    ///
+    /// # Errors
+    /// When its store cannot be had, or not as it is to be.
+    pub fn unit(
+        &mut self,
+        target: &TargetConfig,
+        old: Option<&Arc<Device>>,
+        config: &LunConfig,
+    ) -> Result<Arc<Device>, StoreError> {
+        let device = match self.holder(old, config) {
+            Some((holder, served)) => self.keep(target, old, &holder, served, config)?,
+            None => {
+                let store = (self.open)(config)?;
+                let device = Arc::new(Device::new(config, store, target.name.as_str(), &self.making));
+                match old {
+                    // What was registered with the disk that was here says nothing of this one.
+                    Some(old) if device.has_reservations_of(old) => {
+                        self.plan.strangers.push(Arc::clone(&device));
+                    }
+                    _ => device.load_reservations().map_err(StoreError::Unusable)?,
+                }
+                device
+            }
+        };
+        self.given.insert(address(&device.store));
+        Ok(device)
+    }
+
+    /// The device that has the store of `config` open, and whether it is still served. Memory belongs to its place; a file is found
+    /// wherever it is.
+    fn holder(&self, old: Option<&Arc<Device>>, config: &LunConfig) -> Option<(Arc<Device>, bool)> {
+        let is_free = |device: &Arc<Device>| !self.given.contains(&address(&device.store));
+        let old = old.filter(|old| is_free(old) && config.store.is_same_medium(&old.config().store));
+        if let Some(old) = old {
+            return Some((Arc::clone(old), true));
+        }
+        let StoreSpec::File { path: wanted, .. } = &config.store else { return None };
+        let has_it = |device: &&Arc<Device>| {
+            matches!(&device.config().store, StoreSpec::File { path, .. } if path == wanted)
+                && is_free(device)
+        };
+        let served = self.served.iter().find(has_it).map(|device| (Arc::clone(device), true));
+        served.or_else(|| self.departed.iter().find(has_it).map(|device| (Arc::clone(device), false)))
+    }
+
+    fn keep(
+        &mut self,
+        target: &TargetConfig,
+        old: Option<&Arc<Device>>,
+        holder: &Arc<Device>,
+        served: bool,
+        config: &LunConfig,
+    ) -> Result<Arc<Device>, StoreError> {
+        let before = Arc::clone(&holder.config());
+        if !config.store.is_same_medium(&before.store) {
+            return Err(StoreError::Unusable(format!(
+                "{} is in use with other blocks or other protection information, which stay as they are while it is open; \
+                 remove the unit, read the configuration, and add it again",
+                config.store
+            )));
+        }
+        adjust_store(holder, &before, config)?;
+        if served && let Some(shrunk) = shrunk(holder) {
+            self.plan.notes.push(format!("LUN {} of {}: {shrunk}", config.number, target.name));
+        }
+        if old.is_some_and(|old| Arc::ptr_eq(old, holder)) && is_same_disk(&before, config) {
+            self.plan.adjusted.push((Arc::clone(holder), config.clone()));
+            return Ok(Arc::clone(holder));
+        }
+        let heir = Arc::new(Device::succeeding(holder, config, target.name.as_str(), &self.making));
+        match served {
+            true => self.plan.heirs.push((Arc::clone(&heir), Arc::clone(holder))),
+            false => heir.load_reservations().map_err(StoreError::Unusable)?,
+        }
+        Ok(heir)
+    }
+}
+
+fn address(store: &Arc<dyn BlockStore>) -> *const () {
+    Arc::as_ptr(store).cast()
+}
+
+/// Whether both are one disk to a host, but for its size and its write protection.
+fn is_same_disk(a: &LunConfig, b: &LunConfig) -> bool {
+    let rest = |config: &LunConfig, store: &StoreSpec| LunConfig {
+        store: store.clone(),
+        read_only: false,
+        ..config.clone()
+    };
+    a.store.is_same_medium(&b.store) && rest(a, &a.store) == rest(b, &a.store)
+}
+
+/// Makes a store what `config` says, as far as it was something else.
+fn adjust_store(device: &Device, before: &LunConfig, config: &LunConfig) -> Result<(), StoreError> {
+    let store = &device.store;
+    if !config.read_only && store.geometry().read_only {
+        store.make_writable()?;
+    }
+    let geometry = store.geometry();
+    let wanted = match config.store.size_bytes() {
+        Some(wanted) if before.store.size_bytes() == Some(wanted) => return Ok(()),
+        Some(wanted) => wanted,
+        // A medium that cannot be asked has other troubles, of which its commands tell.
+        None => {
+            let block = u64::from(geometry.logical_block_bytes);
+            store.medium_bytes().map_or(0, |bytes| bytes - bytes % block).max(geometry.size_bytes)
+        }
+    };
+    if wanted == geometry.size_bytes { Ok(()) } else { store.resize(wanted) }
+}
+
+/// What is to say of a medium that is smaller than what is served.
+fn shrunk(device: &Device) -> Option<String> {
+    let (found, served) = (device.store.medium_bytes().ok()?, device.store.geometry().size_bytes);
+    (found < served).then(|| {
+        format!(
+            "{} has {found} bytes, fewer than the {served} that are served; commands for the unit fail: restore it, and restart",
+            device.store.description()
+        )
+    })
+}
+
+impl Plan {
+    /// Makes the plan true: from here on nothing fails. What is to be told to initiators, and to people.
+    pub fn carry_out(self) -> (Vec<UnitEvent>, Vec<String>) {
+        let (mut events, mut lines) = (Vec::new(), self.notes);
+        for (device, config) in self.adjusted {
+            for (asc, what) in device.adopt(config) {
+                let (target, lun) = (device.target_name().to_owned(), device.number());
+                lines.push(format!("LUN {lun} of {target} {what}"));
+                events.push(UnitEvent { target, lun, asc });
+            }
+        }
+        for (heir, old) in &self.heirs {
+            heir.inherit(old);
+        }
+        // Only when each has what was another's, nobody's file is overwritten before it was read.
+        let changed = self.heirs.iter().map(|(heir, _)| heir).chain(&self.strangers);
+        for device in changed.clone() {
+            if let Err(error) = device.save_reservations() {
+                let (target, lun) = (device.target_name(), device.number());
+                tracing::error!(%error, lun, target, "persistent reservations cannot be stored");
+            }
+        }
+        for (_, old) in &self.heirs {
+            if !changed.clone().any(|device| device.has_reservations_of(old)) {
+                old.forget_reservations();
+            }
+        }
+        (events, lines)
+    }
+}
