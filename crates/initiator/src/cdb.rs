@@ -83,6 +83,27 @@ pub fn write(lba: u64, blocks: u32) -> Cdb {
     transfer(0x2a, 0x8a, lba, blocks)
 }
 
+/// VERIFY of `blocks` from `lba` on, by the device alone (BYTCHK 00b), in the form of [`read`].
+pub fn verify(lba: u64, blocks: u32) -> Cdb {
+    transfer(0x2f, 0x8f, lba, blocks)
+}
+
+/// A command of 32 bytes with the service action `action`: READ 0009h, VERIFY 000Ah, WRITE 000Bh, WRITE SAME 000Dh. `flags` is
+/// the byte with PROTECT; `tags` are the expected reference tag of the first block, application tag and its mask.
+//= sbc3 5.12 PI-17
+pub fn thirty_two(action: u16, flags: u8, lba: u64, tags: (u32, u16, u16), blocks: u32) -> Cdb {
+    let mut cdb: Cdb = smallvec![0x7f, 0, 0, 0, 0, 0, 0, 0x18];
+    cdb.extend_from_slice(&action.to_be_bytes());
+    cdb.extend_from_slice(&[flags, 0]);
+    cdb.extend_from_slice(&lba.to_be_bytes());
+    let (ref_tag, app_tag, app_mask) = tags;
+    cdb.extend_from_slice(&ref_tag.to_be_bytes());
+    cdb.extend_from_slice(&app_tag.to_be_bytes());
+    cdb.extend_from_slice(&app_mask.to_be_bytes());
+    cdb.extend_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
 fn transfer(short: u8, long: u8, lba: u64, blocks: u32) -> Cdb {
     match (u32::try_from(lba), u16::try_from(blocks)) {
         (Ok(lba), Ok(blocks)) => {

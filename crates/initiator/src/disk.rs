@@ -9,11 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use iscsi_core::initiator::command::{Command, Ending, WriteData};
 use iscsi_core::wire::Lun;
+use scsi::ProtectionType;
 use smallvec::SmallVec;
 
 use crate::cdb;
 use crate::error::IoError;
 use crate::event_loop::{Ended, Handle};
+use crate::protection::{PiFailure, Protection, UnitProtection};
 use crate::reply::Awaited;
 use crate::sense::Sense;
 use crate::session::Session;
@@ -78,6 +80,8 @@ pub struct DiskInfo {
     pub max_unmap_blocks: u32,
     /// Most ranges of one UNMAP.
     pub max_unmap_ranges: u32,
+    /// Its protection information.
+    pub protection: UnitProtection,
 }
 
 /// A part of the medium.
@@ -92,7 +96,7 @@ pub struct Extent {
 /// A command's answer.
 #[derive(Debug)]
 pub struct Response {
-    pieces: SmallVec<[Bytes; 4]>,
+    pub(crate) pieces: SmallVec<[Bytes; 4]>,
     /// Bytes of data that count.
     pub len: usize,
 }
@@ -101,6 +105,16 @@ impl Response {
     /// True without data.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// That it has as many bytes as were asked for.
+    //= rfc7143 11.4.5 RES-04
+    pub(crate) fn holds(&self, expected: usize) -> Result<(), IoError> {
+        let arrived: usize = self.pieces.iter().map(Bytes::len).sum();
+        match self.len.min(arrived) {
+            got if got == expected && arrived == expected => Ok(()),
+            got => Err(IoError::Short { got, expected }),
+        }
     }
 
     /// The data in one piece.
@@ -165,6 +179,10 @@ impl Ticket {
                     if sense.is_miscompare() {
                         return Err(IoError::Miscompare { offset: sense.information.unwrap_or(0) });
                     }
+                    if let Some(failure) = PiFailure::told(&sense, !completion.command.write.is_empty()) {
+                        session.protection_errors().count(failure.field);
+                        return Err(IoError::Protection(failure));
+                    }
                     if !sense.is_unit_attention() {
                         return Err(IoError::CheckCondition(sense));
                     }
@@ -205,13 +223,15 @@ pub struct Disk {
     capacity: Capacity,
     info: DiskInfo,
     max_transfer_bytes: u64,
+    pub(crate) protection: Option<Protection>,
 }
 
 impl Disk {
-    /// The logical unit `lun` of `session`: asks what it is and how large.
+    /// The logical unit `lun` of `session`: asks what it is and how large. It is [protected](Disk::protected) when the session's
+    /// options say so.
     ///
     /// # Errors
-    /// When it does not answer, or is no block device.
+    /// When it does not answer, is no block device, or has no protection information where some is wanted.
     pub fn open(session: &Session, lun: Lun) -> Result<Self, IoError> {
         let mut disk = Self {
             session: session.clone(),
@@ -219,18 +239,24 @@ impl Disk {
             capacity: Capacity { blocks: 0, block_bytes: 512, thin: false, unmapped_reads_zero: false },
             info: DiskInfo::default(),
             max_transfer_bytes: MAX_TRANSFER_BYTES,
+            protection: None,
         };
         disk.info = disk.identify()?;
         if !matches!(disk.info.device_type, 0x00 | 0x05 | 0x07 | 0x0e) {
             let kind = disk.info.device_type;
             return Err(IoError::Request(format!("LUN {lun} is no block device (device type {kind:02x}h)")));
         }
-        disk.capacity = disk.read_capacity()?;
+        let (capacity, protection) = disk.ask_capacity()?;
+        disk.capacity = capacity;
+        disk.info.protection = protection;
         if let Some(blocks) = disk.info.max_transfer_blocks {
             let limit = u64::from(blocks) * u64::from(disk.capacity.block_bytes);
             disk.max_transfer_bytes = disk.max_transfer_bytes.min(limit);
         }
-        Ok(disk)
+        match session.options().protection {
+            Some(tags) => disk.protected(tags),
+            None => Ok(disk),
+        }
     }
 
     /// The session.
@@ -275,15 +301,24 @@ impl Disk {
     /// # Errors
     /// When the device does not say.
     pub fn read_capacity(&self) -> Result<Capacity, IoError> {
+        self.ask_capacity().map(|(capacity, _)| capacity)
+    }
+
+    fn ask_capacity(&self) -> Result<(Capacity, UnitProtection), IoError> {
+        let mut protection = self.info.protection;
         let long = self.query(&cdb::read_capacity_16(), 32);
         let capacity = match long {
-            Ok(response) => parse_capacity_16(&response.to_vec()),
+            Ok(response) => {
+                let data = response.to_vec();
+                protection.take_capacity(&data);
+                parse_capacity_16(&data)
+            }
             Err(IoError::CheckCondition(sense)) if sense.is_illegal_request() => {
                 parse_capacity_10(&self.query(&cdb::read_capacity_10(), 8)?.to_vec())
             }
             Err(error) => return Err(error),
         };
-        capacity.ok_or(IoError::Malformed("READ CAPACITY"))
+        Ok((capacity.ok_or(IoError::Malformed("READ CAPACITY"))?, protection))
     }
 
     /// Reads `to.len()` bytes at `offset`.
@@ -298,21 +333,38 @@ impl Disk {
             if under_way.len() < MAX_PIECES_UNDER_WAY
                 && let Some(range) = pieces.next()
             {
-                let cdb = cdb::read(self.lba(offset + range.start as u64), self.blocks(range.len()));
-                let ticket = self.submit(&cdb, range.len() as u32, WriteData::default());
+                let ticket =
+                    self.submit_read(self.lba(offset + range.start as u64), self.blocks(range.len()));
                 under_way.push_back((range, ticket));
                 continue;
             }
             let (range, ticket): (Range<usize>, Ticket) = under_way.pop_front().expect("one is under way");
             let response = ticket.wait()?;
-            let expected = range.len();
-            //= rfc7143 11.4.5 RES-04
-            let got = response.copy_to(&mut to[range]);
-            if got != expected {
-                return Err(IoError::Short { got, expected });
+            let (blocks, lba) = (self.blocks(range.len()), self.lba(offset + range.start as u64));
+            response.holds(self.wire_bytes(blocks))?;
+            match &self.protection {
+                Some(protection) => drop(protection.take_data(lba, &response.pieces, &mut to[range])?),
+                None => drop(response.copy_to(&mut to[range])),
             }
         }
         Ok(())
+    }
+
+    /// READ of whole blocks, protected when the disk is.
+    pub(crate) fn submit_read(&self, lba: u64, blocks: u32) -> Ticket {
+        let cdb = match &self.protection {
+            Some(protection) => protection.read_cdb(lba, blocks),
+            None => cdb::read(lba, blocks),
+        };
+        self.submit(&cdb, self.wire_bytes(blocks) as u32, WriteData::default())
+    }
+
+    /// Bytes of `blocks` blocks as they travel.
+    fn wire_bytes(&self, blocks: u32) -> usize {
+        match &self.protection {
+            Some(protection) => protection.wire_bytes(blocks as usize),
+            None => blocks as usize * self.capacity.block_bytes as usize,
+        }
     }
 
     /// Writes `from` at `offset`. The bytes are copied once, so that the caller may change them at any time.
@@ -320,26 +372,41 @@ impl Disk {
     /// # Errors
     /// When a part of it could not be written.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), IoError> {
-        let digest = self.session.opening().params.digests.data;
-        self.write_pieces(offset, from.len(), |range| {
-            let space = self.session.slabs().take(range.len());
-            WriteData::copy_from(&from[range], space, digest)
-        })
+        self.write_pieces(offset, from.len(), |lba, range| self.write_data(lba, &from[range]))
     }
 
-    /// Writes `from` at `offset` without copying.
+    /// Writes `from` at `offset` without copying; a [protected](Disk::protected) disk copies all the same, to put tuples
+    /// between the blocks.
     ///
     /// # Errors
     /// When a part of it could not be written.
     pub fn write_bytes(&self, offset: u64, from: &Bytes) -> Result<(), IoError> {
-        self.write_pieces(offset, from.len(), |range| from.slice(range).into())
+        self.write_pieces(offset, from.len(), |lba, range| match &self.protection {
+            Some(_) => self.write_data(lba, &from[range]),
+            None => from.slice(range).into(),
+        })
+    }
+
+    /// A copy of whole blocks, with their tuples when the disk is protected.
+    fn write_data(&self, lba: u64, from: &[u8]) -> WriteData {
+        let digest = self.digests_data();
+        let space = self.session.slabs().take(self.wire_bytes(self.blocks(from.len())));
+        match &self.protection {
+            Some(protection) => protection.write_data(lba, from, space, digest),
+            None => WriteData::copy_from(from, space, digest),
+        }
+    }
+
+    /// Whether the data of a write are to be digested while they are copied.
+    pub(crate) fn digests_data(&self) -> bool {
+        self.session.opening().params.digests.data
     }
 
     fn write_pieces(
         &self,
         offset: u64,
         length: usize,
-        data: impl Fn(Range<usize>) -> WriteData,
+        data: impl Fn(u64, Range<usize>) -> WriteData,
     ) -> Result<(), IoError> {
         let mut under_way = std::collections::VecDeque::new();
         for range in self.pieces(offset, length)? {
@@ -347,8 +414,12 @@ impl Disk {
                 let ticket: Ticket = under_way.pop_front().expect("many are under way");
                 ticket.wait()?;
             }
-            let cdb = cdb::write(self.lba(offset + range.start as u64), self.blocks(range.len()));
-            under_way.push_back(self.submit(&cdb, 0, data(range)));
+            let (lba, blocks) = (self.lba(offset + range.start as u64), self.blocks(range.len()));
+            let cdb = match &self.protection {
+                Some(protection) => protection.write_cdb(lba, blocks),
+                None => cdb::write(lba, blocks),
+            };
+            under_way.push_back(self.submit(&cdb, 0, data(lba, range)));
         }
         under_way.into_iter().try_for_each(|ticket| ticket.wait().map(drop))
     }
@@ -387,12 +458,16 @@ impl Disk {
     /// When the device could not.
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), IoError> {
         self.check(offset, length)?;
-        let zeros = Bytes::from(vec![0; self.capacity.block_bytes as usize]);
+        let zeros = vec![0; self.capacity.block_bytes as usize];
+        let unmap = self.capacity.thin && self.capacity.unmapped_reads_zero;
         let (mut lba, end) = (self.lba(offset), self.lba(offset + length));
         while lba < end {
             let blocks = u64::from(u16::MAX).min(end - lba) as u32;
-            let cdb = cdb::write_same(lba, blocks, self.capacity.thin && self.capacity.unmapped_reads_zero);
-            match self.submit(&cdb, 0, zeros.clone().into()).wait() {
+            let cdb = match &self.protection {
+                Some(protection) => protection.write_same_cdb(lba, blocks, unmap),
+                None => cdb::write_same(lba, blocks, unmap),
+            };
+            match self.submit(&cdb, 0, self.write_data(lba, &zeros)).wait() {
                 Ok(_) => {}
                 Err(IoError::CheckCondition(sense)) if sense.is_illegal_request() => {
                     // Not every device has WRITE SAME.
@@ -423,6 +498,9 @@ impl Disk {
                 "COMPARE AND WRITE takes two buffers of the same 1 to {most} blocks"
             )));
         };
+        if let Some(protection) = self.protection.as_ref().filter(|p| p.kind() != ProtectionType::Type2) {
+            return self.compare_and_write_protected(protection, self.lba(offset), blocks, expected, new);
+        }
         let both = [expected, new].concat();
         self.submit(&cdb::compare_and_write(self.lba(offset), blocks), 0, Bytes::from(both).into())
             .wait()
@@ -502,6 +580,12 @@ impl Disk {
             info.max_unmap_blocks = word(20);
             info.max_unmap_ranges = word(24);
         }
+        if data[5] & 1 != 0
+            && info.pages.contains(&0x86)
+            && let Some(data) = page(0x86)
+        {
+            info.protection.take_page_86(&data);
+        }
         Ok(info)
     }
 
@@ -512,12 +596,16 @@ impl Disk {
         length: usize,
     ) -> Result<impl Iterator<Item = Range<usize>> + use<>, IoError> {
         self.check(offset, length as u64)?;
-        let block = u64::from(self.capacity.block_bytes);
-        let most = ((self.max_transfer_bytes / block).max(1) * block) as usize;
+        let most = self.one_command_blocks() as usize * self.capacity.block_bytes as usize;
         Ok((0..length).step_by(most).map(move |at| at..(at + most).min(length)))
     }
 
-    fn check(&self, offset: u64, length: u64) -> Result<(), IoError> {
+    /// Most blocks of one command.
+    pub(crate) fn one_command_blocks(&self) -> u32 {
+        (self.max_transfer_bytes / self.wire_bytes(1) as u64).max(1) as u32
+    }
+
+    pub(crate) fn check(&self, offset: u64, length: u64) -> Result<(), IoError> {
         let block = u64::from(self.capacity.block_bytes);
         if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
             return Err(IoError::Request(format!(

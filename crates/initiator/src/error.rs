@@ -9,6 +9,7 @@ use iscsi_core::initiator::session::CloseReason;
 use iscsi_core::pdu_reader::FramingError;
 use iscsi_core::wire::RejectReason;
 
+use crate::protection::PiFailure;
 use crate::sense::Sense;
 
 /// Why there is no session.
@@ -157,6 +158,9 @@ pub enum IoError {
     /// Data kept arriving with wrong digests.
     #[error("data arrived damaged: its digest does not match (RFC 7143 7.8)")]
     DataDigest,
+    /// A block's protection information failed a check, here or at the target.
+    #[error("{0}")]
+    Protection(#[from] PiFailure),
     /// The target refused the PDU.
     #[error("the target rejects the command: {0} (RFC 7143 11.17)")]
     Rejected(RejectReason),

@@ -3,6 +3,7 @@
 //! * [`Session`] is one login at a target, on an event loop of its own: commands go in from any thread, and it logs in again
 //!   with the same ISID when the connection is lost.
 //! * [`Disk`] is a logical unit of it as a block device.
+//! * [`protection`] makes and checks the protection information of blocks in the caller's process.
 //! * [`Workload`] runs inside the event loop, for who cannot pay for a thread switch per command.
 //! * [`IscsiUrl`] and [`Options`] say where to log in and how; [`discovery`] asks a portal what it has.
 //!
@@ -16,6 +17,7 @@ mod error;
 mod event_loop;
 mod isid;
 mod options;
+pub mod protection;
 mod reply;
 mod sense;
 mod session;
@@ -27,6 +29,7 @@ mod workload;
 pub use discovery::DiscoveryError;
 pub use disk::{Capacity, Disk, DiskInfo, Extent, Response, Ticket};
 pub use error::{ConnectError, IoError};
+pub use iscsi_core::initiator::command::WriteBuilder;
 pub use iscsi_core::initiator::command::{Command, Completion, Ending, Residual, WriteData};
 pub use iscsi_core::initiator::login::{ChapConfig, KeyLine, LoginFailure};
 pub use iscsi_core::initiator::session::{
@@ -34,6 +37,8 @@ pub use iscsi_core::initiator::session::{
 };
 pub use isid::default_directory as default_port_directory;
 pub use options::{Options, Portal};
+pub use protection::{PiCounters, PiFailure, PiPlace, PiTags, Protection, UnitProtection};
+pub use scsi::{PiField, ProtectionType};
 pub use sense::Sense;
 pub use session::{ConnectionInfo, Pong, Session, SessionInfo};
 pub use stepped::Stepped;

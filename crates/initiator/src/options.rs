@@ -12,6 +12,8 @@ use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
 use iscsi_core::wire::{Cid, Isid};
 
+use crate::protection::PiTags;
+
 /// Name that we log in with unless told otherwise.
 pub const DEFAULT_INITIATOR_NAME: &str = "iqn.2026-01.io.intact:initiator";
 
@@ -89,6 +91,9 @@ pub struct Options {
     pub local_addresses: Vec<IpAddr>,
     /// Highest ErrorRecoveryLevel to offer; `None` offers 0 for one connection and 2 for several.
     pub error_recovery_level: Option<u8>,
+    /// Tags of the protection information that every [`Disk`](crate::Disk) of the session makes and checks; `None` makes none.
+    /// A unit without protection information is then refused.
+    pub protection: Option<PiTags>,
     /// Times and choices of an established session.
     pub session: SessionConfig,
 }
@@ -116,6 +121,7 @@ impl Options {
             connections: 1,
             local_addresses: Vec::new(),
             error_recovery_level: None,
+            protection: None,
         }
     }
 

@@ -80,6 +80,9 @@ impl fmt::Display for Sense {
         let words = match (self.asc, self.ascq) {
             (0x04, _) => ", logical unit not ready",
             (0x0c, _) => ", write error",
+            (0x10, 0x01) => ", logical block guard check failed",
+            (0x10, 0x02) => ", logical block application tag check failed",
+            (0x10, 0x03) => ", logical block reference tag check failed",
             (0x11, _) => ", unrecovered read error",
             (0x1a, 0) => ", parameter list length error",
             (0x1d, 0) => ", miscompare during verify",

@@ -21,6 +21,7 @@ use crate::error::{ConnectError, IoError};
 use crate::event_loop::{Ended, EventLoop, Handle, Request};
 use crate::isid::Port;
 use crate::options::Options;
+use crate::protection::{PiCounters, PiErrors};
 use crate::reply::{Awaited, reply};
 use crate::support::random_isid;
 use crate::workload::Workload;
@@ -83,6 +84,8 @@ pub struct SessionInfo {
     pub refused_connections: u64,
     /// What sessions so far recovered from.
     pub recovery: RecoveryCounters,
+    /// Blocks of the session's disks whose protection information failed a check, here or at the target.
+    pub protection: PiCounters,
 }
 
 /// One connection of a session.
@@ -150,6 +153,7 @@ struct Shared {
     info: SessionInfo,
     /// Commands submitted so far.
     commands: AtomicU64,
+    protection_errors: Arc<PiErrors>,
     /// Held as long as the session.
     _port: Option<Port>,
 }
@@ -201,16 +205,12 @@ impl Session {
         })?;
         let requests = mailbox.wait().unwrap_or_else(|| Err(std::io::ErrorKind::Other.into()))?;
         match first.wait() {
-            Some(Ok(info)) => Ok(Self {
-                shared: Arc::new(Shared {
-                    requests,
-                    slabs,
-                    options,
-                    info,
-                    commands: AtomicU64::new(0),
-                    _port: port,
-                }),
-            }),
+            Some(Ok(info)) => {
+                let (commands, protection_errors) = (AtomicU64::new(0), Arc::default());
+                let shared =
+                    Shared { requests, slabs, options, info, commands, protection_errors, _port: port };
+                Ok(Self { shared: Arc::new(shared) })
+            }
             Some(Err(error)) => {
                 requests.send(Request::Quit);
                 Err(error)
@@ -233,7 +233,13 @@ impl Session {
     pub fn info(&self) -> Option<SessionInfo> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Info(answer));
-        awaited.wait()
+        let protection = self.protection_errors().counters();
+        awaited.wait().map(|info| SessionInfo { protection, ..info })
+    }
+
+    /// Where failed checks of protection information are counted.
+    pub(crate) fn protection_errors(&self) -> &Arc<PiErrors> {
+        &self.shared.protection_errors
     }
 
     /// Buffers for write data.

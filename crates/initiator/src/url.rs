@@ -17,9 +17,10 @@ use iscsi_core::params::{DigestPolicy, PROTOCOL_LEVEL, TaskReporting};
 use iscsi_core::wire::Lun;
 
 use crate::options::{Options, Portal};
+use crate::protection::PiTags;
 
 /// The keys that may stand behind the question mark.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 15] = [
     "header_digest",
     "data_digest",
     "initiator",
@@ -32,6 +33,9 @@ const KEYS: [&str; 12] = [
     "asymmetric",
     "protocol_level",
     "task_reporting",
+    "pi",
+    "app_tag",
+    "ref_tag",
 ];
 /// Connections that one session may ask for.
 pub const CONNECTIONS: std::ops::RangeInclusive<u16> = 1..=MAX_INITIATOR_CONNECTIONS as u16;
@@ -71,6 +75,12 @@ pub struct IscsiUrl {
     pub protocol_level: Option<u8>,
     /// The best TaskReporting to offer, if said.
     pub task_reporting: Option<TaskReporting>,
+    /// Protection information is made and checked here.
+    pub pi: bool,
+    /// Application tag of what is written, and of what is read; needs `pi`.
+    pub app_tag: Option<u16>,
+    /// Reference tag of [`PiTags`]; needs `pi`.
+    pub ref_tag: Option<u32>,
 }
 
 /// Why a text is no iSCSI URL, or its secrets cannot be had.
@@ -130,6 +140,9 @@ impl IscsiUrl {
             asymmetric: false,
             protocol_level: None,
             task_reporting: None,
+            pi: false,
+            app_tag: None,
+            ref_tag: None,
         };
         let path = path.strip_suffix('/').unwrap_or(path);
         let (target, lun) = match path.split_once('/') {
@@ -146,6 +159,9 @@ impl IscsiUrl {
         for item in query.split('&').filter(|item| !item.is_empty()) {
             let (key, value) = item.split_once('=').unwrap_or((item, ""));
             url.take_option(key, value)?;
+        }
+        if !url.pi && (url.app_tag.is_some() || url.ref_tag.is_some()) {
+            return Err(refuse("app_tag and ref_tag need pi=1"));
         }
         Ok(url)
     }
@@ -181,11 +197,17 @@ impl IscsiUrl {
                 });
             }
             "asymmetric" => {
-                self.asymmetric = match value {
-                    "" | "1" | "yes" => true,
-                    "0" | "no" => false,
-                    _ => return Err(refuse("asymmetric is 1 or 0")),
-                };
+                self.asymmetric = parse_switch(key, value)?;
+            }
+            "pi" => self.pi = parse_switch(key, value)?,
+            "app_tag" => {
+                let wrong = || refuse("app_tag is a number of four hexadecimal digits, and not ffff");
+                let tag = u16::from_str_radix(value, 16).ok().filter(|tag| *tag != 0xffff);
+                self.app_tag = Some(tag.ok_or_else(wrong)?);
+            }
+            "ref_tag" => {
+                let wrong = |_| refuse("ref_tag is a number of eight hexadecimal digits");
+                self.ref_tag = Some(u32::from_str_radix(value, 16).map_err(wrong)?);
             }
             "protocol_level" => {
                 let level = value.parse().ok().filter(|level| *level <= PROTOCOL_LEVEL);
@@ -300,6 +322,12 @@ impl IscsiUrl {
         if let Some(reporting) = self.task_reporting {
             options.bounds.task_reporting = reporting;
         }
+        // Who says which tag it is wants it checked.
+        options.protection = self.pi.then(|| PiTags {
+            app_tag: self.app_tag.unwrap_or(0),
+            app_mask: if self.app_tag.is_some() { 0xffff } else { 0 },
+            ref_tag: self.ref_tag,
+        });
         Ok(options)
     }
 
@@ -351,6 +379,14 @@ fn parse_portal(place: &str) -> Result<Portal, UrlError> {
         }
     };
     Ok(Portal::new(host, port))
+}
+
+fn parse_switch(key: &str, value: &str) -> Result<bool, UrlError> {
+    match value {
+        "" | "1" | "yes" => Ok(true),
+        "0" | "no" => Ok(false),
+        _ => Err(refuse(format!("{key} is 1 or 0"))),
+    }
 }
 
 fn parse_digest(key: &str, value: &str) -> Result<DigestPolicy, UrlError> {
@@ -431,6 +467,15 @@ mod tests {
     }
 
     #[test]
+    fn protection_information_is_off_until_asked_for_and_a_tag_that_is_given_is_checked() {
+        let tags = |text: &str| IscsiUrl::parse(text).unwrap().options().unwrap().protection;
+        assert_eq!((tags("iscsi://h"), tags("iscsi://h?pi=0")), (None, None));
+        assert_eq!(tags("iscsi://h?pi=1"), Some(PiTags::default()));
+        let both = PiTags { app_tag: 0xbeef, app_mask: 0xffff, ref_tag: Some(0x10) };
+        assert_eq!(tags("iscsi://h?pi&app_tag=beef&ref_tag=10"), Some(both));
+    }
+
+    #[test]
     fn what_is_no_url_is_refused_with_the_form() {
         for bad in [
             "",
@@ -458,6 +503,11 @@ mod tests {
             "iscsi://h?asymmetric=2",
             "iscsi://h?protocol_level=3",
             "iscsi://h?task_reporting=slow",
+            "iscsi://h?pi=2",
+            "iscsi://h?app_tag=12",
+            "iscsi://h?pi=1&app_tag=ffff",
+            "iscsi://h?pi=1&app_tag=12345",
+            "iscsi://h?pi=1&ref_tag=x",
             "iscsi://h\n",
         ] {
             let error = IscsiUrl::parse(bad).expect_err(bad);

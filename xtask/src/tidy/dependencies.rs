@@ -24,7 +24,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("blockstore", Only(&["integrity"])),
     ("engine", Only(&["iscsi-core", "integrity", "blockstore"])),
     ("target", Only(&["engine", "iscsi-core", "scsi", "blockstore", "integrity"])),
-    ("initiator", Only(&["engine", "iscsi-core", "scsi"])),
+    ("initiator", Only(&["engine", "iscsi-core", "scsi", "integrity"])),
     ("sim", Everything),
     ("conform", Everything),
     ("intact", Everything),

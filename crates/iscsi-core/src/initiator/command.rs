@@ -1,86 +1,13 @@
 //! What is asked of a session and how it ended.
 
-use std::ops::Range;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use iscsi_wire::{Lun, RejectReason, TaskAttribute};
 use smallvec::SmallVec;
 
+pub use super::write_data::{WriteBuilder, WriteData};
 use crate::error::ProtocolViolation;
-use crate::pdu_writer::TxData;
-
-/// Run length of the checksums kept with write data, bytes: small enough that the runs of any sensible negotiation are made of
-/// whole ones, large enough that joining them costs nothing beside computing them.
-const CHUNK_BYTES: usize = 16 * 1024;
-
-/// Data of a write: bytes that do not change any more, with their checksums if those were computed while copying.
-#[derive(Clone, Debug, Default)]
-pub struct WriteData {
-    bytes: Bytes,
-    /// CRC32C of each run of [`CHUNK_BYTES`], the last one shorter; empty when none were computed.
-    crcs: SmallVec<[u32; 4]>,
-}
-
-impl From<Bytes> for WriteData {
-    /// Takes shared, immutable bytes as they are: nothing is copied.
-    fn from(bytes: Bytes) -> Self {
-        Self { bytes, crcs: SmallVec::new() }
-    }
-}
-
-impl WriteData {
-    /// Copies the caller's bytes into `space` (of the same length), digesting what is stored when `digest` says so. What the
-    /// caller does with its memory afterwards can neither change what travels nor make a digest wrong.
-    ///
-    /// # Panics
-    /// When the lengths differ.
-    //= rfc7143 11.2.3 DIG-15
-    pub fn copy_from(source: &[u8], mut space: BytesMut, digest: bool) -> Self {
-        assert_eq!(source.len(), space.len(), "the copy has the length of the original");
-        let mut crcs = SmallVec::new();
-        if digest {
-            for (to, from) in space.chunks_mut(CHUNK_BYTES).zip(source.chunks(CHUNK_BYTES)) {
-                let copied = integrity::copy_crc32c(0, to, from, integrity::Store::Temporal);
-                crcs.push(copied.expect("the chunks of equal lengths are equally long"));
-            }
-        } else {
-            space.copy_from_slice(source);
-        }
-        Self { bytes: space.freeze(), crcs }
-    }
-
-    /// Length, bytes.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// True when there is nothing to write.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    /// The part `range` as the data of one PDU, with its checksum when the kept ones make it up.
-    pub(super) fn part(&self, range: Range<usize>) -> TxData {
-        let crc32c = self.crc_of(&range);
-        TxData { bytes: self.bytes.slice(range), crc32c }
-    }
-
-    fn crc_of(&self, range: &Range<usize>) -> Option<u32> {
-        let whole = range.start.is_multiple_of(CHUNK_BYTES)
-            && (range.end.is_multiple_of(CHUNK_BYTES) || range.end == self.len());
-        if self.crcs.is_empty() || range.is_empty() || !whole {
-            return None;
-        }
-        let first = range.start / CHUNK_BYTES;
-        let mut crc = *self.crcs.get(first)?;
-        for n in first + 1..range.end.div_ceil(CHUNK_BYTES) {
-            let chunk_bytes = CHUNK_BYTES.min(self.len() - n * CHUNK_BYTES) as u64;
-            crc = integrity::crc32c_combine(crc, *self.crcs.get(n)?, chunk_bytes);
-        }
-        Some(crc)
-    }
-}
 
 /// A SCSI command for a session.
 #[derive(Clone, Debug)]

@@ -2,9 +2,10 @@
 //!
 //! A session takes [`command::Command`]s and received PDUs and says what to do through
 //! [`session::InitiatorSession::poll_action`]. Its concerns lie in files of their own: `command_window` counts, `task` holds,
-//! `data_out` answers R2Ts, `data_in` checks what arrives, `task_management` deals with commands that take too long, `reject`
-//! with refused PDUs, `messages` with pings and events, `text` with discovery, `connection` with joining, leaving and failing,
-//! `ledger` with statuses, `scheduler` with spreading, `recovery` with what error recovery levels 1 and 2 heal.
+//! `write_data` puts together what they write, `data_out` answers R2Ts, `data_in` checks what arrives, `task_management` deals
+//! with commands that take too long, `reject` with refused PDUs, `messages` with pings and events, `text` with discovery,
+//! `connection` with joining, leaving and failing, `ledger` with statuses, `scheduler` with spreading, `recovery` with what
+//! error recovery levels 1 and 2 heal.
 
 mod actions;
 pub mod address;
@@ -27,8 +28,9 @@ mod task_management;
 #[cfg(test)]
 mod tests;
 mod text;
+mod write_data;
 
 pub use address::TargetAddress;
-pub use command::{Command, Completion, Ending, WriteData};
+pub use command::{Command, Completion, Ending, WriteBuilder, WriteData};
 pub use login::{ChapConfig, InitiatorLogin, Join, LoggedIn, LoginConfig, LoginFailure};
 pub use session::{Action, CloseReason, InitiatorSession, Scheduling, SessionConfig};

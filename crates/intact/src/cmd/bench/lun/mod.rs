@@ -204,5 +204,7 @@ fn plan(args: &Args, disk: &Disk) -> Result<Plan, ExitCode> {
         warmup: args.warmup,
         time: args.time,
         timeout: args.client.timeout,
+        protection: disk.protection().cloned(),
+        digest: disk.session().opening().params.digests.data,
     })
 }

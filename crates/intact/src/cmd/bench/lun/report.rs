@@ -27,6 +27,8 @@ pub struct Latency {
 pub struct Report {
     pub header_digest: bool,
     pub data_digest: bool,
+    /// Protection information was made and checked here.
+    pub protection: bool,
     pub rw: Direction,
     pub read_percent: u8,
     pub pattern: Pattern,
@@ -80,6 +82,7 @@ impl Report {
         Ok(Self {
             header_digest: digests.header,
             data_digest: digests.data,
+            protection: plan.protection.is_some(),
             rw: plan.direction,
             read_percent: plan.read_percent,
             pattern: plan.pattern,

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use engine::SlabRing;
 use hdrhistogram::Histogram;
-use initiator::{Command, Completion, Ending, Submitter, Workload, WriteData, cdb};
+use initiator::{Command, Completion, Ending, Protection, Submitter, Workload, WriteData, cdb};
 use iscsi_core::wire::Lun;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -14,6 +15,10 @@ use super::{Direction, Pattern};
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
 /// Commands that may fail before the run is given up.
 const MAX_ERRORS: u64 = 1000;
+
+/// Slabs that protected write data are copied to.
+const SLAB_BYTES: usize = 4 << 20;
+const SLABS: usize = 64;
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -29,6 +34,10 @@ pub struct Plan {
     pub warmup: Duration,
     pub time: Duration,
     pub timeout: Duration,
+    /// Tuples are made of every block that is written and checked of every one that is read, here.
+    pub protection: Option<Protection>,
+    /// Write data are digested while they get their tuples.
+    pub digest: bool,
 }
 
 /// One session's share of the load.
@@ -41,6 +50,12 @@ pub struct Load {
     payload: Bytes,
     began: Vec<Duration>,
     received: Vec<usize>,
+    /// What has arrived of each command, while it is not checked.
+    pieces: Vec<Vec<Bytes>>,
+    lbas: Vec<u64>,
+    slabs: SlabRing,
+    /// Where checked data go.
+    checked: Vec<u8>,
     phase: Phase,
     /// Times of this session's clock.
     measure_from: Duration,
@@ -84,6 +99,10 @@ impl Load {
             payload,
             began: vec![Duration::ZERO; plan.depth],
             received: vec![0; plan.depth],
+            pieces: vec![Vec::new(); if plan.protection.is_some() { plan.depth } else { 0 }],
+            lbas: vec![0; plan.depth],
+            slabs: SlabRing::new(SLAB_BYTES, SLABS),
+            checked: vec![0; if plan.protection.is_some() { plan.block_bytes } else { 0 }],
             phase: Phase::Idle,
             measure_from: Duration::MAX,
             end: Duration::MAX,
@@ -115,22 +134,57 @@ impl Load {
             Direction::Write => false,
             Direction::Mix => draw(&mut self.random) % 100 < self.plan.read_percent.into(),
         };
-        let mut command = if reads {
-            let mut command = Command::new(self.lun, &cdb::read(lba, self.plan.sectors_per_block));
-            command.read_length = self.plan.block_bytes as u32;
-            command
-        } else {
-            let mut command = Command::new(self.lun, &cdb::write(lba, self.plan.sectors_per_block));
-            let at = slot * self.plan.block_bytes;
-            command.write = WriteData::from(self.payload.slice(at..at + self.plan.block_bytes));
-            command
+        let sectors = self.plan.sectors_per_block;
+        let mut command = match (&self.plan.protection, reads) {
+            (None, true) => {
+                let mut command = Command::new(self.lun, &cdb::read(lba, sectors));
+                command.read_length = self.plan.block_bytes as u32;
+                command
+            }
+            (None, false) => {
+                let mut command = Command::new(self.lun, &cdb::write(lba, sectors));
+                command.write = WriteData::from(self.payload(slot));
+                command
+            }
+            (Some(protection), true) => {
+                let mut command = Command::new(self.lun, &protection.read_cdb(lba, sectors));
+                command.read_length = protection.wire_bytes(sectors as usize) as u32;
+                command
+            }
+            (Some(protection), false) => {
+                let mut command = Command::new(self.lun, &protection.write_cdb(lba, sectors));
+                let space = self.slabs.take(protection.wire_bytes(sectors as usize));
+                command.write = protection.write_data(lba, &self.payload(slot), space, self.plan.digest);
+                command
+            }
         };
+        self.lbas[slot] = lba;
         command.user = slot as u64;
         command.timeout = self.plan.timeout;
         self.began[slot] = io.now();
         self.received[slot] = 0;
         // A session that is ending takes nothing; its successor starts anew.
         let _ = io.submit(command);
+    }
+
+    fn payload(&self, slot: usize) -> Bytes {
+        let at = slot * self.plan.block_bytes;
+        self.payload.slice(at..at + self.plan.block_bytes)
+    }
+
+    /// Whether all that was asked for has arrived, and checks its protection information.
+    fn take(&mut self, slot: usize) -> Result<(), String> {
+        let (arrived, sectors) = (self.received[slot], self.plan.sectors_per_block as usize);
+        let wanted = self.plan.protection.as_ref().map_or(self.plan.block_bytes, |p| p.wire_bytes(sectors));
+        if arrived != wanted {
+            return Err(format!("{arrived} bytes arrived where {wanted} were asked for"));
+        }
+        if let Some(protection) = &self.plan.protection {
+            let taken = protection.take_data(self.lbas[slot], &self.pieces[slot], &mut self.checked);
+            self.pieces[slot].clear();
+            taken.map_err(|failure| failure.to_string())?;
+        }
+        Ok(())
     }
 
     fn note_error(&mut self, what: String) {
@@ -151,22 +205,36 @@ impl Workload for Load {
         }
     }
 
-    fn data_in(&mut self, user: u64, _offset: u32, data: Bytes) {
-        self.received[user as usize] += data.len();
+    fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
+        let slot = user as usize;
+        // What came before the command was begun anew counts no more.
+        if offset == 0 {
+            self.received[slot] = 0;
+            self.pieces.iter_mut().skip(slot).take(1).for_each(Vec::clear);
+        }
+        self.received[slot] += data.len();
+        if let Some(pieces) = self.pieces.get_mut(slot) {
+            pieces.push(data);
+        }
     }
 
     fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>) {
         let slot = completion.command.user as usize;
         let reads = completion.command.read_length > 0;
-        match &completion.ending {
-            Ending::Status { status: 0, .. } if !reads || self.received[slot] == self.plan.block_bytes => {
+        let done = match &completion.ending {
+            Ending::Status { status: 0, .. } if reads => self.take(slot),
+            Ending::Status { status: 0, .. } => Ok(()),
+            other => Err(format!("{other:?}")),
+        };
+        match done {
+            Ok(()) => {
                 if self.phase == Phase::Measuring {
                     let took = io.now().saturating_sub(self.began[slot]);
                     self.latency.saturating_record((took.as_nanos() as u64).max(1));
                     *(if reads { &mut self.reads } else { &mut self.writes }) += 1;
                 }
             }
-            other => self.note_error(format!("{other:?}")),
+            Err(what) => self.note_error(what),
         }
         if self.phase != Phase::Done {
             self.submit(slot, io);

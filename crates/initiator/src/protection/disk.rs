@@ -1,0 +1,164 @@
+//! A disk whose blocks are protected from the caller's memory on.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use integrity::t10::{Guard, TUPLE_BYTES};
+use iscsi_core::initiator::command::{WriteBuilder, WriteData};
+
+use super::host::{HostBuffers, HostBuffersMut};
+use super::scatter::total;
+use super::{Checked, PiTags, Protection};
+use crate::cdb;
+use crate::disk::Disk;
+use crate::error::IoError;
+
+/// Times that a comparison is tried again because only tuples had changed.
+const MAX_TUPLE_RACES: usize = 4;
+
+impl Disk {
+    /// The same disk with its blocks protected: what is written from here on travels with tuples that are made in this process,
+    /// and what is read is checked here, besides the checks of the target.
+    ///
+    /// Commands of type 2 are the 32-byte ones. COMPARE AND WRITE has none: in type 2 it goes without tuples, which the target
+    /// then makes.
+    ///
+    /// # Errors
+    /// [`IoError::Request`] when the unit is not formatted with protection information, or the tags make no sense for its type.
+    pub fn protected(&self, tags: PiTags) -> Result<Self, IoError> {
+        let errors = self.session().protection_errors().clone();
+        let unit = &self.info().protection;
+        let protection = Protection::new(unit, self.lun(), self.capacity().block_bytes, tags, errors)?;
+        let mut disk = self.clone();
+        disk.protection = Some(protection);
+        Ok(disk)
+    }
+
+    /// How its blocks are protected, if they are.
+    pub fn protection(&self) -> Option<&Protection> {
+        self.protection.as_ref()
+    }
+
+    /// Lets the device read and check `length` bytes at `offset` (VERIFY), in one command: nothing is sent.
+    ///
+    /// # Errors
+    /// What is wrong with the first block that is; [`IoError::Protection`] and the INFORMATION of
+    /// [`IoError::CheckCondition`] say which one it is.
+    //= sbc3 4.22.4 PI-18
+    pub fn verify(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        self.check(offset, length)?;
+        let block = u64::from(self.capacity().block_bytes);
+        let (lba, blocks) = (offset / block, length / block);
+        let blocks = u32::try_from(blocks)
+            .map_err(|_| IoError::Request(format!("{blocks} blocks are more than one VERIFY takes")))?;
+        let cdb = match self.protection() {
+            Some(protection) => protection.verify_cdb(lba, blocks),
+            None => cdb::verify(lba, blocks),
+        };
+        self.query(&cdb, 0).map(drop)
+    }
+
+    /// Writes data and tuples of the caller's own from block `lba` on; see [`host`](super::host).
+    ///
+    /// # Errors
+    /// [`IoError::Protection`] when a tuple does not fit: then nothing was sent of the command it is in. Why it could not be
+    /// written.
+    pub fn write_host(&self, lba: u64, from: HostBuffers<'_>) -> Result<(), IoError> {
+        let blocks = self.host_blocks(total(from.data), total(from.tuples))?;
+        let protection = self.host_protection(lba, blocks)?;
+        let space = self.session().slabs().take(protection.wire_bytes(blocks as usize));
+        let data = protection.write_host(lba, from, space, self.digests_data())?;
+        self.submit(&protection.write_cdb(lba, blocks), 0, data).wait().map(drop)
+    }
+
+    /// Reads data and tuples to places of the caller's own from block `lba` on; see [`host`](super::host).
+    ///
+    /// # Errors
+    /// [`IoError::Protection`] when a block fails a check, and why it could not be read; the places hold nothing to rely on
+    /// then.
+    pub fn read_host(&self, lba: u64, to: HostBuffersMut<'_, '_>) -> Result<Checked, IoError> {
+        let blocks = self.host_blocks(total(to.data), total(to.tuples))?;
+        let protection = self.host_protection(lba, blocks)?;
+        let response = self.submit_read(lba, blocks).wait()?;
+        response.holds(protection.wire_bytes(blocks as usize))?;
+        Ok(protection.take_host(lba, &response.pieces, to)?)
+    }
+
+    /// The number of blocks in buffers of so many bytes.
+    fn host_blocks(&self, data: usize, tuples: usize) -> Result<u32, IoError> {
+        let block = self.capacity().block_bytes as usize;
+        let blocks = data / block;
+        // One command, as its caller cut it.
+        let most = self.one_command_blocks();
+        match u32::try_from(blocks) {
+            Ok(n) if data == blocks * block && tuples == blocks * TUPLE_BYTES && n <= most => Ok(n),
+            _ => Err(IoError::Request(format!(
+                "{data} bytes of data and {tuples} of tuples: give up to {most} whole blocks of {block}, and {TUPLE_BYTES} \
+                 bytes for each"
+            ))),
+        }
+    }
+
+    fn host_protection(&self, lba: u64, blocks: u32) -> Result<&Protection, IoError> {
+        let block = u64::from(self.capacity().block_bytes);
+        self.check(lba.saturating_mul(block), u64::from(blocks) * block)?;
+        let missing =
+            || IoError::Request("the disk is not protected: open it with `Disk::protected`".to_owned());
+        self.protection().ok_or_else(missing)
+    }
+
+    /// COMPARE AND WRITE compares tuples too. Those of the first half are the ones that the medium has, if it has the data: so
+    /// they are read first.
+    pub(crate) fn compare_and_write_protected(
+        &self,
+        protection: &Protection,
+        lba: u64,
+        blocks: u8,
+        expected: &[u8],
+        new: &[u8],
+    ) -> Result<(), IoError> {
+        let mut cdb = cdb::compare_and_write(lba, blocks);
+        cdb[1] |= super::PROTECT << 5;
+        for races in 0.. {
+            let (mut found, mut tuples) =
+                (vec![0; expected.len()], vec![0; usize::from(blocks) * TUPLE_BYTES]);
+            let places = HostBuffersMut {
+                data: &mut [IoSliceMut::new(&mut found)],
+                tuples: &mut [IoSliceMut::new(&mut tuples)],
+                guard: Guard::Crc16,
+            };
+            self.read_host(lba, places)?;
+            if let Some(at) = found.iter().zip(expected).position(|(found, expected)| found != expected) {
+                return Err(IoError::Miscompare { offset: at as u64 });
+            }
+            let data = self.both_halves(protection, lba, expected, &tuples, new)?;
+            match self.submit(&cdb, 0, data).wait() {
+                // The data were the same a moment ago: somebody wrote them anew with other tuples.
+                Err(IoError::Miscompare { .. }) if races < MAX_TUPLE_RACES => {}
+                Err(IoError::Miscompare { offset }) => {
+                    let wire = protection.wire_bytes(1) as u64;
+                    let block = u64::from(self.capacity().block_bytes);
+                    let within = (offset % wire).min(block - 1);
+                    return Err(IoError::Miscompare { offset: offset / wire * block + within });
+                }
+                other => return other.map(drop),
+            }
+        }
+        unreachable!("the loop ends by its limit")
+    }
+
+    fn both_halves(
+        &self,
+        protection: &Protection,
+        lba: u64,
+        expected: &[u8],
+        tuples: &[u8],
+        new: &[u8],
+    ) -> Result<WriteData, IoError> {
+        let space = self.session().slabs().take(2 * protection.wire_bytes(tuples.len() / TUPLE_BYTES));
+        let mut builder = WriteBuilder::new(space, self.digests_data());
+        let (data, tuples) = (&[IoSlice::new(expected)], &[IoSlice::new(tuples)]);
+        protection.put_host(&mut builder, lba, HostBuffers { data, tuples, guard: Guard::Crc16 })?;
+        protection.put_made(&mut builder, lba, new);
+        Ok(builder.finish())
+    }
+}
