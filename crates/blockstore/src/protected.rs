@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use integrity::t10::{TUPLE_BYTES, Tuple};
+use integrity::t10::Tuple;
 use parking_lot::Mutex;
 
 use crate::{BlockStore, Durability, Extent, Geometry, Placement, StoreError};
@@ -54,33 +54,25 @@ impl Record {
         }
     }
 
-    fn from_bytes(bytes: &[u8]) -> Self {
-        let mut tuple = [0; TUPLE_BYTES];
-        tuple.iter_mut().zip(bytes).for_each(|(to, from)| *to = !from);
-        let tuple = Tuple::from_bytes(tuple);
-        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        match word(12) {
-            0 if bytes[..TUPLE_BYTES].iter().all(|&byte| byte == 0) => Record::Unwritten,
-            0 => Record::Guarded(tuple),
-            _ => Record::Unchecked(tuple, word(8)),
+    fn from_bytes(bytes: [u8; RECORD_BYTES]) -> Self {
+        let record = u128::from_be_bytes(bytes);
+        let (inverted, digest, unchecked) = ((record >> 64) as u64, (record >> 32) as u32, record as u32);
+        let tuple = Tuple::from_bytes((!inverted).to_be_bytes());
+        match (inverted, unchecked) {
+            (0, 0) => Record::Unwritten,
+            (_, 0) => Record::Guarded(tuple),
+            _ => Record::Unchecked(tuple, digest),
         }
     }
 
     fn to_bytes(self) -> [u8; RECORD_BYTES] {
-        let mut bytes = [0; RECORD_BYTES];
-        let mut put = |tuple: Tuple| {
-            bytes[..TUPLE_BYTES].iter_mut().zip(tuple.to_bytes()).for_each(|(to, from)| *to = !from);
+        let high = |tuple: Tuple| u128::from(!u64::from_be_bytes(tuple.to_bytes())) << 64;
+        let record = match self {
+            Record::Unwritten => 0,
+            Record::Guarded(tuple) => high(tuple),
+            Record::Unchecked(tuple, digest) => high(tuple) | u128::from(digest) << 32 | 1,
         };
-        match self {
-            Record::Unwritten => {}
-            Record::Guarded(tuple) => put(tuple),
-            Record::Unchecked(tuple, digest) => {
-                put(tuple);
-                bytes[8..12].copy_from_slice(&digest.to_be_bytes());
-                bytes[15] = 1;
-            }
-        }
-        bytes
+        record.to_be_bytes()
     }
 }
 
@@ -159,7 +151,8 @@ impl Records {
     pub fn read(&self, lba: u64, blocks: usize) -> Result<Vec<Record>, StoreError> {
         let mut bytes = vec![0; blocks * RECORD_BYTES];
         self.side.read(Self::at(lba), &mut bytes)?;
-        Ok(bytes.chunks_exact(RECORD_BYTES).map(Record::from_bytes).collect())
+        let (records, _) = bytes.as_chunks();
+        Ok(records.iter().copied().map(Record::from_bytes).collect())
     }
 
     /// Writes the records of the blocks from `lba` on.
@@ -256,6 +249,17 @@ impl BlockStore for ProtectedStore {
     }
     fn overwrites_in_place(&self) -> bool {
         self.data.overwrites_in_place() && self.records.side.overwrites_in_place()
+    }
+    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+        self.data.read_in_place(offset, len, look)
+    }
+    fn write_in_place(
+        &self,
+        offset: u64,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        self.data.write_in_place(offset, len, fill)
     }
     fn flush(&self) -> Result<(), StoreError> {
         self.records.flush()?;

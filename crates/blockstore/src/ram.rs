@@ -15,6 +15,7 @@
 //!
 //! Nothing here survives the process; a flush has nothing to do.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +30,8 @@ use crate::store::{
 use crate::{BlockStore, Durability, Extent, Geometry, Placement, Records, StoreError};
 
 const CHUNK_BYTES: usize = 64 * 1024;
+/// What a chunk that does not exist reads as.
+static ZEROES: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 /// The kernels copy 64 bytes at a time; a chunk that starts on a cache line splits none of these loads.
 const CHUNK_ALIGN: usize = 64;
 const LEAF_CHUNKS: u64 = 16384;
@@ -157,24 +160,42 @@ impl RamStore {
         })
     }
 
-    /// Calls `visit` for every part of `dst` that lies in one chunk, with the chunk's bytes or `None` for zeros.
+    /// Calls `visit` for every part of a range that lies in one chunk, with the part's place in the range and its bytes,
+    /// or `None` for zeros.
     #[inline]
-    fn visit_read(&self, offset: u64, dst: &mut [u8], mut visit: impl FnMut(&mut [u8], Option<&[u8]>)) {
-        let (mut at, mut rest) = (offset, dst);
-        while !rest.is_empty() {
-            let (chunk, start) = split(at);
-            let (part, later) = rest.split_at_mut(rest.len().min(CHUNK_BYTES - start));
+    fn visit_read(&self, offset: u64, len: usize, mut visit: impl FnMut(Range<usize>, Option<&[u8]>)) {
+        let mut done = 0;
+        while done < len {
+            let (chunk, start) = split(offset + done as u64);
+            let part = (len - done).min(CHUNK_BYTES - start);
+            let place = done..done + part;
             match self.find(chunk) {
                 Ok(slot) => {
-                    let held = slot.read();
-                    let src = held.as_ref().map(|chunk| &chunk.bytes()[start..start + part.len()]);
-                    visit(part, src);
+                    visit(place, slot.read().as_ref().map(|chunk| &chunk.bytes()[start..start + part]))
                 }
-                Err(_) => visit(part, None),
+                Err(_) => visit(place, None),
             }
-            at += part.len() as u64;
-            rest = later;
+            done += part;
         }
+    }
+
+    /// Calls `visit` for every part of a range that lies in one chunk, building chunks on the way.
+    #[inline]
+    fn visit_write(&self, offset: u64, len: u64, mut visit: impl FnMut(&mut [u8])) -> Result<(), StoreError> {
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let (chunk, start) = split(at);
+            let part = (end - at).min((CHUNK_BYTES - start) as u64) as usize;
+            let mut held = self.find_or_build(chunk).write();
+            let chunk = match held.as_mut() {
+                Some(chunk) => chunk,
+                None => held.insert(self.take_chunk()?),
+            };
+            visit(&mut chunk.bytes_mut()[start..start + part]);
+            at += part as u64;
+        }
+        Ok(())
     }
 
     /// Makes a range read as zeros; `free` gives back the chunks that it covers whole.
@@ -243,9 +264,9 @@ impl BlockStore for RamStore {
 
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
         check_range(self.size(), offset, dst.len() as u64)?;
-        self.visit_read(offset, dst, |part, src| match src {
-            Some(src) => part.copy_from_slice(src),
-            None => part.fill(0),
+        self.visit_read(offset, dst.len(), |place, src| match src {
+            Some(src) => dst[place].copy_from_slice(src),
+            None => dst[place].fill(0),
         });
         Ok(())
     }
@@ -253,15 +274,18 @@ impl BlockStore for RamStore {
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         check_range(self.size(), offset, dst.len() as u64)?;
         let mut crc = crc;
-        self.visit_read(offset, dst, |part, src| match src {
-            // The digest is of the copy in `part`, made under the chunk's lock: what travels is what was digested.
-            Some(src) => {
-                let copied = integrity::copy_crc32c(crc, part, src, Store::Temporal);
-                crc = copied.expect("a part of the destination is as long as its source");
-            }
-            None => {
-                part.fill(0);
-                crc = integrity::crc32c_append(crc, part);
+        self.visit_read(offset, dst.len(), |place, src| {
+            let part = &mut dst[place];
+            match src {
+                // The digest is of the copy in `part`, made under the chunk's lock: what travels is what was digested.
+                Some(src) => {
+                    let copied = integrity::copy_crc32c(crc, part, src, Store::Temporal);
+                    crc = copied.expect("a part of the destination is as long as its source");
+                }
+                None => {
+                    part.fill(0);
+                    crc = integrity::crc32c_append(crc, part);
+                }
             }
         });
         Ok(crc)
@@ -271,21 +295,27 @@ impl BlockStore for RamStore {
         let size_bytes = self.size();
         let len = total_bytes(src, offset, size_bytes)?;
         check_range(size_bytes, offset, len)?;
-        let end = offset + len;
         let mut gather = Gather::new(src);
-        let mut at = offset;
-        while at < end {
-            let (chunk, start) = split(at);
-            let part = (end - at).min((CHUNK_BYTES - start) as u64) as usize;
-            let mut held = self.find_or_build(chunk).write();
-            let chunk = match held.as_mut() {
-                Some(chunk) => chunk,
-                None => held.insert(self.take_chunk()?),
-            };
-            gather.copy_to(&mut chunk.bytes_mut()[start..start + part]);
-            at += part as u64;
-        }
-        Ok(())
+        self.visit_write(offset, len, |part| gather.copy_to(part))
+    }
+
+    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+        let size_bytes = self.size();
+        check_range(size_bytes, offset, len)?;
+        let len = usize::try_from(len).map_err(|_| StoreError::OutOfRange { offset, len, size_bytes })?;
+        self.visit_read(offset, len, |place, src| look(src.unwrap_or(&ZEROES[..place.len()])));
+        Ok(true)
+    }
+
+    fn write_in_place(
+        &self,
+        offset: u64,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        check_range(self.size(), offset, len)?;
+        self.visit_write(offset, len, fill)?;
+        Ok(true)
     }
 
     fn atomic_write_bytes_max(&self) -> u64 {

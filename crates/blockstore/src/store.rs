@@ -169,6 +169,35 @@ pub trait BlockStore: Send + Sync {
         false
     }
 
+    /// Shows a range to `look`, piece by piece in order, where it lies in memory: for whoever copies and checks in one
+    /// pass. False, and nothing was shown, from a store that does not hold its blocks in memory.
+    ///
+    /// Pieces are cut between logical blocks only (where the range has whole ones), and none changes while it is
+    /// shown; the store is locked meanwhile, so `look` calls none.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `look` may have seen a part then.
+    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+        let _ = (offset, len, look);
+        Ok(false)
+    }
+
+    /// Lets `fill` write a range where it lies in memory; otherwise as [`read_in_place`](Self::read_in_place). `fill`
+    /// overwrites all of each piece: what it is given holds what was there before. Nobody sees a piece before `fill` is
+    /// done with it.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); a part may have been written then.
+    fn write_in_place(
+        &self,
+        offset: u64,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        let _ = (offset, len, fill);
+        Ok(false)
+    }
+
     /// Returns when every write, unmap and zeroing that was acknowledged before the call is on the medium.
     ///
     /// # Errors
@@ -270,6 +299,22 @@ macro_rules! forward {
             }
             fn overwrites_in_place(&self) -> bool {
                 (**self).overwrites_in_place()
+            }
+            fn read_in_place(
+                &self,
+                offset: u64,
+                len: u64,
+                look: &mut dyn FnMut(&[u8]),
+            ) -> Result<bool, StoreError> {
+                (**self).read_in_place(offset, len, look)
+            }
+            fn write_in_place(
+                &self,
+                offset: u64,
+                len: u64,
+                fill: &mut dyn FnMut(&mut [u8]),
+            ) -> Result<bool, StoreError> {
+                (**self).write_in_place(offset, len, fill)
             }
             fn flush(&self) -> Result<(), StoreError> {
                 (**self).flush()

@@ -185,3 +185,35 @@ fn an_atomic_write_that_finds_no_memory_leaves_nothing() {
     let beyond = store.write_atomic(TIB - 512, &[&[1; 1024]], Durability::Cached);
     assert!(matches!(beyond, Err(StoreError::OutOfRange { .. })));
 }
+
+#[test]
+fn what_is_shown_and_filled_in_place_is_what_is_read_and_written() {
+    let store = RamStore::new(8 * CHUNK, 512).unwrap().with_resident_limit(3 * CHUNK);
+    let (offset, len) = (CHUNK - 1024, CHUNK + 2048);
+    let data: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+    let (mut done, mut cuts) = (0, Vec::new());
+    let filled = store.write_in_place(offset, len, &mut |to| {
+        to.copy_from_slice(&data[done..done + to.len()]);
+        (done, cuts) = (done + to.len(), [&cuts[..], &[to.len()]].concat());
+    });
+    assert!(filled.unwrap());
+    assert_eq!(cuts, [1024, CHUNK as usize, 1024], "cut where chunks end");
+    let mut read = vec![0; len as usize];
+    store.read(offset, &mut read).unwrap();
+    assert_eq!(read, data);
+
+    // From before the data, which was never written, to behind it.
+    let mut shown = Vec::new();
+    assert!(store.read_in_place(0, 4 * CHUNK, &mut |piece| shown.extend_from_slice(piece)).unwrap());
+    let (begin, end) = (offset as usize, (offset + len) as usize);
+    assert_eq!((shown.len(), &shown[begin..end]), (4 * CHUNK as usize, &data[..]));
+    assert!(shown[..begin].iter().chain(&shown[end..]).all(|&byte| byte == 0));
+    assert_eq!(store.resident_bytes(), 3 * CHUNK, "looking takes no memory");
+
+    let full = store.write_in_place(4 * CHUNK, 512, &mut |_| panic!("there is no memory for it"));
+    assert!(matches!(full, Err(StoreError::NoSpace)));
+    let outside = store.write_in_place(8 * CHUNK - 512, 1024, &mut |_| panic!("it is outside"));
+    assert!(matches!(outside, Err(StoreError::OutOfRange { .. })));
+    let outside = store.read_in_place(u64::MAX, 2, &mut |_| panic!("it is outside"));
+    assert!(matches!(outside, Err(StoreError::OutOfRange { .. })));
+}

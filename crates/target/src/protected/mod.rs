@@ -1,19 +1,21 @@
 //! Medium operations of units with protection information (SBC-3 4.22): data and tuples are checked before either is
 //! written or shown to anybody. What is checked is the device server's to say ([`scsi::Protection`]); here the bytes are.
 //!
-//! Guards are computed in the pass that takes the tuples out from between the blocks, or puts them there. Guards that
-//! hosts made are stored and sent as they came.
+//! Guards come of the pass that copies the blocks, with the digests of what is sent: see [`passes`]. Guards that hosts made
+//! are stored and sent as they came.
 //!
 //! Invariant: whoever is here holds the range of its blocks, so that no block meets the tuple of another write.
 
+mod passes;
+
 use blockstore::{Format, Record, Records, StoreError};
-use bytes::Bytes;
-use integrity::Store;
+use bytes::{Bytes, BytesMut};
+use engine::SlabRing;
 use integrity::t10::{self, Guard, Layout, Tuple};
 use iscsi_core::target::actions::DataInPayload;
 use scsi::{FormatMark, MediumError, MediumOp, MediumReply, PiField, Protection, ProtectionType};
-use smallvec::SmallVec;
 
+use self::passes::{Digests, Incoming, Outgoing};
 use crate::device::{Access, Device};
 use crate::medium::{self, Done, PIECE_BYTES, Pieces, Surroundings};
 
@@ -37,9 +39,16 @@ struct Medium<'a> {
     block: usize,
 }
 
+/// Data-out, and buffers for its blocks.
+#[derive(Clone, Copy)]
+struct DataOut<'a> {
+    pieces: &'a [Bytes],
+    slabs: &'a SlabRing,
+}
+
 /// Blocks of data-out, without their tuples.
 struct Arrived {
-    data: Vec<u8>,
+    data: BytesMut,
     tuples: Option<Vec<Tuple>>,
     guards: Vec<u16>,
 }
@@ -63,7 +72,7 @@ pub(crate) fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -
             payload = read;
             MediumReply::Data
         }),
-        _ => medium.change(op, with.data_out)?,
+        _ => medium.change(op, DataOut { pieces: with.data_out, slabs: with.slabs })?,
     };
     Some((result.map_err(|failure| medium.error(&failure)), payload))
 }
@@ -175,87 +184,61 @@ impl Medium<'_> {
     ) -> Result<DataInPayload, Failure> {
         let wire = self.protection.wire_block_bytes(self.block as u32) as usize;
         let count = blocks as usize;
+        let (run_bytes, offset) = (with.digest_chunk_bytes, self.offset(lba));
         let mut buffer = with.slabs.take(count * wire);
-        {
-            let _held = self.device.hold(lba, blocks, Access::Look);
-            let records = self.records.read(lba, count)?;
+        let mut guards = vec![0; count];
+        let _held = self.device.hold(lba, blocks, Access::Look);
+        let records = self.records.read(lba, count)?;
+        let stored = || records.iter().map(|record| record.tuple());
+        let mut tuples: Option<Vec<Tuple>> = self.protection.transferred.then(|| stored().collect());
+        let mut out = Outgoing::new(self.block, &mut buffer, &mut guards, tuples.as_deref_mut(), run_bytes);
+        if !self.device.store.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))? {
             if self.protection.transferred {
                 let mut data = with.slabs.take(count * self.block);
-                self.device.store.read(self.offset(lba), &mut data)?;
-                let mut tuples: Vec<Tuple> = records.iter().map(|record| record.tuple()).collect();
-                t10::insert(&mut buffer, &data, self.block, &mut tuples, Store::Temporal)
-                    .expect("as many blocks on either side");
-                let sent = buffer.chunks_exact_mut(wire).zip(data.chunks_exact(self.block));
-                for (i, (sent, data)) in sent.enumerate() {
-                    self.check(lba + i as u64, records[i], tuples[i].guard, data)?;
-                    if tuples[i] != records[i].tuple() {
-                        // The host's own guard, whatever it is.
-                        sent[self.block..].copy_from_slice(&records[i].tuple().to_bytes());
-                    }
-                }
+                self.device.store.read(offset, &mut data)?;
+                out.take(&data);
             } else {
-                self.device.store.read(self.offset(lba), &mut buffer)?;
-                self.check_all(lba, &records, &self.guards(&buffer), &buffer)?;
+                self.device.store.read(offset, out.there())?;
+                out.take_there();
             }
         }
+        let mut chunk_crcs = out.finish();
+        for (i, sent) in buffer.chunks_exact(wire).enumerate() {
+            self.check(lba + i as u64, records[i], guards[i], &sent[..self.block])?;
+        }
+        let hosts_own = |made: &Vec<Tuple>| made.iter().zip(stored()).any(|(made, stored)| *made != stored);
+        if tuples.as_ref().is_some_and(hosts_own) {
+            // Guards that are not checked are sent as the host made them, whatever they are.
+            for (sent, tuple) in buffer.chunks_exact_mut(wire).zip(stored()) {
+                sent[self.block..].copy_from_slice(&tuple.to_bytes());
+            }
+            chunk_crcs = run_bytes.map(|run| Digests::of(&buffer, run as usize)).unwrap_or_default();
+        }
+        let chunked_bytes = if run_bytes.is_some() { buffer.len() } else { 0 };
         buffer.truncate(with.read_length.min(buffer.len() as u64) as usize);
-        let Some(chunk) = with.digest_chunk_bytes else {
-            return Ok(DataInPayload { bytes: buffer.freeze(), ..DataInPayload::default() });
-        };
-        let chunk_crcs: SmallVec<_> = buffer.chunks(chunk as usize).map(integrity::crc32c).collect();
-        Ok(DataInPayload {
-            chunked_bytes: buffer.len(),
-            bytes: buffer.freeze(),
-            chunk_bytes: chunk,
-            chunk_crcs,
-        })
+        let chunk_bytes = run_bytes.unwrap_or_default();
+        Ok(DataInPayload { chunked_bytes, bytes: buffer.freeze(), chunk_bytes, chunk_crcs })
     }
 
     /// Takes blocks of data-out apart; `first` says how many blocks come before them.
-    fn arrived(&self, data_out: &[Bytes], first: u64, blocks: u64) -> Arrived {
-        let wire = u64::from(self.protection.wire_block_bytes(self.block as u32));
-        let pieces = Pieces::new(data_out).range(first * wire, blocks * wire);
+    fn arrived(&self, data_out: DataOut<'_>, first: u64, blocks: u64) -> Arrived {
         let count = blocks as usize;
-        let mut arrived = Arrived { data: vec![0; count * self.block], tuples: None, guards: vec![0; count] };
-        let mut tuples = vec![Tuple::default(); if self.protection.transferred { count } else { 0 }];
-        // A block may lie in several pieces: then it is put together first.
-        let mut split: Vec<u8> = Vec::with_capacity(wire as usize);
-        let mut done = 0;
-        for mut piece in pieces {
-            while !piece.is_empty() {
-                if split.is_empty() && piece.len() >= wire as usize {
-                    let whole = piece.len() / wire as usize;
-                    let (run, rest) = piece.split_at(whole * wire as usize);
-                    self.take_run(run, done, whole, &mut arrived, &mut tuples);
-                    (done, piece) = (done + whole, rest);
-                    continue;
-                }
-                let (part, rest) = piece.split_at(piece.len().min(wire as usize - split.len()));
-                split.extend_from_slice(part);
-                piece = rest;
-                if split.len() == wire as usize {
-                    self.take_run(&split, done, 1, &mut arrived, &mut tuples);
-                    split.clear();
-                    done += 1;
-                }
-            }
-        }
-        arrived.tuples = self.protection.transferred.then_some(tuples);
-        arrived
+        let mut incoming = self.incoming(data_out, first, blocks);
+        let (mut data, mut guards) = (data_out.slabs.take(count * self.block), vec![0; count]);
+        let tuples = if self.protection.transferred {
+            let mut tuples = vec![Tuple::default(); count];
+            incoming.strip(&mut data, &mut guards, &mut tuples);
+            Some(tuples)
+        } else {
+            incoming.copy(&mut data, &mut guards);
+            None
+        };
+        Arrived { data, tuples, guards }
     }
 
-    /// Takes `count` blocks that lie together.
-    fn take_run(&self, run: &[u8], at: usize, count: usize, to: &mut Arrived, tuples: &mut [Tuple]) {
-        let data = &mut to.data[at * self.block..(at + count) * self.block];
-        let guards = &mut to.guards[at..at + count];
-        let taken = if self.protection.transferred {
-            let tuples = &mut tuples[at..at + count];
-            t10::strip(data, run, self.block, guards, tuples, Store::Temporal)
-        } else {
-            let layout = Layout::plain(self.block);
-            t10::copy_guards(Guard::Crc16, data, run, layout, guards, Store::Temporal)
-        };
-        taken.expect("as many blocks on either side");
+    fn incoming<'a>(&self, data_out: DataOut<'a>, first: u64, blocks: u64) -> Incoming<'a> {
+        let wire = u64::from(self.protection.wire_block_bytes(self.block as u32));
+        Incoming::new(Pieces::new(data_out.pieces).range(first * wire, blocks * wire), wire as usize)
     }
 
     /// The record of a block that is written.
@@ -279,31 +262,35 @@ impl Medium<'_> {
             .collect()
     }
 
-    fn put(&self, lba: u64, data: &[u8], records: &[Record], durable: bool) -> Result<(), Failure> {
+    fn put(&self, lba: u64, data: &[&[u8]], records: &[Record], durable: bool) -> Result<(), Failure> {
         let durability = medium::durability(durable);
         self.records.write(lba, records, durability)?;
-        Ok(self.device.store.write(self.offset(lba), &[data], durability)?)
+        Ok(self.device.store.write(self.offset(lba), data, durability)?)
     }
 
     /// As [`Self::put`], all or nothing: where the data cannot be written, the records are as they were.
     //= sbc4 5.43 ATM-01
-    fn put_atomic(&self, lba: u64, data: &[u8], records: &[Record], durable: bool) -> Result<(), Failure> {
+    fn put_atomic(&self, lba: u64, data: &[&[u8]], records: &[Record], durable: bool) -> Result<(), Failure> {
         let durability = medium::durability(durable);
         let before = self.records.read(lba, records.len())?;
         let put = |records: &[Record]| self.records.write(lba, records, durability);
         let written =
-            put(records).and_then(|()| self.device.store.write_atomic(self.offset(lba), &[data], durability));
+            put(records).and_then(|()| self.device.store.write_atomic(self.offset(lba), data, durability));
         if written.is_err() {
             put(&before)?;
         }
         Ok(written?)
     }
 
-    /// Writes blocks that came without tuples.
-    fn write_made(&self, lba: u64, data: &[u8], durable: bool) -> Result<(), Failure> {
+    /// The records of blocks with these guards, whose tuples are made here.
+    fn made(&self, lba: u64, guards: &[u16]) -> Vec<Record> {
         let made = |(lba, &guard): (u64, &u16)| Record::Guarded(self.protection.made(lba, guard));
-        let records: Vec<Record> = (lba..).zip(&self.guards(data)).map(made).collect();
-        self.put(lba, data, &records, durable)
+        (lba..).zip(guards).map(made).collect()
+    }
+
+    /// Writes blocks that have no tuples yet.
+    fn write_made(&self, lba: u64, data: &[u8], durable: bool) -> Result<(), Failure> {
+        self.put(lba, &[data], &self.made(lba, &self.guards(data)), durable)
     }
 
     /// The first byte, as it travels, in which the medium differs from what arrived.
@@ -332,14 +319,12 @@ impl Medium<'_> {
     }
 
     /// Everything but a read; `None`: there is nothing to do with protection information.
-    fn change(&self, op: &MediumOp, data_out: &[Bytes]) -> Option<Result<MediumReply, Failure>> {
+    fn change(&self, op: &MediumOp, data_out: DataOut<'_>) -> Option<Result<MediumReply, Failure>> {
         let done = |result: Result<(), Failure>| Some(result.map(|()| MediumReply::Done));
         match *op {
-            MediumOp::Write { lba, blocks, durable } => {
-                done(self.write(lba, blocks, durable, data_out, Self::put))
-            }
+            MediumOp::Write { lba, blocks, durable } => done(self.write(lba, blocks, durable, data_out)),
             MediumOp::WriteAtomic { lba, blocks, durable } => {
-                done(self.write(lba, blocks, durable, data_out, Self::put_atomic))
+                done(self.write_gathered(lba, blocks, durable, data_out, Self::put_atomic))
             }
             MediumOp::WriteAndVerify { lba, blocks, bytchk, durable: _ } => {
                 Some(self.write_and_verify(lba, blocks, bytchk, data_out))
@@ -399,18 +384,53 @@ impl Medium<'_> {
     }
 
     //= sbc3 4.22.4 PI-16
-    fn write(
+    fn write(&self, lba: u64, blocks: u64, durable: bool, data_out: DataOut<'_>) -> Result<(), Failure> {
+        if !self.protection.transferred {
+            return self.write_unsealed(lba, blocks, durable, data_out);
+        }
+        self.write_gathered(lba, blocks, durable, data_out, Self::put)
+    }
+
+    /// Writes blocks that are checked, or written all or nothing: they are put together first.
+    fn write_gathered(
         &self,
         lba: u64,
         blocks: u64,
         durable: bool,
-        data_out: &[Bytes],
-        put: fn(&Self, u64, &[u8], &[Record], bool) -> Result<(), Failure>,
+        data_out: DataOut<'_>,
+        put: fn(&Self, u64, &[&[u8]], &[Record], bool) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         let records = self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Change);
-        put(self, lba, &arrived.data, &records, durable)
+        put(self, lba, &[&arrived.data], &records, durable)
+    }
+
+    /// Writes blocks that came without tuples: there is nothing to check, so they go to their place at once, and the
+    /// guards come of that copy.
+    fn write_unsealed(
+        &self,
+        lba: u64,
+        blocks: u64,
+        durable: bool,
+        data_out: DataOut<'_>,
+    ) -> Result<(), Failure> {
+        let (store, len) = (&self.device.store, self.offset(blocks));
+        let mut guards = vec![0; blocks as usize];
+        let mut incoming = self.incoming(data_out, 0, blocks);
+        let _held = self.device.hold(lba, blocks, Access::Change);
+        let mut done = 0;
+        let written = store.write_in_place(self.offset(lba), len, &mut |to| {
+            let count = to.len() / self.block;
+            incoming.copy(to, &mut guards[done..done + count]);
+            done += count;
+        })?;
+        if written {
+            return Ok(self.records.write(lba, &self.made(lba, &guards), medium::durability(durable))?);
+        }
+        incoming.guards(&mut guards);
+        let pieces = Pieces::new(data_out.pieces).range(0, len);
+        self.put(lba, &pieces, &self.made(lba, &guards), durable)
     }
 
     fn write_and_verify(
@@ -418,12 +438,12 @@ impl Medium<'_> {
         lba: u64,
         blocks: u64,
         bytchk: bool,
-        data_out: &[Bytes],
+        data_out: DataOut<'_>,
     ) -> Result<MediumReply, Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         let records = self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Decide);
-        self.put(lba, &arrived.data, &records, true)?;
+        self.put(lba, &[&arrived.data], &records, true)?;
         if !bytchk {
             self.read(lba, blocks)?;
             return Ok(MediumReply::Done);
@@ -450,7 +470,7 @@ impl Medium<'_> {
     }
 
     //= sbc3 5.43 PI-12
-    fn write_same(&self, lba: u64, blocks: u64, durable: bool, data_out: &[Bytes]) -> Result<(), Failure> {
+    fn write_same(&self, lba: u64, blocks: u64, durable: bool, data_out: DataOut<'_>) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, 1);
         let tuple = arrived.tuples.as_ref().map(|tuples| tuples[0]);
         let record = |lba: u64| {
@@ -460,7 +480,7 @@ impl Medium<'_> {
         let _held = self.device.hold(lba, blocks, Access::Change);
         self.pieces(lba, blocks, |lba, blocks| {
             let records = (lba..lba + blocks).map(record).collect::<Result<Vec<_>, _>>()?;
-            self.put(lba, &arrived.data.repeat(blocks as usize), &records, durable)
+            self.put(lba, &[&arrived.data.repeat(blocks as usize)], &records, durable)
         })
     }
 
@@ -476,7 +496,7 @@ impl Medium<'_> {
         lba: u64,
         blocks: u64,
         durable: bool,
-        data_out: &[Bytes],
+        data_out: DataOut<'_>,
     ) -> Result<MediumReply, Failure> {
         let expected = self.arrived(data_out, 0, blocks);
         let new = self.arrived(data_out, blocks, blocks);
@@ -486,24 +506,25 @@ impl Medium<'_> {
         if let Some(byte_offset) = self.difference(lba, &expected, false)? {
             return Ok(MediumReply::Miscompare { byte_offset });
         }
-        self.put(lba, &new.data, &records, durable)?;
+        self.put(lba, &[&new.data], &records, durable)?;
         Ok(MediumReply::Done)
     }
 
     /// The guard of what comes of it is made anew; the tags are those that came.
-    fn or_write(&self, lba: u64, blocks: u64, durable: bool, data_out: &[Bytes]) -> Result<(), Failure> {
+    fn or_write(&self, lba: u64, blocks: u64, durable: bool, data_out: DataOut<'_>) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Decide);
-        let (mut data, _) = self.read(lba, blocks)?;
-        data.iter_mut().zip(&arrived.data).for_each(|(medium, new)| *medium |= new);
+        let (medium, _) = self.read(lba, blocks)?;
+        let Arrived { mut data, tuples, .. } = arrived;
+        data.iter_mut().zip(&medium).for_each(|(new, medium)| *new |= medium);
         let guards = self.guards(&data);
-        let tuples = arrived.tuples.map(|tuples| {
+        let tuples = tuples.map(|tuples| {
             tuples.iter().zip(&guards).map(|(&tuple, &guard)| Tuple { guard, ..tuple }).collect()
         });
         let merged = Arrived { data, tuples, guards };
         let records = self.records_of(lba, &merged)?;
-        self.put(lba, &merged.data, &records, durable)
+        self.put(lba, &[&merged.data], &records, durable)
     }
 
     fn compare(
@@ -511,7 +532,7 @@ impl Medium<'_> {
         lba: u64,
         blocks: u64,
         one_block: bool,
-        data_out: &[Bytes],
+        data_out: DataOut<'_>,
     ) -> Result<MediumReply, Failure> {
         let mut arrived = self.arrived(data_out, 0, if one_block { 1 } else { blocks });
         self.records_of(lba, &arrived)?;

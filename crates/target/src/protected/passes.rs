@@ -1,0 +1,325 @@
+//! The passes over blocks on their way between the store and the wire: each byte is gone over once, and what it is
+//! copied, digested and guarded for comes of that pass (RFC 7143 11.2.3, SBC-3 4.22.4).
+//!
+//! Invariant: guards and digests are of the bytes as they were put into the destination.
+
+use integrity::Store;
+use integrity::t10::{self, Guard, Layout, Tuple};
+use smallvec::SmallVec;
+
+/// What the kernels' checks of shapes would find is checked by the callers here.
+const FITS: &str = "as many blocks on either side, and a place for each";
+
+/// The CRC32C of each run of bytes as it travels, wherever its ends lie among the blocks.
+pub(super) struct Digests {
+    run_bytes: usize,
+    in_run: usize,
+    crc: u32,
+    finished: SmallVec<[u32; 4]>,
+}
+
+impl Digests {
+    /// Of runs of `run_bytes` bytes.
+    fn new(run_bytes: usize) -> Self {
+        Self { run_bytes: run_bytes.max(1), in_run: 0, crc: 0, finished: SmallVec::new() }
+    }
+
+    /// Of `bytes`, which are all.
+    pub(super) fn of(bytes: &[u8], run_bytes: usize) -> SmallVec<[u32; 4]> {
+        let mut digests = Self::new(run_bytes);
+        digests.append(bytes);
+        digests.finish()
+    }
+
+    /// Bytes that are missing to the end of the run.
+    fn room(&self) -> usize {
+        self.run_bytes - self.in_run
+    }
+
+    /// Takes note of `bytes` more of the run, with which its digest is `crc`.
+    fn digested(&mut self, bytes: usize, crc: u32) {
+        (self.in_run, self.crc) = (self.in_run + bytes, crc);
+        if self.in_run == self.run_bytes {
+            self.finished.push(self.crc);
+            (self.in_run, self.crc) = (0, 0);
+        }
+    }
+
+    fn append(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (part, rest) = bytes.split_at(bytes.len().min(self.room()));
+            self.digested(part.len(), integrity::crc32c_append(self.crc, part));
+            bytes = rest;
+        }
+    }
+
+    fn finish(mut self) -> SmallVec<[u32; 4]> {
+        if self.in_run > 0 {
+            self.finished.push(self.crc);
+        }
+        self.finished
+    }
+}
+
+/// Blocks on their way out of the store.
+pub(super) struct Outgoing<'a> {
+    block: usize,
+    /// What travels.
+    to: &'a mut [u8],
+    /// What becomes the guard of each block's data.
+    guards: &'a mut [u16],
+    /// One for each block, if tuples travel: they go out with the guards of the data.
+    tuples: Option<&'a mut [Tuple]>,
+    digests: Option<Digests>,
+    /// Blocks done.
+    done: usize,
+}
+
+impl<'a> Outgoing<'a> {
+    /// To `to`, whose length is that of the blocks as they travel; digests are of runs of `run_bytes` of it.
+    pub(super) fn new(
+        block: usize,
+        to: &'a mut [u8],
+        guards: &'a mut [u16],
+        tuples: Option<&'a mut [Tuple]>,
+        run_bytes: Option<u32>,
+    ) -> Self {
+        let digests = run_bytes.map(|bytes| Digests::new(bytes as usize));
+        Self { block, to, guards, tuples, digests, done: 0 }
+    }
+
+    /// Where the blocks lie if they are put there first, for [`take_there`](Self::take_there): no tuples travel.
+    pub(super) fn there(&mut self) -> &mut [u8] {
+        self.to
+    }
+
+    /// Goes over all blocks where they are to be.
+    pub(super) fn take_there(&mut self) {
+        self.go_over(None, self.guards.len());
+    }
+
+    /// Takes the next blocks from `blocks`.
+    pub(super) fn take(&mut self, blocks: &[u8]) {
+        self.go_over(Some(blocks), blocks.len() / self.block);
+    }
+
+    /// The digest of each run, the last one of what is left.
+    pub(super) fn finish(self) -> SmallVec<[u32; 4]> {
+        self.digests.map(Digests::finish).unwrap_or_default()
+    }
+
+    /// Goes over `count` blocks. A digest's run may end within a block: that block is digested by itself.
+    fn go_over(&mut self, from: Option<&[u8]>, count: usize) {
+        let wire = self.block + self.tuples.as_ref().map_or(0, |_| t10::TUPLE_BYTES);
+        let mut at = 0;
+        while at < count {
+            let fit = self.digests.as_ref().map_or(count, |digests| digests.room() / wire).min(count - at);
+            let part = fit.max(1);
+            let from = from.map(|from| &from[at * self.block..(at + part) * self.block]);
+            let crc = self.digests.as_ref().filter(|_| fit > 0).map(|digests| digests.crc);
+            let crc = self.pass(crc, from, part);
+            let bytes = self.done * wire..(self.done + part) * wire;
+            match &mut self.digests {
+                Some(digests) if fit > 0 => digests.digested(bytes.len(), crc),
+                Some(digests) => digests.append(&self.to[bytes]),
+                None => {}
+            }
+            (at, self.done) = (at + part, self.done + part);
+        }
+    }
+
+    /// One pass; the digest, if one is continued.
+    fn pass(&mut self, crc: Option<u32>, from: Option<&[u8]>, count: usize) -> u32 {
+        let (block, at, plain) = (self.block, self.done, Layout::plain(self.block));
+        let guards = &mut self.guards[at..at + count];
+        let Some(tuples) = &mut self.tuples else {
+            let to = &mut self.to[at * block..(at + count) * block];
+            return match (from, crc) {
+                (None, None) => t10::guards(Guard::Crc16, to, plain, guards).map(|()| 0),
+                (None, Some(crc)) => integrity::crc32c_t10(crc, to, plain, guards),
+                (Some(from), None) => {
+                    t10::copy_guards(Guard::Crc16, to, from, plain, guards, Store::Temporal).map(|()| 0)
+                }
+                (Some(from), Some(crc)) => {
+                    integrity::copy_crc32c_t10(crc, to, from, plain, guards, Store::Temporal)
+                }
+            }
+            .expect(FITS);
+        };
+        let wire = block + t10::TUPLE_BYTES;
+        let (to, tuples) = (&mut self.to[at * wire..(at + count) * wire], &mut tuples[at..at + count]);
+        let from = from.unwrap_or_default();
+        let crc = match crc {
+            None => t10::insert(to, from, block, tuples, Store::Temporal).map(|()| 0),
+            Some(crc) => integrity::insert_crc32c_t10(crc, to, from, block, tuples, Store::Temporal),
+        };
+        guards.iter_mut().zip(&*tuples).for_each(|(guard, tuple)| *guard = tuple.guard);
+        crc.expect(FITS)
+    }
+}
+
+/// Data-out, block by block: runs of whole ones where they lie, and each one that was cut put together.
+pub(super) struct Incoming<'a> {
+    pieces: smallvec::IntoIter<[&'a [u8]; 8]>,
+    piece: &'a [u8],
+    /// Bytes of a block as it travels.
+    wire: usize,
+    joined: Vec<u8>,
+}
+
+impl<'a> Incoming<'a> {
+    /// Of `pieces`, which are whole blocks of `wire` bytes together.
+    pub(super) fn new(pieces: SmallVec<[&'a [u8]; 8]>, wire: usize) -> Self {
+        Self { pieces: pieces.into_iter(), piece: &[], wire, joined: Vec::new() }
+    }
+
+    /// The next blocks, at least one and at most `most`; `None` at the end.
+    fn next(&mut self, most: usize) -> Option<&[u8]> {
+        while self.piece.is_empty() {
+            self.piece = self.pieces.next()?;
+        }
+        if self.piece.len() >= self.wire {
+            let whole = (self.piece.len() / self.wire).min(most);
+            let (run, rest) = self.piece.split_at(whole * self.wire);
+            self.piece = rest;
+            return Some(run);
+        }
+        self.joined.clear();
+        while self.joined.len() < self.wire {
+            while self.piece.is_empty() {
+                self.piece = self.pieces.next()?;
+            }
+            let (part, rest) = self.piece.split_at(self.piece.len().min(self.wire - self.joined.len()));
+            self.joined.extend_from_slice(part);
+            self.piece = rest;
+        }
+        Some(&self.joined)
+    }
+
+    /// The guard of each block, which came without a tuple.
+    pub(super) fn guards(mut self, guards: &mut [u16]) {
+        let (block, mut at) = (self.wire, 0);
+        while let Some(run) = self.next(guards.len() - at) {
+            let count = run.len() / block;
+            t10::guards(Guard::Crc16, run, Layout::plain(block), &mut guards[at..at + count]).expect(FITS);
+            at += count;
+        }
+    }
+
+    /// Copies blocks that came without tuples to `to`, which is whole blocks, with the guard of each.
+    pub(super) fn copy(&mut self, to: &mut [u8], guards: &mut [u16]) {
+        let (block, mut at) = (self.wire, 0);
+        while at < guards.len()
+            && let Some(run) = self.next(guards.len() - at)
+        {
+            let count = run.len() / block;
+            let (to, guards) = (&mut to[at * block..(at + count) * block], &mut guards[at..at + count]);
+            let copied =
+                t10::copy_guards(Guard::Crc16, to, run, Layout::plain(block), guards, Store::Temporal);
+            copied.expect(FITS);
+            at += count;
+        }
+    }
+
+    /// Copies the data of blocks that came with tuples to `to`, with the guard of each, and gives the tuples.
+    pub(super) fn strip(&mut self, to: &mut [u8], guards: &mut [u16], tuples: &mut [Tuple]) {
+        let (block, mut at) = (self.wire - t10::TUPLE_BYTES, 0);
+        while at < guards.len()
+            && let Some(run) = self.next(guards.len() - at)
+        {
+            let range = at..at + run.len() / (block + t10::TUPLE_BYTES);
+            at = range.end;
+            let to = &mut to[range.start * block..range.end * block];
+            let (guards, tuples) = (&mut guards[range.clone()], &mut tuples[range]);
+            t10::strip(to, run, block, guards, tuples, Store::Temporal).expect(FITS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use integrity::{crc16_t10dif, crc32c};
+
+    use super::*;
+
+    fn data(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|n| (n * 31 + n / 253) as u8).collect()
+    }
+
+    /// What travels, made the plain way.
+    fn sealed(data: &[u8], block: usize, tuples: &[Tuple]) -> Vec<u8> {
+        let blocks = data.chunks(block).zip(tuples);
+        blocks.flat_map(|(data, tuple)| [data, &tuple.to_bytes()].concat()).collect()
+    }
+
+    fn guards_of(data: &[u8], block: usize) -> Vec<u16> {
+        data.chunks(block).map(crc16_t10dif).collect()
+    }
+
+    #[test]
+    fn guards_and_digests_come_of_one_pass_wherever_runs_end() {
+        for (block, blocks) in [(512, 9), (4096, 3)] {
+            let data = data(block * blocks);
+            let guards = guards_of(&data, block);
+            let tuples: Vec<Tuple> =
+                guards.iter().map(|&guard| Tuple { guard, app_tag: 7, ref_tag: 9 }).collect();
+            let unguarded: Vec<Tuple> = tuples.iter().map(|&tuple| Tuple { guard: 0, ..tuple }).collect();
+            for run in [1, 7, 512, 520, 1000, 1024, 4096, 4104, 8192, 1 << 20] {
+                for cut in [1, 2, blocks] {
+                    for there in [false, true] {
+                        let (mut to, mut found) = (vec![0; data.len()], vec![0; blocks]);
+                        let mut out = Outgoing::new(block, &mut to, &mut found, None, Some(run));
+                        if there {
+                            out.there().copy_from_slice(&data);
+                            out.take_there();
+                        } else {
+                            data.chunks(cut * block).for_each(|piece| out.take(piece));
+                        }
+                        let digests = out.finish().to_vec();
+                        assert_eq!(digests, data.chunks(run as usize).map(crc32c).collect::<Vec<_>>());
+                        assert_eq!((to, found), (data.clone(), guards.clone()));
+                    }
+                    let travels = sealed(&data, block, &tuples);
+                    let (mut to, mut found) = (vec![0; travels.len()], vec![0; blocks]);
+                    let mut made = unguarded.clone();
+                    let mut out = Outgoing::new(block, &mut to, &mut found, Some(&mut made), Some(run));
+                    data.chunks(cut * block).for_each(|piece| out.take(piece));
+                    assert_eq!(out.finish(), Digests::of(&travels, run as usize));
+                    assert_eq!((to, found, made), (travels, guards.clone(), tuples.clone()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_digests_there_are_none() {
+        let data = data(2048);
+        let (mut to, mut guards) = (vec![0; 2048], [0; 4]);
+        let mut out = Outgoing::new(512, &mut to, &mut guards, None, None);
+        out.take(&data);
+        assert!(out.finish().is_empty());
+        assert_eq!((&to, &guards[..]), (&data, &guards_of(&data, 512)[..]));
+    }
+
+    #[test]
+    fn blocks_that_were_cut_anywhere_arrive_whole() {
+        let data = data(512 * 8);
+        let guards = guards_of(&data, 512);
+        let tuples: Vec<Tuple> = (0..8).map(|n| Tuple { guard: n, app_tag: 1, ref_tag: 2 }).collect();
+        for cut in [1, 5, 511, 512, 513, 520, 1040, 3000, 9000] {
+            let incoming = || Incoming::new(data.chunks(cut).collect(), 512);
+            let mut found = [0; 8];
+            incoming().guards(&mut found);
+            assert_eq!(found[..], guards, "{cut}");
+            let (mut to, mut found, mut blocks) = (vec![0; 512 * 8], [0; 8], incoming());
+            for (to, found) in to.chunks_mut(512 * 3).zip(found.chunks_mut(3)) {
+                blocks.copy(to, found);
+            }
+            assert_eq!((&to, &found[..]), (&data, &guards[..]), "{cut}");
+            let travels = sealed(&data, 512, &tuples);
+            let (mut to, mut found, mut stripped) = (vec![0; 512 * 8], [0; 8], [Tuple::default(); 8]);
+            Incoming::new(travels.chunks(cut).collect(), 520).strip(&mut to, &mut found, &mut stripped);
+            assert_eq!((&to, &found[..], &stripped[..]), (&data, &guards[..], &tuples[..]), "{cut}");
+        }
+    }
+}
