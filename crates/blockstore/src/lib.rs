@@ -31,7 +31,9 @@ pub use file::{FileOptions, FileStore};
 pub use protected::{Format, ProtectedStore, Record, Records};
 pub use ram::RamStore;
 pub use spec::{SpecError, StoreSpec, parse_size};
-pub use store::{BlockStore, Durability, Extent, Geometry, Placement, fixed_size, read_then_crc32c};
+pub use store::{
+    BlockStore, Durability, Extent, Geometry, Placement, fixed_size, not_atomic, read_then_crc32c,
+};
 pub use wrappers::OpSet;
 pub use wrappers::delay::{DelayStore, Gate};
 pub use wrappers::fault::{Fault, FaultError, FaultHandle, FaultId, FaultRule, FaultStore};

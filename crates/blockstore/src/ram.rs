@@ -25,9 +25,8 @@ use parking_lot::RwLock;
 use crate::gather::{Gather, total_bytes};
 use crate::store::{
     ExtentList, check_block_bytes, check_extent_range, check_range, check_resize, check_size,
-    too_long_for_one,
 };
-use crate::{BlockStore, Durability, Extent, Geometry, Placement, Records, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, Placement, Records, StoreError, not_atomic};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// What a chunk that does not exist reads as.
@@ -329,7 +328,7 @@ impl BlockStore for RamStore {
         let len = total_bytes(src, offset, size_bytes)?;
         check_range(size_bytes, offset, len)?;
         if len > ATOMIC_BYTES {
-            return Err(too_long_for_one(ATOMIC_BYTES));
+            return Err(not_atomic(self));
         }
         let (first, start) = split(offset);
         let mut held = Vec::new();

@@ -75,13 +75,6 @@ pub(crate) fn check_size(size_bytes: u64, logical_block_bytes: u32) -> Result<()
     Ok(())
 }
 
-/// What a [`BlockStore::write_atomic`] ends with that is longer than `max` bytes.
-pub(crate) fn too_long_for_one(max: u64) -> StoreError {
-    StoreError::Unusable(format!(
-        "no write of more than {max} bytes is all or nothing here; write less at a time"
-    ))
-}
-
 /// Where the calls of a store may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -115,7 +108,8 @@ pub struct Extent {
 /// all stores.
 ///
 /// No method has a body here: a store around another one that leaves one out would hide what the inner store can, and nobody
-/// would notice. So the compiler does. Stores without more have [`read_then_crc32c`] and [`fixed_size`] to call.
+/// would notice. So the compiler does. Stores without more have [`read_then_crc32c`], [`not_atomic`]
+/// and [`fixed_size`] to call.
 pub trait BlockStore: Send + Sync {
     /// Shape of the store now. Never blocks.
     fn geometry(&self) -> Geometry;
@@ -149,9 +143,7 @@ pub trait BlockStore: Send + Sync {
 
     /// Most bytes that one [`write_atomic`](Self::write_atomic) takes, whole logical blocks; 0 when the store has no such writes.
     /// Constant for the life of the store.
-    fn atomic_write_bytes_max(&self) -> u64 {
-        0
-    }
+    fn atomic_write_bytes_max(&self) -> u64;
 
     /// Writes as [`write`](Self::write), but all or nothing: neither an error nor a loss of power leaves a part of it behind. Other
     /// calls that are under way may see it block by block.
@@ -159,15 +151,10 @@ pub trait BlockStore: Send + Sync {
     /// # Errors
     /// As `write`, and nothing was written then; [`StoreError::Unusable`] for more than
     /// [`atomic_write_bytes_max`](Self::atomic_write_bytes_max).
-    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
-        let _ = (offset, src, durability);
-        Err(too_long_for_one(self.atomic_write_bytes_max()))
-    }
+    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError>;
 
     /// Whether bytes that are overwritten are gone: no snapshot, journal or spare area keeps them. Constant.
-    fn overwrites_in_place(&self) -> bool {
-        false
-    }
+    fn overwrites_in_place(&self) -> bool;
 
     /// Shows a range to `look`, piece by piece in order, where it lies in memory: for whoever copies and checks in one
     /// pass. False, and nothing was shown, from a store that does not hold its blocks in memory.
@@ -268,6 +255,15 @@ pub fn read_then_crc32c<S: BlockStore + ?Sized>(
 /// What [`BlockStore::resize`] says of a store that cannot.
 pub fn fixed_size<S: BlockStore + ?Sized>(store: &S) -> StoreError {
     StoreError::Unusable(format!("{} has a fixed size; make a larger one and copy", store.description()))
+}
+
+/// What [`BlockStore::write_atomic`] says of more than the store takes at once, and of any where it has no such writes.
+pub fn not_atomic<S: BlockStore + ?Sized>(store: &S) -> StoreError {
+    let max = store.atomic_write_bytes_max();
+    StoreError::Unusable(format!(
+        "{} writes at most {max} bytes all or nothing; write less at a time",
+        store.description()
+    ))
 }
 
 macro_rules! forward {

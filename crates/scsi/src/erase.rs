@@ -1,9 +1,18 @@
 //! FORMAT UNIT and SANITIZE (SBC-3 5.3, 5.21): operations on the whole medium, carried out in steps that the medium
-//! can take. While one runs the unit is not ready and says how far it is; when one ends early, by an error or because
-//! its task was aborted, the unit stays unusable until it is repeated.
+//! can take. While one runs the unit is not ready and says how far it is; when one ends early, the unit stays unusable
+//! until it is repeated.
 //!
-//! IMMED is accepted and the status still comes last. Left out: defect lists and initialization patterns (refused),
-//! SANITIZE by cryptographic erase (not in the command table: no store here has a key to forget).
+//! ```text
+//!            FORMAT UNIT, SANITIZE             done
+//!   ready ─────────────────────────► running ───────► ready
+//!     ▲  EXIT FAILURE MODE (AUSE)       │ the medium fails; the task of a FORMAT UNIT is aborted
+//!     └───────────────────────────── failed ──► running, by the same command
+//! ```
+//!
+//! With IMMED the status comes first and the rest goes on without a task ([`Execution::take_remainder`]). Whatever becomes of
+//! the task of a SANITIZE, the operation goes on too ([`Execution::outlives_task`]). Left out: defect lists and
+//! initialization patterns (refused), SANITIZE by cryptographic erase (not in the command table: no store here has a key to
+//! forget).
 
 use std::sync::Arc;
 
@@ -16,7 +25,7 @@ use crate::nexus::NexusId;
 use crate::outcome::Status;
 use crate::protection::ProtectionType;
 use crate::sense::{Asc, SenseData, SenseKey, SenseSpecific};
-use crate::state::Operation;
+use crate::state::{Operation, State};
 
 /// What erases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +75,42 @@ pub(crate) struct Erasure {
     by: NexusId,
 }
 
+impl Erasure {
+    /// Neither task management nor a reset nor the loss of the nexus ends it.
+    pub(crate) fn outlives_task(&self) -> bool {
+        self.kind == EraseKind::Sanitize
+    }
+}
+
+/// How it is begun.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// The status comes first.
+    immediate: bool,
+    /// AUSE.
+    may_exit: bool,
+    /// How often the pattern is written.
+    passes: u8,
+    /// Every second time inverted.
+    invert: bool,
+}
+
+impl Way {
+    /// IMMED and AUSE of the CDB of SANITIZE. After a failure without AUSE only SANITIZE without it is accepted.
+    //= sbc3 5.21 SAN-01
+    fn sanitize(request: &Request<'_>) -> Result<Self, SenseData> {
+        let may_exit = request.cdb.bit(1, AUSE_BIT);
+        if may_exit && request.lu.with_state(|state| state.restricted()) {
+            return Err(SenseData::cdb_field(1, Some(AUSE_BIT)));
+        }
+        Ok(Self { immediate: request.cdb.bit(1, IMMED_BIT), may_exit, ..Self::default() })
+    }
+}
+
+/// IMMED and AUSE in byte 1 of the CDB of SANITIZE.
+const IMMED_BIT: u8 = 7;
+const AUSE_BIT: u8 = 5;
+
 /// LONGLIST, FMTDATA in byte 1 of the CDB; FMTPINFO is above them.
 const LONG_LIST_BIT: u8 = 5;
 const FORMAT_DATA_BIT: u8 = 4;
@@ -79,7 +124,7 @@ pub(crate) fn format_unit(request: &Request<'_>) -> Execution {
     }
     if !cdb.bit(1, FORMAT_DATA_BIT) {
         return match format_type(information, 0) {
-            Some(kind) => start(request, EraseKind::Format, kind),
+            Some(kind) => start(request, EraseKind::Format, kind, Way::default(), Bytes::new()),
             None => Execution::check(SenseData::cdb_field(1, Some(7))),
         };
     }
@@ -120,7 +165,8 @@ fn format_list(request: &Request<'_>, list: &[u8]) -> Execution {
     if list[length_at..].iter().any(|&byte| byte != 0) {
         return wrong(length_at as u16, None);
     }
-    start(request, EraseKind::Format, kind)
+    let way = Way { immediate: flags & 0x02 != 0, ..Way::default() };
+    start(request, EraseKind::Format, kind, way, Bytes::new())
 }
 
 //= sbc3 5.21 SAN-01
@@ -128,7 +174,10 @@ pub(crate) fn sanitize_block_erase(request: &Request<'_>) -> Execution {
     if request.cdb.u16(7) != 0 {
         return Execution::check(SenseData::cdb_field(7, None));
     }
-    start(request, EraseKind::Sanitize, request.lu.protection())
+    match Way::sanitize(request) {
+        Ok(way) => start(request, EraseKind::Sanitize, request.lu.protection(), way, Bytes::new()),
+        Err(sense) => Execution::check(sense),
+    }
 }
 
 /// INITIALIZATION PATTERN and the fields before it.
@@ -142,7 +191,10 @@ pub(crate) fn sanitize_overwrite(request: &Request<'_>) -> Execution {
     if usize::from(bytes) <= OVERWRITE_HEADER_BYTES || u32::from(bytes) > most {
         return Execution::check(SenseData::cdb_field(7, None));
     }
-    Execution::parameters(request, u64::from(bytes), overwrite_list)
+    match Way::sanitize(request) {
+        Ok(_) => Execution::parameters(request, u64::from(bytes), overwrite_list),
+        Err(sense) => Execution::check(sense),
+    }
 }
 
 fn overwrite_list(request: &Request<'_>, list: &[u8]) -> Execution {
@@ -159,48 +211,56 @@ fn overwrite_list(request: &Request<'_>, list: &[u8]) -> Execution {
         return wrong(2, None);
     }
     let block: Vec<u8> = pattern.iter().copied().cycle().take(request.lu.block_bytes() as usize).collect();
-    start_with(request, EraseKind::Sanitize, request.lu.protection(), (passes, invert), Bytes::from(block))
+    match Way::sanitize(request) {
+        Ok(way) => {
+            let way = Way { passes, invert, ..way };
+            start(request, EraseKind::Sanitize, request.lu.protection(), way, Bytes::from(block))
+        }
+        Err(sense) => Execution::check(sense),
+    }
 }
 
-/// Leaves the failed state, if the failed SANITIZE allowed that with AUSE; this server does not insist on it.
+/// Leaves the failed state, if the failed SANITIZE allowed that with AUSE.
+//= sbc3 5.21 SAN-01
 pub(crate) fn sanitize_exit_failure_mode(request: &Request<'_>) -> Execution {
     if request.cdb.u16(7) != 0 {
         return Execution::check(SenseData::cdb_field(7, None));
     }
-    request.lu.with_state(|state| {
-        if state.erase_failed == Some(EraseKind::Sanitize) {
+    let left = request.lu.with_state(|state| {
+        let leaves = !state.restricted();
+        if leaves && state.erase_failed == Some(EraseKind::Sanitize) {
             state.erase_failed = None;
         }
+        leaves
     });
-    Execution::good()
+    match left {
+        true => Execution::good(),
+        false => Execution::check(SenseData::cdb_field(1, Some(4))),
+    }
 }
 
-fn start(request: &Request<'_>, kind: EraseKind, becomes: ProtectionType) -> Execution {
-    start_with(request, kind, becomes, (0, false), Bytes::new())
-}
-
-/// `repeat`: how often the pattern is written, and whether every second time inverted.
-fn start_with(
+fn start(
     request: &Request<'_>,
     kind: EraseKind,
     becomes: ProtectionType,
-    repeat: (u8, bool),
+    way: Way,
     pattern: Bytes,
 ) -> Execution {
     let lu = request.lu;
     let alive = Arc::new(());
     lu.with_state(|state| {
-        state.operation = Some(Operation { kind, alive: Arc::downgrade(&alive), progress: 0, pattern });
+        let may_exit = way.may_exit;
+        state.operation =
+            Some(Operation { kind, alive: Arc::downgrade(&alive), progress: 0, pattern, may_exit });
         state.erase_failed = None;
     });
     let overwrite = kind == EraseKind::Sanitize || !lu.config().thin;
     let becomes = (kind == EraseKind::Format && lu.config().protectable).then_some(becomes);
-    let (passes, invert) = repeat;
     let erasure = Erasure {
         kind,
         overwrite,
-        passes,
-        invert,
+        passes: way.passes,
+        invert: way.invert,
         inverted: false,
         next_lba: 0,
         blocks: lu.blocks(),
@@ -212,7 +272,8 @@ fn start_with(
         Some(_) => erasure.then(MediumOp::Format(FormatMark::Begun)),
         None => erasure.step(lu),
     };
-    first.keeping(alive)
+    let first = first.keeping(alive);
+    if way.immediate { Execution::good().before(first.finish(lu)) } else { first }
 }
 
 impl Erasure {
@@ -259,7 +320,10 @@ impl Erasure {
             if self.inverted {
                 pattern = pattern.iter().map(|byte| !byte).collect();
             }
-            MediumOp::Fill { lba, blocks, pattern, durable: true }
+            match pattern.iter().all(|&byte| byte == 0) {
+                true => MediumOp::WriteSame { lba, blocks, unmap: false, zero: true, durable: true },
+                false => MediumOp::Fill { lba, blocks, pattern, durable: true },
+            }
         };
         self.then(op)
     }
@@ -271,10 +335,7 @@ impl Erasure {
 
     /// The medium failed.
     pub(crate) fn fail(self, lu: &LogicalUnit) -> Execution {
-        lu.with_state(|state| {
-            state.operation = None;
-            state.erase_failed = Some(self.kind);
-        });
+        lu.with_state(State::ended_early);
         Execution::check(self.kind.failed())
     }
 }
@@ -292,9 +353,6 @@ pub(crate) fn formatted(lu: &LogicalUnit, by: NexusId, protection: ProtectionTyp
 
 /// The medium could not remember its new format.
 pub(crate) fn format_failed(lu: &LogicalUnit) -> Execution {
-    lu.with_state(|state| {
-        state.operation = None;
-        state.erase_failed = Some(EraseKind::Format);
-    });
+    lu.with_state(State::ended_early);
     Execution::check(EraseKind::Format.failed())
 }

@@ -109,6 +109,7 @@ pub struct Execution {
     /// Tells the unit, by being dropped, that an operation on the whole medium ended.
     alive: Option<Arc<()>>,
     protection: Option<Protection>,
+    remainder: Option<Box<Execution>>,
 }
 
 impl std::fmt::Debug for Execution {
@@ -135,6 +136,7 @@ impl Execution {
             next: Next::Finished,
             alive: None,
             protection: None,
+            remainder: None,
         }
     }
 
@@ -157,6 +159,7 @@ impl Execution {
             transfer_bytes: bytes,
             alive: None,
             protection: None,
+            remainder: None,
         }
     }
 
@@ -168,6 +171,7 @@ impl Execution {
             transfer_bytes: plan.bytes,
             alive: None,
             protection: None,
+            remainder: None,
         }
     }
 
@@ -179,6 +183,7 @@ impl Execution {
             transfer_bytes: plan.transfer_bytes,
             alive: None,
             protection: None,
+            remainder: None,
         }
     }
 
@@ -190,6 +195,7 @@ impl Execution {
             transfer_bytes: asked,
             alive: None,
             protection: None,
+            remainder: None,
         }
     }
 
@@ -204,6 +210,23 @@ impl Execution {
 
     pub(crate) fn keeping(self, alive: Arc<()>) -> Self {
         Self { alive: Some(alive), ..self }
+    }
+
+    pub(crate) fn before(self, rest: Execution) -> Self {
+        Self { remainder: Some(Box::new(rest)), ..self }
+    }
+
+    /// What is still to be done when the command has ended with [`Step::Done`], because it asked for its status at once (IMMED):
+    /// an execution of its own, without a task, whose outcome nobody waits for. To drop it is to give the operation up.
+    //= sbc3 4.11 SAN-01 FMT-01
+    pub fn take_remainder(&mut self) -> Option<Execution> {
+        self.remainder.take().map(|rest| *rest)
+    }
+
+    /// Whether it is to go on when its task is aborted or its nexus is lost: SANITIZE ends by itself alone.
+    //= sbc3 4.11 SAN-01
+    pub fn outlives_task(&self) -> bool {
+        matches!(&self.next, Next::Medium(MediumPlan { after: After::Erase(erasure), .. }) if erasure.outlives_task())
     }
 
     /// The answer to [`Step::NeedDataOut`]: exactly the bytes asked for, or fewer when the initiator's expected data

@@ -261,14 +261,19 @@ impl LogicalUnit {
     }
 
     /// Takes over the registrations and the reservation of the unit that this one replaces on the same medium. From then on the
-    /// old unit answers BUSY to who wants to change them there: it would be lost.
+    /// old unit answers BUSY to who wants to change them there: it would be lost. An operation on the whole medium that is not at
+    /// its end has to be repeated.
     //= spc4 5.12.1 PR-13
     pub fn inherit_reservations(&self, old: &LogicalUnit) {
-        let (persistent, reserved_by) = old.with_state(|state| {
+        let (persistent, reserved_by, unfinished) = old.with_state(|state| {
             state.replaced = true;
-            (state.persistent.clone(), state.reserved_by)
+            let unfinished = state.operation.as_ref().map(|operation| operation.kind).or(state.erase_failed);
+            (state.persistent.clone(), state.reserved_by, unfinished)
         });
-        self.with_state(|state| (state.persistent, state.reserved_by) = (persistent, reserved_by));
+        self.with_state(|state| {
+            (state.persistent, state.reserved_by) = (persistent, reserved_by);
+            state.erase_failed = state.erase_failed.or(unfinished);
+        });
     }
 
     /// Takes over what [`LogicalUnit::export_persistent`] gave before a restart; entries that do not fit are left out.

@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) operation: Option<Operation>,
     /// FORMAT UNIT or SANITIZE ended early.
     pub(crate) erase_failed: Option<EraseKind>,
+    /// The SANITIZE that failed allowed unrestricted exit (AUSE).
+    pub(crate) may_exit: bool,
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
@@ -59,6 +61,8 @@ pub(crate) struct Operation {
     pub(crate) progress: u16,
     /// One block of what SANITIZE writes; empty for zeros.
     pub(crate) pattern: Bytes,
+    /// AUSE of SANITIZE.
+    pub(crate) may_exit: bool,
 }
 
 /// An attached nexus.
@@ -77,6 +81,7 @@ impl State {
             stopped: false,
             operation: None,
             erase_failed: None,
+            may_exit: false,
             reserved_by: None,
             persistent: PersistentReservations::default(),
             replaced: false,
@@ -163,13 +168,25 @@ impl State {
             if operation.alive.strong_count() > 0 {
                 return Some((operation.kind.in_progress(operation.progress), None));
             }
-            self.erase_failed = Some(operation.kind);
-            self.operation = None;
+            self.ended_early();
         }
         if self.stopped {
             return Some((SenseData::new(SenseKey::NotReady, Asc::INITIALIZING_COMMAND_REQUIRED), None));
         }
         self.erase_failed.map(|kind| (kind.failed(), Some(kind)))
+    }
+
+    /// A SANITIZE failed that did not allow unrestricted exit.
+    pub(crate) fn restricted(&self) -> bool {
+        self.erase_failed == Some(EraseKind::Sanitize) && !self.may_exit
+    }
+
+    /// The operation on the whole medium failed, or was given up.
+    pub(crate) fn ended_early(&mut self) {
+        if let Some(operation) = self.operation.take() {
+            self.erase_failed = Some(operation.kind);
+            self.may_exit = operation.may_exit;
+        }
     }
 
     /// What keeps even START STOP UNIT from executing.

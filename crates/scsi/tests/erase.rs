@@ -7,6 +7,8 @@ use support::{BLOCK, BLOCKS, Disk, cdb};
 const FORMAT: [u8; 6] = [0x04, 0, 0, 0, 0, 0];
 const FORMAT_WITH_LIST: [u8; 6] = [0x04, 0x10, 0, 0, 0, 0];
 const BLOCK_ERASE: [u8; 10] = [0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0];
+const BLOCK_ERASE_AUSE: [u8; 10] = [0x48, 0x22, 0, 0, 0, 0, 0, 0, 0, 0];
+const BLOCK_ERASE_IMMED: [u8; 10] = [0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0];
 const EXIT_FAILURE: [u8; 10] = [0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0];
 
 fn config() -> LuConfig {
@@ -141,6 +143,13 @@ fn san_01_block_erase_overwrites_and_then_deallocates() {
     disk.run(&BLOCK_ERASE).fails(3, 0x31, 3);
     disk.run(&cdb::read(0, 1)).fails(3, 0x31, 3);
     disk.run(&FORMAT).fails(3, 0x31, 3);
+    // It may be left if that was allowed beforehand, and not otherwise.
+    disk.run(&EXIT_FAILURE).fails(5, 0x24, 0);
+    disk.run(&BLOCK_ERASE_AUSE).fails(5, 0x24, 0);
+    disk.run(&cdb::read(0, 1)).fails(3, 0x31, 3);
+    disk.run(&BLOCK_ERASE).good();
+    disk.fault = Some(MediumError::Internal);
+    disk.run(&BLOCK_ERASE_AUSE).fails(3, 0x31, 3);
     disk.run(&EXIT_FAILURE).good();
     disk.run(&cdb::read(0, 1)).good();
     let nexus = disk.nexus.clone();
@@ -153,6 +162,53 @@ fn san_01_block_erase_overwrites_and_then_deallocates() {
     let mut plain = Disk::new();
     plain.run(&BLOCK_ERASE).fails(5, 0x20, 0);
     assert_eq!(plain.run(&cdb::inquiry(Some(0xb1), 64)).good().data[7], 0);
+}
+
+// covers: SAN-01 FMT-01
+#[test]
+fn with_immed_the_status_comes_first_and_the_operation_goes_on() {
+    let mut disk = filled(config());
+    let nexus = disk.nexus.clone();
+    for (cdb, list, ascq) in
+        [(&BLOCK_ERASE_IMMED[..], vec![], 0x1b), (&FORMAT_WITH_LIST[..], vec![0, 0x82, 0, 0], 0x04)]
+    {
+        let mut execution = disk.lu.begin(&nexus, cdb);
+        if !list.is_empty() {
+            execution = execution.data_out(&disk.lu, &DataOut::new(&[&list]));
+        }
+        assert!(matches!(execution.step(), Step::Done(outcome) if outcome.status == scsi::Status::Good));
+        let rest = execution.take_remainder().unwrap();
+        assert!(execution.take_remainder().is_none());
+        assert_eq!(rest.outlives_task(), ascq == 0x1b, "a format ends with its task");
+        disk.run(&cdb::read(0, 1)).fails(2, 4, ascq);
+        disk.lu.logical_unit_reset(&nexus);
+        disk.run(&[0; 6]).fails(6, 0x29, 3);
+        disk.run(&[0; 6]).fails(2, 4, ascq);
+        assert!(disk.finish(rest, &[]).good().ops.len() >= 5);
+        disk.run(&cdb::read(0, 1)).good();
+        // Given up.
+        let mut execution = disk.lu.begin(&nexus, cdb);
+        if !list.is_empty() {
+            execution = execution.data_out(&disk.lu, &DataOut::new(&[&list]));
+        }
+        drop(execution);
+        assert_eq!(disk.run(&cdb::read(0, 1)).code().1, 0x31);
+        disk.send(cdb, &list).good();
+    }
+}
+
+// covers: SAN-01
+#[test]
+fn a_unit_that_takes_the_place_of_another_knows_that_it_is_not_erased() {
+    let mut old = Disk::with(config());
+    let nexus = old.nexus.clone();
+    let running = old.lu.begin(&nexus, &BLOCK_ERASE);
+    let mut new = Disk::with(config());
+    new.lu.inherit_reservations(&old.lu);
+    new.run(&cdb::read(0, 1)).fails(3, 0x31, 3);
+    new.run(&BLOCK_ERASE).good();
+    old.finish(running, &[]).good();
+    new.run(&cdb::read(0, 1)).good();
 }
 
 const OVERWRITE: [u8; 10] = [0x48, 1, 0, 0, 0, 0, 0, 0, 6, 0];

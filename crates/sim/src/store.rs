@@ -129,6 +129,18 @@ impl BlockStore for SimStore {
         Ok(())
     }
 
+    fn atomic_write_bytes_max(&self) -> u64 {
+        0 // power is lost block by block
+    }
+
+    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+        Err(blockstore::not_atomic(self))
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        false // what is not flushed may come back
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         self.disk.lock().before.clear();
         Ok(())

@@ -32,7 +32,10 @@ use self::health::Health;
 use self::os::OsFile;
 use crate::gather::{Gather, total_bytes};
 use crate::store::{ExtentList, check_extent_range, check_resize};
-use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, read_then_crc32c};
+use crate::{
+    BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, not_atomic,
+    read_then_crc32c,
+};
 
 /// Slices handed to one system call: enough for a 256 KiB burst in 8 KiB PDUs, small enough for the stack.
 const IOV_SLICES: usize = 32;
@@ -343,6 +346,18 @@ impl BlockStore for FileStore {
             Durability::Cached => self.write_cached(Op::Write, gather, offset, len),
             Durability::Durable => self.health.sync(|| self.write_durable(gather, offset, len)),
         }
+    }
+
+    fn atomic_write_bytes_max(&self) -> u64 {
+        0 // no file system says which writes it leaves whole
+    }
+
+    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+        Err(not_atomic(self))
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        false // file systems and flash keep what was there
     }
 
     fn flush(&self) -> Result<(), StoreError> {

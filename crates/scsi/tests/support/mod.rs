@@ -137,13 +137,23 @@ impl Disk {
 
     /// Runs a command; `data_out` is all that the initiator offers.
     pub fn run_as(&mut self, nexus: &Nexus, cdb: &[u8], data_out: &[u8]) -> Answer {
-        let mut execution = self.lu.begin_offering(nexus, cdb, data_out.len() as u64);
+        let execution = self.lu.begin_offering(nexus, cdb, data_out.len() as u64);
+        self.finish(execution, data_out)
+    }
+
+    /// Runs a command to its end, and then what goes on after it.
+    pub fn finish(&mut self, mut execution: Execution, data_out: &[u8]) -> Answer {
         let mut supplied = Vec::new();
         let mut read = Vec::new();
         let mut ops = Vec::new();
         for _ in 0..64 {
             execution = match execution.step().clone() {
-                Step::Done(outcome) => return answer(outcome, read, ops),
+                Step::Done(outcome) => {
+                    if let Some(rest) = execution.take_remainder() {
+                        ops.extend(self.finish(rest, &[]).ops);
+                    }
+                    return answer(outcome, read, ops);
+                }
                 Step::NeedDataOut { bytes } => {
                     assert!(bytes > 0);
                     let n = data_out.len().min(bytes as usize);
@@ -167,7 +177,7 @@ impl Disk {
                 }
             };
         }
-        panic!("the command does not end: {cdb:x?}");
+        panic!("the command does not end: {execution:x?}");
     }
 
     pub fn range(&self, lba: u64, blocks: u64) -> std::ops::Range<usize> {

@@ -1,22 +1,21 @@
 //! From a SCSI command to its outcome: the device server is asked, the medium is worked on, the session is told.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use engine::{Driver, Platform};
+use engine::Platform;
 use iscsi_core::Time;
 use iscsi_core::target::actions::{Command, Completion, DataInPayload};
 use iscsi_core::target::task::{DataOutPieces, TaskId};
 use iscsi_core::wire::Cid;
-use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, SenseData, SenseKey, Step};
+use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, SenseKey, Step};
 use smallvec::SmallVec;
 
 use super::Shard;
-use super::message::Message;
-use super::sessions::{Hosted, Offloaded, SessionKey};
+use super::sessions::Hosted;
+use super::work::work;
 use crate::device::Device;
-use crate::medium::{self, Surroundings};
 use crate::observe::Op;
 
 /// A session with more than this waiting to be sent, or being read for it, gets no further reads started, bytes.
@@ -29,7 +28,7 @@ pub(super) const BACKLOG_BYTES_MIN: u64 = 256 << 10;
 const INLINE_STEPS_MAX: u32 = 2;
 
 /// No read brings more: MAXIMUM TRANSFER LENGTH of VPD page B0h, bytes.
-const LONGEST_READ_BYTES: u64 = 32 << 20;
+pub(super) const LONGEST_READ_BYTES: u64 = 32 << 20;
 
 /// Most data of a session that is kept for replay until it is acknowledged, bytes.
 pub(super) const RETAINED_BYTES_MAX: u64 = 64 << 20;
@@ -42,13 +41,13 @@ const THIRD_PARTY_COPY_IN: u8 = 0x84;
 
 /// A command under way.
 pub(super) struct Running {
-    execution: Execution,
-    device: Arc<Device>,
-    read_length: u64,
-    write_length: u64,
-    digest_chunk_bytes: Option<u32>,
-    started: Time,
-    kind: Op,
+    pub(super) execution: Execution,
+    pub(super) device: Arc<Device>,
+    pub(super) read_length: u64,
+    pub(super) write_length: u64,
+    pub(super) digest_chunk_bytes: Option<u32>,
+    pub(super) started: Time,
+    pub(super) kind: Op,
 }
 
 impl Running {
@@ -158,68 +157,13 @@ impl<P: Platform> Shard<P> {
                 Step::Done(_) => break,
             }
         }
+        if let Some(rest) = running.execution.take_remainder() {
+            self.go_on(&running, rest);
+        }
         self.observe(hosted, &running, &payload, &data);
         if let Step::Done(outcome) = running.execution.into_step() {
             self.finish(hosted, task, outcome, payload);
         }
-    }
-
-    /// Gives a command to a worker thread until its medium operations are done.
-    fn offload(&mut self, hosted: &mut Hosted, task: TaskId, running: Running, data: DataOutPieces) {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let reading_bytes = running.read_length.min(LONGEST_READ_BYTES);
-        hosted.reading_bytes += reading_bytes;
-        let lun = running.lun();
-        hosted.offloaded.insert(task, Offloaded { cancelled: Arc::clone(&cancelled), reading_bytes, lun });
-        let slabs = self.slabs.clone();
-        let mut reply = Reply {
-            shard: self.shared.shards()[self.number].clone(),
-            done: Some(StoreDone { session: hosted.key, task, result: None, saved: true }),
-        };
-        let lane = running.device.lane.clone();
-        let job = move || {
-            let mut running = running;
-            let mut payload = DataInPayload::default();
-            while matches!(running.execution.step(), Step::Medium(_)) && !cancelled.load(Ordering::Acquire) {
-                (running, payload) = work(running, &data, &slabs);
-            }
-            let saved = keep_reservations(&running);
-            if let Some(done) = &mut reply.done {
-                done.result = Some((running, payload, data));
-                done.saved = saved;
-            }
-        };
-        self.shared.platform.offload(&lane, Box::new(job));
-    }
-
-    /// A worker is done with a command.
-    pub(super) fn store_done(&mut self, done: StoreDone) {
-        let StoreDone { session, task, result, saved } = done;
-        self.with_session(session, |shard, hosted| {
-            let Some(offloaded) = hosted.offloaded.remove(&task) else {
-                return hosted.session.task_gone(task);
-            };
-            hosted.reading_bytes -= offloaded.reading_bytes;
-            if offloaded.cancelled.load(Ordering::Acquire) {
-                return hosted.session.task_gone(task);
-            }
-            let Some((running, payload, data)) = result else {
-                let failure = SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE);
-                return shard.finish(hosted, task, Outcome::check(failure), DataInPayload::default());
-            };
-            shard.observe(hosted, &running, &payload, &data);
-            match running.execution.into_step() {
-                Step::Done(mut outcome) => {
-                    if !saved {
-                        let failure = SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE);
-                        (outcome.status, outcome.sense) = (scsi::Status::CheckCondition, Some(failure));
-                    }
-                    shard.finish(hosted, task, outcome, payload)
-                }
-                // The device server never asks for data after the medium.
-                Step::NeedDataOut { .. } | Step::Medium(_) => hosted.session.task_gone(task),
-            }
-        });
     }
 
     /// The session has given a command up.
@@ -228,7 +172,13 @@ impl<P: Platform> Shard<P> {
         hosted.order.forget(task);
         match hosted.offloaded.get(&task) {
             // Its worker answers; what it has not begun it will not begin.
-            Some(offloaded) => offloaded.cancelled.store(true, Ordering::Release),
+            Some(offloaded) if !offloaded.outlives_task => offloaded.cancelled.store(true, Ordering::Release),
+            // It is nobody's from now on.
+            Some(offloaded) => {
+                hosted.reading_bytes -= offloaded.reading_bytes;
+                hosted.offloaded.remove(&task);
+                hosted.session.task_gone(task);
+            }
             None => {
                 hosted.running.remove(&task);
                 hosted.session.task_gone(task);
@@ -260,7 +210,13 @@ impl<P: Platform> Shard<P> {
     }
 
     /// The device server is done: carry out what that means for others, then tell the session.
-    fn finish(&mut self, hosted: &mut Hosted, task: TaskId, outcome: Outcome, payload: DataInPayload) {
+    pub(super) fn finish(
+        &mut self,
+        hosted: &mut Hosted,
+        task: TaskId,
+        outcome: Outcome,
+        payload: DataInPayload,
+    ) {
         let mut victims = Vec::new();
         for effect in &outcome.effects {
             if let Effect::AbortTasksOf(nexuses) = effect {
@@ -275,7 +231,13 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    fn observe(&mut self, hosted: &Hosted, running: &Running, payload: &DataInPayload, data: &DataOutPieces) {
+    pub(super) fn observe(
+        &mut self,
+        hosted: &Hosted,
+        running: &Running,
+        payload: &DataInPayload,
+        data: &DataOutPieces,
+    ) {
         let Step::Done(outcome) = running.execution.step() else { return };
         let written = if running.write_length > 0 { data.iter().map(Bytes::len).sum::<usize>() } else { 0 };
         // A unit attention or a refused CDB is an answer; errors are those of the medium and of the server.
@@ -294,23 +256,8 @@ fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
     hosted.deferred.iter().any(|command| hosted.session.connection_of(command.task) == cid)
 }
 
-fn changes_reservations(outcome: &Outcome) -> bool {
+pub(super) fn changes_reservations(outcome: &Outcome) -> bool {
     outcome.effects.contains(&Effect::ReservationChanged)
-}
-
-/// Stores the unit's reservations if the command changed them; false when that failed.
-//= spc4 5.12.6 PR-10
-fn keep_reservations(running: &Running) -> bool {
-    let Step::Done(outcome) = running.execution.step() else { return true };
-    if !changes_reservations(outcome) {
-        return true;
-    }
-    let saved = running.device.save_reservations();
-    if let Err(error) = &saved {
-        let (lun, store) = (running.lun(), running.device.store.description());
-        tracing::error!(%error, lun, store, "persistent reservations cannot be stored: free space there, or change state_dir");
-    }
-    saved.is_ok()
 }
 
 /// Which kind of command a CDB is, for the metrics.
@@ -322,52 +269,6 @@ fn kind_of(cdb: &[u8]) -> Op {
         Some(0x42) => Op::Unmap,
         _ => Op::Other,
     }
-}
-
-/// What a worker hands back.
-pub struct StoreDone {
-    session: SessionKey,
-    task: TaskId,
-    /// `None`: the store panicked, or the pool took no more jobs.
-    result: Option<(Running, DataInPayload, DataOutPieces)>,
-    /// Reservations that had to be stored are stored.
-    saved: bool,
-}
-
-/// Sends what it holds when it is dropped, so that no command is ever without an answer: also when its job panics or is dropped
-/// unrun.
-struct Reply<D: Driver> {
-    shard: engine::Sender<Message<D>>,
-    done: Option<StoreDone>,
-}
-
-impl<D: Driver> Drop for Reply<D> {
-    fn drop(&mut self) {
-        if let Some(done) = self.done.take() {
-            self.shard.send(Message::StoreDone(Box::new(done)));
-        }
-    }
-}
-
-/// Carries out one medium operation.
-fn work(running: Running, data: &DataOutPieces, slabs: &engine::SlabRing) -> (Running, DataInPayload) {
-    let Running { execution, device, read_length, write_length, digest_chunk_bytes, started, kind } = running;
-    let (reply, payload) = match execution.step() {
-        Step::Medium(op) => medium::execute(
-            &device,
-            op,
-            &Surroundings {
-                slabs,
-                data_out: data,
-                read_length,
-                digest_chunk_bytes,
-                protection: execution.protection().copied(),
-            },
-        ),
-        _ => (Ok(scsi::MediumReply::Done), DataInPayload::default()),
-    };
-    let execution = execution.medium_done(&device.unit, reply);
-    (Running { execution, device, read_length, write_length, digest_chunk_bytes, started, kind }, payload)
 }
 
 /// An outcome in the session's words.

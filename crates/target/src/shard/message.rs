@@ -11,7 +11,7 @@ use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::target::login::Established;
 use scsi::NexusId;
 
-use super::commands::StoreDone;
+use super::work::StoreDone;
 use crate::config::PortalConfig;
 use crate::observe::view::SessionInfo;
 use crate::registry::TargetNode;

@@ -22,6 +22,7 @@ mod management;
 pub mod message;
 pub mod sessions;
 mod task_order;
+mod work;
 
 use std::io;
 use std::sync::Arc;

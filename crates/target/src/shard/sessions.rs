@@ -72,6 +72,8 @@ pub(super) struct Offloaded {
     pub reading_bytes: u64,
     /// Its logical unit.
     pub lun: u16,
+    /// It goes on when its task is aborted.
+    pub outlives_task: bool,
 }
 
 /// Sessions by key.

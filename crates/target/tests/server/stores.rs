@@ -38,6 +38,15 @@ impl BlockStore for Superstitious {
         self.look(offset);
         self.0.write(offset, src, durability)
     }
+    fn atomic_write_bytes_max(&self) -> u64 {
+        0
+    }
+    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+        Err(blockstore::not_atomic(self))
+    }
+    fn overwrites_in_place(&self) -> bool {
+        false
+    }
     fn flush(&self) -> Result<(), StoreError> {
         self.0.flush()
     }
@@ -153,6 +162,15 @@ impl BlockStore for Watched {
     }
     fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
         self.0.write(offset, src, durability)
+    }
+    fn atomic_write_bytes_max(&self) -> u64 {
+        0
+    }
+    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+        Err(blockstore::not_atomic(self))
+    }
+    fn overwrites_in_place(&self) -> bool {
+        false
     }
     fn flush(&self) -> Result<(), StoreError> {
         self.0.flush()

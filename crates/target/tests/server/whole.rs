@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use blockstore::{BlockStore, Fault, FaultError, FaultRule, FaultStore, Op, RamStore};
 use conform::{Command, Session};
+use iscsi_core::wire::{TmfFunction, TmfResponse};
 
 use crate::support::*;
 
@@ -116,4 +117,55 @@ fn san_01_what_is_in_memory_is_overwritten() {
     assert_eq!(bytes_at(&mut session, 5, 1)[..4], [0xab, 0xcd, 0xab, 0xcd]);
     session.run_good(&Command::none([0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0])).unwrap();
     assert_eq!(byte_at(&mut session, 5), 0);
+}
+
+const BLOCK_ERASE: [u8; 10] = [0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0];
+const BLOCK_ERASE_IMMED: [u8; 10] = [0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0];
+const IN_PROGRESS: (u8, u8, u8) = (2, 4, 0x1b);
+
+// covers: SAN-01
+#[test]
+fn san_01_goes_on_when_its_task_is_aborted_and_its_nexus_lost() {
+    let (lab, gate) = Lab::gated(config());
+    let mut session = lab.session("a");
+    session.run_good(&write(5, 0x77)).unwrap();
+    gate.close(&[Op::WriteZeroes]);
+    let erase = session.start(&Command::none(BLOCK_ERASE)).unwrap();
+    gate.wait_for_waiting(1);
+    assert_eq!(sense(&test_unit_ready(&mut session)), Some(IN_PROGRESS));
+    assert_eq!(session.abort(erase.itt, erase.cmd_sn).unwrap(), TmfResponse::FunctionComplete);
+    manage(&mut session, TmfFunction::LogicalUnitReset);
+    drop(session);
+    let mut session = lab.session("b");
+    assert_eq!(sense(&test_unit_ready(&mut session)), Some(IN_PROGRESS));
+    gate.open();
+    until(|| test_unit_ready(&mut session).status == 0);
+    assert_eq!(byte_at(&mut session, 5), 0);
+}
+
+// covers: SAN-01
+#[test]
+fn san_01_with_immed_the_status_comes_first() {
+    let (lab, gate) = Lab::gated(config());
+    let mut session = lab.session("a");
+    session.run_good(&write(5, 0x77)).unwrap();
+    gate.close(&[Op::WriteZeroes]);
+    session.run_good(&Command::none(BLOCK_ERASE_IMMED)).unwrap();
+    gate.wait_for_waiting(1);
+    assert_eq!(sense(&session.run(&read(5)).unwrap()), Some(IN_PROGRESS));
+    gate.open();
+    until(|| test_unit_ready(&mut session).status == 0);
+    assert_eq!(byte_at(&mut session, 5), 0);
+}
+
+#[test]
+fn a_server_that_ends_does_not_wait_for_it() {
+    let mut config = config();
+    config.targets[0].luns[0].store = "ram:1024T".parse().unwrap();
+    let lab = Lab::start(config);
+    let mut session = lab.session("a");
+    session.run_good(&Command::none(BLOCK_ERASE_IMMED)).unwrap();
+    assert_eq!(sense(&test_unit_ready(&mut session)), Some(IN_PROGRESS));
+    drop(session);
+    lab.server.shutdown(std::time::Duration::ZERO);
 }

@@ -1,0 +1,205 @@
+//! What a shard gives to worker threads: medium operations that may block, and those on a whole medium, in slices.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use engine::{Driver, Platform};
+use iscsi_core::target::actions::DataInPayload;
+use iscsi_core::target::task::{DataOutPieces, TaskId};
+use scsi::{Asc, Execution, Outcome, SenseData, SenseKey, Step};
+
+use super::Shard;
+use super::commands::{LONGEST_READ_BYTES, Running, changes_reservations};
+use super::message::Message;
+use super::sessions::{Hosted, Offloaded, SessionKey};
+use crate::medium::{self, Surroundings};
+use crate::shared::Shared;
+
+/// Medium operations that a job carries out before it queues again: its lane has other work too, and a server that ends waits
+/// for no more than these.
+const STEPS_AT_ONCE: u32 = 64;
+
+/// What a worker hands back.
+pub struct StoreDone {
+    session: SessionKey,
+    task: TaskId,
+    /// `None`: the store panicked, or the pool took no more jobs.
+    result: Option<(Running, DataInPayload, DataOutPieces)>,
+    /// Reservations that had to be stored are stored.
+    saved: bool,
+}
+
+/// Sends what it holds when it is dropped, so that no command is ever without an answer: also when its job panics or is dropped
+/// unrun.
+struct Reply<D: Driver> {
+    shard: engine::Sender<Message<D>>,
+    done: Option<StoreDone>,
+}
+
+impl<D: Driver> Drop for Reply<D> {
+    fn drop(&mut self) {
+        if let Some(done) = self.done.take() {
+            self.shard.send(Message::StoreDone(Box::new(done)));
+        }
+    }
+}
+
+/// Carries out one medium operation.
+pub(super) fn work(
+    running: Running,
+    data: &DataOutPieces,
+    slabs: &engine::SlabRing,
+) -> (Running, DataInPayload) {
+    let Running { execution, device, read_length, write_length, digest_chunk_bytes, started, kind } = running;
+    let (reply, payload) = match execution.step() {
+        Step::Medium(op) => medium::execute(
+            &device,
+            op,
+            &Surroundings {
+                slabs,
+                data_out: data,
+                read_length,
+                digest_chunk_bytes,
+                protection: execution.protection().copied(),
+            },
+        ),
+        _ => (Ok(scsi::MediumReply::Done), DataInPayload::default()),
+    };
+    let execution = execution.medium_done(&device.unit, reply);
+    (Running { execution, device, read_length, write_length, digest_chunk_bytes, started, kind }, payload)
+}
+
+/// Stores the unit's reservations if the command changed them; false when that failed.
+//= spc4 5.12.6 PR-10
+fn keep_reservations(running: &Running) -> bool {
+    let Step::Done(outcome) = running.execution.step() else { return true };
+    if !changes_reservations(outcome) {
+        return true;
+    }
+    let saved = running.device.save_reservations();
+    if let Err(error) = &saved {
+        let (lun, store) = (running.lun(), running.device.store.description());
+        tracing::error!(%error, lun, store, "persistent reservations cannot be stored: free space there, or change state_dir");
+    }
+    saved.is_ok()
+}
+
+/// A command, or what goes on after one, with a worker thread.
+struct Job<P: Platform> {
+    running: Running,
+    payload: DataInPayload,
+    data: DataOutPieces,
+    slabs: engine::SlabRing,
+    /// Nothing more is begun once this is true.
+    cancelled: Arc<AtomicBool>,
+    /// Who waits for it.
+    reply: Option<Reply<P::Driver>>,
+    shared: Weak<Shared<P>>,
+}
+
+impl<P: Platform> Job<P> {
+    fn run(mut self) {
+        for _ in 0..STEPS_AT_ONCE {
+            if !matches!(self.running.execution.step(), Step::Medium(_))
+                || self.cancelled.load(Ordering::Acquire)
+            {
+                return self.end();
+            }
+            (self.running, self.payload) = work(self.running, &self.data, &self.slabs);
+        }
+        self.queue();
+    }
+
+    /// Where the server has ended it is dropped, and with it the execution: the unit then knows that it is not done.
+    fn queue(self) {
+        if let Some(shared) = self.shared.upgrade() {
+            let lane = self.running.device.lane.clone();
+            shared.platform.offload(&lane, Box::new(move || self.run()));
+        }
+    }
+
+    fn end(self) {
+        let saved = keep_reservations(&self.running);
+        if let Some(mut reply) = self.reply
+            && let Some(done) = &mut reply.done
+        {
+            done.result = Some((self.running, self.payload, self.data));
+            done.saved = saved;
+        }
+    }
+}
+
+impl<P: Platform> Shard<P> {
+    /// Gives a command to a worker thread until its medium operations are done.
+    pub(super) fn offload(
+        &mut self,
+        hosted: &mut Hosted,
+        task: TaskId,
+        running: Running,
+        data: DataOutPieces,
+    ) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let reading_bytes = running.read_length.min(LONGEST_READ_BYTES);
+        hosted.reading_bytes += reading_bytes;
+        let offloaded = Offloaded {
+            cancelled: Arc::clone(&cancelled),
+            reading_bytes,
+            lun: running.lun(),
+            outlives_task: running.execution.outlives_task(),
+        };
+        hosted.offloaded.insert(task, offloaded);
+        let reply = Reply {
+            shard: self.shared.shards()[self.number].clone(),
+            done: Some(StoreDone { session: hosted.key, task, result: None, saved: true }),
+        };
+        self.job(running, data, cancelled, Some(reply)).queue();
+    }
+
+    /// A worker is done with a command.
+    pub(super) fn store_done(&mut self, done: StoreDone) {
+        let StoreDone { session, task, result, saved } = done;
+        self.with_session(session, |shard, hosted| {
+            let Some(offloaded) = hosted.offloaded.remove(&task) else {
+                return hosted.session.task_gone(task);
+            };
+            hosted.reading_bytes -= offloaded.reading_bytes;
+            if offloaded.cancelled.load(Ordering::Acquire) {
+                return hosted.session.task_gone(task);
+            }
+            let Some((running, payload, data)) = result else {
+                let failure = SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE);
+                return shard.finish(hosted, task, Outcome::check(failure), DataInPayload::default());
+            };
+            shard.observe(hosted, &running, &payload, &data);
+            match running.execution.into_step() {
+                Step::Done(mut outcome) => {
+                    if !saved {
+                        let failure = SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE);
+                        (outcome.status, outcome.sense) = (scsi::Status::CheckCondition, Some(failure));
+                    }
+                    shard.finish(hosted, task, outcome, payload)
+                }
+                // The device server never asks for data after the medium.
+                Step::NeedDataOut { .. } | Step::Medium(_) => hosted.session.task_gone(task),
+            }
+        });
+    }
+
+    /// Carries out what is left of a command that has ended.
+    //= sbc3 4.11 SAN-01
+    pub(super) fn go_on(&mut self, ended: &Running, rest: Execution) {
+        let running = Running { execution: rest, device: Arc::clone(&ended.device), ..*ended };
+        self.job(running, DataOutPieces::new(), Arc::default(), None).queue();
+    }
+
+    fn job(
+        &self,
+        running: Running,
+        data: DataOutPieces,
+        cancelled: Arc<AtomicBool>,
+        reply: Option<Reply<P::Driver>>,
+    ) -> Job<P> {
+        let (slabs, shared) = (self.slabs.clone(), Arc::downgrade(&self.shared));
+        Job { running, payload: DataInPayload::default(), data, slabs, cancelled, reply, shared }
+    }
+}
