@@ -34,6 +34,8 @@ enum Command {
     Doctor(cmd::doctor::Args),
     /// Reset a LUN or a target, or end its commands.
     Reset(cmd::reset::Args),
+    /// Let a LUN check all of its medium, and list the blocks that are bad.
+    Scrub(cmd::scrub::Args),
     /// Measure a LUN, or checksums: bytes per second, latencies, CPU time, cycles per byte.
     Bench(cmd::bench::Args),
     /// Test a target against the rows of the conformance table.
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Cp(args) => cmd::cp::run(args),
         Command::Doctor(args) => cmd::doctor::run(args),
         Command::Reset(args) => cmd::reset::run(args),
+        Command::Scrub(args) => cmd::scrub::run(args),
         Command::Bench(args) => cmd::bench::run(args),
         Command::Conform(args) => cmd::conform::run(args),
         Command::Completions(args) => cmd::docs::completions(args, Cli::command()),

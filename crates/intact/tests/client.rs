@@ -212,6 +212,73 @@ fn doctor_finds_a_healthy_target_healthy_and_names_what_is_not() {
     assert!(said.contains("RFC 7143 11.13.5") && said.contains("remedy"), "{said}");
 }
 
+/// A block of the file below a LUN changes behind the target's back.
+fn flip(path: &str, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x20], at).unwrap();
+}
+
+// covers: PI-17 PI-18
+#[test]
+fn pi_18_a_scrub_lists_the_bad_blocks_and_every_verb_takes_protection_information() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = directory.path().join("disk").to_str().unwrap().to_owned();
+    let lab = Lab::new(&[&format!("file:{disk},size=16M,pi=1"), "ram:16M,pi=2,block=4096", "ram:16M"]);
+    std::fs::write(lab.path("image"), image(5_000_000)).unwrap();
+    for lun in 0..2 {
+        let url = format!("{}?pi=1&app_tag=beef", lab.url(lun));
+        let copied = lab.run(&["cp", &lab.path("image"), &url]);
+        assert!(copied.status.success(), "{}", text(&copied));
+        assert!(lab.run(&["cp", &url, &lab.path("back")]).status.success());
+        let back = std::fs::read(lab.path("back")).unwrap();
+        assert!(back[..5_000_000] == image(5_000_000) && back[5_000_000..].iter().all(|&byte| byte == 0));
+        let bench =
+            lab.json(&["bench", &url, "--json", "--time", "200ms", "--warmup", "0", "--block", "64k"]);
+        assert!(bench[0]["errors"] == 0 && bench[0]["reads"].as_u64().unwrap() > 0, "{bench}");
+        let write =
+            ["bench", &url, "--json", "--rw", "mix", "--overwrite", "--time", "200ms", "--warmup", "0"];
+        assert_eq!(lab.json(&write)[0]["errors"], 0);
+        let healthy = lab.json(&["doctor", &url, "--json"]);
+        assert!(healthy.as_array().unwrap().iter().all(|step| step["verdict"] == "ok"), "{healthy}");
+        let scrubbed = lab.json(&["scrub", &url, "--json", "--rate", "1G"]);
+        assert_eq!((&scrubbed["bytes"], &scrubbed["complete"]), (&(16 << 20).into(), &true.into()));
+        assert_eq!(lab.json(&["inq", &url, "--json"])["protection"], lun + 1);
+        let other = lab.run(&["scrub", &url.replace("beef", "beee")]);
+        assert_eq!(other.status.success(), lun == 0, "in type 2 the target checks application tags");
+    }
+    // Behind everybody's back, in two blocks.
+    flip(&disk, 100 * 512 + 7);
+    flip(&disk, 9000 * 512 + 300);
+    for query in ["", "?pi=1"] {
+        let url = format!("{}{query}", lab.url(0));
+        let output = lab.run(&["scrub", &url, "--json"]);
+        assert_eq!(output.status.code(), Some(1));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let bad: Vec<_> = report["bad"].as_array().unwrap().iter().map(|bad| &bad["lba"]).collect();
+        assert_eq!(bad, [100, 9000], "{report}");
+        assert!(report["bad"][0]["field"] == "guard" && report["complete"] == true);
+        let steps = lab.run(&["doctor", &url, "--json"]);
+        assert_eq!(steps.status.code(), Some(1));
+        let steps: Value = serde_json::from_slice(&steps.stdout).unwrap();
+        let step =
+            |name: &str| steps.as_array().unwrap().iter().find(|step| step["step"] == name).unwrap().clone();
+        assert!(step("read")["what"].as_str().unwrap().contains("guard of block 100"), "{steps}");
+        let failures = &step("session")["failures"];
+        assert_eq!((&failures["guards"], &failures["data_digests"]), (&1.into(), &0.into()), "{failures}");
+        assert_eq!((&failures["application_tags"], &failures["reference_tags"]), (&0.into(), &0.into()));
+    }
+    // One that has none.
+    for verb in [vec!["doctor"], vec!["scrub"], vec!["bench", "--time", "100ms"]] {
+        let url = format!("{}?pi=1", lab.url(2));
+        let output = lab.run(&[&verb[..], &[&url]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output).contains("leave out pi=1"), "{}", text(&output));
+    }
+}
+
 #[test]
 fn nothing_listens_no_such_host_and_no_url_are_told_apart() {
     let directory = tempfile::tempdir().unwrap();

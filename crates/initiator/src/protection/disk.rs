@@ -43,7 +43,6 @@ impl Disk {
     /// # Errors
     /// What is wrong with the first block that is; [`IoError::Protection`] and the INFORMATION of
     /// [`IoError::CheckCondition`] say which one it is.
-    //= sbc3 4.22.4 PI-18
     pub fn verify(&self, offset: u64, length: u64) -> Result<(), IoError> {
         self.check(offset, length)?;
         let block = u64::from(self.capacity().block_bytes);

@@ -44,6 +44,11 @@ impl ClientArgs {
         Ok(url)
     }
 
+    /// The options that `url` means for who only asks what there is: whether protection information is made makes no difference.
+    pub fn asking_options(&self, url: &IscsiUrl) -> Result<Options, ExitCode> {
+        Ok(Options { protection: None, ..self.options(url)? })
+    }
+
     /// The options that `url` means.
     pub fn options(&self, url: &IscsiUrl) -> Result<Options, ExitCode> {
         let mut options = url.options().map_err(|error| fail(MISUSED, error))?;

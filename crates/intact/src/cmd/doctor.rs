@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use bytes::Bytes;
-use initiator::{ConnectError, Disk, IscsiUrl, KeyLine, Session, discovery};
+use initiator::{
+    ConnectError, Disk, IoError, IscsiUrl, KeyLine, PiTags, ProtectionType, Session, SessionInfo, discovery,
+};
 use serde::Serialize;
 
 use super::FAILED;
@@ -50,6 +52,46 @@ struct Step {
     remedy: Option<String>,
     /// What belongs to it, line by line.
     details: Vec<String>,
+    /// What failed to match, kind by kind, where the step counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<Failures>,
+}
+
+/// What failed to match in the session, each where it was found.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Failures {
+    header_digests: u64,
+    data_digests: u64,
+    guards: u64,
+    application_tags: u64,
+    reference_tags: u64,
+}
+
+impl Failures {
+    fn of(info: &SessionInfo) -> Self {
+        Self {
+            header_digests: info.link.digests.header_failed,
+            data_digests: info.link.digests.data_failed,
+            guards: info.protection.guard,
+            application_tags: info.protection.app_tag,
+            reference_tags: info.protection.ref_tag,
+        }
+    }
+
+    fn digests(&self) -> u64 {
+        self.header_digests + self.data_digests
+    }
+
+    fn protection(&self) -> u64 {
+        self.guards + self.application_tags + self.reference_tags
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "failed: {} header digests, {} data digests, {} guards, {} application tags, {} reference tags",
+            self.header_digests, self.data_digests, self.guards, self.application_tags, self.reference_tags
+        )
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -66,6 +108,7 @@ impl Examination {
             rule: None,
             remedy: None,
             details: Vec::new(),
+            failures: None,
         });
         self.steps.last_mut().expect("just pushed")
     }
@@ -115,6 +158,8 @@ fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), Exi
     }
     let mut options = args.client.options(url)?;
     options.reconnect_timeout = std::time::Duration::ZERO;
+    // A unit that has none is a finding, not the end of the examination.
+    let tags = options.protection.take();
     let Some(target) = &url.target else {
         discover(&options, out);
         return Ok(());
@@ -141,7 +186,7 @@ fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), Exi
     parameters(&session, out);
     pings(&session, out);
     if let Some(lun) = url.lun {
-        unit(&session, iscsi_core::wire::Lun::from_index(lun), out);
+        unit(&session, iscsi_core::wire::Lun::from_index(lun), tags, out);
     } else {
         match discovery::report_luns(&session) {
             Ok(luns) => {
@@ -155,17 +200,22 @@ fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), Exi
     }
     if let Some(info) = session.info() {
         let digests = info.link.digests;
-        let failed = digests.header_failed + digests.data_failed;
+        let failures = Failures::of(&info);
         let verified = digests.header_verified + digests.data_verified;
-        let verdict = if failed > 0 || info.losses > 0 { Verdict::Failed } else { Verdict::Ok };
-        let what =
-            format!("{verified} digests verified, {failed} failed, session lost {} times", info.losses);
+        let on_the_way = failures.digests() > 0 || info.losses > 0;
+        let verdict = if on_the_way || failures.protection() > 0 { Verdict::Failed } else { Verdict::Ok };
+        let what = format!("{verified} digests verified, session lost {} times", info.losses);
         let line = out.say("session", verdict, what);
-        if verdict == Verdict::Failed {
+        line.details = vec![failures.text()];
+        line.failures = Some(failures);
+        if on_the_way {
             line.rule = Some("RFC 7143 7.8".to_owned());
             line.remedy =
                 Some("something between here and there damages data: check cables, cards, memory".to_owned());
-            line.details = info.last_loss.iter().map(ToString::to_string).collect();
+            line.details.extend(info.last_loss.iter().map(ToString::to_string));
+        } else if failures.protection() > 0 {
+            line.rule = Some("SBC-3 4.22.4".to_owned());
+            line.remedy = Some("see the step that failed; `intact scrub` lists all bad blocks".to_owned());
         }
     }
     Ok(())
@@ -260,8 +310,8 @@ fn pings(session: &Session, out: &mut Examination) {
     }
 }
 
-fn unit(session: &Session, lun: iscsi_core::wire::Lun, out: &mut Examination) {
-    let disk = match Disk::open(session, lun) {
+fn unit(session: &Session, lun: iscsi_core::wire::Lun, tags: Option<PiTags>, out: &mut Examination) {
+    let mut disk = match Disk::open(session, lun) {
         Ok(disk) => disk,
         Err(error) => {
             let line = out.say("LUN", Verdict::Failed, error.to_string());
@@ -276,6 +326,26 @@ fn unit(session: &Session, lun: iscsi_core::wire::Lun, out: &mut Examination) {
         Verdict::Ok,
         format!("{} {}, {size}, blocks of {}", info.vendor, info.product, capacity.block_bytes),
     );
+    let kind = disk.info().protection.kind;
+    match (kind, tags) {
+        (_, Some(tags)) => match disk.protected(tags) {
+            Ok(protected) => {
+                out.say("protection", Verdict::Ok, format!("type {}, checked here", kind.number()));
+                disk = protected;
+            }
+            Err(error) => {
+                out.say("protection", Verdict::Failed, error.to_string()).rule =
+                    Some("SBC-3 4.22".to_owned());
+            }
+        },
+        (ProtectionType::None, None) => drop(out.say("protection", Verdict::Ok, "none")),
+        (_, None) => {
+            let what = format!("type {}, checked by the target only", kind.number());
+            out.say("protection", Verdict::Note, what).remedy =
+                Some("add ?pi=1 to the URL: then blocks are checked in this process too".to_owned());
+        }
+    }
+    let capacity = disk.capacity();
     let length = READ_BYTES.min(capacity.bytes()) as usize;
     let (mut once, mut twice) = (vec![0; length], vec![0xff; length]);
     match disk.read(0, &mut once).and_then(|()| disk.read(0, &mut twice)) {
@@ -292,7 +362,11 @@ fn unit(session: &Session, lun: iscsi_core::wire::Lun, out: &mut Examination) {
                 Some("try again while the LUN is not in use".to_owned());
         }
         Err(error) => {
-            out.say("read", Verdict::Failed, error.to_string());
+            let line = out.say("read", Verdict::Failed, error.to_string());
+            if let IoError::Protection(failure) = error {
+                line.rule = Some("SBC-3 4.22.4".to_owned());
+                line.remedy = Some(failure.remedy().to_owned());
+            }
         }
     }
 }

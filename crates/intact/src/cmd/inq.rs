@@ -45,6 +45,10 @@ struct Inquiry {
     max_transfer_bytes: Option<u64>,
     max_compare_and_write_blocks: u8,
     max_unmap_blocks: u32,
+    /// Type of the protection information, 0 to 3.
+    protection: u8,
+    /// Types that it could be formatted with.
+    protection_types: Vec<u8>,
     rotation_rate: Option<u16>,
 }
 
@@ -59,7 +63,7 @@ pub fn run(args: Args) -> ExitCode {
 fn inquire(args: &Args) -> Result<String, ExitCode> {
     let url = args.client.url(&args.url)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
-    let session = Session::connect(args.client.options(&url)?).map_err(|error| refused(&error))?;
+    let session = Session::connect(args.client.asking_options(&url)?).map_err(|error| refused(&error))?;
     let disk = Disk::open(&session, lun).map_err(|error| fail(FAILED, error))?;
     if let Some(page) = args.page {
         let data = disk.inquiry(Some(page)).map_err(|error| fail(FAILED, error))?;
@@ -90,6 +94,8 @@ fn inquire(args: &Args) -> Result<String, ExitCode> {
         max_transfer_bytes: info.max_transfer_blocks.map(|n| u64::from(n) * u64::from(capacity.block_bytes)),
         max_compare_and_write_blocks: info.max_compare_and_write_blocks,
         max_unmap_blocks: info.max_unmap_blocks,
+        protection: info.protection.kind.number(),
+        protection_types: (1..=3).filter(|kind| info.protection.supported >> kind & 1 != 0).collect(),
         rotation_rate: page(0xb1).and_then(|data| Some(u16::from_be_bytes([*data.get(4)?, *data.get(5)?]))),
     };
     Ok(match args.json {
@@ -124,6 +130,13 @@ impl Inquiry {
         if let Some(bytes) = self.max_transfer_bytes {
             line("Longest transfer", output::bytes(bytes));
         }
+        let types: Vec<String> = self.protection_types.iter().map(u8::to_string).collect();
+        let protection = match (self.protection, types.is_empty()) {
+            (0, true) => "none".to_owned(),
+            (0, false) => format!("none; types {} by FORMAT UNIT", types.join(", ")),
+            (kind, _) => format!("type {kind}"),
+        };
+        line("Protection information", protection);
         line("COMPARE AND WRITE up to", format!("{} blocks", self.max_compare_and_write_blocks));
         line("UNMAP up to", format!("{} blocks", self.max_unmap_blocks));
         match self.rotation_rate {

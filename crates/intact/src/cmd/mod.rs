@@ -12,6 +12,7 @@ pub mod list;
 pub mod ls;
 pub mod portal;
 pub mod reset;
+pub mod scrub;
 pub mod serve;
 
 use std::process::ExitCode;

@@ -54,7 +54,7 @@ fn list(text: &str, client: &ClientArgs) -> Result<Vec<TargetLine>, ExitCode> {
     let url = client.url(text)?;
     let records = match &url.target {
         Some(name) => vec![TargetRecord { name: name.clone(), addresses: Vec::new() }],
-        None => discovery::send_targets(&client.options(&url)?).map_err(|error| match error {
+        None => discovery::send_targets(&client.asking_options(&url)?).map_err(|error| match error {
             DiscoveryError::Connect(error) => refused(&error),
             DiscoveryError::Io(error) => fail(FAILED, error),
         })?,
@@ -77,7 +77,7 @@ fn target_line(url: &IscsiUrl, record: &TargetRecord, client: &ClientArgs) -> Ta
     if let Some(first) = portals.first().filter(|_| !portals.contains(&url.portal)) {
         at.portal = first.clone();
     }
-    let Ok(options) = client.options(&at) else {
+    let Ok(options) = client.asking_options(&at) else {
         line.error = Some("the URL's credentials are incomplete".to_owned());
         return line;
     };

@@ -120,13 +120,13 @@ impl Report {
     }
 
     fn title(&self) -> String {
-        match (self.header_digest, self.data_digest) {
+        let digests = match (self.header_digest, self.data_digest) {
             (false, false) => "DIGESTS OFF",
             (true, true) => "DIGESTS ON",
             (true, false) => "HEADER DIGEST",
             (false, true) => "DATA DIGEST",
-        }
-        .to_owned()
+        };
+        format!("{digests}{}", if self.protection { ", PI" } else { "" })
     }
 }
 
