@@ -26,6 +26,10 @@ enum Command {
     Check(cmd::check::Args),
     /// List what a portal offers, or sessions, LUNs, targets or logins of the server on this machine.
     Ls(cmd::ls::Args),
+    /// Change a LUN of the server on this machine while it is used: its size, its write protection.
+    Lun(cmd::lun::Args),
+    /// Let the server on this machine read its configuration again.
+    Reload(cmd::reload::Args),
     /// Say what a LUN says about itself.
     Inq(cmd::inq::Args),
     /// Copy between files and LUNs.
@@ -53,6 +57,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => cmd::serve::run(args),
         Command::Check(args) => cmd::check::run(args),
         Command::Ls(args) => cmd::ls::run(args),
+        Command::Lun(args) => cmd::lun::run(args),
+        Command::Reload(args) => cmd::reload::run(args),
         Command::Inq(args) => cmd::inq::run(args),
         Command::Cp(args) => cmd::cp::run(args),
         Command::Doctor(args) => cmd::doctor::run(args),

@@ -1,0 +1,81 @@
+//! `intact lun resize|protect|unprotect`: changes a logical unit of the server on this machine while it is used.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use target::observe::LunChange;
+use target::observe::control::{Answer, Request, ask};
+
+use super::{FAILED, fail};
+use crate::output::print;
+
+/// Arguments of `intact lun`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Sessions, tasks and reservations stay; every initiator is told by a unit attention. What is changed lasts until the\n\
+    configuration is read again: write it there too.\n\n\
+    Examples:\n  truncate -s 20G /srv/disk0 && intact lun resize iqn.2026-01.io.intact:disk 0\n  \
+    intact lun resize iqn.2026-01.io.intact:disk 1 20G\n  \
+    intact lun protect iqn.2026-01.io.intact:disk 0\n\n\
+    Exit codes: 0 changed; 1 it cannot be, or no server answers; 2 wrong usage."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Make it larger: as large as its file or device is by now, or as is said.
+    Resize {
+        #[command(flatten)]
+        unit: Unit,
+        /// Its new size. A unit does not shrink.
+        #[arg(value_name = "SIZE", value_parser = size)]
+        size: Option<u64>,
+    },
+    /// Refuse writes.
+    Protect(Unit),
+    /// Take writes again.
+    Unprotect(Unit),
+}
+
+#[derive(Debug, clap::Args)]
+struct Unit {
+    /// Its target.
+    #[arg(value_name = "IQN")]
+    target: String,
+    /// Its number.
+    #[arg(value_name = "LUN")]
+    lun: u16,
+    /// The control socket of the server, when it is not in its usual place.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    blockstore::parse_size(text).map_err(|error| error.to_string())
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    let (unit, change) = match args.what {
+        What::Resize { unit, size } => (unit, LunChange::Size(size)),
+        What::Protect(unit) => (unit, LunChange::WriteProtect(true)),
+        What::Unprotect(unit) => (unit, LunChange::WriteProtect(false)),
+    };
+    let request = Request::ChangeLun { target: unit.target, lun: unit.lun, change };
+    match ask(unit.control.as_deref(), &request) {
+        Ok(Answer::Changed(lines)) => print_changes(&lines),
+        Ok(_) => fail(FAILED, "the server answered something else; is it of the same version?"),
+        Err(error) => fail(FAILED, error),
+    }
+}
+
+/// Prints what a server has changed.
+pub fn print_changes(lines: &[String]) -> ExitCode {
+    match lines {
+        [] => print("nothing changed\n"),
+        lines => print(&(lines.join("\n") + "\n")),
+    }
+}
