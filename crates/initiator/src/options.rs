@@ -131,6 +131,8 @@ impl Options {
         Bounds {
             max_connections: self.bounds.max_connections.max(self.connections),
             error_recovery_level: self.error_recovery_level.unwrap_or(several),
+            // Commands would wait for ever for the other connection that their data need.
+            allegiance_free: self.bounds.allegiance_free && self.connections > 1,
             ..self.bounds.clone()
         }
     }
@@ -139,5 +141,22 @@ impl Options {
     pub(crate) fn local_address(&self, cid: Cid) -> Option<IpAddr> {
         let n = usize::from(cid.0).checked_rem(self.local_addresses.len())?;
         self.local_addresses.get(n).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_connection_is_never_used_asymmetrically() {
+        let mut options = Options::new(Portal::default(), None);
+        (options.bounds.allegiance_free, options.bounds.max_connections) = (true, 4);
+        assert!(
+            !options.login_bounds().allegiance_free,
+            "commands would wait for a connection that nobody brings"
+        );
+        options.connections = 2;
+        assert!(options.login_bounds().allegiance_free);
     }
 }

@@ -9,17 +9,20 @@ use std::time::Duration;
 use blockstore::{BlockStore, StoreSpec};
 use initiator::{Options, Portal, Workload};
 use iscsi_core::Time;
+use iscsi_core::chap::{Credentials, Secret};
+use iscsi_core::initiator::login::ChapConfig;
 use iscsi_core::names::IscsiName;
 use iscsi_wire::Isid;
 use parking_lot::Mutex;
 use target::config::{
-    AccessRules, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig,
+    AccessRules, Account, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig,
 };
 use target::observe::Observe;
 
 use crate::load::Progress;
 use crate::network::SimListener;
-use crate::plan::{InitiatorPlan, Plan, TARGET, host};
+use crate::plan::{ChapPlan, InitiatorPlan, Plan, TARGET, host};
+use crate::store::BLOCK_BYTES;
 use crate::verdict::Verdict;
 use crate::world::{DriverId, Nanos, Process, SimPlatform, World};
 
@@ -99,6 +102,8 @@ pub(crate) struct Running {
     /// Its first login was answered.
     pub opened: bool,
     pub began: Nanos,
+    /// It logs in with a wrong secret.
+    pub wrong_secret: bool,
     over: bool,
     deadline: Nanos,
 }
@@ -109,12 +114,18 @@ impl Running {
         world: &Arc<World>,
         owner: usize,
         number: u8,
-        plan: &InitiatorPlan,
+        plan: &Plan,
+        wrong_secret: bool,
         load: Box<dyn Workload>,
         progress: Arc<Mutex<Progress>>,
     ) -> Result<Self, String> {
         let platform = SimPlatform::new(world, host(number), owner);
-        let session = initiator::Stepped::open(Process(Arc::clone(&platform)), options(plan, number), load)
+        let own = &plan.initiators[usize::from(number) - 1];
+        let mut options = options(own, number);
+        if !plan.chap.is_empty() {
+            options.chap = Some(chap(&own.chap, number, wrong_secret));
+        }
+        let session = initiator::Stepped::open(Process(Arc::clone(&platform)), options, load)
             .map_err(|error| format!("an initiator does not start: {error}"))?;
         let deadline = moment(session.next_deadline());
         let (drivers, began) = (platform.drivers(), world.now());
@@ -126,6 +137,7 @@ impl Running {
             drivers,
             opened: false,
             began,
+            wrong_secret,
             over: false,
             deadline,
         })
@@ -151,14 +163,64 @@ impl Running {
     }
 }
 
+/// Most bytes that one read of a load brings.
+const MAX_READ_BYTES: u64 = (256 * BLOCK_BYTES) as u64;
+
+/// No session may hold more than its limits say.
 fn check_holdings(target: &target::Stepped<Process>, verdict: &Verdict) {
-    for (queue_depth, held) in target.holdings() {
+    for session in target.holdings() {
+        let held = session.held;
         // Immediate commands come on top; a session that is being replaced still holds what its store has.
-        let most = queue_depth as usize + iscsi_core::limits::MAX_IMMEDIATE_TASKS;
-        if held.tasks > most {
-            verdict.broken(format!("a session holds {} tasks, its queue depth is {queue_depth}", held.tasks));
+        let tasks_max = session.queue_depth as usize + iscsi_core::limits::MAX_IMMEDIATE_TASKS;
+        // A read begins while there is room, and then may take more than there is, on each connection.
+        let data_max = session.tx_bytes_max + (session.connections as u64 + 1) * MAX_READ_BYTES;
+        let bounds = [
+            ("tasks", held.tasks as u64, tasks_max as u64),
+            ("bytes of data that may be asked for again", held.retained_bytes, session.retained_bytes_max),
+            ("bytes of data that R2Ts ask for", held.solicited_bytes, session.solicited_bytes_max),
+            // Headers, digests and other answers come on top of the data.
+            ("bytes to send", session.tx_bytes, data_max + data_max / 4),
+        ];
+        for (what, held, most) in bounds {
+            if held > most {
+                verdict.broken(format!("a session holds {held} {what}, {most} is its limit"));
+            }
         }
     }
+}
+
+fn credentials(of: &str) -> Credentials {
+    Credentials { name: of.to_owned(), secret: Secret::new(format!("the secret of {of}")) }
+}
+
+/// How the target wants the initiators to prove themselves.
+fn auth(plan: &Plan) -> Auth {
+    if plan.chap.is_empty() {
+        return Auth::None;
+    }
+    let account = |number: usize| {
+        let Credentials { name, secret } = credentials(&format!("i{number}"));
+        Account { name, secret, initiators: Vec::new() }
+    };
+    Auth::Chap {
+        accounts: (1..=plan.initiators.len()).map(account).collect(),
+        mutual: Some(credentials("target")),
+        algorithms: plan.chap.clone(),
+    }
+}
+
+/// How initiator `number` proves itself; with a wrong secret of the target if it asks for its proof, else with one of its own.
+fn chap(plan: &ChapPlan, number: u8, wrong: bool) -> ChapConfig {
+    let mut config = ChapConfig {
+        own: credentials(&format!("i{number}")),
+        target: plan.mutual.then(|| credentials("target")),
+        algorithms: plan.algorithms.clone(),
+        required: true,
+    };
+    if wrong {
+        config.target.as_mut().unwrap_or(&mut config.own).secret = Secret::new("the secret of nobody");
+    }
+    config
 }
 
 fn config(plan: &Plan) -> Config {
@@ -176,7 +238,7 @@ fn config(plan: &Plan) -> Config {
             alias: None,
             luns: vec![LunConfig { serial: Some("sim".into()), ..LunConfig::new(0, store) }],
             access: AccessRules::default(),
-            auth: Auth::None,
+            auth: auth(plan),
             bounds: plan.bounds.clone(),
             queue_depth: plan.queue_depth,
             redirect: None,
@@ -186,7 +248,7 @@ fn config(plan: &Plan) -> Config {
         limits: Limits {
             ping_interval: Duration::from_secs(5),
             ping_timeout: Duration::from_secs(5),
-            buffer_bytes_max: 64 << 20,
+            buffer_bytes_max: plan.buffer_bytes,
             shards: plan.shards,
             ..Limits::default()
         },

@@ -2,7 +2,7 @@
 //! the others. It runs inside the real event loop, as a [`Workload`].
 //!
 //! It repeats what a driver would repeat (unit attentions, busy targets, medium errors that pass), so that after the faults every
-//! operation ends well; and it never writes a block of its own twice at the same time, as no file system does.
+//! operation ends well, also those that a task management function of its own or of another one has ended; and it never writes a block of its own twice at the same time, as no file system does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use fastrand::Rng;
 use initiator::{Command, Completion, Ending, Submitter, Workload, cdb};
 use iscsi_core::Time;
-use iscsi_wire::Lun;
+use iscsi_core::initiator::session::ManagementAnswer;
+use iscsi_wire::{Lun, TmfFunction, TmfResponse};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -44,6 +45,8 @@ pub struct LoadPlan {
     pub max_blocks: u64,
     /// Each has as many, and begins at a multiple of it.
     pub exact: bool,
+    /// Task management functions to ask for on the way.
+    pub functions: u32,
     /// Of a hundred operations so many are writes, flushes, and COMPARE AND WRITE; the rest are reads.
     pub writes: u8,
     /// See `writes`.
@@ -87,7 +90,6 @@ struct Operation {
     kind: Kind,
     before: Before,
     tries: u32,
-    logins: u64,
     buffer: Vec<u8>,
 }
 
@@ -104,8 +106,10 @@ pub struct Load {
     left: u32,
     /// When the next operation may begin.
     not_before: Time,
-    /// Sessions so far: [`Workload::start`] is called for each.
-    logins: u64,
+    /// Functions to ask for, and those under way, with the operation that they are about.
+    functions_left: u32,
+    managing: FxHashMap<u64, (TmfFunction, Option<u64>)>,
+    resubmits: bool,
     /// What was read last of each shared block, and in which epoch.
     seen: FxHashMap<u64, (Stamp, u32)>,
 }
@@ -116,6 +120,9 @@ impl Load {
         let progress = Arc::new(Mutex::new(Progress::default()));
         let load = Self {
             left: plan.operations,
+            functions_left: plan.functions,
+            managing: FxHashMap::default(),
+            resubmits: false,
             plan,
             oracle,
             rng,
@@ -125,10 +132,14 @@ impl Load {
             again: Vec::new(),
             next_user: 0,
             not_before: Time::ZERO,
-            logins: 0,
             seen: FxHashMap::default(),
         };
         (load, progress)
+    }
+
+    /// As an initiator would be that carries out again what must not be done twice: for a judge who has to see it.
+    pub fn resubmitting(self) -> Self {
+        Self { resubmits: true, ..self }
     }
 
     /// Begins as many operations as there may be.
@@ -155,14 +166,18 @@ impl Load {
                 self.not_before = now + Duration::from_nanos(self.rng.u64(0..=self.plan.pause_ns));
             }
             let before = self.oracle.before(0..0);
-            let operation = Operation { kind, before, tries: 0, logins: 0, buffer: Vec::new() };
+            let operation = Operation { kind, before, tries: 0, buffer: Vec::new() };
             if !self.submit(operation, io) {
                 break;
+            }
+            if self.functions_left > 0 && self.rng.u32(0..=self.left) < self.functions_left {
+                self.functions_left -= 1;
+                self.ask(io);
             }
         }
         let mut progress = self.progress.lock();
         progress.outstanding = self.under_way.len() + self.again.len();
-        progress.finished = self.left == 0 && progress.outstanding == 0;
+        progress.finished = self.left == 0 && progress.outstanding == 0 && self.managing.is_empty();
     }
 
     fn choose(&mut self) -> Option<Kind> {
@@ -195,6 +210,35 @@ impl Load {
         Some(Kind::Read { lba, blocks })
     }
 
+    /// Asks for a function: mostly of a command under way, or of all commands of the unit.
+    fn ask(&mut self, io: &mut Submitter<'_>) {
+        use TmfFunction::*;
+        let function = match self.rng.u8(0..100) {
+            0..45 => AbortTask,
+            45..55 => AbortTaskSet,
+            55..65 => ClearTaskSet,
+            65..78 => LogicalUnitReset,
+            78..84 => QueryTask,
+            84..88 => QueryTaskSet,
+            88..92 => QueryAsyncEvent,
+            92..96 => ITNexusReset,
+            _ => TargetWarmReset,
+        };
+        let of = matches!(function, AbortTask | QueryTask).then(|| {
+            let mut all: Vec<u64> = self.under_way.keys().copied().collect();
+            all.sort_unstable();
+            self.rng.choice(&all).copied()
+        });
+        let user = self.next_user;
+        self.next_user += 1;
+        match of {
+            Some(None) => return,
+            Some(Some(of)) => io.manage_task(function, of, user),
+            None => io.manage(function, Lun(0), user),
+        }
+        self.managing.insert(user, (function, of.flatten()));
+    }
+
     fn extent(&mut self, own: bool) -> (u64, u64) {
         let shared = !own && !self.plan.shared.is_empty() && self.rng.u8(..) < 16;
         let range = if shared { self.plan.shared.clone() } else { self.plan.own.clone() };
@@ -218,7 +262,6 @@ impl Load {
         command.user = user;
         command.timeout = self.plan.timeout;
         operation.tries += 1;
-        operation.logins = self.logins;
         match &operation.kind {
             Kind::Read { lba, blocks } => {
                 command.cdb = cdb::read(*lba, *blocks as u32);
@@ -330,7 +373,26 @@ fn sense_key(sense: &[u8]) -> u8 {
 
 impl Workload for Load {
     fn start(&mut self, io: &mut Submitter<'_>) {
-        self.logins += 1;
+        self.go_on(io);
+    }
+
+    fn managed(&mut self, user: u64, answer: Option<ManagementAnswer>, io: &mut Submitter<'_>) {
+        use TmfResponse::{FunctionComplete, FunctionSucceeded, TaskDoesNotExist};
+        let Some((function, of)) = self.managing.remove(&user) else {
+            return self.oracle.broken("a function ended twice".to_owned());
+        };
+        match answer.map(|answer| answer.response) {
+            None => {}
+            Some(FunctionComplete) => {
+                let aborted = of.filter(|_| function == TmfFunction::AbortTask);
+                if aborted.is_some_and(|of| self.under_way.contains_key(&of)) {
+                    self.oracle.broken("a command goes on although it was aborted".to_owned());
+                }
+            }
+            Some(TaskDoesNotExist) if function == TmfFunction::AbortTask => {}
+            Some(FunctionSucceeded) if function.is_level_2() => {}
+            Some(other) => self.oracle.broken(format!("{function:?} is answered with {other:?}")),
+        }
         self.go_on(io);
     }
 
@@ -344,19 +406,22 @@ impl Workload for Load {
 
     fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>) {
         let now = io.now();
-        let Some(operation) = self.under_way.remove(&completion.command.user) else {
+        let Some(mut operation) = self.under_way.remove(&completion.command.user) else {
             return self.oracle.broken("a command ended twice".to_owned());
         };
         self.progress.lock().last = now;
         let soon = Duration::from_millis(10);
+        if self.resubmits && completion.ending == Ending::OutcomeUnknown {
+            operation.tries -= 1;
+        }
         match &completion.ending {
             Ending::Status { status: GOOD, data_in_bytes, .. } => self.good(&operation, *data_in_bytes),
             Ending::Status { status: CHECK_CONDITION, sense, .. } => {
                 match (sense_key(sense), &operation.kind) {
                     (UNIT_ATTENTION, _) => self.repeat(operation, Duration::ZERO, now),
                     (MISCOMPARE, Kind::Swap { lba, new, .. }) => {
-                        let once = operation.tries == 1 && operation.logins == self.logins;
-                        self.oracle.miscompared(&operation.before, *lba, *new, once);
+                        // What may have been carried out is told, and not begun anew: once is once, whatever was lost meanwhile.
+                        self.oracle.miscompared(&operation.before, *lba, *new, operation.tries == 1);
                         self.seen.remove(lba);
                     }
                     (MISCOMPARE, _) => self.oracle.broken("MISCOMPARE without COMPARE AND WRITE".to_owned()),

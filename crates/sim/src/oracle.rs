@@ -241,7 +241,7 @@ impl Oracle {
         block.acknowledged = block.acknowledged.max(stamp.version);
     }
 
-    /// It found something else; `carried_once`: the command was carried by one session only.
+    /// It found something else; `carried_once`: it was submitted once, and no initiator carries such a command out again.
     pub fn miscompared(&self, before: &Before, lba: u64, stamp: Stamp, carried_once: bool) {
         let books = self.books.lock();
         // Another one of the same initiator counts as well: its view of the block may have been an old one.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use blockstore::Placement;
 use fastrand::Rng;
+use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
 
 use crate::load::LoadPlan;
@@ -93,6 +94,17 @@ pub enum Fault {
     },
 }
 
+/// How an initiator proves itself, where the target asks for it.
+#[derive(Clone, Debug, Default)]
+pub struct ChapPlan {
+    /// It asks the target for a proof as well.
+    pub mutual: bool,
+    /// What it offers, best first; the one that everybody has is among them.
+    pub algorithms: Vec<ChapAlgorithm>,
+    /// It begins with a wrong secret, its own or that of the target, and must not get in.
+    pub wrong_first: bool,
+}
+
 /// One initiator.
 #[derive(Clone, Debug)]
 pub struct InitiatorPlan {
@@ -108,6 +120,8 @@ pub struct InitiatorPlan {
     pub connections: u16,
     /// ErrorRecoveryLevel to offer.
     pub recovery: u8,
+    /// How it proves itself.
+    pub chap: ChapPlan,
 }
 
 /// See the module.
@@ -133,6 +147,10 @@ pub struct Plan {
     pub faults: Vec<(Nanos, Fault)>,
     /// Connections of a host that sends what it likes.
     pub intrusions: u32,
+    /// The target asks for CHAP, with one of these algorithms; empty: for nothing.
+    pub chap: Vec<ChapAlgorithm>,
+    /// Memory of the target for data in flight, bytes.
+    pub buffer_bytes: u64,
 }
 
 impl Plan {
@@ -153,7 +171,7 @@ impl Plan {
             .collect();
         let faults = random_faults(&mut rng, window);
         let slow_store = rng.u8(..) < 64;
-        Self {
+        let mut plan = Self {
             seed,
             blocks,
             placement: if rng.u8(..) < 160 { Placement::Offload } else { Placement::Inline },
@@ -167,6 +185,37 @@ impl Plan {
             initiators,
             faults,
             intrusions: if rng.u8(..) < 48 { rng.u32(1..=6) } else { 0 },
+            chap: Vec::new(),
+            buffer_bytes: 64 << 20,
+        };
+        plan.draw_more(&mut rng);
+        plan
+    }
+
+    /// What does not depend on the rest.
+    fn draw_more(&mut self, rng: &mut Rng) {
+        if rng.u8(..) < 64 {
+            self.chap = random_algorithms(rng);
+        }
+        self.buffer_bytes = *rng.choice(&[1 << 20, 4 << 20, 64 << 20]).unwrap_or(&(64 << 20));
+        // Often both ends know both, so that they can use them.
+        let (level_2, free) = (rng.u8(..) < 160, rng.u8(..) < 80);
+        let know = |bounds: &mut Bounds, rng: &mut Rng| {
+            bounds.protocol_level = if level_2 && rng.u8(..) < 224 { 2 } else { 1 };
+            bounds.allegiance_free = free && rng.u8(..) < 224;
+        };
+        know(&mut self.bounds, rng);
+        let managed = rng.u8(..) < 96;
+        for initiator in &mut self.initiators {
+            know(&mut initiator.bounds, rng);
+            initiator.chap = ChapPlan {
+                mutual: rng.bool(),
+                algorithms: random_algorithms(rng),
+                wrong_first: rng.u8(..) < 32,
+            };
+            if managed && rng.u8(..) < 192 {
+                initiator.load.functions = rng.u32(1..=8);
+            }
         }
     }
 
@@ -174,6 +223,13 @@ impl Plan {
     pub fn last_fault(&self) -> Nanos {
         self.faults.iter().map(|(at, _)| *at).max().unwrap_or(0)
     }
+}
+
+/// Some of them; MD5, which every implementation has, is always one.
+fn random_algorithms(rng: &mut Rng) -> Vec<ChapAlgorithm> {
+    let mut all: Vec<ChapAlgorithm> = ChapAlgorithm::ALL.to_vec();
+    all.retain(|algorithm| *algorithm == ChapAlgorithm::Md5 || rng.bool());
+    all
 }
 
 /// With digests most of the time: bits flip only under one.
@@ -245,6 +301,7 @@ fn random_initiator(
         depth: *rng.choice(&[1, 2, 4, 16, 32]).unwrap_or(&4),
         max_blocks: most_blocks.min(*rng.choice(&[1, 8, 64, 256]).unwrap_or(&8)),
         exact: false,
+        functions: 0,
         writes: rng.u8(10..=70),
         flushes: rng.u8(0..=8),
         swaps: rng.u8(0..=20),
@@ -255,7 +312,8 @@ fn random_initiator(
     let ping = Duration::from_millis(rng.u64(500..=5_000));
     let connections = if rng.bool() { 1 } else { rng.u16(2..=4) };
     let recovery = rng.u8(0..=2);
-    InitiatorPlan { path, bounds: random_bounds(rng, digests), load, ping, connections, recovery }
+    let (bounds, chap) = (random_bounds(rng, digests), ChapPlan::default());
+    InitiatorPlan { path, bounds, load, ping, connections, recovery, chap }
 }
 
 fn random_faults(rng: &mut Rng, window: Nanos) -> Vec<(Nanos, Fault)> {

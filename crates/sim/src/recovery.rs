@@ -8,7 +8,7 @@ use iscsi_core::params::{Bounds, DigestPolicy};
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
-use crate::plan::{Fault, InitiatorPlan, MS, Plan, US};
+use crate::plan::{ChapPlan, Fault, InitiatorPlan, MS, Plan, US};
 use crate::run::{Run, Sabotage};
 use crate::watch::Part;
 use crate::world::Latencies;
@@ -75,6 +75,7 @@ fn plan() -> Plan {
         depth: 4,
         max_blocks: 16,
         exact: true,
+        functions: 0,
         writes: 40,
         flushes: 0,
         swaps: 0,
@@ -97,12 +98,15 @@ fn plan() -> Plan {
             ping: Duration::from_secs(5),
             connections: 2,
             recovery: 2,
+            chap: ChapPlan::default(),
         }],
         faults: vec![
             (9 * MS, Fault::Flip { which: 0, side: 1, part: Part::Data }),
             (15_500 * US, Fault::Reset { which: 1, only: None }),
         ],
         intrusions: 0,
+        chap: Vec::new(),
+        buffer_bytes: 64 << 20,
     }
 }
 

@@ -78,6 +78,8 @@ pub enum Sabotage {
     FlipWithoutDigest,
     /// Flushes are not done.
     LostFlush,
+    /// COMPARE AND WRITE is begun anew when nobody knows whether it was carried out.
+    Resubmission,
 }
 
 enum Action {
@@ -162,7 +164,7 @@ impl Run {
             Sabotage::LostWrite => FaultRule::new(Op::Write, StoreFault::Lost).nth(3),
             Sabotage::LostFlush => FaultRule::new(Op::Flush, StoreFault::Lost),
             Sabotage::RottenByte => FaultRule::new(Op::Read, StoreFault::BitFlip { offset: 40, mask: 4 }),
-            Sabotage::None | Sabotage::FlipWithoutDigest => return,
+            Sabotage::None | Sabotage::FlipWithoutDigest | Sabotage::Resubmission => return,
         };
         self.faults.arm(rule);
     }
@@ -184,8 +186,13 @@ impl Run {
         let owner = self.next_owner();
         let rng = self.rng.fork();
         let plan = &self.plan.initiators[n];
-        let (load, progress) = Load::new(plan.load.clone(), self.oracle.clone(), rng);
-        match Running::start(&self.world, owner, n as u8 + 1, plan, Box::new(load), progress) {
+        let (mut load, progress) = Load::new(plan.load.clone(), self.oracle.clone(), rng);
+        if self.sabotage == Sabotage::Resubmission {
+            load = load.resubmitting();
+        }
+        let wrong = plan.chap.wrong_first && self.initiators.get(n).is_none() && !self.plan.chap.is_empty();
+        let load = Box::new(load);
+        match Running::start(&self.world, owner, n as u8 + 1, &self.plan, wrong, load, progress) {
             Ok(running) => match self.initiators.get_mut(n) {
                 Some(old) => *old = running,
                 None => self.initiators.push(running),
@@ -313,6 +320,9 @@ impl Run {
         }
         match initiator.session.opening() {
             None => {}
+            Some(Ok(_)) if initiator.wrong_secret => {
+                self.verdict.broken(format!("I{} has logged in with a wrong secret", n + 1));
+            }
             Some(Ok(_)) => initiator.opened = true,
             Some(Err(error)) => {
                 let at = self.world.now() + SECOND;

@@ -12,7 +12,7 @@ use iscsi_core::params::Bounds;
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
-use crate::plan::{InitiatorPlan, Plan, US};
+use crate::plan::{ChapPlan, InitiatorPlan, Plan, US};
 use crate::run::{Run, Sabotage};
 use crate::world::Latencies;
 
@@ -83,6 +83,7 @@ impl Cell {
             depth: self.work.depth,
             max_blocks: self.work.blocks,
             exact: true,
+            functions: 0,
             writes: 0,
             flushes: 0,
             swaps: 0,
@@ -104,9 +105,12 @@ impl Cell {
                 ping: Duration::from_secs(60),
                 connections: self.connections,
                 recovery: 2,
+                chap: ChapPlan::default(),
             }],
             faults: Vec::new(),
             intrusions: 0,
+            chap: Vec::new(),
+            buffer_bytes: 64 << 20,
         }
     }
 

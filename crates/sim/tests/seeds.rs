@@ -71,6 +71,23 @@ fn a_flush_that_is_not_done_is_found_by_a_power_cut() {
 }
 
 #[test]
+fn a_compare_and_write_that_is_carried_out_twice_is_found() {
+    let found = found(Sabotage::Resubmission, |plan| {
+        plan.latencies.job_ns = (5 * MS, 30 * MS);
+        for bounds in plan.initiators.iter_mut().map(|i| &mut i.bounds).chain([&mut plan.bounds]) {
+            (bounds.error_recovery_level, bounds.max_connections, bounds.default_time2wait_s) = (0, 1, 0);
+        }
+        for initiator in &mut plan.initiators {
+            (initiator.load.pause_ns, initiator.load.functions, initiator.connections) = (0, 0, 1);
+            (initiator.load.swaps, initiator.load.writes, initiator.load.depth) = (40, 10, 4);
+        }
+        // Each reset is the end of a session.
+        plan.faults = (1..40).map(|n| (n * 50 * MS, Fault::Reset { which: n as u32, only: None })).collect();
+    });
+    assert!(found.iter().any(|what| what.contains("found other data than version")), "{found:?}");
+}
+
+#[test]
 fn a_bit_that_flips_without_a_digest_is_found() {
     let found = found(Sabotage::FlipWithoutDigest, |plan| {
         let off = iscsi_core::params::DigestPolicy::Off;

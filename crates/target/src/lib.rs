@@ -18,4 +18,4 @@ mod stepped;
 mod units;
 
 pub use server::{Server, StartError};
-pub use stepped::Stepped;
+pub use stepped::{SessionHoldings, Stepped};

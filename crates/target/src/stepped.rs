@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use engine::{Driver, Platform};
 use iscsi_core::Time;
-use iscsi_core::target::session::Holdings;
 
 use crate::config::{Config, PortalConfig};
 use crate::observe::{Observe, SessionInfo};
@@ -16,6 +15,7 @@ use crate::registry::{OpenStore, TargetSet};
 use crate::server::StartError;
 use crate::shard::Shard;
 use crate::shard::message::Message;
+pub use crate::shard::sessions::SessionHoldings;
 use crate::shared::Shared;
 
 /// See the module.
@@ -75,9 +75,9 @@ impl<P: Platform> Stepped<P> {
         self.shards.iter_mut().flat_map(Shard::session_infos).collect()
     }
 
-    /// What the sessions of all shards hold, each with its queue depth.
-    pub fn holdings(&self) -> Vec<(u32, Holdings)> {
-        self.shards.iter().flat_map(Shard::holdings).collect()
+    /// What the sessions of all shards hold.
+    pub fn holdings(&self) -> impl Iterator<Item = SessionHoldings> {
+        self.shards.iter().flat_map(Shard::holdings)
     }
 
     /// Connections that exist, logins included.

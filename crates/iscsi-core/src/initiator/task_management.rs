@@ -261,19 +261,21 @@ impl InitiatorSession {
         if let Wanted::Caller(user) = management.wanted {
             self.tasks.remove(pdu.itt);
             self.managing -= 1;
-            let answer = ManagementAnswer { response: pdu.response, additional: pdu.additional };
-            self.actions.push_back(Action::Managed { user, answer: Some(answer) });
             // Whatever a task sent that does not exist any more has arrived before this answer, unless it is on our list of
             // what is missing.
             let holes = |session: &mut Self| session.connection(cid).is_some_and(|c| c.statuses.has_holes());
             let gone = management.function == TmfFunction::AbortTask
                 && pdu.response == TmfResponse::TaskDoesNotExist
                 && !holes(self);
-            if pdu.response == TmfResponse::FunctionComplete || gone {
+            let complete = pdu.response == TmfResponse::FunctionComplete;
+            if complete || gone {
                 self.end_tasks_of(&management);
-                if management.function == TmfFunction::ITNexusReset {
-                    self.nexus_was_reset();
-                }
+            }
+            // After the commands that it has ended, and before the session that it may end.
+            let answer = ManagementAnswer { response: pdu.response, additional: pdu.additional };
+            self.actions.push_back(Action::Managed { user, answer: Some(answer) });
+            if complete && management.function == TmfFunction::ITNexusReset {
+                self.nexus_was_reset();
             }
             self.management_over();
             return Ok(());

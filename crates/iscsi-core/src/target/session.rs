@@ -273,6 +273,11 @@ impl TargetSession {
         self.config.queue_depth
     }
 
+    /// The choices of configuration that it works by.
+    pub fn config(&self) -> &SessionConfig {
+        &self.config
+    }
+
     /// What the session holds.
     pub fn holdings(&self) -> Holdings {
         Holdings {

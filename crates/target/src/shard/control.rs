@@ -7,7 +7,6 @@ use std::time::Duration;
 use engine::{Driver, Platform, Token};
 use iscsi_core::target::actions::CloseReason;
 use iscsi_core::target::recovery::RecoveryCounts;
-use iscsi_core::target::session::Holdings;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::Lun;
 use scsi::{Asc, SenseData, SenseKey, UaScope};
@@ -183,11 +182,6 @@ impl<P: Platform> Shard<P> {
             self.shared.gave_up.store(true, Ordering::Release);
         }
         gives_up
-    }
-
-    /// What the sessions of this shard hold, each with its queue depth.
-    pub fn holdings(&self) -> impl Iterator<Item = (u32, Holdings)> {
-        self.sessions.iter().map(|hosted| (hosted.session.queue_depth(), hosted.session.holdings()))
     }
 
     /// What people may know of the sessions of this shard.

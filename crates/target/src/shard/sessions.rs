@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use engine::{Driver, Platform, Token};
+use engine::{Driver, Link, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::params::Params;
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::target::actions::{Action, CloseReason, Command, Selector, TargetRecord};
 use iscsi_core::target::login::{Established, LoginNames};
-use iscsi_core::target::session::{SessionConfig, TargetSession};
+use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::wire::{Cid, Tsih};
 use rustc_hash::FxHashMap;
@@ -62,6 +62,25 @@ pub(super) struct Hosted {
     pub authenticated_as: Option<String>,
     /// Keeps the nexus at this shard while the session lives.
     _home: Option<Home>,
+}
+
+/// What a session holds, and what it may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionHoldings {
+    /// Commands that it may have outstanding.
+    pub queue_depth: u32,
+    /// Most bytes of Data-In that it keeps until they are acknowledged.
+    pub retained_bytes_max: u64,
+    /// Most bytes of Data-Out that it asks for at a time, of more than one command.
+    pub solicited_bytes_max: u64,
+    /// What is being read for it or waits to be sent, bytes.
+    pub tx_bytes: u64,
+    /// No further read begins while there is more than that.
+    pub tx_bytes_max: u64,
+    /// Its connections.
+    pub connections: usize,
+    /// What its protocol holds.
+    pub held: Holdings,
 }
 
 /// A command at a worker thread.
@@ -409,8 +428,7 @@ impl<P: Platform> Shard<P> {
     /// True while nothing more should be read for connection `cid`: it or the session has more to send than its share of the
     /// memory for data, or will have when its reads are done. A connection that takes nothing fills its own share only.
     pub(super) fn is_congested(&mut self, hosted: &Hosted, cid: Option<Cid>) -> bool {
-        let share = self.budget_bytes / self.sessions.len().max(1) as u64;
-        let limit = share.clamp(super::commands::BACKLOG_BYTES_MIN, super::commands::BACKLOG_BYTES_MAX);
+        let limit = self.backlog_bytes_max();
         let of_each = limit / hosted.connections.len().max(1) as u64;
         let mut total = hosted.reading_bytes + hosted.fresh_bytes;
         for (of, token) in &hosted.connections {
@@ -421,6 +439,31 @@ impl<P: Platform> Shard<P> {
             total += backlog.min(of_each);
         }
         total > limit
+    }
+
+    /// A session's share of the memory for data that is to be sent, bytes.
+    fn backlog_bytes_max(&self) -> u64 {
+        let share = self.budget_bytes / self.sessions.len().max(1) as u64;
+        share.clamp(super::commands::BACKLOG_BYTES_MIN, super::commands::BACKLOG_BYTES_MAX)
+    }
+
+    /// What the sessions of this shard hold.
+    pub fn holdings(&self) -> impl Iterator<Item = SessionHoldings> {
+        self.sessions.iter().map(|hosted| {
+            let own = |link: &Link| hosted.connections.iter().any(|(_, token)| *token == link.token());
+            let links = self.connections.iter().map(|connection| &connection.link).filter(|link| own(link));
+            let backlog: u64 = links.map(|link| link.tx_backlog_bytes() as u64).sum();
+            let config = hosted.session.config();
+            SessionHoldings {
+                queue_depth: config.queue_depth,
+                retained_bytes_max: config.retained_bytes_max,
+                solicited_bytes_max: config.solicited_bytes_max,
+                tx_bytes: hosted.reading_bytes + hosted.fresh_bytes + backlog,
+                tx_bytes_max: self.backlog_bytes_max(),
+                connections: hosted.connections.len(),
+                held: hosted.session.holdings(),
+            }
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use iscsi_wire::{AsyncEvent, CmdSn, Itt, LogoutResponseCode, Lun, Pdu, TmfFuncti
 
 use super::{FIRST, Script, params, status};
 use crate::initiator::command::Ending;
+use crate::initiator::session::Action;
 use crate::params::{Params, TaskReporting};
 
 const UNIT: Lun = Lun::from_index(1);
@@ -51,6 +52,31 @@ fn a_function_ends_what_was_sent_before_it_and_leaves_what_was_sent_after() {
             assert_eq!(script.ended(), (3, status(0, 0)), "{function:?} on {n}");
             assert_eq!(script.responses(), [(9, Some(TmfResponse::FunctionComplete))]);
         }
+    }
+}
+
+#[test]
+fn the_commands_that_a_function_has_ended_are_told_before_its_answer_and_that_before_the_end_of_the_session()
+{
+    for function in [TmfFunction::AbortTask, TmfFunction::LogicalUnitReset, TmfFunction::ITNexusReset] {
+        let mut script = Script::new(Params { protocol_level: 2, ..params() });
+        script.read(1, 512);
+        script.command();
+        match function {
+            TmfFunction::AbortTask => script.abort(1, 9),
+            _ => script.session.manage(script.now, function, UNIT, 9),
+        }
+        let (_, tag, ..) = script.function();
+        script.answer(tag, TmfResponse::FunctionComplete);
+        script.sent_nothing();
+        let what = script.said.iter().filter_map(|action| match action {
+            Action::Completed(_) => Some("command"),
+            Action::Managed { .. } => Some("function"),
+            Action::Close { .. } => Some("session"),
+            _ => None,
+        });
+        let ends = if function == TmfFunction::ITNexusReset { 3 } else { 2 };
+        assert_eq!(what.collect::<Vec<_>>(), ["command", "function", "session"][..ends], "{function:?}");
     }
 }
 
