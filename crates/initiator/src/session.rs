@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{LinkStats, Sender, SlabRing, System};
+use engine::{LinkStats, Platform, Sender, SlabRing, System};
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::initiator::command::Command;
 use iscsi_core::initiator::login::{KeyLine, LoggedIn};
@@ -170,6 +170,15 @@ impl Session {
     /// # Errors
     /// Why there is no session. Nothing is tried again here, apart from the further addresses of the host and redirections.
     pub fn connect(options: Options) -> Result<Self, ConnectError> {
+        // Nothing of an initiator blocks apart from its callers: no worker is ever started.
+        Self::connect_on(System::new(1), options)
+    }
+
+    /// As [`Session::connect`], with an event loop that stands on `platform`: for who has a driver of its own.
+    ///
+    /// # Errors
+    /// As [`Session::connect`].
+    pub fn connect_on<P: Platform>(platform: P, options: Options) -> Result<Self, ConnectError> {
         if let Some(chap) = &options.chap {
             chap.check()?;
             //= rfc7143 9.2.1 SEC-10
@@ -177,8 +186,6 @@ impl Session {
                 tracing::warn!("a CHAP secret is shorter than 12 bytes (RFC 7143 9.2.1): use a longer one");
             }
         }
-        // Nothing of an initiator blocks apart from its callers: no worker is ever started.
-        let platform = System::new(1);
         let port = match (&options.isid, &options.ports) {
             (None, Some(directory)) => {
                 let target = options.target.as_ref().map_or("discovery", |target| target.as_str());
