@@ -116,6 +116,18 @@ impl ConnectError {
         }
     }
 
+    /// The portal that it is about, if it is about one.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Connect { address, .. }
+            | Self::Login { address, .. }
+            | Self::Framing { address, .. }
+            | Self::Closed { address }
+            | Self::LoginTimeout { address } => Some(*address),
+            _ => None,
+        }
+    }
+
     /// Whether trying again may help without anybody changing anything.
     pub(crate) fn is_passing(&self) -> bool {
         use iscsi_core::initiator::login::Advice;

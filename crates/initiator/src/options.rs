@@ -1,7 +1,7 @@
 //! Where to log in, as whom, and how patiently.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,6 +59,11 @@ impl fmt::Display for Portal {
 pub struct Options {
     /// Where to log in first; every address of the host is tried.
     pub portal: Portal,
+    /// Further portals of the target, for the other connections of the session and for the time when one does not answer. Those
+    /// of another portal group are left out (RFC 7143 4.4.3).
+    pub portals: Vec<Portal>,
+    /// Asks the target, once the session stands, for all portals of its portal group, and uses them like `portals`.
+    pub find_portals: bool,
     /// The target; `None` opens a discovery session.
     pub target: Option<IscsiName>,
     /// InitiatorName.
@@ -86,8 +91,8 @@ pub struct Options {
     pub command_timeout: Duration,
     /// Connections of the session, within what the target allows (MaxConnections). At least 1.
     pub connections: u16,
-    /// Addresses of this machine to connect from: the connection with CID n takes the n-th, counted round; empty leaves the
-    /// choice to the system.
+    /// Addresses of this machine to connect from: the connection with CID n takes the n-th of the portal's family, counted round,
+    /// and the next one when that did not come about; empty leaves the choice to the system.
     pub local_addresses: Vec<IpAddr>,
     /// Highest ErrorRecoveryLevel to offer; `None` offers 0 for one connection and 2 for several.
     pub error_recovery_level: Option<u8>,
@@ -105,6 +110,8 @@ impl Options {
         let bounds = Bounds { default_time2wait_s: 0, ..Bounds::default() };
         Self {
             portal,
+            portals: Vec::new(),
+            find_portals: false,
             target,
             initiator: IscsiName::parse(DEFAULT_INITIATOR_NAME).expect("a constant of the right form"),
             initiator_alias: None,
@@ -137,10 +144,12 @@ impl Options {
         }
     }
 
-    /// The address of this machine that the connection `cid` comes from.
-    pub(crate) fn local_address(&self, cid: Cid) -> Option<IpAddr> {
-        let n = usize::from(cid.0).checked_rem(self.local_addresses.len())?;
-        self.local_addresses.get(n).copied()
+    /// The address of this machine that the connection `cid` comes from on its way to `remote`, after so many `tries`.
+    pub(crate) fn local_address(&self, cid: Cid, tries: u32, remote: SocketAddr) -> Option<IpAddr> {
+        let fits = |address: &&IpAddr| address.is_ipv4() == remote.is_ipv4();
+        let n = self.local_addresses.iter().filter(fits).count();
+        let nth = (usize::from(cid.0) + tries as usize).checked_rem(n)?;
+        self.local_addresses.iter().filter(fits).nth(nth).copied()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::options::{Options, Portal};
 use crate::protection::PiTags;
 
 /// The keys that may stand behind the question mark.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "header_digest",
     "data_digest",
     "initiator",
@@ -28,6 +28,7 @@ const KEYS: [&str; 15] = [
     "target_password",
     "connections",
     "erl",
+    "portals",
     "local",
     "scheduling",
     "asymmetric",
@@ -65,6 +66,10 @@ pub struct IscsiUrl {
     pub connections: Option<u16>,
     /// Highest ErrorRecoveryLevel to offer, if said.
     pub error_recovery_level: Option<u8>,
+    /// Further portals of the target.
+    pub portals: Vec<Portal>,
+    /// Ask the target for the portals of its group.
+    pub find_portals: bool,
     /// Addresses of this machine to connect from.
     pub local_addresses: Vec<IpAddr>,
     /// How commands are spread over connections, if said.
@@ -135,6 +140,8 @@ impl IscsiUrl {
             initiator: None,
             connections: None,
             error_recovery_level: None,
+            portals: Vec::new(),
+            find_portals: false,
             local_addresses: Vec::new(),
             scheduling: None,
             asymmetric: false,
@@ -166,7 +173,11 @@ impl IscsiUrl {
         Ok(url)
     }
 
-    fn take_option(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
+    /// Takes what may stand behind the question mark as `key=value`.
+    ///
+    /// # Errors
+    /// When there is no such key, or the value is not of its form.
+    pub fn take_option(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
         match key {
             "header_digest" => self.header_digest = Some(parse_digest(key, value)?),
             "data_digest" => self.data_digest = Some(parse_digest(key, value)?),
@@ -183,6 +194,11 @@ impl IscsiUrl {
             "erl" => {
                 let level = value.parse().ok().filter(|level| *level <= 2);
                 self.error_recovery_level = Some(level.ok_or_else(|| refuse("erl is 0, 1 or 2"))?);
+            }
+            "portals" if value == "all" => self.find_portals = true,
+            "portals" => {
+                let portals: Result<Vec<Portal>, _> = value.split(',').map(parse_portal).collect();
+                self.portals = portals?;
             }
             "local" => {
                 let addresses: Result<Vec<IpAddr>, _> = value.split(',').map(str::parse).collect();
@@ -311,6 +327,8 @@ impl IscsiUrl {
         let least = if self.asymmetric { 2 } else { 1 };
         options.connections = self.connections.unwrap_or(least).max(least);
         options.error_recovery_level = self.error_recovery_level;
+        options.portals.clone_from(&self.portals);
+        options.find_portals = self.find_portals;
         options.local_addresses.clone_from(&self.local_addresses);
         options.bounds.allegiance_free = self.asymmetric;
         if let Some(scheduling) = self.scheduling {
@@ -455,8 +473,6 @@ mod tests {
         let bounds = four.login_bounds();
         assert_eq!((bounds.max_connections, bounds.error_recovery_level), (4, 2));
         assert_eq!(four.session.scheduling, Scheduling::RoundRobin);
-        let local = |cid| four.local_address(iscsi_core::wire::Cid(cid)).unwrap().to_string();
-        assert_eq!([local(0), local(1), local(2)], ["10.0.0.1", "::1", "10.0.0.1"]);
         assert_eq!(options("iscsi://h?connections=4&erl=1").login_bounds().error_recovery_level, 1);
         assert_eq!(options("iscsi://h?erl=2").login_bounds().error_recovery_level, 2);
         let asymmetric = options("iscsi://h?asymmetric=1&protocol_level=2&task_reporting=fast_abort");
@@ -473,6 +489,27 @@ mod tests {
         assert_eq!(tags("iscsi://h?pi=1"), Some(PiTags::default()));
         let both = PiTags { app_tag: 0xbeef, app_mask: 0xffff, ref_tag: Some(0x10) };
         assert_eq!(tags("iscsi://h?pi&app_tag=beef&ref_tag=10"), Some(both));
+    }
+
+    #[test]
+    fn portals_and_the_addresses_that_go_with_them() {
+        let options = |text: &str| IscsiUrl::parse(text).unwrap().options().unwrap();
+        let several =
+            options("iscsi://h?portals=10.0.0.2,[fe80::2]:3261,other:99&local=10.0.0.1,::1,10.0.0.5");
+        let shown: Vec<String> = several.portals.iter().map(Portal::to_string).collect();
+        assert_eq!(shown, ["10.0.0.2:3260", "[fe80::2]:3261", "other:99"]);
+        assert!(!several.find_portals && options("iscsi://h?portals=all").find_portals);
+        let local = |cid, tries, remote: &str| {
+            several
+                .local_address(iscsi_core::wire::Cid(cid), tries, remote.parse().unwrap())
+                .map(|a| a.to_string())
+        };
+        let v4 = [local(0, 0, "10.0.0.2:1"), local(1, 0, "10.0.0.2:1"), local(1, 1, "10.0.0.2:1")];
+        assert_eq!(v4.map(Option::unwrap), ["10.0.0.1", "10.0.0.5", "10.0.0.1"]);
+        assert_eq!(local(1, 0, "[fe80::2]:1").as_deref(), Some("::1"), "of the same family");
+        let v4_only = options("iscsi://h?local=10.0.0.1");
+        let remote = "[::1]:1".parse().unwrap();
+        assert_eq!(v4_only.local_address(iscsi_core::wire::Cid(0), 0, remote), None);
     }
 
     #[test]
@@ -499,6 +536,9 @@ mod tests {
             "iscsi://h?connections=65",
             "iscsi://h?erl=3",
             "iscsi://h?local=here",
+            "iscsi://h?portals=",
+            "iscsi://h?portals=a:b",
+            "iscsi://h?portals=a,::1",
             "iscsi://h?scheduling=fair",
             "iscsi://h?asymmetric=2",
             "iscsi://h?protocol_level=3",

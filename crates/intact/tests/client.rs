@@ -96,6 +96,18 @@ fn inq_tells_what_a_lun_is() {
 }
 
 #[test]
+fn a_session_may_have_several_portals_and_addresses() {
+    let lab = Lab::new(&["ram:64M"]);
+    let portal = lab.serve.portal().to_string();
+    let (url, several) = (lab.url(0), ["--connections", "2", "--local", "127.0.0.2", "--local", "127.0.0.3"]);
+    for further in [portal.as_str(), "all"] {
+        let told = lab.json(&[&["inq", &url, "--json", "--portal", further][..], &several].concat());
+        assert_eq!(told["bytes"].as_u64(), Some(64 << 20));
+    }
+    assert_eq!(lab.run(&["inq", &url, "--portal", "::1"]).status.code(), Some(2));
+}
+
+#[test]
 fn reset_resets_and_tells_what_the_target_said() {
     let lab = Lab::new(&["ram:16M"]);
     for option in [None, Some("--clear-task-set"), Some("--target-warm"), Some("--target-cold")] {

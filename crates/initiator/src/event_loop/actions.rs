@@ -2,7 +2,7 @@
 
 use engine::Platform;
 use iscsi_core::initiator::command::{Completion, Ending};
-use iscsi_core::initiator::session::{Action, ManagementAnswer};
+use iscsi_core::initiator::session::{Action, CloseReason, ManagementAnswer};
 
 use super::pending::Pending;
 use super::{Ended, EventLoop, MAX_ATTENTIONS_PER_LOSS, State};
@@ -49,6 +49,8 @@ impl<P: Platform> EventLoop<P> {
                         answer.give(Some(Pong { intact, round_trip }));
                     }
                 }
+                Action::Targets(records) if self.finding => self.portals_known(&records),
+                Action::TextRefused(_) if self.finding => self.portals_known(&[]),
                 Action::Targets(records) => {
                     if let Some(answer) = self.targets.take() {
                         answer.give(Ok(records));
@@ -69,6 +71,9 @@ impl<P: Platform> EventLoop<P> {
                 Action::CloseConnection { cid, reason } => {
                     tracing::warn!(cid = cid.0, %reason, "a connection of the session is closed");
                     self.attentions_due = MAX_ATTENTIONS_PER_LOSS;
+                    if let (CloseReason::Silent, Some(address)) = (&reason, up.address(cid)) {
+                        self.ways.failed(address);
+                    }
                     up.close(cid, &mut self.driver);
                 }
                 Action::Connect { cid, wait } => up.want(cid, self.now + wait),

@@ -26,6 +26,8 @@ pub(super) struct Established {
     pub address: SocketAddr,
     /// Time that the TCP connection took to stand.
     pub connect_time: Duration,
+    /// Addresses that were tried before.
+    pub failed: Vec<SocketAddr>,
 }
 
 enum Step {
@@ -38,13 +40,10 @@ pub(super) struct Place {
     pub cid: Cid,
     /// The session that it joins; `None` opens one.
     pub join: Option<Join>,
-    /// Where the session is; `None`: at the portal of the options.
-    pub address: Option<SocketAddr>,
-}
-
-impl Place {
-    /// The first connection of a session.
-    pub(super) const LEADING: Self = Self { cid: Cid(0), join: None, address: None };
+    /// Attempts before this one.
+    pub tries: u32,
+    /// Where to go, the place to try first last.
+    pub candidates: Vec<SocketAddr>,
 }
 
 /// One attempt to open a session, or to bring a connection to one.
@@ -53,12 +52,20 @@ pub(super) struct Attempt {
     options: Options,
     isid: Isid,
     slabs: SlabRing,
-    /// Addresses still to be tried, the next one last.
-    candidates: Vec<SocketAddr>,
+    addresses: Addresses,
     address: SocketAddr,
     redirects: u32,
     step: Step,
     deadline: Time,
+}
+
+/// Where an attempt may go.
+#[derive(Default)]
+struct Addresses {
+    /// Those still to be tried, the next one last.
+    left: Vec<SocketAddr>,
+    /// Those where nothing came of it.
+    failed: Vec<SocketAddr>,
 }
 
 /// What came of feeding an attempt.
@@ -69,44 +76,37 @@ pub(super) enum Outcome {
 }
 
 impl Attempt {
-    /// Begins at the place of the session, or at the portal of the options.
+    /// Begins at the first of the candidates that can be connected to.
     pub(super) fn begin(
         options: &Options,
         isid: Isid,
         slabs: &SlabRing,
         driver: &mut impl Driver,
         now: Time,
-        place: Place,
+        mut place: Place,
     ) -> Result<Self, ConnectError> {
-        let candidates = match place.address {
-            Some(address) => vec![address],
-            None => resolve(&options.portal)?,
-        };
-        Self::next_address(options.clone(), place, isid, slabs.clone(), candidates, 0, driver, now, None)
+        let mut addresses = Addresses { left: std::mem::take(&mut place.candidates), failed: Vec::new() };
+        let (address, step) = addresses.connect_next(options, &place, driver, now, None)?;
+        let deadline = now + options.connect_timeout;
+        let (options, slabs) = (options.clone(), slabs.clone());
+        Ok(Self { place, options, isid, slabs, addresses, address, redirects: 0, step, deadline })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of an attempt that outlive one address")]
-    fn next_address(
-        options: Options,
-        place: Place,
-        isid: Isid,
-        slabs: SlabRing,
-        mut candidates: Vec<SocketAddr>,
-        redirects: u32,
+    /// Goes on at the next address; `failure` is what is said when there is none.
+    fn go_on(
+        mut self: Box<Self>,
         driver: &mut impl Driver,
         now: Time,
-        failed: Option<ConnectError>,
-    ) -> Result<Self, ConnectError> {
-        let Some(address) = candidates.pop() else {
-            return Err(failed.expect("an attempt begins with an address"));
-        };
-        tracing::debug!(%address, cid = place.cid.0, "connecting");
-        let local = options.local_address(place.cid);
-        let token =
-            driver.connect(address, local).map_err(|error| ConnectError::Connect { address, error })?;
-        let deadline = now + options.connect_timeout;
-        let step = Step::Connecting { token, began: now };
-        Ok(Self { place, options, isid, slabs, candidates, address, redirects, step, deadline })
+        failure: Option<ConnectError>,
+    ) -> Outcome {
+        match self.addresses.connect_next(&self.options, &self.place, driver, now, failure) {
+            Ok((address, step)) => {
+                (self.address, self.step, self.deadline) =
+                    (address, step, now + self.options.connect_timeout);
+                Outcome::Pending(self)
+            }
+            Err(error) => Outcome::Failed(error),
+        }
     }
 
     /// The connection of the moment.
@@ -115,6 +115,11 @@ impl Attempt {
             Step::Connecting { token, .. } => *token,
             Step::LoggingIn { link, .. } => link.token(),
         }
+    }
+
+    /// Where it is trying now.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// When [`Attempt::on_time`] is due.
@@ -261,30 +266,22 @@ impl Attempt {
             login,
             address: self.address,
             connect_time,
+            failed: self.addresses.failed,
         }))
     }
 
     /// Goes on where the target says that it is.
     //= rfc7143 11.13.5 LGN-15
-    fn redirect(self: Box<Self>, driver: &mut impl Driver, now: Time, portals: Vec<Portal>) -> Outcome {
+    fn redirect(mut self: Box<Self>, driver: &mut impl Driver, now: Time, portals: Vec<Portal>) -> Outcome {
         self.close(driver);
         let redirects = self.redirects + 1;
         if redirects > MAX_REDIRECTS {
             return Outcome::Failed(ConnectError::TooManyRedirects(redirects));
         }
-        let (mut candidates, mut failure) = (Vec::new(), None);
-        for portal in portals.iter().rev() {
-            match resolve(portal) {
-                Ok(addresses) => candidates.extend(addresses),
-                Err(error) => failure = Some(error),
-            }
-        }
+        let (left, failure) = resolve_all(portals.iter().rev());
         tracing::info!(from = %self.address, to = ?portals, "redirected");
-        let (options, place, isid, slabs) = (self.options, self.place, self.isid, self.slabs);
-        match Self::next_address(options, place, isid, slabs, candidates, redirects, driver, now, failure) {
-            Ok(attempt) => Outcome::Pending(Box::new(attempt)),
-            Err(error) => Outcome::Failed(error),
-        }
+        (self.addresses.left, self.redirects) = (left, redirects);
+        self.go_on(driver, now, failure)
     }
 
     /// Begins again at the same address, with one CHAP algorithm less.
@@ -293,34 +290,48 @@ impl Attempt {
         if let Some(chap) = &mut self.options.chap {
             chap.algorithms.retain(|algorithm| *algorithm != ChapAlgorithm::Sha256);
         }
-        self.candidates.push(self.address);
-        let (options, place, isid, slabs) = (self.options, self.place, self.isid, self.slabs);
-        let (candidates, redirects) = (self.candidates, self.redirects);
-        match Self::next_address(options, place, isid, slabs, candidates, redirects, driver, now, None) {
-            Ok(attempt) => Outcome::Pending(Box::new(attempt)),
-            Err(error) => Outcome::Failed(error),
-        }
+        self.addresses.left.push(self.address);
+        self.go_on(driver, now, None)
     }
 
     /// Tries the next address, if there is one.
     fn failed(mut self: Box<Self>, driver: &mut impl Driver, now: Time, error: ConnectError) -> Outcome {
         self.close(driver);
-        let candidates = std::mem::take(&mut self.candidates);
         // A target's refusal is an answer; only silence and errors of the way make the next address worth a try.
-        if candidates.is_empty() || matches!(error, ConnectError::Login { .. }) {
+        if matches!(error, ConnectError::Login { .. }) {
             return Outcome::Failed(error);
         }
-        let (options, place, isid, slabs) = (self.options, self.place, self.isid, self.slabs);
-        let redirects = self.redirects;
-        let failed = Some(error);
-        match Self::next_address(options, place, isid, slabs, candidates, redirects, driver, now, failed) {
-            Ok(attempt) => Outcome::Pending(Box::new(attempt)),
-            Err(error) => Outcome::Failed(error),
-        }
+        self.addresses.failed.push(self.address);
+        self.go_on(driver, now, Some(error))
     }
 
     pub(super) fn close(&self, driver: &mut impl Driver) {
         driver.close(self.token());
+    }
+}
+
+impl Addresses {
+    /// Begins to connect to the next address where that is possible.
+    fn connect_next(
+        &mut self,
+        options: &Options,
+        place: &Place,
+        driver: &mut impl Driver,
+        now: Time,
+        mut failure: Option<ConnectError>,
+    ) -> Result<(SocketAddr, Step), ConnectError> {
+        while let Some(address) = self.left.pop() {
+            tracing::debug!(%address, cid = place.cid.0, "connecting");
+            let local = options.local_address(place.cid, place.tries, address);
+            match driver.connect(address, local) {
+                Ok(token) => return Ok((address, Step::Connecting { token, began: now })),
+                Err(error) => {
+                    self.failed.push(address);
+                    failure = Some(ConnectError::Connect { address, error });
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| ConnectError::Local(std::io::ErrorKind::AddrNotAvailable.into())))
     }
 }
 
@@ -332,14 +343,20 @@ fn misnumbers_sha1(failure: &LoginFailure, login: &InitiatorLogin) -> bool {
     *failure == refused && login.chap_algorithm() == Some(ChapAlgorithm::Sha256)
 }
 
-/// The addresses of a portal, the one to try first last.
-fn resolve(portal: &Portal) -> Result<Vec<SocketAddr>, ConnectError> {
-    let failed = |error| ConnectError::Resolve { host: portal.host.clone(), error };
-    let mut addresses: Vec<SocketAddr> =
-        (portal.host.as_str(), portal.port).to_socket_addrs().map_err(failed)?.collect();
-    addresses.reverse();
-    match addresses.is_empty() {
-        true => Err(failed(std::io::ErrorKind::NotFound.into())),
-        false => Ok(addresses),
+/// The addresses of portals, the one to try first last, and why others of them have none.
+pub(super) fn resolve_all<'a>(
+    portals: impl IntoIterator<Item = &'a Portal>,
+) -> (Vec<SocketAddr>, Option<ConnectError>) {
+    let (mut all, mut failure) = (Vec::new(), None);
+    for portal in portals {
+        match (portal.host.as_str(), portal.port).to_socket_addrs() {
+            Ok(addresses) => {
+                let mut addresses: Vec<SocketAddr> = addresses.collect();
+                addresses.reverse();
+                all.extend(addresses);
+            }
+            Err(error) => failure = Some(ConnectError::Resolve { host: portal.host.clone(), error }),
+        }
     }
+    (all, failure)
 }

@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use engine::{Driver, Link, LinkStats, Platform, Token};
 use iscsi_core::Time;
-use iscsi_core::initiator::session::{CloseReason, InitiatorSession};
+use iscsi_core::initiator::address::TargetAddress;
+use iscsi_core::initiator::session::{CloseReason, InitiatorSession, JoinError, TargetRecord};
 use iscsi_core::wire::Cid;
 
-use super::connecting::{Attempt, Established, Outcome, Place};
+use super::connecting::{Attempt, Established, Outcome, Place, resolve_all};
 use super::{EventLoop, MAX_BACKOFF, MIN_BACKOFF, State, TX_SLACK_BYTES};
 use crate::error::ConnectError;
+use crate::options::Portal;
 use crate::session::ConnectionInfo;
 
 /// One connection in full feature phase.
@@ -30,6 +32,8 @@ pub(super) struct Connection {
 /// A connection that belongs to the session and is not there.
 pub(super) struct Absent {
     cid: Cid,
+    /// Attempts so far.
+    tries: u32,
     backoff: Duration,
     step: Step,
 }
@@ -57,6 +61,11 @@ impl Up {
     pub(super) fn link(&mut self, cid: Cid) -> Option<&mut Link> {
         let mut all = self.connections.iter_mut();
         all.find(|connection| connection.cid == cid).map(|found| &mut found.link)
+    }
+
+    /// The portal that the connection `cid` is at.
+    pub(super) fn address(&self, cid: Cid) -> Option<SocketAddr> {
+        self.connections.iter().find(|connection| connection.cid == cid).map(|found| found.address)
     }
 
     fn by_token(&mut self, token: Token) -> Option<&mut Connection> {
@@ -111,8 +120,18 @@ impl Up {
     /// Wants the connection `cid` at the time `at`.
     pub(super) fn want(&mut self, cid: Cid, at: Time) {
         if self.absent.iter().all(|absent| absent.cid != cid) {
-            self.absent.push(Absent { cid, backoff: MIN_BACKOFF, step: Step::Waiting(at) });
+            self.absent.push(Absent { cid, tries: 0, backoff: MIN_BACKOFF, step: Step::Waiting(at) });
         }
+    }
+
+    /// The portals that connections take, or are about to.
+    fn taken(&self) -> Vec<SocketAddr> {
+        let standing = self.connections.iter().map(|connection| connection.address);
+        let coming = self.absent.iter().filter_map(|absent| match &absent.step {
+            Step::Connecting(attempt) => Some(attempt.address()),
+            Step::Waiting(_) => None,
+        });
+        standing.chain(coming).collect()
     }
 
     /// The connections as they are now.
@@ -220,13 +239,47 @@ impl<P: Platform> EventLoop<P> {
     /// A connection is gone: the protocol says what becomes of it.
     fn connection_lost(&mut self, cid: Cid) {
         let State::Up(up) = &mut self.state else { return };
+        if let Some(address) = up.address(cid) {
+            self.ways.failed(address);
+        }
         up.close(cid, &mut self.driver);
         up.session.connection_lost(self.now, cid);
         self.drain_actions();
     }
 
+    /// A session stands at `address`: finds out which portals it has, if that is wanted.
+    pub(super) fn know_portals(&mut self, address: SocketAddr, failed: &[SocketAddr]) {
+        let further: Vec<SocketAddr> = self.further.iter().rev().copied().collect();
+        self.ways.begin(address, &further);
+        failed.iter().for_each(|address| self.ways.failed(*address));
+        let State::Up(up) = &mut self.state else { return };
+        let wanted = self.options.find_portals && self.options.target.is_some();
+        self.finding = wanted && up.session.send_targets(self.now, "");
+        match self.finding {
+            true => self.drain_actions(),
+            false => self.portals_known(&[]),
+        }
+    }
+
+    /// The target has told its portals, or will not: those of this session's group may carry its connections.
+    //= rfc7143 C DSC-05
+    pub(super) fn portals_known(&mut self, records: &[TargetRecord]) {
+        self.finding = false;
+        let ours = records.iter().filter(|record| Some(&record.name) == self.options.target.as_ref());
+        let tag = self.info.portal_group_tag;
+        let same_group = |address: &&TargetAddress| tag.is_some() && address.group_tag == tag;
+        let portals: Vec<Portal> =
+            ours.flat_map(|record| &record.addresses).filter(same_group).map(Portal::from).collect();
+        let (found, _) = resolve_all(portals.iter().rev());
+        found.iter().rev().for_each(|address| self.ways.add(*address));
+        self.want_all();
+        if let Some(first) = self.first.take() {
+            first.give(Ok(self.info.clone()));
+        }
+    }
+
     /// Wants every connection that the session may have and has not.
-    pub(super) fn want_all(&mut self) {
+    fn want_all(&mut self) {
         let State::Up(up) = &mut self.state else { return };
         let most = self.options.connections.min(up.session.params().max_connections);
         for cid in 1..most {
@@ -244,11 +297,14 @@ impl<P: Platform> EventLoop<P> {
         while let State::Up(up) = &mut self.state
             && let Some(at) = up.absent.iter().position(due)
         {
-            let Absent { cid, backoff, step } = up.absent.swap_remove(at);
+            let Absent { cid, tries, backoff, step } = up.absent.swap_remove(at);
+            let mut tries = tries;
             let outcome = match step {
                 Step::Connecting(attempt) => attempt.on_time(&mut self.driver, now),
                 Step::Waiting(_) => {
-                    let place = Place { cid, join: Some(up.session.joining()), address: self.info.address };
+                    let candidates = self.ways.candidates(&up.taken());
+                    let place = Place { cid, join: Some(up.session.joining()), tries, candidates };
+                    tries = tries.saturating_add(1);
                     let (slabs, driver) = (&self.slabs, &mut self.driver);
                     match Attempt::begin(&self.options, self.isid, slabs, driver, now, place) {
                         Ok(attempt) => Outcome::Pending(Box::new(attempt)),
@@ -256,7 +312,7 @@ impl<P: Platform> EventLoop<P> {
                     }
                 }
             };
-            self.on_join_outcome(cid, backoff, outcome);
+            self.on_join_outcome(cid, tries, backoff, outcome);
         }
     }
 
@@ -272,46 +328,68 @@ impl<P: Platform> EventLoop<P> {
             Step::Waiting(_) => false,
         };
         let Some(at) = up.absent.iter().position(owns) else { return };
-        let Absent { cid, backoff, step } = up.absent.swap_remove(at);
+        let Absent { cid, tries, backoff, step } = up.absent.swap_remove(at);
         if let Step::Connecting(attempt) = step {
             let outcome = feed(attempt, &self.platform, &mut self.driver, self.now);
-            self.on_join_outcome(cid, backoff, outcome);
+            self.on_join_outcome(cid, tries, backoff, outcome);
         }
     }
 
-    fn on_join_outcome(&mut self, cid: Cid, backoff: Duration, outcome: Outcome) {
+    fn on_join_outcome(&mut self, cid: Cid, tries: u32, backoff: Duration, outcome: Outcome) {
         let State::Up(up) = &mut self.state else { return };
         match outcome {
             Outcome::Pending(attempt) => {
-                up.absent.push(Absent { cid, backoff, step: Step::Connecting(attempt) });
+                up.absent.push(Absent { cid, tries, backoff, step: Step::Connecting(attempt) });
             }
-            Outcome::Established(established) => self.joined(cid, *established),
+            Outcome::Established(established) => self.joined(cid, tries, backoff, *established),
             Outcome::Failed(error) => {
-                let alone = up.connections.is_empty();
                 tracing::debug!(cid = cid.0, %error, "a connection of the session did not come");
+                if let Some(address) = error.address() {
+                    self.ways.failed(address);
+                }
                 if error.is_passing() {
                     let step = Step::Waiting(self.now + backoff);
                     let backoff = (backoff * 2).min(MAX_BACKOFF);
-                    up.absent.push(Absent { cid, backoff, step });
-                } else if alone {
-                    // The target knows the session no more: it begins anew.
-                    self.lost(CloseReason::Lost, None);
-                } else {
-                    tracing::warn!(cid = cid.0, %error, "the session goes on with fewer connections");
-                    self.info.refused_connections += u64::from(matches!(error, ConnectError::Login { .. }));
+                    return up.absent.push(Absent { cid, tries, backoff, step });
                 }
+                let others = error.address().is_some_and(|address| self.ways.is_foreign(address));
+                self.info.refused_connections += u64::from(matches!(error, ConnectError::Login { .. }));
+                self.join_elsewhere(cid, tries, backoff, others, &error);
             }
+        }
+    }
+
+    /// A connection cannot be had at one of the portals.
+    fn join_elsewhere(
+        &mut self,
+        cid: Cid,
+        tries: u32,
+        backoff: Duration,
+        others: bool,
+        why: &dyn std::fmt::Display,
+    ) {
+        let State::Up(up) = &mut self.state else { return };
+        if others {
+            tracing::info!(cid = cid.0, %why, "trying another portal");
+            up.absent.push(Absent { cid, tries, backoff, step: Step::Waiting(self.now) });
+        } else if up.connections.is_empty() {
+            // The target knows the session no more: it begins anew.
+            self.lost(CloseReason::Lost, None);
+        } else {
+            tracing::warn!(cid = cid.0, %why, "the session goes on with fewer connections");
         }
     }
 
     /// A further connection stands.
     //= rfc7143 4.4.3 MCS-01
-    fn joined(&mut self, cid: Cid, established: Established) {
+    fn joined(&mut self, cid: Cid, tries: u32, backoff: Duration, established: Established) {
         let State::Up(up) = &mut self.state else { return };
-        let Established { link, login, address, .. } = established;
+        let Established { link, login, address, failed, .. } = established;
+        failed.iter().for_each(|address| self.ways.failed(*address));
         match up.session.join(self.now, &login) {
             Ok(()) => {
                 tracing::debug!(cid = cid.0, %address, "a connection joined the session");
+                self.ways.stands(address);
                 up.connections.push(Connection { cid, link, address });
                 self.info.joins += 1;
                 self.drain_actions();
@@ -319,8 +397,14 @@ impl<P: Platform> EventLoop<P> {
                 self.receive(cid);
             }
             Err(error) => {
-                tracing::warn!(cid = cid.0, %error, "a connection cannot join");
+                tracing::warn!(cid = cid.0, %address, %error, "a connection cannot join");
                 self.driver.close(link.token());
+                //= rfc7143 4.4.3 MCS-01
+                if matches!(error, JoinError::OtherPortalGroup(..)) {
+                    self.info.refused_connections += 1;
+                    let others = self.ways.is_foreign(address);
+                    self.join_elsewhere(cid, tries, backoff, others, &error);
+                }
             }
         }
     }

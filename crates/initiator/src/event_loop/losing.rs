@@ -49,6 +49,9 @@ impl<P: Platform> EventLoop<P> {
     pub(super) fn lost(&mut self, reason: CloseReason, wait: Option<Duration>) {
         let State::Up(up) = self.take_state() else { return };
         let mut up = *up;
+        if let (Some(address), CloseReason::Lost | CloseReason::Silent) = (self.info.address, &reason) {
+            self.ways.failed(address);
+        }
         let wait =
             wait.unwrap_or_else(|| Duration::from_secs(up.session.params().default_time2wait_s.into()));
         up.session.lost();
@@ -62,7 +65,7 @@ impl<P: Platform> EventLoop<P> {
             self.orphan(unfinished);
         }
         self.orphans.extend(orphans);
-        self.targets = None;
+        (self.targets, self.finding) = (None, false);
         self.pending.drop_pings();
         tracing::warn!(%reason, wait = ?wait, "the session is lost");
         self.fruitless += 1;

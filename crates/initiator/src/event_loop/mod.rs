@@ -16,7 +16,9 @@ mod connections;
 mod losing;
 mod pending;
 mod requests;
+mod ways;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,14 +26,15 @@ use engine::{Completion as Done, Driver, Link, Mailbox, Platform, Sender, SlabRi
 use iscsi_core::Time;
 use iscsi_core::initiator::command::{Command, Completion};
 use iscsi_core::initiator::session::{InitiatorSession, TargetRecord};
-use iscsi_core::wire::Isid;
+use iscsi_core::wire::{Cid, Isid};
 use smallvec::SmallVec;
 
-use self::connecting::{Attempt, Established, Outcome, Place};
+use self::connecting::{Attempt, Established, Outcome, Place, resolve_all};
 use self::connections::{Connection, Up};
 pub(crate) use self::pending::Handle;
 use self::pending::PendingTable;
 pub(crate) use self::requests::Request;
+use self::ways::Ways;
 use crate::error::{ConnectError, IoError};
 use crate::options::Options;
 use crate::reply::Answer;
@@ -89,6 +92,12 @@ pub(crate) struct EventLoop<P: Platform> {
     requests: Vec<Request>,
     state: State,
     info: SessionInfo,
+    /// The portals of the session.
+    ways: Ways,
+    /// Addresses of the further portals of the options, the last one first.
+    further: Vec<SocketAddr>,
+    /// The target is being asked for them.
+    finding: bool,
     first: Option<Answer<Result<SessionInfo, ConnectError>>>,
     pending: PendingTable,
     /// Commands to submit as soon as a session is up.
@@ -133,6 +142,9 @@ impl<P: Platform> EventLoop<P> {
             done: Vec::new(),
             requests: Vec::new(),
             info,
+            ways: Ways::default(),
+            further: Vec::new(),
+            finding: false,
             first: Some(first),
             pending: PendingTable::default(),
             orphans: Vec::new(),
@@ -236,8 +248,15 @@ impl<P: Platform> EventLoop<P> {
     }
 
     fn attempt(&mut self) {
+        let (mut listed, failure) = resolve_all([&self.options.portal]);
+        (self.further, _) = resolve_all(self.options.portals.iter().rev());
+        listed.splice(0..0, self.further.iter().copied());
+        let Some(candidates) = Some(self.ways.for_session(&listed)).filter(|all| !all.is_empty()) else {
+            return self.failed(failure.unwrap_or(ConnectError::Local(std::io::ErrorKind::NotFound.into())));
+        };
         let (slabs, driver) = (&self.slabs, &mut self.driver);
-        match Attempt::begin(&self.options, self.isid, slabs, driver, self.now, Place::LEADING) {
+        let place = Place { cid: Cid(0), join: None, tries: 0, candidates };
+        match Attempt::begin(&self.options, self.isid, slabs, driver, self.now, place) {
             Ok(attempt) => self.state = State::Connecting(Box::new(attempt)),
             Err(error) => self.failed(error),
         }
@@ -305,7 +324,7 @@ impl<P: Platform> EventLoop<P> {
     }
 
     fn established(&mut self, established: Established) {
-        let Established { link, login, address, connect_time } = established;
+        let Established { link, login, address, connect_time, failed } = established;
         let cid = login.cid;
         let session = InitiatorSession::new(&login, self.options.session.clone(), self.now);
         self.info.update(&login, address, connect_time);
@@ -313,12 +332,9 @@ impl<P: Platform> EventLoop<P> {
             tracing::info!(%address, logins = self.info.logins, "the session is back");
         }
         self.state = State::Up(Box::new(Up::new(session, Connection { cid, link, address })));
-        self.want_all();
+        self.know_portals(address, &failed);
         self.patience = None;
         self.backoff = MIN_BACKOFF;
-        if let Some(first) = self.first.take() {
-            first.give(Ok(self.info.clone()));
-        }
         for completion in std::mem::take(&mut self.unknown) {
             self.completed(completion);
         }

@@ -1,7 +1,7 @@
 //! A way between initiator and target that can be cut, or damage what passes, one connection at a time.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +33,12 @@ const LONG: usize = 2048;
 
 impl Proxy {
     pub fn start(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1:0".parse().unwrap(), to)
+    }
+
+    /// A way that begins at `at`.
+    pub fn start_at(at: SocketAddr, to: SocketAddr) -> Self {
+        let listener = TcpListener::bind(at).unwrap();
         let address = listener.local_addr().unwrap();
         let ways = Arc::new(Mutex::new(Vec::new()));
         let closed = Arc::new(AtomicBool::new(false));
@@ -63,6 +68,20 @@ impl Proxy {
     /// Connections so far.
     pub fn count(&self) -> usize {
         self.ways.lock().len()
+    }
+
+    /// Where the connections that have not been cut came from.
+    pub fn clients(&self) -> Vec<IpAddr> {
+        self.ways.lock().iter().filter_map(|way| Some(way.ends[0].peer_addr().ok()?.ip())).collect()
+    }
+
+    /// Takes no connection any more, and cuts those that are there.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        while TcpStream::connect(self.address).is_ok() {
+            std::thread::yield_now();
+        }
+        (0..self.count()).for_each(|n| self.cut(n));
     }
 
     /// Cuts the connection `n`.

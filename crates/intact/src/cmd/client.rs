@@ -20,6 +20,12 @@ pub struct ClientArgs {
     /// Connections of the session, as far as the target allows.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: Option<u16>,
+    /// A further portal of the target, for the other connections of the session; may be repeated. `all` asks the target.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub portal: Vec<String>,
+    /// An address of this machine for connections to come from; may be repeated.
+    #[arg(long, value_name = "ADDRESS")]
+    pub local: Vec<std::net::IpAddr>,
     /// Highest ErrorRecoveryLevel to offer: 0, 1 or 2. Without it 0, or 2 with several connections.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub erl: Option<u8>,
@@ -38,6 +44,12 @@ impl ClientArgs {
         }
         if let Some(name) = &self.initiator {
             url.initiator = Some(iscsi_core::names::IscsiName::parse(name).map_err(|error| refused(&error))?);
+        }
+        if !self.portal.is_empty() {
+            url.take_option("portals", &self.portal.join(",")).map_err(|error| refused(&error))?;
+        }
+        if !self.local.is_empty() {
+            url.local_addresses.clone_from(&self.local);
         }
         url.connections = self.connections.or(url.connections);
         url.error_recovery_level = self.erl.or(url.error_recovery_level);

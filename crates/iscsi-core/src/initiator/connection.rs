@@ -116,6 +116,11 @@ pub enum JoinError {
     /// The login opened another session than this one.
     #[error("the login led to the session with TSIH {0}, which is another one (RFC 7143 11.13.3)")]
     OtherSession(u16),
+    /// The connection leads to another portal group.
+    #[error(
+        "the portal is of the portal group {0}, the session of {1}: a session stays in one group (RFC 7143 4.4.3)"
+    )]
+    OtherPortalGroup(u16, u16),
     /// The session holds a connection with this CID, or as many as it can.
     #[error("the session has no place for a connection with the CID {0}")]
     NoPlace(u16),
@@ -145,6 +150,7 @@ impl InitiatorSession {
     /// # Errors
     /// When it does not belong here; close it.
     //= rfc7143 6.3.4 MCS-01 ERL-06
+    //= rfc7143 4.4.3 MCS-01
     pub fn join(&mut self, now: Time, login: &LoggedIn) -> Result<(), JoinError> {
         self.now = now;
         if self.phase != Phase::Active {
@@ -152,6 +158,11 @@ impl InitiatorSession {
         }
         if login.tsih != self.tsih {
             return Err(JoinError::OtherSession(login.tsih.0));
+        }
+        if let (Some(theirs), Some(ours)) = (login.portal_group_tag, self.portal_group_tag)
+            && theirs != ours
+        {
+            return Err(JoinError::OtherPortalGroup(theirs, ours));
         }
         let known = self.connections.iter().position(|connection| connection.cid == login.cid);
         match known {

@@ -104,6 +104,8 @@ pub(super) enum Phase {
 pub struct InitiatorSession {
     pub(super) params: Params,
     pub(super) tsih: Tsih,
+    /// TargetPortalGroupTag of the leading connection, if told.
+    pub(super) portal_group_tag: Option<u16>,
     pub(super) discovery: bool,
     pub(super) config: SessionConfig,
     pub(super) phase: Phase,
@@ -151,6 +153,7 @@ impl InitiatorSession {
         Self {
             params: login.params.clone(),
             tsih: login.tsih,
+            portal_group_tag: login.portal_group_tag,
             discovery: login.discovery,
             config,
             phase: Phase::Active,

@@ -102,6 +102,8 @@ fn mcs_01_a_connection_joins_its_own_session_once() {
     assert_eq!(script.session.join(script.now, &login), Err(JoinError::NoPlace(1)));
     (login.cid, login.tsih) = (Cid(2), Tsih(2));
     assert_eq!(script.session.join(script.now, &login), Err(JoinError::OtherSession(2)));
+    (login.tsih, login.portal_group_tag) = (Tsih(1), Some(7));
+    assert_eq!(script.session.join(script.now, &login), Err(JoinError::OtherPortalGroup(7, 1)));
     script.session.lost();
     login.tsih = Tsih(1);
     assert_eq!(script.session.join(script.now, &login), Err(JoinError::Over));

@@ -321,7 +321,7 @@ fn logged_in(params: Params, cid: Cid, max_cmd_sn: CmdSn) -> LoggedIn {
         exp_stat_sn: StatSn(FIRST),
         exp_cmd_sn: CmdSn(FIRST),
         max_cmd_sn,
-        portal_group_tag: None,
+        portal_group_tag: Some(1),
         target_alias: None,
         chap: None,
         keys: Vec::new(),

@@ -1,0 +1,156 @@
+//! The portals that the connections of a session may take: all of one portal group (RFC 7143 4.4.1, 4.4.3).
+//!
+//! Each connection takes the portal that carries the fewest. One where a connection failed comes last, until one stands there
+//! again; one that belongs to another group is not asked a second time in the life of a session.
+
+use std::net::SocketAddr;
+
+/// Most portals that are remembered; a target that tells more is believed so many.
+const MAX_WAYS: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    address: SocketAddr,
+    /// The last connection there failed.
+    failed: bool,
+    /// It does not lead to this session.
+    foreign: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ways {
+    all: Vec<Way>,
+}
+
+impl Ways {
+    /// Remembers a portal.
+    pub(super) fn add(&mut self, address: SocketAddr) {
+        if self.all.len() < MAX_WAYS && self.all.iter().all(|way| way.address != address) {
+            self.all.push(Way { address, failed: false, foreign: false });
+        }
+    }
+
+    /// A new session stands at `address`, and may have connections at `further` portals. What is known of the portals that it
+    /// shares with the one before is how they did.
+    pub(super) fn begin(&mut self, address: SocketAddr, further: &[SocketAddr]) {
+        let before = std::mem::take(&mut self.all);
+        self.add(address);
+        further.iter().for_each(|further| self.add(*further));
+        before.iter().filter(|way| way.failed).for_each(|way| self.failed(way.address));
+        self.stands(address);
+    }
+
+    /// Where to open a session, the best place last: the portals `listed`, those that failed after the others, and when all of
+    /// them fail those that else are known.
+    pub(super) fn for_session(&self, listed: &[SocketAddr]) -> Vec<SocketAddr> {
+        let known = self.all.iter().rev().map(|way| way.address).filter(|address| !listed.contains(address));
+        let mut all: Vec<SocketAddr> = known.chain(listed.iter().copied()).collect();
+        let failed = |address: &SocketAddr| self.all.iter().any(|way| way.address == *address && way.failed);
+        all.sort_by_key(|address| !failed(address));
+        all
+    }
+
+    /// Where to bring a connection, the best place last; `taken` are the portals of the other connections.
+    pub(super) fn candidates(&self, taken: &[SocketAddr]) -> Vec<SocketAddr> {
+        let mut usable: Vec<&Way> = self.all.iter().filter(|way| !way.foreign).collect();
+        let load = |way: &Way| taken.iter().filter(|address| **address == way.address).count();
+        usable.sort_by_key(|way| (way.failed, load(way)));
+        usable.iter().rev().map(|way| way.address).collect()
+    }
+
+    /// A connection at `address` failed, or did not come about.
+    pub(super) fn failed(&mut self, address: SocketAddr) {
+        self.mark(address, |way| way.failed = true);
+    }
+
+    /// A connection at `address` stands.
+    pub(super) fn stands(&mut self, address: SocketAddr) {
+        self.mark(address, |way| way.failed = false);
+    }
+
+    /// The session is not to be had at `address`; true when there are other portals.
+    pub(super) fn is_foreign(&mut self, address: SocketAddr) -> bool {
+        self.mark(address, |way| way.foreign = true);
+        self.all.iter().any(|way| !way.foreign)
+    }
+
+    fn mark(&mut self, address: SocketAddr, mark: impl Fn(&mut Way)) {
+        self.all.iter_mut().filter(|way| way.address == address).for_each(mark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    /// Portals 1 to `n`.
+    fn ways(n: u16) -> Ways {
+        let mut ways = Ways::default();
+        (1..=n).for_each(|port| ways.add(at(port)));
+        ways
+    }
+
+    /// Where connections go one after the other.
+    fn placed(ways: &Ways, n: usize) -> Vec<u16> {
+        let mut taken = Vec::new();
+        for _ in 0..n {
+            taken.push(*ways.candidates(&taken).last().expect("there is one"));
+        }
+        taken.iter().map(SocketAddr::port).collect()
+    }
+
+    // covers: MCS-01
+    #[test]
+    fn connections_are_spread_over_the_portals_in_their_order() {
+        assert_eq!(placed(&ways(1), 3), [1, 1, 1]);
+        assert_eq!(placed(&ways(3), 7), [1, 2, 3, 1, 2, 3, 1]);
+    }
+
+    #[test]
+    fn a_portal_that_failed_comes_last_until_a_connection_stands_there() {
+        let mut ways = ways(3);
+        ways.failed(at(1));
+        assert_eq!(placed(&ways, 5), [2, 3, 2, 3, 2]);
+        assert_eq!(ways.candidates(&[]), [at(1), at(3), at(2)], "it is tried all the same");
+        ways.failed(at(2));
+        ways.failed(at(3));
+        assert_eq!(placed(&ways, 3), [1, 2, 3], "when all have failed, none is worse");
+        ways.stands(at(2));
+        assert_eq!(placed(&ways, 2), [2, 2]);
+    }
+
+    #[test]
+    fn a_portal_of_another_group_is_asked_once_per_session() {
+        let mut ways = ways(2);
+        assert!(ways.is_foreign(at(1)));
+        assert_eq!(placed(&ways, 2), [2, 2]);
+        assert!(!ways.is_foreign(at(2)) && ways.candidates(&[]).is_empty());
+        ways.begin(at(3), &[at(1), at(2)]);
+        assert_eq!(placed(&ways, 3), [3, 1, 2]);
+    }
+
+    #[test]
+    fn a_session_is_opened_at_what_was_listed_and_failed_least() {
+        let mut ways = Ways::default();
+        assert_eq!(ways.for_session(&[at(2), at(1)]), [at(2), at(1)]);
+        ways.begin(at(1), &[at(2), at(3)]);
+        ways.failed(at(1));
+        assert_eq!(ways.for_session(&[at(2), at(1)]), [at(1), at(3), at(2)]);
+        // A redirection led elsewhere: the next session begins where we were told to, all the same.
+        ways.begin(at(9), &[]);
+        assert_eq!(ways.for_session(&[at(1)]), [at(9), at(1)]);
+    }
+
+    #[test]
+    fn a_target_cannot_tell_without_end() {
+        let mut ways = ways(1000);
+        assert_eq!(ways.candidates(&[]).len(), MAX_WAYS);
+        ways.add(at(2000));
+        assert_eq!(ways.candidates(&[]).len(), MAX_WAYS);
+    }
+}

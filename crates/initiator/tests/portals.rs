@@ -1,0 +1,186 @@
+//! A session whose connections take several portals, and come from several addresses of this machine.
+
+#[path = "support/checker.rs"]
+mod checker;
+#[path = "support/proxy.rs"]
+#[expect(dead_code, reason = "each test uses a part of it")]
+mod proxy;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use initiator::{Options, Portal, Session};
+use iscsi_core::names::IscsiName;
+use target::Server;
+use target::config::{Config, Overrides, PortalConfig};
+use target::observe::Observe;
+
+use self::checker::Checker;
+use self::proxy::Proxy;
+
+const TARGET: &str = "iqn.2026-01.org.example:disk";
+
+/// A server at these addresses, each with its portal group tag.
+fn server(portals: &[(&str, u16)]) -> Server {
+    let stores = vec!["ram:64M".parse().unwrap()];
+    let mut config = Config::quick(Some(TARGET), stores, &Overrides::default())
+        .unwrap_or_else(|problems| panic!("{problems:?}"));
+    config.portals = portals
+        .iter()
+        .map(|(address, group_tag)| PortalConfig { address: address.parse().unwrap(), group_tag: *group_tag })
+        .collect();
+    config.targets[0].bounds.default_time2wait_s = 0;
+    Server::start(config, Arc::new(Observe::new())).unwrap()
+}
+
+fn portal(address: SocketAddr) -> Portal {
+    Portal::new(address.ip().to_string(), address.port())
+}
+
+/// `connections` to a target at the first of `portals`, which has the others as well.
+fn options(portals: &[SocketAddr], connections: u16) -> Options {
+    let mut options = Options::new(portal(portals[0]), Some(IscsiName::parse(TARGET).unwrap()));
+    options.portals = portals[1..].iter().copied().map(portal).collect();
+    options.connections = connections;
+    options
+}
+
+/// Waits until `n` connections stand; gives how many each portal has.
+fn spread(session: &Session, n: usize) -> BTreeMap<SocketAddr, usize> {
+    loop {
+        let info = session.info().unwrap();
+        assert_eq!(info.ended, None);
+        if info.connections.len() == n {
+            let mut spread = BTreeMap::new();
+            info.connections.iter().for_each(|one| *spread.entry(one.address).or_default() += 1);
+            return spread;
+        }
+        std::thread::yield_now();
+    }
+}
+
+// covers: MCS-01
+#[test]
+fn connections_are_spread_over_portals_and_move_when_one_is_gone() {
+    let server = server(&[("127.0.0.1:0", 1)]);
+    let (a, b) = (Proxy::start(server.portals()[0]), Proxy::start(server.portals()[0]));
+    let session = Session::connect(options(&[a.address(), b.address()], 4)).unwrap();
+    assert_eq!(spread(&session, 4), BTreeMap::from([(a.address(), 2), (b.address(), 2)]));
+    let done = Arc::new(AtomicU64::new(0));
+    let mut checker = Checker::new(32, 12_000);
+    checker.done = done.clone();
+    let wait_for = |n: u64| {
+        while done.load(Ordering::Relaxed) < n {
+            std::thread::yield_now();
+        }
+    };
+    let checker = std::thread::scope(|scope| {
+        let running = scope.spawn(|| session.run(checker).unwrap());
+        wait_for(1000);
+        a.close();
+        while !spread(&session, 4).contains_key(&b.address())
+            || spread(&session, 4).contains_key(&a.address())
+        {
+            std::thread::yield_now();
+        }
+        assert_eq!(spread(&session, 4), BTreeMap::from([(b.address(), 4)]));
+        // It is back, and so are connections there as soon as one has to be brought back.
+        let again = Proxy::start_at(a.address(), server.portals()[0]);
+        (0..b.count()).for_each(|n| b.cut(n));
+        while spread(&session, 4).get(&a.address()).is_none() {
+            std::thread::yield_now();
+        }
+        assert!(again.count() > 0);
+        let checker = running.join().unwrap();
+        session.logout();
+        checker
+    });
+    assert_eq!(checker.wrong, Vec::<String>::new());
+    server.shutdown(Duration::from_secs(5));
+}
+
+#[test]
+fn the_portal_that_answers_opens_the_session() {
+    let server = server(&[("127.0.0.1:0", 1)]);
+    let way = Proxy::start(server.portals()[0]);
+    let nobody = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let session = Session::connect(options(&[nobody, way.address()], 3)).unwrap();
+    assert_eq!(spread(&session, 3), BTreeMap::from([(way.address(), 3)]));
+    assert_eq!(session.info().unwrap().refused_connections, 0);
+    // Both portals are gone: the session ends, and the reason is that of a portal.
+    let mut options = options(&[nobody, nobody], 2);
+    options.connect_timeout = Duration::from_secs(5);
+    assert!(Session::connect(options).is_err());
+    drop(session);
+    server.shutdown(Duration::from_secs(5));
+}
+
+// covers: MCS-01
+#[test]
+fn a_portal_of_another_group_gets_no_connection() {
+    let server = server(&[("127.0.0.1:0", 1), ("127.0.0.2:0", 2)]);
+    let portals = server.portals();
+    let session = Session::connect(options(&portals, 4)).unwrap();
+    assert_eq!(session.opening().portal_group_tag, Some(1));
+    assert_eq!(spread(&session, 4), BTreeMap::from([(portals[0], 4)]));
+    assert!(session.info().unwrap().refused_connections >= 1, "it was asked");
+    let checker = session.run(Checker::new(8, 200)).unwrap();
+    assert_eq!(checker.wrong, Vec::<String>::new());
+    drop(session);
+    server.shutdown(Duration::from_secs(5));
+}
+
+// covers: DSC-05
+#[test]
+fn a_target_that_is_asked_tells_the_portals_of_its_group() {
+    let server = server(&[("127.0.0.1:0", 1), ("127.0.0.2:0", 1), ("127.0.0.3:0", 2), ("127.0.0.4:0", 1)]);
+    let portals = server.portals();
+    let mut options = options(&portals[..1], 6);
+    options.find_portals = true;
+    let session = Session::connect(options).unwrap();
+    let expected = BTreeMap::from([(portals[0], 2), (portals[1], 2), (portals[3], 2)]);
+    assert_eq!(spread(&session, 6), expected);
+    assert_eq!(session.info().unwrap().refused_connections, 0, "the other group was not asked");
+    assert_eq!(session.send_targets("").unwrap().len(), 1, "others may ask as well");
+    drop(session);
+    server.shutdown(Duration::from_secs(5));
+}
+
+#[test]
+fn connections_come_from_the_addresses_that_they_were_given() {
+    let server = server(&[("127.0.0.1:0", 1)]);
+    let way = Proxy::start(server.portals()[0]);
+    let mut options = options(&[way.address()], 4);
+    let ours: Vec<IpAddr> = ["127.0.0.5", "127.0.0.6"].iter().map(|ip| ip.parse().unwrap()).collect();
+    options.local_addresses.clone_from(&ours);
+    let session = Session::connect(options).unwrap();
+    spread(&session, 4);
+    let mut clients = way.clients();
+    clients.sort_unstable();
+    assert_eq!(clients, [ours[0], ours[0], ours[1], ours[1]]);
+    // What is cut comes back, from the next address if need be.
+    way.cut(2);
+    while way.count() < 5 || session.info().unwrap().connections.len() < 4 {
+        std::thread::yield_now();
+    }
+    drop(session);
+    server.shutdown(Duration::from_secs(5));
+}
+
+#[test]
+fn an_address_that_is_not_ours_costs_its_turn_only() {
+    let server = server(&[("127.0.0.1:0", 1)]);
+    let mut options = options(&server.portals(), 3);
+    // The second address (TEST-NET-1) is nobody's: its connection comes from the first one in the end.
+    options.local_addresses = vec!["127.0.0.5".parse().unwrap(), "192.0.2.1".parse().unwrap()];
+    let session = Session::connect(options).unwrap();
+    assert_eq!(spread(&session, 3), BTreeMap::from([(server.portals()[0], 3)]));
+    drop(session);
+    server.shutdown(Duration::from_secs(5));
+}
