@@ -3,6 +3,7 @@
 #[path = "support/checker.rs"]
 mod checker;
 #[path = "support/proxy.rs"]
+#[expect(dead_code, reason = "each test uses a part of it")]
 mod proxy;
 
 use std::sync::Arc;
