@@ -4,6 +4,7 @@ mod connections;
 mod discovery;
 mod logins;
 mod management;
+mod protected_units;
 mod protection;
 mod reload;
 mod resize;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use blockstore::{BlockStore, DelayStore, Gate, Op, OpSet, RamStore, StoreSpec};
+use blockstore::{BlockStore, DelayStore, Gate, Op, OpSet, RamStore, StoreError, StoreSpec};
 use conform::{Command, LoginScript, Outcome, PeerError, RawPeer, Received, Session, Transcript};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
@@ -80,9 +80,19 @@ impl Lab {
 
     /// With `store` as LUN `number` of every target.
     pub fn with_store(config: Config, number: u16, store: Arc<dyn BlockStore>) -> Self {
-        let open = move |lun: &LunConfig| {
-            if lun.number == number { Ok(Arc::clone(&store)) } else { lun.store.open() }
-        };
+        Self::with_open(
+            config,
+            move |lun| {
+                if lun.number == number { Ok(Arc::clone(&store)) } else { lun.store.open() }
+            },
+        )
+    }
+
+    /// With stores that `open` opens.
+    pub fn with_open(
+        config: Config,
+        open: impl Fn(&LunConfig) -> Result<Arc<dyn BlockStore>, StoreError> + Send + Sync + 'static,
+    ) -> Self {
         let server = Server::start_with(config, Arc::new(Observe::new()), Arc::new(open)).unwrap();
         Self::of(server)
     }
