@@ -1,6 +1,7 @@
 //! The rows that only a whole server can show: sockets, shards, workers, limits, changes of the configuration, and the end.
 
 mod connections;
+mod contention;
 mod discovery;
 mod logins;
 mod management;
