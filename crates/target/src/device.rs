@@ -160,7 +160,7 @@ impl Device {
     }
 
     /// Says whose unit it is, once.
-    pub(crate) fn place(&self, target: &Arc<TargetNode>) {
+    pub(crate) fn introduce(&self, target: &Arc<TargetNode>) {
         let weak = Arc::downgrade(target);
         if self.target.set(Weak::clone(&weak)).is_ok() {
             self.unit.set_neighbours(weak);
@@ -180,6 +180,11 @@ impl Device {
     /// TargetName of its target.
     pub fn target_name(&self) -> &str {
         &self.target_name
+    }
+
+    /// Both: what people and metrics know it by.
+    pub(crate) fn place(&self) -> (&str, u16) {
+        (&self.target_name, self.number)
     }
 
     /// What it is now.
@@ -220,11 +225,14 @@ impl Device {
         let _ = old.heir.set(Arc::downgrade(self));
     }
 
+    /// Where it keeps its reservations.
+    pub(crate) fn reservations_path(&self) -> Option<&Path> {
+        self.reservations.as_ref().map(ReservationFile::path)
+    }
+
     /// Whether both keep their reservations in one file.
     pub(crate) fn has_reservations_of(&self, other: &Self) -> bool {
-        self.reservations.is_some()
-            && self.reservations.as_ref().map(ReservationFile::path)
-                == other.reservations.as_ref().map(ReservationFile::path)
+        self.reservations_path().is_some() && self.reservations_path() == other.reservations_path()
     }
 
     /// Removes what was stored: it belongs to another unit now, which stores it elsewhere.

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use engine::Platform;
 use iscsi_core::chap::Secret;
@@ -103,7 +102,7 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
             return Err(shutting_down());
         }
         let limit = self.set.config.limits.max_sessions;
-        let full = names.tsih.0 == 0 && self.shared.sessions.load(Ordering::Relaxed) >= limit;
+        let full = names.tsih.0 == 0 && self.shared.is_full(limit);
         if full && !(self.replaces)(names) {
             return Err(too_many_sessions(limit));
         }

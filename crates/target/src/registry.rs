@@ -48,7 +48,7 @@ impl TargetNode {
     /// Tells its units where the others are.
     fn introduce(self: &Arc<Self>) {
         for device in self.luns.load().values() {
-            device.place(self);
+            device.introduce(self);
         }
     }
 
@@ -131,11 +131,7 @@ impl TargetSet {
     /// The first store that cannot be opened.
     pub fn changed(&self, config: Config, metrics: &Metrics, open: &OpenStore) -> Result<Change, OpenError> {
         let ports = ports_of(&config);
-        let served: Vec<Arc<Device>> = self
-            .targets
-            .values()
-            .flat_map(|node| Vec::from_iter(node.luns.load().values().cloned()))
-            .collect();
+        let served = devices_of(&self.targets);
         let mut planner = Planner {
             making: Making {
                 ports: &ports,
@@ -148,6 +144,7 @@ impl TargetSet {
             served: served.clone(),
             departed: self.departed.iter().filter_map(Weak::upgrade).collect(),
             given: FxHashSet::default(),
+            kept_in: FxHashSet::default(),
             plan: Plan::default(),
         };
         let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
@@ -197,9 +194,11 @@ impl TargetSet {
         let gone: Vec<IscsiName> =
             self.targets.keys().filter(|name| !set.targets.contains_key(*name)).cloned().collect();
         set.removed.extend(gone.iter().cloned());
-        let mut stay: FxHashSet<*const Device> = FxHashSet::default();
-        for node in set.targets.values() {
-            stay.extend(node.luns.load().values().map(Arc::as_ptr));
+        let serving = devices_of(&set.targets);
+        let stay: FxHashSet<*const Device> = serving.iter().map(Arc::as_ptr).collect();
+        let places: FxHashSet<(&str, u16)> = serving.iter().map(|device| device.place()).collect();
+        for (target, number) in served.iter().map(|device| device.place()).filter(|at| !places.contains(at)) {
+            metrics.remove_lun(target, number);
         }
         let departed =
             served.iter().filter(|device| !stay.contains(&Arc::as_ptr(device))).map(Arc::downgrade);
@@ -222,6 +221,10 @@ pub struct Change {
     pub events: Vec<UnitEvent>,
     /// The same, for people.
     pub lines: Vec<String>,
+}
+
+fn devices_of(targets: &BTreeMap<IscsiName, Arc<TargetNode>>) -> Vec<Arc<Device>> {
+    targets.values().flat_map(|node| Vec::from_iter(node.luns.load().values().cloned())).collect()
 }
 
 fn same_units(a: &LunMap, b: &LunMap) -> bool {

@@ -41,6 +41,8 @@ pub struct Shared<P: Platform> {
     pub connections: AtomicUsize,
     /// Sessions.
     pub sessions: AtomicUsize,
+    /// Those of them that have lost their last connection and wait for their initiators.
+    pub lost_sessions: AtomicUsize,
     shards: OnceLock<Vec<Sender<Message<P::Driver>>>>,
     homes: Arc<Mutex<Homes>>,
     tsihs: Mutex<TsihPool>,
@@ -61,6 +63,7 @@ impl<P: Platform> Shared<P> {
             gave_up: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),
+            lost_sessions: AtomicUsize::new(0),
             shards: OnceLock::new(),
             homes: Arc::default(),
             tsihs: Mutex::default(),
@@ -96,10 +99,17 @@ impl<P: Platform> Shared<P> {
         Home { shard, key, homes: Arc::clone(&self.homes) }
     }
 
-    /// Books a new session; false when `limit` of them exist.
+    /// Whether `limit` sessions exist that have a connection or are about to end. Lost ones do not count: they yield.
     //= rfc7143 11.13.5 LGN-20
+    pub fn is_full(&self, limit: usize) -> bool {
+        let lost = self.lost_sessions.load(Ordering::Relaxed);
+        self.sessions.load(Ordering::Relaxed).saturating_sub(lost) >= limit
+    }
+
+    /// Books a new session; false when there is no room.
     pub fn book_session(&self, limit: usize) -> bool {
-        let one_more = |n: usize| (n < limit).then_some(n + 1);
+        let lost = self.lost_sessions.load(Ordering::Relaxed);
+        let one_more = |n: usize| (n.saturating_sub(lost) < limit).then_some(n + 1);
         self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 

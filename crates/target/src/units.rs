@@ -7,6 +7,7 @@
 //! Everything that may fail is done before anything is visible ([`Planner::unit`]); then [`Plan::carry_out`] does the rest. What
 //! cannot be undone is done in between: a store that has grown stays large when a later unit cannot be had, and nobody is told.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use blockstore::{BlockStore, StoreError, StoreSpec};
@@ -50,6 +51,8 @@ pub(crate) struct Planner<'a> {
     pub departed: Vec<Arc<Device>>,
     /// Stores that have their unit, by their addresses.
     pub given: FxHashSet<*const ()>,
+    /// Where reservations are kept.
+    pub kept_in: FxHashSet<PathBuf>,
     pub plan: Plan,
 }
 
@@ -80,6 +83,12 @@ impl Planner<'_> {
             }
         };
         self.given.insert(address(&device.store));
+        if let Some(path) = device.reservations_path()
+            && !self.kept_in.insert(path.to_owned())
+        {
+            let why = "another unit keeps its persistent reservations in the same place; give each a serial number of its own";
+            return Err(StoreError::Unusable(why.to_owned()));
+        }
         Ok(device)
     }
 

@@ -229,6 +229,12 @@ fn each_broken_file_has_its_words() {
             "1:1 /x is the store of LUN 1 of iqn.2004-10.com.example:a and of LUN 2 of iqn.2004-10.com.example:a",
         ),
         (
+            &with_target(
+                "[[target.lun]]\nstore = \"ram:1M\"\nserial = \"S\"\n[[target.lun]]\nstore = \"ram:1M\"\nserial = \"S\"",
+            ),
+            "1:1 LUN 0 of iqn.2004-10.com.example:a and LUN 1 of iqn.2004-10.com.example:a have the serial number S",
+        ),
+        (
             &format!("{}[[target.lun]]\nnumber = 0\nstore = \"ram:1M\"\n", with_target("")),
             "6:1 LUN 0 is given twice",
         ),

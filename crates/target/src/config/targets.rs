@@ -1,5 +1,6 @@
 //! `[[target]]` with its logical units, access rules and portal groups.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -36,6 +37,7 @@ pub(super) fn read(
     secrets: &mut Secrets,
 ) -> Vec<At<TargetConfig>> {
     let mut targets: Vec<At<TargetConfig>> = Vec::new();
+    let mut names: HashSet<IscsiName> = HashSet::new();
     let sections = top.tables(source, "target");
     if sections.is_empty() {
         source.warn(
@@ -48,7 +50,7 @@ pub(super) fn read(
     for mut section in sections {
         let at = section.at.clone();
         if let Some(target) = target(source, &mut section, bounds, secrets) {
-            if targets.iter().any(|(other, _)| other.name == target.name) {
+            if !names.insert(target.name.clone()) {
                 let what = format!("the target {} is given twice", target.name);
                 source.error(&at, what, "RFC 7143 4.2.7: a name is one target", "give it another name");
             }
@@ -57,6 +59,7 @@ pub(super) fn read(
         section.finish(source);
     }
     same_stores(source, &targets);
+    same_serials(source, &targets);
     targets
 }
 
@@ -157,6 +160,7 @@ fn target_address(text: &str) -> bool {
 
 fn luns(source: &mut Source<'_>, section: &mut Section<'_>, redirected: bool) -> Vec<LunConfig> {
     let mut luns: Vec<LunConfig> = Vec::new();
+    let mut numbers: HashSet<u16> = HashSet::new();
     let mut any = false;
     for mut section in section.tables(source, "lun") {
         any = true;
@@ -166,7 +170,7 @@ fn luns(source: &mut Source<'_>, section: &mut Section<'_>, redirected: bool) ->
             .number(source, "number", 0..=u64::from(MAX_LUN), "SAM-5 4.7.7.4")
             .and_then(|number| u16::try_from(number).ok())
             .unwrap_or(next);
-        if luns.iter().any(|lun| lun.number == number) {
+        if numbers.contains(&number) {
             let remedy = "give each logical unit of a target a number of its own";
             source.error(&section.at, format!("LUN {number} is given twice"), "SAM-5 4.7", remedy);
         }
@@ -182,6 +186,7 @@ fn luns(source: &mut Source<'_>, section: &mut Section<'_>, redirected: bool) ->
                 read_only |= options.read_only;
                 options.read_only = read_only;
             }
+            numbers.insert(number);
             luns.push(LunConfig { number, store, serial, product, read_only, write_cache, rotational });
         }
         section.finish(source);
@@ -283,24 +288,48 @@ fn networks(source: &mut Source<'_>, section: &mut Section<'_>) -> Vec<IpNet> {
 
 /// Reports files that two logical units share: the second could not open it.
 fn same_stores(source: &mut Source<'_>, targets: &[At<TargetConfig>]) {
-    let mut seen: Vec<(&std::path::Path, String)> = Vec::new();
+    let mut seen: HashMap<&std::path::Path, String> = HashMap::new();
     let mut twice: Vec<(Range<usize>, String)> = Vec::new();
     for (target, at) in targets {
         for lun in &target.luns {
             let StoreSpec::File { path, .. } = &lun.store else { continue };
             let here = format!("LUN {} of {}", lun.number, target.name);
-            match seen.iter().find(|(other, _)| other == path) {
-                Some((_, there)) => {
+            match seen.get(path.as_path()) {
+                Some(there) => {
                     let what = format!("{} is the store of {there} and of {here}", path.display());
                     twice.push((at.clone(), what));
                 }
-                None => seen.push((path, here)),
+                None => drop(seen.insert(path, here)),
             }
         }
     }
     for (at, what) in twice {
         let remedy = "give each logical unit a store of its own; one target may have several portals";
         source.error(&at, what, "a store has one logical unit", remedy);
+    }
+}
+
+/// Reports serial numbers that two logical units share: hosts would take them for two paths to one disk, and their persistent
+/// reservations would be kept in one place.
+//= spc4 7.8.6 VPD-83
+fn same_serials(source: &mut Source<'_>, targets: &[At<TargetConfig>]) {
+    let mut seen: HashMap<&str, String> = HashMap::new();
+    let mut twice: Vec<(Range<usize>, String)> = Vec::new();
+    for (target, at) in targets {
+        for lun in &target.luns {
+            let Some(serial) = lun.serial.as_deref() else { continue };
+            let here = format!("LUN {} of {}", lun.number, target.name);
+            match seen.get(serial) {
+                Some(there) => {
+                    twice.push((at.clone(), format!("{there} and {here} have the serial number {serial}")))
+                }
+                None => drop(seen.insert(serial, here)),
+            }
+        }
+    }
+    for (at, what) in twice {
+        let remedy = "give each logical unit a serial number of its own, or leave it away";
+        source.error(&at, what, "SPC-4 7.8.6: it names one unit", remedy);
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a SCSI command to its outcome: the device server is asked, the medium is worked on, the session is told.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::Shard;
 use super::sessions::Hosted;
-use super::work::work;
+use super::work::{store_failure, work};
 use crate::device::Device;
 use crate::observe::Op;
 
@@ -145,7 +146,15 @@ impl<P: Platform> Shard<P> {
                     return self.offload(hosted, task, running, data);
                 }
                 Step::Medium(_) => {
-                    (running, payload) = work(running, &data, &self.slabs);
+                    let (lun, slabs) = (running.lun(), &self.slabs);
+                    // What a store does wrong is its command's end and not its shard's, on which others live.
+                    let worked = catch_unwind(AssertUnwindSafe(|| work(running, &data, slabs)));
+                    let Ok(done) = worked else {
+                        tracing::error!(lun, "a store panicked; its command ends with HARDWARE ERROR");
+                        let failed = Outcome::check(store_failure());
+                        return self.finish(hosted, task, failed, DataInPayload::default());
+                    };
+                    (running, payload) = done;
                     steps += 1;
                 }
                 // The status tells the host that its reservation survives power loss: a worker sees to it first.

@@ -189,6 +189,9 @@ impl<P: Platform> Shard<P> {
         if !self.shared.book_session(limit) {
             return self.refuse_late(token, &established, &too_many_sessions(limit));
         }
+        if self.shared.sessions.load(Ordering::Relaxed) > limit {
+            self.end_a_lost_session(self.shared.shards().len());
+        }
         let Some(tsih) = self.shared.allocate_tsih() else {
             self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
             let refusal = Refusal::new(

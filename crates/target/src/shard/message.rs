@@ -90,6 +90,11 @@ pub enum Message<D: Driver> {
         /// What happened to units that stay.
         events: Arc<[UnitEvent]>,
     },
+    /// There are more sessions than there may be: end one that has lost its connections, or ask the next shard for one.
+    EndLostSession {
+        /// Shards that have not been asked yet, this one included.
+        left: usize,
+    },
     /// Close every session of a target.
     CloseTarget(IscsiName),
     /// List sessions.

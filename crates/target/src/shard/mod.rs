@@ -183,6 +183,7 @@ impl<P: Platform> Shard<P> {
                 self.reconfigured(&changed_luns);
                 self.tell_events(&events);
             }
+            Message::EndLostSession { left } => self.end_a_lost_session(left),
             Message::CloseTarget(name) => self.close_target(&name),
             Message::Sessions(reply) => drop(reply.send(self.session_infos())),
             Message::Shutdown { grace } => self.shut_down(grace),

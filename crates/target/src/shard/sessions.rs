@@ -6,20 +6,23 @@ use std::time::SystemTime;
 
 use engine::{Driver, Link, Platform, Token};
 use iscsi_core::Time;
+use iscsi_core::names::IscsiName;
 use iscsi_core::params::Params;
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::target::actions::{Action, CloseReason, Command, Selector, TargetRecord};
 use iscsi_core::target::login::{Established, LoginNames};
 use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
-use iscsi_core::wire::{Cid, Tsih};
+use iscsi_core::wire::{Cid, Isid, Tsih};
 use rustc_hash::FxHashMap;
 use scsi::{Asc, Nexus, UaScope};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use super::Shard;
 use super::commands::Running;
+use super::message::Message;
 use super::task_order::TaskOrder;
 use crate::observe::SessionStats;
 use crate::observe::metrics::SessionLabels;
@@ -60,6 +63,8 @@ pub(super) struct Hosted {
     pub stats: SessionStats,
     pub since: SystemTime,
     pub authenticated_as: Option<String>,
+    /// Since when it has no connection and waits for its initiator.
+    pub lost_since: Option<Time>,
     /// Keeps the nexus at this shard while the session lives.
     _home: Option<Home>,
 }
@@ -100,6 +105,12 @@ pub(super) struct Offloaded {
 pub(super) struct Sessions {
     slots: Vec<(u32, Option<Box<Hosted>>)>,
     free: Vec<u32>,
+    /// Sessions of an initiator port.
+    by_port: FxHashMap<(IscsiName, Isid), SmallVec<[SessionKey; 1]>>,
+}
+
+fn port(names: &LoginNames) -> (IscsiName, Isid) {
+    (names.initiator.clone(), names.isid)
 }
 
 /// Whether two logins are for the same I_T nexus: same names, ISID and portal group (RFC 7143 4.4.3, 7.4.2).
@@ -141,10 +152,38 @@ impl Sessions {
         self.slots[index].1 = Some(hosted);
     }
 
+    /// Puts a new session in its reserved place.
+    fn enter(&mut self, hosted: Box<Hosted>) {
+        self.by_port.entry(port(hosted.session.names())).or_default().push(hosted.key);
+        self.put_back(hosted);
+    }
+
     /// Frees the place of a session that was taken out and is not put back.
-    fn forget(&mut self, key: SessionKey) {
+    fn forget(&mut self, key: SessionKey, names: &LoginNames) {
         self.slots[key.index as usize].0 = key.generation.wrapping_add(1);
         self.free.push(key.index);
+        if let Entry::Occupied(mut of_port) = self.by_port.entry(port(names)) {
+            of_port.get_mut().retain(|other| *other != key);
+            if of_port.get().is_empty() {
+                of_port.remove();
+            }
+        }
+    }
+
+    fn get(&self, key: SessionKey) -> Option<&Hosted> {
+        let (generation, slot) = self.slots.get(key.index as usize)?;
+        slot.as_deref().filter(|_| *generation == key.generation)
+    }
+
+    /// Sessions of the initiator port that a login is of.
+    fn of_port(&self, names: &LoginNames) -> impl Iterator<Item = &Hosted> {
+        self.by_port.get(&port(names)).into_iter().flatten().filter_map(|key| self.get(*key))
+    }
+
+    /// The session that has waited longest for its initiator.
+    fn longest_lost(&self) -> Option<SessionKey> {
+        let lost = self.iter().filter_map(|h| h.lost_since.map(|since| (since, h.key)));
+        lost.min_by_key(|(since, _)| *since).map(|(_, key)| key)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Hosted> {
@@ -153,12 +192,14 @@ impl Sessions {
 
     /// The session of the same nexus as a new login.
     pub fn same_nexus(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
-        self.iter().find(|h| is_same_nexus(h.session.names(), h.group_tag, names, group_tag)).map(|h| h.key)
+        self.of_port(names)
+            .find(|h| is_same_nexus(h.session.names(), h.group_tag, names, group_tag))
+            .map(|h| h.key)
     }
 
     /// The session whose TSIH a login names, if it is that nexus' session. One that is ending has no TSIH any more.
     pub fn find_joined(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
-        self.iter()
+        self.of_port(names)
             .find(|h| {
                 h.session.tsih() == names.tsih
                     && !h.session.is_ending()
@@ -169,7 +210,7 @@ impl Sessions {
 
     /// Whether the TSIH that a login names is that of a session of the same initiator in another portal group.
     fn is_of_another_group(&self, names: &LoginNames, group_tag: u16) -> bool {
-        self.iter().any(|h| {
+        self.of_port(names).any(|h| {
             h.session.tsih() == names.tsih
                 && h.group_tag != group_tag
                 && is_same_nexus(h.session.names(), h.group_tag, names, h.group_tag)
@@ -178,7 +219,7 @@ impl Sessions {
 
     /// What the session says to a login that names its TSIH: one with a known CID replaces that connection, another one needs room.
     pub fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
-        let found = self.find_joined(names, group_tag).and_then(|key| self.iter().find(|h| h.key == key));
+        let found = self.find_joined(names, group_tag).and_then(|key| self.get(key));
         let Some(hosted) = found else {
             //= rfc7143 4.4.3 MCS-01
             return match self.is_of_another_group(names, group_tag) {
@@ -194,17 +235,17 @@ impl Sessions {
 
     /// Whether a login for `cid` still fits into the session: another one may have taken the place in the meantime.
     pub fn has_room_for(&self, key: SessionKey, cid: Cid) -> bool {
-        self.iter().any(|h| h.key == key && h.session.has_room_for(cid))
+        self.get(key).is_some_and(|h| h.session.has_room_for(cid))
     }
 
     /// Whether the session's initiator has proved to be `name`; `None` when nothing had to be proved.
     pub fn is_authenticated_as(&self, key: SessionKey, name: Option<&str>) -> bool {
-        self.iter().any(|h| h.key == key && h.authenticated_as.as_deref() == name)
+        self.get(key).is_some_and(|h| h.authenticated_as.as_deref() == name)
     }
 
     /// The CID and parameters of the connection that `token` names.
     pub fn connection_of(&self, key: SessionKey, token: Token) -> Option<(Cid, Params)> {
-        let hosted = self.iter().find(|h| h.key == key)?;
+        let hosted = self.get(key)?;
         let (cid, _) = *hosted.connections.iter().find(|(_, t)| *t == token)?;
         Some((cid, hosted.session.connection_params(cid)?.clone()))
     }
@@ -265,9 +306,10 @@ impl<P: Platform> Shard<P> {
             stats,
             since: SystemTime::now(),
             authenticated_as,
+            lost_since: None,
             _home: Some(home),
         };
-        self.sessions.put_back(Box::new(hosted));
+        self.sessions.enter(Box::new(hosted));
         key
     }
 
@@ -289,7 +331,34 @@ impl<P: Platform> Shard<P> {
         if self.pump(&mut hosted) {
             self.session_ended(*hosted);
         } else {
+            self.note_loss(&mut hosted);
             self.sessions.put_back(hosted);
+        }
+    }
+
+    /// Books whether a session waits for its initiator.
+    fn note_loss(&self, hosted: &mut Hosted) {
+        let is_lost = hosted.connections.is_empty() && !hosted.session.is_ending();
+        if is_lost == hosted.lost_since.is_some() {
+            return;
+        }
+        hosted.lost_since = is_lost.then_some(self.now);
+        match is_lost {
+            true => self.shared.lost_sessions.fetch_add(1, Ordering::Relaxed),
+            false => self.shared.lost_sessions.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// Ends the session that has waited longest for its initiator, here or at one of `left` shards: there are too many.
+    //= rfc7143 11.13.5 LGN-20
+    pub(super) fn end_a_lost_session(&mut self, left: usize) {
+        match self.sessions.longest_lost() {
+            Some(key) => self.end_session(key, CloseReason::Ended),
+            None if left > 1 => {
+                let shards = self.shared.shards();
+                shards[(self.number + 1) % shards.len()].send(Message::EndLostSession { left: left - 1 });
+            }
+            None => {}
         }
     }
 
@@ -385,9 +454,12 @@ impl<P: Platform> Shard<P> {
         let names = hosted.session.names().clone();
         let (key, group_tag) = (hosted.key, hosted.group_tag);
         self.shared.release_tsih(hosted.session.tsih());
+        if hosted.lost_since.is_some() {
+            self.shared.lost_sessions.fetch_sub(1, Ordering::Relaxed);
+        }
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         drop(hosted);
-        self.sessions.forget(key);
+        self.sessions.forget(key, &names);
         self.forget_orders_of(key);
         self.resume_reinstatement(&names, group_tag);
     }

@@ -19,6 +19,11 @@ use crate::shared::Shared;
 /// for no more than these.
 const STEPS_AT_ONCE: u32 = 64;
 
+/// What a command ends with whose store did what no store may.
+pub(super) fn store_failure() -> SenseData {
+    SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)
+}
+
 /// What a worker hands back.
 pub struct StoreDone {
     session: SessionKey,
@@ -167,15 +172,14 @@ impl<P: Platform> Shard<P> {
                 return hosted.session.task_gone(task);
             }
             let Some((running, payload, data)) = result else {
-                let failure = SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE);
-                return shard.finish(hosted, task, Outcome::check(failure), DataInPayload::default());
+                return shard.finish(hosted, task, Outcome::check(store_failure()), DataInPayload::default());
             };
             shard.observe(hosted, &running, &payload, &data);
             match running.execution.into_step() {
                 Step::Done(mut outcome) => {
                     if !saved {
-                        let failure = SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE);
-                        (outcome.status, outcome.sense) = (scsi::Status::CheckCondition, Some(failure));
+                        (outcome.status, outcome.sense) =
+                            (scsi::Status::CheckCondition, Some(store_failure()));
                     }
                     shard.finish(hosted, task, outcome, payload)
                 }

@@ -1,12 +1,14 @@
 //! Eight nexuses on four shards at the same blocks: whatever they decide by COMPARE AND WRITE, and whatever they discard and write
-//! over and over, nothing is lost and nothing is seen half done. Over memory, where shards work at once, and over a file, where
-//! worker threads do.
+//! over and over, nothing is lost and nothing is seen half done. Over memory, where shards work at once, over a file, where worker
+//! threads do, and over memory that hesitates before it does anything, so that others come in between wherever they can.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use blockstore::{BlockStore, Placement, StoreSpec};
 use conform::{Command, Session};
-use target::config::{Config, LunConfig};
 
+use crate::hooked::Hooked;
 use crate::support::*;
 
 const NEXUSES: u64 = 8;
@@ -15,11 +17,18 @@ const BYTES: usize = BLOCK as usize;
 /// Runs `work` as each of eight nexuses at once, over every kind of store; then `check` looks at what is there.
 fn contend(work: impl Fn(u64, &mut Session) + Sync, check: impl Fn(&mut Session)) {
     let folder = tempfile::tempdir().unwrap();
-    let file = format!("file:{},size=16M", folder.path().join("disk").display());
-    for store in ["ram:16M", &file, "ram:16M,pi=1"] {
-        let mut config: Config = config();
-        config.targets[0].luns = vec![LunConfig::new(0, store.parse().unwrap())];
-        let lab = Lab::start(config);
+    let open = |spec: &str| spec.parse::<StoreSpec>().unwrap().open().unwrap();
+    let hesitant =
+        |placement| Hooked::new(16 << 20, placement, |_, _| (0..3).for_each(|_| std::thread::yield_now()));
+    let stores: [Arc<dyn BlockStore>; 5] = [
+        open("ram:16M"),
+        open(&format!("file:{},size=16M", folder.path().join("disk").display())),
+        open("ram:16M,pi=1"),
+        Arc::new(hesitant(Placement::Inline)),
+        Arc::new(hesitant(Placement::Offload)),
+    ];
+    for store in stores {
+        let lab = Lab::with_store(config(), 0, store);
         std::thread::scope(|scope| {
             for id in 1..=NEXUSES {
                 let (lab, work) = (&lab, &work);
@@ -152,7 +161,7 @@ fn a_lock_that_is_let_go_by_discards_is_held_by_one() {
             for n in 0..EACH {
                 while !swap(session, 8, &free, &mine) {}
                 let counted = word(&read_blocks(session, 9, 1), 0);
-                assert_eq!(read_blocks(session, 8, 1), mine, "somebody else has the lock of nexus {id}");
+                assert!(read_blocks(session, 8, 1) == mine, "somebody else has the lock of nexus {id}");
                 write_blocks(session, 9, block(&[counted + 1]));
                 match n % 4 {
                     0 => unmap(session, 8, 1),

@@ -220,6 +220,33 @@ fn ses_04_a_session_without_connection_is_kept_for_its_time_and_not_longer() {
     back.ping().unwrap();
 }
 
+// covers: LGN-20
+#[test]
+fn lgn_20_sessions_without_connection_yield_to_those_with_one() {
+    let mut config = config();
+    config.limits.max_sessions = 4;
+    let lab = Lab::start(config);
+    let lost: Vec<Session> = (0..4)
+        .map(|n| {
+            let script = lab.script(&format!("lost{n}"));
+            lab.login(&script.key(keys::DEFAULT_TIME2WAIT, "0").key(keys::DEFAULT_TIME2RETAIN, "3600"))
+        })
+        .collect();
+    assert_eq!(lab.refusal(&lab.script("early")), LoginStatus::OutOfResources);
+    let scripts: Vec<LoginScript> = lost.iter().map(joining).collect();
+    drop(lost);
+    until(|| lab.sessions().iter().all(|info| info.connections.is_empty()));
+    // One comes back to its own session, three others need the room.
+    let mut back = lab.login(&scripts[3]);
+    let mut new: Vec<Session> = (0..3).map(|n| lab.session(&format!("new{n}"))).collect();
+    assert_eq!(lab.refusal(&lab.script("late")), LoginStatus::OutOfResources);
+    lab.wait_for_sessions(4);
+    for script in &scripts[..3] {
+        assert_eq!(lab.refusal(script), LoginStatus::SessionDoesNotExist);
+    }
+    new.iter_mut().chain([&mut back]).for_each(|session| session.ping().unwrap());
+}
+
 // covers: SES-05
 #[test]
 fn ses_05_two_peers_with_one_identity_replace_each_other_and_nothing_more() {

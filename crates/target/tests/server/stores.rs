@@ -1,93 +1,32 @@
 //! Stores that fail in every way: the initiator is told, and the server goes on.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use blockstore::{
-    BlockStore, Durability, Extent, Geometry, Op, Placement, RamStore, Records, StoreError, read_then_crc32c,
-};
+use blockstore::{Op, Placement, RamStore};
 use conform::Command;
 
+use crate::hooked::Hooked;
 use crate::support::*;
-
-/// Panics when block 13 is touched.
-struct Superstitious(RamStore, Placement);
-
-impl Superstitious {
-    fn look(&self, offset: u64) {
-        if offset == 13 * 512 {
-            std::panic::resume_unwind(Box::new("expected by the test"));
-        }
-    }
-}
-
-impl BlockStore for Superstitious {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-    fn placement(&self) -> Placement {
-        self.1
-    }
-    fn description(&self) -> String {
-        "superstitious".into()
-    }
-    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
-        self.look(offset);
-        self.0.read(offset, dst)
-    }
-    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
-        self.look(offset);
-        self.0.write(offset, src, durability)
-    }
-    fn atomic_write_bytes_max(&self) -> u64 {
-        0
-    }
-    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
-        Err(blockstore::not_atomic(self))
-    }
-    fn overwrites_in_place(&self) -> bool {
-        false
-    }
-    fn flush(&self) -> Result<(), StoreError> {
-        self.0.flush()
-    }
-    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.unmap(offset, len)
-    }
-    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
-        self.0.write_zeroes(offset, len, may_unmap)
-    }
-    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
-        self.0.extents(offset, len, max)
-    }
-    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
-        read_then_crc32c(self, offset, dst, crc)
-    }
-    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
-        self.0.resize(size_bytes)
-    }
-    fn medium_bytes(&self) -> Result<u64, StoreError> {
-        self.0.medium_bytes()
-    }
-    fn make_writable(&self) -> Result<(), StoreError> {
-        self.0.make_writable()
-    }
-    fn records(&self) -> Option<&Records> {
-        None
-    }
-}
 
 #[test]
 fn a_store_that_panics_ends_its_command_and_nothing_else() {
-    let store = Superstitious(RamStore::new(16 << 20, BLOCK).unwrap(), Placement::Offload);
-    let lab = Lab::with_store(config(), 0, Arc::new(store));
-    let mut session = lab.session("a");
-    for command in [read(13), write(13, 1)] {
-        assert_eq!(sense(&session.run(&command).unwrap()), Some((4, 0x44, 0)));
+    for placement in [Placement::Offload, Placement::Inline] {
+        let superstitious = |_, offset| {
+            if offset == 13 * 512 {
+                std::panic::resume_unwind(Box::new("expected by the test"));
+            }
+        };
+        let store = Hooked::new(16 << 20, placement, superstitious);
+        let lab = Lab::with_store(config(), 0, Arc::new(store));
+        let mut session = lab.session("a");
+        for command in [read(13), write(13, 1)] {
+            assert_eq!(sense(&session.run(&command).unwrap()), Some((4, 0x44, 0)), "{placement:?}");
+        }
+        session.run_good(&write(14, 1)).unwrap();
+        // Nothing is held by what never came back: the session ends, and the server too.
+        session.log_out().unwrap();
+        lab.wait_for_sessions(0);
     }
-    session.run_good(&write(14, 1)).unwrap();
-    // Nothing is held by what never came back: the session ends, and the server too.
-    session.log_out().unwrap();
-    lab.wait_for_sessions(0);
 }
 
 #[test]
@@ -144,75 +83,23 @@ fn synchronize_cache_is_durable_for_what_ended_before_it() {
     assert!(session.finish(&sync).unwrap().is_good());
 }
 
-/// Counts the threads that zero it.
-struct Watched(RamStore, std::sync::Mutex<Vec<String>>);
-
-impl BlockStore for Watched {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-    fn placement(&self) -> Placement {
-        Placement::Inline
-    }
-    fn description(&self) -> String {
-        "watched".into()
-    }
-    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
-        self.0.read(offset, dst)
-    }
-    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
-        self.0.write(offset, src, durability)
-    }
-    fn atomic_write_bytes_max(&self) -> u64 {
-        0
-    }
-    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
-        Err(blockstore::not_atomic(self))
-    }
-    fn overwrites_in_place(&self) -> bool {
-        false
-    }
-    fn flush(&self) -> Result<(), StoreError> {
-        self.0.flush()
-    }
-    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.1.lock().unwrap().push(std::thread::current().name().unwrap_or_default().to_owned());
-        self.0.unmap(offset, len)
-    }
-    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
-        self.1.lock().unwrap().push(std::thread::current().name().unwrap_or_default().to_owned());
-        self.0.write_zeroes(offset, len, may_unmap)
-    }
-    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
-        self.0.extents(offset, len, max)
-    }
-    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
-        read_then_crc32c(self, offset, dst, crc)
-    }
-    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
-        self.0.resize(size_bytes)
-    }
-    fn medium_bytes(&self) -> Result<u64, StoreError> {
-        self.0.medium_bytes()
-    }
-    fn make_writable(&self) -> Result<(), StoreError> {
-        self.0.make_writable()
-    }
-    fn records(&self) -> Option<&Records> {
-        None
-    }
-}
-
 // A command that goes over the whole medium leaves the shard after its first steps, also where the store is memory.
 #[test]
 fn format_unit_does_not_hold_up_a_shard() {
-    let watched = Arc::new(Watched(RamStore::new(1 << 30, BLOCK).unwrap(), Default::default()));
-    let lab = Lab::with_store(config(), 0, Arc::clone(&watched) as Arc<dyn BlockStore>);
+    let threads = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&threads);
+    let watch = move |op, _| {
+        if matches!(op, Op::Unmap | Op::WriteZeroes) {
+            seen.lock().unwrap().push(std::thread::current().name().unwrap_or_default().to_owned());
+        }
+    };
+    let store = Hooked::new(1 << 30, Placement::Inline, watch);
+    let lab = Lab::with_store(config(), 0, Arc::new(store));
     let mut session = lab.session("a");
     session.run_good(&write(100, 1)).unwrap();
     session.run_good(&Command::none([0x04, 0, 0, 0, 0, 0])).unwrap();
     assert_eq!(byte_at(&mut session, 100), 0);
-    let threads = watched.1.lock().unwrap();
+    let threads = threads.lock().unwrap();
     let on_shards = threads.iter().filter(|name| name.starts_with("shard")).count();
     assert!(threads.len() >= 32 && on_shards <= 2, "{on_shards} of {} steps", threads.len());
 }

@@ -1,0 +1,79 @@
+//! A store in memory that calls a test before it does anything.
+
+use blockstore::{
+    BlockStore, Durability, Extent, Geometry, Op, Placement, RamStore, Records, StoreError, not_atomic,
+};
+
+/// Calls `hook` with every operation and its first byte.
+pub struct Hooked<F> {
+    ram: RamStore,
+    placement: Placement,
+    hook: F,
+}
+
+impl<F: Fn(Op, u64) + Send + Sync> Hooked<F> {
+    pub fn new(size_bytes: u64, placement: Placement, hook: F) -> Self {
+        Hooked { ram: RamStore::new(size_bytes, crate::support::BLOCK).unwrap(), placement, hook }
+    }
+}
+
+impl<F: Fn(Op, u64) + Send + Sync> BlockStore for Hooked<F> {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+    fn placement(&self) -> Placement {
+        self.placement
+    }
+    fn description(&self) -> String {
+        "hooked".into()
+    }
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        (self.hook)(Op::Read, offset);
+        self.ram.read(offset, dst)
+    }
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        (self.hook)(Op::Read, offset);
+        self.ram.read_crc32c(offset, dst, crc)
+    }
+    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        (self.hook)(Op::Write, offset);
+        self.ram.write(offset, src, durability)
+    }
+    fn atomic_write_bytes_max(&self) -> u64 {
+        0
+    }
+    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+        Err(not_atomic(self))
+    }
+    fn overwrites_in_place(&self) -> bool {
+        false
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        (self.hook)(Op::Flush, 0);
+        self.ram.flush()
+    }
+    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        (self.hook)(Op::Unmap, offset);
+        self.ram.unmap(offset, len)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
+        (self.hook)(Op::WriteZeroes, offset);
+        self.ram.write_zeroes(offset, len, may_unmap)
+    }
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+        (self.hook)(Op::Extents, offset);
+        self.ram.extents(offset, len, max)
+    }
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.ram.resize(size_bytes)
+    }
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.ram.medium_bytes()
+    }
+    fn make_writable(&self) -> Result<(), StoreError> {
+        self.ram.make_writable()
+    }
+    fn records(&self) -> Option<&Records> {
+        self.ram.records()
+    }
+}
