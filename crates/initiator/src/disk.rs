@@ -498,8 +498,14 @@ impl Disk {
                 "COMPARE AND WRITE takes two buffers of the same 1 to {most} blocks"
             )));
         };
-        if let Some(protection) = self.protection.as_ref().filter(|p| p.kind() != ProtectionType::Type2) {
-            return self.compare_and_write_protected(protection, self.lba(offset), blocks, expected, new);
+        match &self.protection {
+            Some(protection) if protection.kind() == ProtectionType::Type2 => {
+                protection.check_that_the_target_makes_our_tags()?;
+            }
+            Some(protection) => {
+                return self.compare_and_write_protected(protection, self.lba(offset), blocks, expected, new);
+            }
+            None => {}
         }
         let both = [expected, new].concat();
         self.submit(&cdb::compare_and_write(self.lba(offset), blocks), 0, Bytes::from(both).into())

@@ -278,6 +278,11 @@ fn pi_17_zeroes_and_comparisons_have_tuples_too() {
         assert!(back.iter().all(|&byte| byte == 0));
         disk.unmap(8192, 512).unwrap();
         disk.read(8192, &mut back[..512]).unwrap();
+        if kind == 2 {
+            let tagged = disk.protected(PiTags { app_tag: 5, app_mask: 1, ref_tag: None }).unwrap();
+            let refused = tagged.compare_and_write(8192, &[0; 512], &new[..512]).unwrap_err();
+            assert!(refused.to_string().contains("leave out app_tag"), "{refused}");
+        }
         assert_eq!(disk.session().info().unwrap().protection.total(), 0);
     }
 }

@@ -208,6 +208,19 @@ impl Protection {
         }
     }
 
+    /// COMPARE AND WRITE goes without tuples in type 2, and those that the target makes have to be such as we read afterwards.
+    pub(crate) fn check_that_the_target_makes_our_tags(&self) -> Result<(), IoError> {
+        let PiTags { app_tag, app_mask, ref_tag } = self.tags;
+        if app_tag & app_mask == 0 && ref_tag.unwrap_or(0) == 0 {
+            return Ok(());
+        }
+        Err(IoError::Request(
+            "COMPARE AND WRITE has no form that carries tuples of type 2, and the target would make others: leave out app_tag \
+             and ref_tag, or format the unit with type 1"
+                .to_owned(),
+        ))
+    }
+
     /// The tuple of block `lba` with this guard.
     fn made(&self, lba: u64, guard: u16) -> Tuple {
         Tuple { guard, app_tag: self.tags.app_tag, ref_tag: self.ref_tag(lba) }
