@@ -1,35 +1,19 @@
 //! `intact bench checksum` as its users meet it: what it prints and writes, and that its forms stay as they are. The
 //! runs are tiny; how good their figures are is not the subject.
 
-use std::fs;
-use std::process::{Command, Output};
+mod bench;
+
+use std::process::Output;
 
 use serde_json::Value;
 
-fn intact(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_intact")).args(arguments).output().unwrap()
-}
+use crate::bench::{check_markdown, check_page, intact, json, keys, text};
 
 /// A run of a few samples.
 fn tiny(more: &[&str]) -> Output {
     let mut arguments = vec!["bench", "checksum", "--samples", "4", "--memory", "64k"];
     arguments.extend(more);
     intact(&arguments)
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", text(output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn keys(value: &Value) -> Vec<&str> {
-    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
-    keys.sort_unstable();
-    keys
 }
 
 /// Programs read this: a change of a name here is a new schema.
@@ -168,30 +152,13 @@ fn the_page_and_the_markdown_are_whole_and_need_no_network() {
         "64,65,4096",
     ]);
     assert!(output.status.success(), "{}", text(&output));
-    let page = fs::read_to_string(page).unwrap();
-    for outside in ["http:", "https:", "src=", "url(", "@import", "<script", "<link"] {
-        assert!(!page.contains(outside), "{outside}");
-    }
-    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     // Ten figures of the thesis, and one for each group of kernels that has one of the sizes.
-    let groups = 4;
-    assert_eq!(page.matches("<svg").count(), 10 + groups);
+    let charts = 10 + 4;
+    let page = check_page(&page, charts);
     for number in 1..=10 {
         assert!(page.contains(&format!("Figure 6.{number}: ")), "{number}");
     }
-    let markdown = fs::read_to_string(folder.join("results.md")).unwrap();
-    let charts: Vec<&str> = markdown
-        .lines()
-        .filter_map(|line| line.strip_prefix("![")?.split_once("](")?.1.strip_suffix(')'))
-        .collect();
-    assert_eq!(charts.len(), 10 + groups);
-    for chart in charts {
-        let svg = fs::read_to_string(folder.join(chart)).unwrap();
-        assert!(
-            svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n") && !svg.contains("NaN"),
-            "{chart}"
-        );
-    }
+    let markdown = check_markdown(&folder, charts);
     assert!(markdown.contains("Table A.5"), "an odd size was measured");
 }
 

@@ -1,10 +1,12 @@
-//! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator.
+//! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator; and
+//! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]).
 //!
 //! How such a table misleads, and what is done about it: machines are noisy, so every cell is the median of several rounds in
 //! which the targets take turns within seconds; absolute figures are those of this machine, so ratios are what counts; a
 //! generator that is slower than the target measures itself, so its own CPU time is stated beside the target's; an answer that
 //! is wrong is fast, so every digest received is checked and a run with a failed command counts as no result.
 
+mod protection;
 mod report;
 mod rows;
 mod servers;
@@ -17,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use self::report::Table;
-use self::rows::{ROWS, Row};
+use self::rows::{PREFILL, ROWS, Row};
 use self::servers::Server;
 
 /// Arguments of `cargo xtask bench`.
@@ -31,22 +33,43 @@ pub struct Args {
 enum What {
     /// Our target beside tgt, on a volume in memory, one connection; needs the package tgt
     Target {
-        /// Measured seconds of each cell and round
-        #[arg(long, default_value_t = 2)]
-        seconds: u32,
-        /// Rounds; the median counts
-        #[arg(long, default_value_t = 5)]
-        rounds: usize,
         /// Only rows whose name contains this
         #[arg(long)]
         only: Option<String>,
-        /// Put the table into docs/performance.md, and its picture beside it
-        #[arg(long)]
-        write: bool,
-        /// Write all figures to this file, as JSON
-        #[arg(long)]
-        json: Option<PathBuf>,
+        #[command(flatten)]
+        how: How,
     },
+    /// Our target with protection information, type 1, beside itself without
+    Protection {
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+/// How to measure, and where the result goes.
+#[derive(clap::Args)]
+struct How {
+    /// Measured seconds of each cell and round
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Put the table into docs/performance.md, and its picture, if it has one, beside it
+    #[arg(long)]
+    write: bool,
+    /// Write all figures to this file, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl How {
+    fn keep_json(&self, figures: &impl Serialize) -> Result<()> {
+        match &self.json {
+            Some(path) => Ok(fs::write(path, serde_json::to_string_pretty(figures)?)?),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What one run of the generator says of itself, and what it cost the target.
@@ -87,26 +110,39 @@ impl Sample {
 
 /// Runs the task.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
-    let What::Target { seconds, rounds, only, write, json } = &args.what;
     build(root)?;
     let intact = release_binary(root);
-    let scratch = tempfile::tempdir().context("no place for the servers' files")?;
-    let servers = [servers::intact(&intact)?, servers::tgt(scratch.path())?];
-    for server in &servers {
-        // Reads are to find memory that was written, and so are overwrites.
-        let prefill = Row { block_bytes: 1 << 20, ..ROWS[6] };
-        measure(&intact, server, &prefill, false, 3)?;
+    match &args.what {
+        What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
+        What::Protection { how } => {
+            let cells = protection::run(&intact, how.seconds, how.rounds)?;
+            how.keep_json(&cells)?;
+            let text = protection::markdown(&cells, &report::machine(root), how.seconds, how.rounds);
+            println!("{text}");
+            if how.write {
+                report::write(root, protection::BEGIN, &text)?;
+            }
+        }
     }
-    let rows: Vec<&Row> =
-        ROWS.iter().filter(|row| only.as_deref().is_none_or(|part| row.name.contains(part))).collect();
+    Ok(true)
+}
+
+fn targets(root: &Path, intact: &Path, only: Option<&str>, how: &How) -> Result<()> {
+    let scratch = tempfile::tempdir().context("no place for the servers' files")?;
+    let volume = format!("ram:{}", servers::VOLUME_BYTES);
+    let servers = [servers::intact(intact, &volume)?, servers::tgt(scratch.path())?];
+    for server in &servers {
+        measure(intact, server, "", &PREFILL, false, 3)?;
+    }
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| only.is_none_or(|part| row.name.contains(part))).collect();
     let mut table = Table::new(&rows);
-    let total = rounds * rows.len() * 2 * servers.len();
+    let total = how.rounds * rows.len() * 2 * servers.len();
     let mut done = 0;
-    for _ in 0..*rounds {
+    for _ in 0..how.rounds {
         for (r, row) in rows.iter().enumerate() {
             for digests in [false, true] {
                 for (s, server) in servers.iter().enumerate() {
-                    table.add(r, digests, s, measure(&intact, server, row, digests, *seconds)?);
+                    table.add(r, digests, s, measure(intact, server, "", row, digests, how.seconds)?);
                     done += 1;
                     eprint!("\r{done} of {total} runs");
                 }
@@ -114,16 +150,20 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         }
     }
     eprintln!();
-    if let Some(path) = json {
-        fs::write(path, serde_json::to_string_pretty(&table)?)?;
-    }
-    let machine = report::machine(root);
-    let text = table.markdown(&machine, *seconds, *rounds);
+    how.keep_json(&table)?;
+    let text = table.markdown(&report::machine(root), how.seconds, how.rounds);
     println!("{text}");
-    if *write {
-        report::write(root, &text, &table)?;
+    if how.write {
+        report::write(root, report::BEGIN, &text)?;
+        fs::write(root.join("docs/performance.svg"), table.svg())?;
     }
-    Ok(true)
+    Ok(())
+}
+
+/// The middle one of `values`.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn build(root: &Path) -> Result<()> {
@@ -142,8 +182,15 @@ fn release_binary(root: &Path) -> PathBuf {
     target.join("release/intact")
 }
 
-/// One run of the generator against one server.
-fn measure(intact: &Path, server: &Server, row: &Row, digests: bool, seconds: u32) -> Result<Sample> {
+/// One run of the generator against one server, with `query` behind its URL.
+fn measure(
+    intact: &Path,
+    server: &Server,
+    query: &str,
+    row: &Row,
+    digests: bool,
+    seconds: u32,
+) -> Result<Sample> {
     let before = server.cpu_seconds()?;
     let output = Command::new(intact)
         .args([
@@ -168,7 +215,7 @@ fn measure(intact: &Path, server: &Server, row: &Row, digests: bool, seconds: u3
             &format!("{seconds}s"),
         ])
         .args(["--digests", if digests { "on" } else { "off" }])
-        .arg(&server.url)
+        .arg(format!("{}{query}", server.url))
         .output()
         .context("cannot run intact bench")?;
     let target_cpu_seconds = server.cpu_seconds()? - before;

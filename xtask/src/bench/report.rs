@@ -8,11 +8,11 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::Sample;
 use super::rows::Row;
+use super::{Sample, median};
 
-/// What stands before and after the table in docs/performance.md.
-const BEGIN: &str = "<!-- begin: cargo xtask bench target --write -->";
+/// What stands before the table of targets in docs/performance.md, and after any.
+pub const BEGIN: &str = "<!-- begin: cargo xtask bench target --write -->";
 const END: &str = "<!-- end -->";
 
 /// All samples: by row, digests off and on, our target and tgt.
@@ -38,25 +38,19 @@ impl<'a> Table<'a> {
     }
 
     fn median(&self, row: usize, digests: usize, server: usize, f: impl Fn(&Sample) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.samples[row][digests][server].iter().map(f).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+        median(self.samples[row][digests][server].iter().map(f).collect())
     }
 
     /// Median over the rounds of the ratio within a round: the machine's mood cancels out.
     fn ratio(&self, row: usize, digests: usize, f: impl Fn(&Sample) -> f64) -> f64 {
         let [ours, theirs] = &self.samples[row][digests];
-        let mut ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| f(a) / f(b)).collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+        median(ours.iter().zip(theirs).map(|(a, b)| f(a) / f(b)).collect())
     }
 
     /// Our speed with digests on, as a part of that with digests off, round by round.
     fn on_off(&self, row: usize) -> f64 {
         let [off, on] = &self.samples[row];
-        let mut ratios: Vec<f64> = on[0].iter().zip(&off[0]).map(|(a, b)| a.iops / b.iops).collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+        median(on[0].iter().zip(&off[0]).map(|(a, b)| a.iops / b.iops).collect())
     }
 
     /// The tables as Markdown.
@@ -108,7 +102,8 @@ impl<'a> Table<'a> {
     }
 
     /// Ratios to tgt as bars, with the floor as a mark.
-    fn svg(&self) -> String {
+    /// The picture of the ratios.
+    pub fn svg(&self) -> String {
         const BAR: f64 = 16.0;
         const UNIT: f64 = 42.0;
         const LEFT: f64 = 270.0;
@@ -168,14 +163,14 @@ pub fn machine(root: &Path) -> String {
     )
 }
 
-/// Puts the table into docs/performance.md and the picture beside it.
-pub fn write(root: &Path, text: &str, table: &Table<'_>) -> Result<()> {
+/// Puts a text into docs/performance.md, behind `begin`.
+pub fn write(root: &Path, begin: &str, text: &str) -> Result<()> {
     let path = root.join("docs/performance.md");
     let page = fs::read_to_string(&path).context("docs/performance.md")?;
-    let (head, rest) = page.split_once(BEGIN).context("docs/performance.md has no place for the table")?;
+    let (head, rest) =
+        page.split_once(begin).with_context(|| format!("docs/performance.md has no place {begin}"))?;
     let (_, tail) =
         rest.split_once(END).context("docs/performance.md: the place for the table has no end")?;
-    fs::write(&path, format!("{head}{BEGIN}\n{text}\n{END}{tail}"))?;
-    fs::write(root.join("docs/performance.svg"), table.svg())?;
+    fs::write(&path, format!("{head}{begin}\n{text}\n{END}{tail}"))?;
     Ok(())
 }

@@ -49,3 +49,16 @@ pub const ROWS: [Row; 8] = [
         .against([0.0, 8.0], [0.0, 12.0]),
     row("1 MiB sequential read, depth 8", "read", "sequential", 1 << 20, 8).against([0.0, 8.0], [0.0, 10.5]),
 ];
+
+/// Fills the volumes: reads are to find memory that was written, and so are overwrites.
+pub const PREFILL: Row = ROWS[6];
+
+/// What protection information is measured with.
+pub const PROTECTED_ROWS: [Row; 6] = [
+    row("64 KiB read", "read", "sequential", 64 << 10, 8),
+    row("64 KiB write", "write", "sequential", 64 << 10, 8),
+    row("128 KiB read", "read", "sequential", 128 << 10, 8),
+    row("128 KiB write", "write", "sequential", 128 << 10, 8),
+    row("1 MiB read", "read", "sequential", 1 << 20, 8),
+    row("1 MiB write", "write", "sequential", 1 << 20, 8),
+];

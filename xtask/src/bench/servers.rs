@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 /// Size of the volume, bytes.
-const VOLUME_BYTES: u64 = 1 << 30;
+pub const VOLUME_BYTES: u64 = 1 << 30;
 /// Number of tgt's control socket; the socket itself lies in a folder of our own.
 const TGT_CONTROL: &str = "63";
 
@@ -45,10 +45,10 @@ impl Drop for Server {
     }
 }
 
-/// Our target with one volume in memory.
-pub fn intact(binary: &Path) -> Result<Server> {
+/// Our target with one volume, as `--lun` says it.
+pub fn intact(binary: &Path, lun: &str) -> Result<Server> {
     let mut process = Command::new(binary)
-        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--lun", &format!("ram:{VOLUME_BYTES}")])
+        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--lun", lun])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

@@ -56,6 +56,7 @@ impl Kernel {
     ///
     /// # Panics
     /// If the kernel is not [available](Self::available).
+    #[inline(always)]
     pub(crate) fn run(&self, crc: Option<u32>, tuple_bytes: usize, mut run: Run<'_>) -> u32 {
         self.require();
         // SAFETY: the machine has the kernel's instructions.

@@ -1,6 +1,6 @@
 //! A run of sectors as the kernels see it, and how kernels without a pass of their own for it go over one.
 
-use crate::copy::Store;
+use crate::copy::{Store, copy_crc32c};
 use crate::crc32c::crc32c_append;
 
 /// Sectors in memory: sector i begins `i * src_stride` bytes into `src`.
@@ -26,8 +26,12 @@ pub(crate) struct Copy<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// Inlined, so that a run is put together where it lies: handed over in memory it was copied by words that were wider
+    /// than those it had just been written with, and waited for them.
+    ///
     /// # Panics
     /// If an invariant does not hold.
+    #[inline(always)]
     pub(crate) fn new(
         sector_bytes: usize,
         src: &'a [u8],
@@ -60,19 +64,27 @@ impl<'a> Run<'a> {
         const PIECE_BYTES: usize = 4096;
         for (i, guard) in self.guards.iter_mut().enumerate() {
             *guard = 0;
-            let mut take = |piece: &[u8]| {
-                crc = crc.map(|crc| crc32c_append(crc, piece));
-                // SAFETY: the caller vouches for the instructions.
-                *guard = unsafe { append(*guard, piece) };
-            };
             let from = &self.src[i * self.src_stride..][..self.sector_bytes];
             match &mut self.copy {
-                None => from.chunks(PIECE_BYTES).for_each(take),
+                None => {
+                    for piece in from.chunks(PIECE_BYTES) {
+                        crc = crc.map(|crc| crc32c_append(crc, piece));
+                        // SAFETY: the caller vouches for the instructions.
+                        *guard = unsafe { append(*guard, piece) };
+                    }
+                }
                 Some(copy) => {
                     let to = &mut copy.dst[i * copy.stride..][..self.sector_bytes];
                     for (to, from) in to.chunks_mut(PIECE_BYTES).zip(from.chunks(PIECE_BYTES)) {
-                        to.copy_from_slice(from);
-                        take(to);
+                        match &mut crc {
+                            Some(crc) => {
+                                let copied = copy_crc32c(*crc, to, from, Store::Temporal);
+                                *crc = copied.expect("pieces of equal lengths");
+                            }
+                            None => to.copy_from_slice(from),
+                        }
+                        // SAFETY: the caller vouches for the instructions.
+                        *guard = unsafe { append(*guard, to) };
                     }
                 }
             }

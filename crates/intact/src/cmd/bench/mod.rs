@@ -1,9 +1,10 @@
-//! `intact bench`: how fast a LUN is, and how fast checksums are on this machine.
+//! `intact bench`: how fast a LUN is, how fast checksums are on this machine, and what guards cost on the way to a disk.
 //!
 //! One folder per benchmark; what they share (statistics, the clock, what can be said about the machine, tables,
 //! charts and pages) is in [`kit`].
 
 mod checksum;
+mod guard;
 mod kit;
 mod lun;
 
@@ -14,7 +15,9 @@ use clap::Subcommand;
 /// Arguments of `intact bench`. Without a subcommand they are those of `lun`, because that is what is measured most.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(override_usage = "intact bench [lun] [OPTIONS] <URL>\n       intact bench checksum [OPTIONS]")]
+#[command(
+    override_usage = "intact bench [lun] [OPTIONS] <URL>\n       intact bench checksum [OPTIONS]\n       intact bench guard [OPTIONS]"
+)]
 #[group(skip)]
 pub struct Args {
     #[command(subcommand)]
@@ -29,12 +32,15 @@ enum What {
     Lun(lun::Args),
     /// Measure checksums on this machine: those of the literature, this program's and others'.
     Checksum(checksum::Args),
+    /// Measure what guards of sectors cost a program that writes to a disk.
+    Guard(guard::Args),
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
     match args.what {
         Some(What::Checksum(args)) => checksum::run(&args),
+        Some(What::Guard(args)) => guard::run(&args),
         Some(What::Lun(args)) => lun::run(args),
         None => lun::run(args.lun),
     }

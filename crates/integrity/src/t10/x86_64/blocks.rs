@@ -47,6 +47,9 @@ const VECTORS: usize = BLOCK_BYTES / VECTOR_BYTES;
 const PREFETCH_BYTES: usize = 768;
 /// Blocks that are reduced together.
 const BATCH: usize = 8;
+/// With fewer, what comes before the first block and after the last (sixteen matrices to load; a reduction of ten steps,
+/// each of which waits for the one before) costs more than one CRC after the other.
+const MIN_BLOCKS: usize = 4;
 
 /// One matrix for each quadword.
 #[repr(C, align(64))]
@@ -390,6 +393,10 @@ pub(crate) unsafe fn sectors(crc: Option<u32>, tuple_bytes: usize, sectors: &mut
     let (sector_bytes, src_stride) = (sectors.sector_bytes, sectors.src_stride);
     let only_guards = sectors.copy.is_none() && crc.is_none();
     if !sector_bytes.is_multiple_of(BLOCK_BYTES) || only_guards && sector_bytes > BLOCK_BYTES {
+        return None;
+    }
+    let (count, blocks) = (sectors.guards.len(), sector_bytes / BLOCK_BYTES);
+    if count < MIN_BLOCKS && count * blocks < MIN_BLOCKS {
         return None;
     }
     let src = sectors.src.as_ptr();

@@ -11,26 +11,13 @@ use integrity::t10::{self, Layout};
 use integrity::{Store, kernels};
 use serde::Serialize;
 
-use super::oracle::{Answer, SECTOR_BYTES};
 use super::papers;
+use crate::cmd::bench::kit::oracle::{Answer, SECTOR_BYTES};
+use crate::cmd::bench::kit::source::Origin;
 
 /// Makes a number of calls, one after the other, with a destination and a source of equal lengths; gives the answer of
 /// the last one.
 pub type Work = Box<dyn Fn(usize, &mut [u8], &[u8]) -> u64>;
-
-/// Where a contender comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Origin {
-    /// As a paper describes it.
-    Paper,
-    /// What this program uses, or would use on a lesser machine.
-    Intact,
-    /// Another crate.
-    Peer,
-    /// Less than what any checksum has to do.
-    Limit,
-}
 
 /// One way to a checksum.
 pub struct Contender {
@@ -407,7 +394,7 @@ fn each_copy(one: impl Fn(&mut [u8], &[u8]) -> u64 + 'static) -> Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::checksum::oracle::right;
+    use crate::cmd::bench::kit::oracle::right;
 
     #[test]
     fn every_contender_answers_right_and_has_a_name_of_its_own() {

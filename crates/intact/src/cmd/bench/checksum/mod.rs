@@ -13,33 +13,27 @@
 
 mod contenders;
 mod memory;
-mod oracle;
 mod papers;
 mod report;
 mod sampling;
 mod tables;
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use self::contenders::{Contender, Group};
 use self::report::{GroupFacts, Report, SCHEMA, Settings};
 use self::sampling::Plan;
-use self::tables::{Extent, document};
+use self::tables::document;
+use crate::cmd::bench::kit::arguments::{self, Forms};
 use crate::cmd::bench::kit::clock::Clock;
 use crate::cmd::bench::kit::machine::Machine;
 use crate::cmd::bench::kit::noise::{Noise, Snapshot};
-use crate::cmd::bench::kit::page;
 use crate::cmd::client::parse_size;
 use crate::cmd::{FAILED, MISUSED, fail};
 use crate::output::{self, Table};
 
-/// Largest buffer of a sample, so that a wrong unit does not fill the memory.
-const MAX_SAMPLE_BYTES: usize = 64 << 20;
 /// Most samples; they are kept.
 const MAX_SAMPLES: u32 = 1_000_000;
 /// What --quick takes.
@@ -89,18 +83,8 @@ pub struct Args {
     /// Say what there is to measure, and what of it this machine can run.
     #[arg(long)]
     list: bool,
-    /// One table for each algorithm, too.
-    #[arg(long)]
-    full: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-    /// Write everything, with charts, as a page that needs no network.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write everything as Markdown, results.md, with charts as SVG, into this folder.
-    #[arg(long, value_name = "DIR")]
-    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    forms: Forms,
 }
 
 /// What will be measured.
@@ -113,7 +97,7 @@ struct Selection {
 pub fn run(args: &Args) -> ExitCode {
     let result = match args.list {
         true => Ok(list()),
-        false => measure(args).and_then(|report| show(args, &report)),
+        false => measure(args).and_then(|report| args.forms.show(&report, document)),
     };
     match result {
         Ok(text) => output::print(&text),
@@ -170,17 +154,8 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 /// The sizes asked for, ascending, if there are any.
 fn sizes(args: &Args) -> Result<Option<Vec<usize>>, ExitCode> {
-    if args.sizes.is_empty() {
-        return Ok(args.quick.then(|| QUICK_SIZES.to_vec()));
-    }
-    let size =
-        |&bytes: &u64| usize::try_from(bytes).ok().filter(|bytes| (1..=MAX_SAMPLE_BYTES).contains(bytes));
-    let sizes: Option<Vec<usize>> = args.sizes.iter().map(size).collect();
-    let mut sizes =
-        sizes.ok_or_else(|| fail(MISUSED, format_args!("sizes are from 1 to {MAX_SAMPLE_BYTES} bytes")))?;
-    sizes.sort_unstable();
-    sizes.dedup();
-    Ok(Some(sizes))
+    let quick = || args.quick.then(|| QUICK_SIZES.to_vec());
+    Ok(arguments::sizes(&args.sizes, 1)?.or_else(quick))
 }
 
 fn measure(args: &Args) -> Result<Report, ExitCode> {
@@ -194,7 +169,7 @@ fn measure(args: &Args) -> Result<Report, ExitCode> {
         return Err(fail(MISUSED, "the large buffer has at least one byte"));
     }
     let machine = Machine::this();
-    let bar = progress(args.json, plan.turns(&groups) + (memory.len() * memory_runs) as u64);
+    let bar = args.forms.progress(plan.turns(&groups) + (memory.len() * memory_runs) as u64);
     let before = Snapshot::take();
     let mut clock = Clock::start();
     let failed = |error: String| fail(FAILED, error);
@@ -227,42 +202,6 @@ fn measure(args: &Args) -> Result<Report, ExitCode> {
         memory: report::memory(&runs),
         frequency,
     })
-}
-
-/// A bar that moves at most a few times per second, on a terminal only.
-fn progress(quiet: bool, turns: u64) -> ProgressBar {
-    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(turns) };
-    let style = ProgressStyle::with_template("{msg} {percent}% {wide_bar} {eta}");
-    bar.set_style(style.expect("a constant that is right"));
-    bar
-}
-
-/// Writes the files asked for, and gives what to print.
-fn show(args: &Args, report: &Report) -> Result<String, ExitCode> {
-    let everything = document(report, Extent::Everything);
-    if let Some(path) = &args.html {
-        write(path, &page::html(&everything))?;
-    }
-    if let Some(folder) = &args.markdown {
-        fs::create_dir_all(folder)
-            .map_err(|error| fail(FAILED, format_args!("{}: {error}", folder.display())))?;
-        write(&folder.join("results.md"), &everything.markdown())?;
-        for chart in everything.charts() {
-            write(&folder.join(format!("{}.svg", chart.id)), &chart.standalone())?;
-        }
-    }
-    match (args.json, args.full) {
-        (true, _) => serde_json::to_string(report)
-            .map(|text| text + "\n")
-            .map_err(|error| fail(FAILED, format_args!("the result has no form as JSON: {error}"))),
-        (false, true) => Ok(everything.text()),
-        (false, false) => Ok(document(report, Extent::Summary).text()),
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), ExitCode> {
-    fs::write(path, text)
-        .map_err(|error| fail(FAILED, format_args!("cannot write {}: {error}", path.display())))
 }
 
 #[cfg(test)]

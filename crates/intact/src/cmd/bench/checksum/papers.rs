@@ -1,7 +1,5 @@
 //! The figures of the two papers, and what of the thesis is shown again: its sizes, its tables, its figures.
 
-use integrity::study::Paper;
-
 /// Bytes of Table A.1.
 pub const THESIS_SIZES: [usize; 13] =
     [64, 128, 256, 512, 1024, 1500, 2048, 4096, 8192, 9000, 16384, 32768, 65536];
@@ -223,16 +221,6 @@ pub fn note_table_2() -> Vec<NoteRow> {
             mb_per_s: figures.split_whitespace().filter_map(|figure| figure.parse().ok()).collect(),
         })
         .collect()
-}
-
-/// How a paper is cited.
-pub fn citation(paper: Paper) -> &'static str {
-    match paper {
-        Paper::Thesis2019 => {
-            "Sahu, Hardware Instruction Based CRC32C, a Better Alternative to the TCP One's Complement Checksum (2019)"
-        }
-        Paper::Note2007 => "Petersen, A Note on Guard Tag Calculation Algorithms (2007)",
-    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@
 
 use serde::Serialize;
 
-use super::contenders::{Contender, Group, Method, Origin};
+use super::contenders::{Contender, Group, Method};
 use super::memory::Runs;
 use super::sampling::Samples;
 use crate::cmd::bench::kit::clock::Frequency;
 use crate::cmd::bench::kit::machine::Machine;
 use crate::cmd::bench::kit::noise::Noise;
+use crate::cmd::bench::kit::source::Origin;
 use crate::cmd::bench::kit::statistics::Summary;
 
 /// Version of the form.

@@ -8,9 +8,10 @@ use engine::cycles;
 use indicatif::ProgressBar;
 
 use super::contenders::{Contender, Group, Method};
-use super::oracle::{Answer, right};
 use crate::cmd::bench::kit::clock::Clock;
+use crate::cmd::bench::kit::content::random;
 use crate::cmd::bench::kit::noise::involuntary_switches;
+use crate::cmd::bench::kit::oracle::{Answer, right};
 use crate::cmd::bench::kit::statistics::median;
 
 /// Rounds of a run; with few samples fewer, so that turns are long enough for caches and predictors to settle.
@@ -213,23 +214,11 @@ fn aligned(room: &mut [u8], bytes: usize) -> &mut [u8] {
     &mut room[skip..skip + bytes]
 }
 
-/// Bytes of xorshift64*: the same in every run.
-pub fn random(bytes: usize, state: &mut u64) -> Vec<u8> {
-    let mut content = vec![0; bytes];
-    for chunk in content.chunks_mut(8) {
-        *state ^= *state >> 12;
-        *state ^= *state << 25;
-        *state ^= *state >> 27;
-        let word = state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes();
-        chunk.copy_from_slice(&word[..chunk.len()]);
-    }
-    content
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::checksum::contenders::{Origin, groups};
+    use crate::cmd::bench::checksum::contenders::groups;
+    use crate::cmd::bench::kit::source::Origin;
 
     fn contender(answer: Answer, copies: bool, work: super::super::contenders::Work) -> Contender {
         Contender {

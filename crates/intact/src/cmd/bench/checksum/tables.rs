@@ -3,13 +3,14 @@
 
 use integrity::study::Paper;
 
-use super::contenders::Origin;
 use super::papers::{
     self, Bed, EXTRA_BYTES, FIGURES, FINDINGS, Figure, NOTE_ALGORITHMS, TABLE_6_1_SIZES, THESIS_SIZES, Thesis,
 };
 use super::report::{GroupFacts, Measurement, Report};
+use crate::cmd::bench::kit::arguments::Extent;
 use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series, short};
 use crate::cmd::bench::kit::document::{Block, Document, Table};
+use crate::cmd::bench::kit::source::{Origin, citation};
 use crate::output;
 
 /// What stands where there is no figure.
@@ -17,16 +18,7 @@ const NONE: &str = "-";
 /// The group of the thesis' algorithms.
 const PAPERS: &str = "papers";
 
-/// How much to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// The tables that compare.
-    Summary,
-    /// Also one table for each algorithm, and what else the thesis' appendix has.
-    Everything,
-}
-
-/// The document.
+/// The document. Everything: also one table for each algorithm, and what else the thesis' appendix has.
 pub fn document(report: &Report, extent: Extent) -> Document {
     let thesis = Thesis::read();
     let mut blocks = Vec::new();
@@ -53,9 +45,8 @@ pub fn document(report: &Report, extent: Extent) -> Document {
 fn the_machine(blocks: &mut Vec<Block>, report: &Report) {
     let frequency = &report.frequency;
     let ghz = |hz: f64| format!("{:.3} GHz", hz / 1e9);
-    let mut table = Table::new("", &["", ""]);
-    let mut fact = |name: &str, value: String| table.rows.push(vec![name.to_owned(), value]);
-    report.machine.facts().into_iter().for_each(|(name, value)| fact(name, value));
+    let mut facts = report.machine.facts();
+    let mut fact = |name: &'static str, value: String| facts.push((name, value));
     fact("CRC32C kernel in use", report.kernel.to_owned());
     fact("counter", format!("{}, {}", frequency.counter, ghz(frequency.counter_hz)));
     fact("core clock, measured", {
@@ -64,18 +55,18 @@ fn the_machine(blocks: &mut Vec<Block>, report: &Report) {
     });
     fact("a cycle in the figures", format!("{}: {}", frequency.cycle, ghz(frequency.cycle_hz)));
     fact("an empty sample", format!("{} cycles", short(frequency.empty_sample_cycles)));
-    report.noise.facts().into_iter().for_each(|(name, value)| fact(name, value));
+    facts.extend(report.noise.facts());
     let samples: usize = report.measurements.iter().map(|m| m.cycles_per_byte.samples).sum();
     let retaken: usize = report.measurements.iter().map(|m| m.retaken_samples).sum();
-    fact("samples", format!("{samples}, of which {retaken} were taken again after a context switch"));
-    blocks.extend([Block::Heading(1, "The machine".to_owned()), Block::Table(table)]);
+    facts.push(("samples", format!("{samples}, of which {retaken} were taken again after a context switch")));
+    blocks.extend([Block::Heading(1, "The machine".to_owned()), Block::Table(Table::of_facts(facts))]);
 }
 
 fn table_6_1(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
     blocks.push(Block::Heading(1, "Table 6.1: this machine beside the thesis'".to_owned()));
     blocks.push(Block::Text(format!(
         "Mean CPU cycles per byte. The thesis: {}, on an Intel Core i3-2330M and an Intel Xeon E5-2670 v2.",
-        papers::citation(Paper::Thesis2019)
+        citation(Paper::Thesis2019)
     )));
     let mut table = Table::new("", &["algorithm"]);
     for bytes in TABLE_6_1_SIZES {
@@ -173,7 +164,7 @@ fn table_2(blocks: &mut Vec<Block>, report: &Report) {
         "MB/s (10^6 bytes per second) of one thread, mean of {} runs over {}. The note: {}, with 1 GB.",
         report.settings.memory_runs,
         output::bytes(report.settings.memory_bytes),
-        papers::citation(Paper::Note2007)
+        citation(Paper::Note2007)
     )));
     let (noted, others): (Vec<_>, Vec<_>) = report.memory.iter().partition(|m| m.origin == Origin::Paper);
     let mut table = Table::new("", &["processor"]);

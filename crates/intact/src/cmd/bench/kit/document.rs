@@ -31,6 +31,12 @@ impl Table {
             rows: Vec::new(),
         }
     }
+
+    /// Names and values, without a heading.
+    pub fn of_facts(facts: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        let rows = facts.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+        Self { rows, ..Self::new("", &["", ""]) }
+    }
 }
 
 /// A whole result.

@@ -1,0 +1,70 @@
+//! The result: everything that tables and charts are made of, and what `--json` prints.
+//!
+//! The names of fields and what they mean stay as they are within one [`SCHEMA`]; fields may be added.
+
+use serde::Serialize;
+
+use super::disks::DiskFacts;
+use crate::cmd::bench::kit::machine::Machine;
+use crate::cmd::bench::kit::noise::Noise;
+use crate::cmd::bench::kit::source::Origin;
+use crate::cmd::bench::kit::statistics::Summary;
+
+/// Version of the form.
+pub const SCHEMA: u32 = 1;
+
+/// One algorithm at one size on one disk.
+#[derive(Debug, Serialize)]
+pub struct Measurement {
+    /// [`DiskFacts::id`].
+    pub disk: &'static str,
+    pub name: &'static str,
+    pub title: &'static str,
+    pub source: &'static str,
+    pub origin: Origin,
+    /// Of one I/O.
+    pub bytes: usize,
+    /// In all turns together.
+    pub writes: u64,
+    /// 10^6 bytes per second.
+    pub mb_per_s: Summary,
+    /// CPU time of the writing thread, user and kernel, as a share of the time that passed.
+    pub cpu_percent: Summary,
+    /// CPU time of the writing thread for 10^9 bytes.
+    pub cpu_seconds_per_gb: Summary,
+}
+
+/// What was asked for.
+#[derive(Debug, Serialize)]
+pub struct Settings {
+    pub runs: u32,
+    pub turn_seconds: f64,
+    pub region_bytes: u64,
+    pub sector_bytes: usize,
+}
+
+/// The whole result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub schema: u32,
+    pub benchmark: &'static str,
+    pub machine: Machine,
+    /// The guard kernel in use.
+    pub kernel: &'static str,
+    pub noise: Noise,
+    pub settings: Settings,
+    pub disks: Vec<DiskFacts>,
+    pub measurements: Vec<Measurement>,
+}
+
+impl Report {
+    /// The measurement of that name and size on that disk.
+    pub fn find(&self, disk: &str, name: &str, bytes: usize) -> Option<&Measurement> {
+        self.measurements.iter().find(|m| m.disk == disk && m.name == name && m.bytes == bytes)
+    }
+
+    /// All of one disk, by algorithm, sizes ascending.
+    pub fn of<'a>(&'a self, disk: &'a str) -> impl Iterator<Item = &'a Measurement> {
+        self.measurements.iter().filter(move |m| m.disk == disk)
+    }
+}

@@ -1,0 +1,114 @@
+//! `cargo xtask bench protection`: what protection information of type 1 costs our target, digests on, by size of the I/O.
+//!
+//! Two servers, with and without room for tuples, take turns with one load generator. Against the one with tuples the
+//! generator runs twice: as a host that knows nothing of them, for which the target makes and checks guards; and as one
+//! that sends and checks tuples itself.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::rows::{PREFILL, PROTECTED_ROWS};
+use super::{Sample, median, servers};
+
+/// Where the table stands in docs/performance.md.
+pub const BEGIN: &str = "<!-- begin: cargo xtask bench protection --write -->";
+
+/// Bytes of a logical block.
+const BLOCKS: [u32; 2] = [512, 4096];
+/// What it may cost, as a part of the throughput without.
+const FLOOR: f64 = 0.90;
+/// Who takes turns, by name and by what is put behind the server's URL.
+const HOSTS: [(&str, &str); 3] = [("off", ""), ("the target's", ""), ("end to end", "?pi=1")];
+
+/// All samples of one load: those of each of [`HOSTS`], round by round.
+#[derive(Default, Serialize)]
+pub struct Cell {
+    block_bytes: u32,
+    load: &'static str,
+    samples: [Vec<Sample>; HOSTS.len()],
+}
+
+impl Cell {
+    fn median(&self, host: usize, f: impl Fn(&Sample) -> f64) -> f64 {
+        median(self.samples[host].iter().map(f).collect())
+    }
+
+    /// Median over the rounds of what `host` has of what the first one has in the same round.
+    fn ratio(&self, host: usize, f: impl Fn(&Sample) -> f64) -> f64 {
+        median(
+            self.samples[host]
+                .iter()
+                .zip(&self.samples[0])
+                .map(|(with, without)| f(with) / f(without))
+                .collect(),
+        )
+    }
+}
+
+/// Measures all cells.
+pub fn run(intact: &Path, seconds: u32, rounds: usize) -> Result<Vec<Cell>> {
+    let mut cells = Vec::new();
+    for block_bytes in BLOCKS {
+        let lun = |room: &str| format!("ram:{},block={block_bytes}{room}", servers::VOLUME_BYTES);
+        let without = servers::intact(intact, &lun(""))?;
+        let with = servers::intact(intact, &lun(",pi=1"))?;
+        for server in [&without, &with] {
+            super::measure(intact, server, "", &PREFILL, false, 3)?;
+        }
+        let first = cells.len();
+        cells.extend(PROTECTED_ROWS.map(|row| Cell { block_bytes, load: row.name, ..Cell::default() }));
+        for round in 0..rounds {
+            for (row, cell) in PROTECTED_ROWS.iter().zip(&mut cells[first..]) {
+                for (host, server) in [&without, &with, &with].into_iter().enumerate() {
+                    let sample = super::measure(intact, server, HOSTS[host].1, row, true, seconds)?;
+                    cell.samples[host].push(sample);
+                }
+            }
+            eprint!("\rblocks of {block_bytes} bytes: round {} of {rounds}", round + 1);
+        }
+        eprintln!();
+    }
+    Ok(cells)
+}
+
+/// The table as Markdown.
+pub fn markdown(cells: &[Cell], machine: &str, seconds: u32, rounds: usize) -> String {
+    let mut text = format!(
+        "{machine}\n{rounds} rounds of {seconds} s, in turn within each; medians. Digests on everywhere; the floor is {FLOOR:.2}.\n\n"
+    );
+    text.push_str("| block | load | without, MB/s | made and checked by the target | of without | target CPU | end to end | of without | target CPU | client CPU |\n");
+    text.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
+    for cell in cells {
+        let speed = |host: usize| format!("{:.0}", cell.median(host, |x| x.mb_per_s));
+        let of = |host: usize| format!("**{:.2}**", cell.ratio(host, |x| x.iops));
+        let target = |host: usize| format!("{:.2}", cell.ratio(host, Sample::target_cpu_per_100k));
+        let client = cell.ratio(2, |x| x.cpu_seconds / x.ios());
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {client:.2} |",
+            cell.block_bytes,
+            cell.load,
+            speed(0),
+            speed(1),
+            of(1),
+            target(1),
+            speed(2),
+            of(2),
+            target(2),
+        );
+    }
+    let short: Vec<String> = cells
+        .iter()
+        .filter(|cell| cell.ratio(1, |x| x.iops) < FLOOR)
+        .map(|cell| format!("{} at {}", cell.load, cell.block_bytes))
+        .collect();
+    let verdict = match short.is_empty() {
+        true => format!("Made and checked by the target, nothing falls short of {FLOOR:.2}."),
+        false => format!("Made and checked by the target, short of {FLOOR:.2}: {}.", short.join("; ")),
+    };
+    text.push_str(&format!("\n{verdict} CPU: time per I/O as a multiple of that without.\n"));
+    text
+}
