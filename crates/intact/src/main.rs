@@ -28,6 +28,8 @@ enum Command {
     Ls(cmd::ls::Args),
     /// Change a LUN of the server on this machine while it is used: its size, its write protection.
     Lun(cmd::lun::Args),
+    /// Show or change the access states of target port groups (ALUA) of the server on this machine.
+    Group(cmd::group::Args),
     /// Let the server on this machine read its configuration again.
     Reload(cmd::reload::Args),
     /// Say what a LUN says about itself.
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Check(args) => cmd::check::run(args),
         Command::Ls(args) => cmd::ls::run(args),
         Command::Lun(args) => cmd::lun::run(args),
+        Command::Group(args) => cmd::group::run(args),
         Command::Reload(args) => cmd::reload::run(args),
         Command::Inq(args) => cmd::inq::run(args),
         Command::Cp(args) => cmd::cp::run(args),

@@ -40,6 +40,31 @@ pub(crate) enum Reach {
 }
 
 impl AccessState {
+    /// Every state.
+    pub const ALL: [Self; 5] = [
+        Self::ActiveOptimized,
+        Self::ActiveNonOptimized,
+        Self::Standby,
+        Self::Unavailable,
+        Self::Transitioning,
+    ];
+
+    /// The standard's name in lower case with hyphens, for configurations and people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ActiveOptimized => "active-optimized",
+            Self::ActiveNonOptimized => "active-non-optimized",
+            Self::Standby => "standby",
+            Self::Unavailable => "unavailable",
+            Self::Transitioning => "transitioning",
+        }
+    }
+
+    /// The state of that [`Self::name`].
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
     /// The state that SET TARGET PORT GROUPS asks for; transitions are the device's own.
     pub(crate) fn requested(code: u8) -> Option<Self> {
         match code {

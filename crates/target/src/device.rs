@@ -8,13 +8,16 @@ use arc_swap::{ArcSwap, Guard};
 use blockstore::{BlockStore, Geometry, Placement, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use scsi::{Asc, LogicalUnit, LuConfig, NaaIdentifier, ProtectionType, TargetPort, TransferLimits};
+use scsi::{
+    AccessState, Asc, LogicalUnit, LuConfig, NaaIdentifier, ProtectionType, TargetPort, TransferLimits,
+};
 
-use crate::config::{Limits, LunConfig};
+use crate::config::{Limits, LunConfig, TargetConfig};
 use crate::observe::{LunStats, Metrics};
 use crate::range_lock::{InUse, RangeLock, Use};
 use crate::registry::TargetNode;
 use crate::reservations::ReservationFile;
+use crate::units::UnitEvent;
 
 /// A logical unit with its store. Shared by every session that uses it.
 pub struct Device {
@@ -212,9 +215,22 @@ impl Device {
         changes
     }
 
+    /// Changes the state of a target port group for this unit; what its initiators are to be told, if it is another one.
+    pub(crate) fn set_access_state(&self, group: u16, state: AccessState) -> Option<UnitEvent> {
+        let before = self.unit.access_state(group);
+        let changes = before != state && self.unit.set_access_state(group, state);
+        let (target, lun) = (self.target_name.clone(), self.number);
+        changes.then_some(UnitEvent { target, lun, asc: Asc::ACCESS_STATE_CHANGED })
+    }
+
     /// Puts a unit on the store of `old`, which it replaces.
-    pub(crate) fn succeeding(old: &Self, config: &LunConfig, target_name: &str, making: &Making<'_>) -> Self {
-        let new = Self::new(config, Arc::clone(&old.store), target_name, making);
+    pub(crate) fn succeeding(
+        old: &Self,
+        config: &LunConfig,
+        target: &TargetConfig,
+        making: &Making<'_>,
+    ) -> Self {
+        let new = Self::new(config, Arc::clone(&old.store), target, making);
         Self { apart: Arc::clone(&old.apart), lane: old.lane.clone(), ..new }
     }
 
@@ -273,9 +289,10 @@ impl Device {
     pub fn new(
         config: &LunConfig,
         store: Arc<dyn BlockStore>,
-        target_name: &str,
+        target: &TargetConfig,
         making: &Making<'_>,
     ) -> Self {
+        let target_name = target.name.as_str();
         let geometry: Geometry = store.geometry();
         // Name and number make an identity that stays the same over restarts, and differs between units.
         let identity = identity(target_name, config.number, config.serial.as_deref());
@@ -305,7 +322,14 @@ impl Device {
             sanitize: store.overwrites_in_place(),
             limits: transfers,
             target_name: target_name.to_owned(),
-            target_ports: making.ports.to_vec(),
+            target_ports: making
+                .ports
+                .iter()
+                .filter(|port| target.is_served_on(port.group))
+                .copied()
+                .collect(),
+            explicit_access_states: target.hosts_set_access_states,
+            management_url: target.management_url.clone(),
             token_secret: Some(making.token_secret),
             persist_reservations: reservations.is_some(),
             protectable: format.is_some(),
@@ -313,6 +337,9 @@ impl Device {
             format_interrupted: format.is_some_and(|f| f.interrupted),
             ..LuConfig::default()
         });
+        for (group, state) in &target.access_states {
+            unit.set_access_state(*group, *state);
+        }
         Self {
             unit,
             offload,

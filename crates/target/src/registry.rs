@@ -12,7 +12,7 @@ use blockstore::{BlockStore, StoreError};
 use iscsi_core::names::IscsiName;
 use rustc_hash::FxHashSet;
 
-use scsi::TargetPort;
+use scsi::{AccessState, TargetPort};
 
 use crate::config::{Config, LunConfig, TargetConfig};
 use crate::device::{Device, Making};
@@ -161,7 +161,7 @@ impl TargetSet {
             }
             opened.push((target.name.clone(), luns));
         }
-        let (events, lines) = planner.plan.carry_out();
+        let (mut events, mut lines) = planner.plan.carry_out();
         let mut set = Self {
             config: config.clone(),
             targets: BTreeMap::new(),
@@ -174,6 +174,13 @@ impl TargetSet {
             set.removed.remove(&name);
             let node = match self.targets.get(&name) {
                 Some(node) => {
+                    let kept =
+                        luns.values().filter(|device| served.iter().any(|old| Arc::ptr_eq(old, device)));
+                    for (group, state) in changed_states(&node.config.load(), target) {
+                        lines.push(format!("target port group {group} of {name} is {} now", state.name()));
+                        events
+                            .extend(kept.clone().filter_map(|device| device.set_access_state(group, state)));
+                    }
                     node.config.store(Arc::new(target.clone()));
                     // Sessions know by the map itself whether it is another one.
                     if !same_units(&node.luns.load(), &luns) {
@@ -225,6 +232,19 @@ pub struct Change {
 
 fn devices_of(targets: &BTreeMap<IscsiName, Arc<TargetNode>>) -> Vec<Arc<Device>> {
     targets.values().flat_map(|node| Vec::from_iter(node.luns.load().values().cloned())).collect()
+}
+
+/// Target port groups whose state is another in `new` than in `old`. What somebody else has changed since stays where the
+/// configuration says the same as before: a failover is not undone by a change of something else.
+//= spc4 5.15.2.3 ALU-03
+fn changed_states(old: &TargetConfig, new: &TargetConfig) -> Vec<(u16, AccessState)> {
+    let groups = old.access_states.iter().chain(&new.access_states).map(|(group, _)| *group);
+    let groups: BTreeSet<u16> = groups.collect();
+    groups
+        .into_iter()
+        .filter(|group| old.access_state(*group) != new.access_state(*group))
+        .map(|group| (group, new.access_state(group)))
+        .collect()
 }
 
 fn same_units(a: &LunMap, b: &LunMap) -> bool {

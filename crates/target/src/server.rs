@@ -11,10 +11,11 @@ use std::time::Duration;
 use blockstore::StoreSpec;
 use engine::{EpollDriver, Platform, Sender, System};
 use parking_lot::Mutex;
+use scsi::AccessState;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Auth, Config, PortalConfig, TargetConfig};
-use crate::observe::{LunChange, LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
+use crate::observe::{AccessStateInfo, LunChange, LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
 use crate::registry::{OpenError, OpenStore, TargetSet};
 use crate::shard::Shard;
 use crate::shard::message::Message;
@@ -295,6 +296,10 @@ fn other_settings(old: &Config, new: &Config) -> Vec<String> {
     lines
 }
 
+fn unknown(target: &str) -> String {
+    format!("{target} is not served; `intact ls targets` shows what is")
+}
+
 impl ServerView for Server {
     fn sessions(&self) -> Vec<SessionInfo> {
         let (reply, answers) = mpsc::channel();
@@ -328,6 +333,49 @@ impl ServerView for Server {
             }
         }
         self.change_to(config).map_err(|error| format!("nothing is changed: {error}"))
+    }
+
+    fn access_states(&self, target: &str) -> Result<Vec<AccessStateInfo>, String> {
+        let set = self.shared.set.load();
+        let node =
+            set.targets.values().find(|node| node.name.as_str() == target).ok_or_else(|| unknown(target))?;
+        let mut states = Vec::new();
+        for (lun, device) in node.luns().iter() {
+            let mut groups: Vec<u16> =
+                device.unit.config().target_ports.iter().map(|port| port.group).collect();
+            groups.dedup();
+            states.extend(groups.into_iter().map(|group| {
+                let state = device.unit.access_state(group).name().to_owned();
+                AccessStateInfo { lun: *lun, group, state }
+            }));
+        }
+        Ok(states)
+    }
+
+    //= spc4 5.15.2.3 ALU-03
+    fn set_access_state(&self, target: &str, group: u16, state: AccessState) -> Result<Vec<String>, String> {
+        let _one_at_a_time = self.changing.lock();
+        let set = self.shared.set.load();
+        let node =
+            set.targets.values().find(|node| node.name.as_str() == target).ok_or_else(|| unknown(target))?;
+        let config = node.config();
+        let served = |portal: &PortalConfig| portal.group_tag == group && config.is_served_on(group);
+        if !set.config.portals.iter().any(served) {
+            return Err(format!(
+                "no portal of group {group} serves {target}; `intact ls targets` shows them"
+            ));
+        }
+        let luns = node.luns();
+        let events: Arc<[UnitEvent]> =
+            luns.values().filter_map(|device| device.set_access_state(group, state)).collect();
+        let line = |event: &UnitEvent| {
+            format!("target port group {group} is {} for LUN {} of {target}", state.name(), event.lun)
+        };
+        let lines = events.iter().map(line).collect();
+        for shard in self.shared.shards() {
+            shard.send(Message::Reconfigured { changed_luns: Vec::new(), events: Arc::clone(&events) });
+        }
+        Ok(lines)
     }
 
     fn luns(&self) -> Vec<LunInfo> {

@@ -71,7 +71,7 @@ impl Planner<'_> {
             Some((holder, served)) => self.keep(target, old, &holder, served, config)?,
             None => {
                 let store = (self.open)(config)?;
-                let device = Arc::new(Device::new(config, store, target.name.as_str(), &self.making));
+                let device = Arc::new(Device::new(config, store, target, &self.making));
                 match old {
                     // What was registered with the disk that was here says nothing of this one.
                     Some(old) if device.has_reservations_of(old) => {
@@ -133,7 +133,7 @@ impl Planner<'_> {
             self.plan.adjusted.push((Arc::clone(holder), config.clone()));
             return Ok(Arc::clone(holder));
         }
-        let heir = Arc::new(Device::succeeding(holder, config, target.name.as_str(), &self.making));
+        let heir = Arc::new(Device::succeeding(holder, config, target, &self.making));
         match served {
             true => self.plan.heirs.push((Arc::clone(&heir), Arc::clone(holder))),
             false => heir.load_reservations().map_err(StoreError::Unusable)?,

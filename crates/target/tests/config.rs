@@ -99,7 +99,9 @@ fn everything_is_read() {
          [limits]\nlogin_timeout_s = 3\nbuffer_bytes_max = \"32M\"\nmax_connections = 5\n\
          [negotiation]\nmax_burst_length = 0x10000\nfirst_burst_length = \"64K\"\ndata_digest = \"off\"\n\
          [[target]]\nname = \"IQN.2004-10.com.Example:A\"\nportal_groups = [7]\nqueue_depth = 4096\n\
+         hosts_set_access_states = true\nmanagement_url = \"https://a/\"\n\
          [target.negotiation]\nheader_digest = \"required\"\n\
+         [[target.port_group]]\ntag = 7\naccess_state = \"active-non-optimized\"\n\
          [[target.lun]]\nnumber = 3\nstore = \"file:/a,ro\"\n[[target.lun]]\nstore = \"ram:1M\"\nread_only = true\n\
          [[target]]\nname = \"eui.02004567a425678d\"\nredirect = [\"[2001:db8::1]:3260\"]\n",
     )
@@ -115,6 +117,10 @@ fn everything_is_read() {
     let target = &config.targets[0];
     assert_eq!(target.name.as_str(), "iqn.2004-10.com.example:a");
     assert!(target.is_served_on(7) && !target.is_served_on(1));
+    assert_eq!(target.access_state(7), scsi::AccessState::ActiveNonOptimized);
+    assert_eq!(target.access_state(8), scsi::AccessState::ActiveOptimized);
+    assert!(target.hosts_set_access_states && !config.targets[1].hosts_set_access_states);
+    assert_eq!(target.management_url.as_deref(), Some("https://a/"));
     assert_eq!(target.bounds.max_burst_length, 65536);
     assert_eq!(target.bounds.data_digest, DigestPolicy::Off);
     assert_eq!(target.bounds.header_digest, DigestPolicy::Required);
@@ -218,6 +224,16 @@ fn each_broken_file_has_its_words() {
         (&with_target("portal_groups = []"), "1:1 [target] has no `portal_groups`"),
         (&with_target("redirect = [\"2001:db8::1\"]"), "3:13 this is no address for initiators"),
         (&with_target("alias = \"a\\u0000\""), "3:9 the alias cannot be sent"),
+        (&with_target("management_url = \"a b\""), "3:18 `management_url` cannot be told by INQUIRY"),
+        (
+            &with_target("[[target.port_group]]\ntag = 1\naccess_state = \"transitioning\""),
+            "5:16 `transitioning` is no state of a target port group",
+        ),
+        (&with_target("[[target.port_group]]\n"), "3:1 [target.port_group] has no `tag`"),
+        (
+            &with_target("[[target.port_group]]\ntag = 1\n[[target.port_group]]\ntag = 1"),
+            "5:1 the target port group 1 is given twice",
+        ),
         (
             &with_target("[[target.lun]]\nnumber = 0\nstore = \"ram:1M\"\nserial = \"é\""),
             "6:10 `serial` cannot be told by INQUIRY",

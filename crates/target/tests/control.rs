@@ -9,12 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use scsi::AccessState;
 use target::config::ControlSocket;
 use target::observe::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
 use target::observe::plane::PlaneError;
 use target::observe::{
-    ConnectionInfo, ControlPlane, LoginEvent, LunChange, LunInfo, Observe, RecoveryInfo, ServerView,
-    SessionInfo, TargetInfo,
+    AccessStateInfo, ConnectionInfo, ControlPlane, LoginEvent, LunChange, LunInfo, Observe, RecoveryInfo,
+    ServerView, SessionInfo, TargetInfo,
 };
 
 struct Fixed;
@@ -76,6 +77,14 @@ impl ServerView for Fixed {
             Err("there is no such LUN".to_owned())
         }
     }
+
+    fn access_states(&self, _target: &str) -> Result<Vec<AccessStateInfo>, String> {
+        Ok(vec![AccessStateInfo { lun: 1, group: 2, state: "standby".to_owned() }])
+    }
+
+    fn set_access_state(&self, target: &str, group: u16, state: AccessState) -> Result<Vec<String>, String> {
+        Ok(vec![format!("{target} {group} {state:?}")])
+    }
 }
 
 fn start(path: &Path, observe: Arc<Observe>) -> Result<ControlPlane, PlaneError> {
@@ -110,6 +119,15 @@ fn every_question_has_its_answer() {
         |lun| Request::ChangeLun { target: "iqn.a".to_owned(), lun, change: LunChange::Size(Some(7)) };
     assert_eq!(ask(change(1)).unwrap(), Answer::Changed(vec!["iqn.a Size(Some(7))".to_owned()]));
     assert!(matches!(ask(change(2)), Err(AskError::Refused(why)) if why == "there is no such LUN"));
+    let states = Request::AccessStates { target: "iqn.a".to_owned() };
+    assert!(matches!(ask(states).unwrap(), Answer::AccessStates(states) if states[0].state == "standby"));
+    let set = |state: &str| Request::SetAccessState {
+        target: "iqn.a".to_owned(),
+        group: 2,
+        state: state.to_owned(),
+    };
+    assert_eq!(ask(set("standby")).unwrap(), Answer::Changed(vec!["iqn.a 2 Standby".to_owned()]));
+    assert!(matches!(ask(set("asleep")), Err(AskError::Refused(why)) if why.contains("active-optimized")));
     let Answer::Logins(logins) = ask(Request::Logins).unwrap() else { panic!("not logins") };
     assert_eq!(logins.len(), 1);
     assert!(matches!(ask(Request::Reload), Err(AskError::Refused(why)) if why == "there is no file"));

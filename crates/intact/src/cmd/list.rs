@@ -52,7 +52,7 @@ pub fn run(what: What, control: Option<&Path>, json: bool) -> ExitCode {
         Answer::Luns(list) => (luns(list), serde_json::to_string(list)),
         Answer::Targets(list) => (targets(list), serde_json::to_string(list)),
         Answer::Logins(list) => (logins(list), serde_json::to_string(list)),
-        Answer::Version(_) | Answer::Reload(_) | Answer::Changed(_) => {
+        Answer::Version(_) | Answer::Reload(_) | Answer::Changed(_) | Answer::AccessStates(_) => {
             return fail(FAILED, "the server answered something else; is it of the same version?");
         }
     };

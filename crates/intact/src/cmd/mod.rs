@@ -7,6 +7,7 @@ pub mod conform;
 pub mod cp;
 pub mod docs;
 pub mod doctor;
+pub mod group;
 pub mod inq;
 pub mod list;
 pub mod ls;

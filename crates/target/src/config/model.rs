@@ -10,6 +10,8 @@ use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
 
+use scsi::AccessState;
+
 use super::access::{AccessRules, NamePattern};
 
 /// Portal group tag of portals that are given none.
@@ -78,12 +80,24 @@ pub struct TargetConfig {
     pub redirect: Option<Vec<String>>,
     /// Tags of the portal groups on which it is served; `None`: on all.
     pub portals: Option<Vec<u16>>,
+    /// Asymmetric access states of target port groups (portal groups) that do not begin as active/optimized; tags are unique.
+    pub access_states: Vec<(u16, AccessState)>,
+    /// Hosts may change these states by SET TARGET PORT GROUPS. Of units that are there already, a change concerns none.
+    pub hosts_set_access_states: bool,
+    /// Where people manage its units, for VPD page 85h: an ASCII URL. Of units that are there already, a change concerns none.
+    pub management_url: Option<String>,
 }
 
 impl TargetConfig {
     /// Whether the target is served by portals with `group_tag`.
     pub fn is_served_on(&self, group_tag: u16) -> bool {
         self.portals.as_ref().is_none_or(|tags| tags.contains(&group_tag))
+    }
+
+    /// The access state that the target port group begins with.
+    pub fn access_state(&self, group_tag: u16) -> AccessState {
+        let given = self.access_states.iter().find(|(tag, _)| *tag == group_tag);
+        given.map(|(_, state)| *state).unwrap_or_default()
     }
 }
 

@@ -12,6 +12,7 @@ use iscsi_core::params::Bounds;
 use super::access::{AccessRule, AccessRules};
 use super::auth::{self, Secrets};
 use super::model::{Auth, LunConfig, TargetConfig};
+use super::port_groups;
 use super::problem::Source;
 use super::reader::{At, Section};
 use super::settings;
@@ -90,11 +91,27 @@ fn target(
     if portals.as_ref().is_some_and(Vec::is_empty) {
         section.missing(source, "portal_groups", "leave it away to serve the target on all portals");
     }
+    let access_states = port_groups::read(source, section);
+    let hosts_set_access_states = section.boolean(source, "hosts_set_access_states").unwrap_or(false);
+    let management_url = port_groups::management_url(source, section);
     let luns = luns(source, section, redirect.is_some());
     let access = access(source, section);
     let auth: Auth = auth::read(source, section, secrets);
     let bounds = settings::negotiation(source, section, bounds.clone());
-    Some(TargetConfig { name: name?, alias, luns, access, auth, bounds, queue_depth, redirect, portals })
+    Some(TargetConfig {
+        name: name?,
+        alias,
+        luns,
+        access,
+        auth,
+        bounds,
+        queue_depth,
+        redirect,
+        portals,
+        access_states,
+        hosts_set_access_states,
+        management_url,
+    })
 }
 
 fn name(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<IscsiName> {

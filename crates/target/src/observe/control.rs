@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::login_log::LoginEvent;
-use super::view::{LunChange, LunInfo, SessionInfo, TargetInfo};
+use super::view::{AccessStateInfo, LunChange, LunInfo, SessionInfo, TargetInfo};
 
 /// Longest request, bytes.
 pub const MAX_REQUEST_BYTES: usize = 4096;
@@ -53,6 +53,20 @@ pub enum Request {
         /// What it becomes.
         change: LunChange,
     },
+    /// The access states of the target port groups of a target.
+    AccessStates {
+        /// TargetName.
+        target: String,
+    },
+    /// Change the state of a target port group, for all units of a target.
+    SetAccessState {
+        /// TargetName.
+        target: String,
+        /// Its number, which is a target portal group tag.
+        group: u16,
+        /// [`scsi::AccessState::name`].
+        state: String,
+    },
 }
 
 /// What is answered.
@@ -83,6 +97,8 @@ pub enum Answer {
     Reload(Vec<String>),
     /// What is different now.
     Changed(Vec<String>),
+    /// The access states, by unit and group.
+    AccessStates(Vec<AccessStateInfo>),
 }
 
 /// Where the control socket may be when nothing else is said, most private first: `$XDG_RUNTIME_DIR/intact`,

@@ -18,7 +18,9 @@ pub mod view;
 pub use login_log::{LoginEvent, LoginLog};
 pub use metrics::{LunStats, Metrics, Op, SessionStats};
 pub use plane::ControlPlane;
-pub use view::{ConnectionInfo, LunChange, LunInfo, RecoveryInfo, ServerView, SessionInfo, TargetInfo};
+pub use view::{
+    AccessStateInfo, ConnectionInfo, LunChange, LunInfo, RecoveryInfo, ServerView, SessionInfo, TargetInfo,
+};
 
 /// What a server reports to while it runs.
 #[derive(Debug)]

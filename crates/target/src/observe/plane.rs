@@ -14,6 +14,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
+use scsi::AccessState;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -314,6 +315,20 @@ impl Shared {
                 Ok(lines) => Answer::Changed(lines),
                 Err(why) => return Reply::Error(why),
             },
+            Request::AccessStates { target } => match self.view.access_states(target) {
+                Ok(states) => Answer::AccessStates(states),
+                Err(why) => return Reply::Error(why),
+            },
+            Request::SetAccessState { target, group, state } => {
+                let Some(state) = AccessState::by_name(state) else {
+                    let names = AccessState::ALL.map(AccessState::name).join(", ");
+                    return Reply::Error(format!("the states of a target port group are {names}"));
+                };
+                match self.view.set_access_state(target, *group, state) {
+                    Ok(lines) => Answer::Changed(lines),
+                    Err(why) => return Reply::Error(why),
+                }
+            }
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use scsi::AccessState;
 use serde::{Deserialize, Serialize};
 
 /// A running server, as the control plane sees it. Called from the control plane's thread; may wait for the shards.
@@ -18,6 +19,27 @@ pub trait ServerView: Send + Sync {
     /// # Errors
     /// Why it cannot be, with the remedy; nothing is changed then.
     fn change_lun(&self, target: &str, lun: u16, change: LunChange) -> Result<Vec<String>, String>;
+    /// The access states of the target port groups of a target, by unit and group.
+    ///
+    /// # Errors
+    /// When it is not served, with the remedy.
+    fn access_states(&self, target: &str) -> Result<Vec<AccessStateInfo>, String>;
+    /// Changes the state of a target port group for all units of a target. What was done, a line each.
+    ///
+    /// # Errors
+    /// Why it cannot be, with the remedy; nothing is changed then.
+    fn set_access_state(&self, target: &str, group: u16, state: AccessState) -> Result<Vec<String>, String>;
+}
+
+/// The state of a target port group for one unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessStateInfo {
+    /// LUN.
+    pub lun: u16,
+    /// Target port group, which is a target portal group tag.
+    pub group: u16,
+    /// [`AccessState::name`].
+    pub state: String,
 }
 
 /// What a logical unit in use can become.

@@ -3,6 +3,7 @@
 mod connections;
 mod contention;
 mod discovery;
+mod groups;
 mod hooked;
 mod logins;
 mod management;

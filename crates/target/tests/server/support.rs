@@ -32,6 +32,9 @@ pub fn target(name: &str) -> TargetConfig {
         bounds: Bounds::default(),
         queue_depth: 128,
         redirect: None,
+        access_states: Vec::new(),
+        hosts_set_access_states: false,
+        management_url: None,
         portals: None,
     }
 }
