@@ -157,7 +157,8 @@ pub trait BlockStore: Send + Sync {
     fn overwrites_in_place(&self) -> bool;
 
     /// Shows a range to `look`, piece by piece in order, where it lies in memory: for whoever copies and checks in one
-    /// pass. False, and nothing was shown, from a store that does not hold its blocks in memory.
+    /// pass. False, and nothing was shown, from a store that does not hold its blocks in memory; an empty range asks
+    /// which of them it is.
     ///
     /// Pieces are cut between logical blocks only (where the range has whole ones), and none changes while it is
     /// shown; the store is locked meanwhile, so `look` calls none.

@@ -61,6 +61,7 @@ impl ProtectionType {
 
     /// Whether a tuple turns the checks of its block off.
     //= sbc3 4.22.3 PI-08
+    #[inline]
     pub const fn escapes(self, tuple: Tuple) -> bool {
         match self {
             Self::None => false,
@@ -192,12 +193,14 @@ impl Protection {
     }
 
     /// The reference tag that block `lba` has to have, where it is known.
+    #[inline]
     fn ref_tag(&self, lba: u64) -> Option<u32> {
         Some(self.first_ref_tag?.wrapping_add(lba.wrapping_sub(self.first_lba) as u32))
     }
 
     /// The tuple that the device server makes for block `lba` with this guard. Never one that turns checks off.
     //= sbc3 4.22.4 PI-06
+    #[inline]
     pub fn made(&self, lba: u64, guard: u16) -> Tuple {
         let ref_tag = match self.kind {
             ProtectionType::Type3 => 0,
@@ -229,6 +232,7 @@ impl Protection {
     /// # Errors
     /// The first field that fails: guard, application tag, reference tag.
     //= sbc3 4.22.4 PI-09
+    #[inline]
     pub fn check(&self, lba: u64, tuple: Tuple, computed: u16) -> Result<(), PiField> {
         if self.kind.escapes(tuple) {
             return Ok(());

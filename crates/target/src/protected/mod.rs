@@ -143,7 +143,8 @@ impl Medium<'_> {
                 let checked = self.protection.check(lba, tuple, guard);
                 return checked.map_err(|field| Failure::Check(field, lba));
             }
-            Record::Unwritten => guard != 0 || data.iter().any(|&byte| byte != 0),
+            // All bytes are looked at: that needs no branch for each, and hardly ever is one of them not zero.
+            Record::Unwritten => guard != 0 || data.iter().fold(0, |all, byte| all | byte) != 0,
             Record::Unchecked(_, digest) => integrity::crc32c(data) != digest,
         };
         match torn && self.protection.checks_guards() {
@@ -388,7 +389,10 @@ impl Medium<'_> {
         if !self.protection.transferred {
             return self.write_unsealed(lba, blocks, durable, data_out);
         }
-        self.write_gathered(lba, blocks, durable, data_out, Self::put)
+        match self.write_sealed(lba, blocks, durable, data_out)? {
+            true => Ok(()),
+            false => self.write_gathered(lba, blocks, durable, data_out, Self::put),
+        }
     }
 
     /// Writes blocks that are checked, or written all or nothing: they are put together first.
@@ -404,6 +408,39 @@ impl Medium<'_> {
         let records = self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Change);
         put(self, lba, &[&arrived.data], &records, durable)
+    }
+
+    /// Writes blocks that came with tuples into memory: checked where they arrived, copied once. False, and nothing was
+    /// written, where that cannot be: the store is elsewhere, or some block is not checked and needs a digest.
+    fn write_sealed(
+        &self,
+        lba: u64,
+        blocks: u64,
+        durable: bool,
+        data_out: DataOut<'_>,
+    ) -> Result<bool, Failure> {
+        let store = &self.device.store;
+        if !store.write_in_place(self.offset(lba), 0, &mut |_| {})? {
+            return Ok(false);
+        }
+        let (mut guards, mut tuples) = (vec![0; blocks as usize], vec![Tuple::default(); blocks as usize]);
+        self.incoming(data_out, 0, blocks).look(&mut guards, Some(&mut tuples));
+        if tuples.iter().any(|&tuple| self.kind().escapes(tuple)) {
+            return Ok(false);
+        }
+        let arrived = (lba..).zip(tuples.iter().zip(&guards));
+        let records: Result<Vec<Record>, Failure> =
+            arrived.map(|(lba, (&tuple, &guard))| self.record(lba, Some(tuple), guard, &[])).collect();
+        let (records, mut incoming) = (records?, self.incoming(data_out, 0, blocks));
+        let _held = self.device.hold(lba, blocks, Access::Change);
+        let mut done = 0;
+        store.write_in_place(self.offset(lba), self.offset(blocks), &mut |to| {
+            let range = done..done + to.len() / self.block;
+            done = range.end;
+            incoming.strip(to, &mut guards[range.clone()], &mut tuples[range]);
+        })?;
+        self.records.write(lba, &records, medium::durability(durable))?;
+        Ok(true)
     }
 
     /// Writes blocks that came without tuples: there is nothing to check, so they go to their place at once, and the
@@ -428,7 +465,7 @@ impl Medium<'_> {
         if written {
             return Ok(self.records.write(lba, &self.made(lba, &guards), medium::durability(durable))?);
         }
-        incoming.guards(&mut guards);
+        incoming.look(&mut guards, None);
         let pieces = Pieces::new(data_out.pieces).range(0, len);
         self.put(lba, &pieces, &self.made(lba, &guards), durable)
     }

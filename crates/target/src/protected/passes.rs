@@ -196,13 +196,26 @@ impl<'a> Incoming<'a> {
         Some(&self.joined)
     }
 
-    /// The guard of each block, which came without a tuple.
-    pub(super) fn guards(mut self, guards: &mut [u16]) {
-        let (block, mut at) = (self.wire, 0);
-        while let Some(run) = self.next(guards.len() - at) {
-            let count = run.len() / block;
-            t10::guards(Guard::Crc16, run, Layout::plain(block), &mut guards[at..at + count]).expect(FITS);
-            at += count;
+    /// The guard of each block's data where it lies; and the tuples, if blocks came with them.
+    pub(super) fn look(mut self, guards: &mut [u16], mut tuples: Option<&mut [Tuple]>) {
+        let layout = match tuples {
+            Some(_) => Layout::interleaved(self.wire - t10::TUPLE_BYTES),
+            None => Layout::plain(self.wire),
+        };
+        let mut at = 0;
+        while at < guards.len()
+            && let Some(run) = self.next(guards.len() - at)
+        {
+            let range = at..at + run.len() / layout.stride_bytes();
+            at = range.end;
+            t10::guards(Guard::Crc16, run, layout, &mut guards[range.clone()]).expect(FITS);
+            if let Some(tuples) = &mut tuples {
+                for (tuple, block) in tuples[range].iter_mut().zip(run.chunks_exact(layout.stride_bytes())) {
+                    if let Some(bytes) = block.last_chunk() {
+                        *tuple = Tuple::from_bytes(*bytes);
+                    }
+                }
+            }
         }
     }
 
@@ -309,7 +322,7 @@ mod tests {
         for cut in [1, 5, 511, 512, 513, 520, 1040, 3000, 9000] {
             let incoming = || Incoming::new(data.chunks(cut).collect(), 512);
             let mut found = [0; 8];
-            incoming().guards(&mut found);
+            incoming().look(&mut found, None);
             assert_eq!(found[..], guards, "{cut}");
             let (mut to, mut found, mut blocks) = (vec![0; 512 * 8], [0; 8], incoming());
             for (to, found) in to.chunks_mut(512 * 3).zip(found.chunks_mut(3)) {
@@ -320,6 +333,9 @@ mod tests {
             let (mut to, mut found, mut stripped) = (vec![0; 512 * 8], [0; 8], [Tuple::default(); 8]);
             Incoming::new(travels.chunks(cut).collect(), 520).strip(&mut to, &mut found, &mut stripped);
             assert_eq!((&to, &found[..], &stripped[..]), (&data, &guards[..], &tuples[..]), "{cut}");
+            let (mut found, mut seen) = ([0; 8], [Tuple::default(); 8]);
+            Incoming::new(travels.chunks(cut).collect(), 520).look(&mut found, Some(&mut seen));
+            assert_eq!((&found[..], &seen[..]), (&guards[..], &tuples[..]), "{cut}");
         }
     }
 }
