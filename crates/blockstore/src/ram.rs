@@ -1,6 +1,6 @@
 //! A volume in memory.
 //!
-//! Memory is taken in chunks of 64 KiB, only for what was written, so a volume of many tebibytes costs a few KiB until
+//! Memory is taken in chunks of 64 KiB, only for what was written, so a volume of many tebibytes costs next to nothing until
 //! it is used. A chunk is found through a table of three levels whose parts are built on first use and never
 //! removed:
 //!
@@ -74,6 +74,7 @@ impl Chunk {
 type Slot = RwLock<Option<Chunk>>;
 type Leaf = Box<[Slot]>;
 type Middle = Box<[OnceLock<Leaf>]>;
+type Root = Box<[OnceLock<Middle>]>;
 
 fn empty_table<T>(entries: u64) -> Box<[OnceLock<T>]> {
     (0..entries).map(|_| OnceLock::new()).collect()
@@ -81,7 +82,7 @@ fn empty_table<T>(entries: u64) -> Box<[OnceLock<T>]> {
 
 /// A sparse volume in memory; see the module's head for its shape.
 pub struct RamStore {
-    root: Box<[OnceLock<Middle>]>,
+    root: OnceLock<Root>,
     size_bytes: AtomicU64,
     logical_block_bytes: u32,
     resident_bytes: AtomicU64,
@@ -99,7 +100,7 @@ impl RamStore {
         check_size(size_bytes, logical_block_bytes)?;
         check_capacity(size_bytes)?;
         Ok(RamStore {
-            root: empty_table(ROOT_MIDDLES),
+            root: OnceLock::new(),
             size_bytes: AtomicU64::new(size_bytes),
             logical_block_bytes,
             resident_bytes: AtomicU64::new(0),
@@ -128,7 +129,8 @@ impl RamStore {
     fn find(&self, chunk: u64) -> Result<&Slot, u64> {
         let (leaf, in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let (middle, in_middle) = (leaf / MIDDLE_LEAVES, leaf % MIDDLE_LEAVES);
-        match self.root[middle as usize].get() {
+        let Some(root) = self.root.get() else { return Err(MAX_BYTES / CHUNK_BYTES as u64) };
+        match root[middle as usize].get() {
             None => Err((middle + 1) * MIDDLE_LEAVES * LEAF_CHUNKS),
             Some(leaves) => match leaves[in_middle as usize].get() {
                 None => Err((leaf + 1) * LEAF_CHUNKS),
@@ -141,7 +143,8 @@ impl RamStore {
     fn find_or_build(&self, chunk: u64) -> &Slot {
         let (leaf, in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let (middle, in_middle) = (leaf / MIDDLE_LEAVES, leaf % MIDDLE_LEAVES);
-        let leaves = self.root[middle as usize].get_or_init(|| empty_table(MIDDLE_LEAVES));
+        let root = self.root.get_or_init(|| empty_table(ROOT_MIDDLES));
+        let leaves = root[middle as usize].get_or_init(|| empty_table(MIDDLE_LEAVES));
         let slots =
             leaves[in_middle as usize].get_or_init(|| (0..LEAF_CHUNKS).map(|_| Slot::new(None)).collect());
         &slots[in_leaf as usize]

@@ -1,11 +1,13 @@
 //! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator; and
-//! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]).
+//! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]); and
+//! `cargo xtask bench idle`: what targets and units cost that nobody uses ([`idle`]).
 //!
 //! How such a table misleads, and what is done about it: machines are noisy, so every cell is the median of several rounds in
 //! which the targets take turns within seconds; absolute figures are those of this machine, so ratios are what counts; a
 //! generator that is slower than the target measures itself, so its own CPU time is stated beside the target's; an answer that
 //! is wrong is fast, so every digest received is checked and a run with a failed command counts as no result.
 
+mod idle;
 mod protection;
 mod report;
 mod rows;
@@ -38,6 +40,15 @@ enum What {
         only: Option<String>,
         #[command(flatten)]
         how: How,
+    },
+    /// What a thousand targets and hundreds of units cost that nobody uses; needs qemu-io with its iSCSI driver
+    Idle {
+        /// Seconds over which CPU time and wake-ups are counted
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+        /// Put the table into docs/performance.md
+        #[arg(long)]
+        write: bool,
     },
     /// Our target with protection information, type 1, beside itself without
     Protection {
@@ -114,6 +125,15 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     let intact = release_binary(root);
     match &args.what {
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
+        What::Idle { seconds, write } => {
+            let table = idle::run(&intact, *seconds)?;
+            let text =
+                format!("{}\nCPU time and wake-ups over {seconds} s.\n\n{table}", report::machine(root));
+            println!("{text}");
+            if *write {
+                report::write(root, idle::BEGIN, &text)?;
+            }
+        }
         What::Protection { how } => {
             let cells = protection::run(&intact, how.seconds, how.rounds)?;
             how.keep_json(&cells)?;

@@ -18,7 +18,7 @@ const TGT_CONTROL: &str = "63";
 pub struct Server {
     pub name: &'static str,
     pub url: String,
-    process: Child,
+    pub(super) process: Child,
 }
 
 impl Server {

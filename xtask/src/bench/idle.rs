@@ -1,0 +1,165 @@
+//! `cargo xtask bench idle`: what many targets and units cost while nobody uses them: time to start, threads, memory, and CPU time
+//! and wake-ups over some seconds, without sessions and with idle ones (qemu-io's, which sends nothing by itself).
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::servers::Server;
+
+/// What stands before the table in docs/performance.md.
+pub const BEGIN: &str = "<!-- begin: cargo xtask bench idle --write -->";
+
+struct Case {
+    targets: usize,
+    units: usize,
+    file: bool,
+    sessions: usize,
+}
+
+const CASES: [Case; 7] = [
+    Case { targets: 1, units: 1, file: false, sessions: 0 },
+    Case { targets: 1, units: 256, file: false, sessions: 0 },
+    Case { targets: 1, units: 256, file: false, sessions: 1 },
+    Case { targets: 1, units: 256, file: true, sessions: 1 },
+    Case { targets: 1000, units: 1, file: false, sessions: 0 },
+    Case { targets: 1000, units: 1, file: false, sessions: 20 },
+    Case { targets: 1000, units: 1, file: true, sessions: 0 },
+];
+
+/// An initiator that is logged in and waits for a command that does not come.
+struct Idle(Child);
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn name(target: usize) -> String {
+    format!("iqn.2026-01.io.intact:idle-{target:04}")
+}
+
+impl Idle {
+    fn connect(portal: &str, target: usize) -> Result<Self> {
+        let volume = format!(
+            "driver=raw,file.driver=iscsi,file.transport=tcp,file.portal={portal},file.target={},file.lun=0",
+            name(target)
+        );
+        let mut child = Command::new("qemu-io")
+            .args(["--image-opts", &volume])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("qemu-io (Debian: qemu-utils, qemu-block-extra)")?;
+        let mut prompt = [0; 8];
+        child
+            .stdout
+            .take()
+            .context("no output")?
+            .read_exact(&mut prompt)
+            .context("qemu-io did not log in")?;
+        Ok(Self(child))
+    }
+}
+
+/// Measures every case; a table.
+pub fn run(intact: &Path, seconds: u64) -> Result<String> {
+    let mut text = String::from(
+        "| targets | units of each | stores | idle sessions | ready after | threads | resident | per unit more | CPU time | wake-ups |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut alone = 0;
+    for case in &CASES {
+        let scratch = tempfile::tempdir()?;
+        let begun = Instant::now();
+        let (server, portal) = start(intact, scratch.path(), case)?;
+        let ready = begun.elapsed();
+        let sessions: Vec<Idle> =
+            (0..case.sessions).map(|n| Idle::connect(&portal, n % case.targets)).collect::<Result<_>>()?;
+        // What a login leaves to be done later is over by then.
+        std::thread::sleep(Duration::from_secs(12));
+        let (cpu, woken) = (server.cpu_seconds()?, wake_ups(&server)?);
+        std::thread::sleep(Duration::from_secs(seconds));
+        let (cpu, woken) = (server.cpu_seconds()? - cpu, wake_ups(&server)? - woken);
+        let (resident, threads) = (status(&server, "VmRSS")? * 1024, status(&server, "Threads")?);
+        drop(sessions);
+        let units = case.targets * case.units;
+        let each = match units {
+            1 => {
+                alone = resident;
+                "-".to_owned()
+            }
+            _ => format!("{:.1} KiB", resident.saturating_sub(alone) as f64 / 1024.0 / (units - 1) as f64),
+        };
+        writeln!(
+            text,
+            "| {} | {} | {} | {} | {} ms | {threads} | {:.1} MiB | {each} | {:.3} ms | {woken} |",
+            case.targets,
+            case.units,
+            if case.file { "file" } else { "ram" },
+            case.sessions,
+            ready.as_millis(),
+            resident as f64 / 1048576.0,
+            cpu * 1e3,
+        )?;
+    }
+    Ok(text)
+}
+
+fn start(intact: &Path, scratch: &Path, case: &Case) -> Result<(Server, String)> {
+    let mut config = String::from("listen = [\"127.0.0.1:0\"]\n[control]\nsocket = false\n");
+    for target in 0..case.targets {
+        writeln!(config, "[[target]]\nname = \"{}\"", name(target))?;
+        for unit in 0..case.units {
+            match case.file {
+                true => writeln!(config, "[[target.lun]]\nstore = \"file:disk-{target}-{unit},size=1G\"")?,
+                false => writeln!(config, "[[target.lun]]\nstore = \"ram:1G\"")?,
+            }
+        }
+    }
+    let file = scratch.join("intact.toml");
+    fs::write(&file, config)?;
+    let mut process = Command::new(intact)
+        .args(["serve", "--json", "-c"])
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start intact serve")?;
+    let stdout = process.stdout.take().context("intact serve has no output")?;
+    let server = Server { name: "intact", url: String::new(), process };
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let ready: serde_json::Value = serde_json::from_str(&line).context("intact serve did not get ready")?;
+    let portal = ready["portals"][0].as_str().context("no portal in the ready line")?;
+    Ok((server, portal.to_owned()))
+}
+
+fn status(server: &Server, key: &str) -> Result<u64> {
+    field(&fs::read_to_string(format!("/proc/{}/status", server.process.id()))?, key)
+}
+
+/// Times that a thread of the server began to run.
+fn wake_ups(server: &Server) -> Result<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{}/task", server.process.id()))? {
+        let text = fs::read_to_string(task?.path().join("status"))?;
+        sum += field(&text, "voluntary_ctxt_switches")? + field(&text, "nonvoluntary_ctxt_switches")?;
+    }
+    Ok(sum)
+}
+
+fn field(text: &str, key: &str) -> Result<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    match value.and_then(|value| value.split_whitespace().next()).and_then(|number| number.parse().ok()) {
+        Some(number) => Ok(number),
+        None => bail!("the kernel says nothing of {key}"),
+    }
+}
