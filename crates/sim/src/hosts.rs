@@ -22,6 +22,7 @@ use target::observe::Observe;
 use crate::load::Progress;
 use crate::network::SimListener;
 use crate::plan::{ChapPlan, InitiatorPlan, Plan, TARGET, host};
+use crate::run::Sabotage;
 use crate::store::BLOCK_BYTES;
 use crate::verdict::Verdict;
 use crate::world::{DriverId, Nanos, Process, SimPlatform, World};
@@ -49,12 +50,13 @@ impl Serving {
         world: &Arc<World>,
         owner: usize,
         plan: &Plan,
+        sabotage: Sabotage,
         disk: &Arc<dyn BlockStore>,
     ) -> Result<Self, String> {
         let platform = SimPlatform::new(world, TARGET.ip(), owner);
         let disk = Arc::clone(disk);
         let open: target::registry::OpenStore = Arc::new(move |_| Ok(Arc::clone(&disk)));
-        let config = config(plan);
+        let config = config(plan, sabotage);
         let portal = config.portals[0].clone();
         let observe = Arc::new(Observe::new());
         let process = Process(Arc::clone(&platform));
@@ -64,6 +66,11 @@ impl Serving {
         let drivers = platform.drivers();
         let deadlines = (0..drivers.len()).map(|shard| moment(target.next_deadline(shard))).collect();
         Ok(Self { owner, target, drivers, deadlines })
+    }
+
+    /// Whether a session has a connection from `host`.
+    pub fn serves(&mut self, host: std::net::IpAddr) -> bool {
+        self.target.sessions().iter().flat_map(|s| &s.connections).any(|c| c.peer.ip() == host)
     }
 
     /// When a shard wants a turn.
@@ -193,13 +200,21 @@ fn credentials(of: &str) -> Credentials {
     Credentials { name: of.to_owned(), secret: Secret::new(format!("the secret of {of}")) }
 }
 
+/// The secret of those that shall not get in.
+fn nobody() -> Secret {
+    Secret::new("the secret of nobody")
+}
+
 /// How the target wants the initiators to prove themselves.
-fn auth(plan: &Plan) -> Auth {
+fn auth(plan: &Plan, sabotage: Sabotage) -> Auth {
     if plan.chap.is_empty() {
         return Auth::None;
     }
     let account = |number: usize| {
-        let Credentials { name, secret } = credentials(&format!("i{number}"));
+        let Credentials { name, mut secret } = credentials(&format!("i{number}"));
+        if sabotage == Sabotage::StolenAccounts {
+            secret = nobody();
+        }
         Account { name, secret, initiators: Vec::new() }
     };
     Auth::Chap {
@@ -218,12 +233,12 @@ fn chap(plan: &ChapPlan, number: u8, wrong: bool) -> ChapConfig {
         required: true,
     };
     if wrong {
-        config.target.as_mut().unwrap_or(&mut config.own).secret = Secret::new("the secret of nobody");
+        config.target.as_mut().unwrap_or(&mut config.own).secret = nobody();
     }
     config
 }
 
-fn config(plan: &Plan) -> Config {
+fn config(plan: &Plan, sabotage: Sabotage) -> Config {
     let store = StoreSpec::Ram {
         size_bytes: 512,
         logical_block_bytes: None,
@@ -238,7 +253,7 @@ fn config(plan: &Plan) -> Config {
             alias: None,
             luns: vec![LunConfig { serial: Some("sim".into()), ..LunConfig::new(0, store) }],
             access: AccessRules::default(),
-            auth: auth(plan),
+            auth: auth(plan, sabotage),
             bounds: plan.bounds.clone(),
             queue_depth: plan.queue_depth,
             redirect: None,

@@ -700,6 +700,7 @@ impl State {
     /// A reset at one end or both: the connection dies. An end that was not told learns of it when it sends, if the other one's
     /// host has forgotten the connection by then.
     pub(crate) fn cut(&mut self, conn: usize, sides: &[Side]) {
+        self.watch.harmed(conn);
         for &side in sides {
             self.reset_end(conn, side);
         }
@@ -707,6 +708,7 @@ impl State {
 
     /// Nothing of what `side` sends gets through until then.
     pub(crate) fn freeze(&mut self, conn: usize, side: Side, until: Nanos) {
+        self.watch.harmed(conn);
         self.network.conns[conn].pipes[side.0].frozen_until = until;
     }
 }

@@ -80,6 +80,8 @@ pub enum Sabotage {
     LostFlush,
     /// COMPARE AND WRITE is begun anew when nobody knows whether it was carried out.
     Resubmission,
+    /// The accounts of the target have the secret of those that shall not get in.
+    StolenAccounts,
 }
 
 enum Action {
@@ -164,7 +166,7 @@ impl Run {
             Sabotage::LostWrite => FaultRule::new(Op::Write, StoreFault::Lost).nth(3),
             Sabotage::LostFlush => FaultRule::new(Op::Flush, StoreFault::Lost),
             Sabotage::RottenByte => FaultRule::new(Op::Read, StoreFault::BitFlip { offset: 40, mask: 4 }),
-            Sabotage::None | Sabotage::FlipWithoutDigest | Sabotage::Resubmission => return,
+            _ => return,
         };
         self.faults.arm(rule);
     }
@@ -176,7 +178,7 @@ impl Run {
 
     fn start_target(&mut self) {
         let owner = self.next_owner();
-        match Serving::start(&self.world, owner, &self.plan, &self.disk) {
+        match Serving::start(&self.world, owner, &self.plan, self.sabotage, &self.disk) {
             Ok(serving) => self.target = Some(serving),
             Err(what) => self.verdict.broken(what),
         }
@@ -309,6 +311,9 @@ impl Run {
         {
             any = true;
             intruder.turn();
+            if !self.plan.chap.is_empty() && self.target.as_mut().is_some_and(|t| t.serves(host(INTRUDER))) {
+                self.verdict.broken("the intruder has a session, and has proved nothing");
+            }
         }
         any
     }

@@ -125,11 +125,14 @@ impl Watch {
         self.note(now, || format!("-- I{host} connection {conn} stands"));
     }
 
+    /// Something is done to `conn` from outside.
+    pub(crate) fn harmed(&mut self, conn: usize) {
+        self.rules.harmed(conn);
+    }
+
     pub(crate) fn closed(&mut self, now: Nanos, conn: usize, side: Side) {
         let Some(host) = self.conns.get(&conn).map(|c| c.host) else { return };
-        if side == NEAR {
-            self.rules.closed(conn);
-        }
+        self.rules.closed(conn, side == NEAR);
         let who = if side == NEAR { format!("I{host}") } else { format!("T (of I{host})") };
         self.note(now, || format!("-- {who} closes connection {conn}"));
     }
@@ -209,6 +212,7 @@ impl Watch {
             };
             if let Some((from, length)) = place {
                 stream.flip = None;
+                self.rules.harmed(conn);
                 // Which byte: drawn from what is known here, so that the run's generator is not asked.
                 let at = from + self.sum % length as u64;
                 flips.push(at);
@@ -346,6 +350,8 @@ pub struct Agreed {
     pub error_recovery_level: u32,
     /// MaxConnections.
     pub max_connections: u32,
+    /// TaskReporting is ResponseFence or FastAbort.
+    pub response_fence: bool,
     /// Connections need not keep the allegiance of commands (the private key of asymmetric sessions).
     pub allegiance_free: bool,
 }
@@ -379,6 +385,10 @@ impl Agreed {
             immediate_data: all("ImmediateData", true),
             error_recovery_level: least("ErrorRecoveryLevel", 0),
             max_connections: least("MaxConnections", 1),
+            response_fence: matches!(
+                values("TaskReporting").next_back(),
+                Some("ResponseFence" | "FastAbort")
+            ),
             allegiance_free: items.iter().filter(|(k, v)| k.starts_with("X-") && *v == "Yes").count() >= 2,
         }
     }

@@ -1,6 +1,7 @@
 //! The simulator judged: seeds hold, the same seed is the same run, and what is broken on purpose is found.
 #![forbid(unsafe_code)]
 
+use iscsi_core::chap::ChapAlgorithm;
 use sim::plan::{Fault, MS, Plan, SECOND};
 use sim::watch::Part;
 use sim::{Run, Sabotage, run_seed};
@@ -85,6 +86,19 @@ fn a_compare_and_write_that_is_carried_out_twice_is_found() {
         plan.faults = (1..40).map(|n| (n * 50 * MS, Fault::Reset { which: n as u32, only: None })).collect();
     });
     assert!(found.iter().any(|what| what.contains("found other data than version")), "{found:?}");
+}
+
+#[test]
+fn a_login_with_a_wrong_secret_is_found() {
+    let chap = |plan: &mut Plan| {
+        plan.chap = vec![ChapAlgorithm::Md5];
+        for initiator in &mut plan.initiators {
+            (initiator.chap.mutual, initiator.chap.wrong_first) = (false, true);
+        }
+    };
+    let stolen = found(Sabotage::StolenAccounts, chap);
+    assert!(stolen.iter().all(|what| what.contains("has logged in with a wrong secret")), "{stolen:?}");
+    assert_eq!((stolen.len(), found(Sabotage::None, chap)), (20, Vec::new()));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! From the device server's outcome to Data-In and SCSI Response (RFC 7143 11.4, 11.7).
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, Ttt};
+use iscsi_wire::{Cid, DataIn, DataSn, Lun, ScsiResponse, StatSn, Ttt};
 
 use super::actions::{Completion, DataInPayload};
-use super::fence::HeldBack;
+use super::fence::{Answer, HeldBack};
 use super::recovery::retained::Outcome;
 use super::sense::CHECK_CONDITION;
 use super::session::TargetSession;
@@ -365,19 +365,9 @@ impl TargetSession {
         Some(TxPdu::with_data(bhs, Bytes::from(data)))
     }
 
-    /// Answers a task management request on behalf of [`super::task_management`].
-    pub(super) fn send_management_response(&mut self, cid: Cid, itt: Itt, response: iscsi_wire::TmfResponse) {
-        self.send_management_answer(cid, itt, response, [0; 3]);
-    }
-
-    /// As [`Self::send_management_response`], with Additional Response Information (RFC 7144 6.2).
-    pub(super) fn send_management_answer(
-        &mut self,
-        cid: Cid,
-        itt: Itt,
-        response: iscsi_wire::TmfResponse,
-        additional: [u8; 3],
-    ) {
+    /// Answers a task management request, past all fences.
+    pub(super) fn answer_now(&mut self, answer: &Answer) {
+        let Answer { cid, itt, response, additional, .. } = *answer;
         self.bhs_pdu(cid, |n| {
             iscsi_wire::TaskManagementResponse {
                 response,

@@ -6,8 +6,9 @@
 //!   (none) ──response ready──► Before ──other connections have acknowledged what was sent before──► After ──acknowledged──► (none)
 //!                               └── TaskReporting=RFC3720: it is sent, and nothing waits for it ──► (none)
 //! ```
-//! With RFC3720 only the answer to a request has a fence. In between, later responses wait in `held_back`: of all connections before the answer is sent, of the other connections
-//! after it. A session with one connection never has a fence. Who does not acknowledge within [`FENCE_LIMIT`], although
+//! With RFC3720 only the answer to a request has a fence. In between, later responses wait in `held_back`: of all connections
+//! before the answer is sent, of the other connections after it; those of commands, and the answers to other requests but TASK
+//! REASSIGN, which is no matter of the device server. A session with one connection never has a fence. Who does not acknowledge within [`FENCE_LIMIT`], although
 //! pinged, is taken for dead.
 
 use std::time::Duration;
@@ -39,12 +40,26 @@ pub(super) struct Fence {
     pub deadline: Time,
 }
 
+/// Most answers without a fence of their own that wait for one; who asks for more is answered at once.
+const MAX_HELD_ANSWERS: usize = 64;
+
 /// The answer to a task management request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub cid: Cid,
     pub itt: Itt,
     pub response: TmfResponse,
+    /// Additional Response Information (RFC 7144 6.2).
+    pub additional: [u8; 3],
+    /// It has a fence: it ends many tasks.
+    pub fenced: bool,
+}
+
+impl Answer {
+    /// An answer without a fence.
+    pub(super) const fn new(cid: Cid, itt: Itt, response: TmfResponse) -> Self {
+        Self { cid, itt, response, additional: [0; 3], fenced: false }
+    }
 }
 
 /// A response that waits for a fence.
@@ -77,7 +92,17 @@ impl TargetSession {
     /// Answers a request that aborted many tasks.
     //= rfc7143 4.2.2.3 MCS-06 FAB-04
     pub(super) fn answer_behind_fence(&mut self, answer: Answer) {
-        self.send_behind_fence(HeldBack::Answer(answer));
+        self.send_behind_fence(HeldBack::Answer(Answer { fenced: true, ..answer }));
+    }
+
+    /// Gives an answer without a fence of its own its place among the responses.
+    //= rfc7143 4.2.2.3 FAB-04
+    pub(super) fn answer(&mut self, answer: Answer) {
+        let waiting = || self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(_))).count();
+        if self.is_held_back(answer.cid) && waiting() < MAX_HELD_ANSWERS {
+            return self.held_back.push_back(HeldBack::Answer(answer));
+        }
+        self.answer_now(&answer);
     }
 
     /// Whether the status of a command needs a fence of its own.
@@ -117,9 +142,7 @@ impl TargetSession {
                 let (task, completion) = *command;
                 self.respond_now(task, completion);
             }
-            HeldBack::Answer(Answer { cid, itt, response }) => {
-                self.send_management_response(cid, itt, response);
-            }
+            HeldBack::Answer(answer) => self.answer_now(&answer),
         }
     }
 
@@ -178,6 +201,7 @@ impl TargetSession {
                     let (task, completion) = *command;
                     self.respond(task, completion);
                 }
+                Some(HeldBack::Answer(answer)) if !answer.fenced => self.answer(answer),
                 Some(answer) => self.send_behind_fence(answer),
                 None => return,
             }

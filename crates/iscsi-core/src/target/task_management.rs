@@ -133,7 +133,7 @@ impl TargetSession {
             TmfFunction::TaskReassign => self.reassign(cid, request),
             //= sam5 5.10 TSK-03
             // ACA is not supported by our logical units, and 9 to 12 exist only at protocol level 2.
-            _ => self.send_management_response(cid, request.itt, TmfResponse::FunctionNotSupported),
+            _ => self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionNotSupported)),
         }
     }
 
@@ -167,7 +167,7 @@ impl TargetSession {
         } else {
             TmfResponse::FunctionComplete
         };
-        self.send_management_response(cid, request.itt, response);
+        self.answer(Answer::new(cid, request.itt, response));
     }
 
     /// Whether commands of this session are in the task set of a logical unit.
@@ -236,9 +236,10 @@ impl TargetSession {
     pub fn management_done_with(&mut self, id: ManagementId, response: TmfResponse, additional: [u8; 3]) {
         let Some(position) = self.management.iter().position(|m| m.id == id) else { return };
         let Management { cid, itt, function, .. } = self.management.swap_remove(position);
+        let answer = Answer { additional, ..Answer::new(cid, itt, response) };
         match function.is_level_2() {
-            true => self.send_management_answer(cid, itt, response, additional),
-            false => self.answer_behind_fence(Answer { cid, itt, response }),
+            true => self.answer(answer),
+            false => self.answer_behind_fence(answer),
         }
     }
 
@@ -246,13 +247,13 @@ impl TargetSession {
     fn abort_task(&mut self, cid: Cid, request: &TaskManagementRequest) {
         let referenced = request.referenced_task_tag;
         if referenced == request.itt || self.is_management(referenced) {
-            return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
+            return self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionRejected));
         }
         //= rfc7143 11.5.1 TMF-04
         let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
         let elsewhere = task.filter(|task| task.came_on != cid).and_then(|task| task.home());
         if elsewhere.is_some_and(|home| home != cid && self.connection(home).is_some()) {
-            return self.send_management_response(cid, request.itt, TmfResponse::FunctionRejected);
+            return self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionRejected));
         }
         if let Some(&id) = self.by_itt.get(&referenced) {
             let mut wait = AbortWait::new(Then::AnswerAbortTask { cid, itt: request.itt });
@@ -264,17 +265,17 @@ impl TargetSession {
         if self.retained.get(referenced).is_some_and(|outcome| outcome.orphan) {
             // It has ended, but the initiator was never told: now it will not be.
             self.retained.take(referenced);
-            return self.send_management_response(cid, request.itt, TmfResponse::FunctionComplete);
+            return self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionComplete));
         }
         let (exp, reference) = (self.window.exp_cmd_sn(), request.ref_cmd_sn);
         let missing =
             reference.ge(exp) && reference.le(self.window.max_cmd_sn()) && reference.lt(request.cmd_sn);
         if missing {
             self.window.count_as_received(reference);
-            self.send_management_response(cid, request.itt, TmfResponse::FunctionComplete);
+            self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionComplete));
             self.run_ready();
         } else {
-            self.send_management_response(cid, request.itt, TmfResponse::TaskDoesNotExist);
+            self.answer(Answer::new(cid, request.itt, TmfResponse::TaskDoesNotExist));
         }
     }
 
@@ -542,12 +543,12 @@ impl TargetSession {
             match self.abort_waits.swap_remove(position).then {
                 Then::Notify(token) => self.actions.push_back(Action::TasksGone { token }),
                 Then::AnswerAbortTask { cid, itt } => {
-                    self.send_management_response(cid, itt, TmfResponse::FunctionComplete)
+                    self.answer(Answer::new(cid, itt, TmfResponse::FunctionComplete))
                 }
                 Then::AnswerLogout { to, only } => self.finish_logout(to, only),
                 Then::AnswerNexusReset { to } => {
                     if let Some((cid, itt)) = to {
-                        self.send_management_response(cid, itt, TmfResponse::FunctionComplete);
+                        self.answer_now(&Answer::new(cid, itt, TmfResponse::FunctionComplete));
                     }
                     self.close_session(CloseReason::NexusReset);
                 }

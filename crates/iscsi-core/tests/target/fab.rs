@@ -174,6 +174,55 @@ fn fab_04_nothing_overtakes_the_answer() {
 }
 
 /// Who does not acknowledge the answer is given up, and the others go on.
+/// Answers that end single tasks wait for a fence as statuses do, before and behind it, and those of TASK REASSIGN do not.
+// covers: FAB-04, MCS-06
+#[test]
+fn fab_04_other_answers_do_not_overtake_it_either() {
+    let mut peer = session("ResponseFence");
+    peer.play(
+        "I2> ScsiCommand itt=20 F edtl=0 lun=3
+         D< Start itt=20
+         D> complete itt=20
+         T2< ScsiResponse itt=20
+         I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T2< NopIn
+         I3> TaskManagementRequest I itt=10 function=AbortTask referenced_task_tag=99 ref_cmd_sn=5
+         I2> NopOut I
+         T< TaskManagementResponse itt=9 response=FunctionComplete
+         T< NopIn
+         I2> TaskManagementRequest I itt=11 function=AbortTask referenced_task_tag=2
+         D< Abandon itt=2
+         D> gone itt=2
+         I> TaskManagementRequest I itt=12 function=AbortTask referenced_task_tag=98 ref_cmd_sn=5 exp_stat_sn=0
+         T3< TaskManagementResponse itt=10 response=TaskDoesNotExist
+         T2< TaskManagementResponse itt=11 response=FunctionComplete
+         T< TaskManagementResponse itt=12 response=TaskDoesNotExist",
+    );
+    assert_eq!(peer.session().holdings().held_back, 0);
+    // Nobody fills memory with them.
+    let mut peer = session("ResponseFence");
+    peer.play(
+        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T< TaskManagementResponse itt=9
+         T< NopIn",
+    );
+    for itt in 100..164 {
+        peer.play(&format!(
+            "I2> TaskManagementRequest I itt={itt} function=AbortTask referenced_task_tag=99"
+        ));
+    }
+    assert_eq!(peer.session().holdings().held_back, 64);
+    peer.play(
+        "I2> TaskManagementRequest I itt=50 function=AbortTask referenced_task_tag=99
+         T2< TaskManagementResponse itt=50",
+    );
+    assert_eq!(peer.session().holdings().held_back, 64);
+}
+
 // covers: FAB-04, MCS-07
 #[test]
 fn fab_04_fences_do_not_stand_for_ever() {

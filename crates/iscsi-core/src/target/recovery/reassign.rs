@@ -4,7 +4,7 @@
 use iscsi_wire::{Cid, Itt, TaskManagementRequest, TmfResponse};
 use smallvec::SmallVec;
 
-use super::super::fence::HeldBack;
+use super::super::fence::{Answer, HeldBack};
 use super::super::sense::{CHECK_CONDITION, Condition};
 use super::super::session::{Queued, TargetSession};
 use super::super::task::TaskId;
@@ -130,7 +130,7 @@ impl TargetSession {
         let referenced = request.referenced_task_tag;
         let response = self.judge_reassignment(cid, request);
         // Before the reassignment takes effect (RFC 7143 7.2.2).
-        self.send_management_response(cid, request.itt, response);
+        self.answer_now(&Answer::new(cid, request.itt, response));
         if response != TmfResponse::FunctionComplete {
             return;
         }

@@ -1,0 +1,190 @@
+//! Task management and its order (RFC 7143 4.2.2.3, 4.2.3, 11.5, 11.6): who may be aborted where, that nothing follows an
+//! answer on its connection that the answer says is over, that nothing overtakes it where responses are fenced, and that who
+//! has said that it stopped sending has stopped.
+//!
+//! Judged where PDUs are sent. What an initiator acknowledges has arrived later than that, what a target answers was made up
+//! before: each rule here is one that holds all the more for what was sent in between. Connections that were harmed are left
+//! out of the rules about several of them: either end may have given one up without a word.
+
+use iscsi_wire::{
+    AsyncEvent, AsyncMessage, CmdSn, Itt, Lun, NopOut, StatSn, TaskManagementRequest, TaskManagementResponse,
+    TmfFunction, TmfResponse,
+};
+
+use super::{Rules, SessionId};
+
+/// A function under way.
+pub(super) struct Function {
+    itt: Itt,
+    function: TmfFunction,
+    lun: Lun,
+    cmd_sn: CmdSn,
+    referenced: Itt,
+}
+
+/// What an initiator was told to stop sending for.
+pub(super) struct Stop {
+    lun: Lun,
+    stat_sn: StatSn,
+    tasks: Vec<Itt>,
+}
+
+fn ends_many(function: TmfFunction) -> bool {
+    matches!(
+        function,
+        TmfFunction::AbortTaskSet
+            | TmfFunction::ClearTaskSet
+            | TmfFunction::LogicalUnitReset
+            | TmfFunction::TargetWarmReset
+            | TmfFunction::TargetColdReset
+    )
+}
+
+impl Rules {
+    pub(super) fn function(&mut self, id: SessionId, conn: usize, request: &TaskManagementRequest) {
+        let session = &mut self.sessions[id];
+        session.functions.retain(|function| function.itt != request.itt);
+        session.functions.push(Function {
+            itt: request.itt,
+            function: request.function,
+            lun: request.lun,
+            cmd_sn: request.cmd_sn,
+            referenced: request.referenced_task_tag,
+        });
+        if request.function != TmfFunction::AbortTask {
+            return;
+        }
+        let tag = request.referenced_task_tag;
+        let task = session.tasks.get(&tag).map(|task| (task.command.cmd_sn, task.conn));
+        // A command that never arrived counts as received when its abort does (RFC 7143 11.5.5).
+        if !request.ref_cmd_sn.lt(session.next) {
+            session.take_number(request.ref_cmd_sn);
+        }
+        let found = match task {
+            None if session.lost > 0 => return,
+            None => format!("ABORT TASK of ITT {tag}, which is no task"),
+            Some((cmd_sn, _)) if cmd_sn != request.ref_cmd_sn => {
+                format!("ABORT TASK of ITT {tag} with RefCmdSN {}, not {}", request.ref_cmd_sn.0, cmd_sn.0)
+            }
+            Some((_, home)) if home != conn && self.is_open(home) => {
+                format!("ABORT TASK of ITT {tag}, which is allegiant to connection {home}")
+            }
+            Some(_) => return,
+        };
+        self.broken(conn, "RFC 7143 11.5", found);
+    }
+
+    fn is_open(&self, conn: usize) -> bool {
+        self.connections.get(&conn).is_some_and(|connection| connection.open)
+    }
+
+    pub(super) fn answered(&mut self, id: SessionId, conn: usize, answer: &TaskManagementResponse) {
+        let of = |function: &Function| function.itt == answer.itt;
+        let Some(at) = self.sessions[id].functions.iter().position(of) else { return };
+        // These are no matters of the device server, and no responses in the sense of a fence.
+        let function = self.sessions[id].functions[at].function;
+        if !matches!(function, TmfFunction::TaskReassign | TmfFunction::ITNexusReset) {
+            self.responded(id, conn, answer.stat_sn);
+        }
+        let session = &mut self.sessions[id];
+        if answer.response != TmfResponse::FunctionComplete {
+            session.functions.remove(at);
+            return;
+        }
+        let Function { function, lun, cmd_sn, referenced, .. } = session.functions.remove(at);
+        let everywhere = matches!(function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset);
+        let doomed = session.tasks.iter_mut().filter(|(itt, task)| match function {
+            TmfFunction::AbortTask => **itt == referenced,
+            _ if ends_many(function) => {
+                task.command.cmd_sn.lt(cmd_sn) && (everywhere || task.command.lun == lun)
+            }
+            _ => false,
+        });
+        for (_, task) in doomed.filter(|(_, task)| !task.status) {
+            task.over = Some(conn);
+        }
+        if ends_many(function) && session.agreed.response_fence {
+            self.fence(id, conn, answer);
+        }
+    }
+
+    /// The answer has a fence: the other connections have acknowledged what was said before, and wait with what follows.
+    fn fence(&mut self, id: SessionId, conn: usize, answer: &TaskManagementResponse) {
+        let others = self.connections.iter().filter(|(other, c)| **other != conn && c.session == Some(id));
+        let overtaken = others.filter(|(_, c)| c.open && !c.harmed).find_map(|(other, c)| {
+            let responded = c.responded?;
+            (c.told.is_none_or(|told| told.lt(responded))).then_some((*other, responded))
+        });
+        self.sessions[id].fence = Some((conn, answer.stat_sn.next()));
+        if let Some((other, responded)) = overtaken {
+            let what = format!(
+                "the answer to ITT {} overtakes StatSN {} of connection {other}",
+                answer.itt,
+                responded.0.wrapping_sub(1)
+            );
+            self.broken(conn, "RFC 7143 4.2.2.3", what);
+        }
+    }
+
+    /// A response of a command or of task management goes out for the first time.
+    pub(super) fn responded(&mut self, id: SessionId, conn: usize, stat_sn: StatSn) {
+        if let Some((at, until)) = self.sessions[id].fence {
+            let fenced = self
+                .connections
+                .get(&at)
+                .is_some_and(|c| c.open && !c.harmed && c.told.is_none_or(|told| told.lt(until)));
+            if fenced && at != conn {
+                let what = format!("StatSN {} passes the fence of connection {at}", stat_sn.0);
+                return self.broken(conn, "RFC 7143 4.2.2.3", what);
+            }
+            if !fenced {
+                self.sessions[id].fence = None;
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.responded = Some(stat_sn.next());
+        }
+    }
+
+    /// Something goes out for a task: it may not be over.
+    pub(super) fn goes_on(&mut self, id: SessionId, conn: usize, itt: Itt, what: &str) {
+        if self.sessions[id].tasks.get(&itt).is_some_and(|task| task.over == Some(conn)) {
+            let what = format!("{what} for ITT {itt} after the answer that it was aborted");
+            self.broken(conn, "RFC 7143 4.2.3", what);
+        }
+    }
+
+    pub(super) fn told_to_stop(&mut self, id: SessionId, conn: usize, message: &AsyncMessage) {
+        if message.event != AsyncEvent::TaskTermination {
+            return;
+        }
+        let session = &self.sessions[id];
+        // A function of its own ends what was sent before it only.
+        let limit = session.functions.iter().map(|function| function.cmd_sn);
+        let limit = limit.fold(message.exp_cmd_sn, |least, at| if at.lt(least) { at } else { least });
+        let here = session.tasks.iter().filter(|(_, task)| {
+            let command = &task.command;
+            task.conn == conn && !task.status && command.lun == message.lun && command.cmd_sn.lt(limit)
+        });
+        let tasks = here.map(|(itt, _)| *itt).collect();
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.stops.push(Stop { lun: message.lun, stat_sn: message.stat_sn, tasks });
+        }
+    }
+
+    pub(super) fn has_stopped(&mut self, id: SessionId, conn: usize, nop: &NopOut) {
+        if !nop.itt.is_reserved() || !nop.ttt.is_reserved() {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let (heard, waiting): (Vec<Stop>, Vec<Stop>) = std::mem::take(&mut connection.stops)
+            .into_iter()
+            .partition(|stop| stop.lun == nop.lun && nop.exp_stat_sn.gt(stop.stat_sn));
+        connection.stops = waiting;
+        for itt in heard.into_iter().flat_map(|stop| stop.tasks) {
+            if let Some(task) = self.sessions[id].tasks.get_mut(&itt).filter(|task| task.conn == conn) {
+                task.stopped = true;
+            }
+        }
+    }
+}
