@@ -39,6 +39,9 @@ struct Medium<'a> {
     block: usize,
 }
 
+/// Writes data, in pieces, from a block on, with their records; whether it has to be durable.
+type Put<Medium> = fn(&Medium, u64, &[&[u8]], &[Record], bool) -> Result<(), Failure>;
+
 /// Data-out, and buffers for its blocks.
 #[derive(Clone, Copy)]
 struct DataOut<'a> {
@@ -402,7 +405,7 @@ impl Medium<'_> {
         blocks: u64,
         durable: bool,
         data_out: DataOut<'_>,
-        put: fn(&Self, u64, &[&[u8]], &[Record], bool) -> Result<(), Failure>,
+        put: Put<Self>,
     ) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         let records = self.records_of(lba, &arrived)?;
