@@ -135,6 +135,19 @@ fn it_works_with_digests_required_and_outlives_the_target() {
     });
 }
 
+/// A unit with protection information, to a kernel that sends none: a file system on it, and tuples by sg3-utils.
+// covers: PI-06 PI-16
+#[test]
+fn it_uses_a_unit_with_protection_information() {
+    if !guest() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path(), 1, &target(OFFERED, "", &["ram:256M,pi=1"]));
+    let portal = server.portal().to_string();
+    scenarios("pi", &["--target", &portal, "--iqn", OFFERED], "pi fs", &[]);
+}
+
 /// The reverse: our client against the kernel's target, with both digests required by ours.
 #[test]
 fn our_client_works_with_the_kernel_s_target() {
