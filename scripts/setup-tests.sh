@@ -14,10 +14,13 @@ qemu-io        qemu-utils        patterns written and read by QEMU
 tgtd           tgt               our initiator against tgt
 istgt          istgt             our initiator with several connections against istgt
 sg_inq         sg3-utils         SCSI commands by sg3-utils
+cc             gcc               what brings sg3-utils to our target
 tshark         tshark            decoding of our sessions by an independent dissector
 qemu-aarch64   qemu-user         the kernels for aarch64, under emulation
 aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu the kernels for aarch64, under emulation
 "
+# The headers that what brings sg3-utils to our target is compiled with.
+LIBISCSI_H=/usr/include/iscsi/iscsi.h
 # The C library that the emulated tests load; its package comes with no program.
 AARCH64_LIBC=/usr/aarch64-linux-gnu/lib/libc.so.6
 AARCH64_TARGET=aarch64-unknown-linux-gnu
@@ -71,6 +74,7 @@ missing_packages() {
   done <<<"$NEEDED"
   have_qemu_iscsi || echo qemu-block-extra
   [ -e $AARCH64_LIBC ] || echo libc6-dev-arm64-cross
+  [ -e $LIBISCSI_H ] || echo libiscsi-dev
 }
 
 foreign_programs() {
@@ -86,6 +90,7 @@ foreign_programs() {
   done <<<"$NEEDED"
   have_qemu_iscsi || leave_out "QEMU's iSCSI driver" qemu-block-extra
   [ -e $AARCH64_LIBC ] || leave_out "the kernels for aarch64" libc6-dev-arm64-cross
+  [ -e $LIBISCSI_H ] || leave_out "SCSI commands by sg3-utils" libiscsi-dev
 }
 
 linux_guest() {

@@ -86,6 +86,8 @@ static int open_unit(const char *url)
     struct iscsi_url *parts = iscsi_parse_full_url(iscsi, url);
     if (!parts)
         return fail(iscsi, url);
+    /* Each program is the same initiator port as the one before it: registrations are of ports. */
+    iscsi_set_isid_random(iscsi, 1, (int)(unit - units));
     iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
     iscsi_set_header_digest(iscsi, ISCSI_HEADER_DIGEST_CRC32C_NONE);
     iscsi_set_targetname(iscsi, parts->target);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use scsi::{
     DataInSource, DataOut, LbaStatusDescriptor, LogicalUnit, LuConfig, MediumError, MediumOp, MediumReply,
-    Nexus, Provisioning, Status, Step,
+    Nexus, ProtectionType, Provisioning, Status, Step,
 };
 
 const BLOCKS: u64 = 1 << 20;
@@ -93,6 +93,10 @@ fuzz_target!(|input: &[u8]| {
         block_bytes: if choice & 8 == 0 { 512 } else { 4096 },
         physical_block_bytes: 4096,
         token_secret: (choice & 32 == 0).then_some([1; 32]),
+        sanitize: choice & 64 == 0,
+        explicit_access_states: choice & 64 == 0,
+        protectable: choice & 128 == 0,
+        protection: [ProtectionType::Type1, ProtectionType::Type2][usize::from(choice & 1)],
         ..LuConfig::default()
     });
     let nexuses = [
@@ -138,6 +142,10 @@ fuzz_target!(|input: &[u8]| {
                     execution.medium_done(&lu, reply(&op, byte(&mut rest) % 16))
                 }
                 Step::Done(outcome) => {
+                    if let Some(rest) = execution.take_remainder() {
+                        assert_eq!(outcome.status, Status::Good);
+                        assert!(matches!(rest.step(), Step::Medium(_)));
+                    }
                     assert_eq!(outcome.status == Status::CheckCondition, outcome.sense.is_some());
                     if let Some(sense) = outcome.sense_bytes() {
                         assert!((8..=252).contains(&sense.len()));

@@ -55,28 +55,41 @@ pub(crate) fn stop(lu: &crate::LogicalUnit) -> Execution {
     Execution::good()
 }
 
-/// The default self-test and the foreground ones succeed: they could only test this code. No diagnostic pages.
+/// Longest parameter list of SEND DIAGNOSTIC: one page without parameters.
+const DIAGNOSTIC_PAGE_BYTES: u16 = 4;
+/// The list of supported diagnostic pages: itself.
+const DIAGNOSTIC_PAGES: [u8; 5] = [0, 0, 0, 1, 0];
+
+/// The default self-test and the foreground ones succeed: they could only test this code. The one page that can be sent asks for
+/// the list of pages (SPC-4 7.2.3).
 pub(crate) fn send_diagnostic(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
-    if cdb.u16(3) != 0 {
+    let (bytes, kind, page_format, self_test) = (cdb.u16(3), cdb.u8(1) >> 5, cdb.bit(1, 4), cdb.bit(1, 2));
+    if !matches!(kind, 0 | 4 | 5 | 6) {
+        return Execution::check(SenseData::cdb_field(1, Some(7)));
+    }
+    if bytes == 0 {
+        return Execution::good();
+    }
+    // A self-test takes no parameters, and what is not in pages is the vendor's.
+    if bytes != DIAGNOSTIC_PAGE_BYTES || !page_format || kind != 0 || self_test {
         return Execution::check(SenseData::cdb_field(3, None));
     }
-    match cdb.u8(1) >> 5 {
-        0 | 4 | 5 | 6 => Execution::good(),
-        _ => Execution::check(SenseData::cdb_field(1, Some(7))),
-    }
+    Execution::parameters(request, u64::from(bytes), |_, list| {
+        match list.iter().position(|byte| *byte != 0) {
+            Some(at) => Execution::check(SenseData::parameter_field(at as u16, None)),
+            None => Execution::good(),
+        }
+    })
 }
 
-/// The list of supported diagnostic pages: itself.
+/// The list of pages, also where no page is named: no other one can have been sent.
 pub(crate) fn receive_diagnostic_results(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
-    if !cdb.bit(1, 0) {
-        return Execution::check(SenseData::cdb_field(1, Some(0)));
-    }
-    if cdb.u8(2) != 0 {
+    if cdb.bit(1, 0) && cdb.u8(2) != 0 {
         return Execution::check(SenseData::cdb_field(2, None));
     }
-    Execution::done(Outcome::data_in(vec![0, 0, 0, 1, 0], u64::from(cdb.u16(3))))
+    Execution::done(Outcome::data_in(DIAGNOSTIC_PAGES.to_vec(), u64::from(cdb.u16(3))))
 }
 
 /// The medium cannot be removed, so preventing that always holds.

@@ -36,31 +36,60 @@ fn usage(disk: &mut Disk, opcode: u8, action: Option<u16>) -> Vec<u8> {
     data[4..].to_vec()
 }
 
+/// A unit that has every command there is.
+fn everything() -> LuConfig {
+    LuConfig {
+        sanitize: true,
+        token_secret: Some([7; 32]),
+        explicit_access_states: true,
+        protectable: true,
+        protection: scsi::ProtectionType::Type2,
+        ..support::config()
+    }
+}
+
+/// A CDB of zeros that names a command.
+fn naming(opcode: u8, action: Option<u16>, length: usize) -> Vec<u8> {
+    let mut cdb = vec![0; length];
+    cdb[0] = opcode;
+    match action {
+        Some(action) if opcode == 0x7f => {
+            cdb[7] = 0x18;
+            cdb[8..10].copy_from_slice(&action.to_be_bytes());
+        }
+        action => cdb[1] = action.unwrap_or(0) as u8,
+    }
+    cdb
+}
+
 #[test]
 fn cdb_01_every_reserved_bit_is_refused_and_pointed_at() {
-    let mut disk = Disk::new();
+    every_reserved_bit(Disk::new());
+    every_reserved_bit(Disk::with(everything()));
+}
+
+fn every_reserved_bit(mut disk: Disk) {
     for (opcode, action, length) in supported(&mut disk) {
         let usage = usage(&mut disk, opcode, action);
         assert_eq!((usage.len(), usage[0]), (length, opcode));
         for byte in 1..length {
             for bit in 0..8 {
-                let in_action = action.is_some() && byte == 1 && bit < 5;
+                let in_action = match opcode {
+                    0x7f => matches!(byte, 7..=9),
+                    _ => action.is_some() && byte == 1 && bit < 5,
+                };
                 if in_action || usage[byte] >> bit & 1 == 1 {
                     continue;
                 }
-                let mut cdb = vec![0; length];
-                cdb[0] = opcode;
-                cdb[1] = action.unwrap_or(0) as u8;
+                let mut cdb = naming(opcode, action, length);
                 cdb[byte] |= 1 << bit;
                 let sense = disk.run(&cdb).fails(5, 0x24, 0).sense_bytes.unwrap();
                 assert_eq!(&sense[15..18], &[0xc8 | bit as u8, 0, byte as u8], "{opcode:x} {byte}.{bit}");
             }
         }
         // A CDB that is cut off.
-        let mut cdb = vec![0; length - 1];
-        cdb[0] = opcode;
-        cdb[1] = action.unwrap_or(0) as u8;
-        disk.run(&cdb).fails(5, 0x24, 0);
+        let cdb = naming(opcode, action, length);
+        disk.run(&cdb[..length - 1]).fails(5, 0x24, 0);
     }
 }
 
@@ -255,7 +284,7 @@ fn drive(disk: &Disk, cdb: &[u8], data: &[u8], mut answers: impl Iterator<Item =
 /// A CDB whose opcode is likely a known one and whose fields are likely small.
 fn any_cdb() -> impl Strategy<Value = Vec<u8>> {
     let known: Vec<u8> = {
-        let mut disk = Disk::new();
+        let mut disk = Disk::with(everything());
         supported(&mut disk).iter().map(|k| k.0).collect()
     };
     let field = prop_oneof![3 => Just(0u8), 2 => 0u8..32, 1 => any::<u8>()];
@@ -267,14 +296,15 @@ fn any_cdb() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(std::env::var("SCSI_CDB_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2000)))]
     // covers: CDB-03
     #[test]
     fn any_cdb_with_any_data_ends(
         cdbs in proptest::collection::vec((any_cdb(), proptest::collection::vec(any::<u8>(), 0..600)), 1..8),
         answers in proptest::collection::vec(any::<u8>(), 0..8),
+        all in any::<bool>(),
     ) {
-        let mut disk = Disk::new();
+        let mut disk = if all { Disk::with(everything()) } else { Disk::new() };
         let other = nexus("b");
         disk.attach(&other);
         for (cdb, data) in &cdbs {

@@ -263,5 +263,12 @@ fn defect_lists_and_diagnostics_are_empty() {
     disk.run(&[0x1d, 0x04, 0, 0, 0, 0]).good();
     disk.run(&[0x1d, 0x20, 0, 0, 0, 0]).fails(5, 0x24, 0);
     assert_eq!(disk.run(&[0x1c, 1, 0, 0, 255, 0]).good().data, [0, 0, 0, 1, 0]);
+    // The page that asks for it, and what is no such page.
+    disk.send(&[0x1d, 0x10, 0, 0, 4, 0], &[0; 4]).good();
+    assert_eq!(disk.run(&[0x1c, 0, 0, 0, 255, 0]).good().data, [0, 0, 0, 1, 0]);
+    disk.send(&[0x1d, 0x10, 0, 0, 4, 0], &[0x40, 0, 0, 0]).fails(5, 0x26, 0);
+    for cdb in [[0x1d, 0, 0, 0, 4, 0], [0x1d, 0x10, 0, 0, 8, 0], [0x1d, 0x14, 0, 0, 4, 0]] {
+        disk.send(&cdb, &[0; 8]).fails(5, 0x24, 0);
+    }
     disk.run(&[0x1e, 0, 0, 0, 1, 0]).good();
 }
