@@ -92,6 +92,7 @@ impl TargetSession {
         self.phase = Phase::Active;
         let response = established.response(self.tsih(), self.window.exp_cmd_sn(), self.window.max_cmd_sn());
         self.actions.push_back(Action::Send { cid, pdu: response });
+        self.fence_off_newcomer();
         let stat_sn = established.stat_sn.next();
         self.connections.push(Connection {
             cid,

@@ -8,7 +8,7 @@
 //! ```
 //! With RFC3720 only the answer to a request has a fence. In between, later responses wait in `held_back`: of all connections
 //! before the answer is sent, of the other connections after it; those of commands, and the answers to other requests but TASK
-//! REASSIGN, which is no matter of the device server. A session with one connection never has a fence. Who does not acknowledge within [`FENCE_LIMIT`], although
+//! REASSIGN, which is no matter of the device server. A session with one connection has none until a second one joins. Who does not acknowledge within [`FENCE_LIMIT`], although
 //! pinged, is taken for dead.
 
 use std::time::Duration;
@@ -119,6 +119,7 @@ impl TargetSession {
             return self.held_back.push_back(response);
         }
         let Some(cid) = response.cid() else { return self.send_fenced(response) };
+        let fences = self.is_fencing() && self.params.max_connections > 1;
         let before: SmallVec<[(Cid, StatSn); 4]> = self
             .connections
             .iter()
@@ -126,7 +127,9 @@ impl TargetSession {
             .map(|c| (c.cid, c.responded))
             .collect();
         if self.connections.len() < 2 || (before.is_empty() && !self.is_fencing()) {
-            return self.send_fenced(response);
+            self.send_fenced(response);
+            self.alone_fenced = self.connection(cid).filter(|_| fences).map(|c| (cid, c.stat_sn));
+            return;
         }
         for (cid, _) in &before {
             self.ping(*cid);
@@ -134,6 +137,18 @@ impl TargetSession {
         let deadline = self.now + FENCE_LIMIT;
         self.fence = Some(Fence { cid, response: Some(response), before, sent: None, deadline });
         self.advance_fence();
+    }
+
+    /// A further connection is there: nothing goes out on it before what would have had a fence is acknowledged.
+    pub(super) fn fence_off_newcomer(&mut self) {
+        let Some((cid, sent)) = self.alone_fenced.take() else { return };
+        let acknowledged = self.connection(cid).is_none_or(|c| c.closing || c.acknowledged.ge(sent));
+        if acknowledged || self.fence.is_some() {
+            return;
+        }
+        let deadline = self.now + FENCE_LIMIT;
+        self.fence = Some(Fence { cid, response: None, before: SmallVec::new(), sent: Some(sent), deadline });
+        self.ping(cid);
     }
 
     fn send_fenced(&mut self, response: HeldBack) {

@@ -132,6 +132,8 @@ pub struct TargetSession {
     pub(super) retained: Retained,
     pub(super) recovery_counts: RecoveryCounts,
     pub(super) fence: Option<Fence>,
+    /// The last response that would have had a fence if there had been another connection, by the StatSN after it.
+    pub(super) alone_fenced: Option<(Cid, StatSn)>,
     pub(super) held_back: VecDeque<HeldBack>,
     pub(super) tasks: TaskTable,
     pub(super) by_itt: FxHashMap<Itt, TaskId>,
@@ -177,6 +179,7 @@ impl TargetSession {
             retained: Retained::default(),
             recovery_counts: RecoveryCounts::default(),
             fence: None,
+            alone_fenced: None,
             held_back: VecDeque::new(),
             tasks: TaskTable::default(),
             by_itt: FxHashMap::default(),

@@ -223,6 +223,37 @@ fn fab_04_other_answers_do_not_overtake_it_either() {
     assert_eq!(peer.session().holdings().held_back, 64);
 }
 
+/// A connection that joins behind an answer waits until the initiator has taken it.
+// covers: FAB-04
+#[test]
+fn fab_04_who_joins_behind_an_answer_does_not_overtake_it() {
+    for acknowledges in [false, true] {
+        let mut peer = Peer::with_connections(2, &format!("{KEYS} TaskReporting=ResponseFence"));
+        peer.play(
+            "X2
+             T< AsyncMessage event=ConnectionDrop
+             I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+             D< Manage LogicalUnitReset
+             D> managed FunctionComplete
+             T< TaskManagementResponse itt=9",
+        );
+        if acknowledges {
+            peer.play("I> NopOut I");
+        }
+        peer.join_open(2, "");
+        peer.play(if acknowledges { "" } else { "T< NopIn" });
+        let read = "I2> ScsiCommand itt=1 F R edtl=8
+             D< Start itt=1
+             D> complete itt=1 data=8";
+        if acknowledges {
+            peer.play(&format!("{read}\nT2< DataIn itt=1 status=0x00"));
+        } else {
+            peer.play(read);
+            peer.play("I> NopOut I\nT2< DataIn itt=1 status=0x00");
+        }
+    }
+}
+
 // covers: FAB-04, MCS-07
 #[test]
 fn fab_04_fences_do_not_stand_for_ever() {

@@ -207,12 +207,18 @@ impl Peer {
 
     /// Logs in one more connection.
     pub fn join(&mut self, cid: u16, keys: &str) {
-        self.lines.insert(Cid(cid), Line::new());
-        self.play(&format!("I{cid}> LoginRequest T csg=1 nsg=3 tsih=7 | @names {keys}"));
-        let output = self.output.pop_front().expect("an answer");
-        assert!(output.line.starts_with(&format!("T{cid}< LoginResponse")), "{}", output.line);
-        assert!(output.line.contains("status=Success T csg=1 nsg=3"), "{}", output.line);
+        self.join_open(cid, keys);
         self.check_nothing_left();
+    }
+
+    /// As [`Peer::join`], where more comes of it.
+    pub fn join_open(&mut self, cid: u16, keys: &str) {
+        self.lines.insert(Cid(cid), Line::new());
+        self.at = Cid(cid);
+        self.send_line(&format!("LoginRequest T csg=1 nsg=3 tsih=7 | @names {keys}"));
+        let output = self.output.pop_front().expect("an answer");
+        assert!(output.line.contains("LoginResponse"), "{}", output.line);
+        assert!(output.line.contains("status=Success T csg=1 nsg=3"), "{}", output.line);
     }
 
     /// As [`Peer::join`], in place of a connection that may be up.
