@@ -29,11 +29,11 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Measure a LUN: operations and bytes per second, latencies, CPU time. This is the one without a name, too.
-    Lun(lun::Args),
+    Lun(Box<lun::Args>),
     /// Measure checksums on this machine: those of the literature, this program's and others'.
-    Checksum(checksum::Args),
+    Checksum(Box<checksum::Args>),
     /// Measure what guards of sectors cost a program that writes to a disk.
-    Guard(guard::Args),
+    Guard(Box<guard::Args>),
 }
 
 /// Runs the command.
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> ExitCode {
     match args.what {
         Some(What::Checksum(args)) => checksum::run(&args),
         Some(What::Guard(args)) => guard::run(&args),
-        Some(What::Lun(args)) => lun::run(args),
+        Some(What::Lun(args)) => lun::run(*args),
         None => lun::run(args.lun),
     }
 }
