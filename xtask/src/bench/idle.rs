@@ -1,5 +1,5 @@
 //! `cargo xtask bench idle`: what many targets and units cost while nobody uses them: time to start, threads, memory, and CPU time
-//! and wake-ups over some seconds, without sessions and with idle ones (qemu-io's, which sends nothing by itself).
+//! and wake-ups over some seconds, without sessions and with idle ones (qemu-io's, which pings every five seconds).
 
 use std::fmt::Write as _;
 use std::fs;
