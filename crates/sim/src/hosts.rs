@@ -68,9 +68,11 @@ impl Serving {
         Ok(Self { owner, target, drivers, deadlines })
     }
 
-    /// Whether a session has a connection from `host`.
+    /// Whether a session with a target has a connection from `host`; discovery is open to all.
     pub fn serves(&mut self, host: std::net::IpAddr) -> bool {
-        self.target.sessions().iter().flat_map(|s| &s.connections).any(|c| c.peer.ip() == host)
+        let sessions = self.target.sessions();
+        let normal = sessions.iter().filter(|session| session.target.is_some());
+        normal.flat_map(|session| &session.connections).any(|c| c.peer.ip() == host)
     }
 
     /// When a shard wants a turn.

@@ -223,7 +223,8 @@ impl<P: Platform> Shard<P> {
             });
         }
         SessionInfo {
-            target: names.target.as_ref().map(ToString::to_string),
+            // One for discovery may name a target as well; it has none.
+            target: hosted.target.as_ref().map(|target| target.name.to_string()),
             initiator: names.initiator.to_string(),
             isid: names.isid.to_string(),
             tsih: session.tsih().0,

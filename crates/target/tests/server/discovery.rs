@@ -144,6 +144,12 @@ fn dsc_08_unnamed_discovery_is_one_per_initiator_isid_and_portal() {
     assert_eq!(lab.sessions().len(), 2);
     again.ping().unwrap();
     elsewhere.ping().unwrap();
+    // One that names a target has none all the same.
+    let mut naming = lab.login(&lab.discovery_script("b").key("TargetName", TARGET));
+    naming.ping().unwrap();
+    assert!(lab.sessions().iter().all(|session| session.target.is_none()));
+    naming.log_out().unwrap();
+    lab.wait_for_sessions(2);
     // A normal session with that ISID is another matter.
     let normal = LoginScript { isid: script.isid, ..lab.script("a") };
     lab.login(&normal).ping().unwrap();
