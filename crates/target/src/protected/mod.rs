@@ -140,12 +140,22 @@ impl Medium<'_> {
 
     /// Checks a block as it is on the medium.
     //= sbc3 4.22.4 PI-07 PI-08 PI-15
+    #[inline(always)]
     fn check(&self, lba: u64, record: Record, guard: u16, data: &[u8]) -> Result<(), Failure> {
-        let torn = match record {
+        match record {
             Record::Guarded(tuple) => {
                 let checked = self.protection.check(lba, tuple, guard);
-                return checked.map_err(|field| Failure::Check(field, lba));
+                checked.map_err(|field| Failure::Check(field, lba))
             }
+            _ => self.check_without_tuple(lba, record, guard, data),
+        }
+    }
+
+    /// Checks a block whose tuple says nothing of it.
+    #[inline(never)]
+    fn check_without_tuple(&self, lba: u64, record: Record, guard: u16, data: &[u8]) -> Result<(), Failure> {
+        let torn = match record {
+            Record::Guarded(_) => false,
             // All bytes are looked at: that needs no branch for each, and hardly ever is one of them not zero.
             Record::Unwritten => guard != 0 || data.iter().fold(0, |all, byte| all | byte) != 0,
             Record::Unchecked(_, digest) => integrity::crc32c(data) != digest,
