@@ -203,7 +203,7 @@ fn serve(
 }
 
 fn data() -> Vec<u8> {
-    let mut data: Vec<u8> = (0..BLOCKS * BLOCK).map(|at| (at * 7 ^ at >> 8) as u8).collect();
+    let mut data: Vec<u8> = (0..BLOCKS * BLOCK).map(|at| ((at * 7) ^ (at >> 8)) as u8).collect();
     data[MARKED * BLOCK + MARK_AT..][..MARK.len()].copy_from_slice(MARK);
     data
 }

@@ -208,7 +208,7 @@ mod tests {
         for sector in [512, 520, 4096, 32 * 1024] {
             for before in [0, 4, CHUNK_BYTES - 8, CHUNK_BYTES] {
                 let count = 3 * CHUNK_BYTES / sector + 2;
-                let data: Vec<u8> = (0..count * sector).map(|n| (n * 31 >> 3) as u8).collect();
+                let data: Vec<u8> = (0..count * sector).map(|n| ((n * 31) >> 3) as u8).collect();
                 let mut tuples: Vec<Tuple> =
                     (0..count as u32).map(|n| Tuple { guard: 0, app_tag: 7, ref_tag: n }).collect();
                 let mut plain = vec![9; before];
