@@ -128,6 +128,11 @@ impl Rules {
 
     /// A response of a command or of task management goes out for the first time.
     pub(super) fn responded(&mut self, id: SessionId, conn: usize, stat_sn: StatSn) {
+        // A nexus that is being reset is at its end: its connections are on their way out and wait for nothing.
+        let resets = |function: &Function| function.function == TmfFunction::ITNexusReset;
+        if self.sessions[id].functions.iter().any(resets) {
+            self.sessions[id].fence = None;
+        }
         if let Some((at, until)) = self.sessions[id].fence {
             let fenced = self
                 .connections
