@@ -167,12 +167,12 @@ fn sealed(lba: u64, data: &[u8]) -> Vec<u8> {
 #[test]
 fn pi_13_copies_between_units_of_any_type_make_tuples_anew_and_never_of_bad_data() {
     let mut shelf = Shelf::new();
-    for from in 0..KINDS.len() {
+    for (from, kind) in KINDS.into_iter().enumerate() {
         for to in 0..KINDS.len() {
             for by_token in [false, true] {
                 let seed = ((from * 5 + to) * 2 + usize::from(by_token)) as u64;
                 let (lba, data) = (seed * 16, pattern(seed));
-                match KINDS[from] {
+                match kind {
                     Some(1) => {
                         let out = sealed(lba, &data);
                         let cdb = sixteen(0x8a, 0x20, lba, BLOCKS as u32);
@@ -197,7 +197,7 @@ fn pi_13_copies_between_units_of_any_type_make_tuples_anew_and_never_of_bad_data
                 let before = pattern(seed + 1);
                 shelf.at(to).run_good(&Command::write_16(lba, before.clone(), BLOCK)).unwrap();
                 let copied = copy(&mut shelf, from, to, lba);
-                if KINDS[from].is_some() {
+                if kind.is_some() {
                     assert_eq!(copied, Some((0xa, 0x0d, 0x01)), "{from} to {to}");
                     shelf.holds(to, lba, &before);
                 } else {
