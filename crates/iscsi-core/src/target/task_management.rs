@@ -21,7 +21,7 @@ use super::command_window::CommandWindow;
 use super::fence::{Answer, HeldBack};
 use super::sense::TASK_ABORTED;
 use super::session::{Queued, TargetSession};
-use super::task::{Drain, Ending, State, TaskId};
+use super::task::{Drain, Ending, State, Task, TaskId};
 use crate::params::TaskReporting;
 
 /// How long a task management response waits for data that the initiator still owes.
@@ -429,9 +429,12 @@ impl TargetSession {
     }
 
     /// Aborts every task of a connection that is gone; nobody is told, and nothing is sent on it any more.
+    /// In asymmetric use those that came on it go as well: their initiator takes them for dead.
     pub(super) fn abort_connection_tasks(&mut self, cid: Cid) {
+        let free = self.params.allegiance_free;
+        let dies = |task: &Task| task.home() == Some(cid) || free && task.came_on == cid && !task.orphan;
         let doomed: SmallVec<[TaskId; 16]> =
-            self.tasks.iter().filter(|(_, task)| task.home() == Some(cid)).map(|(id, _)| id).collect();
+            self.tasks.iter().filter(|(_, task)| dies(task)).map(|(id, _)| id).collect();
         self.budget_queue.retain(|waiting| !doomed.contains(waiting));
         for id in &doomed {
             if let Some(task) = self.tasks.get(*id)

@@ -95,6 +95,24 @@ fn mcs_04_a_connection_is_logged_out_from_another_one() {
     );
 }
 
+/// In asymmetric use a command dies with either of its connections, and its place in the window is free.
+// covers: MCS-05, LGO-04
+#[test]
+fn mcs_05_a_command_dies_with_the_connection_that_it_came_on() {
+    for (lost, other) in [("", "2"), ("2", "")] {
+        let mut peer = Peer::with_connections(2, &format!("{KEYS} X-com.intact.AllegianceFree=Yes"));
+        peer.play(&format!(
+            "I2> ScsiCommand itt=1 F R edtl=8
+             D< Start itt=1
+             X{lost}
+             D< Abandon itt=1
+             T{other}< AsyncMessage event=ConnectionDrop
+             D> gone itt=1"
+        ));
+        assert_eq!(peer.session().holdings().tasks, 0);
+    }
+}
+
 /// Who asked is gone before the device server has let go of the commands: the other one is closed nevertheless.
 // covers: MCS-04, LGO-01
 #[test]

@@ -184,7 +184,7 @@ impl TargetSession {
     /// Goes on with a command that has not ended.
     fn resume(&mut self, cid: Cid, id: TaskId, exp_data_sn: u32) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        (task.cid, task.orphan) = (cid, false);
+        (task.cid, task.came_on, task.orphan) = (cid, cid, false);
         // R2Ts that the initiator never saw leave no gap in their numbers.
         if (1..=task.next_data_sn).contains(&exp_data_sn) {
             task.next_data_sn = exp_data_sn;
