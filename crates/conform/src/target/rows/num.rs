@@ -7,7 +7,7 @@ use crate::script::{ensure, fail, skip};
 use crate::session::{Command, Unsolicited};
 use crate::target::bundle::Bundle;
 use crate::target::{Ctx, Row, RowResult};
-use iscsi_wire::{CmdSn, Itt, Opcode, RejectReason, TmfFunction};
+use iscsi_wire::{CmdSn, Itt, Opcode, RejectReason, TaskAttribute, TmfFunction};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("NUM-02", "commands execute in CmdSN order; a hole waits", num_02),
@@ -32,7 +32,9 @@ fn num_02(ctx: &mut Ctx) -> RowResult {
         if s.params.immediate_data { Unsolicited::Immediate(data.len()) } else { Unsolicited::No },
     );
     let (write_sent, write_frame) = s.command_frame(&write);
-    let (read_sent, read_frame) = s.command_frame(&Command::read_16(scratch.lba, 1, scratch.block_size));
+    // Ordered: of simple tasks only the delivery is in order, and the one may overtake the other on the medium (SAM-5 8.6).
+    let read = Command::read_16(scratch.lba, 1, scratch.block_size).attr(TaskAttribute::Ordered);
+    let (read_sent, read_frame) = s.command_frame(&read);
     s.peer.send(&read_frame.remark("ahead of its turn"))?;
     silence(&mut s, read_sent.itt)?;
     s.peer.send(&write_frame)?;
@@ -57,7 +59,8 @@ fn order_over_connections(ctx: &Ctx) -> RowResult {
     let unsolicited = if immediate { Unsolicited::Immediate(size) } else { Unsolicited::No };
     let write = Command::write_16(scratch.lba, vec![0x3c; size], scratch.block_size).unsolicited(unsolicited);
     let (write_sent, write_frame) = b.on(0).command_frame(&write);
-    let read_sent = b.on(1).start(&Command::read_16(scratch.lba, 1, scratch.block_size))?;
+    let read = Command::read_16(scratch.lba, 1, scratch.block_size).attr(TaskAttribute::Ordered);
+    let read_sent = b.on(1).start(&read)?;
     silence(b.on(1), read_sent.itt)?;
     let early = b.on(0).stashed(read_sent.itt);
     ensure!(early.is_none(), "a command was answered on another connection: {early:?}");
