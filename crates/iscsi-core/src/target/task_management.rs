@@ -539,11 +539,18 @@ impl TargetSession {
         self.settle_waits();
     }
 
+    /// Goes on with what waited. All that is ready is taken out first: one of them may close connections that another one is
+    /// to close, too.
     fn settle_waits(&mut self) {
-        while let Some(position) =
-            self.abort_waits.iter().position(|w| w.tasks.is_empty() && w.drains.is_empty())
-        {
-            match self.abort_waits.swap_remove(position).then {
+        let is_ready = |wait: &AbortWait| wait.tasks.is_empty() && wait.drains.is_empty();
+        if !self.abort_waits.iter().any(is_ready) {
+            return;
+        }
+        let (ready, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.abort_waits).into_iter().partition(is_ready);
+        self.abort_waits = waiting;
+        for wait in ready {
+            match wait.then {
                 Then::Notify(token) => self.actions.push_back(Action::TasksGone { token }),
                 Then::AnswerAbortTask { cid, itt } => {
                     self.answer(Answer::new(cid, itt, TmfResponse::FunctionComplete))

@@ -148,6 +148,28 @@ fn mcs_04_a_logout_outlives_the_connection_that_asked_for_it() {
     );
 }
 
+/// Two requests wait for the same command, and both close its connection: it is closed once.
+// covers: MCS-04, LGO-01
+#[test]
+fn mcs_04_a_connection_that_two_logouts_are_for_is_closed_once() {
+    let mut peer = Peer::with_connections(2, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F W edtl=512
+         D< Start itt=1
+         D> need itt=1 bytes=512
+         T2< R2t itt=1 ttt=0 len=512
+         I> LogoutRequest I itt=8 reason=CloseConnection cid=2
+         D< Abandon itt=1
+         I> LogoutRequest I itt=9 reason=CloseSession
+         D> gone itt=1
+         T< LogoutResponse itt=8 response=Success
+         D< Close Logout cid=2
+         T< LogoutResponse itt=9 response=Success
+         D< Close Logout cid=1
+         D< Ended",
+    );
+}
+
 /// A login has put a new connection in the place of the one that is logged out: it stays.
 // covers: MCS-04, SES-03
 #[test]
