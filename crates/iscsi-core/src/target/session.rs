@@ -353,6 +353,8 @@ impl TargetSession {
 
     /// Closes every connection and ends.
     pub(super) fn close_session(&mut self, reason: CloseReason) {
+        // Nothing that waits for a fence goes out behind the answer by which all is over.
+        (self.fence, self.held_back) = (None, VecDeque::new());
         for cid in self.connections.iter().map(|c| c.cid).collect::<SmallVec<[Cid; 2]>>() {
             self.actions.push_back(Action::Close { cid, reason: reason.clone() });
             self.remove_connection(cid, Loss::Final);

@@ -104,6 +104,28 @@ fn p2_05_the_loss_of_the_nexus() {
     assert_eq!(peer.session().holdings(), Default::default());
 }
 
+/// A response that waits for a fence is lost with the nexus: the answer is the last that is said.
+// covers: P2-05, FAB-04
+#[test]
+fn p2_05_nothing_follows_the_loss_of_the_nexus() {
+    let mut peer = Peer::with_connections(2, &format!("{KEYS} TaskReporting=ResponseFence"));
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I> TaskManagementRequest I itt=8 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T< TaskManagementResponse itt=8
+         T< NopIn
+         D> complete itt=1 status=2 sense=6/29/03
+         I> TaskManagementRequest I itt=9 function=ITNexusReset exp_stat_sn=4294967295
+         T< TaskManagementResponse itt=9 response=FunctionComplete
+         D< Close NexusReset cid=1
+         D< Close NexusReset cid=2
+         D< Ended",
+    );
+}
+
 #[test]
 fn p2_06_priority_and_qualifier_at_level_2_only() {
     for level in [1, 2] {
