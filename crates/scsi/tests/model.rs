@@ -4,8 +4,9 @@
 //! `SCSI_MODEL_COMMANDS` and `SCSI_MODEL_SEED` choose another length and beginning; a failure prints its seed.
 mod support;
 
-use scsi::{LuConfig, Nexus, Status};
-use support::{BLOCK, Disk, cdb, nexus};
+use integrity::t10::Tuple;
+use scsi::{LuConfig, Nexus, ProtectionType, Status};
+use support::{BLOCK, Disk, NEVER_WRITTEN, cdb, nexus};
 
 const BLOCKS: u64 = 64;
 const NEXUSES: usize = 4;
@@ -34,6 +35,9 @@ enum Due {
 struct Model {
     blocks: Vec<u8>,
     mapped: Vec<bool>,
+    /// Protection information of each block, which matters where the unit has any.
+    tuples: Vec<Tuple>,
+    kind: ProtectionType,
     /// Attentions of each nexus, in their order.
     attentions: [Vec<(u8, u8)>; NEXUSES],
     /// Holder of RESERVE(6).
@@ -46,10 +50,12 @@ struct Model {
 }
 
 impl Model {
-    fn new() -> Self {
+    fn new(kind: ProtectionType) -> Self {
         Self {
             blocks: vec![0; BLOCKS as usize],
             mapped: vec![false; BLOCKS as usize],
+            tuples: vec![NEVER_WRITTEN; BLOCKS as usize],
+            kind,
             attentions: Default::default(),
             reserved: None,
             keys: [0; NEXUSES],
@@ -94,9 +100,83 @@ impl Model {
         }
     }
 
+    /// Writes without tuples: the unit makes them.
+    fn write(&mut self, range: std::ops::Range<usize>, value: impl Fn(u8) -> u8) {
+        for lba in range {
+            self.blocks[lba] = value(self.blocks[lba]);
+            self.mapped[lba] = true;
+            let ref_tag = if self.kind == ProtectionType::Type3 { 0 } else { lba as u32 };
+            self.tuples[lba] = Tuple { guard: guard(self.blocks[lba]), app_tag: 0, ref_tag };
+        }
+    }
+
+    fn unmap(&mut self, range: std::ops::Range<usize>) {
+        self.blocks[range.clone()].fill(0);
+        self.mapped[range.clone()].fill(false);
+        self.tuples[range].fill(NEVER_WRITTEN);
+    }
+
+    /// Blocks with their tuples, as they travel.
+    fn sealed(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        range.flat_map(|lba| seal(self.blocks[lba], self.tuples[lba])).collect()
+    }
+
     fn bytes(&self, range: std::ops::Range<usize>) -> Vec<u8> {
         self.blocks[range].iter().flat_map(|value| [*value; BLOCK]).collect()
     }
+}
+
+fn guard(value: u8) -> u16 {
+    integrity::crc16_t10dif(&[value; BLOCK])
+}
+
+fn seal(value: u8, tuple: Tuple) -> Vec<u8> {
+    [&[value; BLOCK][..], &tuple.to_bytes()].concat()
+}
+
+/// READ(16) or WRITE(16) of blocks with their tuples, checked.
+fn protected_command(model: &mut Model, random: &mut Random, who: usize) -> Played {
+    let lba = random.below(BLOCKS);
+    let blocks = random.below(5);
+    if random.below(2) == 0 {
+        let due = model.gate(who, false, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+            Ok(range) => Due::Good(model.sealed(range)),
+            Err(due) => due,
+        });
+        return (cdb::sixteen(0x88, 0x20, lba, blocks as u32), vec![], due);
+    }
+    let (value, app_tag) = (1 + random.below(255) as u8, random.below(0xffff) as u16);
+    let ref_tag = |i: u64| match model.kind {
+        ProtectionType::Type3 => app_tag.into(),
+        _ => (lba + i) as u32,
+    };
+    let tuples: Vec<Tuple> =
+        (0..blocks).map(|i| Tuple { guard: guard(value), app_tag, ref_tag: ref_tag(i) }).collect();
+    let mut data: Vec<u8> = tuples.iter().flat_map(|tuple| seal(value, *tuple)).collect();
+    // Sometimes a bit is flipped, in the data, the guard or the reference tag of a block.
+    let flipped = (blocks > 0 && random.below(6) == 0).then(|| {
+        let (block, at) = (random.below(blocks), [0, BLOCK, BLOCK + 4][random.below(3) as usize]);
+        data[block as usize * (BLOCK + 8) + at] ^= 1;
+        (block, at)
+    });
+    let due = model.gate(who, true, true).unwrap_or_else(|| match (Model::range(lba, blocks), flipped) {
+        (Ok(_), Some((block, at))) if at != BLOCK + 4 => Due::Check(0xb, 0x10, 1, Some(lba + block)),
+        (Ok(_), Some((block, _))) if model.kind == ProtectionType::Type1 => {
+            Due::Check(0xb, 0x10, 3, Some(lba + block))
+        }
+        (Ok(range), flipped) => {
+            model.blocks[range.clone()].fill(value);
+            model.mapped[range.clone()].fill(true);
+            model.tuples[range.clone()].copy_from_slice(&tuples);
+            if let Some((block, _)) = flipped {
+                // Type 3: the reference tag is the host's own.
+                model.tuples[range][block as usize].ref_tag ^= 1 << 24;
+            }
+            Due::Good(vec![])
+        }
+        (Err(due), _) => due,
+    });
+    (cdb::sixteen(0x8a, 0x20, lba, blocks as u32), data, due)
 }
 
 /// A command of the stream: CDB, data-out, and what the model makes of it.
@@ -123,8 +203,7 @@ fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played 
         2 | 3 => {
             let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
                 Ok(range) => {
-                    model.blocks[range.clone()].fill(value);
-                    model.mapped[range].fill(true);
+                    model.write(range, |_| value);
                     Due::Good(vec![])
                 }
                 Err(due) => due,
@@ -141,8 +220,7 @@ fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played 
                 Ok(range) => match model.blocks[range.clone()].iter().position(|now| *now != old) {
                     Some(at) => Due::Check(0xe, 0x1d, 0, Some((at * BLOCK) as u64)),
                     None => {
-                        model.blocks[range.clone()].fill(value);
-                        model.mapped[range].fill(true);
+                        model.write(range, |_| value);
                         Due::Good(vec![])
                     }
                 },
@@ -156,8 +234,10 @@ fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played 
             let blocks = 1 + blocks;
             let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
                 Ok(range) => {
-                    model.blocks[range.clone()].fill(if unmap { 0 } else { value });
-                    model.mapped[range].fill(!unmap);
+                    match unmap {
+                        true => model.unmap(range),
+                        false => model.write(range, |_| value),
+                    }
                     Due::Good(vec![])
                 }
                 Err(due) => due,
@@ -167,8 +247,7 @@ fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played 
         6 => {
             let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
                 Ok(range) => {
-                    model.blocks[range.clone()].fill(0);
-                    model.mapped[range].fill(false);
+                    model.unmap(range);
                     Due::Good(vec![])
                 }
                 Err(due) => due,
@@ -182,8 +261,7 @@ fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played 
         _ => {
             let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
                 Ok(range) => {
-                    model.blocks[range.clone()].iter_mut().for_each(|now| *now |= value);
-                    model.mapped[range].fill(true);
+                    model.write(range, |now| now | value);
                     Due::Good(vec![])
                 }
                 Err(due) => due,
@@ -320,16 +398,23 @@ fn preempt(model: &mut Model, who: usize, kind: u8, victim: u64) -> Due {
     Due::Good(vec![])
 }
 
-fn play(commands: u64, seed: u64) {
+fn play(commands: u64, seed: u64, kind: ProtectionType) {
     let mut random = Random(seed | 1);
-    let mut model = Model::new();
-    let mut disk = Disk::with(LuConfig { blocks: BLOCKS, ..LuConfig::default() });
+    let protected = kind != ProtectionType::None;
+    let mut model = Model::new(kind);
+    let mut disk = Disk::with(LuConfig {
+        blocks: BLOCKS,
+        protectable: protected,
+        protection: kind,
+        ..LuConfig::default()
+    });
     let nexuses: Vec<Nexus> = (0..NEXUSES).map(|n| nexus(&format!("model-{n}"))).collect();
     nexuses.iter().for_each(|nexus| disk.attach(nexus));
     let mut seen = [0u64; 3];
     for number in 0..commands {
         let who = random.below(NEXUSES as u64) as usize;
         let (command, data, due) = match random.below(100) {
+            0..30 if protected => protected_command(&mut model, &mut random, who),
             0..75 => medium_command(&mut model, &mut random, who),
             75..95 => reservation_command(&mut model, &mut random, who),
             95..97 => {
@@ -403,6 +488,7 @@ fn play(commands: u64, seed: u64) {
         if number % 1024 == 0 {
             assert_eq!(disk.data, model.bytes(0..BLOCKS as usize), "seed {seed}, after command {number}");
             assert_eq!(disk.mapped, model.mapped, "seed {seed}, after command {number}");
+            assert!(!protected || disk.tuples == model.tuples, "seed {seed}, after command {number}");
         }
     }
     assert_eq!(disk.data, model.bytes(0..BLOCKS as usize), "seed {seed}, at the end");
@@ -419,10 +505,21 @@ fn short(due: &Due) -> String {
 // covers: PR-04 CDB-03 UA-01 CAW-01 TSK-08
 #[test]
 fn a_random_stream_ends_as_the_model_says() {
+    play_all(ProtectionType::None);
+}
+
+// covers: PI-02 PI-06 PI-09 PI-12 PI-15 PI-16
+#[test]
+fn a_random_stream_ends_as_the_model_says_with_protection_information() {
+    play_all(ProtectionType::Type1);
+    play_all(ProtectionType::Type3);
+}
+
+fn play_all(kind: ProtectionType) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let commands = number("SCSI_MODEL_COMMANDS").unwrap_or(30_000);
     match number("SCSI_MODEL_SEED") {
-        Some(seed) => play(commands, seed),
-        None => (1..=4).for_each(|seed| play(commands / 4, seed * 0x9e37_79b9)),
+        Some(seed) => play(commands, seed, kind),
+        None => (1..=4).for_each(|seed| play(commands / 4, seed * 0x9e37_79b9, kind)),
     }
 }

@@ -272,6 +272,12 @@ impl Disk {
         let reply = self.medium(op, &plain, read);
         if reply == MediumReply::Done {
             self.tuples[lba as usize..(lba + blocks) as usize].copy_from_slice(&tuples);
+            if matches!(op, MediumOp::OrWrite { .. }) {
+                // Of what came of it.
+                for lba in lba..lba + blocks {
+                    self.tuples[lba as usize].guard = integrity::crc16_t10dif(&self.data[self.range(lba, 1)]);
+                }
+            }
         }
         Ok(reply)
     }
@@ -300,6 +306,7 @@ impl Disk {
                     let range = self.range(lba, blocks);
                     self.data[range].fill(0);
                     self.map(lba, blocks, false);
+                    self.tuples[lba as usize..(lba + blocks) as usize].fill(NEVER_WRITTEN);
                 }
             }
             MediumOp::WriteSame { lba, blocks, unmap, zero, .. } => {
