@@ -192,6 +192,10 @@ fn their_programs_do_what_they_are_for() {
     bench.says("sg_persist -o -C -K abc {0}", &[]);
     bench.says("sg_persist -k {0}", &["NO registered reservation keys"]);
 
+    bench.says("sg_timestamp --srep {0}", &[]);
+    bench.says("sg_timestamp --milliseconds=1600000000000 {0}", &[]);
+    bench.says("sg_timestamp {0}", &["16000000"]);
+
     bench.says("sg_stpg -s {0}", &[]);
     bench.says("sg_rtpg -d {0}", &["(standby)"]);
     assert_ne!(bench.run("sg_verify -l 0 -c 8 {0}").code, Some(0), "standby");

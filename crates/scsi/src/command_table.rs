@@ -9,8 +9,8 @@ use crate::execution::{Execution, Request};
 use crate::persistent_reservation as pr;
 use crate::{
     atomic, capacity, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, prefetch, read_write,
-    report_luns, report_opcodes, reservation, sync_cache, target_port_groups, third_party, unmap, verify,
-    write_same,
+    report_luns, report_opcodes, reservation, sync_cache, target_port_groups, third_party, timestamp, unmap,
+    verify, write_same,
 };
 
 /// How a reservation of another nexus treats the command (SPC-4 table 51, SBC-3 table 13).
@@ -281,7 +281,9 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("REPORT TARGET PORT GROUPS", 0xa3, &[FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, target_port_groups::report).sa(0x0a).everywhere(),
     command("REPORT SUPPORTED OPERATION CODES", 0xa3, &[FF, 0x1f, 0x87, FF, FF, FF, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_opcodes).sa(0x0c),
     command("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xa3, &[FF, 0x1f, 0x80, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_task_management).sa(0x0d),
+    command("REPORT TIMESTAMP", 0xa3, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, timestamp::report).sa(0x0f),
     command("SET TARGET PORT GROUPS", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, target_port_groups::set).sa(0x0a).needs(Needs::ExplicitAccess).everywhere(),
+    command("SET TIMESTAMP", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, timestamp::set).sa(0x0f),
     command("READ(12)", 0xa8, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads(),
     command("WRITE(12)", 0xaa, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_12).writes(),
     command("WRITE AND VERIFY(12)", 0xae, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_12).writes(),

@@ -51,6 +51,7 @@ mod state;
 mod sync_cache;
 mod target_port_groups;
 mod third_party;
+mod timestamp;
 mod unit_attention;
 mod unmap;
 mod verify;

@@ -176,7 +176,7 @@ impl LogicalUnit {
     }
 
     /// Tells the unit the time since an arbitrary beginning, which never goes back: tokens expire by it. Due before commands of
-    /// operation codes 83h and 84h.
+    /// operation codes 83h, 84h, A3h and A4h.
     pub fn set_time(&self, now: Duration) {
         self.now_ms.fetch_max(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::AcqRel);
     }

@@ -148,6 +148,8 @@ ascs! {
     REGISTRATIONS_PREEMPTED = 0x2a/0x05;
     /// Asymmetric access state changed.
     ACCESS_STATE_CHANGED = 0x2a/0x06;
+    /// Timestamp changed.
+    TIMESTAMP_CHANGED = 0x2a/0x10;
     /// Capacity data has changed.
     CAPACITY_DATA_CHANGED = 0x2a/0x09;
     /// Previous reservation conflict status: what UA_INTLCK 3 leaves behind.

@@ -12,6 +12,7 @@ use crate::nexus::{Nexus, NexusId};
 use crate::persistent_reservation::PersistentReservations;
 use crate::sense::{Asc, SenseData, SenseKey};
 use crate::third_party::{Records, RodTokens};
+use crate::timestamp::Timestamp;
 use crate::unit_attention::{UaScope, UnitAttentionQueue};
 
 /// Nexuses remembered after they were lost, so that their return is reported as a nexus loss and not as power on.
@@ -49,6 +50,8 @@ pub(crate) struct State {
     /// Third-party copies of which this unit is the manager.
     pub(crate) copies: Records,
     pub(crate) tokens: RodTokens,
+    /// What a host has set the clock to.
+    pub(crate) timestamp: Option<Timestamp>,
 }
 
 /// An operation that keeps the unit from being ready.
@@ -88,6 +91,7 @@ impl State {
             access: AccessStates::default(),
             copies: Records::default(),
             tokens: RodTokens::default(),
+            timestamp: None,
         }
     }
 

@@ -46,7 +46,7 @@ fn alu_02_tpgs_and_the_identifiers_agree() {
     let mut implicit = Disk::new();
     assert_eq!(implicit.run(&cdb::inquiry(None, 96)).good().data[5] >> 4 & 3, 1, "implicit");
     let who = implicit.nexus.clone();
-    set(&mut implicit, &who, &[(0, 1)]).fails(5, 0x20, 0);
+    set(&mut implicit, &who, &[(0, 1)]).fails(5, 0x24, 0);
     let groups = disk.run(&[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]).good().data;
     for (who, at) in [(disk.nexus.clone(), 4), (other, 16)] {
         let page = disk.run_as(&who, &cdb::inquiry(Some(0x83), 1024), &[]).good().data;

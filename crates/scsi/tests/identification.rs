@@ -15,6 +15,27 @@ fn u32_at(data: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(data[at..at + 4].try_into().unwrap())
 }
 
+// covers: UA-03 CDB-05
+#[test]
+fn the_clock_counts_from_what_a_host_has_set() {
+    let mut disk = Disk::new();
+    let other = support::nexus("b");
+    disk.attach(&other);
+    let report = [0xa3, 0x0f, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0];
+    let set = |length: u8| [0xa4, 0x0f, 0, 0, 0, 0, 0, 0, 0, length, 0, 0];
+    disk.lu.set_time(std::time::Duration::from_millis(0x102));
+    assert_eq!(disk.run(&report).good().data, [0, 10, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0]);
+    disk.send(&set(12), &[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 0]).good();
+    disk.run_as(&other, &[0; 6], &[]).fails(6, 0x2a, 0x10);
+    disk.run(&[0; 6]).good();
+    disk.lu.set_time(std::time::Duration::from_millis(0x104));
+    assert_eq!(disk.run(&report).good().data, [0, 10, 2, 0, 1, 2, 3, 4, 5, 8, 0, 0]);
+    disk.send(&set(11), &[0; 11]).fails(5, 0x1a, 0);
+    disk.send(&set(12), &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]).fails(5, 0x26, 0);
+    disk.run(&set(0)).good();
+    assert_eq!(disk.run(&report).good().data[2], 2);
+}
+
 #[test]
 fn inq_01_standard_data() {
     let mut disk = Disk::new();

@@ -39,6 +39,9 @@ const REPORT_LUNS: u8 = 0xa0;
 /// Operation codes of the commands whose tokens expire.
 const THIRD_PARTY_COPY_OUT: u8 = 0x83;
 const THIRD_PARTY_COPY_IN: u8 = 0x84;
+/// Operation codes under which the clock of a unit is asked for and set.
+const MAINTENANCE_IN: u8 = 0xa3;
+const MAINTENANCE_OUT: u8 = 0xa4;
 
 /// A command under way.
 pub(super) struct Running {
@@ -102,7 +105,10 @@ impl<P: Platform> Shard<P> {
                 DataInPayload::default(),
             );
         };
-        if matches!(command.cdb.first(), Some(&THIRD_PARTY_COPY_OUT | &THIRD_PARTY_COPY_IN)) {
+        if matches!(
+            command.cdb.first(),
+            Some(&THIRD_PARTY_COPY_OUT | &THIRD_PARTY_COPY_IN | &MAINTENANCE_IN | &MAINTENANCE_OUT)
+        ) {
             device.unit.set_time(self.now);
         }
         let execution = device.unit.begin_offering(&hosted.nexus, &command.cdb, command.write_length.into());

@@ -120,7 +120,7 @@ fn hosts_do_not_change_them_unless_they_may() {
     let mut session = by_group(&lab, 1);
     assert_eq!(session.run_good(&Command::inquiry(96, 96)).unwrap().data[5] >> 4 & 3, 1);
     let set = Command::write([0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], [0, 0, 0, 0, 2, 0, 0, 1]);
-    assert_eq!(sense(&session.run(&set).unwrap()), Some((5, 0x20, 0)));
+    assert_eq!(sense(&session.run(&set).unwrap()), Some((5, 0x24, 0)));
     // Of a group that does not serve the target, its units say nothing.
     let data =
         session.run_good(&Command::read([0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256)).unwrap().data;
