@@ -283,6 +283,16 @@ impl Session {
         })
     }
 
+    /// Declares another MaxRecvDataSegmentLength (bytes, 512 to 16777215) on every connection, for what the target sends from its
+    /// answer on. False when one of them cannot: no session stands, or a text exchange is under way there. Connections that come
+    /// later declare what the options say.
+    //= rfc7143 13.12 KEY-11
+    pub fn declare_max_recv_data_segment_length(&self, bytes: u32) -> bool {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Declare(bytes, answer));
+        awaited.wait().unwrap_or(false)
+    }
+
     /// Asks for a task management function of a logical unit, of the target (which looks at no `lun`) or of the nexus; `None` when
     /// there was no answer. When it is complete, the commands that were sent before it and that it concerns have ended with
     /// [`IoError::Aborted`]; those that may be carried out twice are repeated by who waits for them.

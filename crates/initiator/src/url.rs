@@ -207,9 +207,10 @@ impl IscsiUrl {
             }
             "scheduling" => {
                 self.scheduling = Some(match value {
+                    "batched" => Scheduling::Batched,
                     "least_bytes" => Scheduling::LeastOutstandingBytes,
                     "round_robin" => Scheduling::RoundRobin,
-                    _ => return Err(refuse("scheduling is least_bytes or round_robin")),
+                    _ => return Err(refuse("scheduling is batched, least_bytes or round_robin")),
                 });
             }
             "asymmetric" => {

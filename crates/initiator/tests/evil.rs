@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use conform::Verdict;
 use conform::initiator::{DriveUrl, InitiatorUnderTest, Op, OpResult, rows};
-use initiator::{ChapConfig, Disk, Options, Portal, Session};
+use initiator::{ChapConfig, Disk, Options, Portal, Scheduling, Session, WriteData, cdb};
 use iscsi_core::chap::{Credentials, Secret};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::{DigestPolicy, TaskReporting};
@@ -48,7 +48,10 @@ impl Ours {
         if url.setting("task_reporting") == Some("fast_abort") {
             bounds.task_reporting = TaskReporting::FastAbort;
         }
+        bounds.protocol_level = number("protocol_level", bounds.protocol_level.into()) as u8;
         options.connections = number("connections", 1) as u16;
+        // So that all connections are in use, however little there is to do.
+        options.session.scheduling = Scheduling::RoundRobin;
         options.error_recovery_level = url.setting("erl").and_then(|level| level.parse().ok());
         options.session.bounds = options.bounds.clone();
         options.session.management_timeout = step;
@@ -87,6 +90,21 @@ fn do_one(disk: &Disk, op: &Op) -> OpResult {
             Err(error) => failed(&error),
         },
         Op::Discover => OpResult::Failed("the URL names a target".to_owned()),
+        Op::Manage { function, read: None } => {
+            OpResult::Managed(disk.session().manage(*function, disk.lun()).map(|answer| answer.response))
+        }
+        Op::Manage { function, read: Some((lba, blocks)) } => {
+            let mut ticket = disk.submit(&cdb::read(*lba, *blocks), blocks * 512, WriteData::default());
+            let answer = disk.session().manage_task(*function, &mut ticket);
+            // It ends, whichever way.
+            let _ = ticket.wait();
+            OpResult::Managed(answer.map(|answer| answer.response))
+        }
+        Op::Declare(bytes) => match disk.session().declare_max_recv_data_segment_length(*bytes) {
+            true => OpResult::Done,
+            false => OpResult::Failed("no text exchange is possible now".to_owned()),
+        },
+        Op::InTurn(ops) => OpResult::Together(ops.iter().map(|op| do_one(disk, op)).collect()),
         Op::Wait(time) => {
             // The session serves what comes on its own thread.
             std::thread::sleep(*time);

@@ -118,6 +118,41 @@ fn connections_that_are_cut_under_load_cost_neither_error_nor_data() {
     }
 }
 
+// covers: ERL-06 MCS-08
+#[test]
+fn in_asymmetric_use_each_connection_may_be_lost_under_load() {
+    let server = server_with(|bounds| (bounds.allegiance_free, bounds.default_time2wait_s) = (true, 0));
+    let proxy = Proxy::start(server.portals()[0]);
+    let mut options = options(&proxy, 4, 2);
+    options.bounds.allegiance_free = true;
+    let session = Session::connect(options).unwrap();
+    await_connections(&session, 4);
+    assert!(session.opening().params.allegiance_free);
+    let done = Arc::new(AtomicU64::new(0));
+    let mut checker = Checker::new(64, 20_000);
+    checker.done = done.clone();
+    let checker = std::thread::scope(|scope| {
+        let running = scope.spawn(|| session.run(checker).unwrap());
+        // The connections of the beginning, one after the other: two of them carry commands, two data.
+        for n in 0..4 {
+            while done.load(Ordering::Relaxed) < 1500 * (n + 1) {
+                std::thread::yield_now();
+            }
+            proxy.cut(n as usize);
+            while session.info().unwrap().recovery.connections_lost <= n {
+                std::thread::yield_now();
+            }
+            await_connections(&session, 4);
+        }
+        running.join().unwrap()
+    });
+    assert_eq!(checker.wrong, Vec::<String>::new());
+    let info = session.info().unwrap();
+    assert_eq!((info.losses, info.recovery.connections_lost), (0, 4), "{:?}", info.last_loss);
+    session.logout();
+    end(server);
+}
+
 // covers: ERL-06
 #[test]
 fn a_session_of_one_connection_survives_its_loss_at_level_2() {

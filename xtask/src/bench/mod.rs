@@ -1,5 +1,6 @@
 //! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator; and
 //! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]); and
+//! `cargo xtask bench connections`: sessions with several connections beside one with one ([`connections`]); and
 //! `cargo xtask bench idle`: what targets and units cost that nobody uses ([`idle`]).
 //!
 //! How such a table misleads, and what is done about it: machines are noisy, so every cell is the median of several rounds in
@@ -7,6 +8,7 @@
 //! generator that is slower than the target measures itself, so its own CPU time is stated beside the target's; an answer that
 //! is wrong is fast, so every digest received is checked and a run with a failed command counts as no result.
 
+mod connections;
 mod idle;
 mod protection;
 mod report;
@@ -33,6 +35,13 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
+    /// Sessions with one connection and with several, symmetric and asymmetric: speed, and CPU time of both ends
+    Connections {
+        #[command(flatten)]
+        what: connections::Options,
+        #[command(flatten)]
+        how: How,
+    },
     /// Our target beside tgt, on a volume in memory, one connection; needs the package tgt
     Target {
         /// Only rows whose name contains this
@@ -66,7 +75,7 @@ struct How {
     /// Rounds; the median counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Put the table into docs/performance.md, and its picture, if it has one, beside it
+    /// Put the table into the page of docs that has a place for it, and its picture, if it has one, beside that
     #[arg(long)]
     write: bool,
     /// Write all figures to this file, as JSON
@@ -124,6 +133,15 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     build(root)?;
     let intact = release_binary(root);
     match &args.what {
+        What::Connections { what, how } => {
+            let cells = connections::run(&intact, what, how)?;
+            how.keep_json(&cells)?;
+            let text = connections::markdown(&cells, &report::machine(root), how);
+            println!("{text}");
+            if how.write {
+                report::write(&root.join("docs/mcs.md"), connections::BEGIN, &text)?;
+            }
+        }
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
         What::Idle { seconds, write } => {
             let table = idle::run(&intact, *seconds)?;
@@ -131,7 +149,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
                 format!("{}\nCPU time and wake-ups over {seconds} s.\n\n{table}", report::machine(root));
             println!("{text}");
             if *write {
-                report::write(root, idle::BEGIN, &text)?;
+                report::write(&performance(root), idle::BEGIN, &text)?;
             }
         }
         What::Protection { how } => {
@@ -140,11 +158,15 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
             let text = protection::markdown(&cells, &report::machine(root), how.seconds, how.rounds);
             println!("{text}");
             if how.write {
-                report::write(root, protection::BEGIN, &text)?;
+                report::write(&performance(root), protection::BEGIN, &text)?;
             }
         }
     }
     Ok(true)
+}
+
+fn performance(root: &Path) -> PathBuf {
+    root.join("docs/performance.md")
 }
 
 fn targets(root: &Path, intact: &Path, only: Option<&str>, how: &How) -> Result<()> {
@@ -174,7 +196,7 @@ fn targets(root: &Path, intact: &Path, only: Option<&str>, how: &How) -> Result<
     let text = table.markdown(&report::machine(root), how.seconds, how.rounds);
     println!("{text}");
     if how.write {
-        report::write(root, report::BEGIN, &text)?;
+        report::write(&performance(root), report::BEGIN, &text)?;
         fs::write(root.join("docs/performance.svg"), table.svg())?;
     }
     Ok(())

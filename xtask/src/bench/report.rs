@@ -163,14 +163,12 @@ pub fn machine(root: &Path) -> String {
     )
 }
 
-/// Puts a text into docs/performance.md, behind `begin`.
-pub fn write(root: &Path, begin: &str, text: &str) -> Result<()> {
-    let path = root.join("docs/performance.md");
-    let page = fs::read_to_string(&path).context("docs/performance.md")?;
-    let (head, rest) =
-        page.split_once(begin).with_context(|| format!("docs/performance.md has no place {begin}"))?;
-    let (_, tail) =
-        rest.split_once(END).context("docs/performance.md: the place for the table has no end")?;
-    fs::write(&path, format!("{head}{begin}\n{text}\n{END}{tail}"))?;
+/// Puts a text into `page`, behind `begin`.
+pub fn write(page: &Path, begin: &str, text: &str) -> Result<()> {
+    let name = page.display();
+    let old = fs::read_to_string(page).with_context(|| name.to_string())?;
+    let (head, rest) = old.split_once(begin).with_context(|| format!("{name} has no place {begin}"))?;
+    let (_, tail) = rest.split_once(END).with_context(|| format!("{name}: {begin} has no end"))?;
+    fs::write(page, format!("{head}{begin}\n{text}\n{END}{tail}"))?;
     Ok(())
 }

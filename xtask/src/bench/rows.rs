@@ -14,7 +14,8 @@ pub struct Row {
     pub spdk: [f64; 2],
 }
 
-const fn row(
+/// A load without floors.
+pub const fn row(
     name: &'static str,
     rw: &'static str,
     pattern: &'static str,

@@ -47,8 +47,25 @@ impl Drop for Server {
 
 /// Our target with one volume, as `--lun` says it.
 pub fn intact(binary: &Path, lun: &str) -> Result<Server> {
+    serve(binary, &["--lun", lun])
+}
+
+/// Our target with one volume in memory, which knows asymmetric use.
+pub fn asymmetric(binary: &Path, scratch: &Path) -> Result<Server> {
+    let file = scratch.join("asymmetric.toml");
+    let name = "iqn.2026-01.org.example:connections";
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n[control]\nsocket = false\n[negotiation]\nasymmetric = true\n\
+         [[target]]\nname = \"{name}\"\n[[target.lun]]\nstore = \"ram:{VOLUME_BYTES}\"\n"
+    );
+    fs::write(&file, text)?;
+    serve(binary, &["-c", &file.display().to_string()])
+}
+
+fn serve(binary: &Path, arguments: &[&str]) -> Result<Server> {
     let mut process = Command::new(binary)
-        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--lun", lun])
+        .args(["serve", "--json", "--listen", "127.0.0.1:0"])
+        .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

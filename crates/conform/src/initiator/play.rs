@@ -6,7 +6,7 @@ use crate::ledger::Finding;
 use crate::script::{ensure, fail};
 use crate::transcript::{Entry, Side, What};
 use crate::{Frame, Received, Stop, text_of};
-use iscsi_wire::Opcode;
+use iscsi_wire::{Opcode, TmfFunction, TmfResponse};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -38,6 +38,18 @@ pub enum Op {
     Discover,
     /// Keep the session open and serve what comes, for so long.
     Wait(Duration),
+    /// Ask for a task management function: of a read of these blocks that was begun right before, or, without, of the logical
+    /// unit.
+    Manage {
+        /// Which.
+        function: TmfFunction,
+        /// First block and number of blocks.
+        read: Option<(u64, u32)>,
+    },
+    /// Declare another MaxRecvDataSegmentLength in full feature phase, bytes.
+    Declare(u32),
+    /// Operations one after the other, for use in [`Op::Together`].
+    InTurn(Vec<Op>),
     /// Several operations at once; one after the other will do for an initiator without a queue.
     Together(Vec<Op>),
 }
@@ -55,7 +67,9 @@ pub enum OpResult {
     Targets(Vec<(String, Vec<String>)>),
     /// It failed, in words.
     Failed(String),
-    /// Of [`Op::Together`], in its order.
+    /// The target's word on a function; `None`: there was no answer.
+    Managed(Option<TmfResponse>),
+    /// Of [`Op::Together`] or [`Op::InTurn`], in its order.
     Together(Vec<OpResult>),
 }
 
@@ -73,7 +87,8 @@ pub trait InitiatorUnderTest {
 /// Keys: `header_digest` and `data_digest` (`off`, `offered`, `required`), `target_user` and `target_password`
 /// (mutual CHAP), `initial_r2t` and `immediate_data` (`yes`, `no`), `max_recv_data_segment_length`,
 /// `max_burst_length`, `first_burst_length`, `max_outstanding_r2t` (numbers to offer), `connections` (of the session, at
-/// most), `erl` (the highest ErrorRecoveryLevel to offer), `task_reporting` (`fast_abort`), `timeout_ms` (of one step).
+/// most), `erl` (the highest ErrorRecoveryLevel to offer), `task_reporting` (`fast_abort`), `protocol_level` (to offer),
+/// `timeout_ms` (of one step).
 /// What is not there is for the initiator to choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriveUrl {
@@ -314,7 +329,14 @@ impl Played {
     /// Every operation succeeded, with the right bytes.
     pub(super) fn went_well(&self) -> RowResult {
         let Ok(results) = &self.results else { fail!("the initiator failed: {}", self.words()) };
-        let failed = results.iter().find(|result| matches!(result, OpResult::Failed(_)));
+        fn fails(result: &OpResult) -> bool {
+            match result {
+                OpResult::Failed(_) => true,
+                OpResult::Together(results) => results.iter().any(fails),
+                _ => false,
+            }
+        }
+        let failed = results.iter().find(|result| fails(result));
         ensure!(failed.is_none(), "an operation failed: {}", self.words());
         self.no_wrong_byte()
     }

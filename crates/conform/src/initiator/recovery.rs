@@ -1,6 +1,6 @@
 //! Error recovery and SNACK (rows ERL and SNK): the target loses PDUs and connections, at each level.
 
-use super::play::{Op, Play, Played, Stage, pattern, read_write};
+use super::play::{Op, OpResult, Play, Played, Stage, pattern, read_write};
 use super::wire::ping;
 use super::{Row, RowResult};
 use crate::Stop;
@@ -12,6 +12,7 @@ use iscsi_wire::{
     DataIn, LogoutReason, LogoutRequest, Opcode, ScsiCommand, SnackRequest, SnackType, StatSn,
     TaskManagementRequest, TmfFunction, keys,
 };
+use std::time::Duration;
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("ERL-01", "the level on offer is what was asked for, and lower answers are taken", erl_01),
@@ -233,7 +234,25 @@ fn snk_03(stage: &Stage<'_>) -> RowResult {
 
 // covers: SNK-04
 fn snk_04(stage: &Stage<'_>) -> RowResult {
-    let played = stage.play_as(&at(1), losing_data(&[2]), &read_write())?;
+    // Data are lost, and no request for them is heard before the change is declared: what comes then is cut otherwise.
+    let (mut itt, mut gone, mut declared) = (None, false, false);
+    let deaf = Behaviour::good()
+        .outgoing(move |_, frame| {
+            let Ok(pdu) = DataIn::parse(&frame.bhs()) else { return vec![Act::Send(frame)] };
+            if itt.is_none() && frame.data_bytes().len() >= 1024 {
+                itt = Some(pdu.itt);
+            }
+            let lost = itt == Some(pdu.itt) && pdu.data_sn.0 == 2 && !std::mem::replace(&mut gone, true);
+            if lost { Vec::new() } else { vec![Act::Send(frame)] }
+        })
+        .incoming(move |_, rx| {
+            declared |= rx.bhs.opcode() == Opcode::TextRequest.code();
+            let early = SnackRequest::parse(&rx.bhs).is_ok_and(|r| r.snack_type == SnackType::DataOrR2t);
+            if early && !declared { Incoming::Lost(Vec::new()) } else { Incoming::Serve }
+        });
+    let change = vec![Op::Wait(Duration::from_millis(200)), Op::Declare(512)];
+    let ops = [Op::Together(vec![Op::Read { lba: 0, blocks: 24 }, Op::InTurn(change)])];
+    let played = stage.play_as(&at(1), deaf, &ops)?;
     reaches(&played, 1)?;
     played.clean("SNK-04")?;
     let lowered = played.sent_pdus().any(|entry| {
@@ -246,6 +265,12 @@ fn snk_04(stage: &Stage<'_>) -> RowResult {
         skip!("the initiator does not change MaxRecvDataSegmentLength while it works");
     }
     ensure!(!snacks(&played, SnackType::RData).is_empty(), "data was missing from before the change");
+    played.went_well()?;
+    let read = match played.results.as_deref() {
+        Ok([OpResult::Together(results)]) => results.first(),
+        _ => None,
+    };
+    ensure!(read == Some(&OpResult::Data(pattern(0, 24))), "the read brought {}", played.words());
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Several connections in a session (rows MCS), FastAbort (FAB) and protocol level 2 (P2).
 
 use super::play::{Op, Play, Played, Stage, pattern, read_write};
-use super::recovery::{at, cid_of};
+use super::recovery::{at, cid_of, if_applicable};
 use super::{Row, RowResult};
 use crate::evil::{Act, Behaviour, EvilConfig, Incoming};
 use crate::frame::Frame;
@@ -9,7 +9,7 @@ use crate::script::{ensure, fail, skip};
 use crate::transcript::{Entry, Side, What};
 use iscsi_wire::{
     AsyncEvent, AsyncMessage, DataOut, LoginRequest, Lun, NopOut, Opcode, ScsiCommand, TaskManagementRequest,
-    Tsih, keys,
+    TaskManagementResponse, TmfFunction, TmfResponse, Tsih, keys,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,10 +27,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("FAB-01", "event 5 ends Data-Out and is acknowledged by a NOP-Out with the LUN", fab_01),
     Row::new("P2-01", "every answer to iSCSIProtocolLevel is taken", p2_01),
     Row::new("P2-02", "functions 9 to 12 at level 2 only", p2_02),
+    Row::new("P2-03", "QUERY TASK names its task and goes over its connection", p2_03),
+    Row::new("P2-05", "I_T NEXUS RESET: nothing of the nexus is saved, with or without an answer", p2_05),
     Row::new("P2-06", "command priority at level 2 only", p2_06),
 ];
 
-fn several() -> Play {
+pub(super) fn several() -> Play {
     at(0).set("connections", "4")
 }
 
@@ -49,7 +51,7 @@ fn joined(played: &Played) -> Vec<u32> {
     found
 }
 
-fn has_several(played: &Played) -> RowResult {
+pub(super) fn has_several(played: &Played) -> RowResult {
     if joined(played).is_empty() {
         skip!("the initiator uses one connection");
     }
@@ -60,7 +62,7 @@ fn has_several(played: &Played) -> RowResult {
 const JOINING: Duration = Duration::from_millis(500);
 
 /// Reads and writes at once, for all connections.
-fn busy() -> Vec<Op> {
+pub(super) fn busy() -> Vec<Op> {
     let reads = (0..12).map(|n| Op::Read { lba: n * 16, blocks: 16 });
     let writes = (0..12).map(|n| Op::Write { lba: 2000 + n * 20, data: pattern(n * 31, 20) });
     let mut ops: Vec<Op> = Vec::new();
@@ -72,7 +74,7 @@ fn busy() -> Vec<Op> {
 }
 
 /// Everything that [`busy`] does went well, with the right bytes.
-fn busy_went_well(played: &Played) -> RowResult {
+pub(super) fn busy_went_well(played: &Played) -> RowResult {
     use super::play::OpResult;
     let Ok(results) = &played.results else { fail!("the initiator failed: {}", played.words()) };
     let [_, OpResult::Together(first), OpResult::Together(second)] = &results[..] else {
@@ -134,6 +136,49 @@ fn mcs_02(stage: &Stage<'_>) -> RowResult {
         let due = commands.get(&data.itt.0);
         ensure!(due == Some(&entry.connection), "its command went over connection {due:?}: {entry}");
     }
+    let function = TmfFunction::AbortTask;
+    if_applicable(follows_its_task(stage, several(), function))
+}
+
+/// The function goes over the connection of the task that it names, wherever that is, and asks what it should.
+fn follows_its_task(stage: &Stage<'_>, play: Play, function: TmfFunction) -> RowResult {
+    // Slow enough for the function to find the read under way.
+    let slow = Behaviour::good().incoming(|_, rx| {
+        let read = ScsiCommand::parse(&rx.bhs).is_ok_and(|command| matches!(command.cdb[0], 0x28 | 0x88));
+        if read { Incoming::Before(vec![Act::Pause(Duration::from_millis(40))]) } else { Incoming::Serve }
+    });
+    let asked = (0..8).map(|n| Op::Manage { function, read: Some((n * 16, 16)) }).collect();
+    let played = stage.play_as(&play, slow, &[Op::Wait(JOINING), Op::Together(asked)])?;
+    has_several(&played)?;
+    let sent = played.sent_pdus().filter(|entry| entry.is(Opcode::ScsiCommand));
+    let commands: HashMap<u32, (u32, ScsiCommand)> = sent
+        .filter_map(|entry| {
+            let command = ScsiCommand::parse(entry.bhs()?).ok()?;
+            Some((command.itt.0, (entry.connection, command)))
+        })
+        .collect();
+    let mut used = Vec::new();
+    for entry in played.sent_pdus() {
+        let request = entry.bhs().and_then(|bhs| TaskManagementRequest::parse(bhs).ok());
+        let Some(request) = request.filter(|request| request.function == function) else { continue };
+        let Some((connection, command)) = commands.get(&request.referenced_task_tag.0) else {
+            fail!("{function} of a task that was not sent: {entry}")
+        };
+        ensure!(*connection == entry.connection, "its task went over connection {connection}: {entry}");
+        ensure!(
+            (request.ref_cmd_sn, request.lun) == (command.cmd_sn, command.lun),
+            "its task has CmdSN {} and LUN {}: {entry}",
+            command.cmd_sn,
+            command.lun
+        );
+        used.push(entry.connection);
+    }
+    if used.is_empty() {
+        skip!("the initiator cannot be asked for {function}");
+    }
+    used.sort_unstable();
+    used.dedup();
+    ensure!(used.len() > 1, "all tasks went over connection {}", used[0]);
     Ok(())
 }
 
@@ -277,6 +322,76 @@ fn p2_02(stage: &Stage<'_>) -> RowResult {
     let requests = played.sent_pdus().filter_map(|entry| TaskManagementRequest::parse(entry.bhs()?).ok());
     let early = requests.map(|request| request.function).find(|function| function.is_level_2());
     ensure!(early.is_none(), "{early:?} at level 1");
+    Ok(())
+}
+
+/// Several connections with a target of protocol level 2.
+fn at_level_2(level: u32) -> Play {
+    let mut play = at(level).set("connections", "4").set("protocol_level", "2");
+    play.config = play.config.key(keys::ISCSI_PROTOCOL_LEVEL, "2");
+    play
+}
+
+// covers: P2-03
+fn p2_03(stage: &Stage<'_>) -> RowResult {
+    follows_its_task(stage, at_level_2(0), TmfFunction::QueryTask)
+}
+
+// covers: P2-05
+fn p2_05(stage: &Stage<'_>) -> RowResult {
+    // The answer comes before the connections go, or is lost with them.
+    for answered in [true, false] {
+        let mut reset = false;
+        let dropping = Behaviour::good().incoming(move |scene, rx| {
+            let Ok(request) = TaskManagementRequest::parse(&rx.bhs) else { return Incoming::Serve };
+            if request.function != TmfFunction::ITNexusReset || std::mem::replace(&mut reset, true) {
+                return Incoming::Serve;
+            }
+            let answer = TaskManagementResponse {
+                response: TmfResponse::FunctionComplete,
+                itt: request.itt,
+                stat_sn: scene.stat_sn,
+                exp_cmd_sn: scene.exp_cmd_sn,
+                max_cmd_sn: scene.max_cmd_sn,
+                additional: [0; 3],
+            };
+            match answered {
+                true => Incoming::Instead(vec![Act::Answer(Frame::of(answer)), Act::Close]),
+                false => Incoming::Instead(vec![Act::Reset]),
+            }
+        });
+        let ops = [
+            Op::Wait(JOINING),
+            Op::Manage { function: TmfFunction::ITNexusReset, read: None },
+            Op::Read { lba: 0, blocks: 8 },
+        ];
+        let played = stage.play_as(&at_level_2(2), dropping, &ops)?;
+        let asked = |function| {
+            played.entries.iter().position(|entry| {
+                let request = entry.bhs().and_then(|bhs| TaskManagementRequest::parse(bhs).ok());
+                entry.side == Side::Initiator && request.is_some_and(|request| request.function == function)
+            })
+        };
+        let Some(at) = asked(TmfFunction::ITNexusReset) else {
+            skip!("the initiator cannot be asked for I_T NEXUS RESET")
+        };
+        let saved = asked(TmfFunction::TaskReassign);
+        ensure!(saved.is_none(), "TASK REASSIGN after the nexus was reset");
+        let joins = played.entries[at..].iter().find_map(|entry| {
+            let login = entry.bhs().and_then(|bhs| LoginRequest::parse(bhs).ok())?;
+            (entry.side == Side::Initiator).then_some(login.tsih)
+        });
+        ensure!(
+            joins == Some(Tsih(0)),
+            "after the reset comes a login with TSIH {joins:?}, not a new session"
+        );
+        let read = played.results.as_ref().ok().and_then(|results| results.get(2));
+        ensure!(
+            matches!(read, Some(super::play::OpResult::Data(data)) if *data == pattern(0, 8)),
+            "answered: {answered}; after the reset: {}",
+            played.words()
+        );
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Numbering, data transfer and responses (rows NUM, DAT, UNS, R2T, RES, RSP) of an initiator.
 
 use super::play::{Op, OpResult, Play, Stage, pattern, read_write};
+use super::sessions::{busy, busy_went_well, has_several, several};
 use super::wire::ping;
 use super::{Row, RowResult};
 use crate::evil::{Act, Behaviour, EvilConfig, Incoming};
@@ -73,7 +74,26 @@ fn num_05(stage: &Stage<'_>) -> RowResult {
         };
         vec![Act::Send(frame)]
     });
-    stage.goes_well(&Play::new(), shrinking).map(|_| ())
+    stage.goes_well(&Play::new(), shrinking)?;
+    // Pairs grow old on their way when another connection is faster.
+    let stale = Behaviour::good().outgoing(|scene, frame| {
+        let counted = matches!(
+            Opcode::try_from(frame.bhs().opcode()),
+            Ok(Opcode::ScsiResponse | Opcode::DataIn | Opcode::R2t)
+        );
+        if !scene.full_feature || !counted || scene.connection.is_multiple_of(2) {
+            return vec![Act::Send(frame)];
+        }
+        let (exp, max) = (scene.exp_cmd_sn.0.wrapping_sub(5), scene.max_cmd_sn.0.wrapping_sub(5));
+        let old = frame.patch(28, &exp.to_be_bytes()).patch(32, &max.to_be_bytes());
+        vec![Act::Send(old.remark("a pair that is older than one that has arrived"))]
+    });
+    let mut play = several();
+    play.config.window = 8;
+    let played = stage.play_as(&play, stale, &busy())?;
+    has_several(&played)?;
+    busy_went_well(&played)?;
+    played.clean("NUM-06")
 }
 
 // covers: NUM-06

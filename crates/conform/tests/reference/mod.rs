@@ -124,6 +124,9 @@ impl Reference {
 
     fn do_op(&self, session: &mut Session, op: &Op) -> Result<OpResult, String> {
         match op {
+            Op::Manage { .. } | Op::Declare(_) => {
+                Ok(OpResult::Failed("the initiator has no such operation".to_owned()))
+            }
             Op::Wait(time) => {
                 let end = Instant::now() + *time;
                 while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -137,7 +140,7 @@ impl Reference {
                 Ok(OpResult::Done)
             }
             Op::Discover => self.discover(session),
-            Op::Together(ops) => {
+            Op::Together(ops) | Op::InTurn(ops) => {
                 let results: Result<Vec<_>, _> = ops.iter().map(|op| self.do_op(session, op)).collect();
                 results.map(OpResult::Together)
             }

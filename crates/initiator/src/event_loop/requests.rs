@@ -4,7 +4,7 @@ use bytes::Bytes;
 use engine::Platform;
 use iscsi_core::initiator::command::{Command, Completion, Ending};
 use iscsi_core::initiator::session::{ManagementAnswer, TargetRecord};
-use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
+use iscsi_core::wire::{Cid, Lun, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
 use super::pending::{Handle, Pending};
@@ -22,6 +22,7 @@ pub(crate) enum Request {
     SendTargets(String, Answer<Result<Vec<TargetRecord>, IoError>>),
     Manage(TmfFunction, Lun, Answer<Option<ManagementAnswer>>),
     ManageTask(TmfFunction, Handle, Answer<Option<ManagementAnswer>>),
+    Declare(u32, Answer<bool>),
     Run(Box<dyn Workload>, Answer<Box<dyn Workload>>),
     Info(Answer<SessionInfo>),
     Logout(Answer<()>),
@@ -72,6 +73,17 @@ impl<P: Platform> EventLoop<P> {
                 }
             }
             Request::ManageTask(function, handle, answer) => self.manage_task(function, handle, answer),
+            Request::Declare(bytes, answer) => {
+                let mut all = false;
+                if let State::Up(up) = &mut self.state {
+                    let cids: SmallVec<[Cid; 8]> = up.session.connected().collect();
+                    let declared =
+                        cids.iter().filter(|cid| up.session.declare_max_recv(self.now, **cid, bytes));
+                    all = declared.count() == cids.len() && !cids.is_empty();
+                    self.drain_actions();
+                }
+                answer.give(all);
+            }
             Request::Run(mut workload, answer) => {
                 if let State::Over(why) = &self.state {
                     workload.lost(why);

@@ -221,7 +221,9 @@ impl InitiatorSession {
         }
         let others = self.connections.iter().any(|c| c.cid != cid && c.state.serves());
         let revives = self.params.error_recovery_level >= 2 && !retain.is_zero();
-        if !others && !revives {
+        // Below level 2 nobody can tell which commands a connection in asymmetric use took along.
+        let torn = self.is_asymmetric() && self.params.error_recovery_level < 2;
+        if torn || (!others && !revives) {
             return self.close(reason, wait);
         }
         self.counters.connections_lost += 1;
@@ -234,11 +236,44 @@ impl InitiatorSession {
             (connection.commands, connection.outstanding_bytes) = (0, 0);
             (connection.keepalive, connection.text) = (None, None);
         }
-        for task in self.tasks.commands_mut().filter(|task| task.cid == cid && task.cmd_sn.is_some()) {
-            task.orphan = true;
-            task.aborting = false;
+        match self.is_asymmetric() {
+            true => self.orphan_perhaps(cid),
+            false => self.orphan_commands(cid),
         }
         self.recover_connections();
+    }
+
+    /// In asymmetric use: takes for orphans all that may have travelled on the connection `cid`, which is gone.
+    fn orphan_perhaps(&mut self, cid: Cid) {
+        let mut moved: Vec<(Cid, Cid, u64)> = Vec::new();
+        for task in self.tasks.commands_mut().filter(|task| task.cmd_sn.is_some() && !task.orphan) {
+            let at_home = task.home.0 % 2 == 1;
+            let (from, concerned) = (task.cid, task.home == cid || !at_home);
+            if concerned {
+                (task.orphan, task.aborting, task.cid) = (true, false, cid);
+            } else if from == cid {
+                // It lives on where its data are.
+                task.cid = task.home;
+            }
+            if concerned || from == cid {
+                moved.push((from, if concerned { cid } else { task.home }, task.weight()));
+            }
+        }
+        for (from, to, weight) in moved {
+            if let Some(connection) = self.connection(from).filter(|connection| connection.cid != cid) {
+                connection.commands -= 1;
+                connection.outstanding_bytes -= weight;
+            }
+            if let Some(connection) = self.connection(to).filter(|connection| connection.cid != cid) {
+                connection.commands += 1;
+                connection.outstanding_bytes += weight;
+            }
+        }
+    }
+
+    /// Whether a connection failed that the target has not let go of.
+    pub(super) fn has_failures(&self) -> bool {
+        self.failures().next().is_some()
     }
 
     /// Sees to it that the target lets go of every failed connection.
@@ -290,7 +325,9 @@ impl InitiatorSession {
     //= rfc7143 11.14 LGO-01
     pub fn logout_connection(&mut self, now: Time, cid: Cid) -> bool {
         self.now = now;
-        let others = self.connections.iter().any(|c| c.cid != cid && c.state == ConnectionState::Up);
+        // In asymmetric use the target may have chosen it for any command.
+        let others = !self.is_asymmetric()
+            && self.connections.iter().any(|c| c.cid != cid && c.state == ConnectionState::Up);
         let patience = now + self.config.exchange_timeout;
         match self.connection(cid) {
             Some(connection) if others && connection.state == ConnectionState::Up => {

@@ -175,8 +175,9 @@ impl InitiatorSession {
 
 /// Everything of a task travels on its own connection; in asymmetric use, on one of the other half.
 //= rfc7143 4.2.5.1 MCS-02
-pub(super) fn check_allegiance(task: &Task, cid: Cid, asymmetric: bool) -> Result<(), CloseReason> {
+pub(super) fn check_allegiance(task: &mut Task, cid: Cid, asymmetric: bool) -> Result<(), CloseReason> {
     if task.cid == cid || (asymmetric && cid.0 % 2 == 1) {
+        task.home = cid;
         return Ok(());
     }
     Err(violation(

@@ -125,7 +125,9 @@ impl InitiatorSession {
                 self.actions.push_back(Action::Event(Event::LogoutRequested(within)));
                 // Half of the time is for the commands under way.
                 let until = self.now + within / 2;
-                let others = self.connections.iter().any(|c| c.cid != cid && c.state == ConnectionState::Up);
+                // In asymmetric use the target may have chosen this connection for any command.
+                let others = !self.is_asymmetric()
+                    && self.connections.iter().any(|c| c.cid != cid && c.state == ConnectionState::Up);
                 if !others && self.phase == Phase::Active {
                     self.asked_by_target = true;
                     self.phase = Phase::Draining(until);

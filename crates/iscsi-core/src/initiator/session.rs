@@ -26,8 +26,9 @@ pub use super::connection::JoinError;
 use super::connection::{Connection, ConnectionState};
 use super::login::LoggedIn;
 use super::recovery::reassign::Settling;
+use super::scheduler::Batch;
 pub use super::scheduler::Scheduling;
-use super::task::{Held, LogoutOf, TaskTable};
+use super::task::{Held, LogoutOf, Task, TaskTable};
 use super::task_management::Deferred;
 use crate::Time;
 use crate::error::ProtocolViolation;
@@ -114,6 +115,8 @@ pub struct InitiatorSession {
     pub(super) connections: Vec<Connection>,
     /// Place of the connection whose turn is next.
     pub(super) next_in_turn: usize,
+    /// The commands that follow one another.
+    pub(super) batch: Batch,
     /// The connection that the caller is bringing back because no other is left.
     pub(super) reconnecting: Option<Cid>,
     /// Commands that wait for the window, in order.
@@ -161,6 +164,7 @@ impl InitiatorSession {
             tasks: TaskTable::default(),
             connections: Self::leading(login, now),
             next_in_turn: 0,
+            batch: Batch::default(),
             reconnecting: None,
             waiting: VecDeque::new(),
             anew_waiting: 0,
@@ -365,18 +369,19 @@ impl InitiatorSession {
             if self.window.is_closed() {
                 return;
             }
-            let Some(cid) = self.next_connection() else { return };
+            let weight = self.tasks.task(itt).map_or(0, Task::weight);
+            let Some(cid) = self.next_connection(weight) else { return };
             let Some(cmd_sn) = self.window.take(self.now) else { return };
             self.waiting.pop_front();
             self.anew_waiting = self.anew_waiting.saturating_sub(1);
             let probe_at = self.probe_time();
             let Some(task) = self.tasks.command(itt) else { continue };
-            (task.cmd_sn, task.cid, task.probe_at) = (Some(cmd_sn), cid, probe_at);
+            (task.cmd_sn, task.cid, task.home, task.probe_at) = (Some(cmd_sn), cid, cid, probe_at);
             self.write_bytes += task.command.write.len() as u64;
             self.sent += 1;
             if let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) {
                 connection.commands += 1;
-                connection.outstanding_bytes += task.weight();
+                connection.outstanding_bytes += weight;
                 task.segment_bytes = connection.max_recv;
             }
             self.expect_by(probe_at);

@@ -17,6 +17,8 @@ pub(super) struct Task {
     pub cmd_sn: Option<CmdSn>,
     /// The connection that it was sent on: everything of it travels there.
     pub cid: Cid,
+    /// The connection of its data and status: `cid`, or in asymmetric use, once something came, one of the other half.
+    pub home: Cid,
     /// That connection is gone, and the task waits to be settled.
     pub orphan: bool,
     /// It goes on on another connection, and no R2T has come there yet.
@@ -51,6 +53,7 @@ impl Task {
             command,
             cmd_sn: None,
             cid: Cid(0),
+            home: Cid(0),
             orphan: false,
             reassigned: false,
             next_data_sn: 0,

@@ -7,6 +7,10 @@
 //! | keeps none, or has lost this one | acknowledged | begun anew, if it may be done twice; else it ends as unknown |
 //! | keeps none | never acknowledged | ABORT TASK fills its hole; then it is begun anew: it cannot have been carried out |
 //!
+//! In asymmetric use the data of a task travel on one of the connections with odd CIDs, which one the target chooses. What may
+//! have been there, or on the way on a lost connection with an even CID, is asked for by TASK REASSIGN too, and goes on where it
+//! is if the target says so ("task still allegiant").
+//!
 //! A few functions are under way at a time ([`MAX_SETTLING`]); commands go in the order of their CmdSN.
 
 use std::time::Duration;
@@ -72,7 +76,7 @@ impl InitiatorSession {
     fn settle_next(&mut self) {
         while self.settling_now < MAX_SETTLING && self.phase != Phase::Closed {
             let Some(next) = self.settling.front().copied() else { return };
-            let Some(cid) = self.next_connection().or_else(|| self.any_connection()) else { return };
+            let Some(cid) = self.settling_connection() else { return };
             if next.not_before > self.now {
                 return;
             }
@@ -87,6 +91,14 @@ impl InitiatorSession {
                 (false, _) => self.settle_by(TmfFunction::TaskReassign, cid, &next, exp_data_sn),
             }
         }
+    }
+
+    /// The connection for what settles a task, and where it then goes on.
+    fn settling_connection(&mut self) -> Option<Cid> {
+        if self.is_asymmetric() {
+            return self.data_connection();
+        }
+        self.next_connection(0).or_else(|| self.any_connection())
     }
 
     fn settle_by(&mut self, function: TmfFunction, cid: Cid, settling: &Settling, exp_data_sn: u32) {
@@ -115,6 +127,7 @@ impl InitiatorSession {
         let itt = management.referenced;
         let again = |kills, not_before| Settling { itt, kills, not_before };
         let now = self.now;
+        let stays = self.is_asymmetric() && !self.has_failures();
         let Some(task) = self.tasks.command(itt).filter(|task| task.orphan) else { return };
         match (management.function, response) {
             (TmfFunction::TaskReassign, Some(TmfResponse::FunctionComplete)) => {
@@ -123,8 +136,18 @@ impl InitiatorSession {
             (TmfFunction::TaskReassign, Some(TmfResponse::TaskDoesNotExist)) => {
                 match self.window.is_acknowledged(management.ref_cmd_sn) {
                     true => self.begin_anew(itt, true),
+                    false if self.is_asymmetric() => match self.next_connection(0) {
+                        Some(commands) => self.send_again(itt, commands),
+                        None => self.settling.push_back(again(false, now + ALLEGIANCE_PAUSE)),
+                    },
                     false => self.send_again(itt, management.cid),
                 }
+            }
+            // In asymmetric use it was only feared for: its data travel on a connection that stands.
+            (TmfFunction::TaskReassign, Some(TmfResponse::TaskStillAllegiant)) if stays => {
+                let commands = self.next_connection(0).unwrap_or(management.cid);
+                let due = self.renew(itt, commands);
+                self.expect_by(due);
             }
             (TmfFunction::TaskReassign, Some(TmfResponse::TaskStillAllegiant))
                 if task.resends < MAX_RESENDS =>
@@ -174,7 +197,7 @@ impl InitiatorSession {
         let (now, probe_at) = (self.now, self.probe_time());
         let max_recv = self.connection(cid).map_or(0, |connection| connection.max_recv);
         let task = self.tasks.command(itt)?;
-        (task.cid, task.orphan, task.aborting, task.resends) = (cid, false, false, 0);
+        (task.cid, task.home, task.orphan, task.aborting, task.resends) = (cid, cid, false, false, 0);
         task.segment_bytes = max_recv;
         task.time_begins(now);
         task.probe_at = probe_at;

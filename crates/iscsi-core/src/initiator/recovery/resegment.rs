@@ -31,7 +31,7 @@ impl InitiatorSession {
         self.snack_tag = self.snack_tag % (u32::MAX - 1) + 1;
         let tag = self.snack_tag;
         let Some(task) = self.tasks.command(itt) else { return };
-        let (cid, lun) = (task.cid, task.command.lun);
+        let (cid, lun) = (task.home, task.command.lun);
         let holes = task.holes.get_or_insert_default();
         let held = holes.anew.and_then(|anew| anew.held);
         holes.anew = Some(Anew { tag, damaged: false, held });
@@ -83,7 +83,7 @@ impl InitiatorSession {
     ) -> Result<bool, CloseReason> {
         let now = self.now;
         let Some(task) = self.tasks.command(itt) else { return Ok(false) };
-        let cid = task.cid;
+        let cid = task.home;
         let wanted = task.command.read_length.saturating_sub(outcome.missing());
         let complete = task.received >= wanted || !outcome.is_good();
         let Some(holes) = &mut task.holes else { return Ok(false) };

@@ -214,7 +214,7 @@ impl InitiatorSession {
         outcome: Outcome,
     ) -> Result<(), CloseReason> {
         let Some(task) = self.tasks.command(itt) else { return Ok(()) };
-        let cid = task.cid;
+        let cid = task.home;
         self.take_stat_sn(cid, stat_sn)?;
         self.end_with(itt, outcome);
         Ok(())
@@ -257,7 +257,7 @@ impl InitiatorSession {
         for &itt in &self.with_holes {
             let Some(task) = self.tasks.command(itt).filter(|task| !task.orphan) else { continue };
             let (next, cid, lun, segment_bytes) =
-                (task.next_data_sn, task.cid, task.command.lun, task.segment_bytes);
+                (task.next_data_sn, task.home, task.command.lun, task.segment_bytes);
             let Some(holes) = &mut task.holes else { continue };
             match holes.asking.fire(now, next, holes.known, again_after) {
                 None => {}
@@ -315,9 +315,12 @@ impl InitiatorSession {
     //= rfc7143 7.9 ERL-03
     pub(in super::super) fn probe(&mut self, itt: Itt) {
         // What is known to be missing is asked for already.
-        let quiet = |task: &&mut Task| task.holes.is_none() && task.verdict.is_none();
+        // In asymmetric use nobody knows whom to ask before something has come.
+        let asymmetric = self.is_asymmetric();
+        let has_home = |task: &Task| !asymmetric || task.home.0 % 2 == 1;
+        let quiet = |task: &&mut Task| task.holes.is_none() && task.verdict.is_none() && has_home(task);
         let Some(task) = self.tasks.command(itt).filter(quiet) else { return };
-        let (cid, lun, next) = (task.cid, task.command.lun, task.next_data_sn);
+        let (cid, lun, next) = (task.home, task.command.lun, task.next_data_sn);
         self.send_snack(cid, data_snack(lun, itt, next, 0));
     }
 
@@ -326,7 +329,7 @@ impl InitiatorSession {
         self.with_holes.retain(|other| *other != itt);
         let Some(task) = self.tasks.command(itt) else { return };
         task.verdict = Some(Box::new(Ending::DataDigest));
-        let (cid, cmd_sn, lun) = (task.cid, task.cmd_sn, task.command.lun);
+        let (cid, cmd_sn, lun) = (task.home, task.cmd_sn, task.command.lun);
         let held = task.holes.take();
         let Some(holes) = held else { return };
         let in_data = holes.waiting.into_values().find_map(|waiting| match waiting {

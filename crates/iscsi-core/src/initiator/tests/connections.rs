@@ -155,6 +155,38 @@ fn one_sequence_of_numbers_spread_over_all_by_bytes_or_in_turn() {
     }
 }
 
+// covers: MCS-03
+#[test]
+fn small_commands_of_one_moment_travel_together_and_large_ones_spread() {
+    let mut script = Script::with_connections_and(3, Params { max_connections: 3, ..params() });
+    script.session.config.scheduling = Scheduling::Batched;
+    (script.max_cmd_sn, script.session.next_in_turn) = (CmdSn(FIRST).add(63), 0);
+    let ping = script.nop_in(Itt::RESERVED, iscsi_wire::Ttt::RESERVED, Lun(0));
+    script.receive(ping.to_bhs(), &[]);
+    let mut moment = |lengths: &[u32]| {
+        script.now += std::time::Duration::from_micros(1);
+        lengths.iter().for_each(|length| script.read(1, *length));
+        script.commands().iter().map(|(cid, _)| cid.0).collect::<Vec<_>>()
+    };
+    assert_eq!(moment(&[4096; 8]), [0; 8]);
+    assert_eq!(moment(&[4096; 4]), [1; 4], "the next moment: another one has less under way");
+    assert_eq!(moment(&[4096; 2]), [2; 2]);
+    // A batch ends where its share does, and what is larger than a share goes by itself.
+    assert_eq!(moment(&[100_000, 100_000, 100_000]), [2, 2, 1]);
+    assert_eq!(moment(&[1_000_000, 1_000_000, 1_000_000]), [0, 1, 2]);
+}
+
+#[test]
+fn a_batch_leaves_a_connection_that_is_lost() {
+    let mut script = Script::with_connections(2, 0);
+    script.session.config.scheduling = Scheduling::Batched;
+    let first = script.reads_on_all(2, 1)[0].0;
+    script.session.connection_lost(script.now, first);
+    script.logout_of();
+    script.read(5, 512);
+    assert_ne!(script.commands()[0].0, first);
+}
+
 #[test]
 fn a_connection_that_ends_its_commands_gets_the_next() {
     let mut script = Script::with_connections(2, 0);
@@ -546,33 +578,6 @@ fn an_aborted_task_may_have_pdus_on_their_way_on_another_connection() {
     let invented = script.data_in(Itt(77), 0, 0);
     script.receive(invented.to_bhs(), &[]);
     assert!(script.violated().contains("not there"));
-}
-
-#[test]
-fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
-    let asymmetric = Params { allegiance_free: true, max_connections: 2, initial_r2t: false, ..params() };
-    let mut script = Script::with_connections_and(1, asymmetric.clone());
-    script.write(1, 8192);
-    script.sent_nothing();
-    script.join(1);
-    match &script.sent_on()[..] {
-        [(Cid(0), Pdu::ScsiCommand(command))] => {
-            assert!(command.final_bit, "no data go unasked beside the command");
-            let r2t = script.r2t(command.itt, 0, 4096, 4096);
-            script.on(Cid(1)).receive(r2t.to_bhs(), &[]);
-            assert!(
-                script.sent_on().iter().all(|(cid, pdu)| *cid == Cid(1) && matches!(pdu, Pdu::DataOut(_)))
-            );
-            script.good(command.itt);
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(script.ended(), (1, status(0, 0)));
-    script.read(2, 512);
-    let (cid, itt) = script.commands()[0];
-    assert_eq!(cid, Cid(0));
-    script.on(Cid(0)).good(itt);
-    assert_eq!(script.ended(), (2, status(0, 0)), "what comes with its command is taken too");
 }
 
 #[test]

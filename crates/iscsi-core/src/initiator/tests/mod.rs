@@ -1,5 +1,6 @@
 //! Scripted sessions and logins: what goes in and what must come out, PDU by PDU.
 
+mod asymmetric;
 mod connections;
 mod data;
 mod level_2;
@@ -18,7 +19,7 @@ use iscsi_wire::{
 
 use super::command::{Command, Completion, Ending};
 use super::login::LoggedIn;
-use super::session::{Action, CloseReason, InitiatorSession, SessionConfig};
+use super::session::{Action, CloseReason, InitiatorSession, Scheduling, SessionConfig};
 use crate::Time;
 use crate::params::Params;
 use crate::pdu_reader::RxPdu;
@@ -69,6 +70,8 @@ impl Script {
             ping_timeout: Duration::from_secs(10),
             management_timeout: Duration::from_secs(10),
             exchange_timeout: Duration::from_secs(20),
+            // Most of these scripts are one moment, and want all connections in use.
+            scheduling: Scheduling::LeastOutstandingBytes,
             ..SessionConfig::default()
         };
         let now = Duration::from_secs(1000);

@@ -1,0 +1,188 @@
+//! Asymmetric use: commands on the connections with even CIDs, their data and status on the others.
+
+use iscsi_wire::{Cid, Itt, LogoutReason, LogoutResponseCode, Pdu, TmfFunction, TmfResponse};
+
+use super::{Script, params, pattern, status};
+use crate::initiator::session::{CloseReason, Scheduling};
+use crate::params::Params;
+
+#[test]
+fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
+    let asymmetric = Params { allegiance_free: true, max_connections: 2, initial_r2t: false, ..params() };
+    let mut script = Script::with_connections_and(1, asymmetric.clone());
+    script.write(1, 8192);
+    script.sent_nothing();
+    script.join(1);
+    match &script.sent_on()[..] {
+        [(Cid(0), Pdu::ScsiCommand(command))] => {
+            assert!(command.final_bit, "no data go unasked beside the command");
+            let r2t = script.r2t(command.itt, 0, 4096, 4096);
+            script.on(Cid(1)).receive(r2t.to_bhs(), &[]);
+            assert!(
+                script.sent_on().iter().all(|(cid, pdu)| *cid == Cid(1) && matches!(pdu, Pdu::DataOut(_)))
+            );
+            script.good(command.itt);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(script.ended(), (1, status(0, 0)));
+    script.read(2, 512);
+    let (cid, itt) = script.commands()[0];
+    assert_eq!(cid, Cid(0));
+    script.on(Cid(0)).good(itt);
+    assert_eq!(script.ended(), (2, status(0, 0)), "what comes with its command is taken too");
+}
+
+/// A session in asymmetric use at level 2 with `n` connections.
+fn asymmetric(n: u16) -> Script {
+    let params = Params {
+        allegiance_free: true,
+        max_connections: n,
+        error_recovery_level: 2,
+        initial_r2t: false,
+        ..params()
+    };
+    Script::with_connections_and(n, params)
+}
+
+// covers: ERL-06
+#[test]
+fn in_asymmetric_use_a_lost_data_connection_takes_what_may_have_been_on_it() {
+    let mut script = asymmetric(4);
+    for user in 0..3 {
+        script.read(user, 8192);
+    }
+    let commands = script.commands();
+    assert!(commands.iter().all(|(cid, _)| cid.0 % 2 == 0));
+    script.acknowledge_all(3);
+    // The first is known to be on 1, the second on 3; of the third nothing has come.
+    for (place, cid) in [(0, Cid(1)), (1, Cid(3))] {
+        let data = script.data_in(commands[place].1, 0, 0);
+        script.on(cid).receive(data.to_bhs(), &pattern(4096));
+    }
+    script.sent_nothing();
+    script.session.connection_lost(script.now, Cid(1));
+    let (via, reason, of, logout) = script.logout_of();
+    assert_eq!((reason, of), (LogoutReason::RemoveConnectionForRecovery, Cid(1)));
+    script.on(via).answer_logout(logout, LogoutResponseCode::Success, 0);
+    let asked = script.functions();
+    let of: Vec<Itt> = asked.iter().map(|function| function.3).collect();
+    assert_eq!(of, [commands[0].1, commands[2].1], "the second is elsewhere");
+    assert!(asked.iter().all(|f| f.0 == Cid(3) && f.1 == TmfFunction::TaskReassign), "{asked:?}");
+    assert_eq!((asked[0].4, asked[1].4), (1, 0), "ExpDataSN");
+    // The third was never there: it goes on without a word more.
+    script.on(Cid(3)).answer(asked[1].2, TmfResponse::TaskStillAllegiant);
+    script.on(Cid(3)).answer(asked[0].2, TmfResponse::FunctionComplete);
+    script.sent_nothing();
+    for (user, (_, itt)) in commands.into_iter().enumerate() {
+        let first = if user == 2 { 0 } else { 1 };
+        for data_sn in first..2 {
+            let data = script.data_in(itt, data_sn, data_sn * 4096);
+            script.on(Cid(3)).receive(data.to_bhs(), &pattern(4096));
+        }
+        script.on(Cid(3)).good(itt);
+        assert_eq!(script.ended(), (user as u64, status(0, 8192)));
+    }
+    assert_eq!(script.session.outstanding(), 0);
+    assert_eq!(script.session.counters().tasks_reassigned, 1);
+}
+
+// covers: ERL-06 NUM-12
+#[test]
+fn in_asymmetric_use_a_lost_command_connection_takes_what_never_arrived() {
+    let mut script = asymmetric(4);
+    script.session.config.scheduling = Scheduling::RoundRobin;
+    for user in 0..4 {
+        script.read(user, 4096);
+    }
+    let commands = script.commands();
+    let lost = commands[0].0;
+    let alive = commands[1].0;
+    assert_eq!((commands[2].0, commands[3].0), (lost, alive));
+    // The first command arrived, and its data come over 1; the third never did.
+    script.acknowledge_all(2);
+    let mut data = script.data_in(commands[0].1, 0, 0);
+    data.final_bit = false;
+    script.on(Cid(1)).receive(data.to_bhs(), &pattern(2048));
+    script.session.connection_lost(script.now, lost);
+    let (via, _, of, logout) = script.logout_of();
+    assert_eq!(of, lost);
+    script.on(via).answer_logout(logout, LogoutResponseCode::Success, 0);
+    let asked = script.functions();
+    assert!(asked.iter().all(|f| f.0.0 % 2 == 1 && f.1 == TmfFunction::TaskReassign), "{asked:?}");
+    let of: Vec<Itt> = asked.iter().map(|function| function.3).collect();
+    // Nothing came for 1 and 3, which were sent on the other one: they are asked for as well, and stay where they are.
+    assert_eq!(of, [commands[1].1, commands[2].1, commands[3].1]);
+    for function in &asked {
+        let response = match function.3 == commands[2].1 {
+            true => TmfResponse::TaskDoesNotExist,
+            false => TmfResponse::TaskStillAllegiant,
+        };
+        script.on(function.0).answer(function.2, response);
+    }
+    assert_eq!(script.commands(), [(alive, commands[2].1)], "the same, on the other one");
+    script.join(lost.0);
+    script.sent_nothing();
+    for (user, (_, itt)) in commands.iter().enumerate() {
+        script.on(Cid(3)).good(*itt);
+        let received = if user == 0 { 2048 } else { 0 };
+        assert_eq!(script.ended(), (user as u64, status(0, received)));
+    }
+    // Its connections carry nothing any more, as they should.
+    assert!(script.session.connections.iter().all(|c| c.commands == 0 && c.outstanding_bytes == 0));
+}
+
+#[test]
+fn in_asymmetric_use_the_only_data_connection_is_waited_for() {
+    let mut script = asymmetric(2);
+    script.read(1, 4096);
+    let (_, itt) = script.commands()[0];
+    script.acknowledge_all(1);
+    script.session.connection_lost(script.now, Cid(1));
+    let (via, _, _, logout) = script.logout_of();
+    assert_eq!(via, Cid(0));
+    script.on(via).answer_logout(logout, LogoutResponseCode::Success, 0);
+    script.sent_nothing();
+    script.read(2, 4096);
+    script.sent_nothing();
+    script.join(1);
+    let sent = script.sent_on();
+    match &sent[..] {
+        [(Cid(1), Pdu::TaskManagementRequest(request)), (Cid(0), Pdu::ScsiCommand(_))] => {
+            assert_eq!((request.function, request.referenced_task_tag), (TmfFunction::TaskReassign, itt));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn in_asymmetric_use_below_level_2_a_lost_connection_is_a_lost_session() {
+    for level in [0, 1] {
+        for lost in [0, 1] {
+            let params =
+                Params { allegiance_free: true, max_connections: 4, error_recovery_level: level, ..params() };
+            let mut script = Script::with_connections_and(4, params);
+            script.read(1, 512);
+            script.commands();
+            script.session.connection_lost(script.now, Cid(lost));
+            assert_eq!(script.closed().0, CloseReason::Lost);
+            assert_eq!(script.session.unfinished().len(), 1);
+        }
+    }
+}
+
+// covers: SNK-01
+#[test]
+fn in_asymmetric_use_data_are_asked_for_where_they_were_sent() {
+    let mut script = asymmetric(4);
+    script.read(1, 8192);
+    let (_, itt) = script.commands()[0];
+    let last = script.data_in(itt, 1, 4096);
+    script.on(Cid(3)).receive(last.to_bhs(), &pattern(4096));
+    script.now += std::time::Duration::from_millis(10);
+    script.session.handle_timeout(script.now);
+    match &script.sent_on()[..] {
+        [(Cid(3), Pdu::SnackRequest(request))] => assert_eq!((request.itt, request.beg_run), (itt, 0)),
+        other => panic!("{other:?}"),
+    }
+}

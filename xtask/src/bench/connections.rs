@@ -1,0 +1,135 @@
+//! `cargo xtask bench connections`: one session with one connection beside sessions with several, symmetric and asymmetric, at
+//! the same total queue depth: what the connections themselves cost each end of the CPU.
+//!
+//! Loopback has no delay and no loss, so nothing can be gained here; where several connections help is shown by the simulator
+//! (docs/mcs.md). The contenders take turns within each round, and a ratio is the median of the ratios within the rounds.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::rows::{PREFILL, Row};
+use super::{How, Sample, measure, median, servers};
+
+/// What stands before the table in docs/mcs.md.
+pub const BEGIN: &str = "<!-- begin: cargo xtask bench connections --write -->";
+
+/// Options of `cargo xtask bench connections`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Connections of the sessions that have several
+    #[arg(long, default_value_t = 4)]
+    connections: u16,
+    /// Only rows whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Also each command by itself, to the connection with the fewest bytes under way
+    #[arg(long)]
+    unbatched: bool,
+}
+
+const ROWS: [Row; 5] = [
+    super::rows::row("4 KiB random read, depth 1", "read", "random", 4096, 1),
+    super::rows::row("4 KiB random read, depth 32", "read", "random", 4096, 32),
+    super::rows::row("4 KiB random write, depth 32", "write", "random", 4096, 32),
+    super::rows::row("128 KiB sequential read, depth 8", "read", "sequential", 128 << 10, 8),
+    super::rows::row("128 KiB sequential write, depth 8", "write", "sequential", 128 << 10, 8),
+];
+
+/// A kind of session.
+struct Contender {
+    name: String,
+    query: String,
+}
+
+/// A kind of session under a load.
+#[derive(Serialize)]
+pub struct Cell {
+    #[serde(serialize_with = "name")]
+    row: &'static Row,
+    session: String,
+    samples: Vec<Sample>,
+}
+
+fn name<S: serde::Serializer>(row: &&'static Row, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(row.name)
+}
+
+/// Measures every cell; the cells of a row stand together.
+pub fn run(intact: &Path, options: &Options, how: &How) -> Result<Vec<Cell>> {
+    let scratch = tempfile::tempdir().context("no place for the target's configuration")?;
+    let server = servers::asymmetric(intact, scratch.path())?;
+    let n = options.connections;
+    let mut contenders = vec![
+        Contender { name: "1 connection".into(), query: "?connections=1".into() },
+        Contender { name: format!("{n} connections"), query: format!("?connections={n}") },
+        Contender { name: format!("{n}, asymmetric"), query: format!("?connections={n}&asymmetric=1") },
+    ];
+    if options.unbatched {
+        let query = format!("?connections={n}&scheduling=least_bytes");
+        contenders.push(Contender { name: format!("{n}, unbatched"), query });
+    }
+    let wanted = |row: &&Row| options.only.as_deref().is_none_or(|part| row.name.contains(part));
+    let rows: Vec<&'static Row> = ROWS.iter().filter(wanted).collect();
+    let mut cells: Vec<Cell> = rows
+        .iter()
+        .flat_map(|row| contenders.iter().map(|c| Cell { row, session: c.name.clone(), samples: vec![] }))
+        .collect();
+    measure(intact, &server, "", &PREFILL, false, 1)?;
+    let total = how.rounds * cells.len();
+    for round in 0..how.rounds {
+        for (r, row) in rows.iter().enumerate() {
+            for turn in 0..contenders.len() {
+                // Not always the same one first.
+                let c = (turn + round) % contenders.len();
+                let at = r * contenders.len() + c;
+                let query = &contenders[c].query;
+                cells[at].samples.push(measure(intact, &server, query, row, false, how.seconds)?);
+                let done = cells.iter().map(|cell| cell.samples.len()).sum::<usize>();
+                eprint!("\r{done} of {total} runs");
+            }
+        }
+    }
+    eprintln!();
+    Ok(cells)
+}
+
+/// The table.
+pub fn markdown(cells: &[Cell], machine: &str, how: &How) -> String {
+    let mut text = format!(
+        "{machine}\n{} rounds of {} s, the sessions in turn within each; medians. CPU time is µs per command; a ratio is to one \
+         connection.\n\n",
+        how.rounds, how.seconds
+    );
+    text.push_str("| load | session | speed | ratio | client CPU | ratio | target CPU | ratio |\n|---|---|---|---|---|---|---|---|\n");
+    for cells in cells.chunk_by(|a, b| a.row.name == b.row.name) {
+        for cell in cells {
+            let row = cell.row;
+            let median = |f: &dyn Fn(&Sample) -> f64| median(cell.samples.iter().map(f).collect());
+            let ratio = |f: &dyn Fn(&Sample) -> f64| {
+                let pairs = cell.samples.iter().zip(&cells[0].samples);
+                self::median(pairs.map(|(this, one)| f(this) / f(one)).collect())
+            };
+            let speed = match row.counts_commands() {
+                true => format!("{:.0} IOPS", median(&|x| x.iops)),
+                false => format!("{:.0} MB/s", median(&|x| x.mb_per_s)),
+            };
+            let client = |x: &Sample| x.cpu_seconds / x.ios() * 1e6;
+            let target = |x: &Sample| x.target_cpu_seconds / x.ios() * 1e6;
+            let _ = writeln!(
+                text,
+                "| {} | {} | {speed} | **{:.2}** | {:.2} | **{:.2}** | {:.2} | **{:.2}** |",
+                row.name,
+                cell.session,
+                ratio(&|x| x.iops),
+                median(&client),
+                ratio(&client),
+                median(&target),
+                ratio(&target),
+            );
+        }
+    }
+    text
+}
