@@ -82,8 +82,17 @@ impl Workload for Checker {
             // The first command meets the unit attention of a new nexus.
             Ending::Status { status: 2, .. } if state.seed == 1 && !state.reading => state.seed = 0,
             Ending::Status { status: 0, .. } => {
-                if state.reading && state.got != pattern(state.seed + slot as u64 * 1000, SLOT_BYTES) {
-                    self.wrong.push(format!("slot {slot}, round {}", state.seed));
+                let wanted = pattern(state.seed + slot as u64 * 1000, SLOT_BYTES);
+                if state.reading && state.got != wanted {
+                    let same =
+                        state.got.iter().zip(&wanted).take_while(|(got, wanted)| got == wanted).count();
+                    let earlier = (0..state.seed)
+                        .find(|seed| state.got == pattern(seed + slot as u64 * 1000, SLOT_BYTES));
+                    self.wrong.push(format!(
+                        "slot {slot}, round {}: {} bytes, the first {same} right; all of them those of round {earlier:?}",
+                        state.seed,
+                        state.got.len(),
+                    ));
                 }
                 state.reading = !state.reading;
             }

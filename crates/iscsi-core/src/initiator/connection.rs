@@ -228,12 +228,15 @@ impl InitiatorSession {
         }
         self.counters.connections_lost += 1;
         self.actions.push_back(Action::CloseConnection { cid, reason });
-        self.forget_exchanges(cid);
         let retained_until = self.now + wait + retain;
         let kills = self.params.error_recovery_level < 2;
+        // Before its exchanges are forgotten: those that are begun again at once must not go out on it.
         if let Some(connection) = self.connection(cid) {
             connection.state = ConnectionState::Failed(Failure { wait, retained_until, logout: None, kills });
             (connection.commands, connection.outstanding_bytes) = (0, 0);
+        }
+        self.forget_exchanges(cid);
+        if let Some(connection) = self.connection(cid) {
             (connection.keepalive, connection.text) = (None, None);
         }
         match self.is_asymmetric() {
