@@ -360,6 +360,33 @@ fn at_level_2_the_only_connection_comes_back_and_its_tasks_go_on() {
     assert_eq!(script.ended(), (1, status(0, 0)));
 }
 
+/// The connection that brings the tasks back fails too: they are asked for again when the next one stands, and not on this one.
+// covers: ERL-06
+#[test]
+fn at_level_2_a_reassignment_that_is_lost_is_repeated_where_it_can_be_answered() {
+    let mut script = Script::with_connections(1, 2);
+    let commands = script.reads_on_all(1, 2);
+    script.acknowledge_all(2);
+    let lose = |script: &mut Script| {
+        script.session.connection_lost(script.now, Cid(0));
+        script.sent_nothing();
+        assert_eq!(script.about_connections(), ["close 0 Lost", "connect 0 2"]);
+        script.join(0);
+        let functions = script.functions();
+        assert_eq!(functions.len(), 2);
+        assert!(functions.iter().all(|f| f.1 == TmfFunction::TaskReassign));
+        functions
+    };
+    lose(&mut script);
+    for function in lose(&mut script) {
+        script.answer(function.2, TmfResponse::FunctionComplete);
+    }
+    for (_, itt) in &commands {
+        script.good(*itt);
+    }
+    assert_eq!(script.all_ended().len(), 2);
+}
+
 // covers: ERL-08 SES-04
 #[test]
 fn after_time2retain_nothing_is_waited_for() {
