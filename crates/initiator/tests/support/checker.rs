@@ -16,6 +16,7 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
 /// Keeps commands under way, reading what it wrote and comparing every byte.
 pub struct Checker {
     left: u32,
+    begun: bool,
     slots: Vec<Slot>,
     pub wrong: Vec<String>,
     /// Commands that ended, for others to see.
@@ -35,7 +36,7 @@ impl Checker {
     /// Keeps `slots` commands under way until `total` have ended.
     pub fn new(slots: usize, total: u32) -> Self {
         let slots = (0..slots).map(|_| Slot::default()).collect();
-        Self { left: total, slots, wrong: Vec::new(), done: Arc::default() }
+        Self { left: total, begun: false, slots, wrong: Vec::new(), done: Arc::default() }
     }
 
     fn submit(&mut self, slot: usize, io: &mut Submitter<'_>) {
@@ -61,7 +62,10 @@ impl Checker {
 
 impl Workload for Checker {
     fn start(&mut self, io: &mut Submitter<'_>) {
-        (0..self.slots.len()).for_each(|slot| self.submit(slot, io));
+        // A lost session that is back has its commands already.
+        if !std::mem::replace(&mut self.begun, true) {
+            (0..self.slots.len()).for_each(|slot| self.submit(slot, io));
+        }
     }
 
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
