@@ -6,7 +6,11 @@ use super::transfer::Task;
 use crate::frame::{Frame, Received};
 use iscsi_wire::{Cid, CmdSn, Isid, Itt, Opcode, Pdu, Tsih, keys, parse_number};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a logout or a login waits for the connection that it ends.
+const LEAVING_TIME: Duration = Duration::from_secs(2);
 
 /// A session of an evil target.
 pub(super) struct EvilSession {
@@ -15,6 +19,8 @@ pub(super) struct EvilSession {
     /// Held while a numbered command is taken and served: commands take effect in CmdSN order.
     pub(super) turn: Mutex<()>,
     state: Mutex<State>,
+    /// A connection has left.
+    left: Condvar,
     window: u32,
 }
 
@@ -28,6 +34,8 @@ struct State {
     results: HashMap<String, String>,
     /// CIDs, with the number of the connection that each has now.
     live: HashMap<u16, u32>,
+    /// Connections that were logged out or replaced from elsewhere, and have not seen it.
+    leaving: HashSet<u32>,
     several: bool,
     news: Vec<Cid>,
     orphans: HashMap<u32, Orphan>,
@@ -68,6 +76,7 @@ impl EvilSession {
             identity: Mutex::new((String::new(), Isid([0; 6]))),
             turn: Mutex::new(()),
             state: Mutex::default(),
+            left: Condvar::new(),
             window,
         }
     }
@@ -116,8 +125,19 @@ impl EvilSession {
         state.gone.remove(&cid.0);
         // Who brings a connection back needs not be told that it was lost.
         state.news.retain(|lost| *lost != cid);
-        state.live.insert(cid.0, connection);
+        let old = state.live.insert(cid.0, connection);
+        self.wait_until_gone(state, old);
         true
+    }
+
+    /// Waits until the connection `number`, which has no CID any more, has left its tasks behind; not for ever, for it may be
+    /// waiting for its turn.
+    fn wait_until_gone(&self, mut state: MutexGuard<'_, State>, number: Option<u32>) {
+        let Some(number) = number else { return };
+        state.leaving.insert(number);
+        let still = |state: &mut State| state.leaving.contains(&number);
+        let waited = self.left.wait_timeout_while(state, LEAVING_TIME, still);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Is this connection still the one with its CID?
@@ -134,7 +154,10 @@ impl EvilSession {
     pub(super) fn remove(&self, cid: Cid) -> bool {
         let mut state = lock(&self.state);
         state.news.retain(|lost| *lost != cid);
-        state.live.remove(&cid.0).is_some() || state.gone.remove(&cid.0)
+        let old = state.live.remove(&cid.0);
+        let known = state.gone.remove(&cid.0) || old.is_some();
+        self.wait_until_gone(state, old);
+        known
     }
 
     /// All connections end.
@@ -159,6 +182,8 @@ impl EvilSession {
         if Self::number(&state, keys::ERROR_RECOVERY_LEVEL, 0) >= 2 {
             state.orphans.extend(orphans);
         }
+        state.leaving.remove(&connection);
+        self.left.notify_all();
         !state.live.is_empty()
     }
 
