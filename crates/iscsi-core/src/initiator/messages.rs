@@ -159,7 +159,12 @@ impl InitiatorSession {
     fn tasks_terminated(&mut self, cid: Cid, lun: Lun) {
         self.actions.push_back(Action::Event(Event::TasksTerminated(lun)));
         self.send_nop_out(cid, Itt::RESERVED, Ttt::RESERVED, lun, Bytes::new());
-        let here = |task: &Task| task.cid == cid && task.cmd_sn.is_some() && task.command.lun == lun;
+        // One that the target has not received is none of its active tasks: it still has its turn, and its number must come.
+        let window = &self.window;
+        let here = |task: &Task| {
+            let received = task.cmd_sn.is_some_and(|cmd_sn| window.is_acknowledged(cmd_sn));
+            task.cid == cid && task.command.lun == lun && received
+        };
         let all = self.tasks.managements().map(|(_, management)| *management);
         let ours: SmallVec<[Management; 4]> = all.filter(|m| m.ends_tasks_of(lun)).collect();
         if !ours.is_empty() {

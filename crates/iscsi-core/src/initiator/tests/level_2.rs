@@ -49,6 +49,7 @@ fn fab_01_terminated_tasks_send_no_more_data_and_the_target_hears_it() {
     let (itt, _) = script.command();
     script.session.manage(script.now, TmfFunction::LogicalUnitReset, lun, 5);
     let (_, function, ..) = script.function();
+    script.acknowledge_all(1);
     script.event(AsyncEvent::TaskTermination, [0; 3], &[]);
     script.acknowledges_termination_of(lun);
     // An R2T that was on its way is not answered.
@@ -76,11 +77,15 @@ fn tasks_that_somebody_else_aborts_end_when_it_is_told() {
     other.user = 2;
     script.session.submit(script.now, other).unwrap();
     script.command();
+    // Never received, so none of the tasks that end: its number has to come, or nothing behind it ever will.
+    script.read(3, 512);
+    script.command();
+    script.acknowledge_all(2);
     script.event(AsyncEvent::TaskTermination, [0; 3], &[]);
     script.acknowledges_termination_of(Lun::from_index(1));
     assert_eq!(script.ended(), (1, Ending::Aborted), "those of the other unit go on");
     assert!(matches!(script.said.pop(), Some(Action::Event(Event::TasksTerminated(_)))));
-    assert_eq!(script.session.outstanding(), 1);
+    assert_eq!(script.session.outstanding(), 2);
 }
 
 // covers: FAB-03
