@@ -62,8 +62,11 @@ impl InitiatorSession {
     }
 
     pub(super) fn settle_due(&self) -> Option<Time> {
-        // Without a connection there is nothing to do at that time; one that joins settles.
-        self.any_connection()?;
+        // Without a connection for it there is nothing to do at that time; one that joins settles.
+        match self.is_asymmetric() {
+            true => self.data_connection()?,
+            false => self.any_connection()?,
+        };
         (self.settling_now < MAX_SETTLING).then(|| self.settling.front().map(|s| s.not_before))?
     }
 

@@ -45,6 +45,27 @@ fn asymmetric(n: u16) -> Script {
     Script::with_connections_and(n, params)
 }
 
+/// With no connection left for data there is nothing to do but to wait for one: no time is due before.
+// covers: ERL-06
+#[test]
+fn in_asymmetric_use_tasks_wait_for_a_data_connection() {
+    let mut script = asymmetric(2);
+    script.read(1, 512);
+    let (_, itt) = script.commands()[0];
+    script.acknowledge_all(1);
+    script.session.connection_lost(script.now, Cid(1));
+    let (via, _, _, logout) = script.logout_of();
+    script.on(via).answer_logout(logout, LogoutResponseCode::Success, 0);
+    script.sent_nothing();
+    assert!(script.session.poll_timeout().is_none_or(|at| at > script.now));
+    script.join(1);
+    let asked = script.functions();
+    assert_eq!(
+        asked.iter().map(|f| (f.0, f.1, f.3)).collect::<Vec<_>>(),
+        [(Cid(1), TmfFunction::TaskReassign, itt)]
+    );
+}
+
 // covers: ERL-06
 #[test]
 fn in_asymmetric_use_a_lost_data_connection_takes_what_may_have_been_on_it() {
