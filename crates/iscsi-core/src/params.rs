@@ -1,5 +1,7 @@
 //! The operational parameters of sessions and connections, and the bounds that configuration puts on them (RFC 7143 13).
 
+use iscsi_wire::Cid;
+
 use crate::digest::DigestScope;
 
 /// What we are willing to do about one of the two digests.
@@ -132,6 +134,11 @@ pub const PROTOCOL_LEVEL: u8 = 2;
 /// negotiated. Then commands travel on connections with an even CID, and what belongs to them (R2T, Data-Out, Data-In,
 /// response) on those with an odd one; the rule of connection allegiance (RFC 7143 4.2.5.1) is off.
 pub const ALLEGIANCE_FREE: &str = "X-com.intact.AllegianceFree";
+
+/// Whether a connection carries data and status in the asymmetric use of [`ALLEGIANCE_FREE`]; the others carry commands.
+pub(crate) fn carries_data(cid: Cid) -> bool {
+    cid.0 % 2 == 1
+}
 
 //= firmware login HST-06
 /// The operational parameters in force. Starts with the standard's defaults (RFC 7143 13).

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blockstore::{BlockStore, StoreSpec};
-use initiator::{Options, Portal, Scheduling, Workload};
+use initiator::{Options, Portal, Workload};
 use iscsi_core::Time;
 use iscsi_core::chap::{Credentials, Secret};
 use iscsi_core::initiator::login::ChapConfig;
@@ -290,8 +290,7 @@ fn options(plan: &InitiatorPlan, number: u8) -> Options {
     options.session.bounds = plan.bounds.clone();
     options.session.ping_interval = plan.ping;
     options.session.ping_timeout = plan.ping;
-    // Processors cost nothing here: no command waits for another's company, and all connections are in use.
-    options.session.scheduling = Scheduling::LeastOutstandingBytes;
+    options.session.scheduling = plan.scheduling;
     options.connections = plan.connections;
     options.error_recovery_level = Some(plan.recovery);
     options.reconnect_timeout = Duration::from_secs(300);

@@ -1,8 +1,9 @@
 //! What an initiator does in a run: reads that are verified, writes, flushes, and COMPARE AND WRITE of blocks that it shares with
 //! the others. It runs inside the real event loop, as a [`Workload`].
 //!
-//! It repeats what a driver would repeat (unit attentions, busy targets, medium errors that pass), so that after the faults every
-//! operation ends well, also those that a task management function of its own or of another one has ended; and it never writes a block of its own twice at the same time, as no file system does.
+//! It repeats what a driver would repeat (unit attentions, busy targets, medium errors that pass), so that after the faults
+//! every operation ends well, also those that a task management function of its own or of another one has ended; and it never
+//! writes a block of its own twice at the same time, as no file system does.
 
 use std::sync::Arc;
 use std::time::Duration;

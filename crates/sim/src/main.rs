@@ -142,6 +142,11 @@ fn many(first: u64, count: u64, limit: Option<Duration>) -> ExitCode {
     for report in totals.broken.iter().take(20) {
         println!("{}", summary(report));
     }
+    totals.gave_up_in.sort_unstable();
+    if !totals.gave_up_in.is_empty() {
+        let first = &totals.gave_up_in[..totals.gave_up_in.len().min(20)];
+        println!("operations were given up in {} seeds: {first:?}", totals.gave_up_in.len());
+    }
     if let Some(report) = totals.broken.first() {
         println!("to see it: cargo xtask sim --seed {} --transcript", report.seed);
     }
@@ -171,6 +176,8 @@ struct Totals {
     gave_up: u64,
     virtual_ns: u64,
     broken: Vec<Report>,
+    /// Seeds in which operations were given up.
+    gave_up_in: Vec<u64>,
     panicked: bool,
 }
 
@@ -184,14 +191,17 @@ impl Totals {
         self.recoveries += report.recoveries;
         self.gave_up += report.gave_up;
         self.virtual_ns += report.virtual_ns;
+        if report.failed > 0 {
+            self.gave_up_in.push(report.seed);
+        }
         if report.broken.is_some() {
             self.broken.push(report);
         }
     }
 
     fn join(&mut self, other: Self) {
-        let Self { seeds, done, failed, pdus, flips, recoveries, gave_up, virtual_ns, broken, panicked } =
-            other;
+        let Self { seeds, done, failed, pdus, flips, recoveries, .. } = other;
+        let Self { gave_up, virtual_ns, broken, gave_up_in, panicked, .. } = other;
         self.seeds += seeds;
         self.done += done;
         self.failed += failed;
@@ -201,6 +211,7 @@ impl Totals {
         self.gave_up += gave_up;
         self.virtual_ns += virtual_ns;
         self.broken.extend(broken);
+        self.gave_up_in.extend(gave_up_in);
         self.panicked |= panicked;
     }
 }

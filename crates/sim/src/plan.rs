@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use blockstore::Placement;
 use fastrand::Rng;
+use initiator::Scheduling;
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
 
@@ -20,6 +21,13 @@ pub const US: Nanos = 1_000;
 pub const MS: Nanos = 1_000_000;
 /// See [`US`].
 pub const SECOND: Nanos = 1_000_000_000;
+
+/// Where processors cost nothing, as here, no command gains by waiting for another's company: tables and pages are made with it.
+pub const FREE_PROCESSORS: Scheduling = Scheduling::LeastOutstandingBytes;
+
+/// Those that a seed chooses from.
+const SCHEDULING: [Scheduling; 3] =
+    [Scheduling::Batched, Scheduling::LeastOutstandingBytes, Scheduling::RoundRobin];
 
 /// Address of the target.
 pub const TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1)), 3260);
@@ -120,6 +128,8 @@ pub struct InitiatorPlan {
     pub connections: u16,
     /// ErrorRecoveryLevel to offer.
     pub recovery: u8,
+    /// How it spreads commands over its connections.
+    pub scheduling: Scheduling,
     /// How it proves itself.
     pub chap: ChapPlan,
 }
@@ -217,6 +227,9 @@ impl Plan {
                 initiator.load.functions = rng.u32(1..=8);
             }
         }
+        for initiator in &mut self.initiators {
+            initiator.scheduling = *rng.choice(&SCHEDULING).unwrap_or(&FREE_PROCESSORS);
+        }
     }
 
     /// When the last fault has begun.
@@ -313,7 +326,8 @@ fn random_initiator(
     let connections = if rng.bool() { 1 } else { rng.u16(2..=4) };
     let recovery = rng.u8(0..=2);
     let (bounds, chap) = (random_bounds(rng, digests), ChapPlan::default());
-    InitiatorPlan { path, bounds, load, ping, connections, recovery, chap }
+    let scheduling = FREE_PROCESSORS;
+    InitiatorPlan { path, bounds, load, ping, connections, recovery, scheduling, chap }
 }
 
 fn random_faults(rng: &mut Rng, window: Nanos) -> Vec<(Nanos, Fault)> {

@@ -8,7 +8,7 @@ use iscsi_core::params::{Bounds, DigestPolicy};
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
-use crate::plan::{ChapPlan, Fault, InitiatorPlan, MS, Plan, US};
+use crate::plan::{ChapPlan, FREE_PROCESSORS, Fault, InitiatorPlan, MS, Plan, US};
 use crate::run::{Run, Sabotage};
 use crate::watch::Part;
 use crate::world::Latencies;
@@ -98,6 +98,7 @@ fn plan() -> Plan {
             ping: Duration::from_secs(5),
             connections: 2,
             recovery: 2,
+            scheduling: FREE_PROCESSORS,
             chap: ChapPlan::default(),
         }],
         faults: vec![

@@ -12,7 +12,7 @@ use iscsi_core::params::Bounds;
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
-use crate::plan::{ChapPlan, InitiatorPlan, Plan, US};
+use crate::plan::{ChapPlan, FREE_PROCESSORS, InitiatorPlan, Plan, US};
 use crate::run::{Run, Sabotage};
 use crate::world::Latencies;
 
@@ -105,6 +105,7 @@ impl Cell {
                 ping: Duration::from_secs(60),
                 connections: self.connections,
                 recovery: 2,
+                scheduling: FREE_PROCESSORS,
                 chap: ChapPlan::default(),
             }],
             faults: Vec::new(),

@@ -26,6 +26,13 @@ fn the_same_seed_is_the_same_run_to_the_last_byte() {
     }
 }
 
+#[test]
+fn seeds_choose_how_commands_are_spread() {
+    let chosen = |seed| Plan::from_seed(seed).initiators[0].scheduling;
+    let all: std::collections::HashSet<String> = (0..100).map(|seed| format!("{:?}", chosen(seed))).collect();
+    assert_eq!(all.len(), 3, "{all:?}");
+}
+
 /// A plan without faults of its own, in which much is written, flushed and read.
 fn busy(seed: u64) -> Plan {
     let mut plan = Plan::from_seed(seed);

@@ -17,6 +17,7 @@ use super::task::{Held, LogoutOf};
 use super::text::TextExchange;
 use crate::Time;
 use crate::limits::MAX_INITIATOR_CONNECTIONS;
+use crate::params;
 
 /// Where a connection is in its life.
 ///
@@ -103,7 +104,7 @@ impl Connection {
 
     /// In asymmetric use: whether it is one of those that carry data and status.
     pub(super) fn carries_data(&self) -> bool {
-        self.cid.0 % 2 == 1
+        params::carries_data(self.cid)
     }
 }
 
@@ -246,12 +247,15 @@ impl InitiatorSession {
         self.recover_connections();
     }
 
-    /// In asymmetric use: takes for orphans all that may have travelled on the connection `cid`, which is gone.
+    /// In asymmetric use: takes for orphans all that may have travelled on the connection `cid`, which is gone: those whose data
+    /// were there, and of those of which nothing has come yet the ones that were sent on it, or, as nobody knows where their data
+    /// are, all when it is one for data.
     fn orphan_perhaps(&mut self, cid: Cid) {
         let mut moved: Vec<(Cid, Cid, u64)> = Vec::new();
         for task in self.tasks.commands_mut().filter(|task| task.cmd_sn.is_some() && !task.orphan) {
-            let at_home = task.home.0 % 2 == 1;
-            let (from, concerned) = (task.cid, task.home == cid || !at_home);
+            let silent = !params::carries_data(task.home);
+            let from = task.cid;
+            let concerned = task.home == cid || silent && (from == cid || params::carries_data(cid));
             if concerned {
                 (task.orphan, task.aborting, task.cid) = (true, false, cid);
             } else if from == cid {

@@ -11,6 +11,7 @@ use super::command::{Ending, Residual};
 use super::session::InitiatorSession;
 use super::task::Task;
 use crate::limits::MAX_SENSE_BYTES;
+use crate::params;
 use crate::pdu_reader::RxPdu;
 
 /// SCSI status CHECK CONDITION.
@@ -176,7 +177,7 @@ impl InitiatorSession {
 /// Everything of a task travels on its own connection; in asymmetric use, on one of the other half.
 //= rfc7143 4.2.5.1 MCS-02
 pub(super) fn check_allegiance(task: &mut Task, cid: Cid, asymmetric: bool) -> Result<(), CloseReason> {
-    if task.cid == cid || (asymmetric && cid.0 % 2 == 1) {
+    if task.cid == cid || (asymmetric && params::carries_data(cid)) {
         task.home = cid;
         return Ok(());
     }

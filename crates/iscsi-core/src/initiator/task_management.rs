@@ -262,10 +262,11 @@ impl InitiatorSession {
             self.tasks.remove(pdu.itt);
             self.managing -= 1;
             // Whatever a task sent that does not exist any more has arrived before this answer, unless it is on our list of
-            // what is missing.
+            // what is missing, or travels elsewhere.
             let holes = |session: &mut Self| session.connection(cid).is_some_and(|c| c.statuses.has_holes());
             let gone = management.function == TmfFunction::AbortTask
                 && pdu.response == TmfResponse::TaskDoesNotExist
+                && !self.is_asymmetric()
                 && !holes(self);
             let complete = pdu.response == TmfResponse::FunctionComplete;
             if complete || gone {

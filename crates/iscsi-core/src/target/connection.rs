@@ -24,7 +24,7 @@ use super::session::{Phase, TargetSession};
 use super::text::TextExchange;
 use crate::Time;
 use crate::limits::{MAX_LOST_CONNECTIONS, MAX_REMEMBERED_REQUESTS};
-use crate::params::Params;
+use crate::params::{self, Params};
 
 /// One connection.
 #[derive(Debug)]
@@ -222,10 +222,10 @@ impl TargetSession {
     /// asymmetrically. Then those with an odd CID take turns for what came on one with an even CID.
     //= rfc7143 4.2.5.1 MCS-02
     pub(super) fn home_for(&mut self, cid: Cid) -> Cid {
-        if !self.params.allegiance_free || cid.0 % 2 == 1 {
+        if !self.params.allegiance_free || params::carries_data(cid) {
             return cid;
         }
-        let carries_data = |c: &&Connection| c.cid.0 % 2 == 1 && !c.closing;
+        let carries_data = |c: &&Connection| params::carries_data(c.cid) && !c.closing;
         let count = self.connections.iter().filter(carries_data).count();
         if count == 0 {
             return cid;
@@ -238,11 +238,14 @@ impl TargetSession {
         self.connections.iter_mut().find(|c| c.cid == cid)
     }
 
-    /// The response of a command or of task management has taken its number on `cid`.
-    pub(super) fn note_response(&mut self, cid: Cid) {
-        if let Some(connection) = self.connection(cid) {
-            connection.responded = connection.stat_sn;
-        }
+    /// The number of the next response of a command or of task management on `cid`.
+    //= rfc7143 4.2.2.2 NUM-09
+    pub(super) fn take_stat_sn(&mut self, cid: Cid) -> Option<StatSn> {
+        let connection = self.connection(cid)?;
+        let stat_sn = connection.stat_sn;
+        connection.stat_sn = stat_sn.next();
+        connection.responded = connection.stat_sn;
+        Some(stat_sn)
     }
 
     /// A connection on which something may be said that belongs to none.

@@ -1,7 +1,7 @@
 //! From the device server's outcome to Data-In and SCSI Response (RFC 7143 11.4, 11.7).
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, DataIn, DataSn, Lun, ScsiResponse, StatSn, Ttt};
+use iscsi_wire::{Cid, DataIn, DataSn, Lun, ScsiResponse, StatSn, TaskManagementResponse, Ttt};
 
 use super::actions::{Completion, DataInPayload};
 use super::fence::{Answer, HeldBack};
@@ -242,18 +242,17 @@ impl TargetSession {
         }
         if offset < total && outcome.in_data {
             // Taken before the data is sent: nothing can come in between.
-            let Some(n) = self.numbers(cid, true) else { return };
-            outcome.stat_sn = n.stat_sn;
-            self.note_response(cid);
+            let Some(stat_sn) = self.take_stat_sn(cid) else { return };
+            outcome.stat_sn = stat_sn;
         }
         while offset < total {
-            let data_sn = outcome.plan.next_sn;
-            self.send_data_in_pdu(cid, outcome, data_sn, offset);
+            let Some(pdu) = self.data_in_pdu(cid, outcome, outcome.plan.next_sn, offset) else { return };
             offset = outcome.plan.pdu_end(offset);
             outcome.plan.next_sn += 1;
-        }
-        if outcome.in_data && self.params.error_recovery_level > 0 {
-            self.retain_data_status(cid, outcome);
+            match offset == total && outcome.in_data {
+                true => self.send_status_of(cid, pdu, outcome.itt),
+                false => self.send(cid, pdu),
+            }
         }
     }
 
@@ -297,19 +296,9 @@ impl TargetSession {
         Some(TxPdu::with_data(pdu.to_bhs(), data))
     }
 
-    /// Keeps the last Data-In PDU of a command, which carries its status.
-    fn retain_data_status(&mut self, cid: Cid, outcome: &Outcome) {
-        let data_sn = outcome.plan.next_sn.wrapping_sub(1);
-        let offset = outcome.plan.offset_of(data_sn);
-        if let Some(pdu) = self.data_in_pdu(cid, outcome, data_sn, offset) {
-            self.retain_status(cid, &pdu, outcome.itt);
-        }
-    }
-
     fn send_response(&mut self, cid: Cid, outcome: &mut Outcome) {
-        let Some(n) = self.numbers(cid, true) else { return };
-        outcome.stat_sn = n.stat_sn;
-        self.note_response(cid);
+        let Some(stat_sn) = self.take_stat_sn(cid) else { return };
+        outcome.stat_sn = stat_sn;
         if let Some(pdu) = self.response_pdu(cid, outcome) {
             self.send_status_of(cid, pdu, outcome.itt);
         }
@@ -368,18 +357,10 @@ impl TargetSession {
     /// Answers a task management request, past all fences.
     pub(super) fn answer_now(&mut self, answer: &Answer) {
         let Answer { cid, itt, response, additional, .. } = *answer;
-        self.bhs_pdu(cid, |n| {
-            iscsi_wire::TaskManagementResponse {
-                response,
-                itt,
-                stat_sn: n.stat_sn,
-                exp_cmd_sn: n.exp_cmd_sn,
-                max_cmd_sn: n.max_cmd_sn,
-                additional,
-            }
-            .to_bhs()
-        });
-        self.note_response(cid);
+        let (Some(stat_sn), Some(n)) = (self.take_stat_sn(cid), self.numbers(cid, false)) else { return };
+        let (exp_cmd_sn, max_cmd_sn) = (n.exp_cmd_sn, n.max_cmd_sn);
+        let answer = TaskManagementResponse { response, itt, stat_sn, exp_cmd_sn, max_cmd_sn, additional };
+        self.send_status(cid, TxPdu::header_only(answer.to_bhs()));
     }
 }
 

@@ -8,8 +8,8 @@
 //! ```
 //! With RFC3720 only the answer to a request has a fence. In between, later responses wait in `held_back`: of all connections
 //! before the answer is sent, of the other connections after it; those of commands, and the answers to other requests but TASK
-//! REASSIGN, which is no matter of the device server. A session with one connection has none until a second one joins. Who does not acknowledge within [`FENCE_LIMIT`], although
-//! pinged, is taken for dead.
+//! REASSIGN, which is no matter of the device server. A session with one connection has none until a second one joins. Who does
+//! not acknowledge within [`FENCE_LIMIT`], although pinged, is taken for dead.
 
 use std::time::Duration;
 

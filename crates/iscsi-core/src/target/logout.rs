@@ -43,9 +43,7 @@ impl TargetSession {
             .map(|(id, _)| id)
             .collect();
         let mut wait = AbortWait::new(Then::AnswerLogout { to: Some((cid, itt)), only });
-        for id in doomed {
-            self.abort(id, &mut wait);
-        }
+        self.abort_each(doomed, &mut wait);
         for connection in &mut self.connections {
             connection.closing |= only.is_none_or(|only| connection.cid == only);
         }

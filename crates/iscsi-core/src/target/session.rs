@@ -371,11 +371,7 @@ impl TargetSession {
         self.lost.clear();
         self.retained.clear();
         (self.fence, self.held_back) = (None, VecDeque::new());
-        let left: SmallVec<[TaskId; 16]> = self.tasks.iter().map(|(id, _)| id).collect();
-        let mut nobody = AbortWait::nobody();
-        for id in left {
-            self.abort(id, &mut nobody);
-        }
+        self.abort_each(self.tasks.iter().map(|(id, _)| id).collect(), &mut AbortWait::nobody());
         for drain in &mut self.drains {
             drain.deadline = self.now;
         }

@@ -10,6 +10,7 @@
 //! A response waits until the device server has let go of the tasks, and until the initiator has sent what it still owed for
 //! them, for [`DRAIN_LIMIT`] at most: initiators exist that stop sending at once.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use iscsi_wire::{AsyncEvent, Cid, CmdSn, Itt, Lun, StatSn, TaskManagementRequest, TmfFunction, TmfResponse};
@@ -160,9 +161,7 @@ impl TargetSession {
         let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
         let response = if referenced == request.itt || self.is_management(referenced) {
             TmfResponse::FunctionRejected
-        } else if task
-            .is_some_and(|task| (task.home() == Some(cid) || task.came_on == cid) && task.lun == request.lun)
-        {
+        } else if task.is_some_and(|task| self.may_name(cid, task) && task.lun == request.lun) {
             TmfResponse::FunctionSucceeded
         } else {
             TmfResponse::FunctionComplete
@@ -175,16 +174,19 @@ impl TargetSession {
         self.tasks.iter().any(|(_, task)| task.lun.to_index() == lun.to_index())
     }
 
-    /// Ends the session as if the nexus were lost: no connection may be brought back, nothing waits for Time2Retain.
+    /// Ends the session as if the nexus were lost: no connection may be brought back, nothing waits for Time2Retain. The loss
+    /// ends task management too (SAM-5 6.3.4), and what waits for a fence: the answer to this is all that is still said.
     //= rfc7144 6.3 P2-05
     fn reset_nexus(&mut self, cid: Cid, itt: Itt) {
-        let mut wait = AbortWait::new(Then::AnswerNexusReset { to: Some((cid, itt)) });
-        for id in self.tasks.iter().map(|(id, _)| id).collect::<SmallVec<[TaskId; 16]>>() {
-            self.abort(id, &mut wait);
-        }
         for connection in &mut self.connections {
             connection.closing = true;
         }
+        (self.fence, self.held_back) = (None, VecDeque::new());
+        self.management.clear();
+        self.early_management.clear();
+        self.abort_waits.retain(|wait| matches!(wait.then, Then::Notify(_)));
+        let mut wait = AbortWait::new(Then::AnswerNexusReset { to: Some((cid, itt)) });
+        self.abort_each(self.tasks.iter().map(|(id, _)| id).collect(), &mut wait);
         wait.tasks = self.leaving_of(None).collect();
         wait.drains.clear();
         self.wait_for(wait);
@@ -250,12 +252,11 @@ impl TargetSession {
             return self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionRejected));
         }
         //= rfc7143 11.5.1 TMF-04
-        let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
-        let elsewhere = task.filter(|task| task.came_on != cid).and_then(|task| task.home());
-        if elsewhere.is_some_and(|home| home != cid && self.connection(home).is_some()) {
+        let id = self.by_itt.get(&referenced).copied();
+        if id.and_then(|id| self.tasks.get(id)).is_some_and(|task| !self.may_name(cid, task)) {
             return self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionRejected));
         }
-        if let Some(&id) = self.by_itt.get(&referenced) {
+        if let Some(id) = id {
             let mut wait = AbortWait::new(Then::AnswerAbortTask { cid, itt: request.itt });
             self.abort(id, &mut wait);
             // A single task is known by its tag: late data is swallowed, and nobody has to wait for it.
@@ -293,12 +294,9 @@ impl TargetSession {
             .collect();
         let told = self.tell_to_stop(&scope, &doomed);
         let mut wait = AbortWait::new(Then::Notify(token));
-        for id in doomed {
-            if scope.task_aborted_status {
-                self.end_as_aborted(id, &mut wait);
-            } else {
-                self.abort(id, &mut wait);
-            }
+        match scope.task_aborted_status {
+            true => doomed.into_iter().for_each(|id| self.end_as_aborted(id, &mut wait)),
+            false => self.abort_each(doomed, &mut wait),
         }
         if self.params.task_reporting == TaskReporting::FastAbort && !scope.task_aborted_status {
             wait.drains.clear();
@@ -371,6 +369,28 @@ impl TargetSession {
         self.announce_window();
     }
 
+    /// Whether a function on `cid` may name a task: it is allegiant to that connection, or to none. In asymmetric use commands
+    /// and data travel apart, and it may come anywhere.
+    //= rfc7143 11.5.1 TMF-04
+    fn may_name(&self, cid: Cid, task: &Task) -> bool {
+        self.params.allegiance_free || task.home().is_none_or(|home| home == cid)
+    }
+
+    /// Removes tasks that go together, as [`Self::abort`] does: what one of them gives back is used for none of the others.
+    pub(super) fn abort_each(&mut self, doomed: SmallVec<[TaskId; 16]>, wait: &mut AbortWait) {
+        self.budget_queue.retain(|waiting| !doomed.contains(waiting));
+        for id in doomed {
+            self.abort(id, wait);
+        }
+    }
+
+    /// Notes that a command of `lun` dies with its connection.
+    pub(super) fn note_cleared(&mut self, lun: Lun) {
+        if !self.cleared_luns.contains(&lun) {
+            self.cleared_luns.push(lun);
+        }
+    }
+
     /// Removes a task for good; `wait` learns what is still to be waited for.
     pub(super) fn abort(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.remove_task(id) else { return };
@@ -433,20 +453,10 @@ impl TargetSession {
     pub(super) fn abort_connection_tasks(&mut self, cid: Cid) {
         let free = self.params.allegiance_free;
         let dies = |task: &Task| task.home() == Some(cid) || free && task.came_on == cid && !task.orphan;
-        let doomed: SmallVec<[TaskId; 16]> =
-            self.tasks.iter().filter(|(_, task)| dies(task)).map(|(id, _)| id).collect();
-        self.budget_queue.retain(|waiting| !doomed.contains(waiting));
-        for id in &doomed {
-            if let Some(task) = self.tasks.get(*id)
-                && !self.cleared_luns.contains(&task.lun)
-            {
-                self.cleared_luns.push(task.lun);
-            }
-        }
-        let mut nobody = AbortWait::nobody();
-        for id in doomed {
-            self.abort(id, &mut nobody);
-        }
+        let doomed = self.tasks.iter().filter(|(_, task)| dies(task)).map(|(id, task)| (id, task.lun));
+        let (doomed, luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
+        luns.into_iter().for_each(|lun| self.note_cleared(lun));
+        self.abort_each(doomed, &mut AbortWait::nobody());
         self.held_back
             .retain(|held| !matches!(held, HeldBack::Command(command) if command.0.home() == Some(cid)));
         self.drop_drains_of(cid);

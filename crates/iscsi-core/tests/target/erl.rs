@@ -226,12 +226,11 @@ fn erl_06_tasks_go_on_elsewhere() {
          D> need itt=3 bytes=512
          T2< R2t itt=3 ttt=2
          I2> DataOut itt=3 ttt=2 F data=512
-         D< DataOut itt=3 bytes=512
-         X2
-         T< AsyncMessage event=ConnectionDrop
-         D> complete itt=3
-         I> LogoutRequest I itt=9 reason=RemoveConnectionForRecovery cid=2
-         T< LogoutResponse itt=9 response=Success
+         D< DataOut itt=3 bytes=512",
+    );
+    peer.lose_for_recovery(2, 1);
+    peer.play(
+        "D> complete itt=3
          I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=3
          T< TaskManagementResponse itt=8 response=FunctionComplete
          T< ScsiResponse itt=3 status=0x00
@@ -269,12 +268,9 @@ fn erl_06_data_and_status_are_sent_again() {
              T2< DataIn itt=1 data_sn=0
              T2< DataIn itt=1 data_sn=1 F A
              T2< DataIn itt=1 data_sn=2
-             T2< DataIn itt=1 data_sn=3 F status=0x00
-             X2
-             T< AsyncMessage event=ConnectionDrop
-             I> LogoutRequest I itt=9 reason=RemoveConnectionForRecovery cid=2
-             T< LogoutResponse itt=9 response=Success",
+             T2< DataIn itt=1 data_sn=3 F status=0x00",
         );
+        peer.lose_for_recovery(2, 1);
         assert_eq!(peer.session().holdings().orphans, 1);
         let mut expected = String::new();
         let (mut offset, mut sn) = (from, if exp_data_sn <= 4 { exp_data_sn } else { 0 });
@@ -307,12 +303,11 @@ fn erl_07_what_cannot_be_reassigned() {
          D< Manage LogicalUnitReset
          I2> TextRequest I itt=3 | X-a=b
          T2< TextResponse itt=3
-         I2> LogoutRequest itt=4 reason=CloseConnection cid=2 cmd_sn=5
-         X2
-         T< AsyncMessage event=ConnectionDrop
-         I> LogoutRequest I itt=9 reason=RemoveConnectionForRecovery cid=2
-         T< LogoutResponse itt=9 response=Success
-         I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=2
+         I2> LogoutRequest itt=4 reason=CloseConnection cid=2 cmd_sn=5",
+    );
+    peer.lose_for_recovery(2, 1);
+    peer.play(
+        "I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=2
          T< TaskManagementResponse itt=8 response=FunctionRejected
          I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=3
          T< TaskManagementResponse itt=8 response=FunctionRejected

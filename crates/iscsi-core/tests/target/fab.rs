@@ -1,9 +1,6 @@
 //! FastAbort and response fences.
 
-use crate::play::Peer;
-
-const KEYS: &str =
-    "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512 MaxOutstandingR2T=1";
+use crate::play::{Peer, SOLICITED as KEYS};
 
 fn session(reporting: &str) -> Peer {
     let mut peer = Peer::with_connections(3, &format!("{KEYS} TaskReporting={reporting}"));
@@ -104,12 +101,9 @@ fn fab_03_who_did_not_ask_for_it_is_not_told() {
 #[test]
 fn fab_04_nothing_overtakes_the_answer() {
     let mut peer = session("ResponseFence");
+    peer.respond_on(2);
     peer.play(
-        "I2> ScsiCommand itt=20 F edtl=0 lun=3
-         D< Start itt=20
-         D> complete itt=20
-         T2< ScsiResponse itt=20
-         I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
          D< Manage LogicalUnitReset
          D> managed FunctionComplete
          T2< NopIn
@@ -131,13 +125,9 @@ fn fab_04_nothing_overtakes_the_answer() {
     );
     // Its connection is lost: the fence is gone with it.
     let mut peer = session("ResponseFence");
+    peer.answer_with_fence();
     peer.play(
-        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
-         D< Manage LogicalUnitReset
-         D> managed FunctionComplete
-         T< TaskManagementResponse itt=9
-         T< NopIn
-         D> complete itt=4 data=512
+        "D> complete itt=4 data=512
          X
          D< Abandon itt=1
          T3< DataIn itt=4 status=0x00
@@ -145,13 +135,9 @@ fn fab_04_nothing_overtakes_the_answer() {
     );
     // Two fences stand one behind the other.
     let mut peer = session("ResponseFence");
+    peer.answer_with_fence();
     peer.play(
-        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
-         D< Manage LogicalUnitReset
-         D> managed FunctionComplete
-         T< TaskManagementResponse itt=9
-         T< NopIn
-         I2> TaskManagementRequest I itt=8 function=LogicalUnitReset lun=5
+        "I2> TaskManagementRequest I itt=8 function=LogicalUnitReset lun=5
          D< Manage LogicalUnitReset
          D> managed FunctionComplete
          D> complete itt=4 data=512
@@ -173,18 +159,14 @@ fn fab_04_nothing_overtakes_the_answer() {
     );
 }
 
-/// Who does not acknowledge the answer is given up, and the others go on.
 /// Answers that end single tasks wait for a fence as statuses do, before and behind it, and those of TASK REASSIGN do not.
 // covers: FAB-04, MCS-06
 #[test]
 fn fab_04_other_answers_do_not_overtake_it_either() {
     let mut peer = session("ResponseFence");
+    peer.respond_on(2);
     peer.play(
-        "I2> ScsiCommand itt=20 F edtl=0 lun=3
-         D< Start itt=20
-         D> complete itt=20
-         T2< ScsiResponse itt=20
-         I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
          D< Manage LogicalUnitReset
          D> managed FunctionComplete
          T2< NopIn
@@ -203,13 +185,7 @@ fn fab_04_other_answers_do_not_overtake_it_either() {
     assert_eq!(peer.session().holdings().held_back, 0);
     // Nobody fills memory with them.
     let mut peer = session("ResponseFence");
-    peer.play(
-        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
-         D< Manage LogicalUnitReset
-         D> managed FunctionComplete
-         T< TaskManagementResponse itt=9
-         T< NopIn",
-    );
+    peer.answer_with_fence();
     for itt in 100..164 {
         peer.play(&format!(
             "I2> TaskManagementRequest I itt={itt} function=AbortTask referenced_task_tag=99"
@@ -254,17 +230,14 @@ fn fab_04_who_joins_behind_an_answer_does_not_overtake_it() {
     }
 }
 
+/// Who does not acknowledge the answer is given up, and the others go on.
 // covers: FAB-04, MCS-07
 #[test]
 fn fab_04_fences_do_not_stand_for_ever() {
     let mut peer = session("ResponseFence");
+    peer.answer_with_fence();
     peer.play(
-        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
-         D< Manage LogicalUnitReset
-         D> managed FunctionComplete
-         T< TaskManagementResponse itt=9
-         T< NopIn
-         D> complete itt=4 data=512
+        "D> complete itt=4 data=512
          @ 9s
          @ 1s
          D< Close Silent cid=1
@@ -282,18 +255,13 @@ fn fab_04_held_responses_survive_their_connection() {
         Peer::with_connections(3, &format!("{KEYS} TaskReporting=ResponseFence ErrorRecoveryLevel=2"));
     peer.play(
         "I3> ScsiCommand itt=4 F R edtl=512
-         D< Start itt=4
-         I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
-         D< Manage LogicalUnitReset
-         D> managed FunctionComplete
-         T< TaskManagementResponse itt=9
-         T< NopIn
-         D> complete itt=4 data=512
-         X3
-         T< AsyncMessage event=ConnectionDrop
-         I2> LogoutRequest I itt=7 reason=RemoveConnectionForRecovery cid=3
-         T2< LogoutResponse itt=7 response=Success
-         I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=4
+         D< Start itt=4",
+    );
+    peer.answer_with_fence();
+    peer.play("D> complete itt=4 data=512");
+    peer.lose_for_recovery(3, 2);
+    peer.play(
+        "I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=4
          T2< TaskManagementResponse itt=8 response=FunctionComplete
          I> NopOut I
          T2< DataIn itt=4 data=512 status=0x00",
@@ -306,12 +274,9 @@ fn fab_04_held_responses_survive_their_connection() {
 fn fab_04_a_unit_attention_has_a_fence() {
     for how in ["status=2 sense=6/29/03", "status=0 fenced"] {
         let mut peer = session("FastAbort");
+        peer.respond_on(2);
         peer.play(&format!(
-            "I2> ScsiCommand itt=20 F edtl=0 lun=3
-             D< Start itt=20
-             D> complete itt=20
-             T2< ScsiResponse itt=20
-             I3> ScsiCommand itt=5 F edtl=0
+            "I3> ScsiCommand itt=5 F edtl=0
              D< Start itt=5
              I> ScsiCommand itt=6 F edtl=0
              D< Start itt=6
@@ -327,20 +292,16 @@ fn fab_04_a_unit_attention_has_a_fence() {
     }
     // Its connection breaks before it goes: at level 2 it is told on another one.
     let mut peer = Peer::with_connections(3, &format!("{KEYS} TaskReporting=FastAbort ErrorRecoveryLevel=2"));
+    peer.respond_on(2);
     peer.play(
-        "I2> ScsiCommand itt=20 F edtl=0 lun=3
-         D< Start itt=20
-         D> complete itt=20
-         T2< ScsiResponse itt=20
-         I3> ScsiCommand itt=5 F edtl=0
+        "I3> ScsiCommand itt=5 F edtl=0
          D< Start itt=5
          D> complete itt=5 status=2 sense=6/29/03
-         T2< NopIn
-         X3
-         T< AsyncMessage event=ConnectionDrop
-         I2> LogoutRequest I itt=7 reason=RemoveConnectionForRecovery cid=3
-         T2< LogoutResponse itt=7
-         I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=5
+         T2< NopIn",
+    );
+    peer.lose_for_recovery(3, 2);
+    peer.play(
+        "I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=5
          T2< TaskManagementResponse itt=8 response=FunctionComplete
          T2< ScsiResponse itt=5 sense=6/29/03",
     );

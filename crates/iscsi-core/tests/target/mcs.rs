@@ -1,9 +1,7 @@
 //! Several connections in one session.
 
-use crate::play::Peer;
+use crate::play::{Peer, SOLICITED as KEYS};
 use iscsi_core::wire::{Cid, Lun};
-
-const KEYS: &str = "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512";
 
 /// The window and the TSIH are the session's, StatSN is the connection's.
 // covers: MCS-01, LGN-03, NUM-09
@@ -389,15 +387,42 @@ fn erl_06_asymmetric_commands_are_reassigned() {
     let mut peer = Peer::with_connections(3, &format!("{ASYMMETRIC} ErrorRecoveryLevel=2"));
     peer.play(
         "I2> ScsiCommand itt=1 F R edtl=8
-         D< Start itt=1
-         X3
-         T< AsyncMessage event=ConnectionDrop
-         D> complete itt=1 data=8
-         I2> LogoutRequest I itt=9 reason=RemoveConnectionForRecovery cid=3
-         T2< LogoutResponse itt=9 response=Success
+         D< Start itt=1",
+    );
+    peer.lose_for_recovery(3, 2);
+    peer.play(
+        "D> complete itt=1 data=8
          I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=1
          T< TaskManagementResponse itt=8 response=FunctionComplete
          T< DataIn itt=1 status=0x00",
+    );
+}
+
+/// Data do not travel on the connection of their command: when that one is lost they go on, and what names the command comes
+/// on any other one.
+// covers: TMF-04, ERL-06, MCS-02, P2-03
+#[test]
+fn tmf_04_asymmetric_commands_are_named_on_any_connection() {
+    let mut peer =
+        Peer::with_connections(4, &format!("{ASYMMETRIC} ErrorRecoveryLevel=2 iSCSIProtocolLevel=2"));
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I2> ScsiCommand itt=2 F R edtl=8
+         D< Start itt=2",
+    );
+    peer.lose_for_recovery(2, 4);
+    peer.play(
+        "I4> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=1
+         T4< TaskManagementResponse itt=8 response=TaskStillAllegiant
+         D> complete itt=1 data=8
+         T3< DataIn itt=1 status=0x00
+         I4> TaskManagementRequest I itt=8 function=QueryTask referenced_task_tag=2 ref_cmd_sn=2
+         T4< TaskManagementResponse itt=8 response=FunctionSucceeded
+         I4> TaskManagementRequest I itt=8 function=AbortTask referenced_task_tag=2 ref_cmd_sn=2
+         D< Abandon itt=2
+         D> gone itt=2
+         T4< TaskManagementResponse itt=8 response=FunctionComplete",
     );
 }
 

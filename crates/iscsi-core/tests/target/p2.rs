@@ -111,14 +111,42 @@ fn p2_05_nothing_follows_the_loss_of_the_nexus() {
     let mut peer = Peer::with_connections(2, &format!("{KEYS} TaskReporting=ResponseFence"));
     peer.play(
         "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1",
+    );
+    peer.answer_with_fence();
+    peer.play(
+        "D> complete itt=1 status=2 sense=6/29/03
+         I> TaskManagementRequest I itt=10 function=ITNexusReset exp_stat_sn=4294967295
+         T< TaskManagementResponse itt=10 response=FunctionComplete
+         D< Close NexusReset cid=1
+         D< Close NexusReset cid=2
+         D< Ended",
+    );
+}
+
+/// Functions under way are over as well: the device server may still carry them out, and nobody hears of it.
+// covers: P2-05, FAB-04
+#[test]
+fn p2_05_functions_are_lost_with_the_nexus() {
+    let mut peer = Peer::with_connections(2, &format!("{KEYS} TaskReporting=ResponseFence"));
+    peer.respond_on(2);
+    peer.play(
+        "I> ScsiCommand itt=1 F R edtl=8
          D< Start itt=1
-         I> TaskManagementRequest I itt=8 function=LogicalUnitReset lun=5
-         D< Manage LogicalUnitReset
+         I> ScsiCommand itt=2 F R edtl=8 lun=1
+         D< Start itt=2
+         I> TaskManagementRequest I itt=7 function=AbortTask referenced_task_tag=2 ref_cmd_sn=3
+         D< Abandon itt=2
+         I> TaskManagementRequest I itt=8 function=AbortTaskSet
+         D< Manage AbortTaskSet
+         D> abort lun=0 own token=5
+         D< Abandon itt=1
+         I> TaskManagementRequest I itt=9 function=ITNexusReset
+         D> gone itt=1
+         D< TasksGone token=5
          D> managed FunctionComplete
-         T< TaskManagementResponse itt=8
-         T< NopIn
-         D> complete itt=1 status=2 sense=6/29/03
-         I> TaskManagementRequest I itt=9 function=ITNexusReset exp_stat_sn=4294967295
+         # The connection with the status that is not acknowledged waits for nothing, nor does the other one.
+         D> gone itt=2
          T< TaskManagementResponse itt=9 response=FunctionComplete
          D< Close NexusReset cid=1
          D< Close NexusReset cid=2

@@ -133,6 +133,14 @@ pub struct Peer {
     pub params: Params,
 }
 
+/// Keys of sessions in which no data go unasked.
+pub const SOLICITED: &str = "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512";
+
+/// How a transcript names a connection: the first of a session has no digit.
+fn digits(cid: Cid) -> String {
+    if cid == Cid(1) { String::new() } else { cid.to_string() }
+}
+
 /// The byte of test data at `offset`.
 pub fn pattern(offset: usize) -> u8 {
     (offset ^ offset >> 8).wrapping_mul(31) as u8
@@ -278,6 +286,42 @@ impl Peer {
         if !pushes_only {
             self.check_nothing_left();
         }
+    }
+
+    /// A response goes out on connection `cid` that nothing depends on: a fence waits until it is acknowledged.
+    #[track_caller]
+    pub fn respond_on(&mut self, cid: u16) {
+        let on = digits(Cid(cid));
+        self.play(&format!(
+            "I{on}> ScsiCommand itt=20 F edtl=0 lun=3
+             D< Start itt=20
+             D> complete itt=20
+             T{on}< ScsiResponse itt=20"
+        ));
+    }
+
+    /// A fence stands: on the first of several connections ITT 9, the reset of a unit without tasks, is answered.
+    #[track_caller]
+    pub fn answer_with_fence(&mut self) {
+        self.play(
+            "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+             D< Manage LogicalUnitReset
+             D> managed FunctionComplete
+             T< TaskManagementResponse itt=9 response=FunctionComplete
+             T< NopIn",
+        );
+    }
+
+    /// Connection `lost` breaks and is logged out on connection `via`: its tasks may be reassigned.
+    #[track_caller]
+    pub fn lose_for_recovery(&mut self, lost: u16, via: u16) {
+        let via = digits(Cid(via));
+        self.play(&format!(
+            "X{lost}
+             T< AsyncMessage event=ConnectionDrop
+             I{via}> LogoutRequest I itt=7 reason=RemoveConnectionForRecovery cid={lost}
+             T{via}< LogoutResponse itt=7 response=Success"
+        ));
     }
 
     /// Plays one line of the device server whose effects the caller looks at.
@@ -471,8 +515,7 @@ impl Peer {
         if let Pdu::ScsiResponse(_) = parsed {
             self.qualifier = ScsiResponse::status_qualifier(&rx.bhs);
         }
-        let name = if cid == Cid(1) { String::new() } else { cid.to_string() };
-        let mut line = format!("T{name}< {}", one_line(&rx.bhs, &rx.ahs));
+        let mut line = format!("T{}< {}", digits(cid), one_line(&rx.bhs, &rx.ahs));
         match parsed {
             Pdu::LoginResponse(_) | Pdu::TextResponse(_) => {
                 let text = String::from_utf8(rx.data.to_vec()).expect("text");

@@ -92,6 +92,9 @@ impl Rules {
             return;
         }
         let Function { function, lun, cmd_sn, referenced, .. } = session.functions.remove(at);
+        if function == TmfFunction::ITNexusReset {
+            session.reset = Some(conn);
+        }
         let everywhere = matches!(function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset);
         let doomed = session.tasks.iter_mut().filter(|(itt, task)| match function {
             TmfFunction::AbortTask => **itt == referenced,
@@ -128,10 +131,10 @@ impl Rules {
 
     /// A response of a command or of task management goes out for the first time.
     pub(super) fn responded(&mut self, id: SessionId, conn: usize, stat_sn: StatSn) {
-        // A nexus that is being reset is at its end: its connections are on their way out and wait for nothing.
-        let resets = |function: &Function| function.function == TmfFunction::ITNexusReset;
-        if self.sessions[id].functions.iter().any(resets) {
-            self.sessions[id].fence = None;
+        // On other connections what was said before may be under way.
+        if self.sessions[id].reset == Some(conn) {
+            let what = format!("StatSN {} follows the answer to I_T NEXUS RESET", stat_sn.0);
+            return self.broken(conn, "RFC 7144 6.3", what);
         }
         if let Some((at, until)) = self.sessions[id].fence {
             let fenced = self

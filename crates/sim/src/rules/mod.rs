@@ -1,5 +1,6 @@
-//! The numbers and the order of RFC 7143 as they must look on the wire: here CmdSN and its window and StatSN; in [`tasks`] DataSN,
-//! R2TSN, transfer lengths and one status for every command; in [`management`] what ends commands. Written from the standard, sharing nothing with the products but the parser of headers.
+//! The numbers and the order of RFC 7143 as they must look on the wire: here CmdSN and its window and StatSN; in [`tasks`]
+//! DataSN, R2TSN, transfer lengths and one status for every command; in [`management`] what ends commands. Written from the
+//! standard, sharing nothing with the products but the parser of headers.
 //!
 //! A rule is checked where its PDU is sent. So a window is judged by the largest one that was ever sent: an initiator can have
 //! seen no larger one. At error recovery levels above 0 a number may come again; it may never come early.
@@ -88,6 +89,8 @@ struct Session {
     functions: Vec<Function>,
     /// The connection of the last answer that has a fence, and the StatSN that lifts it.
     fence: Option<(usize, StatSn)>,
+    /// Where it was answered that the nexus is reset: nothing more is said there.
+    reset: Option<usize>,
 }
 
 impl Session {
@@ -201,6 +204,7 @@ impl Rules {
             tasks: FxHashMap::default(),
             functions: Vec::new(),
             fence: None,
+            reset: None,
         });
         Some(self.sessions.len() - 1)
     }

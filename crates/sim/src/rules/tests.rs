@@ -191,6 +191,7 @@ impl Court {
 
 const ABORT_TASK: u8 = 1;
 const LU_RESET: u8 = 5;
+const NEXUS_RESET: u8 = 11;
 
 // covers: TMF-01, TMF-04
 #[test]
@@ -247,6 +248,26 @@ fn nothing_passes_the_fence_of_an_answer() {
     court.acknowledge(0, 2);
     court.status(1, tag, 6);
     court.holds();
+}
+
+// covers: P2-05, FAB-04
+#[test]
+fn a_nexus_that_is_being_reset_has_its_fences_and_ends_with_the_answer() {
+    let asked = || {
+        let (mut court, [_, tag]) = Court::busy();
+        court.status(1, tag, 5);
+        court.manage(0, LU_RESET, 90, (u32::MAX, 0));
+        court.manage(0, NEXUS_RESET, 91, (u32::MAX, 0));
+        court
+    };
+    let mut court = asked();
+    court.answer(0, 90, 1);
+    court.finds("overtakes StatSN 5 of connection 1");
+    let mut court = asked();
+    court.answer(0, 91, 1);
+    court.holds();
+    court.answer(0, 90, 2);
+    court.finds("follows the answer to I_T NEXUS RESET");
 }
 
 // covers: FAB-01

@@ -7,9 +7,9 @@
 //! | keeps none, or has lost this one | acknowledged | begun anew, if it may be done twice; else it ends as unknown |
 //! | keeps none | never acknowledged | ABORT TASK fills its hole; then it is begun anew: it cannot have been carried out |
 //!
-//! In asymmetric use the data of a task travel on one of the connections with odd CIDs, which one the target chooses. What may
-//! have been there, or on the way on a lost connection with an even CID, is asked for by TASK REASSIGN too, and goes on where it
-//! is if the target says so ("task still allegiant").
+//! In asymmetric use the data of a task travel on one of the connections with odd CIDs, which one the target chooses. A task of
+//! which nothing has come may have been on any of them that is lost, or on the way on the one with an even CID that it was sent
+//! on: it is asked for by TASK REASSIGN too, and goes on where it is if the target says so ("task still allegiant").
 //!
 //! A few functions are under way at a time ([`MAX_SETTLING`]); commands go in the order of their CmdSN.
 

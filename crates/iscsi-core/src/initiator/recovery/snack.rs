@@ -15,6 +15,7 @@ use super::super::session::InitiatorSession;
 use super::super::task::Task;
 use super::{Asking, TooOften};
 use crate::limits::{MAX_HELD_PDUS, MAX_SNACK_RUNS};
+use crate::params;
 use crate::pdu_reader::RxPdu;
 
 /// A PDU that waits for one before it.
@@ -317,7 +318,7 @@ impl InitiatorSession {
         // What is known to be missing is asked for already.
         // In asymmetric use nobody knows whom to ask before something has come.
         let asymmetric = self.is_asymmetric();
-        let has_home = |task: &Task| !asymmetric || task.home.0 % 2 == 1;
+        let has_home = |task: &Task| !asymmetric || params::carries_data(task.home);
         let quiet = |task: &&mut Task| task.holes.is_none() && task.verdict.is_none() && has_home(task);
         let Some(task) = self.tasks.command(itt).filter(quiet) else { return };
         let (cid, lun, next) = (task.home, task.command.lun, task.next_data_sn);

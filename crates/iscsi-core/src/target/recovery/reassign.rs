@@ -1,13 +1,13 @@
 //! Tasks whose connection is gone: they are orphans until TASK REASSIGN gives them another connection, or die
 //! (RFC 7143 7.1.4.4, 7.2.2, 7.6, 7.14, 11.5).
 
-use iscsi_wire::{Cid, Itt, TaskManagementRequest, TmfResponse};
+use iscsi_wire::{Cid, Itt, Lun, TaskManagementRequest, TmfResponse};
 use smallvec::SmallVec;
 
 use super::super::fence::{Answer, HeldBack};
 use super::super::sense::{CHECK_CONDITION, Condition};
 use super::super::session::{Queued, TargetSession};
-use super::super::task::TaskId;
+use super::super::task::{Task, TaskId};
 use super::super::task_management::AbortWait;
 use crate::limits::MAX_REMEMBERED_REQUESTS;
 
@@ -71,9 +71,7 @@ impl TargetSession {
             //= rfc7143 7.14 ERL-09
             if task.immediate {
                 let lun = task.lun;
-                if !self.cleared_luns.contains(&lun) {
-                    self.cleared_luns.push(lun);
-                }
+                self.note_cleared(lun);
                 self.abort(id, &mut nobody);
             } else {
                 self.end_if_settled(id);
@@ -93,7 +91,7 @@ impl TargetSession {
     }
 
     /// Whether a command whose connection is going may be taken over by another one.
-    pub(in super::super) fn may_be_orphaned(&self, task: &super::super::task::Task) -> bool {
+    pub(in super::super) fn may_be_orphaned(&self, task: &Task) -> bool {
         !task.immediate && self.lost.iter().any(|lost| lost.cid == task.cid)
     }
 
@@ -101,18 +99,12 @@ impl TargetSession {
     //= rfc7143 7.6 ERL-08
     //= rfc7143 11.14.5 LGO-04
     pub(in super::super) fn kill_orphans(&mut self, cid: Cid) {
-        let doomed: SmallVec<[TaskId; 16]> =
-            self.tasks.iter().filter(|(_, task)| task.orphan && task.cid == cid).map(|(id, _)| id).collect();
-        let mut nobody = AbortWait::nobody();
-        for id in doomed {
-            if let Some(lun) = self.tasks.get(id).map(|task| task.lun)
-                && !self.cleared_luns.contains(&lun)
-            {
-                self.cleared_luns.push(lun);
-            }
-            self.recovery_counts.tasks_expired += 1;
-            self.abort(id, &mut nobody);
-        }
+        let of_it = |task: &Task| task.orphan && task.cid == cid;
+        let doomed = self.tasks.iter().filter(|(_, task)| of_it(task)).map(|(id, task)| (id, task.lun));
+        let (doomed, luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
+        self.recovery_counts.tasks_expired += doomed.len() as u64;
+        luns.into_iter().for_each(|lun| self.note_cleared(lun));
+        self.abort_each(doomed, &mut AbortWait::nobody());
         self.release_orphans(cid);
     }
 
