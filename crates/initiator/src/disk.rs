@@ -13,7 +13,7 @@ use scsi::ProtectionType;
 use smallvec::SmallVec;
 
 use crate::cdb;
-use crate::error::IoError;
+use crate::error::{BUSY, CHECK_CONDITION, GOOD, IoError, TASK_ABORTED, TASK_SET_FULL};
 use crate::event_loop::{Ended, Handle};
 use crate::protection::{PiFailure, Protection, UnitProtection};
 use crate::reply::Awaited;
@@ -30,12 +30,6 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PIECES_UNDER_WAY: usize = 16;
 /// Bytes asked for in an INQUIRY or a list; such answers are short.
 const ALLOCATION_BYTES: u16 = 1024;
-
-const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
-const BUSY: u8 = 0x08;
-const TASK_SET_FULL: u8 = 0x28;
-const TASK_ABORTED: u8 = 0x40;
 
 /// Size of a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,14 @@ use iscsi_core::wire::RejectReason;
 use crate::protection::PiFailure;
 use crate::sense::Sense;
 
+// SCSI status codes (SAM-5 5.3.1).
+pub(crate) const GOOD: u8 = 0x00;
+pub(crate) const CHECK_CONDITION: u8 = 0x02;
+pub(crate) const BUSY: u8 = 0x08;
+pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
+pub(crate) const TASK_SET_FULL: u8 = 0x28;
+pub(crate) const TASK_ABORTED: u8 = 0x40;
+
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -111,7 +119,7 @@ impl ConnectError {
                 "the target's redirections lead in a circle: see its configuration".into()
             }
             Self::Configuration(_) => "change the configuration".into(),
-            Self::Ended(_) => "try again".into(),
+            Self::Ended(_) => "see the target's log: the login went well, and then it was lost".into(),
             Self::Local(_) => "see the limits of this process (descriptors, memory)".into(),
         }
     }
@@ -204,4 +212,54 @@ pub enum IoError {
     /// The session is over and did not come back.
     #[error("the session is over: {0}")]
     SessionLost(String),
+}
+
+impl IoError {
+    /// What to do about it; `None` where its words say so already.
+    pub fn remedy(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::CheckCondition(sense) => return sense.remedy(),
+            Self::Status(BUSY | TASK_SET_FULL) => {
+                "the target is busy: try again, with fewer commands at a time"
+            }
+            Self::Status(RESERVATION_CONFLICT) => {
+                "another initiator has reserved the unit: let it release the reservation, or preempt it"
+            }
+            Self::Status(_) | Self::TargetFailure(_) | Self::Rejected(_) => "see the target's log",
+            Self::Short { .. } | Self::Malformed(_) => {
+                "the target breaks a rule: `intact conform` shows which, its maker wants to know"
+            }
+            Self::DataDigest => "something between here and there damages data: check cables, cards, memory",
+            Self::TimedOut => "see whether the target is well, or give commands more time",
+            Self::Aborted => "somebody has reset the unit or the target: find out who, then try again",
+            Self::SessionLost(_) => "see whether the target runs and can be reached, then try again",
+            Self::Miscompare { .. } | Self::Protection(_) | Self::OutcomeUnknown | Self::Request(_) => {
+                return None;
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_helped_says_how() {
+        let sense = |key, asc| IoError::CheckCondition(Sense { key, asc, ..Sense::default() });
+        for (error, word) in [
+            (sense(5, 0x25), "intact ls"),
+            (sense(5, 0x20), "intact inq"),
+            (sense(7, 0x27), "unprotect"),
+            (sense(3, 0x11), "intact scrub"),
+            (sense(2, 0x04), "ready"),
+            (IoError::Status(RESERVATION_CONFLICT), "reserved"),
+            (IoError::Status(TASK_SET_FULL), "fewer"),
+            (IoError::SessionLost(String::new()), "reached"),
+        ] {
+            let remedy = error.remedy().unwrap_or_default();
+            assert!(remedy.contains(word), "{error}: {remedy}");
+        }
+        assert_eq!(IoError::OutcomeUnknown.remedy(), None, "its words say it");
+    }
 }

@@ -42,5 +42,5 @@ pub use scsi::{PiField, ProtectionType};
 pub use sense::Sense;
 pub use session::{ConnectionInfo, Pong, Session, SessionInfo};
 pub use stepped::Stepped;
-pub use url::{CONNECTIONS, IscsiUrl, UrlError};
+pub use url::{CONNECTIONS, IscsiUrl, UrlError, read_password};
 pub use workload::{Submitter, Workload};

@@ -58,6 +58,25 @@ impl Sense {
     pub fn is_miscompare(&self) -> bool {
         self.key == 0xe
     }
+
+    /// What to do about it, if there is anything to say.
+    pub(crate) fn remedy(&self) -> Option<&'static str> {
+        Some(match (self.key, self.asc) {
+            (_, 0x25) => {
+                "the target has no such LUN for this initiator: `intact ls` shows those that there are"
+            }
+            (2, _) => "wait until the unit is ready, or start it",
+            (3 | 4, _) => "write the blocks anew from a copy; `intact scrub` lists all that are bad",
+            (5, 0x21) => "the unit is smaller than was thought: `intact inq` shows its size",
+            (5, _) => "the unit does not have that command, or not so: `intact inq` shows what it has",
+            (6, _) => "the unit has changed: look at it again, then try again",
+            (7, _) => {
+                "the unit takes no writes: `intact lun unprotect` lets ours take them, or write elsewhere"
+            }
+            (0xb, _) => "try again; if it happens again see the target's log",
+            _ => return None,
+        })
+    }
 }
 
 impl fmt::Display for Sense {

@@ -90,13 +90,17 @@ pub struct IscsiUrl {
 
 /// Why a text is no iSCSI URL, or its secrets cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}; the form is iscsi://[user[%password]@]host[:port]/target/lun")]
-pub struct UrlError {
-    what: String,
+#[error("{0}")]
+pub struct UrlError(String);
+
+/// Of a text that is no URL.
+fn refuse(what: impl std::fmt::Display) -> UrlError {
+    UrlError(format!("{what}; the form is iscsi://[user[%password]@]host[:port]/target/lun"))
 }
 
-fn refuse(what: impl Into<String>) -> UrlError {
-    UrlError { what: what.into() }
+/// Of a URL whose secrets cannot be had.
+fn lacking(what: impl Into<String>) -> UrlError {
+    UrlError(what.into())
 }
 
 impl IscsiUrl {
@@ -249,7 +253,7 @@ impl IscsiUrl {
     /// Takes user and password from the environment where the URL has none: `LIBISCSI_CHAP_USERNAME`, `LIBISCSI_CHAP_PASSWORD`,
     /// `LIBISCSI_CHAP_TARGET_USERNAME`, `LIBISCSI_CHAP_TARGET_PASSWORD`.
     pub fn with_environment(self) -> Self {
-        self.with_variables(|name| std::env::var(name).ok())
+        self.with_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
     fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
@@ -273,14 +277,7 @@ impl IscsiUrl {
     /// # Errors
     /// When the file cannot be read or is empty.
     pub fn with_password_file(mut self, path: &Path) -> Result<Self, UrlError> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            refuse(format!("the password file {} cannot be read: {error}", path.display()))
-        })?;
-        let line = text.lines().next().unwrap_or("");
-        if line.is_empty() {
-            return Err(refuse(format!("the password file {} is empty", path.display())));
-        }
-        self.password = Some(Secret::new(line));
+        self.password = Some(Secret::new(read_password(path)?));
         Ok(self)
     }
 
@@ -292,7 +289,7 @@ impl IscsiUrl {
         let target = match (&self.target_user, &self.target_password) {
             (Some(name), Some(secret)) => Some(Credentials { name: name.clone(), secret: secret.clone() }),
             (None, None) => None,
-            _ => return Err(refuse("mutual CHAP needs both target_user and target_password")),
+            _ => return Err(lacking("mutual CHAP needs both target_user and target_password")),
         };
         match (&self.user, &self.password) {
             (Some(name), Some(secret)) => {
@@ -300,11 +297,13 @@ impl IscsiUrl {
                 Ok(Some(ChapConfig { target, ..ChapConfig::one_way(own) }))
             }
             (None, None) if target.is_none() => Ok(None),
-            (None, None) => Err(refuse("mutual CHAP needs a user and a password of our own too")),
-            (Some(_), None) => Err(refuse(
+            (None, None) => Err(lacking("mutual CHAP needs a user and a password of our own too")),
+            (Some(_), None) => Err(lacking(
                 "a user without a password: set LIBISCSI_CHAP_PASSWORD, or give a file, or write user%password",
             )),
-            (None, Some(_)) => Err(refuse("a password without a user")),
+            (None, Some(_)) => Err(lacking(
+                "a password without a user: write iscsi://user@host/..., or set LIBISCSI_CHAP_USERNAME",
+            )),
         }
     }
 
@@ -359,6 +358,22 @@ impl IscsiUrl {
             (Some(target), Some(lun)) => Ok((target, Lun::from_index(lun))),
             (None, _) => Err(refuse("the URL names no target")),
             (_, None) => Err(refuse("the URL names no LUN")),
+        }
+    }
+}
+
+/// The password in the first line of a file.
+///
+/// # Errors
+/// When the file cannot be read or is empty.
+pub fn read_password(path: &Path) -> Result<String, UrlError> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| lacking(format!("the password file {file} cannot be read: {error}")))?;
+    match text.lines().next().filter(|line| !line.is_empty()) {
+        Some(line) => Ok(line.to_owned()),
+        None => {
+            Err(lacking(format!("the password file {file} is empty: the password stands in its first line")))
         }
     }
 }

@@ -1,21 +1,18 @@
 //! Task management asked for by a caller, of our own target.
 
-use std::sync::Arc;
-use std::time::Duration;
+#[path = "support/server.rs"]
+mod server;
 
 use initiator::{
-    Command, Completion, Disk, Ending, IoError, ManagementAnswer, Options, Portal, Session, Submitter,
-    Workload, WriteData, cdb,
+    Command, Completion, Disk, Ending, IoError, ManagementAnswer, Session, Submitter, Workload, WriteData,
+    cdb,
 };
-use iscsi_core::names::IscsiName;
 use iscsi_core::params::TaskReporting;
-use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
+use iscsi_core::wire::{TmfFunction, TmfResponse};
 use target::Server;
-use target::config::{Config, Overrides};
-use target::observe::Observe;
 
-const TARGET: &str = "iqn.2026-01.org.example:disk";
-const LUN: Lun = Lun(0);
+use self::server::{LUN, end, options, server_with};
+
 const BYTES: u32 = 64 * 1024;
 /// Commands before the function that ends them.
 const BEFORE: u64 = 24;
@@ -27,22 +24,15 @@ const ABORTED: u64 = 6;
 const RESET: u64 = 1000;
 
 fn server() -> Server {
-    let stores = vec!["ram:64M".parse().unwrap()];
-    let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
-    let mut config =
-        Config::quick(Some(TARGET), stores, &overrides).unwrap_or_else(|problems| panic!("{problems:?}"));
-    let bounds = &mut config.targets[0].bounds;
-    (bounds.protocol_level, bounds.task_reporting) = (2, TaskReporting::FastAbort);
-    bounds.default_time2wait_s = 0;
-    Server::start(config, Arc::new(Observe::new())).unwrap()
+    server_with(|config| {
+        let bounds = &mut config.targets[0].bounds;
+        (bounds.protocol_level, bounds.task_reporting) = (2, TaskReporting::FastAbort);
+        bounds.default_time2wait_s = 0;
+    })
 }
 
 fn session(server: &Server, connections: u16, reporting: TaskReporting) -> Session {
-    let portal = server.portals()[0];
-    let mut options = Options::new(
-        Portal::new(portal.ip().to_string(), portal.port()),
-        Some(IscsiName::parse(TARGET).unwrap()),
-    );
+    let mut options = options(server.portals()[0]);
     options.connections = connections;
     (options.bounds.protocol_level, options.bounds.task_reporting) = (2, reporting);
     let session = Session::connect(options).unwrap();
@@ -148,7 +138,7 @@ fn functions_in_the_midst_of_commands_end_what_they_should() {
             session.logout();
         }
     }
-    server.shutdown(Duration::from_secs(5));
+    end(server);
 }
 
 // covers: TMF-08
@@ -162,7 +152,7 @@ fn a_cold_reset_ends_the_session_and_it_comes_back() {
     let disk = Disk::open(&session, LUN).unwrap();
     disk.write(0, &[1; 4096]).unwrap();
     assert!(session.info().unwrap().logins >= 2, "{:?}", session.info().unwrap().last_loss);
-    server.shutdown(Duration::from_secs(5));
+    end(server);
 }
 
 #[test]
@@ -189,5 +179,5 @@ fn a_ticket_may_be_aborted_and_asked_about() {
         == TmfResponse::FunctionSucceeded
     {}
     assert!(over.wait().is_ok(), "asking changes nothing");
-    server.shutdown(Duration::from_secs(5));
+    end(server);
 }

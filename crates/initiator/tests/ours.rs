@@ -2,46 +2,22 @@
 
 #[path = "support/checker.rs"]
 mod checker;
+#[path = "support/server.rs"]
+mod server;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use initiator::{Disk, IoError, Options, Portal, Session, discovery};
-use iscsi_core::names::IscsiName;
+use initiator::{Disk, IoError, Session, discovery};
 use iscsi_core::params::DigestPolicy;
-use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
+use iscsi_core::wire::{TmfFunction, TmfResponse};
 use target::Server;
-use target::config::{Config, Overrides};
-use target::observe::Observe;
 
 use self::checker::{Checker, pattern};
-
-const TARGET: &str = "iqn.2026-01.org.example:disk";
-const LUN: Lun = Lun(0);
-
-fn server() -> Server {
-    let stores = vec!["ram:64M".parse().unwrap()];
-    let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
-    let config =
-        Config::quick(Some(TARGET), stores, &overrides).unwrap_or_else(|problems| panic!("{problems:?}"));
-    Server::start(config, Arc::new(Observe::new())).unwrap()
-}
-
-fn options(server: &Server) -> Options {
-    let address = server.portals()[0];
-    Options::new(
-        Portal::new(address.ip().to_string(), address.port()),
-        Some(IscsiName::parse(TARGET).unwrap()),
-    )
-}
+use self::server::{LUN, TARGET, end, options, server};
 
 fn disk(server: &Server) -> Disk {
-    Disk::open(&Session::connect(options(server)).unwrap(), LUN).unwrap()
-}
-
-fn end(server: Server) {
-    server.shutdown(Duration::from_secs(5));
+    Disk::open(&Session::connect(options(server.portals()[0])).unwrap(), LUN).unwrap()
 }
 
 #[test]
@@ -51,7 +27,7 @@ fn every_way_to_send_write_data_brings_the_same_bytes() {
         [(false, true), (true, true), (false, false), (true, false)].into_iter().enumerate()
     {
         for digest in [DigestPolicy::Off, DigestPolicy::Required] {
-            let mut options = options(&server);
+            let mut options = options(server.portals()[0]);
             let bounds = &mut options.bounds;
             (bounds.initial_r2t, bounds.immediate_data) = (initial_r2t, immediate_data);
             (bounds.header_digest, bounds.data_digest) = (digest, digest);
@@ -116,10 +92,10 @@ fn compare_and_write_unmap_and_allocation() {
 #[test]
 fn discovery_in_both_kinds_of_session() {
     let server = server();
-    let records = discovery::send_targets(&options(&server)).unwrap();
+    let records = discovery::send_targets(&options(server.portals()[0])).unwrap();
     assert_eq!(records.len(), 1);
     assert_eq!((records[0].name.as_str(), records[0].addresses[0].group_tag), (TARGET, Some(1)));
-    let session = Session::connect(options(&server)).unwrap();
+    let session = Session::connect(options(server.portals()[0])).unwrap();
     assert_eq!(session.send_targets("").unwrap()[0].name.as_str(), TARGET);
     assert_eq!(discovery::report_luns(&session).unwrap(), [LUN]);
     // "All" is for discovery sessions: it is refused, and the session is as it was.
@@ -134,7 +110,7 @@ fn discovery_in_both_kinds_of_session() {
 #[test]
 fn a_workload_in_the_event_loop_reads_what_it_wrote() {
     let server = server();
-    let session = Session::connect(options(&server)).unwrap();
+    let session = Session::connect(options(server.portals()[0])).unwrap();
     let checker = session.run(Checker::new(64, 4000)).unwrap();
     assert_eq!(checker.wrong, Vec::<String>::new());
     // The session is free for others afterwards.
@@ -168,7 +144,7 @@ fn many_threads_share_one_session() {
 #[test]
 fn a_target_that_shuts_down_is_left_in_order() {
     let server = server();
-    let mut options = options(&server);
+    let mut options = options(server.portals()[0]);
     options.reconnect_timeout = Duration::ZERO;
     let session = Session::connect(options).unwrap();
     let disk = Disk::open(&session, LUN).unwrap();

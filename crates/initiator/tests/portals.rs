@@ -5,6 +5,8 @@ mod checker;
 #[path = "support/proxy.rs"]
 #[expect(dead_code, reason = "each test uses a part of it")]
 mod proxy;
+#[path = "support/server.rs"]
+mod server;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,37 +14,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use initiator::{Options, Portal, Session};
-use iscsi_core::names::IscsiName;
+use initiator::{CloseReason, ConnectError, Options, Session};
 use target::Server;
-use target::config::{Config, Overrides, PortalConfig};
-use target::observe::Observe;
+use target::config::PortalConfig;
 
 use self::checker::Checker;
 use self::proxy::Proxy;
-
-const TARGET: &str = "iqn.2026-01.org.example:disk";
+use self::server::{end, portal, server_with};
 
 /// A server at these addresses, each with its portal group tag.
 fn server(portals: &[(&str, u16)]) -> Server {
-    let stores = vec!["ram:64M".parse().unwrap()];
-    let mut config = Config::quick(Some(TARGET), stores, &Overrides::default())
-        .unwrap_or_else(|problems| panic!("{problems:?}"));
-    config.portals = portals
-        .iter()
-        .map(|(address, group_tag)| PortalConfig { address: address.parse().unwrap(), group_tag: *group_tag })
-        .collect();
-    config.targets[0].bounds.default_time2wait_s = 0;
-    Server::start(config, Arc::new(Observe::new())).unwrap()
-}
-
-fn portal(address: SocketAddr) -> Portal {
-    Portal::new(address.ip().to_string(), address.port())
+    let portal =
+        |&(address, group_tag): &(&str, u16)| PortalConfig { address: address.parse().unwrap(), group_tag };
+    server_with(|config| {
+        config.portals = portals.iter().map(portal).collect();
+        config.targets[0].bounds.default_time2wait_s = 0;
+    })
 }
 
 /// `connections` to a target at the first of `portals`, which has the others as well.
 fn options(portals: &[SocketAddr], connections: u16) -> Options {
-    let mut options = Options::new(portal(portals[0]), Some(IscsiName::parse(TARGET).unwrap()));
+    let mut options = server::options(portals[0]);
     options.portals = portals[1..].iter().copied().map(portal).collect();
     options.connections = connections;
     options
@@ -99,7 +91,7 @@ fn connections_are_spread_over_portals_and_move_when_one_is_gone() {
         checker
     });
     assert_eq!(checker.wrong, Vec::<String>::new());
-    server.shutdown(Duration::from_secs(5));
+    end(server);
 }
 
 #[test]
@@ -118,7 +110,7 @@ fn the_portal_that_answers_opens_the_session() {
     options.connect_timeout = Duration::from_secs(5);
     assert!(Session::connect(options).is_err());
     drop(session);
-    server.shutdown(Duration::from_secs(5));
+    end(server);
 }
 
 // covers: MCS-01
@@ -133,7 +125,7 @@ fn a_portal_of_another_group_gets_no_connection() {
     let checker = session.run(Checker::new(8, 200)).unwrap();
     assert_eq!(checker.wrong, Vec::<String>::new());
     drop(session);
-    server.shutdown(Duration::from_secs(5));
+    end(server);
 }
 
 // covers: DSC-05
@@ -149,7 +141,27 @@ fn a_target_that_is_asked_tells_the_portals_of_its_group() {
     assert_eq!(session.info().unwrap().refused_connections, 0, "the other group was not asked");
     assert_eq!(session.send_targets("").unwrap().len(), 1, "others may ask as well");
     drop(session);
-    server.shutdown(Duration::from_secs(5));
+    end(server);
+}
+
+#[test]
+fn a_target_that_drops_whoever_asks_for_portals_is_given_up() {
+    let server = server(&[("127.0.0.1:0", 1)]);
+    let way = Proxy::start(server.portals()[0]);
+    way.die_of_text();
+    for (patience, logins) in [(Duration::ZERO, 1), (Duration::from_secs(600), 6)] {
+        let (mut options, before) = (options(&[way.address()], 1), way.count());
+        (options.find_portals, options.reconnect_timeout) = (true, patience);
+        let error = Session::connect(options.clone()).unwrap_err();
+        assert!(matches!(error, ConnectError::Ended(CloseReason::Lost)), "{error}");
+        assert_eq!(way.count() - before, logins);
+        // Who does not ask is served.
+        options.find_portals = false;
+        let session = Session::connect(options).unwrap();
+        session.logout();
+        assert_eq!(session.info().unwrap().ended, Some(CloseReason::LoggedOut));
+    }
+    end(server);
 }
 
 #[test]
@@ -170,7 +182,7 @@ fn connections_come_from_the_addresses_that_they_were_given() {
         std::thread::yield_now();
     }
     drop(session);
-    server.shutdown(Duration::from_secs(5));
+    end(server);
 }
 
 #[test]
@@ -182,5 +194,5 @@ fn an_address_that_is_not_ours_costs_its_turn_only() {
     let session = Session::connect(options).unwrap();
     assert_eq!(spread(&session, 3), BTreeMap::from([(server.portals()[0], 3)]));
     drop(session);
-    server.shutdown(Duration::from_secs(5));
+    end(server);
 }

@@ -1,26 +1,24 @@
 //! Protection information that our initiator makes and checks, on our target, in one process.
 
+#[path = "support/server.rs"]
+mod server;
+
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::time::Duration;
 
 use blockstore::{BlockStore, Durability, ProtectedStore, RamStore, Record};
 use bytes::{Bytes, BytesMut};
 use initiator::protection::host::{HostBuffers, HostBuffersMut, guards};
 use initiator::protection::{Checked, Guard, Tuple};
 use initiator::{
-    Disk, IoError, IscsiUrl, Options, PiFailure, PiField, PiPlace, PiTags, Portal, ProtectionType, Session,
-    WriteData,
+    Disk, IoError, IscsiUrl, Options, PiFailure, PiField, PiPlace, PiTags, ProtectionType, Session, WriteData,
 };
-use iscsi_core::names::IscsiName;
 use iscsi_core::params::DigestPolicy;
-use iscsi_core::wire::Lun;
 use target::Server;
-use target::config::{Config, Overrides};
 use target::observe::Observe;
 
-const TARGET: &str = "iqn.2026-01.org.example:disk";
-const LUN: Lun = Lun(0);
+use self::server::{LUN, TARGET, config, end, options};
+
 const SIZE: u64 = 8 << 20;
 
 /// A unit whose data and records a test can reach past the server.
@@ -45,18 +43,13 @@ impl Lab {
             }
         };
         let served = Arc::clone(&store);
-        let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
-        let config = Config::quick(Some(TARGET), vec!["ram:8M".parse().unwrap()], &overrides);
-        let config = config.unwrap_or_else(|problems| panic!("{problems:?}"));
         let open = Arc::new(move |_: &target::config::LunConfig| Ok(Arc::clone(&served)));
-        let server = Server::start_with(config, Arc::new(Observe::new()), open).unwrap();
+        let server = Server::start_with(config("ram:8M"), Arc::new(Observe::new()), open).unwrap();
         Self { server: Some(server), data, store, block: block as usize }
     }
 
     fn options(&self, tags: Option<PiTags>) -> Options {
-        let address = self.server.as_ref().unwrap().portals()[0];
-        let portal = Portal::new(address.ip().to_string(), address.port());
-        let mut options = Options::new(portal, Some(IscsiName::parse(TARGET).unwrap()));
+        let mut options = options(self.server.as_ref().unwrap().portals()[0]);
         options.protection = tags;
         options
     }
@@ -89,7 +82,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        self.server.take().unwrap().shutdown(Duration::from_secs(5));
+        end(self.server.take().unwrap());
     }
 }
 

@@ -5,50 +5,29 @@ mod checker;
 #[path = "support/proxy.rs"]
 #[expect(dead_code, reason = "each test uses a part of it")]
 mod proxy;
+#[path = "support/server.rs"]
+mod server;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use initiator::{Disk, Options, Portal, Scheduling, Session};
-use iscsi_core::names::IscsiName;
+use initiator::{Disk, Options, Scheduling, Session};
 use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
-use iscsi_core::wire::{Cid, Lun, TmfFunction, TmfResponse};
+use iscsi_core::wire::{Cid, TmfFunction, TmfResponse};
 use target::Server;
-use target::config::{Config, Overrides};
-use target::observe::Observe;
 
 use self::checker::{Checker, pattern};
 use self::proxy::{Damage, Proxy};
-
-const TARGET: &str = "iqn.2026-01.org.example:disk";
-const LUN: Lun = Lun(0);
-
-fn server() -> Server {
-    server_with(|_| {})
-}
+use self::server::{LUN, end, server, server_with};
 
 /// A server that negotiates as `change` says.
-fn server_with(change: impl FnOnce(&mut Bounds)) -> Server {
-    let stores = vec!["ram:64M".parse().unwrap()];
-    let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
-    let mut config =
-        Config::quick(Some(TARGET), stores, &overrides).unwrap_or_else(|problems| panic!("{problems:?}"));
-    change(&mut config.targets[0].bounds);
-    Server::start(config, Arc::new(Observe::new())).unwrap()
-}
-
-fn end(server: Server) {
-    server.shutdown(Duration::from_secs(5));
+fn negotiating(change: impl FnOnce(&mut Bounds)) -> Server {
+    server_with(|config| change(&mut config.targets[0].bounds))
 }
 
 /// `connections` through `proxy`, at most at `level`.
 fn options(proxy: &Proxy, connections: u16, level: u8) -> Options {
-    let address = proxy.address();
-    let mut options = Options::new(
-        Portal::new(address.ip().to_string(), address.port()),
-        Some(IscsiName::parse(TARGET).unwrap()),
-    );
+    let mut options = server::options(proxy.address());
     (options.connections, options.error_recovery_level) = (connections, Some(level));
     let bounds = &mut options.bounds;
     (bounds.header_digest, bounds.data_digest) = (DigestPolicy::Required, DigestPolicy::Required);
@@ -121,7 +100,7 @@ fn connections_that_are_cut_under_load_cost_neither_error_nor_data() {
 // covers: ERL-06 MCS-08
 #[test]
 fn in_asymmetric_use_each_connection_may_be_lost_under_load() {
-    let server = server_with(|bounds| (bounds.allegiance_free, bounds.default_time2wait_s) = (true, 0));
+    let server = negotiating(|bounds| (bounds.allegiance_free, bounds.default_time2wait_s) = (true, 0));
     let proxy = Proxy::start(server.portals()[0]);
     let mut options = options(&proxy, 4, 2);
     options.bounds.allegiance_free = true;
@@ -212,7 +191,7 @@ fn damaged_data_are_healed_in_place_at_level_1() {
 
 #[test]
 fn a_target_that_wants_one_connection_gets_one() {
-    let server = server_with(|bounds| bounds.max_connections = 1);
+    let server = negotiating(|bounds| bounds.max_connections = 1);
     let proxy = Proxy::start(server.portals()[0]);
     let session = Session::connect(options(&proxy, 4, 2)).unwrap();
     assert_eq!(session.opening().params.max_connections, 1);
@@ -227,7 +206,7 @@ fn a_target_that_wants_one_connection_gets_one() {
 // covers: P2-02 P2-05 FAB-01
 #[test]
 fn functions_of_level_2_and_a_nexus_reset() {
-    let server = server_with(|bounds| {
+    let server = negotiating(|bounds| {
         (bounds.protocol_level, bounds.task_reporting) = (2, TaskReporting::FastAbort);
     });
     let proxy = Proxy::start(server.portals()[0]);
@@ -251,7 +230,7 @@ fn functions_of_level_2_and_a_nexus_reset() {
 
 #[test]
 fn commands_and_data_on_different_connections() {
-    let server = server_with(|bounds| bounds.allegiance_free = true);
+    let server = negotiating(|bounds| bounds.allegiance_free = true);
     let proxy = Proxy::start(server.portals()[0]);
     let mut options = options(&proxy, 2, 0);
     options.bounds.allegiance_free = true;

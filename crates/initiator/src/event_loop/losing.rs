@@ -38,7 +38,7 @@ impl<P: Platform> EventLoop<P> {
     }
 
     pub(super) fn left(&mut self) {
-        self.give_up("logged out".to_owned());
+        self.give_up(CloseReason::LoggedOut, "logged out".to_owned());
         for answer in self.leaving.drain(..) {
             answer.give(());
         }
@@ -74,8 +74,7 @@ impl<P: Platform> EventLoop<P> {
             || self.options.target.is_none();
         if hopeless || !self.leaving.is_empty() {
             let why = reason.to_string();
-            self.info.ended = Some(reason);
-            self.give_up(why);
+            self.give_up(reason, why);
             for answer in self.leaving.drain(..) {
                 answer.give(());
             }
@@ -118,15 +117,21 @@ impl<P: Platform> EventLoop<P> {
         }
         if !error.is_passing() || self.patience.is_none_or(|at| self.now + self.backoff > at) {
             tracing::warn!(%error, "giving up");
-            return self.give_up(error.to_string());
+            let reason = self.info.last_loss.clone().unwrap_or(CloseReason::Lost);
+            return self.give_up(reason, error.to_string());
         }
         tracing::debug!(%error, backoff = ?self.backoff, "trying again");
         self.state = State::Waiting(self.now + self.backoff);
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
     }
 
-    /// Nothing will come any more.
-    pub(super) fn give_up(&mut self, why: String) {
+    /// Nothing will come any more: the session ended for `reason`, and `why` it did not come back is what its commands are told.
+    pub(super) fn give_up(&mut self, reason: CloseReason, why: String) {
+        // One that ended before all was known of it.
+        if let Some(first) = self.first.take() {
+            first.give(Err(ConnectError::Ended(reason.clone())));
+        }
+        self.info.ended.get_or_insert(reason);
         for command in std::mem::take(&mut self.orphans) {
             self.fail_command(command, &why);
         }
@@ -150,7 +155,7 @@ impl<P: Platform> EventLoop<P> {
             State::Leaving(links, _) => links.iter().for_each(|link| self.driver.close(link.token())),
             State::Waiting(_) | State::Over(_) => {}
         }
-        self.give_up("closed".to_owned());
+        self.give_up(CloseReason::LoggedOut, "closed".to_owned());
     }
 
     pub(super) fn fail_command(&mut self, command: Command, why: &str) {

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use engine::{Completion as Done, Driver, Link, Mailbox, Platform, Sender, SlabRing};
 use iscsi_core::Time;
 use iscsi_core::initiator::command::{Command, Completion};
-use iscsi_core::initiator::session::{InitiatorSession, TargetRecord};
+use iscsi_core::initiator::session::{CloseReason, InitiatorSession, TargetRecord};
 use iscsi_core::wire::{Cid, Isid};
 use smallvec::SmallVec;
 
@@ -183,7 +183,7 @@ impl<P: Platform> EventLoop<P> {
         let mut done = std::mem::take(&mut self.done);
         if let Err(error) = self.driver.wait(timeout, &mut done) {
             tracing::error!(%error, "the event loop cannot go on");
-            self.give_up(format!("the event loop cannot go on: {error}"));
+            self.give_up(CloseReason::Lost, format!("the event loop cannot go on: {error}"));
             return false;
         }
         self.now = self.platform.now();

@@ -2,6 +2,8 @@
 //! the table in the documentation says what finds it.
 
 mod faults;
+#[path = "../support/server.rs"]
+mod server;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,16 +19,13 @@ use bytes::BytesMut;
 use engine::System;
 use initiator::protection::host::{HostBuffers, HostBuffersMut, guards};
 use initiator::protection::{Guard, Tuple};
-use initiator::{Disk, IoError, Options, PiPlace, PiTags, Portal, Session, WriteData};
-use iscsi_core::names::IscsiName;
+use initiator::{Disk, IoError, PiPlace, PiTags, Session, WriteData};
 use iscsi_core::params::DigestPolicy;
-use iscsi_core::wire::Lun;
-use target::config::{Config, Overrides};
 use target::observe::Observe;
 
 use self::faults::{Armed, Damage, Faulty, MARK, Proxy, flip};
+use self::server::{LUN, config, options};
 
-const TARGET: &str = "iqn.2026-01.org.example:disk";
 const BLOCK: usize = 512;
 const BLOCKS: usize = 16;
 const LBA: u64 = 32;
@@ -111,14 +110,13 @@ impl Lab {
         let (observe, ends) = (Arc::new(Observe::new()), Arc::<AtomicBool>::default());
         let (address, serving) = serve(&store, &target, &observe, &ends);
         let proxy = Proxy::start(address, digests);
-        let portal = Portal::new(proxy.address.ip().to_string(), proxy.address.port());
-        let mut options = Options::new(portal, Some(IscsiName::parse(TARGET).unwrap()));
+        let mut options = options(proxy.address);
         let policy = if digests { DigestPolicy::Required } else { DigestPolicy::Off };
         (options.bounds.header_digest, options.bounds.data_digest) = (policy, policy);
         options.protection = pi.then_some(PiTags { app_tag: APP_TAG, app_mask: 0xffff, ref_tag: None });
         let platform = Faulty { system: System::new(1), armed: Arc::clone(&here) };
         let session = Session::connect_on(platform, options).unwrap();
-        let disk = Some(Disk::open(&session, Lun(0)).unwrap());
+        let disk = Some(Disk::open(&session, LUN).unwrap());
         Self { ram, store, faults, target, here, proxy, observe, disk, ends, address, serving: Some(serving) }
     }
 
@@ -176,9 +174,7 @@ fn serve(
     observe: &Arc<Observe>,
     ends: &Arc<AtomicBool>,
 ) -> (SocketAddr, JoinHandle<()>) {
-    let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
-    let config = Config::quick(Some(TARGET), vec!["ram:1M".parse().unwrap()], &overrides);
-    let config = config.unwrap_or_else(|problems| panic!("{problems:?}"));
+    let config = config("ram:1M");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut portal = config.portals[0].clone();

@@ -19,6 +19,7 @@ pub enum Damage {
 struct Way {
     ends: [TcpStream; 2],
     flips: [AtomicBool; 2],
+    dies_of_text: Arc<AtomicBool>,
 }
 
 /// See the module. Connections are counted in the order in which they came.
@@ -26,8 +27,11 @@ pub struct Proxy {
     address: SocketAddr,
     ways: Arc<Mutex<Vec<Arc<Way>>>>,
     closed: Arc<AtomicBool>,
+    dies_of_text: Arc<AtomicBool>,
 }
 
+/// Opcode of a Text Request.
+const TEXT_REQUEST: u8 = 0x04;
 /// A chunk of at least this length holds data, bytes.
 const LONG: usize = 2048;
 
@@ -41,8 +45,8 @@ impl Proxy {
         let listener = TcpListener::bind(at).unwrap();
         let address = listener.local_addr().unwrap();
         let ways = Arc::new(Mutex::new(Vec::new()));
-        let closed = Arc::new(AtomicBool::new(false));
-        let (all, over) = (ways.clone(), closed.clone());
+        let (closed, dies_of_text) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let (all, over, text) = (ways.clone(), closed.clone(), dies_of_text.clone());
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { return };
@@ -50,7 +54,11 @@ impl Proxy {
                     return;
                 }
                 let Ok(server) = TcpStream::connect(to) else { continue };
-                let way = Arc::new(Way { ends: [client, server], flips: Default::default() });
+                let way = Arc::new(Way {
+                    ends: [client, server],
+                    flips: Default::default(),
+                    dies_of_text: text.clone(),
+                });
                 all.lock().push(way.clone());
                 for from in 0..2 {
                     let way = way.clone();
@@ -58,7 +66,7 @@ impl Proxy {
                 }
             }
         });
-        Self { address, ways, closed }
+        Self { address, ways, closed, dies_of_text }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -92,6 +100,11 @@ impl Proxy {
         }
     }
 
+    /// From now on a connection is cut when a Text Request comes by.
+    pub fn die_of_text(&self) {
+        self.dies_of_text.store(true, Ordering::Relaxed);
+    }
+
     /// Flips a bit of the next data on the connection `n`.
     pub fn damage(&self, n: usize, damage: Damage) {
         let from = usize::from(damage == Damage::ToInitiator);
@@ -111,6 +124,11 @@ impl Way {
         let (mut rx, mut tx) = (&self.ends[from], &self.ends[1 - from]);
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(n @ 1..) = rx.read(&mut buffer) {
+            // The initiator asks when nothing else is under way: a chunk begins with it.
+            let text = from == 0 && buffer[0] & 0x3f == TEXT_REQUEST;
+            if text && self.dies_of_text.load(Ordering::Relaxed) {
+                break;
+            }
             if n >= LONG && self.flips[from].swap(false, Ordering::Relaxed) {
                 // Within a chunk of this length the middle belongs to data.
                 buffer[n / 2] ^= 0x10;

@@ -1,0 +1,47 @@
+//! Our target on loopback, and how to come to it.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use initiator::{Options, Portal};
+use iscsi_core::names::IscsiName;
+use iscsi_core::wire::Lun;
+use target::Server;
+use target::config::{Config, Overrides};
+use target::observe::Observe;
+
+pub const TARGET: &str = "iqn.2026-01.org.example:disk";
+pub const LUN: Lun = Lun(0);
+
+/// One target with one unit, on a port of the system's choice.
+pub fn config(store: &str) -> Config {
+    let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
+    Config::quick(Some(TARGET), vec![store.parse().unwrap()], &overrides)
+        .unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+/// A server with a unit of 64 MiB, configured as `change` says.
+pub fn server_with(change: impl FnOnce(&mut Config)) -> Server {
+    let mut config = config("ram:64M");
+    change(&mut config);
+    Server::start(config, Arc::new(Observe::new())).unwrap()
+}
+
+pub fn server() -> Server {
+    server_with(|_| {})
+}
+
+pub fn end(server: Server) {
+    server.shutdown(Duration::from_secs(5));
+}
+
+pub fn portal(address: SocketAddr) -> Portal {
+    Portal::new(address.ip().to_string(), address.port())
+}
+
+/// A session with its target, at `address`.
+pub fn options(address: SocketAddr) -> Options {
+    Options::new(portal(address), Some(IscsiName::parse(TARGET).unwrap()))
+}
