@@ -42,7 +42,7 @@ enum Command {
     Reset(cmd::reset::Args),
     /// Let a LUN check all of its medium, and list the blocks that are bad.
     Scrub(cmd::scrub::Args),
-    /// Measure a LUN, or checksums: bytes per second, latencies, CPU time, cycles per byte.
+    /// Measure a LUN, checksums, or guards on the way to a disk: bytes per second, latencies, CPU time.
     Bench(cmd::bench::Args),
     /// Test a target against the rows of the conformance table.
     Conform(cmd::conform::Args),
@@ -77,6 +77,19 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    #[test]
+    fn every_command_has_an_example_and_its_exit_codes() {
+        let cli = super::Cli::command();
+        for command in cli.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(
+                help.contains("Example") && help.contains("Exit codes: 0"),
+                "{}: {help}",
+                command.get_name()
+            );
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

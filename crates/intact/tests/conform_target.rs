@@ -9,12 +9,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Serve, run, text};
+use common::{Serve, Signal, run, text};
 use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget};
 use conform::target::{Credentials, Ctx, Options, rows};
 use conform::{Report, Verdict};
 use iscsi_core::wire::Opcode;
-use support::{DIGESTS_REQUIRED, IQN, report, serve, serve_at, target, write_config};
+use support::{DIGESTS_REQUIRED, IQN, report, secret_file, serve, serve_at, target, write_config};
 
 /// What no configuration of ours makes applicable, each with its reason.
 const NEVER: &[(&str, &str)] = &[
@@ -60,10 +60,7 @@ fn not_applicable(report: &Report) -> BTreeMap<&str, &str> {
 
 /// A file with a secret, as a line of a configuration.
 fn secret(directory: &Path, secret: &str) -> String {
-    let file = directory.join(secret);
-    fs::write(&file, secret).unwrap();
-    std::process::Command::new("chmod").arg("600").arg(&file).status().unwrap();
-    format!("secret_file = \"{}\"", file.display())
+    format!("secret_file = \"{}\"", secret_file(directory, secret, secret).display())
 }
 
 /// An account for the initiator that the rows come as, and perhaps the target's own; also for discovery.
@@ -165,7 +162,7 @@ fn redirected(directory: &Path, server: &Serve) -> Verdict {
     let mut ctx = Ctx::new(options(server)).unwrap();
     let redirect = target(IQN, "redirect = [\"192.0.2.20:3260\"]", &["ram:1M"]);
     write_config(directory, &[([127, 0, 0, 1], 0).into()], &redirect);
-    server.signal("HUP");
+    server.signal(Signal::HUP);
     server.log_line("has other settings");
     let row = rows().into_iter().find(|row| row.id == "LGN-15").unwrap();
     row.verdict(&mut ctx)
@@ -226,7 +223,7 @@ fn wrong_usage_and_an_absent_target_are_told_apart() {
         let printed = text(&output).to_lowercase();
         assert!(printed.contains(&words.to_lowercase()), "{arguments:?}: {}", text(&output));
     }
-    server.signal("KILL");
+    server.signal(Signal::KILL);
     server.wait();
     let output = run(&["conform", &url]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));

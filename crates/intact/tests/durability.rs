@@ -191,7 +191,7 @@ fn survives(mode: Mode) {
             let goal = rounds.load(Ordering::Relaxed) + 2 + random.below(24) as u64;
             until("the writers come back and go on", || rounds.load(Ordering::Relaxed) >= goal);
             std::thread::sleep(Duration::from_micros(random.below(20_000) as u64));
-            server.signal("KILL");
+            server.signal(common::Signal::KILL);
             server.wait();
             check(&known, seed, from_file);
             server = serve_at(directory.path(), &[portal], &config);

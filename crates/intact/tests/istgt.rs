@@ -5,7 +5,6 @@ mod support;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -13,7 +12,7 @@ use common::PATIENCE;
 use initiator::{Disk, Options, Portal, Session};
 use iscsi_core::names::IscsiName;
 use iscsi_core::wire::Lun;
-use support::{free_port, need, program, until};
+use support::{free_port, need, program, secret_file, until};
 
 const NAME: &str = "iqn.2004-10.com.example:disk1";
 const CONNECTIONS: u16 = 4;
@@ -30,9 +29,7 @@ impl Istgt {
         let (port, control) = (free_port(), free_port());
         let at = directory.display();
         fs::File::create(directory.join("disk.img")).unwrap().set_len(BYTES as u64).unwrap();
-        let auth = directory.join("auth.conf");
-        fs::write(&auth, "[AuthGroup1]\n").unwrap();
-        fs::set_permissions(&auth, fs::Permissions::from_mode(0o600)).unwrap();
+        secret_file(directory, "auth.conf", "[AuthGroup1]\n");
         let config = format!(
             "[Global]\n  NodeBase \"iqn.2004-10.com.example\"\n  PidFile {at}/pid\n  AuthFile {at}/auth.conf\n  \
              MediaDirectory {at}\n  LogFacility \"local7\"\n  Timeout 30\n  NopInInterval 20\n  \
@@ -57,7 +54,7 @@ impl Istgt {
 impl Drop for Istgt {
     fn drop(&mut self) {
         // `timeout` passes the signal on to what it runs.
-        let _ = std::process::Command::new("kill").arg(self.child.id().to_string()).status();
+        common::send_signal(&self.child, common::Signal::TERM);
         let _ = self.child.wait();
     }
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command as Program;
 
-use common::{PATIENCE, Serve, intact};
+use common::{PATIENCE, Serve, Signal, intact};
 use conform::{Command, Frame, LoginScript, PeerError, RawPeer, Session, Transcript, Unsolicited};
 use iscsi_core::wire::{LoginStage, Lun, Opcode, Pdu};
 use support::{IQN, left_out, serve, target, write_config};
@@ -45,7 +45,7 @@ fn sigterm_asks_for_a_logout_and_waits_for_it() {
     let mut server = serve(directory.path(), 1, &target(IQN, "", &["ram:1M"]));
     let mut session = session(server.portal(), IQN);
     works(&mut session);
-    server.signal("TERM");
+    server.signal(Signal::TERM);
     let asked = session.next().unwrap();
     let Ok(Pdu::AsyncMessage(message)) = asked.pdu() else { panic!("{}", asked.line()) };
     assert_eq!(asked.bhs.as_bytes()[36], 1, "event 1: the target asks for a logout: {}", asked.line());
@@ -74,7 +74,7 @@ fn a_reload_leaves_sessions_that_it_does_not_concern() {
     let third = "iqn.2004-10.com.example:third";
     let config = target(IQN, "", &["ram:1M", "ram:2M"]) + &target(third, "", &["ram:1M"]);
     write_config(directory.path(), &listen, &config);
-    server.signal("HUP");
+    server.signal(Signal::HUP);
     server.log_line("third");
     // Who used what is gone is told, and its connection ends.
     match goes.peer.until_closed() {
@@ -174,7 +174,7 @@ fn a_full_disk_is_told_and_survived() {
     session.run_good(&Command::write_16(lba(40), data(9), BLOCK)).unwrap();
     assert!(session.run_good(&Command::read_16(lba(40), blocks, BLOCK)).unwrap().data == data(9));
     session.log_out().unwrap();
-    server.signal("TERM");
+    server.signal(Signal::TERM);
     assert_eq!(server.wait().code(), Some(0));
 }
 

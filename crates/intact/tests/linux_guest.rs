@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::Serve;
-use support::{DIGESTS_REQUIRED, finish, left_out, need, program, report, serve, serve_at, target};
+use common::{Serve, Signal};
+use support::{
+    DIGESTS_REQUIRED, finish, left_out, need, program, report, secret_file, serve, serve_at, target,
+};
 
 const OFFERED: &str = "iqn.2004-10.com.example:offered";
 const REQUIRED: &str = "iqn.2004-10.com.example:required";
@@ -44,10 +46,7 @@ fn scenarios(title: &str, arguments: &[&str], scenarios: &str, skipped: &[&str])
 
 /// A file with a secret, and its place.
 fn secret(directory: &Path, name: &str, secret: &str) -> String {
-    let file = directory.join(name);
-    fs::write(&file, secret).unwrap();
-    Command::new("chmod").arg("600").arg(&file).status().unwrap();
-    file.display().to_string()
+    secret_file(directory, name, secret).display().to_string()
 }
 
 #[test]
@@ -210,7 +209,7 @@ impl Restarts {
     fn serve(&self, mut server: Serve, portal: SocketAddr, config: &str) -> usize {
         let mut count = 0;
         while fs::read_to_string(&self.ask).unwrap() == "restart\n" {
-            server.signal("KILL");
+            server.signal(Signal::KILL);
             server.wait();
             server = serve_at(self.ask.parent().unwrap(), &[portal], config);
             fs::write(&self.done, "done\n").unwrap();

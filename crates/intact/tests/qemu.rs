@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use common::Serve;
+use common::{Serve, Signal};
 use support::{IQN, need, serve, target, tool};
 
 const IMAGE_BYTES: usize = 48 << 20;
@@ -88,7 +88,7 @@ fn an_image_comes_back_as_it_went() {
         .well();
         let digests = server.ls("logins");
         assert!(digests.as_array().unwrap().iter().all(|login| login["accepted"] == true), "{digests}");
-        server.signal("TERM");
+        server.signal(Signal::TERM);
         assert_eq!(server.wait().code(), Some(0));
     }
     // What QEMU flushed is in the file.

@@ -85,7 +85,7 @@ fn pr_10_reservations_survive_kill_at_any_moment() {
             // So many changes, and then a moment that falls anywhere into one.
             let goal = key + 3 + kill as u64;
             until("the keys change", || acknowledged.load(Ordering::SeqCst) >= goal);
-            server.signal("KILL");
+            server.signal(common::Signal::KILL);
             server.wait();
             let safe = acknowledged.load(Ordering::SeqCst);
             let stored = stored_key(&file);
@@ -100,7 +100,7 @@ fn pr_10_reservations_survive_kill_at_any_moment() {
         });
         let last = key_of(&disk);
         drop(disk);
-        server.signal("KILL");
+        server.signal(common::Signal::KILL);
         server.wait();
         server = serve_at(directory.path(), &[portal], &config);
         let disk = open(portal);

@@ -6,9 +6,9 @@ mod support;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use common::{PATIENCE, Serve, intact, text};
+use common::PATIENCE;
 use initiator::{Disk, IscsiUrl, Session};
 use iscsi_core::wire::Lun;
 use support::{IQN, need, program, serve, target};
@@ -17,13 +17,6 @@ const MIB: u64 = 1 << 20;
 
 fn set_len(path: &Path, bytes: u64) {
     OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
-}
-
-/// Runs `intact` with arguments and the server's control socket; its exit code and what it said.
-fn ask(server: &Serve, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command: Command = intact();
-    let output = command.args(arguments).arg("--control").arg(&server.control).output().unwrap();
-    (output.status.code(), text(&output))
 }
 
 #[test]
@@ -38,15 +31,15 @@ fn our_initiator_sees_a_volume_grow() {
     assert_eq!(disk.capacity().bytes(), MIB);
 
     set_len(&path, 4 * MIB);
-    let (code, said) = ask(&server, &["lun", "resize", IQN, "0"]);
+    let (code, said) = server.ask(&["lun", "resize", IQN, "0"]);
     assert_eq!((code, said.trim()), (Some(0), "nothing changed"), "the configuration has a size for it");
-    let (code, said) = ask(&server, &["lun", "resize", IQN, "0", "2M"]);
+    let (code, said) = server.ask(&["lun", "resize", IQN, "0", "2M"]);
     assert_eq!((code, said), (Some(0), format!("LUN 0 of {IQN} has 2097152 bytes now\n")));
     // The unit attention is taken on the way.
     assert_eq!(disk.read_capacity().unwrap().bytes(), 2 * MIB);
     let larger = Disk::open(&session, Lun(0)).unwrap();
     larger.write(2 * MIB - 512, &[7; 512]).unwrap();
-    assert_eq!(ask(&server, &["lun", "resize", IQN, "1", "8M"]).0, Some(0), "and memory");
+    assert_eq!(server.ask(&["lun", "resize", IQN, "1", "8M"]).0, Some(0), "and memory");
     let session_of = server.ls("sessions")[0]["tsih"].clone();
 
     for arguments in [
@@ -54,18 +47,18 @@ fn our_initiator_sees_a_volume_grow() {
         &["lun", "resize", IQN, "9", "8M"],
         &["lun", "protect", "iqn.2004-10.com.example:none", "0"],
     ] {
-        let (code, said) = ask(&server, arguments);
+        let (code, said) = server.ask(arguments);
         assert_eq!(code, Some(1), "{arguments:?}: {said}");
     }
-    assert_eq!(ask(&server, &["lun", "protect", IQN, "0"]).0, Some(0));
+    assert_eq!(server.ask(&["lun", "protect", IQN, "0"]).0, Some(0));
     let refused = larger.write(0, &[1; 512]).unwrap_err().to_string();
     assert!(refused.contains("27"), "{refused}");
-    assert_eq!(ask(&server, &["lun", "unprotect", IQN, "0"]).0, Some(0));
+    assert_eq!(server.ask(&["lun", "unprotect", IQN, "0"]).0, Some(0));
     larger.write(0, &[1; 512]).unwrap();
     assert_eq!(server.ls("sessions")[0]["tsih"], session_of, "one session for all of it");
 
     // The configuration says another size than what is there: that stays, and is told.
-    let (code, said) = ask(&server, &["reload"]);
+    let (code, said) = server.ask(&["reload"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the old configuration stays") && said.contains("cannot resize"), "{said}");
 }
@@ -111,7 +104,7 @@ fn qemu_goes_on_with_a_volume_that_grew() {
     run("write -P 1 0 64k", "wrote 65536/65536");
 
     set_len(&path, 3 * MIB);
-    let (code, said) = ask(&server, &["reload"]);
+    let (code, said) = server.ask(&["reload"]);
     assert_eq!((code, said), (Some(0), format!("LUN 0 of {IQN} has 3145728 bytes now\n")));
     // What `block_resize` does in a running machine.
     run("truncate 3M", "");

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 
-use common::{PATIENCE, Serve, intact, run, text};
+use common::{PATIENCE, Serve, Signal, intact, run, text};
 
 /// Sends a login request with `keys` (security stage, straight to full feature phase) and returns status class and detail
 /// of the answer.
@@ -93,21 +93,21 @@ fn it_tells_what_it_serves_and_who_came() {
     assert!(metrics.contains("intact_logins_refused_total{status=\"0203\""), "{metrics}");
     assert!(metrics.contains("intact_logins_accepted_total 1"), "{metrics}");
 
-    server.signal("TERM");
+    server.signal(Signal::TERM);
     // The session gets an asynchronous message and does not care; a second signal ends the patience.
     server.log_line("ending");
-    server.signal("INT");
+    server.signal(Signal::INT);
     let _ = server.wait();
 }
 
 #[test]
 fn it_ends_when_asked_and_takes_its_socket_along() {
     let directory = tempfile::tempdir().unwrap();
-    for signal in ["TERM", "INT"] {
+    for signal in [Signal::TERM, Signal::INT] {
         let mut server = Serve::start(directory.path(), &[]);
         assert!(server.control.exists());
         server.signal(signal);
-        assert_eq!(server.wait().code(), Some(0), "{signal}");
+        assert_eq!(server.wait().code(), Some(0), "{signal:?}");
         assert!(!server.control.exists());
     }
 }
@@ -120,7 +120,7 @@ fn what_was_written_to_a_file_is_there_after_a_restart() {
     let mut server = Serve::start(directory.path(), &["--lun", &store]);
     let first = serial(&server);
     assert_eq!(fs::metadata(directory.path().join("disk.img")).unwrap().len(), 3 << 20);
-    server.signal("TERM");
+    server.signal(Signal::TERM);
     server.wait();
     let server = Serve::start(directory.path(), &["--lun", &store]);
     assert_eq!(serial(&server), first, "an initiator must know its disk again");
@@ -147,13 +147,13 @@ fn sighup_applies_a_new_file_and_a_broken_one_changes_nothing() {
     assert_eq!(status, [0, 0]);
 
     fs::write(&file, target("a") + &target("b")).unwrap();
-    server.signal("HUP");
+    server.signal(Signal::HUP);
     server.log_line("iqn.2004-10.com.example:b");
     let names: Vec<_> = server.ls("targets").as_array().unwrap().iter().map(|t| t["name"].clone()).collect();
     assert_eq!(names, ["iqn.2004-10.com.example:a", "iqn.2004-10.com.example:b"]);
 
     fs::write(&file, "taget = 1\n").unwrap();
-    server.signal("HUP");
+    server.signal(Signal::HUP);
     server.log_line("the old configuration stays");
     server.log_line("did you mean `target`?");
     assert_eq!(server.ls("targets").as_array().unwrap().len(), 2);
@@ -188,11 +188,11 @@ fn the_service_manager_is_told() {
     command.env("NOTIFY_SOCKET", &socket);
     let mut server = Serve::spawn(command, control);
     assert!(next().contains("READY=1"));
-    server.signal("HUP");
+    server.signal(Signal::HUP);
     let reloading = next();
     assert!(reloading.contains("RELOADING=1") && reloading.contains("MONOTONIC_USEC="), "{reloading}");
     assert!(next().contains("READY=1"));
-    server.signal("TERM");
+    server.signal(Signal::TERM);
     assert!(next().contains("STOPPING=1"));
     assert_eq!(server.wait().code(), Some(0));
 }

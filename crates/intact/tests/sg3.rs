@@ -5,12 +5,7 @@
 mod common;
 mod support;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
-
-use support::{Ended, IQN, finish, left_out, need, program, serve, target};
+use support::sg3::Sg3;
 
 /// Words of a decoder that meets what it does not expect.
 const COMPLAINTS: &[&str] = &[
@@ -25,57 +20,19 @@ const COMPLAINTS: &[&str] = &[
     "[0x0]?",
 ];
 
-struct Bench {
-    shim: PathBuf,
-    directory: tempfile::TempDir,
-    server: common::Serve,
-}
+/// Units 0 (plain), 1 (with protection information) and 2 (blocks of 4 KiB).
+struct Bench(Sg3);
 
-/// A server with units 0 (plain), 1 (with protection information) and 2 (blocks of 4 KiB).
 fn bench() -> Option<Bench> {
-    if !need("sg_inq", "sg3-utils") || !need("cc", "gcc") {
-        return None;
-    }
-    if !Path::new("/usr/include/iscsi/iscsi.h").is_file() {
-        left_out("libiscsi's headers are not installed (Debian: apt-get install libiscsi-dev)");
-        return None;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let shim = directory.path().join("sg_iscsi.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conform/sg3/sg_iscsi.c");
-    let mut compile = Command::new("cc");
-    compile.args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source);
-    compile.args(["-liscsi", "-ldl"]);
-    finish(compile).well();
     let more = "hosts_set_access_states = true\nmanagement_url = \"https://example.com/disks\"";
-    let config = target(IQN, more, &["ram:64M", "ram:64M,pi=1", "ram:64M,block=4096"]);
-    let server = serve(directory.path(), 1, &config);
-    Some(Bench { shim, directory, server })
+    Sg3::new(more, &["ram:64M", "ram:64M,pi=1", "ram:64M,block=4096"]).map(Bench)
 }
 
 impl Bench {
-    /// The name of a unit, as the programs are given it.
-    fn unit(&self, lun: u16) -> String {
-        format!("iscsi://{}/{IQN}/{lun}", self.server.portal())
-    }
-
-    /// Runs a program; `{N}` in its arguments stands for unit N.
-    fn run(&self, line: &str) -> Ended {
-        let mut words = line.split_whitespace();
-        let mut command = program(words.next().unwrap(), Duration::from_secs(60));
-        for word in words {
-            let named = (0..3)
-                .fold(word.to_owned(), |word, lun| word.replace(&format!("{{{lun}}}"), &self.unit(lun)));
-            command.arg(named);
-        }
-        command.env("LD_PRELOAD", &self.shim).current_dir(self.directory.path());
-        finish(command)
-    }
-
     /// It ends well, complains of nothing and says all of `words`.
     #[track_caller]
     fn says(&self, line: &str, words: &[&str]) -> String {
-        let ended = self.run(line);
+        let ended = self.0.run(line);
         assert_eq!(ended.code, Some(0), "{line}: {}", ended.text);
         for complaint in COMPLAINTS {
             assert!(!ended.text.contains(complaint), "{line}: `{complaint}`:\n{}", ended.text);
@@ -143,18 +100,17 @@ fn their_decoders_complain_of_nothing() {
 fn their_programs_do_what_they_are_for() {
     let Some(bench) = bench() else { return };
     let block: Vec<u8> = (0..512u32).map(|n| n as u8 ^ 0x5a).collect();
-    let file = |name: &str, bytes: &[u8]| fs::write(bench.directory.path().join(name), bytes).unwrap();
-    file("block", &block);
-    file("eight", &block.repeat(8));
-    file("compare", &[vec![0; 512], block.clone()].concat());
-    file("pattern", &[0xab; 512]);
+    bench.0.file("block", &block);
+    bench.0.file("eight", &block.repeat(8));
+    bench.0.file("compare", &[vec![0; 512], block.clone()].concat());
+    bench.0.file("pattern", &[0xab; 512]);
     let read = |lun: u16, lba: u64| {
         bench.says(&format!("sg_dd if={{{lun}}} of=out bs=512 count=1 skip={lba}"), &["1+0 records out"]);
-        fs::read(bench.directory.path().join("out")).unwrap()
+        bench.0.contents("out")
     };
     bench.says("sg_compare_and_write -i compare -l 100 -n 1 -x 1024 {0}", &[]);
     assert_eq!(read(0, 100), block);
-    let again = bench.run("sg_compare_and_write -i compare -l 100 -n 1 -x 1024 {0}");
+    let again = bench.0.run("sg_compare_and_write -i compare -l 100 -n 1 -x 1024 {0}");
     assert!(again.code == Some(14) && again.text.contains("Miscompare at byte offset: 0"), "{}", again.text);
     bench.says("sg_write_same --in=block -x 512 -l 200 -n 8 --16 {0}", &[]);
     assert_eq!(read(0, 207), block);
@@ -198,11 +154,11 @@ fn their_programs_do_what_they_are_for() {
 
     bench.says("sg_stpg -s {0}", &[]);
     bench.says("sg_rtpg -d {0}", &["(standby)"]);
-    assert_ne!(bench.run("sg_verify -l 0 -c 8 {0}").code, Some(0), "standby");
+    assert_ne!(bench.0.run("sg_verify -l 0 -c 8 {0}").code, Some(0), "standby");
     bench.says("sg_stpg -a {0}", &[]);
     bench.says("sg_rtpg -d {0}", &["active/non optimized"]);
     bench.says("sg_start --stop {0}", &[]);
-    assert_eq!(bench.run("sg_turs {0}").code, Some(2));
+    assert_eq!(bench.0.run("sg_turs {0}").code, Some(2));
     bench.says("sg_start --start {0}", &[]);
     bench.says("sg_turs {0}", &[]);
 }

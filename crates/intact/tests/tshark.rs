@@ -45,7 +45,7 @@ impl Capture {
 
     /// Ends it; nothing must have been lost.
     fn end(mut self) {
-        Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        common::send_signal(&self.child, common::Signal::INT);
         self.child.wait().unwrap();
         let mut log = String::new();
         self.log.read_to_string(&mut log).unwrap();

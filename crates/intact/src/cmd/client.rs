@@ -1,10 +1,11 @@
-//! What the client commands share: the URL with its secrets, and sizes and times as people write them.
+//! What the client commands share: the URL with its secrets, errors with their remedies, and sizes and times as people write
+//! them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use initiator::{ConnectError, IscsiUrl, Options};
+use initiator::{ConnectError, IoError, IscsiUrl, Options};
 
 use super::{FAILED, MISUSED, fail};
 
@@ -75,19 +76,22 @@ pub fn refused(error: &ConnectError) -> ExitCode {
     fail(FAILED, format_args!("{error}\n  remedy: {}", error.remedy()))
 }
 
-/// A size: `4096`, `4k`, `1M`, `2G`, `1T`; with or without `iB` or `B`.
+/// Says why a command brought nothing, and what to do about it.
+pub fn failed(error: &IoError) -> ExitCode {
+    fail(FAILED, told(error))
+}
+
+/// `error` with its remedy.
+pub fn told(error: &IoError) -> String {
+    match error.remedy() {
+        Some(remedy) => format!("{error}\n  remedy: {remedy}"),
+        None => error.to_string(),
+    }
+}
+
+/// A size: `4096`, `4k`, `1MiB`, `2G`, as in a configuration file.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let lower = text.trim().to_ascii_lowercase();
-    let bare = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
-    let (digits, shift) = match bare.char_indices().last() {
-        Some((at, 'k')) => (&bare[..at], 10),
-        Some((at, 'm')) => (&bare[..at], 20),
-        Some((at, 'g')) => (&bare[..at], 30),
-        Some((at, 't')) => (&bare[..at], 40),
-        _ => (bare, 0),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no size; write 4096, 4k, 1M or 2G"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is too large"))
+    blockstore::parse_size(text).map_err(|error| error.to_string())
 }
 
 /// A time: `10`, `0.5`, `10s`, `500ms`, `2m`.
@@ -112,14 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_times_as_people_write_them() {
-        assert_eq!(parse_size("4k"), Ok(4096));
-        assert_eq!(parse_size("1MiB"), Ok(1 << 20));
-        assert_eq!(parse_size("512"), Ok(512));
-        assert_eq!(parse_size("2gb"), Ok(2 << 30));
-        for bad in ["", "k", "4x", "-1", "99999999999T", "1.5k"] {
-            assert!(parse_size(bad).is_err(), "{bad}");
-        }
+    fn times_as_people_write_them() {
         assert_eq!(parse_time("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_time("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));

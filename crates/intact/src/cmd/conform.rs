@@ -93,20 +93,12 @@ fn wanted(id: &str, want: &str) -> bool {
 fn options(args: &Args) -> Result<Options, String> {
     let mut options = Options::from_url(&args.url)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let file = args.password_file.as_ref().map(|path| {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("the password file {} cannot be read: {error}", path.display()))?;
-        let line = text.lines().next().unwrap_or("").to_owned();
-        if line.is_empty() {
-            return Err(format!("the password file {} is empty", path.display()));
-        }
-        Ok(line)
-    });
+    let file = args.password_file.as_deref().map(initiator::read_password);
     let name =
         options.chap.as_ref().map(|chap| chap.name.clone()).or_else(|| variable("LIBISCSI_CHAP_USERNAME"));
     let written = options.chap.take().map(|chap| chap.secret).filter(|secret| !secret.is_empty());
     let secret = match file {
-        Some(file) => Some(file?),
+        Some(file) => Some(file.map_err(|error| error.to_string())?),
         None => written.or_else(|| variable("LIBISCSI_CHAP_PASSWORD")),
     };
     options.chap = match (name, secret) {

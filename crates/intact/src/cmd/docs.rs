@@ -1,11 +1,12 @@
 //! `intact completions SHELL` and `intact man`: for packages.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use clap_complete::Shell;
 
 use super::{FAILED, fail};
+use crate::output::print;
 
 /// Arguments of `intact completions`.
 #[derive(Debug, clap::Args)]
@@ -37,11 +38,4 @@ fn render(command: &clap::Command, pages: &mut Vec<u8>) -> io::Result<()> {
     clap_mangen::Man::new(command.clone()).title(title).render(pages)?;
     let mut subcommands = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
     subcommands.try_for_each(|subcommand| render(subcommand, pages))
-}
-
-fn print(bytes: &[u8]) -> ExitCode {
-    match io::stdout().write_all(bytes) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(FAILED, format_args!("cannot write: {error}")),
-    }
 }

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use initiator::{
-    ConnectError, Disk, IoError, IscsiUrl, KeyLine, PiTags, ProtectionType, Session, SessionInfo, discovery,
+    ConnectError, DiscoveryError, Disk, IoError, IscsiUrl, KeyLine, PiTags, ProtectionType, Session,
+    SessionInfo, discovery,
 };
 use serde::Serialize;
 
@@ -119,6 +120,15 @@ impl Examination {
         line.remedy = Some(error.remedy());
         line.details = error.keys().iter().map(KeyLine::to_string).collect();
     }
+
+    fn io_failed(&mut self, step: &'static str, error: &IoError) {
+        let line = self.say(step, Verdict::Failed, error.to_string());
+        line.remedy = error.remedy().map(str::to_owned);
+        if let IoError::Protection(failure) = error {
+            line.rule = Some("SBC-3 4.22.4".to_owned());
+            line.remedy = Some(failure.remedy().to_owned());
+        }
+    }
 }
 
 /// Runs the command.
@@ -131,11 +141,7 @@ pub fn run(args: Args) -> ExitCode {
     if let Err(code) = examine(&args, &url, &mut examination) {
         return code;
     }
-    let text = match args.json {
-        true => serde_json::to_string(&examination.steps).unwrap_or_default() + "\n",
-        false => examination.text(),
-    };
-    let code = output::print(&text);
+    let code = output::show(args.json, &examination.steps, || examination.text());
     match examination.steps.iter().any(|step| step.verdict == Verdict::Failed) {
         true => ExitCode::from(FAILED),
         false => code,
@@ -193,9 +199,7 @@ fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), Exi
                 let luns: Vec<String> = luns.iter().map(ToString::to_string).collect();
                 out.say("LUNs", Verdict::Ok, luns.join(", "));
             }
-            Err(error) => {
-                out.say("LUNs", Verdict::Failed, error.to_string());
-            }
+            Err(error) => out.io_failed("LUNs", &error),
         }
     }
     if let Some(info) = session.info() {
@@ -236,10 +240,8 @@ fn discover(options: &initiator::Options, out: &mut Examination) {
                 line.remedy = Some("allow this initiator on the target, or add a target".to_owned());
             }
         }
-        Err(initiator::DiscoveryError::Connect(error)) => out.connect_failed("discovery", &error),
-        Err(error) => {
-            out.say("discovery", Verdict::Failed, error.to_string());
-        }
+        Err(DiscoveryError::Connect(error)) => out.connect_failed("discovery", &error),
+        Err(DiscoveryError::Io(error)) => out.io_failed("discovery", &error),
     }
 }
 
@@ -314,9 +316,7 @@ fn unit(session: &Session, lun: iscsi_core::wire::Lun, tags: Option<PiTags>, out
     let mut disk = match Disk::open(session, lun) {
         Ok(disk) => disk,
         Err(error) => {
-            let line = out.say("LUN", Verdict::Failed, error.to_string());
-            line.remedy = Some("`intact ls` shows the LUNs that there are".to_owned());
-            return;
+            return out.io_failed("LUN", &error);
         }
     };
     let (info, capacity) = (disk.info(), disk.capacity());
@@ -362,11 +362,7 @@ fn unit(session: &Session, lun: iscsi_core::wire::Lun, tags: Option<PiTags>, out
                 Some("try again while the LUN is not in use".to_owned());
         }
         Err(error) => {
-            let line = out.say("read", Verdict::Failed, error.to_string());
-            if let IoError::Protection(failure) = error {
-                line.rule = Some("SBC-3 4.22.4".to_owned());
-                line.remedy = Some(failure.remedy().to_owned());
-            }
+            out.io_failed("read", &error);
         }
     }
 }

@@ -1,14 +1,12 @@
 //! `intact group`: the access states of target port groups of the server on this machine (SPC-4 5.15).
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use target::observe::AccessStateInfo;
-use target::observe::control::{Answer, Request, ask};
+use target::observe::control::{Answer, Request};
 
-use super::lun::print_changes;
-use super::{FAILED, fail};
-use crate::output::print;
+use super::server::{ServerArgs, unexpected};
+use crate::output::{self, Table};
 
 /// Arguments of `intact group`.
 #[derive(Debug, clap::Args)]
@@ -29,28 +27,27 @@ pub struct Args {
     /// active-optimized, active-non-optimized, standby, unavailable or transitioning.
     #[arg(value_name = "STATE")]
     state: Option<String>,
-    /// The control socket of the server, when it is not in its usual place.
-    #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
-    let Args { target, group, state, control } = args;
-    let request = match (group, state) {
-        (Some(group), Some(state)) => Request::SetAccessState { target, group, state },
-        _ => Request::AccessStates { target },
-    };
-    match ask(control.as_deref(), &request) {
-        Ok(Answer::Changed(lines)) => print_changes(&lines),
-        Ok(Answer::AccessStates(states)) => print(&table(&states)),
-        Ok(_) => fail(FAILED, "the server answered something else; is it of the same version?"),
-        Err(error) => fail(FAILED, error),
+    let Args { target, group, state, server } = args;
+    if let (Some(group), Some(state)) = (group, state) {
+        return server.change(&Request::SetAccessState { target, group, state });
+    }
+    match server.ask(&Request::AccessStates { target }) {
+        Ok(Answer::AccessStates(states)) => output::show(server.json, &states, || table(&states)),
+        Ok(_) => unexpected(),
+        Err(code) => code,
     }
 }
 
 fn table(states: &[AccessStateInfo]) -> String {
-    let line = |info: &AccessStateInfo| format!("{:<5} {:<6} {}\n", info.lun, info.group, info.state);
-    let lines: String = states.iter().map(line).collect();
-    format!("{:<5} {:<6} STATE\n{lines}", "LUN", "GROUP")
+    let mut table = Table::new(&["LUN", "GROUP", "STATE"]);
+    for info in states {
+        table.row(vec![info.lun.to_string(), info.group.to_string(), info.state.to_string()]);
+    }
+    table.text()
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use initiator::{Disk, Session};
 use serde::Serialize;
 
-use super::client::{ClientArgs, refused};
-use super::{FAILED, MISUSED, fail};
+use super::client::{ClientArgs, failed, refused};
+use super::{MISUSED, fail};
 use crate::output;
 
 /// Arguments of `intact inq`.
@@ -18,13 +18,18 @@ pub struct Args {
     /// iscsi://[user[%password]@]host[:port]/target/lun
     url: String,
     /// Print this vital product data page as bytes, such as 83 or b0.
-    #[arg(long, value_name = "HEX", value_parser = |text: &str| u8::from_str_radix(text.trim_start_matches("0x"), 16))]
+    #[arg(long, value_name = "HEX", value_parser = page_number)]
     page: Option<u8>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     client: ClientArgs,
+}
+
+fn page_number(text: &str) -> Result<u8, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u8::from_str_radix(digits, 16).map_err(|_| "write two hexadecimal digits, such as 83 or b0".to_owned())
 }
 
 #[derive(Debug, Serialize)]
@@ -54,23 +59,17 @@ struct Inquiry {
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
-    match inquire(&args) {
-        Ok(text) => output::print(&text),
-        Err(code) => code,
-    }
+    inquire(&args).unwrap_or_else(|code| code)
 }
 
-fn inquire(args: &Args) -> Result<String, ExitCode> {
+fn inquire(args: &Args) -> Result<ExitCode, ExitCode> {
     let url = args.client.url(&args.url)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
     let session = Session::connect(args.client.asking_options(&url)?).map_err(|error| refused(&error))?;
-    let disk = Disk::open(&session, lun).map_err(|error| fail(FAILED, error))?;
+    let disk = Disk::open(&session, lun).map_err(|error| failed(&error))?;
     if let Some(page) = args.page {
-        let data = disk.inquiry(Some(page)).map_err(|error| fail(FAILED, error))?;
-        return Ok(match args.json {
-            true => serde_json::to_string(&data).unwrap_or_default() + "\n",
-            false => hex_dump(&data),
-        });
+        let data = disk.inquiry(Some(page)).map_err(|error| failed(&error))?;
+        return Ok(output::show(args.json, &data, || hex_dump(&data)));
     }
     let page = |number: u8| match disk.info().pages.contains(&number) {
         true => disk.inquiry(Some(number)).ok(),
@@ -98,10 +97,7 @@ fn inquire(args: &Args) -> Result<String, ExitCode> {
         protection_types: (1..=3).filter(|kind| info.protection.supported >> kind & 1 != 0).collect(),
         rotation_rate: page(0xb1).and_then(|data| Some(u16::from_be_bytes([*data.get(4)?, *data.get(5)?]))),
     };
-    Ok(match args.json {
-        true => serde_json::to_string(&inquiry).unwrap_or_default() + "\n",
-        false => inquiry.text(),
-    })
+    Ok(output::show(args.json, &inquiry, || inquiry.text()))
 }
 
 impl Inquiry {

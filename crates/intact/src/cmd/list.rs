@@ -1,13 +1,12 @@
 //! `intact ls sessions|luns|targets|logins`: what the server on this machine says on its control socket.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use target::observe::control::{Answer, Request, ask};
+use target::observe::control::{Answer, Request};
 use target::observe::{LoginEvent, LunInfo, SessionInfo, TargetInfo};
 
-use super::{FAILED, fail};
-use crate::output::{Table, bytes, plain, print};
+use super::server::{ServerArgs, unexpected};
+use crate::output::{self, Table, bytes, plain};
 
 /// What can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,30 +35,20 @@ impl What {
 }
 
 /// Asks the server and prints the answer.
-pub fn run(what: What, control: Option<&Path>, json: bool) -> ExitCode {
+pub fn run(what: What, server: &ServerArgs) -> ExitCode {
     let request = match what {
         What::Sessions => Request::Sessions,
         What::Luns => Request::Luns,
         What::Targets => Request::Targets,
         What::Logins => Request::Logins,
     };
-    let answer = match ask(control, &request) {
-        Ok(answer) => answer,
-        Err(error) => return fail(FAILED, error),
-    };
-    let (table, value) = match &answer {
-        Answer::Sessions(list) => (sessions(list), serde_json::to_string(list)),
-        Answer::Luns(list) => (luns(list), serde_json::to_string(list)),
-        Answer::Targets(list) => (targets(list), serde_json::to_string(list)),
-        Answer::Logins(list) => (logins(list), serde_json::to_string(list)),
-        Answer::Version(_) | Answer::Reload(_) | Answer::Changed(_) | Answer::AccessStates(_) => {
-            return fail(FAILED, "the server answered something else; is it of the same version?");
-        }
-    };
-    match value {
-        Ok(value) if json => print(&(value + "\n")),
-        Ok(_) => print(&table),
-        Err(error) => fail(FAILED, format_args!("the answer cannot be written as JSON: {error}")),
+    match server.ask(&request) {
+        Ok(Answer::Sessions(list)) => output::show(server.json, &list, || sessions(&list)),
+        Ok(Answer::Luns(list)) => output::show(server.json, &list, || luns(&list)),
+        Ok(Answer::Targets(list)) => output::show(server.json, &list, || targets(&list)),
+        Ok(Answer::Logins(list)) => output::show(server.json, &list, || logins(&list)),
+        Ok(_) => unexpected(),
+        Err(code) => code,
     }
 }
 

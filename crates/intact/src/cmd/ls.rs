@@ -1,11 +1,11 @@
 //! `intact ls WHAT|URL`: hands over to the file that knows what is asked for.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use initiator::IscsiUrl;
 
 use super::client::ClientArgs;
+use super::server::ServerArgs;
 use super::{MISUSED, fail, list, portal};
 
 /// Arguments of `intact ls`.
@@ -18,12 +18,8 @@ pub struct Args {
     /// iscsi://[user[%password]@]host[:port][/target], or sessions, luns, targets or logins of the server on this machine.
     #[arg(value_name = "URL|WHAT")]
     what: String,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-    /// The control socket of the server, when it is not in its usual place.
-    #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     client: ClientArgs,
 }
@@ -31,10 +27,10 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
     if IscsiUrl::is_url(&args.what) {
-        return portal::run(&args.what, &args.client, args.json);
+        return portal::run(&args.what, &args.client, args.server.json);
     }
     match list::What::parse(&args.what) {
-        Some(what) => list::run(what, args.control.as_deref(), args.json),
+        Some(what) => list::run(what, &args.server),
         None => fail(
             MISUSED,
             format_args!("`{}` cannot be listed; write a URL, sessions, luns, targets or logins", args.what),

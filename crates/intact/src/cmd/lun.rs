@@ -1,13 +1,12 @@
 //! `intact lun resize|protect|unprotect`: changes a logical unit of the server on this machine while it is used.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use target::observe::LunChange;
-use target::observe::control::{Answer, Request, ask};
+use target::observe::control::Request;
 
-use super::{FAILED, fail};
-use crate::output::print;
+use super::client::parse_size;
+use super::server::ServerArgs;
 
 /// Arguments of `intact lun`.
 #[derive(Debug, clap::Args)]
@@ -31,7 +30,7 @@ enum What {
         #[command(flatten)]
         unit: Unit,
         /// Its new size. A unit does not shrink.
-        #[arg(value_name = "SIZE", value_parser = size)]
+        #[arg(value_name = "SIZE", value_parser = parse_size)]
         size: Option<u64>,
     },
     /// Refuse writes.
@@ -48,13 +47,8 @@ struct Unit {
     /// Its number.
     #[arg(value_name = "LUN")]
     lun: u16,
-    /// The control socket of the server, when it is not in its usual place.
-    #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    blockstore::parse_size(text).map_err(|error| error.to_string())
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// Runs the command.
@@ -64,18 +58,5 @@ pub fn run(args: Args) -> ExitCode {
         What::Protect(unit) => (unit, LunChange::WriteProtect(true)),
         What::Unprotect(unit) => (unit, LunChange::WriteProtect(false)),
     };
-    let request = Request::ChangeLun { target: unit.target, lun: unit.lun, change };
-    match ask(unit.control.as_deref(), &request) {
-        Ok(Answer::Changed(lines)) => print_changes(&lines),
-        Ok(_) => fail(FAILED, "the server answered something else; is it of the same version?"),
-        Err(error) => fail(FAILED, error),
-    }
-}
-
-/// Prints what a server has changed.
-pub fn print_changes(lines: &[String]) -> ExitCode {
-    match lines {
-        [] => print("nothing changed\n"),
-        lines => print(&(lines.join("\n") + "\n")),
-    }
+    unit.server.change(&Request::ChangeLun { target: unit.target, lun: unit.lun, change })
 }

@@ -17,6 +17,7 @@ pub mod reload;
 pub mod reset;
 pub mod scrub;
 pub mod serve;
+pub mod server;
 
 use std::process::ExitCode;
 

@@ -6,8 +6,8 @@ use initiator::{DiscoveryError, Disk, IscsiUrl, Portal, Session, TargetRecord, d
 use iscsi_core::wire::Lun;
 use serde::Serialize;
 
-use super::client::{ClientArgs, refused};
-use super::{FAILED, fail};
+use super::FAILED;
+use super::client::{ClientArgs, failed, refused};
 use crate::output::{self, Table};
 
 /// One target of the portal.
@@ -36,11 +36,7 @@ struct LunLine {
 pub fn run(text: &str, client: &ClientArgs, json: bool) -> ExitCode {
     match list(text, client) {
         Ok(targets) => {
-            let printed = match json {
-                true => serde_json::to_string(&targets).map(|text| text + "\n").unwrap_or_default(),
-                false => table(&targets),
-            };
-            let code = output::print(&printed);
+            let code = output::show(json, &targets, || table(&targets));
             match targets.iter().any(|target| target.error.is_some()) {
                 true => ExitCode::from(FAILED),
                 false => code,
@@ -56,7 +52,7 @@ fn list(text: &str, client: &ClientArgs) -> Result<Vec<TargetLine>, ExitCode> {
         Some(name) => vec![TargetRecord { name: name.clone(), addresses: Vec::new() }],
         None => discovery::send_targets(&client.asking_options(&url)?).map_err(|error| match error {
             DiscoveryError::Connect(error) => refused(&error),
-            DiscoveryError::Io(error) => fail(FAILED, error),
+            DiscoveryError::Io(error) => failed(&error),
         })?,
     };
     Ok(records.iter().map(|record| target_line(&url, record, client)).collect())
@@ -91,7 +87,10 @@ fn target_line(url: &IscsiUrl, record: &TargetRecord, client: &ClientArgs) -> Ta
     };
     match discovery::report_luns(&session) {
         Ok(luns) => line.luns = luns.into_iter().map(|lun| lun_line(&session, &at, lun)).collect(),
-        Err(error) => line.error = Some(error.to_string()),
+        Err(error) => {
+            line.remedy = error.remedy().map(str::to_owned);
+            line.error = Some(error.to_string());
+        }
     }
     line
 }

@@ -72,11 +72,7 @@ struct Answer {
 pub fn run(args: Args) -> ExitCode {
     match ask(&args) {
         Ok(answer) => {
-            let text = match args.json {
-                true => serde_json::to_string(&answer).unwrap_or_default() + "\n",
-                false => answer.text(),
-            };
-            let printed = output::print(&text);
+            let printed = output::show(args.json, &answer, || answer.text());
             match answer.response {
                 Some(response) if done(response) => printed,
                 _ => ExitCode::from(FAILED),

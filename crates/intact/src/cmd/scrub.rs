@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use initiator::{Disk, IoError, Session};
 use serde::Serialize;
 
-use super::client::{ClientArgs, parse_size, refused};
+use super::client::{ClientArgs, failed, parse_size, refused};
 use super::{FAILED, MISUSED, fail};
 use crate::output::{self, Table};
 
@@ -65,11 +65,7 @@ struct Report {
 pub fn run(args: Args) -> ExitCode {
     match scrub(&args) {
         Ok(report) => {
-            let text = match args.json {
-                true => serde_json::to_string(&report).map(|text| text + "\n").unwrap_or_default(),
-                false => report.text(),
-            };
-            let code = output::print(&text);
+            let code = output::show(args.json, &report, || report.text());
             if report.bad.is_empty() && report.complete { code } else { ExitCode::from(FAILED) }
         }
         Err(code) => code,
@@ -80,7 +76,7 @@ fn scrub(args: &Args) -> Result<Report, ExitCode> {
     let url = args.client.url(&args.url)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
     let session = Session::connect(args.client.options(&url)?).map_err(|error| refused(&error))?;
-    let disk = Disk::open(&session, lun).map_err(|error| fail(FAILED, error))?;
+    let disk = Disk::open(&session, lun).map_err(|error| failed(&error))?;
     let size = disk.capacity().bytes();
     let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(size) };
     let style = ProgressStyle::with_template("{bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}");
@@ -89,7 +85,7 @@ fn scrub(args: &Args) -> Result<Report, ExitCode> {
     let mut bad = Vec::new();
     let mut at = 0;
     while at < size && bad.len() < args.most as usize {
-        at = examine(&disk, at, STEP_BYTES.min(size - at), &mut bad).map_err(|error| fail(FAILED, error))?;
+        at = examine(&disk, at, STEP_BYTES.min(size - at), &mut bad).map_err(|error| failed(&error))?;
         bar.set_position(at);
         if let Some(rate) = args.rate.filter(|&rate| rate > 0) {
             let due = Duration::from_secs_f64(at as f64 / rate as f64);

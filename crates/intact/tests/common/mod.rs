@@ -7,6 +7,8 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 
 /// How long anything may take before the test gives up; nothing is measured by it.
@@ -29,6 +31,11 @@ pub fn run(arguments: &[&str]) -> Output {
 /// What it printed, both ways.
 pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Sends `child` a signal.
+pub fn send_signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// A server; killed when dropped.
@@ -84,10 +91,9 @@ impl Serve {
         }
     }
 
-    /// Sends a signal by its name.
-    pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
-        assert!(status.unwrap().success());
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        send_signal(&self.child, signal);
     }
 
     /// Its process.
@@ -100,11 +106,24 @@ impl Serve {
         self.child.wait().unwrap()
     }
 
+    /// Runs `intact` with `arguments` and the control socket; its exit code and what it said.
+    pub fn ask(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = intact().args(arguments).arg("--control").arg(&self.control).output().unwrap();
+        (output.status.code(), text(&output))
+    }
+
+    /// The JSON that `intact` with `arguments` prints.
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let (code, said) = self.ask(&[arguments, &["--json"]].concat());
+        assert_eq!(code, Some(0), "{said}");
+        serde_json::from_str(&said).unwrap()
+    }
+
     /// What `intact ls WHAT --json` says.
+    #[track_caller]
     pub fn ls(&self, what: &str) -> Value {
-        let output = intact().args(["ls", what, "--json", "--control"]).arg(&self.control).output().unwrap();
-        assert!(output.status.success(), "{}", text(&output));
-        serde_json::from_slice(&output.stdout).unwrap()
+        self.json(&["ls", what])
     }
 }
 

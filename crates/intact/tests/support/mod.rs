@@ -2,9 +2,12 @@
 //! with a configuration file.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod sg3;
+
 use std::fs;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -125,6 +128,14 @@ pub fn target(name: &str, more: &str, stores: &[&str]) -> String {
 /// Both digests required, as lines of a target.
 pub const DIGESTS_REQUIRED: &str =
     "[target.negotiation]\nheader_digest = \"required\"\ndata_digest = \"required\"";
+
+/// A file that only its owner may read, as a secret has to be.
+pub fn secret_file(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let file = directory.join(name);
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    file
+}
 
 /// Resident memory of a process, in bytes.
 pub fn resident_bytes(pid: u64) -> u64 {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use initiator::{Disk, IscsiUrl, Session};
 use parking_lot::Mutex;
 
-use crate::cmd::client::{ClientArgs, refused};
+use crate::cmd::client::{ClientArgs, failed, refused, told};
 use crate::cmd::{FAILED, MISUSED, fail};
 
 /// One side.
@@ -104,11 +104,11 @@ impl Endpoint {
                 let block = disk.capacity().block_bytes as usize;
                 let whole = to.len() / block * block;
                 let (front, rest) = to.split_at_mut(whole);
-                disk.read(offset, front).map_err(|error| format!("reading the LUN: {error}"))?;
+                let failed = |error| format!("reading the LUN: {}", told(&error));
+                disk.read(offset, front).map_err(failed)?;
                 if !rest.is_empty() {
                     let mut last = vec![0; block];
-                    disk.read(offset + whole as u64, &mut last)
-                        .map_err(|error| format!("reading the LUN: {error}"))?;
+                    disk.read(offset + whole as u64, &mut last).map_err(failed)?;
                     rest.copy_from_slice(&last[..rest.len()]);
                 }
                 Ok(())
@@ -122,7 +122,7 @@ impl Endpoint {
                 file.write_all_at(from, offset).map_err(|error| format!("writing {name}: {error}"))
             }
             Self::Disk { disk, tail, .. } => {
-                let failed = |error| format!("writing the LUN: {error}");
+                let failed = |error| format!("writing the LUN: {}", told(&error));
                 let block = disk.capacity().block_bytes as usize;
                 let (front, rest) = from.split_at(from.len() / block * block);
                 disk.write(offset, front).map_err(failed)?;
@@ -147,7 +147,8 @@ impl Endpoint {
             Self::Disk { disk, .. } => {
                 let block = u64::from(disk.capacity().block_bytes);
                 let whole = length / block * block;
-                disk.write_zeroes(offset, whole).map_err(|error| format!("writing the LUN: {error}"))?;
+                disk.write_zeroes(offset, whole)
+                    .map_err(|error| format!("writing the LUN: {}", told(&error)))?;
                 match length - whole {
                     0 => Ok(()),
                     rest => self.write(offset + whole, &vec![0; rest as usize]),
@@ -162,7 +163,9 @@ impl Endpoint {
             Self::File { file, name, .. } => {
                 file.sync_all().map_err(|error| format!("flushing {name}: {error}"))
             }
-            Self::Disk { disk, .. } => disk.flush().map_err(|error| format!("flushing the LUN: {error}")),
+            Self::Disk { disk, .. } => {
+                disk.flush().map_err(|error| format!("flushing the LUN: {}", told(&error)))
+            }
         }
     }
 }
@@ -177,7 +180,8 @@ impl Source {
             {
                 let mut at = 0;
                 while at < *size {
-                    let extents = disk.allocation(at).map_err(|error| format!("GET LBA STATUS: {error}"))?;
+                    let extents =
+                        disk.allocation(at).map_err(|error| format!("GET LBA STATUS: {}", told(&error)))?;
                     let Some(last) = extents.as_ref().and_then(|extents| extents.last()) else { break };
                     at = last.range.end;
                     zeros.extend(extents.into_iter().flatten().filter(|e| !e.mapped).map(|e| e.range));
@@ -226,7 +230,7 @@ fn open_disk(text: &str, client: &ClientArgs) -> Result<Disk, ExitCode> {
     let url = client.url(text)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
     let session = Session::connect(client.options(&url)?).map_err(|error| refused(&error))?;
-    Disk::open(&session, lun).map_err(|error| fail(FAILED, error))
+    Disk::open(&session, lun).map_err(|error| failed(&error))
 }
 
 /// Size of a file or block device.

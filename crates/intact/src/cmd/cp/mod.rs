@@ -60,16 +60,15 @@ struct Summary {
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
     match copy(&args) {
-        Ok(summary) if args.json => {
-            output::print(&(serde_json::to_string(&summary).unwrap_or_default() + "\n"))
-        }
-        Ok(summary) => output::print(&format!(
-            "{} copied, {} of them zeros that were not sent, in {:.1} s{}\n",
-            output::bytes(summary.bytes),
-            output::bytes(summary.zero_bytes),
-            summary.seconds,
-            if summary.verified { "; verified" } else { "" },
-        )),
+        Ok(summary) => output::show(args.json, &summary, || {
+            format!(
+                "{} copied, {} of them zeros that were not sent, in {:.1} s{}\n",
+                output::bytes(summary.bytes),
+                output::bytes(summary.zero_bytes),
+                summary.seconds,
+                if summary.verified { "; verified" } else { "" },
+            )
+        }),
         Err(code) => code,
     }
 }

@@ -95,12 +95,11 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> ExitCode {
-    let result = match args.list {
-        true => Ok(list()),
-        false => measure(args).and_then(|report| args.forms.show(&report, document)),
-    };
-    match result {
-        Ok(text) => output::print(&text),
+    if args.list {
+        return output::print(&list());
+    }
+    match measure(args) {
+        Ok(report) => args.forms.show(&report, document),
         Err(code) => code,
     }
 }

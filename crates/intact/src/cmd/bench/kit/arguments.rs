@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::document::Document;
 use super::page;
 use crate::cmd::{FAILED, MISUSED, fail};
+use crate::output;
 
 /// Largest buffer of a sample, so that a wrong unit does not fill the memory.
 pub const MAX_SAMPLE_BYTES: usize = 64 << 20;
@@ -42,18 +43,18 @@ pub enum Extent {
 }
 
 impl Forms {
-    /// Writes the files asked for, and gives what to print.
-    ///
-    /// # Errors
-    /// The exit code, when a file cannot be written; the reason was printed.
-    pub fn show<R: Serialize>(
-        &self,
-        report: &R,
-        document: impl Fn(&R, Extent) -> Document,
-    ) -> Result<String, ExitCode> {
-        let everything = document(report, Extent::Everything);
+    /// Writes the files asked for, and prints the rest.
+    pub fn show<R: Serialize>(&self, report: &R, document: impl Fn(&R, Extent) -> Document) -> ExitCode {
+        if let Err(code) = self.keep(&document(report, Extent::Everything)) {
+            return code;
+        }
+        let extent = if self.full { Extent::Everything } else { Extent::Summary };
+        output::show(self.json, report, || document(report, extent).text())
+    }
+
+    fn keep(&self, everything: &Document) -> Result<(), ExitCode> {
         if let Some(path) = &self.html {
-            write(path, &page::html(&everything))?;
+            write(path, &page::html(everything))?;
         }
         if let Some(folder) = &self.markdown {
             fs::create_dir_all(folder)
@@ -63,13 +64,7 @@ impl Forms {
                 write(&folder.join(format!("{}.svg", chart.id)), &chart.standalone())?;
             }
         }
-        match (self.json, self.full) {
-            (true, _) => serde_json::to_string(report)
-                .map(|text| text + "\n")
-                .map_err(|error| fail(FAILED, format_args!("the result has no form as JSON: {error}"))),
-            (false, true) => Ok(everything.text()),
-            (false, false) => Ok(document(report, Extent::Summary).text()),
-        }
+        Ok(())
     }
 
     /// A bar that moves at most a few times per second, on a terminal only.

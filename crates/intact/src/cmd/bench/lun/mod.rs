@@ -15,7 +15,7 @@ use iscsi_core::params::DigestPolicy;
 
 use self::report::Report;
 use self::workload::{Load, Plan};
-use crate::cmd::client::{ClientArgs, parse_size, parse_time, refused};
+use crate::cmd::client::{ClientArgs, failed, parse_size, parse_time, refused};
 use crate::cmd::{FAILED, MISUSED, fail};
 
 /// Most bytes under way in one session, so that a wrong unit does not fill the memory.
@@ -150,7 +150,7 @@ fn run_once(args: &Args, url: &IscsiUrl, policy: Option<DigestPolicy>) -> Result
     let mut disks = Vec::new();
     for _ in 0..args.sessions {
         let session = Session::connect(options.clone()).map_err(|error| refused(&error))?;
-        disks.push(Disk::open(&session, lun).map_err(|error| fail(FAILED, error))?);
+        disks.push(Disk::open(&session, lun).map_err(|error| failed(&error))?);
     }
     let plan = plan(args, &disks[0])?;
     let loads: Vec<Option<Load>> = std::thread::scope(|scope| {

@@ -132,11 +132,7 @@ impl Report {
 
 /// Prints all runs side by side; commands that failed make it a failure.
 pub fn print(reports: &[Report], json: bool) -> ExitCode {
-    let text = match json {
-        true => serde_json::to_string(reports).map(|text| text + "\n").unwrap_or_default(),
-        false => table(reports),
-    };
-    let code = output::print(&text);
+    let code = output::show(json, reports, || table(reports));
     match reports.iter().any(|report| report.errors > 0) {
         true => {
             for report in reports.iter().filter(|report| report.errors > 0) {

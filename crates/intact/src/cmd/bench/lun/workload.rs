@@ -207,13 +207,14 @@ impl Workload for Load {
 
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
         let slot = user as usize;
+        let mut pieces = self.pieces.get_mut(slot);
         // What came before the command was begun anew counts no more.
         if offset == 0 {
             self.received[slot] = 0;
-            self.pieces.iter_mut().skip(slot).take(1).for_each(Vec::clear);
+            pieces.iter_mut().for_each(|pieces| pieces.clear());
         }
         self.received[slot] += data.len();
-        if let Some(pieces) = self.pieces.get_mut(slot) {
+        if let Some(pieces) = pieces {
             pieces.push(data);
         }
     }
