@@ -42,7 +42,7 @@ enum Task {
     /// Run target and initiators, whole, from seeds on a virtual clock
     #[command(disable_help_flag = true)]
     Sim(sim::Args),
-    /// Measure, beside a peer
+    /// Measure our target: beside another one, idle, with protection information, over several connections
     Bench(bench::Args),
     /// Write the golden vectors of checksums in vectors/
     Vectors,

@@ -3,14 +3,14 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::servers::Server;
+use super::servers::{self, Server};
 
 /// What stands before the table in docs/performance.md.
 pub const BEGIN: &str = "<!-- begin: cargo xtask bench idle --write -->";
@@ -79,10 +79,11 @@ pub fn run(intact: &Path, seconds: u64) -> Result<String> {
     for case in &CASES {
         let scratch = tempfile::tempdir()?;
         let begun = Instant::now();
-        let (server, portal) = start(intact, scratch.path(), case)?;
+        let server = start(intact, scratch.path(), case)?;
         let ready = begun.elapsed();
-        let sessions: Vec<Idle> =
-            (0..case.sessions).map(|n| Idle::connect(&portal, n % case.targets)).collect::<Result<_>>()?;
+        let sessions: Vec<Idle> = (0..case.sessions)
+            .map(|n| Idle::connect(&server.portal, n % case.targets))
+            .collect::<Result<_>>()?;
         // What a login leaves to be done later is over by then.
         std::thread::sleep(Duration::from_secs(12));
         let (cpu, woken) = (server.cpu_seconds()?, wake_ups(&server)?);
@@ -113,33 +114,18 @@ pub fn run(intact: &Path, seconds: u64) -> Result<String> {
     Ok(text)
 }
 
-fn start(intact: &Path, scratch: &Path, case: &Case) -> Result<(Server, String)> {
-    let mut config = String::from("listen = [\"127.0.0.1:0\"]\n[control]\nsocket = false\n");
+fn start(intact: &Path, scratch: &Path, case: &Case) -> Result<Server> {
+    let mut tables = String::new();
     for target in 0..case.targets {
-        writeln!(config, "[[target]]\nname = \"{}\"", name(target))?;
+        writeln!(tables, "[[target]]\nname = \"{}\"", name(target))?;
         for unit in 0..case.units {
             match case.file {
-                true => writeln!(config, "[[target.lun]]\nstore = \"file:disk-{target}-{unit},size=1G\"")?,
-                false => writeln!(config, "[[target.lun]]\nstore = \"ram:1G\"")?,
+                true => writeln!(tables, "[[target.lun]]\nstore = \"file:disk-{target}-{unit},size=1G\"")?,
+                false => writeln!(tables, "[[target.lun]]\nstore = \"ram:1G\"")?,
             }
         }
     }
-    let file = scratch.join("intact.toml");
-    fs::write(&file, config)?;
-    let mut process = Command::new(intact)
-        .args(["serve", "--json", "-c"])
-        .arg(&file)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("cannot start intact serve")?;
-    let stdout = process.stdout.take().context("intact serve has no output")?;
-    let server = Server { name: "intact", url: String::new(), process };
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
-    let ready: serde_json::Value = serde_json::from_str(&line).context("intact serve did not get ready")?;
-    let portal = ready["portals"][0].as_str().context("no portal in the ready line")?;
-    Ok((server, portal.to_owned()))
+    servers::configured(intact, scratch, &tables)
 }
 
 fn status(server: &Server, key: &str) -> Result<u64> {

@@ -102,7 +102,6 @@ impl<'a> Table<'a> {
     }
 
     /// Ratios to tgt as bars, with the floor as a mark.
-    /// The picture of the ratios.
     pub fn svg(&self) -> String {
         const BAR: f64 = 16.0;
         const UNIT: f64 = 42.0;

@@ -17,7 +17,10 @@ const TGT_CONTROL: &str = "63";
 /// A running server; ended when dropped.
 pub struct Server {
     pub name: &'static str,
+    /// The first unit of its first target.
     pub url: String,
+    /// Where it listens.
+    pub portal: String,
     pub(super) process: Child,
 }
 
@@ -52,13 +55,18 @@ pub fn intact(binary: &Path, lun: &str) -> Result<Server> {
 
 /// Our target with one volume in memory, which knows asymmetric use.
 pub fn asymmetric(binary: &Path, scratch: &Path) -> Result<Server> {
-    let file = scratch.join("asymmetric.toml");
     let name = "iqn.2026-01.org.example:connections";
     let text = format!(
-        "listen = [\"127.0.0.1:0\"]\n[control]\nsocket = false\n[negotiation]\nasymmetric = true\n\
-         [[target]]\nname = \"{name}\"\n[[target.lun]]\nstore = \"ram:{VOLUME_BYTES}\"\n"
+        "[negotiation]\nasymmetric = true\n[[target]]\nname = \"{name}\"\n\
+         [[target.lun]]\nstore = \"ram:{VOLUME_BYTES}\"\n"
     );
-    fs::write(&file, text)?;
+    configured(binary, scratch, &text)
+}
+
+/// Our target as `tables` of a configuration file say, which is written to `scratch`; nobody else can ask it anything.
+pub fn configured(binary: &Path, scratch: &Path, tables: &str) -> Result<Server> {
+    let file = scratch.join("intact.toml");
+    fs::write(&file, format!("[control]\nsocket = false\n{tables}"))?;
     serve(binary, &["-c", &file.display().to_string()])
 }
 
@@ -79,7 +87,8 @@ fn serve(binary: &Path, arguments: &[&str]) -> Result<Server> {
         .as_str()
         .or(ready["targets"][0]["name"].as_str())
         .context("no target in the ready line")?;
-    Ok(Server { name: "intact", url: format!("iscsi://{portal}/{target}/0"), process })
+    let url = format!("iscsi://{portal}/{target}/0");
+    Ok(Server { name: "intact", url, portal: portal.to_owned(), process })
 }
 
 /// Debian's tgt on a file in memory, tuned as its users tune it, digests allowed.
@@ -98,11 +107,9 @@ pub fn tgt(scratch: &Path) -> Result<Server> {
         .stderr(Stdio::null())
         .spawn()
         .context("cannot start tgtd: install the package tgt, and run as root")?;
-    let server = Server {
-        name: "tgt",
-        url: format!("iscsi://127.0.0.1:{port}/iqn.2026-01.org.example:tgt/1"),
-        process,
-    };
+    let portal = format!("127.0.0.1:{port}");
+    let url = format!("iscsi://{portal}/iqn.2026-01.org.example:tgt/1");
+    let server = Server { name: "tgt", url, portal, process };
     let admin = |arguments: &str| -> Result<bool> {
         let status = Command::new("tgtadm")
             .args(["-C", TGT_CONTROL, "--lld", "iscsi"])
