@@ -12,7 +12,8 @@
 //! * **Failure.** A read that failed on the way leaves no bytes of an earlier use in its destination; a failed write
 //!   may have changed any part of its own range and nothing else.
 //!
-//! A [`ProtectedStore`] keeps protection information beside its blocks. Left out on purpose: snapshots, encryption. They are
+//! A [`ProtectedStore`] keeps protection information beside its blocks, a [`JournaledStore`] a journal for writes that are all or
+//! nothing. Left out on purpose: snapshots, encryption. They are
 //! wrappers to come.
 
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@
 mod error;
 mod file;
 mod gather;
+mod journal;
 mod protected;
 mod ram;
 mod spec;
@@ -28,6 +30,7 @@ mod wrappers;
 
 pub use error::{Op, StoreError};
 pub use file::{FileOptions, FileStore};
+pub use journal::JournaledStore;
 pub use protected::{Format, ProtectedStore, Record, Records};
 pub use ram::RamStore;
 pub use spec::{SpecError, StoreSpec, parse_size};

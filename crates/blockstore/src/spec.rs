@@ -2,19 +2,22 @@
 //!
 //! ```text
 //! ram:SIZE[,block=N][,memory=SIZE][,pi=TYPE]
-//! file:PATH[,size=SIZE][,block=N][,ro][,pi=TYPE]
+//! file:PATH[,size=SIZE][,block=N][,ro][,pi=TYPE|,atomic=SIZE]
 //! ```
 //!
 //! A SIZE is a whole number with an optional binary unit: `K`, `M`, `G`, `T`, `P` (or `KiB`...). A comma in a path is
 //! written twice. `Display` writes what `parse` reads.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::journal::check_max;
 use crate::store::check_block_bytes;
-use crate::{BlockStore, FileOptions, FileStore, Geometry, ProtectedStore, RamStore, StoreError};
+use crate::{
+    BlockStore, FileOptions, FileStore, Geometry, JournaledStore, ProtectedStore, RamStore, StoreError,
+};
 
 /// A store that is described but not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +39,11 @@ pub enum StoreSpec {
         path: PathBuf,
         /// How to open it.
         options: FileOptions,
-        /// Room for protection information in a file beside it (`PATH.pi`), at first of this type, 0 to 3.
+        /// Room for protection information in a file beside it (`PATH.pi`), at first of this type, 0 to 3. Not together with
+        /// `atomic_bytes`.
         protection: Option<u8>,
+        /// Writes of up to so many bytes are all or nothing, by a journal in a file beside it (`PATH.atomic`).
+        atomic_bytes: Option<u64>,
     },
 }
 
@@ -56,30 +62,69 @@ impl StoreSpec {
                 let side = RamStore::new(ProtectedStore::side_bytes(&store.geometry())?, 4096)?;
                 Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
             }
-            StoreSpec::File { path, options, protection } => {
+            StoreSpec::File { path, options, protection, atomic_bytes } => {
                 let store = FileStore::open(path, options)?;
-                let Some(kind) = *protection else { return Ok(Arc::new(store)) };
-                check_protectable(&store.geometry())?;
-                if !path.is_file() {
-                    // What lies beside a device node is gone with the next start.
-                    return Err(StoreError::Unusable(format!(
-                        "{} is a device, beside which nothing can be kept; leave pi= away, or use a file",
-                        path.display()
-                    )));
+                match (*protection, *atomic_bytes) {
+                    (None, None) => Ok(Arc::new(store)),
+                    (Some(_), Some(_)) => Err(StoreError::Unusable(NOT_TOGETHER.into())),
+                    (Some(kind), None) => open_protected(path, options, store, kind),
+                    (None, Some(max)) => open_journaled(path, options, store, max),
                 }
-                let mut beside = path.clone().into_os_string();
-                beside.push(".pi");
-                let size_bytes = ProtectedStore::side_bytes(&store.geometry())?;
-                let options = FileOptions {
-                    size_bytes: Some(size_bytes),
-                    logical_block_bytes: None,
-                    read_only: options.read_only,
-                };
-                let side = FileStore::open(PathBuf::from(beside), &options)?;
-                Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
             }
         }
     }
+}
+
+const NOT_TOGETHER: &str = "`pi=` and `atomic=` do not go together: a journal of blocks alone would leave their protection information \
+                            behind; leave one of them away";
+
+/// The place of what is kept beside a file.
+fn beside(path: &Path, suffix: &str, option: &str) -> Result<PathBuf, StoreError> {
+    if !path.is_file() {
+        // What lies beside a device node is gone with the next start.
+        return Err(StoreError::Unusable(format!(
+            "{} is a device, beside which nothing can be kept; leave {option} away, or use a file",
+            path.display()
+        )));
+    }
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(suffix);
+    Ok(beside.into())
+}
+
+fn open_protected(
+    path: &Path,
+    options: &FileOptions,
+    store: FileStore,
+    kind: u8,
+) -> Result<Arc<dyn BlockStore>, StoreError> {
+    check_protectable(&store.geometry())?;
+    let size_bytes = Some(ProtectedStore::side_bytes(&store.geometry())?);
+    let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: options.read_only };
+    let side = FileStore::open(beside(path, ".pi", "pi=")?, &how)?;
+    Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
+}
+
+/// A store that is only read needs no journal, but it has to be looked at: something may be unfinished.
+fn open_journaled(
+    path: &Path,
+    options: &FileOptions,
+    store: FileStore,
+    max: u64,
+) -> Result<Arc<dyn BlockStore>, StoreError> {
+    check_max(&store.geometry(), max)?;
+    let place = beside(path, ".atomic", "atomic=")?;
+    // 0 also when it was being made as the power went.
+    let found = std::fs::metadata(&place).map_or(0, |metadata| metadata.len());
+    let size_bytes = match options.read_only {
+        true if found == 0 => return Ok(Arc::new(store)),
+        true => None,
+        false => Some(found.max(JournaledStore::journal_bytes(max))),
+    };
+    let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: options.read_only };
+    let journal = FileStore::open(place, &how)?;
+    let identity = store.identity();
+    Ok(Arc::new(JournaledStore::new(Arc::new(store), Arc::new(journal), identity, max)?))
 }
 
 impl StoreSpec {
@@ -117,12 +162,13 @@ impl StoreSpec {
                     && protection == kind
             }
             (
-                StoreSpec::File { path, options, protection },
-                StoreSpec::File { path: place, options: how, protection: kind },
+                StoreSpec::File { path, options, protection, atomic_bytes },
+                StoreSpec::File { path: place, options: how, protection: kind, atomic_bytes: atomic },
             ) => {
                 path == place
                     && options.logical_block_bytes == how.logical_block_bytes
                     && protection.is_some() == kind.is_some()
+                    && atomic_bytes == atomic
             }
             _ => false,
         }
@@ -188,24 +234,27 @@ fn parse_file(text: &str, subject: String, options: &[OptionText]) -> Result<Sto
         return Err(SpecError(format!("`{text}` has no path; write for example file:/srv/disk0,size=10G")));
     }
     let mut how = FileOptions::default();
-    let mut protection = None;
+    let (mut protection, mut atomic_bytes) = (None, None);
     for option in options {
         match option.name.as_str() {
             "size" => how.size_bytes = Some(parse_size(option.value()?)?),
             "block" => how.logical_block_bytes = Some(option.block_bytes()?),
             "pi" => protection = Some(option.protection()?),
+            "atomic" => atomic_bytes = Some(parse_size(option.value()?)?),
             "ro" if option.value.is_none() => how.read_only = true,
             "ro" => {
                 return Err(SpecError("`ro` takes no value; write it alone, or leave it away".to_owned()));
             }
             _ => {
-                return Err(
-                    option.unknown("file", "size=, block=, pi=, ro (a comma in a path is written twice)")
-                );
+                let known = "size=, block=, pi=, atomic=, ro (a comma in a path is written twice)";
+                return Err(option.unknown("file", known));
             }
         }
     }
-    Ok(StoreSpec::File { path: subject.into(), options: how, protection })
+    if protection.is_some() && atomic_bytes.is_some() {
+        return Err(SpecError(NOT_TOGETHER.to_owned()));
+    }
+    Ok(StoreSpec::File { path: subject.into(), options: how, protection, atomic_bytes })
 }
 
 fn unknown_kind(text: &str) -> SpecError {
@@ -335,7 +384,7 @@ impl fmt::Display for StoreSpec {
                     write!(f, ",pi={kind}")?;
                 }
             }
-            StoreSpec::File { path, options, protection } => {
+            StoreSpec::File { path, options, protection, atomic_bytes } => {
                 write!(f, "file:{}", path.display().to_string().replace(',', ",,"))?;
                 if let Some(size) = options.size_bytes {
                     f.write_str(",size=")?;
@@ -349,6 +398,10 @@ impl fmt::Display for StoreSpec {
                 }
                 if let Some(kind) = protection {
                     write!(f, ",pi={kind}")?;
+                }
+                if let Some(bytes) = atomic_bytes {
+                    f.write_str(",atomic=")?;
+                    write_size(f, *bytes)?;
                 }
             }
         }
@@ -406,6 +459,7 @@ mod tests {
             ("ram:1000", "ram:1000"),
             ("ram:1M,pi=1", "ram:1M,pi=1"),
             ("file:a,pi=3,ro", "file:a,ro,pi=3"),
+            ("file:a,atomic=65536", "file:a,atomic=64K"),
             ("file:/srv/a", "file:/srv/a"),
             ("file:a:b,,c,size=10g,block=4096,ro", "file:a:b,,c,size=10G,block=4096,ro"),
             ("file:a,,,ro", "file:a,,,ro"),
@@ -416,7 +470,8 @@ mod tests {
         }
         let spec: StoreSpec = "file:a,,,ro".parse().unwrap();
         let options = FileOptions { read_only: true, ..FileOptions::default() };
-        assert_eq!(spec, StoreSpec::File { path: "a,".into(), options, protection: None });
+        let (protection, atomic_bytes) = (None, None);
+        assert_eq!(spec, StoreSpec::File { path: "a,".into(), options, protection, atomic_bytes });
     }
 
     #[test]
@@ -429,6 +484,7 @@ mod tests {
             ("file:a", "file:a,size=2M,ro", true),
             ("file:a,pi=0", "file:a,pi=1", true),
             ("file:a", "file:a,pi=1", false),
+            ("file:a", "file:a,atomic=64K", false),
             ("file:a", "file:b", false),
             ("file:a", "ram:1M", false),
         ] {
@@ -459,6 +515,8 @@ mod tests {
             ("file:", "file:/srv/disk0"),
             ("file:a,sise=1G", "it has size="),
             ("file:a,ro=1", "alone"),
+            ("file:a,atomic", "lacks its value"),
+            ("file:a,atomic=64K,pi=1", "leave one of them away"),
             ("file:a,size=1G,size=2G", "twice"),
         ] {
             let error = error(text);

@@ -31,6 +31,7 @@ pub use self::open::FileOptions;
 use self::health::Health;
 use self::os::OsFile;
 use crate::gather::{Gather, total_bytes};
+use crate::journal::Identity;
 use crate::store::{ExtentList, check_extent_range, check_resize};
 use crate::{
     BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, not_atomic,
@@ -70,6 +71,7 @@ struct Shape {
     discard_granularity_bytes: u32,
     /// Alignment that `fallocate` wants: 1 for files, the sector for block devices.
     fallocate_align: u32,
+    identity: Identity,
 }
 
 /// A file that was opened read-only, opened for writing.
@@ -99,6 +101,11 @@ impl FileStore {
             no_punch: AtomicBool::new(shape.discard_granularity_bytes == 0),
             no_zero_range: AtomicBool::new(false),
         }
+    }
+
+    /// What tells the file from others that have, or had, its name.
+    pub(crate) fn identity(&self) -> Identity {
+        self.shape.identity
     }
 
     fn os(&self) -> &dyn OsFile {
@@ -349,7 +356,7 @@ impl BlockStore for FileStore {
     }
 
     fn atomic_write_bytes_max(&self) -> u64 {
-        0 // no file system says which writes it leaves whole
+        0 // no file system says which writes it leaves whole; see `JournaledStore`
     }
 
     fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FlockOperation, OFlags, flock, fsync, ioctl_blkpbszget, ioctl_blksszget, major, minor};
 use rustix::io::Errno;
@@ -12,6 +13,7 @@ use rustix::io::Errno;
 use super::os::{OsFile, RealFile};
 use super::{FileStore, Shape, Writable};
 use crate::StoreError;
+use crate::journal::Identity;
 use crate::store::{check_block_bytes, check_size};
 
 /// How to open a [`FileStore`].
@@ -85,6 +87,7 @@ impl FileStore {
             read_only: options.read_only,
             discard_granularity_bytes: 0,
             fallocate_align: if block_device { sector.max(1) } else { 1 },
+            identity: identity(&metadata),
         };
         let os = RealFile { file, block_device };
         let size_bytes = settle_size(&os, name, options, &shape, created)?;
@@ -221,6 +224,13 @@ fn can_punch(os: &RealFile, metadata: &Metadata, block_device: bool, size_bytes:
         Err(errno) => !matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::FBIG),
         Ok(()) => true,
     }
+}
+
+/// Inode number and time of birth, which stay when the file is renamed or its disk is put into another machine.
+fn identity(metadata: &Metadata) -> Identity {
+    let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+    let born = born.map_or(0, |born| born.as_nanos() as u64);
+    (u128::from(metadata.ino()) << 64 | u128::from(born)).to_be_bytes()
 }
 
 fn rotational(metadata: &Metadata, block_device: bool) -> bool {

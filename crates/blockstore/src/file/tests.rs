@@ -129,6 +129,7 @@ const SHAPE: Shape = Shape {
     read_only: false,
     discard_granularity_bytes: 4096,
     fallocate_align: 1,
+    identity: [0; 16],
 };
 
 fn pattern(len: usize) -> Vec<u8> {

@@ -228,10 +228,12 @@ fn store(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<StoreSpec
         return None;
     };
     match text.parse() {
-        Ok(StoreSpec::File { path, options, protection }) => {
-            Some(StoreSpec::File { path: source.directory().join(path), options, protection })
+        Ok(mut store) => {
+            if let StoreSpec::File { path, .. } = &mut store {
+                *path = source.directory().join(&*path);
+            }
+            Some(store)
         }
-        Ok(store) => Some(store),
         Err(error) => {
             source.error(&at, error.to_string(), "", EXAMPLE);
             None

@@ -33,7 +33,26 @@ fn atomic_limits(session: &mut Session) -> [u32; 3] {
 // covers: ATM-01 VPD-B0
 #[test]
 fn atm_01_who_reads_meanwhile_sees_one_write_or_another_and_no_mixture() {
-    let lab = Lab::start(config());
+    no_mixture(config());
+}
+
+// covers: ATM-01 VPD-B0
+#[test]
+fn atm_01_a_file_with_a_journal_shows_no_mixture_either() {
+    let directory = tempfile::tempdir().unwrap();
+    no_mixture(on_file(directory.path(), ",atomic=1M"));
+}
+
+/// The unit 0 of these on a file.
+fn on_file(directory: &std::path::Path, options: &str) -> target::config::Config {
+    let mut config = config();
+    let store = format!("file:{},size=16M{options}", directory.join("disk").display());
+    config.targets[0].luns[0].store = store.parse().unwrap();
+    config
+}
+
+fn no_mixture(config: target::config::Config) {
+    let lab = Lab::start(config);
     let mut session = lab.session("a");
     assert_eq!(atomic_limits(&mut session), [BLOCKS as u32, 1, 1]);
     session.run_good(&write_atomic(7, BLOCKS, 1)).unwrap();
@@ -93,12 +112,9 @@ fn atm_01_one_that_fails_leaves_the_protection_information_that_was_there() {
 
 // covers: ATM-01 SAN-01
 #[test]
-fn a_file_promises_neither() {
+fn a_file_alone_promises_neither() {
     let directory = tempfile::tempdir().unwrap();
-    let mut config = config();
-    config.targets[0].luns[0].store =
-        format!("file:{},size=16M", directory.path().join("disk").display()).parse().unwrap();
-    let lab = Lab::start(config);
+    let lab = Lab::start(on_file(directory.path(), ""));
     let mut session = lab.session("a");
     assert_eq!(atomic_limits(&mut session), [0, 0, 0]);
     assert_eq!(sense(&session.run(&write_atomic(0, 1, 1)).unwrap()), Some((5, 0x20, 0)));

@@ -1,0 +1,187 @@
+//! The journal on its medium, version 1. Numbers are big-endian.
+//!
+//! ```text
+//! 0      mark: "INTACTAW", version, bytes of a slot, identity of the store, first number that counts, CRC32C     4096 bytes
+//! 4096   mark: the other one; they are written in turn, and the larger first number is right                     4096 bytes
+//! 8192   slot 0: "INTACTAR", number, offset, length, CRC32C of the data, CRC32C of all that     4096 bytes, then the data
+//!        slot 1 ...
+//! ```
+//!
+//! A record has the slot of its number modulo [`SLOTS`]. One with a number below the mark's is over; one that is not whole never
+//! began to be carried out.
+
+use crate::{BlockStore, StoreError};
+
+/// Records that a journal has room for.
+pub(super) const SLOTS: u64 = 32;
+/// Bytes of a mark, and of what comes before the data in a slot.
+pub(super) const HEAD_BYTES: usize = 4096;
+/// Places of marks.
+pub(super) const MARKS: u64 = 2;
+/// Bytes before the first slot.
+pub(super) const SLOTS_AT: u64 = MARKS * HEAD_BYTES as u64;
+const MARK_MAGIC: &[u8; 8] = b"INTACTAW";
+const RECORD_MAGIC: &[u8; 8] = b"INTACTAR";
+const VERSION: u32 = 1;
+const MARK_BYTES: usize = 44;
+const RECORD_BYTES: usize = 36;
+/// No number comes near it: a mark or a record beyond is none.
+const MAX_NUMBER: u64 = u64::MAX / 2;
+
+/// Tells a store from others that have, or had, its place.
+pub(crate) type Identity = [u8; 16];
+
+/// What is over, and whose journal it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Most bytes of data in a slot.
+    pub(super) slot_bytes: u64,
+    pub(super) identity: Identity,
+    /// Records with smaller numbers are over.
+    pub(super) first: u64,
+}
+
+/// What stands before the data of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) number: u64,
+    /// Where in the store, bytes.
+    pub(super) offset: u64,
+    /// Bytes of data.
+    pub(super) len: u32,
+    pub(super) data_crc: u32,
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].iter().fold(0, |sum, &byte| sum << 8 | u32::from(byte))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
+}
+
+/// Puts the CRC32C of the first `len` bytes behind them.
+fn seal(mut head: [u8; HEAD_BYTES], len: usize) -> [u8; HEAD_BYTES] {
+    let crc = integrity::crc32c(&head[..len]);
+    head[len..len + 4].copy_from_slice(&crc.to_be_bytes());
+    head
+}
+
+fn is_sealed(head: &[u8; HEAD_BYTES], len: usize) -> bool {
+    u32_at(head, len) == integrity::crc32c(&head[..len])
+}
+
+impl Mark {
+    pub(super) fn to_bytes(self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(MARK_MAGIC);
+        head[8..12].copy_from_slice(&VERSION.to_be_bytes());
+        head[12..16].copy_from_slice(&(self.slot_bytes as u32).to_be_bytes());
+        head[16..32].copy_from_slice(&self.identity);
+        head[32..40].copy_from_slice(&self.first.to_be_bytes());
+        seal(head, MARK_BYTES - 4)
+    }
+
+    fn from_bytes(head: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let mut identity = [0; 16];
+        identity.copy_from_slice(&head[16..32]);
+        let mark = Mark { slot_bytes: u32_at(head, 12).into(), identity, first: u64_at(head, 32) };
+        let right = &head[..8] == MARK_MAGIC
+            && is_sealed(head, MARK_BYTES - 4)
+            && u32_at(head, 8) == VERSION
+            && (1..=super::MAX_ATOMIC_BYTES).contains(&mark.slot_bytes)
+            && mark.first < MAX_NUMBER;
+        right.then_some(mark)
+    }
+
+    /// The mark that counts and its place; `None`: the journal is new.
+    pub(super) fn read(journal: &dyn BlockStore) -> Result<Option<(u64, Self)>, StoreError> {
+        let mut found: Option<(u64, Mark)> = None;
+        let mut blank = true;
+        for place in 0..MARKS {
+            let mut head = [0; HEAD_BYTES];
+            journal.read(place * HEAD_BYTES as u64, &mut head)?;
+            blank &= head.iter().all(|&byte| byte == 0);
+            let mark = Mark::from_bytes(&head).map(|mark| (place, mark));
+            found = found.into_iter().chain(mark).max_by_key(|(_, mark)| mark.first);
+        }
+        match found {
+            None if !blank => Err(StoreError::Unusable(format!(
+                "{} is no journal of this version; if nothing else wrote to it, the version that did can finish its writes: otherwise \
+                 move it away to begin anew",
+                journal.description()
+            ))),
+            Some((_, mark)) if file_bytes(mark.slot_bytes) > journal.geometry().size_bytes => {
+                Err(StoreError::Unusable(format!(
+                    "{} was cut off; restore it from a copy, or move it away to begin anew: a write that was interrupted then stays so",
+                    journal.description()
+                )))
+            }
+            found => Ok(found),
+        }
+    }
+}
+
+impl Header {
+    pub(super) fn to_bytes(self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(RECORD_MAGIC);
+        head[8..16].copy_from_slice(&self.number.to_be_bytes());
+        head[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        head[24..28].copy_from_slice(&self.len.to_be_bytes());
+        head[28..32].copy_from_slice(&self.data_crc.to_be_bytes());
+        seal(head, RECORD_BYTES - 4)
+    }
+
+    fn from_bytes(head: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let header = Header {
+            number: u64_at(head, 8),
+            offset: u64_at(head, 16),
+            len: u32_at(head, 24),
+            data_crc: u32_at(head, 28),
+        };
+        let right = &head[..8] == RECORD_MAGIC
+            && is_sealed(head, RECORD_BYTES - 4)
+            && header.number < MAX_NUMBER
+            && header.len > 0;
+        right.then_some(header)
+    }
+
+    /// Reads the data of this record, if all of them are there.
+    pub(super) fn data(
+        &self,
+        journal: &dyn BlockStore,
+        slot_bytes: u64,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut data = vec![0; self.len as usize];
+        journal.read(slot_at(self.number, slot_bytes) + HEAD_BYTES as u64, &mut data)?;
+        Ok((integrity::crc32c(&data) == self.data_crc).then_some(data))
+    }
+}
+
+/// Where the slot of a number begins.
+pub(super) fn slot_at(number: u64, slot_bytes: u64) -> u64 {
+    SLOTS_AT + number % SLOTS * (HEAD_BYTES as u64 + slot_bytes)
+}
+
+/// Bytes of a journal with slots of this size.
+pub(super) fn file_bytes(slot_bytes: u64) -> u64 {
+    (SLOTS_AT + SLOTS * (HEAD_BYTES as u64 + slot_bytes)).next_multiple_of(HEAD_BYTES as u64)
+}
+
+/// The headers in the slots that a mark does not say to be over, by number; their data may be torn.
+pub(super) fn headers(journal: &dyn BlockStore, mark: &Mark) -> Result<Vec<Header>, StoreError> {
+    let mut headers = Vec::new();
+    for slot in 0..SLOTS {
+        let mut head = [0; HEAD_BYTES];
+        journal.read(slot_at(slot, mark.slot_bytes), &mut head)?;
+        let header = Header::from_bytes(&head).filter(|header| {
+            header.number >= mark.first
+                && header.number % SLOTS == slot
+                && u64::from(header.len) <= mark.slot_bytes
+        });
+        headers.extend(header);
+    }
+    headers.sort_unstable_by_key(|header| header.number);
+    Ok(headers)
+}

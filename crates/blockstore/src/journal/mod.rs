@@ -1,0 +1,454 @@
+//! All-or-nothing writes over a store that has none: a journal beside it (for a file, `PATH.atomic`; see `format.rs`).
+//!
+//! A write goes to the journal first and is durable there before its blocks are touched. So at every moment one of the two is
+//! whole: after a crash, opening carries the whole records out once more and leaves the torn ones, which never began.
+//!
+//! * A record stays valid until a mark says that it is over: after a flush of the store, for up to [`SLOTS`] at once. An
+//!   all-or-nothing write costs one durable write to the journal and a cached one to its place; as it is durable in the
+//!   journal, FUA costs no more.
+//! * Whoever changes blocks in another way waits until what the journal has of them is over. Otherwise the next start would
+//!   bring the older data back.
+//! * Space is taken before: holes become zeros that are allocated, and the journal is written over and over. So a full file
+//!   system is told while nothing has changed yet.
+//! * A write that fails between the two leaves blocks of which nobody knows what they hold. They cannot be read or written
+//!   until the store is opened again, which finishes it.
+//!
+//! Invariants: a slot is used again only after a mark on the medium says that what it held is over; marks never go back. Left
+//! out: protection information, whose records would have to change together with the blocks.
+
+mod format;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+pub(crate) use self::format::Identity;
+
+use self::format::{HEAD_BYTES, Header, MARKS, Mark, SLOTS, SLOTS_AT, file_bytes, headers, slot_at};
+use self::ring::{Ring, Stuck};
+use crate::gather::total_bytes;
+use crate::{
+    BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, not_atomic,
+    read_then_crc32c,
+};
+
+/// Most bytes that a journal can be asked to take at once.
+pub(crate) const MAX_ATOMIC_BYTES: u64 = 1 << 20;
+/// Extents that are asked for at a time.
+const EXTENTS: usize = 16;
+/// Bytes that are written at a time where a journal is made.
+const FILL_BYTES: usize = 256 * 1024;
+
+/// A store with a journal for all-or-nothing writes; see the module's head.
+pub struct JournaledStore {
+    data: Arc<dyn BlockStore>,
+    journal: Arc<dyn BlockStore>,
+    identity: Identity,
+    /// Most bytes of a write.
+    max: u64,
+    ring: Mutex<Ring>,
+    /// The phase of a write has changed.
+    moved: Condvar,
+    /// Copy of [`Ring::live`]: while it is 0, nobody needs the lock.
+    live: AtomicU64,
+    /// A write could not be finished.
+    any_stuck: AtomicBool,
+    /// Where the next mark goes; held while one is written.
+    turn: Mutex<u64>,
+}
+
+impl JournaledStore {
+    /// Puts `journal` beside `data` for writes of up to `max_bytes` bytes at once, after having finished what it has of writes that
+    /// were interrupted. `identity` is what tells the store from others that had its place: a journal that has something left to do
+    /// for another one is refused. A new journal holds zeros; a smaller one grows.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] with the remedy, [`StoreError::NoSpace`], and those of reading and writing both.
+    pub fn new(
+        data: Arc<dyn BlockStore>,
+        journal: Arc<dyn BlockStore>,
+        identity: [u8; 16],
+        max_bytes: u64,
+    ) -> Result<Self, StoreError> {
+        check_max(&data.geometry(), max_bytes)?;
+        let store = JournaledStore {
+            data,
+            journal,
+            identity,
+            max: max_bytes,
+            ring: Mutex::new(Ring::new(0)),
+            moved: Condvar::new(),
+            live: AtomicU64::new(0),
+            any_stuck: AtomicBool::new(false),
+            turn: Mutex::new(0),
+        };
+        store.recover()?;
+        Ok(store)
+    }
+
+    /// Bytes of a journal for writes of up to `max_bytes`.
+    pub fn journal_bytes(max_bytes: u64) -> u64 {
+        file_bytes(max_bytes.min(MAX_ATOMIC_BYTES))
+    }
+
+    /// Finishes what was interrupted, and begins anew.
+    fn recover(&self) -> Result<(), StoreError> {
+        let found = Mark::read(&*self.journal)?;
+        let mut first = 0;
+        if let Some((_, mark)) = found {
+            let headers = headers(&*self.journal, &mark)?;
+            // Larger than any that was found, also among the torn ones, so that the new mark is the one that counts.
+            first = headers.last().map_or(mark.first, |header| header.number) + 1;
+            for header in headers {
+                if let Some(data) = header.data(&*self.journal, mark.slot_bytes)? {
+                    self.repeat(&mark, &header, &data)?;
+                }
+            }
+        }
+        if self.geometry().read_only || self.journal.geometry().read_only {
+            return Ok(());
+        }
+        self.data.flush()?;
+        self.allocate_journal(found.map_or(0, |(_, mark)| file_bytes(mark.slot_bytes)))?;
+        // Not over the mark that counts: this one may be torn.
+        let place = found.map_or(0, |(place, _)| (place + 1) % MARKS);
+        self.write_mark(place, first)?;
+        *self.turn.lock() = (place + 1) % MARKS;
+        *self.ring.lock() = Ring::new(first);
+        Ok(())
+    }
+
+    /// Carries a record out once more.
+    fn repeat(&self, mark: &Mark, header: &Header, data: &[u8]) -> Result<(), StoreError> {
+        let geometry = self.geometry();
+        if mark.identity != self.identity
+            || geometry.check_range(header.offset, u64::from(header.len)).is_err()
+        {
+            return Err(StoreError::Unusable(format!(
+                "{} has a write for another {}, or for an older copy of it, that was not finished; put the file that it belongs to \
+                 back, or move the journal away to do without that write",
+                self.journal.description(),
+                self.data.description()
+            )));
+        }
+        if !geometry.read_only {
+            return self.data.write(header.offset, &[data], Durability::Cached);
+        }
+        let mut now = vec![0; data.len()];
+        self.data.read(header.offset, &mut now)?;
+        if now == data {
+            return Ok(());
+        }
+        Err(StoreError::Unusable(format!(
+            "{} was interrupted in a write of all or nothing; open it without ro once to finish it",
+            self.data.description()
+        )))
+    }
+
+    /// Makes the journal as large as it has to be, and takes the space of what is new of it.
+    fn allocate_journal(&self, used: u64) -> Result<(), StoreError> {
+        let wanted = file_bytes(self.max);
+        if self.journal.geometry().size_bytes < wanted {
+            self.journal.resize(wanted)?;
+        }
+        let zeroes = vec![0; FILL_BYTES];
+        let mut at = used.max(SLOTS_AT);
+        while at < wanted {
+            let part = (wanted - at).min(FILL_BYTES as u64);
+            self.journal.write(at, &[&zeroes[..part as usize]], Durability::Cached)?;
+            at += part;
+        }
+        self.journal.flush()
+    }
+
+    fn write_mark(&self, place: u64, first: u64) -> Result<(), StoreError> {
+        let mark = Mark { slot_bytes: self.max, identity: self.identity, first };
+        self.journal.write(place * HEAD_BYTES as u64, &[&mark.to_bytes()], Durability::Durable)
+    }
+
+    /// Says on the medium that everything below `first` is over: it was placed, and flushed since.
+    fn mark(&self, first: u64) -> Result<(), StoreError> {
+        let mut turn = self.turn.lock();
+        if self.ring.lock().first() >= first {
+            return Ok(());
+        }
+        // One that fails may be torn: the next try goes to the same place, and the other mark is whole.
+        self.write_mark(*turn, first)?;
+        *turn = (*turn + 1) % MARKS;
+        self.update(|ring| ring.advance(first));
+        Ok(())
+    }
+
+    fn update<R>(&self, change: impl FnOnce(&mut Ring) -> R) -> R {
+        let mut ring = self.ring.lock();
+        let result = change(&mut ring);
+        self.live.store(ring.live(), Ordering::Release);
+        drop(ring);
+        self.moved.notify_all();
+        result
+    }
+
+    /// Returns when everything below `until` is over.
+    fn settle(&self, until: u64) -> Result<(), StoreError> {
+        let placed = {
+            let mut ring = self.ring.lock();
+            loop {
+                if ring.first() >= until {
+                    return Ok(());
+                }
+                let placed = ring.placed();
+                if placed >= until {
+                    break placed;
+                }
+                if ring.is_stuck(placed) {
+                    return Err(unfinished(&*self.data));
+                }
+                self.moved.wait(&mut ring);
+            }
+        };
+        self.data.flush()?;
+        self.mark(placed)
+    }
+
+    /// Makes way for a change of a range that is not all or nothing.
+    fn make_way(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        if self.live.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let until = self.ring.lock().in_the_way(offset, len);
+        match until {
+            Ok(None) => Ok(()),
+            Ok(Some(until)) => self.settle(until).map_err(|error| of_the_journal(error, offset)),
+            Err(Stuck) => Err(StoreError::MediumWrite { offset }),
+        }
+    }
+
+    /// Fails for blocks of which nobody knows what they hold.
+    fn check_known(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        if self.any_stuck.load(Ordering::Acquire) && self.ring.lock().in_the_way(offset, len) == Err(Stuck) {
+            return Err(StoreError::MediumRead { offset });
+        }
+        Ok(())
+    }
+
+    /// Takes the space of a range, which keeps what it holds.
+    fn allocate(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            for extent in self.data.extents(at, end - at, EXTENTS)? {
+                if !extent.mapped {
+                    self.data.write_zeroes(extent.offset, extent.len, false)?;
+                }
+                at = extent.offset + extent.len;
+            }
+        }
+        Ok(())
+    }
+
+    /// A number with a free slot; waits for one.
+    fn take(&self, offset: u64, len: u64) -> Result<u64, StoreError> {
+        loop {
+            let full = {
+                let mut ring = self.ring.lock();
+                if ring.in_the_way(offset, len) == Err(Stuck) {
+                    return Err(StoreError::MediumWrite { offset });
+                }
+                let taken = ring.take(offset, len);
+                self.live.store(ring.live(), Ordering::Release);
+                match taken {
+                    Some(number) => return Ok(number),
+                    None => ring.first() + 1,
+                }
+            };
+            self.settle(full).map_err(|error| of_the_journal(error, offset))?;
+        }
+    }
+
+    fn record(&self, number: u64, offset: u64, len: u64, src: &[&[u8]]) -> Result<(), StoreError> {
+        let data_crc = src.iter().fold(0, |crc, piece| integrity::crc32c_append(crc, piece));
+        let head = Header { number, offset, len: len as u32, data_crc }.to_bytes();
+        let mut pieces = Vec::with_capacity(src.len() + 1);
+        pieces.push(&head[..]);
+        pieces.extend_from_slice(src);
+        self.journal.write(slot_at(number, self.max), &pieces, Durability::Durable)
+    }
+}
+
+impl Drop for JournaledStore {
+    /// Leaves nothing to do for the next start, if it can: the file is whole without its journal then.
+    fn drop(&mut self) {
+        let placed = self.ring.lock().placed();
+        if self.live.load(Ordering::Acquire) > 0 && self.data.flush().is_ok() {
+            let _ = self.mark(placed);
+        }
+    }
+}
+
+/// Checks the size of an all-or-nothing write against the store.
+pub(crate) fn check_max(geometry: &Geometry, max_bytes: u64) -> Result<(), StoreError> {
+    let block = u64::from(geometry.logical_block_bytes);
+    if max_bytes == 0 || max_bytes > MAX_ATOMIC_BYTES || !max_bytes.is_multiple_of(block) {
+        return Err(StoreError::Unusable(format!(
+            "writes of {max_bytes} bytes cannot be all or nothing here; use whole blocks of {block} bytes, at most 1M (atomic=64K)"
+        )));
+    }
+    Ok(())
+}
+
+fn unfinished(data: &dyn BlockStore) -> StoreError {
+    StoreError::FlushFailed(format!("a write of all or nothing to {} was not finished", data.description()))
+}
+
+/// An error of the journal, told as one of the store at `offset`.
+fn of_the_journal(error: StoreError, offset: u64) -> StoreError {
+    match error {
+        StoreError::MediumRead { .. } | StoreError::MediumWrite { .. } => StoreError::MediumWrite { offset },
+        StoreError::Io { source, .. } => StoreError::Io { op: Op::Write, offset, source },
+        other => other,
+    }
+}
+
+impl BlockStore for JournaledStore {
+    fn geometry(&self) -> Geometry {
+        self.data.geometry()
+    }
+
+    fn placement(&self) -> Placement {
+        self.data.placement()
+    }
+
+    fn description(&self) -> String {
+        self.data.description()
+    }
+
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        if let Err(error) = self.check_known(offset, dst.len() as u64) {
+            dst.fill(0);
+            return Err(error);
+        }
+        self.data.read(offset, dst)
+    }
+
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        if self.any_stuck.load(Ordering::Acquire) {
+            return read_then_crc32c(self, offset, dst, crc);
+        }
+        self.data.read_crc32c(offset, dst, crc)
+    }
+
+    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        if self.live.load(Ordering::Acquire) != 0 {
+            self.make_way(offset, total_bytes(src, offset, self.geometry().size_bytes)?)?;
+        }
+        self.data.write(offset, src, durability)
+    }
+
+    fn atomic_write_bytes_max(&self) -> u64 {
+        self.max
+    }
+
+    /// Durable in any case.
+    fn write_atomic(&self, offset: u64, src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+        let geometry = self.geometry();
+        let len = total_bytes(src, offset, geometry.size_bytes)?;
+        geometry.check_range(offset, len)?;
+        if geometry.read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        if len > self.max {
+            return Err(not_atomic(self));
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        self.allocate(offset, len)?;
+        let number = self.take(offset, len)?;
+        if let Err(error) = self.record(number, offset, len, src) {
+            // Nothing was written to its place, and nothing has to be. A record that is there all the same is over with the next
+            // mark; while there can be none, nobody else changes these blocks.
+            self.update(|ring| ring.place(number));
+            let _ = self.settle(number + 1);
+            return Err(of_the_journal(error, offset));
+        }
+        let written = self.data.write(offset, src, Durability::Cached);
+        match &written {
+            Ok(()) => self.update(|ring| ring.place(number)),
+            Err(_) => {
+                self.any_stuck.store(true, Ordering::Release);
+                self.update(|ring| ring.get_stuck(number));
+            }
+        }
+        written
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        false // the journal keeps copies
+    }
+
+    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+        self.check_known(offset, len)?;
+        self.data.read_in_place(offset, len, look)
+    }
+
+    fn write_in_place(
+        &self,
+        offset: u64,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        self.make_way(offset, len)?;
+        self.data.write_in_place(offset, len, fill)
+    }
+
+    /// Now and then it frees slots, too: whoever flushes has paid for most of that.
+    fn flush(&self) -> Result<(), StoreError> {
+        if self.live.load(Ordering::Acquire) < SLOTS / 2 {
+            return self.data.flush();
+        }
+        let placed = self.ring.lock().placed();
+        self.data.flush()?;
+        // What was asked for is done. If this fails, it fails again for the write that needs a slot.
+        let _ = self.mark(placed);
+        Ok(())
+    }
+
+    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.make_way(offset, len)?;
+        self.data.unmap(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
+        self.make_way(offset, len)?;
+        self.data.write_zeroes(offset, len, may_unmap)
+    }
+
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+        self.data.extents(offset, len, max)
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.data.resize(size_bytes)
+    }
+
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.data.medium_bytes()
+    }
+
+    fn make_writable(&self) -> Result<(), StoreError> {
+        if !self.geometry().read_only {
+            return Ok(());
+        }
+        self.journal.make_writable()?;
+        self.data.make_writable()?;
+        self.recover()
+    }
+
+    fn records(&self) -> Option<&Records> {
+        self.data.records()
+    }
+}
