@@ -248,12 +248,20 @@ fn start(
 ) -> Execution {
     let lu = request.lu;
     let alive = Arc::new(());
-    lu.with_state(|state| {
+    let busy = lu.with_state(|state| {
+        // Another one may have begun while the parameter list of this one came.
+        if let Some(sense) = state.operation_in_progress() {
+            return Some(sense);
+        }
         let may_exit = way.may_exit;
         state.operation =
             Some(Operation { kind, alive: Arc::downgrade(&alive), progress: 0, pattern, may_exit });
         state.erase_failed = None;
+        None
     });
+    if let Some(sense) = busy {
+        return Execution::check(sense);
+    }
     let overwrite = kind == EraseKind::Sanitize || !lu.config().thin;
     let becomes = (kind == EraseKind::Format && lu.config().protectable).then_some(becomes);
     let erasure = Erasure {

@@ -204,7 +204,7 @@ fn a_unit_that_takes_the_place_of_another_knows_that_it_is_not_erased() {
     let nexus = old.nexus.clone();
     let running = old.lu.begin(&nexus, &BLOCK_ERASE);
     let mut new = Disk::with(config());
-    new.lu.inherit_reservations(&old.lu);
+    new.lu.inherit(&old.lu);
     new.run(&cdb::read(0, 1)).fails(3, 0x31, 3);
     new.run(&BLOCK_ERASE).good();
     old.finish(running, &[]).good();
@@ -245,6 +245,21 @@ fn sanitize_overwrite_writes_its_pattern_as_often_as_asked() {
     disk.send(&OVERWRITE, &[1, 0, 0, 2, 1, 2]).fails(3, 0x31, 3);
     disk.run(&cdb::read(0, 1)).fails(3, 0x31, 3);
     disk.send(&OVERWRITE, &[1, 0, 0, 2, 1, 2]).good();
+    disk.run(&cdb::read(0, 1)).good();
+}
+
+// covers: SAN-01
+#[test]
+fn of_two_whose_patterns_are_on_their_way_one_begins() {
+    let mut disk = filled(config());
+    let nexus = disk.nexus.clone();
+    let [first, second] = [(); 2].map(|()| disk.lu.begin_offering(&nexus, &OVERWRITE, 6));
+    let list: &[&[u8]] = &[&[1, 0, 0, 2, 1, 2]];
+    let first = first.data_out(&disk.lu, &DataOut::new(list));
+    let second = second.data_out(&disk.lu, &DataOut::new(list));
+    disk.finish(second, &[]).fails(2, 4, 0x1b);
+    disk.run(&cdb::read(0, 1)).fails(2, 4, 0x1b);
+    disk.finish(first, &[]).good();
     disk.run(&cdb::read(0, 1)).good();
 }
 
