@@ -8,9 +8,9 @@ use crate::erase::{self, EraseKind};
 use crate::execution::{Execution, Request};
 use crate::persistent_reservation as pr;
 use crate::{
-    atomic, capacity, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, prefetch, read_write,
-    report_luns, report_opcodes, reservation, sync_cache, target_port_groups, third_party, timestamp, unmap,
-    verify, write_same,
+    atomic, capacity, identifying, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, prefetch,
+    pseudo_error, read_write, report_luns, report_opcodes, reservation, sync_cache, target_port_groups,
+    third_party, timestamp, unmap, verify, write_same,
 };
 
 /// How a reservation of another nexus treats the command (SPC-4 table 51, SBC-3 table 13).
@@ -227,6 +227,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("PRE-FETCH(10)", 0x34, &[FF, 0x02, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, prefetch::prefetch_10).reads(),
     command("SYNCHRONIZE CACHE(10)", 0x35, &[FF, 0x06, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, sync_cache::synchronize_cache_10).reads(),
     command("READ DEFECT DATA(10)", 0x37, &[FF, 0, 0x1f, 0, 0, 0, 0, FF, FF, 0], Read, misc::read_defect_data_10).reads(),
+    command("WRITE LONG(10)", 0x3f, &[FF, 0xc0, FF, FF, FF, FF, 0, FF, FF, 0], Write, pseudo_error::write_long_10).writes(),
     command("WRITE SAME(10)", 0x41, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, write_same::write_same_10).writes(),
     command("UNMAP", 0x42, &[FF, 0x01, 0, 0, 0, 0, 0x1f, FF, FF, 0], Write, unmap::unmap).writes().needs(Needs::Thin),
     command("SANITIZE, OVERWRITE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_overwrite).sa(1).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
@@ -277,11 +278,14 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("WRITE ATOMIC(16)", 0x9c, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, atomic::write_atomic_16).writes().needs(Needs::Atomic),
     command("READ CAPACITY(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x01, 0], Always, capacity::read_capacity_16).sa(0x10).reads(),
     command("GET LBA STATUS(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0], Read, lba_status::get_lba_status).sa(0x12).reads(),
+    command("WRITE LONG(16)", 0x9f, &[FF, 0xdf, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, FF, FF, 0, 0], Write, pseudo_error::write_long_16).sa(0x11).writes(),
     command("REPORT LUNS", 0xa0, &[FF, 0, FF, 0, 0, 0, FF, FF, FF, FF, 0, 0], Discovery, report_luns::own_lun).under_attention().everywhere(),
+    command("REPORT IDENTIFYING INFORMATION", 0xa3, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0xfe, 0], Always, identifying::report).sa(0x05),
     command("REPORT TARGET PORT GROUPS", 0xa3, &[FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, target_port_groups::report).sa(0x0a).everywhere(),
     command("REPORT SUPPORTED OPERATION CODES", 0xa3, &[FF, 0x1f, 0x87, FF, FF, FF, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_opcodes).sa(0x0c),
     command("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xa3, &[FF, 0x1f, 0x80, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_task_management).sa(0x0d),
     command("REPORT TIMESTAMP", 0xa3, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, timestamp::report).sa(0x0f),
+    command("SET IDENTIFYING INFORMATION", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0xfe, 0], Write, identifying::set).sa(0x06),
     command("SET TARGET PORT GROUPS", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, target_port_groups::set).sa(0x0a).needs(Needs::ExplicitAccess).everywhere(),
     command("SET TIMESTAMP", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, timestamp::set).sa(0x0f),
     command("READ(12)", 0xa8, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads(),

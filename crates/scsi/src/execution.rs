@@ -129,15 +129,13 @@ impl Execution {
         self.step
     }
 
+    fn at(step: Step, next: Next, transfer_bytes: u64) -> Self {
+        Self { step, next, transfer_bytes, alive: None, protection: None, remainder: None }
+    }
+
     pub(crate) fn done(outcome: Outcome) -> Self {
-        Self {
-            transfer_bytes: outcome.transfer_bytes,
-            step: Step::Done(outcome),
-            next: Next::Finished,
-            alive: None,
-            protection: None,
-            remainder: None,
-        }
+        let bytes = outcome.transfer_bytes;
+        Self::at(Step::Done(outcome), Next::Finished, bytes)
     }
 
     pub(crate) fn check(sense: SenseData) -> Self {
@@ -153,50 +151,23 @@ impl Execution {
         if bytes == 0 {
             return handler(request, &[]);
         }
-        Self {
-            step: Step::NeedDataOut { bytes },
-            next: Next::Parameters { nexus: request.nexus.clone(), cdb: *request.cdb, handler },
-            transfer_bytes: bytes,
-            alive: None,
-            protection: None,
-            remainder: None,
-        }
+        let next = Next::Parameters { nexus: request.nexus.clone(), cdb: *request.cdb, handler };
+        Self::at(Step::NeedDataOut { bytes }, next, bytes)
     }
 
     /// Waits for the data-out of a medium operation.
     pub(crate) fn write(plan: WritePlan) -> Self {
-        Self {
-            step: Step::NeedDataOut { bytes: plan.bytes },
-            next: Next::Write(plan),
-            transfer_bytes: plan.bytes,
-            alive: None,
-            protection: None,
-            remainder: None,
-        }
+        Self::at(Step::NeedDataOut { bytes: plan.bytes }, Next::Write(plan), plan.bytes)
     }
 
     /// Waits for the medium.
     pub(crate) fn medium(op: MediumOp, plan: MediumPlan) -> Self {
-        Self {
-            step: Step::Medium(op),
-            next: Next::Medium(plan),
-            transfer_bytes: plan.transfer_bytes,
-            alive: None,
-            protection: None,
-            remainder: None,
-        }
+        Self::at(Step::Medium(op), Next::Medium(plan), plan.transfer_bytes)
     }
 
     /// Waits for a piece of a third-party copy; `asked` bytes of parameters came with it.
     pub(crate) fn copying(op: MediumOp, run: CopyRun, asked: u64) -> Self {
-        Self {
-            step: Step::Medium(op),
-            next: Next::Copy(Box::new(run)),
-            transfer_bytes: asked,
-            alive: None,
-            protection: None,
-            remainder: None,
-        }
+        Self::at(Step::Medium(op), Next::Copy(Box::new(run)), asked)
     }
 
     /// What becomes of the protection information of the blocks that the medium operation is on; `None` when the unit has none.
@@ -242,7 +213,7 @@ impl Execution {
                 } else {
                     let request = Request { lu, nexus: &nexus, cdb: &cdb, offered: data.offered() };
                     let execution = handler(&request, &data.to_vec(bytes));
-                    lu.note_conflict(&nexus, &execution);
+                    lu.note_status(&nexus, &execution);
                     execution
                 }
             }
@@ -259,6 +230,9 @@ impl Execution {
         let asked = self.transfer_bytes;
         let alive = self.alive;
         let protection = self.protection;
+        if let (Step::Medium(op), Ok(MediumReply::Done)) = (&self.step, &result) {
+            op.changes(|lba, blocks| lu.changed(lba, blocks));
+        }
         let mut execution = match (self.next, result) {
             (Next::Medium(plan), Ok(reply)) => plan.replied(lu, reply),
             (Next::Copy(run), result) => run.replied(lu, result.map(drop)),
@@ -288,7 +262,15 @@ impl Execution {
     pub(crate) fn finish(mut self, lu: &LogicalUnit) -> Self {
         match &mut self.step {
             Step::Done(outcome) => outcome.descriptor_sense = lu.descriptor_sense(),
-            Step::Medium(op) => op.changes(|lba, blocks| lu.about_to_change(lba, blocks)),
+            Step::Medium(op) => {
+                if let Some(sense) = op.reads().and_then(|(lba, blocks)| lu.unreadable(lba, blocks)) {
+                    let asked = self.transfer_bytes;
+                    let mut failed = Self::check(sense);
+                    failed.expect_transfer(asked);
+                    return failed.finish(lu);
+                }
+                op.changes(|lba, blocks| lu.about_to_change(lba, blocks));
+            }
             Step::NeedDataOut { .. } => {}
         }
         self

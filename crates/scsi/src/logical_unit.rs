@@ -16,6 +16,7 @@ use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse};
 use crate::config::LuConfig;
 use crate::erase::EraseKind;
 use crate::execution::{Execution, Request, Step};
+use crate::identifying::IdentifyingInformation;
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
 use crate::outcome::{Outcome, Status};
@@ -39,6 +40,15 @@ fn variable_length_mismatch(cdb: &[u8]) -> Option<SenseData> {
     (announced != cdb.len()).then(|| SenseData::cdb_field(7, None))
 }
 
+/// What of a unit survives a loss of power, where there is a place to keep it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptState {
+    /// Registrations and reservation, while they were made with APTPL.
+    pub reservations: Option<PrState>,
+    /// What hosts have written on the unit.
+    pub identifying: IdentifyingInformation,
+}
+
 /// A logical unit, shared by all its nexuses.
 pub struct LogicalUnit {
     config: LuConfig,
@@ -53,8 +63,8 @@ pub struct LogicalUnit {
     no_check_when_zero: AtomicBool,
     app_tag_owner: AtomicBool,
     reject_unprotected: AtomicBool,
-    /// There are tokens that represent blocks of this unit.
-    tokens_out: AtomicBool,
+    /// There are tokens that represent blocks of this unit, or blocks that are marked as unreadable.
+    watched: AtomicBool,
     /// Time as last told by the caller, milliseconds.
     now_ms: AtomicU64,
     neighbours: RwLock<Option<Weak<dyn Neighbours>>>,
@@ -84,7 +94,7 @@ impl LogicalUnit {
             no_check_when_zero: AtomicBool::new(false),
             app_tag_owner: AtomicBool::new(true),
             reject_unprotected: AtomicBool::new(false),
-            tokens_out: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             now_ms: AtomicU64::new(0),
             neighbours: RwLock::new(None),
             state: Mutex::new(State::new(ModePages::new(&config))),
@@ -187,9 +197,22 @@ impl LogicalUnit {
 
     /// Blocks are about to change: tokens that represent them are worth nothing from now on.
     pub(crate) fn about_to_change(&self, lba: u64, blocks: u64) {
-        if self.tokens_out.load(Ordering::Acquire) {
+        if self.watched.load(Ordering::Acquire) {
             self.with_state(|state| state.tokens.changing(lba, blocks));
         }
+    }
+
+    /// Blocks have changed: they can be read again.
+    pub(crate) fn changed(&self, lba: u64, blocks: u64) {
+        if self.watched.load(Ordering::Acquire) {
+            self.with_state(|state| state.pseudo_errors.clear(lba, blocks));
+        }
+    }
+
+    /// What a command has to say that reads blocks of which one is marked as unreadable.
+    pub(crate) fn unreadable(&self, lba: u64, blocks: u64) -> Option<SenseData> {
+        let watched = self.watched.load(Ordering::Acquire);
+        watched.then(|| self.with_state(|state| state.pseudo_errors.sense(lba, blocks)))?
     }
 
     /// A nexus came up. Its first command reports 6/29/00, or 6/29/07 when it was attached before.
@@ -252,33 +275,42 @@ impl LogicalUnit {
         });
     }
 
-    /// What must survive power loss: `Some` while registrations were made with APTPL, else `None`, and then anything
-    /// stored before must be removed.
+    /// What must survive power loss: registrations that were made with APTPL and identifying information. `None` while there is
+    /// neither: then anything stored before must be removed.
     //= spc4 5.12.6 PR-10
-    pub fn export_persistent(&self) -> Option<PrState> {
-        let pr = self.with_state(|state| state.persistent.clone());
-        pr.persist.then(|| pr.export())
+    pub fn export_persistent(&self) -> Option<KeptState> {
+        let (reservations, identifying) = self.with_state(|state| {
+            let pr = &state.persistent;
+            (pr.persist.then(|| pr.export()), state.identifying.clone())
+        });
+        let kept = KeptState { reservations, identifying };
+        (kept != KeptState::default()).then_some(kept)
     }
 
-    /// Takes over the registrations and the reservation of the unit that this one replaces on the same medium. From then on the
-    /// old unit answers BUSY to who wants to change them there: it would be lost. An operation on the whole medium that is not at
+    /// Takes over what the unit keeps that this one replaces on the same medium: registrations and the reservation, identifying
+    /// information, and blocks that are marked as unreadable. From then on the old unit answers BUSY to who wants to change them there: it would be lost. An operation on the whole medium that is not at
     /// its end has to be repeated.
     //= spc4 5.12.1 PR-13
-    pub fn inherit_reservations(&self, old: &LogicalUnit) {
-        let (persistent, reserved_by, unfinished) = old.with_state(|state| {
+    pub fn inherit(&self, old: &LogicalUnit) {
+        let (before, unfinished) = old.with_state(|state| {
             state.replaced = true;
             let unfinished = state.operation.as_ref().map(|operation| operation.kind).or(state.erase_failed);
-            (state.persistent.clone(), state.reserved_by, unfinished)
+            let kept = (state.persistent.clone(), state.identifying.clone(), state.pseudo_errors.clone());
+            ((kept, state.reserved_by), unfinished)
         });
         self.with_state(|state| {
-            (state.persistent, state.reserved_by) = (persistent, reserved_by);
+            ((state.persistent, state.identifying, state.pseudo_errors), state.reserved_by) = before;
             state.erase_failed = state.erase_failed.or(unfinished);
         });
     }
 
     /// Takes over what [`LogicalUnit::export_persistent`] gave before a restart; entries that do not fit are left out.
-    pub fn import_persistent(&self, stored: &PrState) {
-        self.with_state(|state| state.persistent = PersistentReservations::import(stored));
+    pub fn import_persistent(&self, stored: &KeptState) {
+        let reservations = stored.reservations.as_ref().map(PersistentReservations::import);
+        self.with_state(|state| {
+            state.persistent = reservations.unwrap_or_default();
+            state.identifying = stored.identifying.clone().bounded();
+        });
     }
 
     /// Runs `f` on the state and then brings the lock-free copies up to date.
@@ -292,7 +324,8 @@ impl LogicalUnit {
         self.no_check_when_zero.store(modes.no_check_when_zero, Ordering::Release);
         self.app_tag_owner.store(modes.app_tag_owner, Ordering::Release);
         self.reject_unprotected.store(modes.reject_unprotected, Ordering::Release);
-        self.tokens_out.store(!state.tokens.is_empty(), Ordering::Release);
+        let watched = !state.tokens.is_empty() || !state.pseudo_errors.is_empty();
+        self.watched.store(watched, Ordering::Release);
         self.gate.store(state.gate(), Ordering::Release);
         result
     }
@@ -308,20 +341,25 @@ impl LogicalUnit {
     /// length, 0 without the W bit): a COMPARE AND WRITE of no blocks is refused when it comes with data.
     pub fn begin_offering(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
         let execution = self.dispatch(nexus, cdb, offered);
-        self.note_conflict(nexus, &execution);
+        self.note_status(nexus, &execution);
         execution.finish(self)
     }
 
-    /// With UA_INTLCK 3 a RESERVATION CONFLICT leaves a unit attention behind.
+    /// With UA_INTLCK 3 a status that says nothing of its cause leaves a unit attention behind.
     //= spc4 7.5.8 UA-04
-    pub(crate) fn note_conflict(&self, nexus: &Nexus, execution: &Execution) {
-        if matches!(execution.step(), Step::Done(outcome) if outcome.status == Status::ReservationConflict) {
-            self.with_state(|state| {
-                if state.mode.unit_attention_interlock() == 3 {
-                    state.establish(UaScope::One(nexus.id), Asc::PREVIOUS_RESERVATION_CONFLICT);
-                }
-            });
-        }
+    pub(crate) fn note_status(&self, nexus: &Nexus, execution: &Execution) {
+        let Step::Done(outcome) = execution.step() else { return };
+        let asc = match outcome.status {
+            Status::Busy => Asc::PREVIOUS_BUSY,
+            Status::TaskSetFull => Asc::PREVIOUS_TASK_SET_FULL,
+            Status::ReservationConflict => Asc::PREVIOUS_RESERVATION_CONFLICT,
+            _ => return,
+        };
+        self.with_state(|state| {
+            if state.mode.unit_attention_interlock() == 3 {
+                state.establish(UaScope::One(nexus.id), asc);
+            }
+        });
     }
 
     /// The asymmetric access state of a target port group for this unit.

@@ -157,6 +157,18 @@ pub enum FormatMark {
 }
 
 impl MediumOp {
+    /// The range (first block, number of blocks) of the command's own unit that the operation reads before it does anything else.
+    pub(crate) fn reads(&self) -> Option<(u64, u64)> {
+        match *self {
+            Self::Read { lba, blocks }
+            | Self::CompareAndWrite { lba, blocks, .. }
+            | Self::OrWrite { lba, blocks, .. }
+            | Self::Verify { lba, blocks }
+            | Self::Compare { lba, blocks, .. } => Some((lba, blocks)),
+            _ => None,
+        }
+    }
+
     /// Calls `f` with each range (first block, number of blocks) of the command's own unit that the operation may change.
     pub(crate) fn changes(&self, mut f: impl FnMut(u64, u64)) {
         match *self {

@@ -46,8 +46,9 @@ pub enum Effect {
     AbortTasksOf(Vec<NexusId>),
     /// Mode parameters changed.
     ModeChanged,
-    /// Reservations or registrations changed: store [`crate::LogicalUnit::export_persistent`] if it is `Some`.
-    ReservationChanged,
+    /// Reservations, registrations or identifying information changed: store [`crate::LogicalUnit::export_persistent`] if it is
+    /// `Some`.
+    KeptStateChanged,
     /// The unit's capacity changed.
     CapacityChanged,
     /// The unit was reset.

@@ -82,6 +82,8 @@ ascs! {
     REF_TAG_CHECK_FAILED = 0x10/0x03;
     /// Unrecovered read error.
     UNRECOVERED_READ_ERROR = 0x11/0x00;
+    /// Read error, LBA marked bad by application client: what WRITE LONG leaves behind.
+    MARKED_BAD_BY_APPLICATION_CLIENT = 0x11/0x14;
     /// Parameter list length error.
     PARAMETER_LIST_LENGTH_ERROR = 0x1a/0x00;
     /// Miscompare during verify operation.
@@ -152,7 +154,11 @@ ascs! {
     TIMESTAMP_CHANGED = 0x2a/0x10;
     /// Capacity data has changed.
     CAPACITY_DATA_CHANGED = 0x2a/0x09;
-    /// Previous reservation conflict status: what UA_INTLCK 3 leaves behind.
+    /// Previous busy status: what UA_INTLCK 3 leaves behind.
+    PREVIOUS_BUSY = 0x2c/0x07;
+    /// Previous task set full status: the same.
+    PREVIOUS_TASK_SET_FULL = 0x2c/0x08;
+    /// Previous reservation conflict status: the same.
     PREVIOUS_RESERVATION_CONFLICT = 0x2c/0x09;
     /// Commands cleared by another initiator.
     COMMANDS_CLEARED = 0x2f/0x00;
@@ -168,6 +174,8 @@ ascs! {
     MEDIUM_NOT_PRESENT = 0x3a/0x00;
     /// Inquiry data has changed.
     INQUIRY_DATA_CHANGED = 0x3f/0x03;
+    /// Device identifier changed: by SET IDENTIFYING INFORMATION.
+    DEVICE_IDENTIFIER_CHANGED = 0x3f/0x05;
     /// Reported LUNs data has changed.
     REPORTED_LUNS_DATA_CHANGED = 0x3f/0x0e;
     /// Internal target failure.

@@ -7,9 +7,11 @@ use bytes::Bytes;
 
 use crate::access_state::AccessStates;
 use crate::erase::EraseKind;
+use crate::identifying::IdentifyingInformation;
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
 use crate::persistent_reservation::PersistentReservations;
+use crate::pseudo_error::PseudoErrors;
 use crate::sense::{Asc, SenseData, SenseKey};
 use crate::third_party::{Records, RodTokens};
 use crate::timestamp::Timestamp;
@@ -44,7 +46,7 @@ pub(crate) struct State {
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
-    /// Another unit has taken the reservations over.
+    /// Another unit has taken over what this one keeps.
     pub(crate) replaced: bool,
     pub(crate) access: AccessStates,
     /// Third-party copies of which this unit is the manager.
@@ -52,6 +54,9 @@ pub(crate) struct State {
     pub(crate) tokens: RodTokens,
     /// What a host has set the clock to.
     pub(crate) timestamp: Option<Timestamp>,
+    pub(crate) identifying: IdentifyingInformation,
+    /// Blocks that WRITE LONG has marked.
+    pub(crate) pseudo_errors: PseudoErrors,
 }
 
 /// An operation that keeps the unit from being ready.
@@ -92,6 +97,8 @@ impl State {
             copies: Records::default(),
             tokens: RodTokens::default(),
             timestamp: None,
+            identifying: IdentifyingInformation::default(),
+            pseudo_errors: PseudoErrors::default(),
         }
     }
 

@@ -137,7 +137,7 @@ fn extended_inquiry(request: &Request<'_>) -> Vec<u8> {
         body[0] = 0x38 | 0x04 | 0x02 | 0x01; // SPT 111b: types 1 to 3; GRD_CHK, APP_CHK, REF_CHK
     }
     body[1] = 0x07; // HEADSUP, ORDSUP, SIMPSUP
-    body[2] = 0x01; // V_SUP: a volatile cache may be present
+    body[2] = 0x08 | 0x01; // WU_SUP: WRITE LONG marks blocks; V_SUP: a volatile cache may be present
     body
 }
 

@@ -235,6 +235,21 @@ fn ua_04_with_the_interlock_attentions_stay_until_request_sense() {
     disk.run_as(&other, &[0; 6], &[]).good();
 }
 
+#[test]
+fn ua_04_busy_leaves_one_behind_too() {
+    for (interlock, due) in [(2, (0, 0, 0)), (3, (6, 0x2c, 7))] {
+        let mut disk = Disk::new();
+        let page = [0, 0, 0, 0, 0x0a, 10, 0x02, 0x10, interlock << 4, 0, 0, 0, 0xff, 0xff, 0, 0];
+        disk.send(&[0x15, 0x10, 0, 0, 16, 0], &page).good();
+        Disk::new().lu.inherit(&disk.lu);
+        disk.run(&[0x16, 0, 0, 0, 0, 0]).busy();
+        assert_eq!(disk.run(&[0; 6]).code(), due);
+        let sense = disk.run(&[3, 0, 0, 0, 18, 0]).good().data;
+        assert_eq!((sense[2], sense[12], sense[13]), due);
+        disk.run(&[0; 6]).good();
+    }
+}
+
 // covers: TSK-02
 #[test]
 fn qerr_0_is_fixed_and_an_error_leaves_other_commands_alone() {

@@ -36,6 +36,50 @@ fn the_clock_counts_from_what_a_host_has_set() {
     assert_eq!(disk.run(&report).good().data[2], 2);
 }
 
+// covers: UA-03 CDB-05
+#[test]
+fn a_unit_keeps_what_is_written_on_it() {
+    let mut disk = Disk::new();
+    let other = support::nexus("b");
+    disk.attach(&other);
+    let report = |kind: u8, length: u8| [0xa3, 5, 0, 0, 0, 0, 0, 0, 0, length, kind << 1, 0];
+    let set = |kind: u8, length: u16| {
+        let [hi, lo] = length.to_be_bytes();
+        [0xa4, 6, 0, 0, 0, 0, 0, 0, hi, lo, kind << 1, 0]
+    };
+    assert_eq!(disk.run(&report(0x7f, 255)).good().data, [0, 0, 0, 8, 0, 0, 2, 0, 4, 0, 1, 0]);
+    assert_eq!(disk.run(&report(0, 255)).good().data, [0; 4]);
+    disk.send(&set(0, 3), &[1, 0, 255]).good();
+    disk.run_as(&other, &[0; 6], &[]).fails(6, 0x3f, 5);
+    disk.run(&[0; 6]).good();
+    disk.send(&set(2, 6), "öben\0".as_bytes()).good();
+    disk.run_as(&other, &[0; 6], &[]).fails(6, 0x3f, 5);
+    assert_eq!(disk.run(&report(0, 255)).good().data, [0, 0, 0, 3, 1, 0, 255]);
+    assert_eq!(disk.run(&report(0, 5)).good().data, [0, 0, 0, 3, 1]);
+    assert_eq!(disk.run(&report(2, 255)).good().data[4..], *"öben\0".as_bytes());
+    // What is no text, what is too long, and what there is not.
+    for text in [&b"ab"[..], b"a\0b\0", b"\xff\0"] {
+        disk.send(&set(2, text.len() as u16), text).fails(5, 0x26, 0);
+    }
+    for (kind, length) in [(0, 513), (2, 257), (1, 4), (0x7f, 4)] {
+        disk.send(&set(kind, length), &[0; 600]).fails(5, 0x24, 0);
+    }
+    disk.run(&report(1, 255)).fails(5, 0x24, 0);
+    disk.send(&set(0, 512), &[7; 512]).good();
+    let nexus = disk.nexus.clone();
+    disk.lu.logical_unit_reset(&nexus);
+    disk.run(&[0; 6]).fails(6, 0x29, 3);
+    let mut long = report(0, 0);
+    long[8] = 4;
+    assert_eq!(disk.run(&long).good().data.len(), 516);
+    let mut heir = Disk::new();
+    heir.lu.inherit(&disk.lu);
+    assert_eq!(heir.run(&report(2, 255)).good().data[4..], *"öben\0".as_bytes());
+    disk.send(&set(2, 6), "oben!\0".as_bytes()).busy();
+    heir.run(&set(2, 0)).good();
+    assert_eq!(heir.run(&report(2, 255)).good().data, [0; 4]);
+}
+
 #[test]
 fn inq_01_standard_data() {
     let mut disk = Disk::new();
@@ -197,11 +241,11 @@ fn vpd_b2_agrees_with_read_capacity() {
 
 // covers: VPD-86
 #[test]
-fn extended_inquiry_claims_the_task_attributes_only() {
+fn extended_inquiry_claims_task_attributes_and_marked_blocks_only() {
     let data = page(&mut Disk::new(), 0x86);
     assert_eq!(data.len(), 64);
     assert_eq!(data[4], 0, "no protection types, no checks");
-    assert_eq!((data[5], data[6]), (0x07, 0x01));
+    assert_eq!((data[5], data[6]), (0x07, 0x09));
 }
 
 // covers: PI-01

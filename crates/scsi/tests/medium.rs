@@ -471,3 +471,75 @@ fn a_stopped_unit_is_not_ready_until_started() {
     disk.run(&[0x1b, 0, 0, 0, 2, 0]).fails(5, 0x24, 0);
     disk.run(&[0x1b, 0, 0, 0, 0x30, 0]).fails(5, 0x24, 0);
 }
+
+/// WRITE LONG(16) with these flags.
+fn write_long(flags: u8, lba: u64) -> Vec<u8> {
+    let mut cdb = cdb::sixteen(0x9f, flags | 0x11, lba, 0);
+    cdb[12..14].copy_from_slice(&[2, 8]);
+    cdb
+}
+
+// covers: SNS-02 VPD-86
+#[test]
+fn a_marked_block_cannot_be_read_until_it_is_written() {
+    const MARKED: (u8, u8, u8) = (3, 0x11, 0x14);
+    let mut disk = Disk::new();
+    assert_eq!(disk.run(&cdb::inquiry(Some(0x86), 64)).good().data[6], 0x09);
+    disk.send(&cdb::write(0, 16), &pattern(16, 1)).good();
+    let before = disk.data.clone();
+    disk.run(&write_long(0x40, 5)).good();
+    disk.run(&[0x3f, 0xc0, 0, 0, 0, 9, 0, 0, 0, 0]).good();
+    let mut same = cdb::sixteen(0x8b, 0, 9, 1);
+    for (cdb, data, lba) in [
+        (cdb::read(0, 16), vec![], 5),
+        (cdb::read(6, 4), vec![], 9),
+        (cdb::sixteen(0x8f, 0, 0, 8), vec![], 5),
+        (cdb::sixteen(0x8f, 2, 0, 8), before[..8 * BLOCK].to_vec(), 5),
+        (cdb::compare_and_write(5, 1), pattern(2, 1), 5),
+        (std::mem::take(&mut same), pattern(1, 1), 9),
+    ] {
+        let answer = disk.send(&cdb, &data);
+        assert_eq!((answer.code(), answer.sense.unwrap().information), (MARKED, Some(lba)), "{cdb:x?}");
+        assert!(answer.ops.is_empty(), "{cdb:x?}");
+    }
+    assert_eq!(disk.data, before);
+    disk.run(&cdb::read(6, 3)).good();
+    // A write that fails does not make it readable, one that is done does, and so does its being unmapped.
+    disk.fault = Some(MediumError::Write { lba: Some(5) });
+    disk.send(&cdb::write(4, 2), &pattern(2, 3)).fails(3, 0x0c, 0);
+    assert_eq!(disk.run(&cdb::read(5, 1)).code(), MARKED);
+    disk.send(&cdb::write(4, 2), &pattern(2, 3)).good();
+    disk.run(&cdb::read(0, 8)).good();
+    let nexus = disk.nexus.clone();
+    disk.lu.logical_unit_reset(&nexus);
+    disk.run(&[0; 6]).fails(6, 0x29, 3);
+    assert_eq!(disk.run(&cdb::read(9, 1)).code(), MARKED);
+    let (cdb, list) = unmap(&[(9, 1)]);
+    disk.send(&cdb, &list).good();
+    disk.run(&cdb::read(0, 16)).good();
+}
+
+// covers: SNS-02
+#[test]
+fn only_so_many_blocks_are_marked_and_in_no_other_way() {
+    let mut disk = Disk::new();
+    disk.run(&write_long(0, 5)).fails(5, 0x24, 0);
+    disk.run(&write_long(0x60, 5)).fails(5, 0x24, 0);
+    disk.run(&write_long(0x40, BLOCKS)).fails(5, 0x21, 0);
+    disk.run(&[0x3e, 0, 0, 0, 0, 5, 0, 2, 8, 0]).fails(5, 0x20, 0);
+    for lba in 0..256 {
+        disk.run(&write_long(0x40, 2 * lba)).good();
+    }
+    disk.run(&write_long(0x40, 0)).good();
+    disk.run(&write_long(0x40, 1)).fails(5, 0x55, 3);
+    disk.run(&cdb::read(1, 1)).good();
+    disk.send(&cdb::write(2, 1), &pattern(1, 0)).good();
+    disk.run(&write_long(0x40, 1)).good();
+    disk.lu.set_read_only(true);
+    disk.run(&[0; 6]).fails(6, 0x2a, 1);
+    disk.run(&write_long(0x40, 1)).fails(7, 0x27, 0);
+    // Who takes the place of the unit knows them.
+    let mut heir = Disk::new();
+    heir.lu.inherit(&disk.lu);
+    heir.run(&cdb::read(0, 2)).fails(3, 0x11, 0x14);
+}

@@ -1,7 +1,7 @@
 //! RESERVE and RELEASE, and persistent reservations.
 mod support;
 
-use scsi::{Effect, LuConfig, Nexus, PrState, Status, TargetPort};
+use scsi::{Effect, KeptState, LuConfig, Nexus, PrState, Status, TargetPort};
 use support::{BLOCK, Disk, cdb, nexus};
 
 const REGISTER: u8 = 0;
@@ -145,7 +145,7 @@ fn capabilities_are_true() {
     let mut cluster = cluster_with(LuConfig { persist_reservations: true, ..support::config() });
     assert_eq!(cluster.read_in(2)[2..4], [0x1d, 0x80]);
     let answer = cluster.disk.run_as(&a, &cdb, &keys(0, 1, 1)).good();
-    assert_eq!(answer.effects, [Effect::ReservationChanged]);
+    assert_eq!(answer.effects, [Effect::KeptStateChanged]);
     assert_eq!(cluster.read_in(2)[3], 0x81, "PTPL_A");
 }
 
@@ -247,6 +247,10 @@ fn pr_04_access_matrix_of_all_commands() {
                 let answer = cluster.disk.run_as(who, &cdb, &[]);
                 let conflict = answer.status == Status::ReservationConflict;
                 assert_eq!(!conflict, expected, "type {kind} opcode {opcode:x} registered {registered}");
+                // SET IDENTIFYING INFORMATION is told to the others.
+                for nexus in [&a, &b, &c] {
+                    cluster.disk.run_as(nexus, &[3, 0, 0, 0, 18, 0], &[]).good();
+                }
                 // START STOP UNIT with START 0 stops the unit.
                 cluster.disk.run_as(&a, &[0x1b, 0, 0, 0, 1, 0], &[]).good();
             }
@@ -388,7 +392,7 @@ fn pr_09_preempt_and_abort_names_its_victims() {
     let mut effects = cluster.out(&b, PREEMPT_AND_ABORT, 3, 2, 1).good().effects;
     let Some(Effect::AbortTasksOf(victims)) = effects.pop() else { panic!("nobody is aborted") };
     assert_eq!(victims, [a.id, c.id]);
-    assert_eq!(effects, [Effect::ReservationChanged]);
+    assert_eq!(effects, [Effect::KeptStateChanged]);
     assert_eq!(cluster.reservation(), Some((2, 3)));
 }
 
@@ -403,7 +407,8 @@ fn pr_10_aptpl_state_goes_out_and_comes_back() {
     cluster.disk.run_as(&b, &cdb, &keys(0, 2, 1)).good();
     cluster.out(&b, RESERVE, 5, 2, 0).good();
     let stored = cluster.disk.lu.export_persistent().unwrap();
-    assert_eq!((stored.registrations.len(), stored.reservation), (2, Some((5, 1))));
+    let kept = stored.reservations.clone().unwrap();
+    assert_eq!((kept.registrations.len(), kept.reservation), (2, Some((5, 1))));
 
     let mut after = cluster_with(config());
     after.disk.lu.import_persistent(&stored);
@@ -417,15 +422,16 @@ fn pr_10_aptpl_state_goes_out_and_comes_back() {
     assert_eq!(after.disk.lu.export_persistent(), None);
 
     // A damaged file: what does not fit is left out.
-    let mut damaged = stored;
+    let mut damaged = kept;
     damaged.registrations[0].key = 0;
     let twin = damaged.registrations[1].clone();
     damaged.registrations.push(twin);
     damaged.reservation = Some((9, 77));
     let mut after = cluster_with(config());
-    after.disk.lu.import_persistent(&damaged);
+    let stored = |reservations| KeptState { reservations: Some(reservations), ..KeptState::default() };
+    after.disk.lu.import_persistent(&stored(damaged));
     assert_eq!((after.keys(), after.reservation()), (vec![2], None));
-    after.disk.lu.import_persistent(&PrState::default());
+    after.disk.lu.import_persistent(&stored(PrState::default()));
     assert!(after.keys().is_empty());
 }
 

@@ -237,7 +237,7 @@ impl Device {
     /// It is the disk that `old` was: who was registered stays registered.
     //= spc4 5.12.1 PR-13
     pub(crate) fn inherit(self: &Arc<Self>, old: &Self) {
-        self.unit.inherit_reservations(&old.unit);
+        self.unit.inherit(&old.unit);
         let _ = old.heir.set(Arc::downgrade(self));
     }
 

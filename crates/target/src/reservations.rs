@@ -1,4 +1,5 @@
-//! Persistent reservations on disk: what a host registered with APTPL is there again after power loss (SPC-4 5.12.6).
+//! Persistent reservations and identifying information on disk: what a host registered with APTPL, or wrote on the unit, is there
+//! again after power loss (SPC-4 5.12.6, 5.6).
 //!
 //! One file per unit, replaced as a whole: written beside, flushed, renamed, and the directory flushed, before the status of the
 //! command that changed it is sent. So at every moment there is either the old file or the new one. A file that cannot be read
@@ -10,7 +11,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use scsi::{LogicalUnit, PrRegistration, PrState};
+use scsi::{IdentifyingInformation, KeptState, LogicalUnit, PrRegistration, PrState};
 use serde::{Deserialize, Serialize};
 
 /// Largest file that is read: 512 registrations with names of 255 bytes fit many times.
@@ -33,6 +34,12 @@ struct Stored {
     version: u32,
     registrations: Vec<StoredRegistration>,
     reservation: Option<StoredReservation>,
+    /// Peripheral device identifying information.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    identifying_information: Vec<u8>,
+    /// The same as a text, without the zero at its end.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    identifying_text: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -124,9 +131,17 @@ impl ReservationFile {
             key: r.key,
             all_target_ports: r.all_target_ports,
         });
-        unit.import_persistent(&PrState {
-            registrations: registrations.collect(),
-            reservation: stored.reservation.map(|r| (r.kind, r.holder)),
+        let registrations: Vec<_> = registrations.collect();
+        let mut text = stored.identifying_text.into_bytes();
+        if !text.is_empty() {
+            text.push(0);
+        }
+        unit.import_persistent(&KeptState {
+            reservations: (!registrations.is_empty()).then(|| PrState {
+                registrations,
+                reservation: stored.reservation.map(|r| (r.kind, r.holder)),
+            }),
+            identifying: IdentifyingInformation { bytes: stored.identifying_information, text },
         });
         Ok(())
     }
@@ -138,9 +153,10 @@ impl ReservationFile {
     //= spc4 5.12.6 PR-10
     pub fn save(&self, unit: &LogicalUnit) -> io::Result<()> {
         let _writing = self.writing.lock();
-        let Some(state) = unit.export_persistent() else {
+        let Some(kept) = unit.export_persistent() else {
             return self.remove();
         };
+        let state = kept.reservations.unwrap_or_default();
         let registrations = state.registrations.into_iter().map(|r| StoredRegistration {
             initiator_port: r.initiator_port,
             target_port_group: r.target_port_group,
@@ -152,6 +168,10 @@ impl ReservationFile {
             version: VERSION,
             registrations: registrations.collect(),
             reservation: state.reservation.map(|(kind, holder)| StoredReservation { kind, holder }),
+            identifying_text: String::from_utf8_lossy(&kept.identifying.text)
+                .trim_end_matches('\0')
+                .to_owned(),
+            identifying_information: kept.identifying.bytes,
         };
         let mut beside = OsString::from(self.path.as_os_str());
         beside.push(".new");
@@ -208,13 +228,37 @@ mod tests {
         let after = unit();
         file.load(&after).expect("loaded");
         assert_eq!(after.export_persistent(), before.export_persistent());
-        assert!(after.export_persistent().is_some_and(|state| state.reservation == Some((5, 0))));
+        let kept = after.export_persistent().expect("it is kept");
+        assert_eq!(kept.reservations.expect("registrations").reservation, Some((5, 0)));
 
         reserve_out(&before, 3, 0, (7, 0), 0);
         file.save(&before).expect("saved");
         let empty = unit();
         file.load(&empty).expect("there may be a file with nothing in it, or none");
-        assert!(empty.export_persistent().is_none_or(|state| state.registrations.is_empty()));
+        assert!(empty.export_persistent().is_none());
+    }
+
+    #[test]
+    fn what_is_written_on_a_unit_is_there_after_a_restart() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = ReservationFile::within(directory.path(), 0xabc);
+        let before = unit();
+        let set = |kind: u8, list: &[u8]| {
+            let cdb = [0xa4, 6, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, kind << 1, 0];
+            let execution = before.begin(&nexus(), &cdb);
+            let execution = execution.data_out(&before, &DataOut::new(&[list]));
+            assert!(
+                matches!(execution.into_step(), Step::Done(outcome) if outcome.status == scsi::Status::Good)
+            );
+        };
+        set(0, &[0, 255, 7]);
+        set(2, "Regal 7, oben\0".as_bytes());
+        file.save(&before).expect("saved");
+        let after = unit();
+        file.load(&after).expect("loaded");
+        let kept = after.export_persistent().expect("it is kept");
+        assert_eq!((kept.identifying.bytes, kept.reservations), (vec![0, 255, 7], None));
+        assert_eq!(kept.identifying.text, "Regal 7, oben\0".as_bytes());
     }
 
     #[test]

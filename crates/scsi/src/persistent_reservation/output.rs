@@ -122,7 +122,7 @@ fn act(request: &Request<'_>, list: &[u8]) -> Execution {
     match result {
         Ok(()) => {
             let mut outcome = Outcome::good();
-            outcome.effects.push(Effect::ReservationChanged);
+            outcome.effects.push(Effect::KeptStateChanged);
             //= spc4 5.12.11.5 PR-09
             if action == PREEMPT_AND_ABORT && !aborted.is_empty() {
                 outcome.effects.push(Effect::AbortTasksOf(aborted));

@@ -143,8 +143,14 @@ impl CopyRun {
         let blocks = (PIECE_BYTES / u64::from(segment.to.0.block_bytes)).min(segment.blocks - self.done);
         let offset = if segment.backwards() { segment.blocks - self.done - blocks } else { self.done };
         let (to, lba) = (segment.to.0.lun, segment.to.1 + offset);
+        if let Some((from, from_lba)) = segment.from
+            && with_unit(lu, from.lun, |unit| unit.unreadable(from_lba + offset, blocks)).flatten().is_some()
+        {
+            return self.fail(lu, aborted(Asc::THIRD_PARTY_DEVICE_FAILURE));
+        }
         let durable = with_unit(lu, to, |unit| {
             unit.about_to_change(lba, blocks);
+            unit.changed(lba, blocks);
             !unit.write_cache()
         });
         let op = match segment.from {

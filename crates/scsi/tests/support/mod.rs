@@ -46,6 +46,11 @@ impl Answer {
     }
 
     #[track_caller]
+    pub fn busy(self) {
+        assert_eq!(self.status, Status::Busy, "{:x?}", self.sense);
+    }
+
+    #[track_caller]
     pub fn conflicts(self) {
         assert_eq!(self.status, Status::ReservationConflict, "{:x?}", self.sense);
         assert!(self.sense.is_none());

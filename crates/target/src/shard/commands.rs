@@ -272,7 +272,7 @@ fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
 }
 
 pub(super) fn changes_reservations(outcome: &Outcome) -> bool {
-    outcome.effects.contains(&Effect::ReservationChanged)
+    outcome.effects.contains(&Effect::KeptStateChanged)
 }
 
 /// Which kind of command a CDB is, for the metrics.
