@@ -211,10 +211,10 @@ impl IscsiUrl {
             }
             "scheduling" => {
                 self.scheduling = Some(match value {
-                    "batched" => Scheduling::Batched,
+                    "fill_first" => Scheduling::FillFirst,
                     "least_bytes" => Scheduling::LeastOutstandingBytes,
                     "round_robin" => Scheduling::RoundRobin,
-                    _ => return Err(refuse("scheduling is batched, least_bytes or round_robin")),
+                    _ => return Err(refuse("scheduling is fill_first, least_bytes or round_robin")),
                 });
             }
             "asymmetric" => {

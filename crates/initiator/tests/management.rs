@@ -4,8 +4,8 @@
 mod server;
 
 use initiator::{
-    Command, Completion, Disk, Ending, IoError, ManagementAnswer, Session, Submitter, Workload, WriteData,
-    cdb,
+    Command, Completion, Disk, Ending, IoError, ManagementAnswer, Scheduling, Session, Submitter, Workload,
+    WriteData, cdb,
 };
 use iscsi_core::params::TaskReporting;
 use iscsi_core::wire::{TmfFunction, TmfResponse};
@@ -33,6 +33,8 @@ fn server() -> Server {
 
 fn session(server: &Server, connections: u16, reporting: TaskReporting) -> Session {
     let mut options = options(server.portals()[0]);
+    // Every connection is to carry some of it.
+    options.session.scheduling = Scheduling::LeastOutstandingBytes;
     options.connections = connections;
     (options.bounds.protocol_level, options.bounds.task_reporting) = (2, reporting);
     let session = Session::connect(options).unwrap();

@@ -29,6 +29,8 @@ fn negotiating(change: impl FnOnce(&mut Bounds)) -> Server {
 fn options(proxy: &Proxy, connections: u16, level: u8) -> Options {
     let mut options = server::options(proxy.address());
     (options.connections, options.error_recovery_level) = (connections, Some(level));
+    // Every connection is to carry some of it.
+    options.session.scheduling = Scheduling::LeastOutstandingBytes;
     let bounds = &mut options.bounds;
     (bounds.header_digest, bounds.data_digest) = (DigestPolicy::Required, DigestPolicy::Required);
     options

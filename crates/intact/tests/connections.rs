@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::{PATIENCE, Serve, intact};
 use conform::{Command, LoginScript, RawPeer, Transcript};
-use initiator::{Disk, Options, Portal, Session, SessionInfo};
+use initiator::{Disk, Options, Portal, Scheduling, Session, SessionInfo};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::DigestPolicy;
 use iscsi_core::wire::{Lun, keys};
@@ -155,6 +155,8 @@ fn options(portal: SocketAddr, level: u8) -> Options {
     options.session.bounds = options.bounds.clone();
     options.session.ping_interval = Duration::from_millis(300);
     options.session.ping_timeout = Duration::from_millis(500);
+    // Every connection is to carry some of it.
+    options.session.scheduling = Scheduling::LeastOutstandingBytes;
     options.connections = CONNECTIONS;
     options.error_recovery_level = Some(level);
     options

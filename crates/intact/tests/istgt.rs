@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use common::PATIENCE;
-use initiator::{Disk, Options, Portal, Session};
+use initiator::{Disk, Options, Portal, Scheduling, Session};
 use iscsi_core::names::IscsiName;
 use iscsi_core::wire::Lun;
 use support::{free_port, need, program, secret_file, until};
@@ -69,6 +69,8 @@ fn four_connections_with_istgt() {
     let istgt = Istgt::start(directory.path());
     let portal = Portal::new(istgt.portal.ip().to_string(), istgt.portal.port());
     let mut options = Options::new(portal, Some(IscsiName::parse(NAME).unwrap()));
+    // Every connection is to carry some of it.
+    options.session.scheduling = Scheduling::LeastOutstandingBytes;
     options.connections = CONNECTIONS;
     let session = Session::connect(options).unwrap();
     // It grants four connections and no recovery.

@@ -22,12 +22,9 @@ pub const MS: Nanos = 1_000_000;
 /// See [`US`].
 pub const SECOND: Nanos = 1_000_000_000;
 
-/// Where processors cost nothing, as here, no command gains by waiting for another's company: tables and pages are made with it.
-pub const FREE_PROCESSORS: Scheduling = Scheduling::LeastOutstandingBytes;
-
 /// Those that a seed chooses from.
 const SCHEDULING: [Scheduling; 3] =
-    [Scheduling::Batched, Scheduling::LeastOutstandingBytes, Scheduling::RoundRobin];
+    [Scheduling::FillFirst, Scheduling::LeastOutstandingBytes, Scheduling::RoundRobin];
 
 /// Address of the target.
 pub const TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1)), 3260);
@@ -228,7 +225,7 @@ impl Plan {
             }
         }
         for initiator in &mut self.initiators {
-            initiator.scheduling = *rng.choice(&SCHEDULING).unwrap_or(&FREE_PROCESSORS);
+            initiator.scheduling = *rng.choice(&SCHEDULING).unwrap_or(&Scheduling::FillFirst);
         }
     }
 
@@ -326,7 +323,7 @@ fn random_initiator(
     let connections = if rng.bool() { 1 } else { rng.u16(2..=4) };
     let recovery = rng.u8(0..=2);
     let (bounds, chap) = (random_bounds(rng, digests), ChapPlan::default());
-    let scheduling = FREE_PROCESSORS;
+    let scheduling = Scheduling::default();
     InitiatorPlan { path, bounds, load, ping, connections, recovery, scheduling, chap }
 }
 

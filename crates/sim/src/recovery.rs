@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use blockstore::Placement;
+use initiator::Scheduling;
 use iscsi_core::params::{Bounds, DigestPolicy};
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
-use crate::plan::{ChapPlan, FREE_PROCESSORS, Fault, InitiatorPlan, MS, Plan, US};
+use crate::plan::{ChapPlan, Fault, InitiatorPlan, MS, Plan, US};
 use crate::run::{Run, Sabotage};
 use crate::watch::Part;
 use crate::world::Latencies;
@@ -98,7 +99,8 @@ fn plan() -> Plan {
             ping: Duration::from_secs(5),
             connections: 2,
             recovery: 2,
-            scheduling: FREE_PROCESSORS,
+            // So that each of the two connections carries something.
+            scheduling: Scheduling::LeastOutstandingBytes,
             chap: ChapPlan::default(),
         }],
         faults: vec![

@@ -8,11 +8,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use blockstore::Placement;
+use initiator::Scheduling;
 use iscsi_core::params::Bounds;
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
-use crate::plan::{ChapPlan, FREE_PROCESSORS, InitiatorPlan, Plan, US};
+use crate::plan::{ChapPlan, InitiatorPlan, Plan, US};
 use crate::run::{Run, Sabotage};
 use crate::world::Latencies;
 
@@ -105,7 +106,7 @@ impl Cell {
                 ping: Duration::from_secs(60),
                 connections: self.connections,
                 recovery: 2,
-                scheduling: FREE_PROCESSORS,
+                scheduling: Scheduling::default(),
                 chap: ChapPlan::default(),
             }],
             faults: Vec::new(),

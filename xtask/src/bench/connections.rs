@@ -25,9 +25,9 @@ pub struct Options {
     /// Only rows whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Also each command by itself, to the connection with the fewest bytes under way
+    /// Also each command to the connection with the fewest bytes under way, instead of one filled after the other
     #[arg(long)]
-    unbatched: bool,
+    spread: bool,
 }
 
 const ROWS: [Row; 5] = [
@@ -67,9 +67,9 @@ pub fn run(intact: &Path, options: &Options, how: &How) -> Result<Vec<Cell>> {
         Contender { name: format!("{n} connections"), query: format!("?connections={n}") },
         Contender { name: format!("{n}, asymmetric"), query: format!("?connections={n}&asymmetric=1") },
     ];
-    if options.unbatched {
+    if options.spread {
         let query = format!("?connections={n}&scheduling=least_bytes");
-        contenders.push(Contender { name: format!("{n}, unbatched"), query });
+        contenders.push(Contender { name: format!("{n}, spread"), query });
     }
     let wanted = |row: &&Row| options.only.as_deref().is_none_or(|part| row.name.contains(part));
     let rows: Vec<&'static Row> = ROWS.iter().filter(wanted).collect();

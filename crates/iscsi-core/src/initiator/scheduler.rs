@@ -7,34 +7,25 @@ use iscsi_wire::Cid;
 
 use super::connection::{Connection, ConnectionState};
 use super::session::InitiatorSession;
-use crate::Time;
 
 /// How commands are spread over the connections of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
-    /// To the connection with the fewest bytes under way; the other commands of the same moment follow it, up to
-    /// [`BATCH_BYTES`]. A slow connection gets less, and what is small travels together: one call of the system sends it, one
-    /// receives it at the target, and one brings the answers.
+    /// To the connection that has the most bytes under way and still room for it ([`FILL_BYTES`]); where none has room, to
+    /// the one with the fewest. What is small stays together: one call of the system sends it, one receives it at the target,
+    /// and one brings the answers, so that connections that are not needed cost nothing. What is large is spread.
     #[default]
-    Batched,
-    /// To the connection with the fewest bytes under way, each command by itself.
+    FillFirst,
+    /// To the connection with the fewest bytes under way.
     LeastOutstandingBytes,
     /// To each in turn, as in the paper of 2005.
     RoundRobin,
 }
 
-/// What commands of one moment may have under way on one connection before the next gets its share, bytes. Enough for what a
-/// turn of an event loop brings of small commands (32 of 4 KiB), and one command where they are large.
-pub const BATCH_BYTES: u64 = 256 * 1024;
-
-/// Commands that follow one another on a connection.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Batch {
-    at: Time,
-    cid: Cid,
-    /// What is left for it, bytes.
-    left: u64,
-}
+/// What one connection has under way at most before the next is needed, bytes: 113 commands of 4 KiB, three of 128 KiB.
+pub const FILL_BYTES: u64 = 512 * 1024;
+/// What a session has under way before it needs all of its connections, bytes, where they are more than four.
+pub const FILL_ALL_BYTES: u64 = 2 * 1024 * 1024;
 
 /// What a command counts beside its data, bytes: so that commands without data are spread too.
 pub(super) const COMMAND_WEIGHT_BYTES: u64 = 512;
@@ -61,28 +52,27 @@ impl InitiatorSession {
         let takes = |connection: &Connection| {
             connection.state == ConnectionState::Up && !(asymmetric && connection.carries_data())
         };
-        let batched = self.config.scheduling == Scheduling::Batched;
-        if batched && self.batch.at == self.now && weight <= self.batch.left {
-            let cid = self.batch.cid;
-            if self.connections.iter().any(|connection| connection.cid == cid && takes(connection)) {
-                self.batch.left -= weight;
-                return Some(cid);
-            }
-        }
         let n = self.connections.len();
-        let from = |first: usize| (0..n).map(move |k| (first + k) % n);
         let first = self.next_in_turn.checked_rem(n)?;
-        let mut candidates = from(first).filter(|&at| takes(&self.connections[at]));
+        let up = |at: &usize| takes(&self.connections[*at]);
+        let bytes = |at: &usize| self.connections[*at].outstanding_bytes;
+        let in_turn = || (0..n).map(|k| (first + k) % n).filter(up);
         let at = match self.config.scheduling {
-            Scheduling::RoundRobin => candidates.next(),
-            Scheduling::Batched | Scheduling::LeastOutstandingBytes => {
-                candidates.min_by_key(|&at| self.connections[at].outstanding_bytes)
+            Scheduling::RoundRobin => in_turn().next(),
+            Scheduling::LeastOutstandingBytes => in_turn().min_by_key(bytes),
+            Scheduling::FillFirst => {
+                let full = FILL_BYTES.min(FILL_ALL_BYTES / n as u64);
+                let has_room = |at: &usize| bytes(at).saturating_add(weight) <= full;
+                (0..n)
+                    .rev()
+                    .filter(up)
+                    .filter(has_room)
+                    .max_by_key(bytes)
+                    .or_else(|| in_turn().min_by_key(bytes))
             }
         }?;
         self.next_in_turn = at + 1;
-        let cid = self.connections[at].cid;
-        self.batch = Batch { at: self.now, cid, left: BATCH_BYTES.saturating_sub(weight) };
-        Some(cid)
+        Some(self.connections[at].cid)
     }
 
     /// In asymmetric use: the connection for data and status that carries the least.

@@ -26,7 +26,6 @@ pub use super::connection::JoinError;
 use super::connection::{Connection, ConnectionState};
 use super::login::LoggedIn;
 use super::recovery::reassign::Settling;
-use super::scheduler::Batch;
 pub use super::scheduler::Scheduling;
 use super::task::{Held, LogoutOf, Task, TaskTable};
 use super::task_management::Deferred;
@@ -115,8 +114,6 @@ pub struct InitiatorSession {
     pub(super) connections: Vec<Connection>,
     /// Place of the connection whose turn is next.
     pub(super) next_in_turn: usize,
-    /// The commands that follow one another.
-    pub(super) batch: Batch,
     /// The connection that the caller is bringing back because no other is left.
     pub(super) reconnecting: Option<Cid>,
     /// Commands that wait for the window, in order.
@@ -164,7 +161,6 @@ impl InitiatorSession {
             tasks: TaskTable::default(),
             connections: Self::leading(login, now),
             next_in_turn: 0,
-            batch: Batch::default(),
             reconnecting: None,
             waiting: VecDeque::new(),
             anew_waiting: 0,

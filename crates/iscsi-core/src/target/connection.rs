@@ -219,9 +219,10 @@ impl TargetSession {
     }
 
     /// The connection to which a command that came on `cid` is allegiant: the same one, unless the connections are used
-    /// asymmetrically. Then those with an odd CID take turns for what came on one with an even CID.
+    /// asymmetrically. Then each with an even CID has one with an odd CID for its data and status, so that what came together
+    /// is answered together.
     //= rfc7143 4.2.5.1 MCS-02
-    pub(super) fn home_for(&mut self, cid: Cid) -> Cid {
+    pub(super) fn home_for(&self, cid: Cid) -> Cid {
         if !self.params.allegiance_free || params::carries_data(cid) {
             return cid;
         }
@@ -230,8 +231,8 @@ impl TargetSession {
         if count == 0 {
             return cid;
         }
-        self.next_home = self.next_home.wrapping_add(1);
-        self.connections.iter().filter(carries_data).nth(self.next_home % count).map_or(cid, |c| c.cid)
+        let place = usize::from(cid.0 / 2) % count;
+        self.connections.iter().filter(carries_data).nth(place).map_or(cid, |c| c.cid)
     }
 
     pub(super) fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {

@@ -148,8 +148,6 @@ pub struct TargetSession {
     /// Immediate task management that waits for earlier commands.
     pub(super) early_management: Vec<(Cid, iscsi_wire::TaskManagementRequest)>,
     pub(super) next_id: u64,
-    /// Turn of the connections that carry data, in asymmetric use.
-    pub(super) next_home: usize,
     pub(super) next_ttt: u32,
     pub(super) solicited_bytes: u64,
     pub(super) budget_queue: VecDeque<TaskId>,
@@ -191,7 +189,6 @@ impl TargetSession {
             management: Vec::new(),
             early_management: Vec::new(),
             next_id: 0,
-            next_home: 0,
             next_ttt: 0,
             solicited_bytes: 0,
             budget_queue: VecDeque::new(),

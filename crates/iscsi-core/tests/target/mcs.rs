@@ -327,7 +327,7 @@ fn num_05_the_window_is_one() {
 const ASYMMETRIC: &str = "InitialR2T=No ImmediateData=Yes FirstBurstLength=1024 MaxBurstLength=1024 \
                           MaxRecvDataSegmentLength=512 X-com.intact.AllegianceFree=Yes";
 
-/// Commands on even connections, what belongs to them on odd ones in turn.
+/// Commands on even connections, what belongs to them on odd ones each with its own.
 // covers: MCS-02
 #[test]
 fn mcs_02_asymmetric_use() {

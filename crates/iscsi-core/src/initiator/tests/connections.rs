@@ -157,30 +157,44 @@ fn one_sequence_of_numbers_spread_over_all_by_bytes_or_in_turn() {
 
 // covers: MCS-03
 #[test]
-fn small_commands_of_one_moment_travel_together_and_large_ones_spread() {
+fn a_connection_is_filled_before_the_next_and_large_commands_spread() {
     let mut script = Script::with_connections_and(3, Params { max_connections: 3, ..params() });
-    script.session.config.scheduling = Scheduling::Batched;
-    (script.max_cmd_sn, script.session.next_in_turn) = (CmdSn(FIRST).add(63), 0);
+    script.session.config.scheduling = Scheduling::FillFirst;
+    (script.max_cmd_sn, script.session.next_in_turn) = (CmdSn(FIRST).add(95), 0);
     let ping = script.nop_in(Itt::RESERVED, iscsi_wire::Ttt::RESERVED, Lun(0));
     script.receive(ping.to_bhs(), &[]);
-    let mut moment = |lengths: &[u32]| {
-        script.now += std::time::Duration::from_micros(1);
+    let next = |script: &mut Script, lengths: &[u32]| {
         lengths.iter().for_each(|length| script.read(1, *length));
-        script.commands().iter().map(|(cid, _)| cid.0).collect::<Vec<_>>()
+        script.commands()
     };
-    assert_eq!(moment(&[4096; 8]), [0; 8]);
-    assert_eq!(moment(&[4096; 4]), [1; 4], "the next moment: another one has less under way");
-    assert_eq!(moment(&[4096; 2]), [2; 2]);
-    // A batch ends where its share does, and what is larger than a share goes by itself.
-    assert_eq!(moment(&[100_000, 100_000, 100_000]), [2, 2, 1]);
-    assert_eq!(moment(&[1_000_000, 1_000_000, 1_000_000]), [0, 1, 2]);
+    let cids = |commands: &[(Cid, Itt)]| commands.iter().map(|(cid, _)| cid.0).collect::<Vec<_>>();
+    let first = next(&mut script, &[4096; 32]);
+    assert_eq!(cids(&first), [0; 32]);
+    assert_eq!(
+        cids(&next(&mut script, &[300_000, 200_000, 200_000])),
+        [0, 1, 1],
+        "what has no room there goes on"
+    );
+    assert_eq!(cids(&next(&mut script, &[4096; 2])), [0; 2], "and what has, does not");
+    assert_eq!(
+        cids(&next(&mut script, &[1_000_000, 1_000_000, 1_000_000])),
+        [2, 1, 0],
+        "none has room: the fewest bytes"
+    );
+    // The fullest connection gets the next only while it has room for it.
+    for (cid, itt) in first {
+        script.on(cid).good(itt);
+    }
+    script.sent_nothing();
+    assert_eq!(cids(&next(&mut script, &[4096])), [2]);
 }
 
 #[test]
-fn a_batch_leaves_a_connection_that_is_lost() {
+fn a_connection_that_is_lost_is_not_filled() {
     let mut script = Script::with_connections(2, 0);
-    script.session.config.scheduling = Scheduling::Batched;
-    let first = script.reads_on_all(2, 1)[0].0;
+    script.session.config.scheduling = Scheduling::FillFirst;
+    script.read(1, 512);
+    let first = script.commands()[0].0;
     script.session.connection_lost(script.now, first);
     script.logout_of();
     script.read(5, 512);
