@@ -31,3 +31,13 @@ pub use iscsi_wire as wire;
 
 /// Time since an arbitrary beginning, given by the caller: the core owns no clock.
 pub type Time = std::time::Duration;
+
+/// The earlier of two times, of which either may not be there. Loops ask with it what is due, once in each turn: an iterator over
+/// all the optional times costs several times as much.
+#[inline]
+pub(crate) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -15,9 +15,9 @@ use super::recovery::Asking;
 use super::session::{InitiatorSession, Phase};
 use super::task::{Held, LogoutOf};
 use super::text::TextExchange;
-use crate::Time;
 use crate::limits::MAX_INITIATOR_CONNECTIONS;
 use crate::params;
+use crate::{Time, earlier};
 
 /// Where a connection is in its life.
 ///
@@ -470,19 +470,20 @@ impl InitiatorSession {
 
     /// When something about connections is due.
     pub(super) fn connections_due(&self) -> Option<Time> {
-        let alive = self.any_connection().is_some();
-        let due = |connection: &Connection| match connection.state {
-            ConnectionState::Up => None,
-            ConnectionState::Draining(at) | ConnectionState::LoggingOut(at) => Some(at),
-            ConnectionState::Failed(failure) => match failure.logout {
-                Some((_, until)) => Some(until),
-                None => (!alive).then_some(failure.retained_until),
-            },
-        };
-        let own = self.connections.iter().filter_map(due).min();
-        let pings = self.connections.iter().filter_map(|connection| self.ping_due(connection)).min();
-        let texts = self.connections.iter().filter_map(|c| c.text.as_ref().map(TextExchange::deadline)).min();
-        [own, pings, texts].into_iter().flatten().min()
+        let mut due = None;
+        for connection in &self.connections {
+            let own = match connection.state {
+                ConnectionState::Up => None,
+                ConnectionState::Draining(at) | ConnectionState::LoggingOut(at) => Some(at),
+                ConnectionState::Failed(failure) => match failure.logout {
+                    Some((_, until)) => Some(until),
+                    None => self.any_connection().is_none().then_some(failure.retained_until),
+                },
+            };
+            let text = connection.text.as_ref().map(TextExchange::deadline);
+            due = earlier(due, earlier(own, earlier(self.ping_due(connection), text)));
+        }
+        due
     }
 
     /// Does what is due about connections.

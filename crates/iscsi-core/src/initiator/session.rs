@@ -29,11 +29,11 @@ use super::recovery::reassign::Settling;
 pub use super::scheduler::Scheduling;
 use super::task::{Held, LogoutOf, Task, TaskTable};
 use super::task_management::Deferred;
-use crate::Time;
 use crate::error::ProtocolViolation;
 use crate::params::{Bounds, Params, TaskReporting};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
+use crate::{Time, earlier};
 
 /// Choices of configuration for a session.
 #[derive(Clone, Debug)]
@@ -256,7 +256,7 @@ impl InitiatorSession {
             Err(reason) if reason.is_of_one_connection() => self.fail_connection(cid, reason, None),
             Err(reason) => return self.close(reason, self.time2wait()),
         }
-        if (self.recovers() || !self.settling.is_empty()) && self.recovery_due().is_some_and(|at| at <= now) {
+        if self.recovery_due().is_some_and(|at| at <= now) {
             self.recover_on_time();
         }
         self.pump();
@@ -325,10 +325,8 @@ impl InitiatorSession {
             Phase::Active => None,
             Phase::Draining(at) | Phase::LogoutSent(at) => Some(at),
         };
-        [phase, self.connections_due(), self.next_deadline, self.management_due(), self.recovery_due()]
-            .into_iter()
-            .flatten()
-            .min()
+        let due = earlier(earlier(phase, self.next_deadline), self.connections_due());
+        earlier(due, earlier(self.management_due(), self.recovery_due()))
     }
 
     /// Time has passed.
@@ -434,9 +432,7 @@ impl InitiatorSession {
 
     /// Remembers that something is due by `deadline`.
     pub(super) fn expect_by(&mut self, deadline: Option<Time>) {
-        if let Some(at) = deadline {
-            self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
-        }
+        self.next_deadline = earlier(self.next_deadline, deadline);
     }
 
     pub(super) fn close(&mut self, reason: CloseReason, wait: Duration) {

@@ -6,8 +6,8 @@ use iscsi_wire::{Cid, CmdSn, Itt, Lun, TmfFunction};
 use super::command::{Command, Ending};
 use super::recovery::snack::Holes;
 use super::scheduler::COMMAND_WEIGHT_BYTES;
-use crate::Time;
 use crate::limits::MAX_INITIATOR_TASKS;
+use crate::{Time, earlier};
 
 /// A command under way.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Task {
 
     /// When something is due about it.
     pub(super) fn due(&self) -> Option<Time> {
-        self.deadline.into_iter().chain(self.probe_at).min()
+        earlier(self.deadline, self.probe_at)
     }
 
     /// Forgets what was transferred: it is sent from the beginning.

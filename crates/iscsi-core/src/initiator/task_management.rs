@@ -12,8 +12,8 @@ use super::actions::{Action, CloseReason, ManagementAnswer};
 use super::command::{Completion, Ending};
 use super::session::InitiatorSession;
 use super::task::{Held, Management, Task, Wanted};
-use crate::Time;
 use crate::limits::MAX_INITIATOR_TASKS;
+use crate::{Time, earlier};
 
 /// A function that the caller wants of a command, under the caller's names for both.
 #[derive(Clone, Copy, Debug)]
@@ -134,10 +134,10 @@ impl InitiatorSession {
             }
             match task.probe_at {
                 Some(at) if at <= now => probes.push(itt),
-                at => next = next.into_iter().chain(at).min(),
+                at => next = earlier(next, at),
             }
             match task.deadline {
-                Some(at) if at > now => next = Some(next.map_or(at, |next: Time| next.min(at))),
+                Some(at) if at > now => next = earlier(next, Some(at)),
                 Some(_) if task.cmd_sn.is_none() => unsent.push(itt),
                 Some(at) if !task.aborting => {
                     // Of those that are due at the same time the oldest.

@@ -76,9 +76,11 @@ impl ReadPlan {
         offset.saturating_add(self.max_burst - into).min(self.total)
     }
 
-    /// End of the PDU that begins at `offset`.
-    fn pdu_end(&self, offset: u32) -> u32 {
-        offset.saturating_add(self.max_pdu).min(self.burst_end(offset))
+    /// End of the PDU that begins at `offset`, and whether its sequence ends there.
+    fn pdu_end(&self, offset: u32) -> (u32, bool) {
+        let burst_end = self.burst_end(offset);
+        let end = offset.saturating_add(self.max_pdu).min(burst_end);
+        (end, end == burst_end)
     }
 
     /// Offset of the data of the PDU `data_sn`, for numbers of this cut.
@@ -247,7 +249,7 @@ impl TargetSession {
         }
         while offset < total {
             let Some(pdu) = self.data_in_pdu(cid, outcome, outcome.plan.next_sn, offset) else { return };
-            offset = outcome.plan.pdu_end(offset);
+            offset += pdu.data.bytes.len() as u32;
             outcome.plan.next_sn += 1;
             match offset == total && outcome.in_data {
                 true => self.send_status_of(cid, pdu, outcome.itt),
@@ -263,10 +265,10 @@ impl TargetSession {
         }
     }
 
+    #[inline]
     fn data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) -> Option<TxPdu> {
         let (plan, data_in) = (&outcome.plan, &outcome.data_in);
-        let end = plan.pdu_end(offset);
-        let final_bit = end == plan.burst_end(offset);
+        let (end, final_bit) = plan.pdu_end(offset);
         let last = end == plan.total;
         let status_bit = last && outcome.in_data;
         //= rfc7143 11.7.2 SNK-08
@@ -395,7 +397,7 @@ mod tests {
                 let (mut offset, mut sn) = (plan.acked_offset, plan.acked_sn);
                 while offset < plan.total {
                     assert_eq!(plan.offset_of(sn), offset);
-                    let end = plan.pdu_end(offset);
+                    let (end, _) = plan.pdu_end(offset);
                     assert!(end > offset && end - offset <= plan.max_pdu);
                     (offset, sn) = (end, sn + 1);
                 }

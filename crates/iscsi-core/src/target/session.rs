@@ -28,9 +28,9 @@ use super::recovery::RecoveryCounts;
 use super::recovery::retained::Retained;
 use super::task::{Drain, State, TaskId, TaskTable};
 use super::task_management::{AbortWait, Management};
-use crate::Time;
 use crate::params::{Bounds, Params};
 use crate::pdu_reader::RxPdu;
+use crate::{Time, earlier};
 
 /// Choices of configuration for a session.
 #[derive(Clone, Debug)]
@@ -310,20 +310,17 @@ impl TargetSession {
 
     /// When [`TargetSession::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let failed = match self.phase {
+        let mut due = match self.phase {
             Phase::Failed(at) => Some(at),
             _ => None,
         };
-        let pings = self
-            .connections
-            .iter()
-            .filter(|c| !c.closing)
-            .flat_map(|c| [self.ping_due(c), c.logout_deadline])
-            .flatten();
-        let drains = self.drains.iter().map(|d| d.deadline);
-        let lost = self.lost.iter().map(|lost| lost.deadline);
-        let single = [failed, self.fence.as_ref().map(|fence| fence.deadline), self.data_deadline()];
-        pings.chain(drains).chain(lost).chain(single.into_iter().flatten()).min()
+        for connection in self.connections.iter().filter(|c| !c.closing) {
+            due = earlier(due, earlier(self.ping_due(connection), connection.logout_deadline));
+        }
+        due = self.drains.iter().fold(due, |due, drain| earlier(due, Some(drain.deadline)));
+        due = self.lost.iter().fold(due, |due, lost| earlier(due, Some(lost.deadline)));
+        due = earlier(due, self.fence.as_ref().map(|fence| fence.deadline));
+        earlier(due, self.data_deadline())
     }
 
     /// Time has passed.

@@ -60,13 +60,15 @@ impl Rules {
         if !request.ref_cmd_sn.lt(session.next) {
             session.take_number(request.ref_cmd_sn);
         }
+        // In asymmetric use no task is allegiant to a connection.
+        let free = session.agreed.allegiance_free;
         let found = match task {
             None if session.lost > 0 => return,
             None => format!("ABORT TASK of ITT {tag}, which is no task"),
             Some((cmd_sn, _)) if cmd_sn != request.ref_cmd_sn => {
                 format!("ABORT TASK of ITT {tag} with RefCmdSN {}, not {}", request.ref_cmd_sn.0, cmd_sn.0)
             }
-            Some((_, home)) if home != conn && self.is_open(home) => {
+            Some((_, home)) if !free && home != conn && self.is_open(home) => {
                 format!("ABORT TASK of ITT {tag}, which is allegiant to connection {home}")
             }
             Some(_) => return,

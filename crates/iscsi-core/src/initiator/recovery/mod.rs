@@ -15,8 +15,8 @@ pub(super) mod snack;
 
 use std::time::Duration;
 
-use crate::Time;
 use crate::limits::{MAX_RESENDS, MAX_SNACKS};
+use crate::{Time, earlier};
 use iscsi_wire::{Cid, StatSn};
 
 use super::actions::{CloseReason, violation};
@@ -39,12 +39,12 @@ pub(super) struct Asking {
 impl Asking {
     /// Something more is missing: ask by `at`.
     pub(super) fn wish(&mut self, at: Time) {
-        self.at = Some(self.at.map_or(at, |before| before.min(at)));
+        self.at = earlier(self.at, Some(at));
     }
 
     /// When there is something to ask.
     pub(super) fn due(&self) -> Option<Time> {
-        self.at.into_iter().chain(self.again_at).min()
+        earlier(self.at, self.again_at)
     }
 
     /// From which number on to ask now, when the numbers from `first` to before `end` may be missing. `None`: nothing is due.
@@ -167,14 +167,17 @@ impl InitiatorSession {
 
     /// When something is due about PDUs that are missing.
     pub(super) fn recovery_due(&self) -> Option<Time> {
+        if !self.recovers() {
+            // Nothing is asked for again: only tasks of a connection that is gone may wait.
+            return self.settle_due();
+        }
         // What a connection that is gone was still to be asked for is not asked for any more: its time would never pass.
         let serving = self.connections.iter().filter(|connection| connection.state.serves());
         let statuses = serving.filter_map(|connection| connection.asking.due()).min();
         let holed =
             self.with_holes.iter().filter_map(|itt| self.tasks.task(*itt)).filter(|task| !task.orphan);
         let data = holed.filter_map(|task| task.holes.as_ref()?.asking.due());
-        let settling = self.settle_due();
-        [statuses, data.min(), self.retry_due(), settling].into_iter().flatten().min()
+        earlier(earlier(statuses, data.min()), earlier(self.retry_due(), self.settle_due()))
     }
 
     /// Does what is due.

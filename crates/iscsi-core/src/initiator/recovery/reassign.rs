@@ -62,12 +62,13 @@ impl InitiatorSession {
     }
 
     pub(super) fn settle_due(&self) -> Option<Time> {
+        let first = self.settling.front().filter(|_| self.settling_now < MAX_SETTLING)?;
         // Without a connection for it there is nothing to do at that time; one that joins settles.
         match self.is_asymmetric() {
             true => self.data_connection()?,
             false => self.any_connection()?,
         };
-        (self.settling_now < MAX_SETTLING).then(|| self.settling.front().map(|s| s.not_before))?
+        Some(first.not_before)
     }
 
     /// Begins to settle as many tasks as may be under way at a time.
