@@ -549,7 +549,9 @@ impl Disk {
         }
         let qualifier = data[0] >> 5;
         if qualifier != 0 {
-            return Err(IoError::Request(format!("there is no logical unit {}", self.lun)));
+            let what =
+                format!("there is no logical unit {}: `intact ls` shows those that there are", self.lun);
+            return Err(IoError::Request(what));
         }
         let mut info = DiskInfo {
             device_type: data[0] & 0x1f,

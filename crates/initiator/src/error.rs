@@ -7,7 +7,7 @@ use iscsi_core::error::ProtocolViolation;
 use iscsi_core::initiator::login::{KeyLine, LoginFailure};
 use iscsi_core::initiator::session::CloseReason;
 use iscsi_core::pdu_reader::FramingError;
-use iscsi_core::wire::RejectReason;
+use iscsi_core::wire::{LoginStatus, RejectReason};
 
 use crate::protection::PiFailure;
 use crate::sense::Sense;
@@ -107,6 +107,14 @@ impl ConnectError {
                 io::ErrorKind::TimedOut => "check route and firewall between here and there".into(),
                 _ => "check the network between here and there".into(),
             },
+            Self::Login { failure: LoginFailure::Refused { status, .. }, keys, .. }
+                if *status == LoginStatus::AuthenticationFailure
+                    && !keys.iter().any(|line| line.key == "CHAP_N") =>
+            {
+                "the target wants CHAP: write user%password@ before the host, or set LIBISCSI_CHAP_USERNAME and \
+                 LIBISCSI_CHAP_PASSWORD"
+                    .into()
+            }
             Self::Login { failure, .. } => failure.remedy().into(),
             Self::Framing { .. } => {
                 "check the port: something else than an iSCSI target answers there".into()
@@ -251,6 +259,7 @@ mod tests {
             (sense(5, 0x25), "intact ls"),
             (sense(5, 0x20), "intact inq"),
             (sense(7, 0x27), "unprotect"),
+            (IoError::CheckCondition(Sense { key: 7, asc: 0x27, ascq: 7, information: None }), "no room"),
             (sense(3, 0x11), "intact scrub"),
             (sense(2, 0x04), "ready"),
             (IoError::Status(RESERVATION_CONFLICT), "reserved"),

@@ -62,6 +62,9 @@ impl Sense {
     /// What to do about it, if there is anything to say.
     pub(crate) fn remedy(&self) -> Option<&'static str> {
         Some(match (self.key, self.asc) {
+            (7, 0x27) if self.ascq == 7 => {
+                "the target has no room left for the unit's data: free some there, or unmap blocks"
+            }
             (_, 0x25) => {
                 "the target has no such LUN for this initiator: `intact ls` shows those that there are"
             }
@@ -110,6 +113,7 @@ impl fmt::Display for Sense {
             (0x24, 0) => ", invalid field in CDB",
             (0x25, 0) => ", logical unit not supported",
             (0x26, 0) => ", invalid field in parameter list",
+            (0x27, 0x07) => ", space allocation failed",
             (0x27, _) => ", write protected",
             (0x29, _) => ", power on, reset or nexus loss occurred",
             (0x2a, 0x09) => ", capacity data has changed",

@@ -8,11 +8,14 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, or data differ; 2 wrong usage or configuration.";
+const AFTER_HELP: &str = "Logical units are named by URLs: iscsi://[user[%password]@]host[:port]/target/lun[?key=value&...]; \
+    docs/initiator.md has the keys.\n\n\
+    Examples:\n  intact serve\n  intact ls iscsi://127.0.0.1\n\n\
+    Exit codes: 0 done; 1 it failed, or data differ; 2 wrong usage or configuration.";
 
 /// iSCSI with every byte accounted for: a target, an initiator, and tools for both.
 #[derive(Debug, Parser)]
-#[command(name = "intact", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "intact", version, after_help = AFTER_HELP, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

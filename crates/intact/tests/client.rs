@@ -1,12 +1,14 @@
 //! The client commands as people use them, on a server of our own: ls, inq, cp, bench, doctor.
 
 mod common;
+mod support;
 
 use std::path::Path;
 use std::process::Output;
 
 use common::{Serve, intact, text};
 use serde_json::Value;
+use support::{secret_file, serve, target};
 
 const TARGET: &str = "iqn.2026-01.org.example:disk";
 
@@ -326,4 +328,34 @@ fn a_password_is_in_no_output() {
         assert!(output.status.success(), "a target without CHAP takes who has a password: {}", text(&output));
     }
     assert!(lab.run(&["inq", &without]).status.code() == Some(2), "a user without a password");
+}
+
+// covers: SEC-15
+#[test]
+fn who_is_refused_for_want_of_a_proof_is_told_how_to_give_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let secret = secret_file(directory.path(), "secret", "the-right-secret");
+    let account = format!("[[target.chap.account]]\nname = \"joe\"\nsecret_file = \"{}\"", secret.display());
+    let server = serve(directory.path(), 1, &target(TARGET, &account, &["ram:16M"]));
+    let url = |user: &str| format!("iscsi://{user}{}/{TARGET}/0", server.portal());
+    for (user, remedy) in
+        [("", "LIBISCSI_CHAP_USERNAME"), ("joe%the-wrong-secret@", "check the CHAP name and secret")]
+    {
+        for command in ["inq", "ls", "doctor"] {
+            let url = if command == "ls" { url(user).replace("/0", "") } else { url(user) };
+            let refused = run_in(directory.path(), &[command, &url]);
+            assert_eq!(refused.status.code(), Some(1));
+            let said = text(&refused);
+            assert!(said.contains(remedy) && !said.contains("wrong-secret"), "{command}: {said}");
+        }
+    }
+    let password = secret.display().to_string();
+    let told = run_in(directory.path(), &["inq", &url("joe@"), "--password-file", &password]);
+    assert!(told.status.success() && !text(&told).contains("right-secret"), "{}", text(&told));
+    let missing = run_in(directory.path(), &["inq", &url("joe%the-right-secret@").replace("/0", "/7")]);
+    assert!(
+        missing.status.code() == Some(1) && text(&missing).contains("`intact ls` shows"),
+        "{}",
+        text(&missing)
+    );
 }

@@ -152,6 +152,8 @@ fn a_full_disk_is_told_and_survived() {
     }
     let full = full.expect("8 MiB hold no 16");
     assert!(full >= 6, "full after {full} MiB");
+    let told = server.log_line("a store fails");
+    assert!(told.contains("no space left") && told.contains("lun=0"), "{told}");
     // What was written is there, the next attempt fails alike, the other unit and other sessions do not care.
     for mib in 0..full {
         let read = session.run_good(&Command::read_16(lba(mib), blocks, BLOCK)).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use blockstore::{BlockStore, Geometry, Placement, StoreSpec};
+use blockstore::{BlockStore, Geometry, Placement, StoreError, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scsi::{
@@ -40,6 +40,8 @@ pub struct Device {
     heir: OnceLock<Weak<Device>>,
     /// What it has done.
     pub stats: Arc<LunStats>,
+    /// Operations that its store failed.
+    failures: AtomicU64,
     number: u16,
     target_name: String,
     /// What it was made to be, to know after a change of configuration whether it is still the same.
@@ -188,6 +190,16 @@ impl Device {
     /// Both: what people and metrics know it by.
     pub(crate) fn place(&self) -> (&str, u16) {
         (&self.target_name, self.number)
+    }
+
+    /// Its store failed an operation. Whoever runs the server has to know; a host that goes on trying does not fill the log: the
+    /// first, second, fourth, eighth... failure is told.
+    pub(crate) fn store_failed(&self, error: &StoreError) {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if failures.is_power_of_two() {
+            let (target, lun, store) = (&self.target_name, self.number, &self.config().store);
+            tracing::error!(%error, target, lun, %store, failures, "a store fails");
+        }
     }
 
     /// What it is now.
@@ -350,6 +362,7 @@ impl Device {
             reservations,
             heir: OnceLock::new(),
             stats: making.metrics.lun(target_name, config.number),
+            failures: AtomicU64::new(0),
             number: config.number,
             target_name: target_name.to_owned(),
             config: ArcSwap::from_pointee(config.clone()),

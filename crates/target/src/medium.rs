@@ -83,7 +83,9 @@ fn block_bytes(device: &Device) -> u64 {
     u64::from(device.unit.block_bytes())
 }
 
+/// What its initiator is told of an error of the store of `device`.
 pub(crate) fn medium_error(device: &Device, error: &StoreError) -> MediumError {
+    device.store_failed(error);
     let lba = |offset: u64| Some(offset / block_bytes(device));
     match error {
         StoreError::MediumRead { offset } => MediumError::Read { lba: lba(*offset) },

@@ -12,7 +12,8 @@ use super::{FAILED, MISUSED, fail};
 /// Arguments that every client command has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientArgs {
-    /// Take the CHAP password from the first line of this file.
+    /// Take the CHAP password from the first line of this file. Without it and without one in the URL, name and password come
+    /// from LIBISCSI_CHAP_USERNAME and LIBISCSI_CHAP_PASSWORD.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// Log in with this initiator name.

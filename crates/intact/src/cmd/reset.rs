@@ -18,7 +18,7 @@ use crate::output;
     Exit codes: 0 the target has done it; 1 it has not; 2 wrong usage."
 )]
 pub struct Args {
-    /// iscsi://[user[%password]@]host[:port]/target/lun; resets of the target and of the nexus need no LUN
+    /// iscsi://[user[%password]@]host[:port]/target/lun; resets of the target need no LUN
     url: String,
     #[command(flatten)]
     what: What,

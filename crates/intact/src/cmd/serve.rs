@@ -44,7 +44,7 @@ pub struct Args {
     /// Print one line of JSON about what is served, instead of lines to paste.
     #[arg(long)]
     json: bool,
-    /// Where to put the control socket for `intact ls`.
+    /// Where to put the control socket, on which `intact ls`, `lun`, `group` and `reload` ask.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Where to keep persistent reservations (APTPL); default: beside each store that is a file.
