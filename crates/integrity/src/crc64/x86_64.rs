@@ -18,7 +18,7 @@ use core::arch::x86_64::{
 };
 
 use super::{POLY, mul_x, slicing};
-use crate::crc32c::x86_64::avx512::{Multipliers, VECTOR_BYTES, fold, multipliers};
+use crate::crc32c::x86_64::avx512::{Chains, Multipliers, VECTOR_BYTES, fold, multipliers};
 use crate::detect::detected;
 
 /// Bytes of a block.
@@ -48,16 +48,7 @@ const fn pair(bits: u64) -> [u64; 2] {
     [x_pow(bits + 64 - 1), x_pow(bits - 1)]
 }
 
-/// Every block forward by `bits`.
-const fn uniform(bits: u64) -> Multipliers {
-    let [low, high] = pair(bits);
-    Multipliers([low, high, low, high, low, high, low, high])
-}
-
-static BY_512: Multipliers = uniform(512);
-static BY_1024: Multipliers = uniform(1024);
-static BY_1536: Multipliers = uniform(1536);
-static BY_2048: Multipliers = uniform(2048);
+static CHAINS: Chains = Chains::new([pair(512), pair(1024), pair(1536), pair(2048)]);
 /// Every block forward onto the last one, which stays.
 static ONTO_LAST_BLOCK: Multipliers = {
     let ([a, b], [c, d], [e, f]) = (pair(384), pair(256), pair(128));
@@ -186,9 +177,9 @@ pub(super) unsafe fn wide(register: u64, data: &[u8]) -> u64 {
         return unsafe { narrow(register, data) };
     };
     let mut x = _mm512_xor_si512(load(first), _mm512_zextsi128_si512(_mm_cvtsi64_si128(register as i64)));
-    let by_512 = multipliers(&BY_512);
+    let by_512 = CHAINS.by_one();
     if let [v, w, y, chained @ ..] = rest {
-        let by_2048 = multipliers(&BY_2048);
+        let by_2048 = CHAINS.by_four();
         let (mut a, mut b, mut c, mut d) = (x, load(v), load(w), load(y));
         let (chained, left_over) = chained.as_chunks::<4>();
         for [v, w, y, z] in chained {
@@ -197,8 +188,7 @@ pub(super) unsafe fn wide(register: u64, data: &[u8]) -> u64 {
             c = fold(c, by_2048, load(y));
             d = fold(d, by_2048, load(z));
         }
-        let cd = fold(c, by_512, d);
-        x = fold(a, multipliers(&BY_1536), fold(b, multipliers(&BY_1024), cd));
+        x = CHAINS.join([a, b, c, d]);
         rest = left_over;
     }
     for v in rest {

@@ -52,16 +52,60 @@ pub(crate) fn detect() -> bool {
 #[repr(C, align(64))]
 pub(crate) struct Multipliers(pub(crate) [u64; 8]);
 
-/// Every block of a vector forward by the same number of bits.
-pub(crate) const fn uniform(bits: u64) -> Multipliers {
-    let [low, high] = fold_pair(bits);
-    Multipliers([low, high, low, high, low, high, low, high])
+impl Multipliers {
+    /// Every block of a vector forward by the distance of `pair`.
+    pub(crate) const fn uniform([low, high]: [u64; 2]) -> Self {
+        Self([low, high, low, high, low, high, low, high])
+    }
 }
 
-pub(crate) static BY_512: Multipliers = uniform(512);
-pub(crate) static BY_1024: Multipliers = uniform(1024);
-pub(crate) static BY_1536: Multipliers = uniform(1536);
-pub(crate) static BY_2048: Multipliers = uniform(2048);
+/// Multipliers of four chains, whatever the polynomial is.
+pub(crate) struct Chains {
+    /// By one, two and three vectors: each chain onto the last one.
+    by_512: Multipliers,
+    by_1024: Multipliers,
+    by_1536: Multipliers,
+    /// By four vectors: each chain onto its next one.
+    by_2048: Multipliers,
+}
+
+impl Chains {
+    /// Of the pairs for distances of 512, 1024, 1536 and 2048 bits.
+    pub(crate) const fn new([a, b, c, d]: [[u64; 2]; 4]) -> Self {
+        Self {
+            by_512: Multipliers::uniform(a),
+            by_1024: Multipliers::uniform(b),
+            by_1536: Multipliers::uniform(c),
+            by_2048: Multipliers::uniform(d),
+        }
+    }
+
+    /// By one vector.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(crate) fn by_one(&'static self) -> __m512i {
+        multipliers(&self.by_512)
+    }
+
+    /// By four vectors.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(crate) fn by_four(&'static self) -> __m512i {
+        multipliers(&self.by_2048)
+    }
+
+    /// Four chains, that of the first vector first, as one vector.
+    #[inline]
+    #[target_feature(enable = "avx512f,vpclmulqdq")]
+    pub(crate) fn join(&'static self, [a, b, c, d]: [__m512i; 4]) -> __m512i {
+        let cd = fold(c, multipliers(&self.by_512), d);
+        fold(a, multipliers(&self.by_1536), fold(b, multipliers(&self.by_1024), cd))
+    }
+}
+
+/// Those of the CRC32C.
+pub(crate) static CHAINS: Chains =
+    Chains::new([fold_pair(512), fold_pair(1024), fold_pair(1536), fold_pair(2048)]);
 /// Every block forward onto block 3 of the vector that comes `i` vectors later. With `i` of 0, that block stays.
 static ONTO_LAST_BLOCK: [Multipliers; 4] =
     [onto_last_block(0), onto_last_block(1), onto_last_block(2), onto_last_block(3)];
@@ -213,7 +257,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     let head = if aligned { place.wrapping_neg() } else { len } % VECTOR_BYTES;
     let mut vectors = (len - head) / VECTOR_BYTES;
     let tail = (len - head) % VECTOR_BYTES;
-    let by_512 = multipliers(&BY_512);
+    let by_512 = CHAINS.by_one();
 
     // One vector on: both pointers stay within one past the end of the run, or `dst` is not used at all.
     macro_rules! next {
@@ -252,7 +296,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         for _ in 0..(vectors - 3) % 4 {
             x = fold(x, by_512, next!());
         }
-        let by_2048 = multipliers(&BY_2048);
+        let by_2048 = CHAINS.by_four();
         let (mut a, mut b, mut c, mut d) = (x, next!(), next!(), next!());
         while vectors > 0 {
             let (v, w, y, z) = (next!(), next!(), next!(), next!());
@@ -262,8 +306,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         if tail == 0 {
             return !reduce_all([a, b, c, d]);
         }
-        let cd = fold(c, by_512, d);
-        x = fold(a, multipliers(&BY_1536), fold(b, multipliers(&BY_1024), cd));
+        x = CHAINS.join([a, b, c, d]);
     }
     // Written out, because the compiler would make a loop of it that is unrolled for many.
     if vectors > 0 {

@@ -22,7 +22,9 @@ use core::arch::x86_64::{
 };
 
 use super::ssse3;
-use crate::crc32c::x86_64::avx512::{self, Multipliers, VECTOR_BYTES, first_bytes, fold, multipliers};
+use crate::crc32c::x86_64::avx512::{
+    self, Chains, Multipliers, VECTOR_BYTES, first_bytes, fold, multipliers,
+};
 use crate::detect::detected;
 use crate::t10::gf2;
 
@@ -49,16 +51,7 @@ const fn reflected(n: u64) -> u64 {
     (gf2::x_pow(n).reverse_bits() as u64) << 48
 }
 
-/// Every block of a vector forward by the same number of bits.
-const fn uniform(bits: u64) -> Multipliers {
-    let [low, high] = fold_pair(bits);
-    Multipliers([low, high, low, high, low, high, low, high])
-}
-
-static BY_512: Multipliers = uniform(512);
-static BY_1024: Multipliers = uniform(1024);
-static BY_1536: Multipliers = uniform(1536);
-static BY_2048: Multipliers = uniform(2048);
+static CHAINS: Chains = Chains::new([fold_pair(512), fold_pair(1024), fold_pair(1536), fold_pair(2048)]);
 /// Every block forward to the end of the vector and by x^16, which a remainder is taken of.
 static TO_THE_END: Multipliers = {
     let ([a, b], [c, d]) = (fold_pair(16 + 384), fold_pair(16 + 256));
@@ -145,7 +138,7 @@ unsafe fn wide(crc: u16, data: &[u8]) -> u16 {
     }
     // In the order of memory: the high byte first.
     let register = first_bytes(u32::from(crc.swap_bytes()));
-    let by_512 = multipliers(&BY_512);
+    let by_512 = CHAINS.by_one();
     let mut x = if head == 0 {
         let Some(first) = vectors.next() else { return crc };
         reverse(_mm512_xor_si512(load!(first), register))
@@ -167,7 +160,7 @@ unsafe fn wide(crc: u16, data: &[u8]) -> u16 {
         }
     };
     if vectors.len() >= 3 {
-        let by_2048 = multipliers(&BY_2048);
+        let by_2048 = CHAINS.by_four();
         let (chained, left_over) = vectors.as_slice()[3..].as_chunks::<4>();
         let [v, w, y, ..] = vectors.as_slice() else { unreachable!("three or more") };
         let (mut a, mut b, mut c, mut d) = (x, reverse(load!(v)), reverse(load!(w)), reverse(load!(y)));
@@ -177,8 +170,7 @@ unsafe fn wide(crc: u16, data: &[u8]) -> u16 {
             c = fold(c, by_2048, reverse(load!(y)));
             d = fold(d, by_2048, reverse(load!(z)));
         }
-        let cd = fold(c, by_512, d);
-        x = fold(a, multipliers(&BY_1536), fold(b, multipliers(&BY_1024), cd));
+        x = CHAINS.join([a, b, c, d]);
         vectors = left_over.iter();
     }
     for v in vectors {

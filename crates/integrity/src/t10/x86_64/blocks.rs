@@ -32,9 +32,9 @@ use core::arch::x86_64::{
 use crate::copy::pass::{COPY, READ, STREAM};
 use crate::copy::{self, Store};
 use crate::crc32c::x86_64::avx512::{
-    BY_512, BY_1024, BY_1536, BY_2048, Multipliers, VECTOR_BYTES, first_bytes, fold, multipliers, pin,
-    reduce, take, uniform,
+    CHAINS, Multipliers, VECTOR_BYTES, first_bytes, fold, multipliers, pin, reduce, take,
 };
+use crate::crc32c::x86_64::fold_pair;
 use crate::t10::gf2;
 use crate::t10::run::Run;
 
@@ -121,7 +121,7 @@ static TO_LAST_BLOCK: Halves = halves(7 * 8 * BLOCK_BYTES as u64, 8 * BLOCK_BYTE
 const BATCH_FORWARD: u16 = gf2::x_pow((8 * BATCH * BLOCK_BYTES) as u64);
 
 /// From one sector to the next across a tuple.
-static BY_2112: Multipliers = uniform(2048 + 64);
+static BY_2112: Multipliers = Multipliers::uniform(fold_pair(2048 + 64));
 
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -321,7 +321,7 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
         return crc;
     }
     let (src_gap, dst_gap) = (src_stride - sector_bytes, dst_stride.wrapping_sub(sector_bytes));
-    let by_2048 = pin(multipliers(&BY_2048));
+    let by_2048 = pin(CHAINS.by_four());
     let from_last_sector = if tuple_bytes == 0 { by_2048 } else { multipliers(&BY_2112) };
     let zero = _mm512_setzero_si512();
     let mut to_last_word = [[zero; VECTORS]; 2];
@@ -373,10 +373,7 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
     if !DIGEST {
         return crc;
     }
-    let [a, b, c, d] = pass.chains;
-    let cd = fold(c, multipliers(&BY_512), d);
-    let x = fold(a, multipliers(&BY_1536), fold(b, multipliers(&BY_1024), cd));
-    let register = reduce(x);
+    let register = reduce(CHAINS.join(pass.chains));
     // The zeros after the last sector.
     !(if tuple_bytes == 0 { register } else { _mm_crc32_u64(u64::from(register), 0) as u32 })
 }
