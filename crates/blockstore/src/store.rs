@@ -165,10 +165,7 @@ pub trait BlockStore: Send + Sync {
     ///
     /// # Errors
     /// As [`read`](Self::read); `look` may have seen a part then.
-    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        let _ = (offset, len, look);
-        Ok(false)
-    }
+    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError>;
 
     /// Lets `fill` write a range where it lies in memory; otherwise as [`read_in_place`](Self::read_in_place). `fill`
     /// overwrites all of each piece: what it is given holds what was there before. Nobody sees a piece before `fill` is
@@ -181,10 +178,7 @@ pub trait BlockStore: Send + Sync {
         offset: u64,
         len: u64,
         fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        let _ = (offset, len, fill);
-        Ok(false)
-    }
+    ) -> Result<bool, StoreError>;
 
     /// Returns when every write, unmap and zeroing that was acknowledged before the call is on the medium.
     ///

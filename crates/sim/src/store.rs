@@ -141,6 +141,24 @@ impl BlockStore for SimStore {
         false // what is not flushed may come back
     }
 
+    fn read_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn write_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         self.disk.lock().before.clear();
         Ok(())

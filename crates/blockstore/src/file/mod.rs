@@ -7,8 +7,9 @@
 //! * A file that shrank under the store makes it [`StoreError::Gone`] for good. The size is checked before every change
 //!   too, because a write past a new end would silently grow the file again with zeros in the gap. (A truncation
 //!   between check and write is not seen; the lock keeps well-behaved programs out.)
-//! * The file is locked (`flock`): exclusively, or shared by read-only stores, until one of them is made writable. A block device that is opened for
-//!   writing is also claimed (`O_EXCL`), so it can be neither mounted nor mounted already.
+//! * The file is locked (`flock`): exclusively, or shared by read-only stores, until one of them is made writable.
+//!   A block device that is opened for writing is also claimed (`O_EXCL`), so it can be neither mounted nor mounted
+//!   already.
 //! * Unmap punches holes. Whatever the kernel cannot deallocate is overwritten with zeros.
 //!
 //! Left out: `O_DIRECT` and asynchronous submission; both belong to an engine driver.
@@ -365,6 +366,24 @@ impl BlockStore for FileStore {
 
     fn overwrites_in_place(&self) -> bool {
         false // file systems and flash keep what was there
+    }
+
+    fn read_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn write_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     fn flush(&self) -> Result<(), StoreError> {

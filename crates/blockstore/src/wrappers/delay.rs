@@ -157,6 +157,24 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
         self.inner.overwrites_in_place()
     }
 
+    fn read_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false) // a look at memory is not delayed
+    }
+
+    fn write_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         self.gate.pass(Op::Flush);
         self.inner.flush()

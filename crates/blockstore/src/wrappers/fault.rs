@@ -339,6 +339,24 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
         self.inner.overwrites_in_place()
     }
 
+    fn read_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false) // faults are in what is copied
+    }
+
+    fn write_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         self.change(Op::Flush, None, || self.inner.flush())
     }

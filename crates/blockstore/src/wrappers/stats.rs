@@ -112,6 +112,24 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
         self.inner.overwrites_in_place()
     }
 
+    fn read_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false) // it would not be counted
+    }
+
+    fn write_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         self.stats.count(Op::Flush, 0, self.inner.flush())
     }

@@ -48,6 +48,22 @@ impl<F: Fn(Op, u64) + Send + Sync> BlockStore for Hooked<F> {
     fn overwrites_in_place(&self) -> bool {
         false
     }
+    fn read_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+    fn write_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
     fn flush(&self) -> Result<(), StoreError> {
         (self.hook)(Op::Flush, 0);
         self.ram.flush()
