@@ -31,7 +31,7 @@ mod wrappers;
 pub use error::{Op, StoreError};
 pub use file::{FileOptions, FileStore};
 pub use journal::JournaledStore;
-pub use protected::{Format, ProtectedStore, Record, Records};
+pub use protected::{Format, ProtectedStore, Record, RecordRun, Records};
 pub use ram::RamStore;
 pub use spec::{SpecError, StoreSpec, parse_size};
 pub use store::{

@@ -47,6 +47,7 @@ pub enum Record {
 
 impl Record {
     /// The tuple as it travels.
+    #[inline]
     pub fn tuple(self) -> Tuple {
         match self {
             Record::Unwritten => UNWRITTEN,
@@ -54,6 +55,7 @@ impl Record {
         }
     }
 
+    #[inline]
     fn from_bytes(bytes: [u8; RECORD_BYTES]) -> Self {
         let record = u128::from_be_bytes(bytes);
         let (inverted, digest, unchecked) = ((record >> 64) as u64, (record >> 32) as u32, record as u32);
@@ -65,6 +67,7 @@ impl Record {
         }
     }
 
+    #[inline]
     fn to_bytes(self) -> [u8; RECORD_BYTES] {
         let high = |tuple: Tuple| u128::from(!u64::from_be_bytes(tuple.to_bytes())) << 64;
         let record = match self {
@@ -73,6 +76,55 @@ impl Record {
             Record::Unchecked(tuple, digest) => high(tuple) | u128::from(digest) << 32 | 1,
         };
         record.to_be_bytes()
+    }
+}
+
+/// What is kept beside blocks that follow each other, in the form in which it is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordRun(Vec<[u8; RECORD_BYTES]>);
+
+impl RecordRun {
+    /// None yet, with room for so many.
+    pub fn with_capacity(blocks: usize) -> Self {
+        Self(Vec::with_capacity(blocks))
+    }
+
+    /// Adds that of the next block.
+    #[inline]
+    pub fn push(&mut self, record: Record) {
+        self.0.push(record.to_bytes());
+    }
+
+    /// The number of blocks.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True without blocks.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The tuples as they travel. All kinds of records have them in the same place: no record is told from another, and none is
+    /// put together in memory by halves, which a load of the whole would then wait for.
+    #[inline]
+    pub fn tuples(&self) -> impl ExactSizeIterator<Item = Tuple> + '_ {
+        self.0.iter().map(|record| {
+            let (tuple, _) = record.split_first_chunk().expect("a record begins with a tuple");
+            Tuple::from_bytes((!u64::from_be_bytes(*tuple)).to_be_bytes())
+        })
+    }
+
+    /// One after the other.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Record> + Clone + '_ {
+        self.0.iter().copied().map(Record::from_bytes)
+    }
+}
+
+impl FromIterator<Record> for RecordRun {
+    fn from_iter<I: IntoIterator<Item = Record>>(records: I) -> Self {
+        Self(records.into_iter().map(Record::to_bytes).collect())
     }
 }
 
@@ -148,21 +200,18 @@ impl Records {
     ///
     /// # Errors
     /// Those of a read.
-    pub fn read(&self, lba: u64, blocks: usize) -> Result<Vec<Record>, StoreError> {
-        let mut bytes = vec![0; blocks * RECORD_BYTES];
-        self.side.read(Self::at(lba), &mut bytes)?;
-        let (records, _) = bytes.as_chunks();
-        Ok(records.iter().copied().map(Record::from_bytes).collect())
+    pub fn read(&self, lba: u64, blocks: usize) -> Result<RecordRun, StoreError> {
+        let mut records = vec![[0; RECORD_BYTES]; blocks];
+        self.side.read(Self::at(lba), records.as_flattened_mut())?;
+        Ok(RecordRun(records))
     }
 
     /// Writes the records of the blocks from `lba` on.
     ///
     /// # Errors
     /// Those of a write.
-    pub fn write(&self, lba: u64, records: &[Record], durability: Durability) -> Result<(), StoreError> {
-        let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES);
-        records.iter().for_each(|record| bytes.extend_from_slice(&record.to_bytes()));
-        self.side.write(Self::at(lba), &[&bytes], durability)
+    pub fn write(&self, lba: u64, records: &RecordRun, durability: Durability) -> Result<(), StoreError> {
+        self.side.write(Self::at(lba), &[records.0.as_flattened()], durability)
     }
 
     /// Makes blocks unwritten.
@@ -317,12 +366,14 @@ mod tests {
             Record::Unchecked(UNWRITTEN, 0xdead_beef),
             Record::Guarded(Tuple::default()),
         ];
-        assert_eq!(records.read(0, 64).unwrap(), [Record::Unwritten; 64]);
-        records.write(60, &written, Durability::Cached).unwrap();
-        assert_eq!(records.read(60, 4).unwrap(), written);
-        assert_eq!(written[2].tuple().to_bytes(), [0xff; 8]);
+        let read = |lba, blocks| records.read(lba, blocks).unwrap().iter().collect::<Vec<_>>();
+        assert_eq!(read(0, 64), [Record::Unwritten; 64]);
+        records.write(60, &written.into_iter().collect(), Durability::Cached).unwrap();
+        assert_eq!(read(60, 4), written);
+        let tuples: Vec<Tuple> = records.read(59, 5).unwrap().tuples().collect();
+        assert_eq!(tuples, [UNWRITTEN, tuple, tuple, UNWRITTEN, Tuple::default()]);
         records.reset(61, 3).unwrap();
-        assert_eq!(records.read(60, 2).unwrap(), [written[0], Record::Unwritten]);
+        assert_eq!(read(60, 2), [written[0], Record::Unwritten]);
         assert_eq!(Record::Unwritten.tuple(), UNWRITTEN);
     }
 
@@ -332,7 +383,8 @@ mod tests {
         let store = store(&side).unwrap();
         store.resize(1024 * 512).unwrap();
         assert_eq!((store.geometry().blocks(), store.medium_bytes().unwrap()), (1024, 1024 * 512));
-        assert_eq!(store.records().unwrap().read(1000, 24).unwrap(), [Record::Unwritten; 24]);
+        let read = store.records().unwrap().read(1000, 24).unwrap();
+        assert!(read.len() == 24 && read.iter().all(|record| record == Record::Unwritten));
         assert!(matches!(store.resize(512), Err(StoreError::Unusable(_))), "it does not shrink");
     }
 

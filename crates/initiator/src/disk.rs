@@ -369,31 +369,36 @@ impl Disk {
         self.write_pieces(offset, from.len(), |lba, range| self.write_data(lba, &from[range]))
     }
 
-    /// Writes `from` at `offset` without copying; a [protected](Disk::protected) disk copies all the same, to put tuples
-    /// between the blocks.
+    /// Writes `from` at `offset` without copying; a [protected](Disk::protected) disk copies when it sends, to put tuples between
+    /// the blocks.
     ///
     /// # Errors
     /// When a part of it could not be written.
     pub fn write_bytes(&self, offset: u64, from: &Bytes) -> Result<(), IoError> {
         self.write_pieces(offset, from.len(), |lba, range| match &self.protection {
-            Some(_) => self.write_data(lba, &from[range]),
+            Some(protection) => {
+                let (data, slabs) = (from.slice(range), self.session.slabs().clone());
+                protection.write_bytes(lba, data, slabs, self.digest_runs().is_some())
+            }
             None => from.slice(range).into(),
         })
     }
 
     /// A copy of whole blocks, with their tuples when the disk is protected.
     fn write_data(&self, lba: u64, from: &[u8]) -> WriteData {
-        let digest = self.digests_data();
+        let runs = self.digest_runs();
         let space = self.session.slabs().take(self.wire_bytes(self.blocks(from.len())));
         match &self.protection {
-            Some(protection) => protection.write_data(lba, from, space, digest),
-            None => WriteData::copy_from(from, space, digest),
+            Some(protection) => protection.write_data(lba, from, space, runs),
+            None => WriteData::copy_from(from, space, runs),
         }
     }
 
-    /// Whether the data of a write are to be digested while they are copied.
-    pub(crate) fn digests_data(&self) -> bool {
-        self.session.opening().params.digests.data
+    /// Length, bytes, of the runs in which the data of a write are to be digested while they are copied: those of the PDUs that
+    /// they will travel in. `None` when they travel without a digest.
+    pub fn digest_runs(&self) -> Option<u32> {
+        let params = &self.session.opening().params;
+        params.digests.data.then(|| params.write_run_bytes())
     }
 
     fn write_pieces(

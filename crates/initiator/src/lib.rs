@@ -37,7 +37,7 @@ pub use iscsi_core::initiator::session::{
 };
 pub use isid::default_directory as default_port_directory;
 pub use options::{Options, Portal};
-pub use protection::{PiCounters, PiFailure, PiPlace, PiTags, Protection, UnitProtection};
+pub use protection::{Arrival, PiCounters, PiFailure, PiPlace, PiTags, Protection, UnitProtection};
 pub use scsi::{PiField, ProtectionType};
 pub use sense::Sense;
 pub use session::{ConnectionInfo, Pong, Session, SessionInfo};

@@ -63,12 +63,16 @@ impl Lab {
     }
 
     fn record(&self, lba: u64) -> Record {
-        self.store.records().unwrap().read(lba, 1).unwrap()[0]
+        self.store.records().unwrap().read(lba, 1).unwrap().iter().next().unwrap()
     }
 
     fn put_record(&self, lba: u64, tuple: Tuple) {
         let record = Record::Guarded(tuple);
-        self.store.records().unwrap().write(lba, &[record], Durability::Cached).unwrap();
+        self.store
+            .records()
+            .unwrap()
+            .write(lba, &FromIterator::from_iter([record]), Durability::Cached)
+            .unwrap();
     }
 
     fn flip_medium(&self, lba: u64) {
@@ -199,9 +203,9 @@ fn pi_17_data_damaged_on_the_way_are_found_by_the_other_end() {
     let protection = disk.protection().unwrap();
     let data = pattern(2, 8 * 512);
     // What a fault between the tuples and the digest would do: the digest is of the damaged bytes.
-    let mut sent = protection.write_data(40, &data, BytesMut::zeroed(8 * 520), false).to_vec();
+    let mut sent = protection.write_data(40, &data, BytesMut::zeroed(8 * 520), None).to_vec();
     sent[3 * 520 + 9] ^= 1;
-    let damaged = WriteData::copy_from(&sent, BytesMut::zeroed(sent.len()), true);
+    let damaged = WriteData::copy_from(&sent, BytesMut::zeroed(sent.len()), Some(8192));
     let found = failed(disk.submit(&protection.write_cdb(40, 8), 0, damaged).wait());
     assert_eq!((found.field, found.lba), (PiField::Guard, Some(43)));
     assert_eq!(found.place, PiPlace::OnTheWayToTheTarget);
@@ -216,7 +220,44 @@ fn pi_17_data_damaged_on_the_way_are_found_by_the_other_end() {
     let found = protection.take_data(40, &[&wire[..77], &wire[77..]], &mut back).unwrap_err();
     assert_eq!((found.field, found.lba, found.place), (PiField::Guard, Some(46), PiPlace::OnTheWayToHere));
     assert!(back[6 * 512..7 * 512].iter().all(|&byte| byte == 0), "nothing of it is shown");
-    assert_eq!(disk.session().info().unwrap().protection.guard, 2);
+    // As it arrives, in pieces of any length.
+    for cut in [1, 77, 520, 700, 8 * 520] {
+        let mut arrival = protection.arrival(40);
+        for found in [None, Some((46, 6))] {
+            arrival.restart(40);
+            wire[6 * 520 + 511] ^= 0x80;
+            let taken = wire.chunks(cut).try_for_each(|piece| arrival.take(piece));
+            assert_eq!(taken.err().and_then(|failure| failure.lba), found.map(|(lba, _)| lba), "{cut}");
+            let blocks = found.map_or(8, |(_, before)| before);
+            assert_eq!(arrival.checked(), Checked { blocks, unchecked: 0 });
+        }
+    }
+    assert_eq!(disk.session().info().unwrap().protection.guard, 7);
+}
+
+// covers: PI-17 DIG-15
+#[test]
+fn pi_17_blocks_get_their_tuples_when_they_are_sent_wherever_pdus_end() {
+    let tags = PiTags { app_tag: 0xbeef, app_mask: 0xffff, ref_tag: None };
+    for block in [512, 4096] {
+        let lab = Lab::new(block, Some(1));
+        let disk = lab.disk(tags);
+        let protection = disk.protection().unwrap();
+        let data = Bytes::from(pattern(9, 3 << 20));
+        disk.write_bytes(1 << 20, &data).unwrap();
+        let mut medium = vec![0; data.len()];
+        lab.data.read(1 << 20, &mut medium).unwrap();
+        assert!(medium == data);
+        disk.read(1 << 20, &mut medium).unwrap();
+        let info = disk.session().info().unwrap();
+        assert!(disk.digest_runs().is_some() && info.losses == 0 && info.data_digest_errors == 0);
+        assert_eq!(lab.record((4 << 20) / u64::from(block) - 1).tuple().app_tag, 0xbeef);
+        // The same bytes as those that are put together at once.
+        let (few, slabs) = (data.slice(..5 * block as usize), engine::SlabRing::new(1 << 16, 4));
+        let space = BytesMut::zeroed(protection.wire_bytes(5));
+        let at_once = protection.write_data(40, &few, space, None).to_vec();
+        assert_eq!(protection.write_bytes(40, few, slabs, true).to_vec(), at_once);
+    }
 }
 
 // covers: PI-17
@@ -382,10 +423,10 @@ fn dix_02_no_stage_of_a_conversion_is_without_a_check() {
         assert_eq!(lab.record(4), Record::Unwritten);
         // After the copy: its CRC finds it, at the target.
         let from = HostBuffers { data: &[IoSlice::new(&data)], tuples: &[IoSlice::new(&tuples)], guard };
-        let made = protection.write_host(0, from, BytesMut::zeroed(8 * 520), false).unwrap();
+        let made = protection.write_host(0, from, BytesMut::zeroed(8 * 520), None).unwrap();
         let mut sent = made.to_vec();
         sent[4 * 520 + 1] ^= 4;
-        let damaged = WriteData::copy_from(&sent, BytesMut::zeroed(sent.len()), true);
+        let damaged = WriteData::copy_from(&sent, BytesMut::zeroed(sent.len()), Some(8192));
         let found = failed(disk.submit(&protection.write_cdb(0, 8), 0, damaged).wait());
         assert_eq!((found.field, found.place), (PiField::Guard, PiPlace::OnTheWayToTheTarget));
         // Back: what arrived damaged is found by the CRC before its checksum counts for anything.

@@ -207,9 +207,8 @@ fn a_caller_that_rewrites_its_buffer_in_flight_harms_nobody() {
                     let mut buffer = buffer.lock();
                     buffer.fill(round);
                     let ticket = {
-                        let digest = disk.session().opening().params.digests.data;
-                        let copy =
-                            WriteData::copy_from(&buffer, bytes::BytesMut::zeroed(buffer.len()), digest);
+                        let space = bytes::BytesMut::zeroed(buffer.len());
+                        let copy = WriteData::copy_from(&buffer, space, disk.digest_runs());
                         disk.submit(&initiator::cdb::write(n as u64 * 256, 256), 0, copy)
                     };
                     buffer.fill(0xee);

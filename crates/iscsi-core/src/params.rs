@@ -210,8 +210,54 @@ impl Params {
         self.first_burst_length.min(self.max_burst_length)
     }
 
+    /// Length of runs, bytes, of which every data segment of a write consists, whether its PDU is an immediate one, an unsolicited
+    /// one or one of a burst: so the digests of runs are those of PDUs. Where that would be very short, only most segments do.
+    pub fn write_run_bytes(&self) -> u32 {
+        const MIN_RUN_BYTES: u32 = 4096;
+        let first = if self.unsolicited_data_possible() { self.effective_first_burst() } else { 0 };
+        let lengths = [self.max_send_data_segment_length, self.max_burst_length, first];
+        match lengths.into_iter().fold(0, greatest_common_divisor) {
+            run if run >= MIN_RUN_BYTES => run,
+            _ => lengths.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(MIN_RUN_BYTES),
+        }
+    }
+
     /// Whether FirstBurstLength has a meaning in this session.
     pub fn unsolicited_data_possible(&self) -> bool {
         !self.initial_r2t || self.immediate_data
+    }
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    let (mut a, mut b) = (a, b);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_data_segment_of_a_write_is_made_of_whole_runs() {
+        let run = |max_send_data_segment_length, first_burst_length, max_burst_length, immediate_data| {
+            Params {
+                max_send_data_segment_length,
+                first_burst_length,
+                max_burst_length,
+                immediate_data,
+                ..Params::default()
+            }
+            .write_run_bytes()
+        };
+        assert_eq!(run(8192, 65_536, 262_144, true), 8192);
+        assert_eq!(run(262_144, 262_144, 1 << 20, true), 262_144);
+        assert_eq!(run(262_144, 65_536, 1 << 20, true), 65_536);
+        assert_eq!(run(266_240, 65_536, 1 << 20, true), 4096, "bursts that are no whole segments");
+        assert_eq!(run(262_144, 1000, 1 << 20, false), 262_144, "nothing goes unasked");
+        assert_eq!(run(262_144, 1000, 1 << 20, true), 1000, "too short a divisor");
+        assert_eq!(run(512, 512, 512, true), 512);
     }
 }

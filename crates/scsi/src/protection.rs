@@ -59,6 +59,15 @@ impl ProtectionType {
         if self == Self::None { 0 } else { (self.number() - 1) << 1 | 1 }
     }
 
+    /// The tuple of a block that moves `by` blocks further: its reference tag counts with the address in types 1 and 2.
+    #[inline]
+    pub const fn moved(self, tuple: Tuple, by: u64) -> Tuple {
+        match self {
+            Self::Type1 | Self::Type2 => Tuple { ref_tag: tuple.ref_tag.wrapping_add(by as u32), ..tuple },
+            Self::None | Self::Type3 => tuple,
+        }
+    }
+
     /// Whether a tuple turns the checks of its block off.
     //= sbc3 4.22.3 PI-08
     #[inline]
@@ -213,13 +222,7 @@ impl Protection {
     /// reference tag counts up in types 1 and 2.
     //= sbc3 5.43 PI-12
     pub fn repeated(&self, lba: u64, tuple: Tuple) -> Tuple {
-        match self.kind {
-            ProtectionType::Type1 | ProtectionType::Type2 => Tuple {
-                ref_tag: tuple.ref_tag.wrapping_add(lba.wrapping_sub(self.first_lba) as u32),
-                ..tuple
-            },
-            _ => tuple,
-        }
+        self.kind.moved(tuple, lba.wrapping_sub(self.first_lba))
     }
 
     /// Whether any check needs the guard of the data.

@@ -12,7 +12,7 @@ use scsi::{LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Protection, 
 use smallvec::SmallVec;
 
 use crate::device::{Access, Device};
-use crate::protected;
+use crate::protected::{self, copying};
 
 /// Blocks are compared and combined in pieces of this many bytes, so that no command takes more memory than that.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
@@ -67,13 +67,13 @@ fn copy(
     let (Some(source), Some(destination)) = (device.neighbour(from), device.neighbour(to)) else {
         return Err(MediumError::Gone);
     };
-    let piece = {
+    let cargo = {
         let _held = source.hold(from_lba, blocks, Access::Look);
-        protected::read_for_copy(&source, from_lba, blocks)?
+        copying::read(&source, from_lba, blocks)?
     };
     let _held = destination.hold(lba, blocks, Access::Change);
-    if !protected::write_copy(&destination, lba, &piece, durable)? {
-        write(&destination, lba * block_bytes(&destination), &[&piece], durable)
+    if !copying::write(&destination, lba, &cargo, durable)? {
+        write(&destination, lba * block_bytes(&destination), &[&cargo.data], durable)
             .map_err(|error| medium_error(&destination, &error))?;
     }
     Ok(MediumReply::Done)

@@ -1,11 +1,12 @@
-//! What is read: blocks are checked in the pass that copies them to the caller, and lose their tuples by that.
+//! What is read: blocks are checked in the pass that copies them to the caller, and lose their tuples by that; or where they
+//! lie, piece by piece as they arrive, while they are in the cache.
 
 use std::io::IoSliceMut;
 use std::ops::Deref;
 
 use integrity::Store;
 use integrity::ip_checksum;
-use integrity::t10::{self, Guard, TUPLE_BYTES, Tuple};
+use integrity::t10::{self, Guard, Layout, TUPLE_BYTES, Tuple};
 
 use super::scatter::{Gather, Scatter, total};
 use super::send::GROUP_SECTORS;
@@ -74,16 +75,10 @@ impl Protection {
             let stripped =
                 t10::strip(place, run, self.block, &mut guards[..n], &mut group[..n], Store::Temporal);
             stripped.expect("the place is that of the blocks");
-            for (i, (&tuple, &guard)) in group[..n].iter().zip(&guards).enumerate() {
-                let lba = lba.wrapping_add(checked.blocks + i as u64);
-                match self.check(lba, tuple, guard, PiPlace::OnTheWayToHere) {
-                    Ok(true) => {}
-                    Ok(false) => checked.unchecked += 1,
-                    Err(failure) => {
-                        place.fill(0);
-                        return Err(failure);
-                    }
-                }
+            let arrived = group[..n].iter().copied().zip(guards);
+            if let Err(failure) = self.check_arrived(lba, arrived, &mut checked) {
+                place.fill(0);
+                return Err(failure);
             }
             if direct {
                 to.advance(n * self.block);
@@ -97,8 +92,104 @@ impl Protection {
                     places.put(&tuple.to_bytes());
                 }
             }
-            checked.blocks += n as u64;
         }
         Ok(checked)
     }
+
+    /// Checks the next blocks of a read that began at `lba`, by the tuple and the guard of the data of each.
+    fn check_arrived(
+        &self,
+        lba: u64,
+        blocks: impl Iterator<Item = (Tuple, u16)>,
+        checked: &mut Checked,
+    ) -> Result<(), PiFailure> {
+        for (tuple, guard) in blocks {
+            let lba = lba.wrapping_add(checked.blocks);
+            checked.unchecked += u64::from(!self.check(lba, tuple, guard, PiPlace::OnTheWayToHere)?);
+            checked.blocks += 1;
+        }
+        Ok(())
+    }
+
+    /// Expects the blocks from `lba` on, in pieces that are checked where they lie.
+    ///
+    /// ```no_run
+    /// # fn checked(protection: &initiator::Protection, pieces: &[bytes::Bytes]) -> Result<u64, initiator::PiFailure> {
+    /// let mut arrival = protection.arrival(40);
+    /// for piece in pieces {
+    ///     arrival.take(piece)?;
+    /// }
+    /// // Only now are they to be used.
+    /// Ok(arrival.checked().blocks)
+    /// # }
+    /// ```
+    pub fn arrival(&self, lba: u64) -> Arrival {
+        Arrival { protection: self.clone(), lba, cut: Vec::new(), checked: Checked::default() }
+    }
+}
+
+/// Blocks of a read that arrive with a tuple behind each, cut anywhere: see [`Protection::arrival`].
+#[derive(Debug)]
+pub struct Arrival {
+    protection: Protection,
+    lba: u64,
+    /// The beginning of a block whose end has not arrived.
+    cut: Vec<u8>,
+    checked: Checked,
+}
+
+impl Arrival {
+    /// Expects other blocks, from `lba` on.
+    pub fn restart(&mut self, lba: u64) {
+        self.lba = lba;
+        self.cut.clear();
+        self.checked = Checked::default();
+    }
+
+    /// Checks the blocks that are whole with the next `piece`.
+    ///
+    /// # Errors
+    /// The first block that fails a check: nothing of the read is to be used.
+    pub fn take(&mut self, piece: &[u8]) -> Result<(), PiFailure> {
+        let (wire, mut rest) = (self.protection.wire_bytes(1), piece);
+        if !self.cut.is_empty() {
+            let (end, later) = rest.split_at(rest.len().min(wire - self.cut.len()));
+            self.cut.extend_from_slice(end);
+            rest = later;
+            if self.cut.len() < wire {
+                return Ok(());
+            }
+            let whole = std::mem::take(&mut self.cut);
+            self.look(&whole)?;
+            self.cut = whole;
+            self.cut.clear();
+        }
+        let (whole, cut) = rest.split_at(rest.len() - rest.len() % wire);
+        self.look(whole)?;
+        self.cut.extend_from_slice(cut);
+        Ok(())
+    }
+
+    /// What was whole so far.
+    pub fn checked(&self) -> Checked {
+        self.checked
+    }
+
+    fn look(&mut self, blocks: &[u8]) -> Result<(), PiFailure> {
+        let layout = Layout::interleaved(self.protection.block);
+        for run in blocks.chunks(GROUP_SECTORS * layout.stride_bytes()) {
+            let mut guards = [0; GROUP_SECTORS];
+            let guards = &mut guards[..run.len() / layout.stride_bytes()];
+            t10::guards(Guard::Crc16, run, layout, guards).expect("a place for each block");
+            let tuples = run.chunks_exact(layout.stride_bytes()).map(tuple_behind);
+            let arrived = tuples.zip(guards.iter().copied());
+            self.protection.check_arrived(self.lba, arrived, &mut self.checked)?;
+        }
+        Ok(())
+    }
+}
+
+/// The tuple at the end of a block as it travels.
+fn tuple_behind(block: &[u8]) -> Tuple {
+    block.last_chunk().map_or_else(Tuple::default, |bytes| Tuple::from_bytes(*bytes))
 }

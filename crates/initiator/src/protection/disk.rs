@@ -65,7 +65,7 @@ impl Disk {
         let blocks = self.host_blocks(total(from.data), total(from.tuples))?;
         let protection = self.host_protection(lba, blocks)?;
         let space = self.session().slabs().take(protection.wire_bytes(blocks as usize));
-        let data = protection.write_host(lba, from, space, self.digests_data())?;
+        let data = protection.write_host(lba, from, space, self.digest_runs())?;
         self.submit(&protection.write_cdb(lba, blocks), 0, data).wait().map(drop)
     }
 
@@ -154,7 +154,7 @@ impl Disk {
         new: &[u8],
     ) -> Result<WriteData, IoError> {
         let space = self.session().slabs().take(2 * protection.wire_bytes(tuples.len() / TUPLE_BYTES));
-        let mut builder = WriteBuilder::new(space, self.digests_data());
+        let mut builder = WriteBuilder::new(space, self.digest_runs());
         let (data, tuples) = (&[IoSlice::new(expected)], &[IoSlice::new(tuples)]);
         protection.put_host(&mut builder, lba, HostBuffers { data, tuples, guard: Guard::Crc16 })?;
         protection.put_made(&mut builder, lba, new);

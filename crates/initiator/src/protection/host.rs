@@ -63,7 +63,8 @@ impl Protection {
     }
 
     /// Interleaves the caller's data and tuples in `space`, checking them: the tuples travel as they came, but for a guard that
-    /// is the checksum of IP, which becomes the CRC of the same bytes.
+    /// is the checksum of IP, which becomes the CRC of the same bytes. They are digested in runs of `digest_runs` bytes, if that
+    /// is given ([`Disk::digest_runs`](crate::Disk::digest_runs)).
     ///
     /// # Errors
     /// The first block whose tuple does not fit; then nothing is to be sent.
@@ -76,11 +77,11 @@ impl Protection {
         lba: u64,
         from: HostBuffers<'_>,
         space: BytesMut,
-        digest: bool,
+        digest_runs: Option<u32>,
     ) -> Result<WriteData, PiFailure> {
         let blocks = total(from.data) / self.block;
         assert_eq!(space.len(), self.wire_bytes(blocks), "room for blocks and tuples");
-        let mut builder = WriteBuilder::new(space, digest);
+        let mut builder = WriteBuilder::new(space, digest_runs);
         self.put_host(&mut builder, lba, from)?;
         Ok(builder.finish())
     }

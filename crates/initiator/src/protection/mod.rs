@@ -3,8 +3,9 @@
 //!
 //! * [`UnitProtection`] is what a unit says of itself; [`PiTags`] is what the caller wants in its tuples.
 //! * [`Protection`] joins the two: it has the CDBs, makes [write data](Protection::write_data) and takes
-//!   [read data](Protection::take_data) apart. [`Disk`](crate::Disk) uses it when it is
-//!   [protected](crate::Disk::protected); who submits commands by itself (a [`Workload`](crate::Workload)) uses it directly.
+//!   [read data](Protection::take_data) apart, or checks them [as they arrive](Protection::arrival). [`Disk`](crate::Disk)
+//!   uses it when it is [protected](crate::Disk::protected); who submits commands by itself (a [`Workload`](crate::Workload))
+//!   uses it directly.
 //! * [`host`] is the form of the caller's own: data and tuples in buffers of their own, the guard the CRC or the checksum of IP.
 //!
 //! Invariants: a guard is made of the bytes that are stored to be sent, and checked over the bytes that are stored to be used.
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use iscsi_core::wire::Lun;
 use scsi::{PiField, ProtectionType};
 
-pub use deliver::Checked;
+pub use deliver::{Arrival, Checked};
 pub(crate) use error::PiErrors;
 pub use error::{PiCounters, PiFailure, PiPlace};
 pub use integrity::t10::{Guard, TUPLE_BYTES, Tuple};

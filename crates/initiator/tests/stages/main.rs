@@ -135,9 +135,9 @@ impl Lab {
     fn spoil_record(&self, spoil: impl Fn(&mut Tuple)) {
         let records = self.store.records().unwrap();
         let lba = LBA + MARKED as u64;
-        let mut tuple = records.read(lba, 1).unwrap()[0].tuple();
+        let mut tuple = records.read(lba, 1).unwrap().iter().next().unwrap().tuple();
         spoil(&mut tuple);
-        records.write(lba, &[Record::Guarded(tuple)], Durability::Cached).unwrap();
+        records.write(lba, &FromIterator::from_iter([Record::Guarded(tuple)]), Durability::Cached).unwrap();
     }
 
     /// Whether a counter of the target with these labels is above 0.
@@ -256,7 +256,6 @@ fn write(lab: &Lab, stage: Stage, good: &[u8]) -> Option<Result<(), IoError>> {
     let (disk, at) = (lab.disk(), LBA * BLOCK as u64);
     let mut spoiled = good.to_vec();
     assert!(flip(&mut spoiled));
-    let digests = disk.session().opening().params.digests.data;
     match (stage, disk.protection()) {
         (CallerBefore, None) => return Some(disk.write(at, &spoiled)),
         (CallerBefore, Some(protection)) => {
@@ -268,9 +267,9 @@ fn write(lab: &Lab, stage: Stage, good: &[u8]) -> Option<Result<(), IoError>> {
         (SendBufferBeforeDigest, None) => return Some(disk.write(at, &spoiled)),
         (SendBufferBeforeDigest, Some(protection)) => {
             let space = BytesMut::zeroed(protection.wire_bytes(BLOCKS));
-            let mut wire = protection.write_data(LBA, good, space, false).to_vec();
+            let mut wire = protection.write_data(LBA, good, space, None).to_vec();
             assert!(flip(&mut wire));
-            let data = WriteData::copy_from(&wire, BytesMut::zeroed(wire.len()), digests);
+            let data = WriteData::copy_from(&wire, BytesMut::zeroed(wire.len()), disk.digest_runs());
             return Some(disk.submit(&protection.write_cdb(LBA, BLOCKS as u32), 0, data).wait().map(drop));
         }
         (SendBuffer, _) => lab.here.send.store(true, Ordering::SeqCst),

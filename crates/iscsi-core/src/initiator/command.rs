@@ -6,7 +6,7 @@ use bytes::Bytes;
 use iscsi_wire::{Lun, RejectReason, TaskAttribute};
 use smallvec::SmallVec;
 
-pub use super::write_data::{WriteBuilder, WriteData};
+pub use super::write_data::{Assemble, WriteBuilder, WriteData};
 use crate::error::ProtocolViolation;
 
 /// A SCSI command for a session.

@@ -1,10 +1,14 @@
 //! Data of a write, stable from here on, with the checksums that fall out of the copy that made it.
 //!
-//! Checksums are kept of runs of [`CHUNK_BYTES`], of which the digest of any PDU is combined. Sectors with protection
-//! information do not end where runs do: one that lies across the end of a run is copied with its guard first, and its
-//! parts are digested from the cache.
+//! Checksums are kept of runs as long as the PDUs will be ([`Params::write_run_bytes`]), so that each PDU has its digest.
+//! Sectors with protection information do not end where runs do: one that lies across the end of a run is copied with its
+//! guard first, and its parts are digested from the cache.
+//!
+//! [`Params::write_run_bytes`]: crate::params::Params::write_run_bytes
 
+use std::fmt::Debug;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use integrity::Store;
@@ -13,74 +17,108 @@ use smallvec::SmallVec;
 
 use crate::pdu_writer::TxData;
 
-/// Run length of the checksums kept with write data, bytes: small enough that the runs of any sensible negotiation are made of
-/// whole ones, large enough that joining them costs nothing beside computing them.
-const CHUNK_BYTES: usize = 16 * 1024;
-
-/// Data of a write: bytes that do not change any more, with their checksums if those were computed while copying.
+/// Data of a write: bytes that do not change any more, with their checksums if those were computed while copying; or what will
+/// make such bytes.
 #[derive(Clone, Debug, Default)]
-pub struct WriteData {
-    bytes: Bytes,
-    /// CRC32C of each run of [`CHUNK_BYTES`], the last one shorter; empty when none were computed.
-    crcs: SmallVec<[u32; 4]>,
+pub struct WriteData(Held);
+
+#[derive(Clone, Debug)]
+enum Held {
+    Bytes {
+        bytes: Bytes,
+        /// Length of the runs, bytes; not 0 when there are checksums.
+        run_bytes: usize,
+        /// CRC32C of each run, the last one shorter; empty when none were computed.
+        crcs: SmallVec<[u32; 4]>,
+    },
+    Assembled(Arc<dyn Assemble>),
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self::Bytes { bytes: Bytes::new(), run_bytes: 0, crcs: SmallVec::new() }
+    }
+}
+
+/// Makes write data when they are sent, PDU by PDU: so they are in the cache when the kernel takes them, and their memory is
+/// that of a few PDUs, however many commands wait for their answers.
+pub trait Assemble: Debug + Send + Sync {
+    /// All of them, bytes.
+    fn total_bytes(&self) -> usize;
+
+    /// The bytes `range`, which lies in them, stable from here on: the same ones whenever they are asked for.
+    fn part(&self, range: Range<usize>) -> TxData;
 }
 
 impl From<Bytes> for WriteData {
     /// Takes shared, immutable bytes as they are: nothing is copied.
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, crcs: SmallVec::new() }
+        Self(Held::Bytes { bytes, run_bytes: 0, crcs: SmallVec::new() })
+    }
+}
+
+impl From<Arc<dyn Assemble>> for WriteData {
+    fn from(source: Arc<dyn Assemble>) -> Self {
+        Self(Held::Assembled(source))
     }
 }
 
 impl WriteData {
-    /// Copies the caller's bytes into `space` (of the same length), digesting what is stored when `digest` says so. What the
-    /// caller does with its memory afterwards can neither change what travels nor make a digest wrong.
+    /// Copies the caller's bytes into `space` (of the same length), and digests what is stored in runs of `run_bytes`, if that is
+    /// given. What the caller does with its memory afterwards can neither change what travels nor make a digest wrong.
     ///
     /// # Panics
     /// When the lengths differ.
     //= rfc7143 11.2.3 DIG-15
-    pub fn copy_from(source: &[u8], space: BytesMut, digest: bool) -> Self {
+    pub fn copy_from(source: &[u8], space: BytesMut, run_bytes: Option<u32>) -> Self {
         assert_eq!(source.len(), space.len(), "the copy has the length of the original");
-        let mut builder = WriteBuilder::new(space, digest);
+        let mut builder = WriteBuilder::new(space, run_bytes);
         builder.put(source);
         builder.finish()
     }
 
     /// Length, bytes.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        match &self.0 {
+            Held::Bytes { bytes, .. } => bytes.len(),
+            Held::Assembled(source) => source.total_bytes(),
+        }
     }
 
     /// True when there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
     /// A copy of them, for those who look at what is sent.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.bytes.to_vec()
+        self.part(0..self.len()).bytes.to_vec()
     }
 
     /// The part `range` as the data of one PDU, with its checksum when the kept ones make it up.
     pub(super) fn part(&self, range: Range<usize>) -> TxData {
-        let crc32c = self.crc_of(&range);
-        TxData { bytes: self.bytes.slice(range), crc32c }
+        match &self.0 {
+            Held::Bytes { bytes, run_bytes, crcs } => {
+                let crc32c = crc_of(&range, bytes.len(), *run_bytes, crcs);
+                TxData { bytes: bytes.slice(range), crc32c }
+            }
+            Held::Assembled(source) => source.part(range),
+        }
     }
+}
 
-    fn crc_of(&self, range: &Range<usize>) -> Option<u32> {
-        let whole = range.start.is_multiple_of(CHUNK_BYTES)
-            && (range.end.is_multiple_of(CHUNK_BYTES) || range.end == self.len());
-        if self.crcs.is_empty() || range.is_empty() || !whole {
-            return None;
-        }
-        let first = range.start / CHUNK_BYTES;
-        let mut crc = *self.crcs.get(first)?;
-        for n in first + 1..range.end.div_ceil(CHUNK_BYTES) {
-            let chunk_bytes = CHUNK_BYTES.min(self.len() - n * CHUNK_BYTES) as u64;
-            crc = integrity::crc32c_combine(crc, *self.crcs.get(n)?, chunk_bytes);
-        }
-        Some(crc)
+/// The CRC32C of `range` of `len` bytes, of whose runs of `run` bytes `crcs` are known, where it is made of whole ones.
+fn crc_of(range: &Range<usize>, len: usize, run: usize, crcs: &[u32]) -> Option<u32> {
+    let whole = range.start.is_multiple_of(run) && (range.end.is_multiple_of(run) || range.end == len);
+    if crcs.is_empty() || range.is_empty() || !whole {
+        return None;
     }
+    let first = range.start / run;
+    let mut crc = *crcs.get(first)?;
+    for n in first + 1..range.end.div_ceil(run) {
+        crc = integrity::crc32c_combine(crc, *crcs.get(n)?, run.min(len - n * run) as u64);
+    }
+    Some(crc)
 }
 
 /// Puts write data together: each byte is copied once, and digested in the same pass when that is wanted.
@@ -88,7 +126,7 @@ impl WriteData {
 /// ```
 /// use iscsi_core::initiator::command::WriteBuilder;
 /// use integrity::t10::Tuple;
-/// let mut builder = WriteBuilder::new(bytes::BytesMut::zeroed(2 * 520), true);
+/// let mut builder = WriteBuilder::new(bytes::BytesMut::zeroed(2 * 520), Some(8192));
 /// let mut tuples = [Tuple { ref_tag: 8, ..Tuple::default() }, Tuple { ref_tag: 9, ..Tuple::default() }];
 /// builder.put_sectors(&[0x5a; 1024], 512, &mut tuples);
 /// assert_eq!(builder.written()[512..520], tuples[0].to_bytes());
@@ -98,16 +136,18 @@ impl WriteData {
 pub struct WriteBuilder {
     space: BytesMut,
     filled: usize,
-    digest: bool,
-    /// CRC32C of what the last, unfinished chunk holds.
+    /// Length of the runs that are digested, bytes, if they are.
+    run_bytes: Option<usize>,
+    /// CRC32C of what the last, unfinished run holds.
     crc: u32,
     crcs: SmallVec<[u32; 4]>,
 }
 
 impl WriteBuilder {
-    /// Data that will fill `space`, digested when `digest` says so.
-    pub fn new(space: BytesMut, digest: bool) -> Self {
-        Self { space, filled: 0, digest, crc: 0, crcs: SmallVec::new() }
+    /// Data that will fill `space`, digested in runs of `run_bytes`, if that is given.
+    pub fn new(space: BytesMut, run_bytes: Option<u32>) -> Self {
+        let run_bytes = run_bytes.map(|bytes| bytes.max(1) as usize);
+        Self { space, filled: 0, run_bytes, crc: 0, crcs: SmallVec::new() }
     }
 
     /// What was put so far.
@@ -122,9 +162,9 @@ impl WriteBuilder {
     pub fn put(&mut self, source: &[u8]) {
         let mut rest = source;
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(self.room_in_chunk()));
+            let (now, later) = rest.split_at(rest.len().min(self.room_in_run()));
             let to = &mut self.space[self.filled..self.filled + now.len()];
-            if self.digest {
+            if self.run_bytes.is_some() {
                 let copied = integrity::copy_crc32c(self.crc, to, now, Store::Temporal);
                 self.crc = copied.expect("the copy has the length of the original");
             } else {
@@ -146,12 +186,12 @@ impl WriteBuilder {
         let stride = sector_bytes + TUPLE_BYTES;
         let (mut data, mut tuples) = (data, tuples);
         while !tuples.is_empty() {
-            let fit = if self.digest { self.room_in_chunk() / stride } else { tuples.len() };
+            let fit = self.room_in_run() / stride;
             let count = fit.clamp(1, tuples.len());
             let (sectors, later) = data.split_at(count * sector_bytes);
             let (these, others) = std::mem::take(&mut tuples).split_at_mut(count);
             let to = &mut self.space[self.filled..self.filled + count * stride];
-            if !self.digest || fit == 0 {
+            if self.run_bytes.is_none() || fit == 0 {
                 t10::insert(to, sectors, sector_bytes, these, Store::Temporal)
                     .expect("the room is that of the sectors with their tuples");
                 self.digest_in_place(count * stride);
@@ -167,23 +207,31 @@ impl WriteBuilder {
 
     /// The data; what was not filled of the space is no part of them.
     pub fn finish(mut self) -> WriteData {
-        if self.digest && !self.filled.is_multiple_of(CHUNK_BYTES) {
+        let run_bytes = self.run_bytes.unwrap_or_default();
+        if run_bytes > 0 && !self.filled.is_multiple_of(run_bytes) {
             self.crcs.push(self.crc);
         }
         self.space.truncate(self.filled);
-        WriteData { bytes: self.space.freeze(), crcs: self.crcs }
+        WriteData(Held::Bytes { bytes: self.space.freeze(), run_bytes, crcs: self.crcs })
     }
 
-    fn room_in_chunk(&self) -> usize {
-        CHUNK_BYTES - self.filled % CHUNK_BYTES
+    /// The data as those of one PDU, with their digest if they have one.
+    pub fn finish_segment(self) -> TxData {
+        let filled = self.filled;
+        self.finish().part(0..filled)
+    }
+
+    /// Bytes up to the end of the run; without digests there is no end to it.
+    fn room_in_run(&self) -> usize {
+        self.run_bytes.map_or(usize::MAX, |run| run - self.filled % run)
     }
 
     /// Takes `count` bytes for put and digests them where they lie.
     fn digest_in_place(&mut self, count: usize) {
         let end = self.filled + count;
         while self.filled < end {
-            let part = self.room_in_chunk().min(end - self.filled);
-            if self.digest {
+            let part = self.room_in_run().min(end - self.filled);
+            if self.run_bytes.is_some() {
                 self.crc = integrity::crc32c_append(self.crc, &self.space[self.filled..self.filled + part]);
             }
             self.advance(part);
@@ -192,7 +240,7 @@ impl WriteBuilder {
 
     fn advance(&mut self, count: usize) {
         self.filled += count;
-        if self.digest && self.filled.is_multiple_of(CHUNK_BYTES) {
+        if self.run_bytes.is_some_and(|run| self.filled.is_multiple_of(run)) {
             self.crcs.push(std::mem::take(&mut self.crc));
         }
     }
@@ -202,12 +250,14 @@ impl WriteBuilder {
 mod tests {
     use super::*;
 
-    /// Every way to put sectors leaves the same bytes and the digests of them, wherever chunks end.
+    const RUN_BYTES: usize = 16 * 1024;
+
+    /// Every way to put sectors leaves the same bytes and the digests of them, wherever runs end.
     #[test]
     fn sectors_with_tuples_are_digested_as_they_travel() {
         for sector in [512, 520, 4096, 32 * 1024] {
-            for before in [0, 4, CHUNK_BYTES - 8, CHUNK_BYTES] {
-                let count = 3 * CHUNK_BYTES / sector + 2;
+            for before in [0, 4, RUN_BYTES - 8, RUN_BYTES] {
+                let count = 3 * RUN_BYTES / sector + 2;
                 let data: Vec<u8> = (0..count * sector).map(|n| ((n * 31) >> 3) as u8).collect();
                 let mut tuples: Vec<Tuple> =
                     (0..count as u32).map(|n| Tuple { guard: 0, app_tag: 7, ref_tag: n }).collect();
@@ -217,18 +267,18 @@ mod tests {
                     let guard = integrity::crc16_t10dif(sector);
                     plain.extend_from_slice(&Tuple { guard, ..tuples[n] }.to_bytes());
                 }
-                for digest in [true, false] {
-                    let mut builder = WriteBuilder::new(BytesMut::zeroed(plain.len() + 100), digest);
+                for run_bytes in [Some(RUN_BYTES as u32), None] {
+                    let mut builder = WriteBuilder::new(BytesMut::zeroed(plain.len() + 100), run_bytes);
                     builder.put(&plain[..before]);
                     builder.put_sectors(&data, sector, &mut tuples);
                     assert!(builder.written() == plain);
                     let data = builder.finish();
                     assert_eq!(data.len(), plain.len());
                     let whole = data.part(0..plain.len());
-                    assert_eq!(whole.crc32c, digest.then(|| integrity::crc32c(&plain)));
-                    let second = data.part(CHUNK_BYTES..3 * CHUNK_BYTES);
-                    let crc = integrity::crc32c(&plain[CHUNK_BYTES..3 * CHUNK_BYTES]);
-                    assert_eq!(second.crc32c, digest.then_some(crc));
+                    assert_eq!(whole.crc32c, run_bytes.map(|_| integrity::crc32c(&plain)));
+                    let second = data.part(RUN_BYTES..3 * RUN_BYTES);
+                    let crc = integrity::crc32c(&plain[RUN_BYTES..3 * RUN_BYTES]);
+                    assert_eq!(second.crc32c, run_bytes.map(|_| crc));
                 }
             }
         }

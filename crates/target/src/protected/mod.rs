@@ -6,9 +6,10 @@
 //!
 //! Invariant: whoever is here holds the range of its blocks, so that no block meets the tuple of another write.
 
+pub(crate) mod copying;
 mod passes;
 
-use blockstore::{Format, Record, Records, StoreError};
+use blockstore::{Format, Record, RecordRun, Records, StoreError};
 use bytes::{Bytes, BytesMut};
 use engine::SlabRing;
 use integrity::t10::{self, Guard, Layout, Tuple};
@@ -40,7 +41,7 @@ struct Medium<'a> {
 }
 
 /// Writes data, in pieces, from a block on, with their records; whether it has to be durable.
-type Put<Medium> = fn(&Medium, u64, &[&[u8]], &[Record], bool) -> Result<(), Failure>;
+type Put<Medium> = fn(&Medium, u64, &[&[u8]], &RecordRun, bool) -> Result<(), Failure>;
 
 /// Data-out, and buffers for its blocks.
 #[derive(Clone, Copy)]
@@ -78,29 +79,6 @@ pub(crate) fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -
         _ => medium.change(op, DataOut { pieces: with.data_out, slabs: with.slabs })?,
     };
     Some((result.map_err(|failure| medium.error(&failure)), payload))
-}
-
-/// Reads blocks for a copy, with their checks where they have any.
-pub(crate) fn read_for_copy(device: &Device, lba: u64, blocks: u64) -> Result<Vec<u8>, MediumError> {
-    let block = device.unit.block_bytes() as usize;
-    let protection = Protection::internal(device.unit.protection(), lba);
-    let (Some(records), Some(protection)) = (device.store.records(), protection) else {
-        let mut piece = vec![0; blocks as usize * block];
-        let read = device.store.read(lba * block as u64, &mut piece);
-        return read.map(|()| piece).map_err(|error| medium::medium_error(device, &error));
-    };
-    let medium = Medium { device, records, protection, block };
-    let read = medium.read(lba, blocks);
-    read.map(|(data, _)| data).map_err(|failure| medium.error(&failure))
-}
-
-/// Writes blocks of a copy, with new tuples where they have any; false: nothing was done, because they have none.
-pub(crate) fn write_copy(device: &Device, lba: u64, data: &[u8], durable: bool) -> Result<bool, MediumError> {
-    let protection = Protection::internal(device.unit.protection(), lba);
-    let (Some(records), Some(protection)) = (device.store.records(), protection) else { return Ok(false) };
-    let medium = Medium { device, records, protection, block: device.unit.block_bytes() as usize };
-    let written = medium.write_made(lba, data, durable);
-    written.map(|()| true).map_err(|failure| medium.error(&failure))
 }
 
 /// Remembers a format; when one begins no block has a tuple any more.
@@ -166,11 +144,20 @@ impl Medium<'_> {
         }
     }
 
-    fn check_all(&self, lba: u64, records: &[Record], guards: &[u16], data: &[u8]) -> Result<(), Failure> {
-        let blocks = records.iter().zip(guards).zip(data.chunks_exact(self.block));
-        (lba..)
-            .zip(blocks)
-            .try_for_each(|(lba, ((&record, &guard), data))| self.check(lba, record, guard, data))
+    /// Checks blocks from `lba` on, each of which begins a `stride` of `bytes`: as many as there are guards.
+    fn check_all(
+        &self,
+        lba: u64,
+        records: impl Iterator<Item = Record>,
+        guards: &[u16],
+        bytes: &[u8],
+        stride: usize,
+    ) -> Result<(), Failure> {
+        // Guards come first: at their end no record is taken any more.
+        let blocks = guards.iter().zip(records).zip(bytes.chunks_exact(stride));
+        (lba..).zip(blocks).try_for_each(|(lba, ((&guard, record), block))| {
+            self.check(lba, record, guard, &block[..self.block])
+        })
     }
 
     fn guards(&self, data: &[u8]) -> Vec<u16> {
@@ -181,12 +168,38 @@ impl Medium<'_> {
     }
 
     /// Blocks and their records, checked.
-    fn read(&self, lba: u64, blocks: u64) -> Result<(Vec<u8>, Vec<Record>), Failure> {
-        let mut data = vec![0; blocks as usize * self.block];
-        self.device.store.read(self.offset(lba), &mut data)?;
-        let records = self.records.read(lba, blocks as usize)?;
-        self.check_all(lba, &records, &self.guards(&data), &data)?;
+    fn read(&self, lba: u64, blocks: u64) -> Result<(Vec<u8>, RecordRun), Failure> {
+        let count = blocks as usize;
+        let (mut data, mut guards) = (vec![0; count * self.block], vec![0; count]);
+        let records = self.records.read(lba, count)?;
+        let mut out = Outgoing::new(self.block, &mut data, &mut guards, None, None);
+        let (store, offset) = (&self.device.store, self.offset(lba));
+        if !store.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))? {
+            store.read(offset, out.there())?;
+            out.take_there();
+        }
+        self.check_all(lba, records.iter(), &guards, &data, self.block)?;
         Ok((data, records))
+    }
+
+    /// Checks blocks where they lie.
+    fn verify(&self, lba: u64, blocks: u64) -> Result<(), Failure> {
+        let run = self.records.read(lba, blocks as usize)?;
+        let (mut records, mut at, mut checked) = (run.iter(), lba, Ok(()));
+        let mut look = |data: &[u8]| {
+            let guards = self.guards(data);
+            if checked.is_ok() {
+                checked = self.check_all(at, records.by_ref(), &guards, data, self.block);
+            }
+            at += guards.len() as u64;
+        };
+        let (store, offset, len) = (&self.device.store, self.offset(lba), self.offset(blocks));
+        if !store.read_in_place(offset, len, &mut look)? {
+            let mut data = vec![0; len as usize];
+            store.read(offset, &mut data)?;
+            look(&data);
+        }
+        checked
     }
 
     //= sbc3 4.22.3 PI-11 PI-16
@@ -203,8 +216,7 @@ impl Medium<'_> {
         let mut guards = vec![0; count];
         let _held = self.device.hold(lba, blocks, Access::Look);
         let records = self.records.read(lba, count)?;
-        let stored = || records.iter().map(|record| record.tuple());
-        let mut tuples: Option<Vec<Tuple>> = self.protection.transferred.then(|| stored().collect());
+        let mut tuples: Option<Vec<Tuple>> = self.protection.transferred.then(|| records.tuples().collect());
         let mut out = Outgoing::new(self.block, &mut buffer, &mut guards, tuples.as_deref_mut(), run_bytes);
         if !self.device.store.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))? {
             if self.protection.transferred {
@@ -217,13 +229,11 @@ impl Medium<'_> {
             }
         }
         let mut chunk_crcs = out.finish();
-        for (i, sent) in buffer.chunks_exact(wire).enumerate() {
-            self.check(lba + i as u64, records[i], guards[i], &sent[..self.block])?;
-        }
-        let hosts_own = |made: &Vec<Tuple>| made.iter().zip(stored()).any(|(made, stored)| *made != stored);
-        if tuples.as_ref().is_some_and(hosts_own) {
+        self.check_all(lba, records.iter(), &guards, &buffer, wire)?;
+        let hosts_own = || guards.iter().zip(records.tuples()).any(|(&made, stored)| made != stored.guard);
+        if self.protection.transferred && hosts_own() {
             // Guards that are not checked are sent as the host made them, whatever they are.
-            for (sent, tuple) in buffer.chunks_exact_mut(wire).zip(stored()) {
+            for (sent, tuple) in buffer.chunks_exact_mut(wire).zip(records.tuples()) {
                 sent[self.block..].copy_from_slice(&tuple.to_bytes());
             }
             chunk_crcs = run_bytes.map(|run| Digests::of(&buffer, run as usize)).unwrap_or_default();
@@ -257,26 +267,29 @@ impl Medium<'_> {
 
     /// The record of a block that is written.
     //= sbc3 4.22.4 PI-06 PI-08 PI-09
+    #[inline(always)]
     fn record(&self, lba: u64, tuple: Option<Tuple>, guard: u16, data: &[u8]) -> Result<Record, Failure> {
         let Some(tuple) = tuple else { return Ok(Record::Guarded(self.protection.made(lba, guard))) };
-        self.protection.check(lba, tuple, guard).map_err(|field| Failure::Check(field, lba))?;
+        if let Err(field) = self.protection.check(lba, tuple, guard) {
+            return Err(Failure::Check(field, lba));
+        }
         Ok(match self.kind().escapes(tuple) {
             true => Record::Unchecked(tuple, integrity::crc32c(data)),
             false => Record::Guarded(tuple),
         })
     }
 
-    fn records_of(&self, lba: u64, arrived: &Arrived) -> Result<Vec<Record>, Failure> {
+    fn records_of(&self, lba: u64, arrived: &Arrived) -> Result<RecordRun, Failure> {
+        let mut records = RecordRun::with_capacity(arrived.guards.len());
         let blocks = arrived.data.chunks_exact(self.block).zip(&arrived.guards).enumerate();
-        blocks
-            .map(|(i, (data, &guard))| {
-                let tuple = arrived.tuples.as_ref().map(|tuples| tuples[i]);
-                self.record(lba + i as u64, tuple, guard, data)
-            })
-            .collect()
+        for (i, (data, &guard)) in blocks {
+            let tuple = arrived.tuples.as_ref().map(|tuples| tuples[i]);
+            records.push(self.record(lba + i as u64, tuple, guard, data)?);
+        }
+        Ok(records)
     }
 
-    fn put(&self, lba: u64, data: &[&[u8]], records: &[Record], durable: bool) -> Result<(), Failure> {
+    fn put(&self, lba: u64, data: &[&[u8]], records: &RecordRun, durable: bool) -> Result<(), Failure> {
         let durability = medium::durability(durable);
         self.records.write(lba, records, durability)?;
         Ok(self.device.store.write(self.offset(lba), data, durability)?)
@@ -284,10 +297,16 @@ impl Medium<'_> {
 
     /// As [`Self::put`], all or nothing: where the data cannot be written, the records are as they were.
     //= sbc4 5.43 ATM-01
-    fn put_atomic(&self, lba: u64, data: &[&[u8]], records: &[Record], durable: bool) -> Result<(), Failure> {
+    fn put_atomic(
+        &self,
+        lba: u64,
+        data: &[&[u8]],
+        records: &RecordRun,
+        durable: bool,
+    ) -> Result<(), Failure> {
         let durability = medium::durability(durable);
         let before = self.records.read(lba, records.len())?;
-        let put = |records: &[Record]| self.records.write(lba, records, durability);
+        let put = |records: &RecordRun| self.records.write(lba, records, durability);
         let written =
             put(records).and_then(|()| self.device.store.write_atomic(self.offset(lba), data, durability));
         if written.is_err() {
@@ -297,7 +316,7 @@ impl Medium<'_> {
     }
 
     /// The records of blocks with these guards, whose tuples are made here.
-    fn made(&self, lba: u64, guards: &[u16]) -> Vec<Record> {
+    fn made(&self, lba: u64, guards: &[u16]) -> RecordRun {
         let made = |(lba, &guard): (u64, &u16)| Record::Guarded(self.protection.made(lba, guard));
         (lba..).zip(guards).map(made).collect()
     }
@@ -313,15 +332,14 @@ impl Medium<'_> {
         let wire = u64::from(self.protection.wire_block_bytes(self.block as u32));
         let blocks = if one { 1 } else { arrived.guards.len() };
         let (medium, records) = self.read(lba, blocks as u64)?;
-        for (i, (here, there)) in
-            medium.chunks_exact(self.block).zip(arrived.data.chunks_exact(self.block)).enumerate()
-        {
+        let pairs = medium.chunks_exact(self.block).zip(arrived.data.chunks_exact(self.block));
+        for (i, ((here, there), record)) in pairs.zip(records.iter()).enumerate() {
             let tuple = |tuple: Tuple| tuple.to_bytes();
             let sent = arrived.tuples.as_ref().map(|tuples| tuple(tuples[i]));
             let at = match here.iter().zip(there).position(|(a, b)| a != b) {
                 Some(at) => Some(at),
                 None => sent.and_then(|sent| {
-                    let differs = tuple(records[i].tuple()).iter().zip(sent).position(|(a, b)| *a != b);
+                    let differs = tuple(record.tuple()).iter().zip(sent).position(|(a, b)| *a != b);
                     differs.map(|at| self.block + at)
                 }),
             };
@@ -366,7 +384,7 @@ impl Medium<'_> {
             MediumOp::OrWrite { lba, blocks, durable } => done(self.or_write(lba, blocks, durable, data_out)),
             MediumOp::Verify { lba, blocks } => {
                 let _held = self.device.hold(lba, blocks, Access::Look);
-                done(self.pieces(lba, blocks, |lba, blocks| self.read(lba, blocks).map(drop)))
+                done(self.pieces(lba, blocks, |lba, blocks| self.verify(lba, blocks)))
             }
             MediumOp::Compare { lba, blocks, one_block } => {
                 Some(self.compare(lba, blocks, one_block, data_out))
@@ -402,10 +420,10 @@ impl Medium<'_> {
         if !self.protection.transferred {
             return self.write_unsealed(lba, blocks, durable, data_out);
         }
-        match self.write_sealed(lba, blocks, durable, data_out)? {
-            true => Ok(()),
-            false => self.write_gathered(lba, blocks, durable, data_out, Self::put),
+        if self.device.store.write_in_place(self.offset(lba), 0, &mut |_| {})? {
+            return self.write_sealed(lba, blocks, durable, data_out);
         }
+        self.write_gathered(lba, blocks, durable, data_out, Self::put)
     }
 
     /// Writes blocks that are checked, or written all or nothing: they are put together first.
@@ -423,37 +441,26 @@ impl Medium<'_> {
         put(self, lba, &[&arrived.data], &records, durable)
     }
 
-    /// Writes blocks that came with tuples into memory: checked where they arrived, copied once. False, and nothing was
-    /// written, where that cannot be: the store is elsewhere, or some block is not checked and needs a digest.
+    /// Writes blocks that came with tuples into memory: checked where they arrived, all of them first, and copied once.
     fn write_sealed(
         &self,
         lba: u64,
         blocks: u64,
         durable: bool,
         data_out: DataOut<'_>,
-    ) -> Result<bool, Failure> {
-        let store = &self.device.store;
-        if !store.write_in_place(self.offset(lba), 0, &mut |_| {})? {
-            return Ok(false);
-        }
-        let (mut guards, mut tuples) = (vec![0; blocks as usize], vec![Tuple::default(); blocks as usize]);
-        self.incoming(data_out, 0, blocks).look(&mut guards, Some(&mut tuples));
-        if tuples.iter().any(|&tuple| self.kind().escapes(tuple)) {
-            return Ok(false);
-        }
-        let arrived = (lba..).zip(tuples.iter().zip(&guards));
-        let records: Result<Vec<Record>, Failure> =
-            arrived.map(|(lba, (&tuple, &guard))| self.record(lba, Some(tuple), guard, &[])).collect();
-        let (records, mut incoming) = (records?, self.incoming(data_out, 0, blocks));
-        let _held = self.device.hold(lba, blocks, Access::Change);
-        let mut done = 0;
-        store.write_in_place(self.offset(lba), self.offset(blocks), &mut |to| {
-            let range = done..done + to.len() / self.block;
-            done = range.end;
-            incoming.strip(to, &mut guards[range.clone()], &mut tuples[range]);
+    ) -> Result<(), Failure> {
+        let mut records = RecordRun::with_capacity(blocks as usize);
+        self.incoming(data_out, 0, blocks).look(self.block, |data, tuple, guard| {
+            records.push(self.record(lba + records.len() as u64, tuple, guard, data)?);
+            Ok::<_, Failure>(())
         })?;
-        self.records.write(lba, &records, medium::durability(durable))?;
-        Ok(true)
+        let mut incoming = self.incoming(data_out, 0, blocks);
+        let _held = self.device.hold(lba, blocks, Access::Change);
+        let store = &self.device.store;
+        store.write_in_place(self.offset(lba), self.offset(blocks), &mut |to| {
+            incoming.copy_data(to, self.block);
+        })?;
+        Ok(self.records.write(lba, &records, medium::durability(durable))?)
     }
 
     /// Writes blocks that came without tuples: there is nothing to check, so they go to their place at once, and the
@@ -478,7 +485,11 @@ impl Medium<'_> {
         if written {
             return Ok(self.records.write(lba, &self.made(lba, &guards), medium::durability(durable))?);
         }
-        incoming.look(&mut guards, None);
+        let mut places = guards.iter_mut();
+        incoming.look(self.block, |_, _, guard| {
+            places.by_ref().take(1).for_each(|place| *place = guard);
+            Ok::<_, Failure>(())
+        })?;
         let pieces = Pieces::new(data_out.pieces).range(0, len);
         self.put(lba, &pieces, &self.made(lba, &guards), durable)
     }
@@ -495,7 +506,7 @@ impl Medium<'_> {
         let _held = self.device.hold(lba, blocks, Access::Decide);
         self.put(lba, &[&arrived.data], &records, true)?;
         if !bytchk {
-            self.read(lba, blocks)?;
+            self.verify(lba, blocks)?;
             return Ok(MediumReply::Done);
         }
         Ok(match self.difference(lba, &arrived, false)? {
@@ -529,7 +540,10 @@ impl Medium<'_> {
         };
         let _held = self.device.hold(lba, blocks, Access::Change);
         self.pieces(lba, blocks, |lba, blocks| {
-            let records = (lba..lba + blocks).map(record).collect::<Result<Vec<_>, _>>()?;
+            let mut records = RecordRun::with_capacity(blocks as usize);
+            for lba in lba..lba + blocks {
+                records.push(record(lba)?);
+            }
             self.put(lba, &[&arrived.data.repeat(blocks as usize)], &records, durable)
         })
     }

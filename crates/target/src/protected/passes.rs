@@ -10,6 +10,9 @@ use smallvec::SmallVec;
 /// What the kernels' checks of shapes would find is checked by the callers here.
 const FITS: &str = "as many blocks on either side, and a place for each";
 
+/// Blocks whose guards are made before they are shown one by one: few enough to be still in the first-level cache.
+const LOOK_BLOCKS: usize = 32;
+
 /// The CRC32C of each run of bytes as it travels, wherever its ends lie among the blocks.
 pub(super) struct Digests {
     run_bytes: usize,
@@ -196,26 +199,40 @@ impl<'a> Incoming<'a> {
         Some(&self.joined)
     }
 
-    /// The guard of each block's data where it lies; and the tuples, if blocks came with them.
-    pub(super) fn look(mut self, guards: &mut [u16], mut tuples: Option<&mut [Tuple]>) {
-        let layout = match tuples {
-            Some(_) => Layout::interleaved(self.wire - t10::TUPLE_BYTES),
-            None => Layout::plain(self.wire),
-        };
-        let mut at = 0;
-        while at < guards.len()
-            && let Some(run) = self.next(guards.len() - at)
-        {
-            let range = at..at + run.len() / layout.stride_bytes();
-            at = range.end;
-            t10::guards(Guard::Crc16, run, layout, &mut guards[range.clone()]).expect(FITS);
-            if let Some(tuples) = &mut tuples {
-                for (tuple, block) in tuples[range].iter_mut().zip(run.chunks_exact(layout.stride_bytes())) {
-                    if let Some(bytes) = block.last_chunk() {
-                        *tuple = Tuple::from_bytes(*bytes);
-                    }
-                }
+    /// Shows each block where it lies: its `block` bytes of data, its tuple if it came with one, and the guard of its data.
+    ///
+    /// # Errors
+    /// The first of `show`.
+    #[inline]
+    pub(super) fn look<E>(
+        mut self,
+        block: usize,
+        mut show: impl FnMut(&[u8], Option<Tuple>, u16) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let layout = if self.wire > block { Layout::interleaved(block) } else { Layout::plain(block) };
+        let mut guards = [0; LOOK_BLOCKS];
+        while let Some(run) = self.next(LOOK_BLOCKS) {
+            let guards = &mut guards[..run.len() / layout.stride_bytes()];
+            t10::guards(Guard::Crc16, run, layout, guards).expect(FITS);
+            for (block_and_tuple, &guard) in run.chunks_exact(layout.stride_bytes()).zip(&*guards) {
+                let (data, tuple) = block_and_tuple.split_at(block);
+                show(data, tuple.first_chunk().map(|bytes| Tuple::from_bytes(*bytes)), guard)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Copies the `block` bytes of data of each block to `to`, which is whole blocks.
+    pub(super) fn copy_data(&mut self, to: &mut [u8], block: usize) {
+        let (wire, mut to) = (self.wire, to);
+        while !to.is_empty()
+            && let Some(run) = self.next(to.len() / block)
+        {
+            let (here, later) = std::mem::take(&mut to).split_at_mut(run.len() / wire * block);
+            for (to, from) in here.chunks_exact_mut(block).zip(run.chunks_exact(wire)) {
+                to.copy_from_slice(&from[..block]);
+            }
+            to = later;
         }
     }
 
@@ -318,12 +335,18 @@ mod tests {
     fn blocks_that_were_cut_anywhere_arrive_whole() {
         let data = data(512 * 8);
         let guards = guards_of(&data, 512);
+        let blocks_of = |data: &[u8]| -> Vec<(Vec<u8>, u16)> {
+            data.chunks(512).map(|block| (block.to_vec(), crc16_t10dif(block))).collect()
+        };
         let tuples: Vec<Tuple> = (0..8).map(|n| Tuple { guard: n, app_tag: 1, ref_tag: 2 }).collect();
         for cut in [1, 5, 511, 512, 513, 520, 1040, 3000, 9000] {
             let incoming = || Incoming::new(data.chunks(cut).collect(), 512);
-            let mut found = [0; 8];
-            incoming().look(&mut found, None);
-            assert_eq!(found[..], guards, "{cut}");
+            let mut found = Vec::new();
+            let looked = incoming().look(512, |data, tuple, guard| {
+                found.push((data.to_vec(), guard));
+                if tuple.is_none() { Ok(()) } else { Err(()) }
+            });
+            assert_eq!((looked, found), (Ok(()), blocks_of(&data)), "{cut}");
             let (mut to, mut found, mut blocks) = (vec![0; 512 * 8], [0; 8], incoming());
             for (to, found) in to.chunks_mut(512 * 3).zip(found.chunks_mut(3)) {
                 blocks.copy(to, found);
@@ -333,9 +356,22 @@ mod tests {
             let (mut to, mut found, mut stripped) = (vec![0; 512 * 8], [0; 8], [Tuple::default(); 8]);
             Incoming::new(travels.chunks(cut).collect(), 520).strip(&mut to, &mut found, &mut stripped);
             assert_eq!((&to, &found[..], &stripped[..]), (&data, &guards[..], &tuples[..]), "{cut}");
-            let (mut found, mut seen) = ([0; 8], [Tuple::default(); 8]);
-            Incoming::new(travels.chunks(cut).collect(), 520).look(&mut found, Some(&mut seen));
-            assert_eq!((&found[..], &seen[..]), (&guards[..], &tuples[..]), "{cut}");
+            let (mut found, mut seen) = (Vec::new(), Vec::new());
+            let looked = Incoming::new(travels.chunks(cut).collect(), 520).look(512, |data, tuple, guard| {
+                found.push((data.to_vec(), guard));
+                seen.extend(tuple);
+                if seen.len() < 7 { Ok(()) } else { Err(guard) }
+            });
+            assert_eq!(
+                (looked, &seen[..]),
+                (Err(guards[6]), &tuples[..7]),
+                "{cut}: it ends with the first error"
+            );
+            assert_eq!(found, blocks_of(&data)[..7], "{cut}");
+            let (mut to, mut incoming) =
+                (vec![0; 512 * 8], Incoming::new(travels.chunks(cut).collect(), 520));
+            to.chunks_mut(512 * 3).for_each(|to| incoming.copy_data(to, 512));
+            assert_eq!(to, data, "{cut}");
         }
     }
 }

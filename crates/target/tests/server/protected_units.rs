@@ -77,15 +77,15 @@ impl Shelf {
         self.media[lun].write(lba * u64::from(BLOCK), &[&data], Durability::Cached).unwrap();
     }
 
-    /// That the blocks hold `data`, each with the tuple that a unit of its type makes.
-    fn holds(&mut self, lun: usize, lba: u64, data: &[u8]) {
+    /// That the blocks hold `data`, each with the tuple that a unit of its type makes, but for the application tag.
+    fn holds(&mut self, lun: usize, lba: u64, data: &[u8], app_tag: u16) {
         assert!(self.medium(lun, lba) == data, "LUN {lun}");
         if let (Some(records), Some(kind)) = (self.stores[lun].records(), KINDS[lun]) {
             let found = records.read(lba, BLOCKS as usize).unwrap();
             for ((found, block), lba) in found.iter().zip(data.chunks(BLOCK as usize)).zip(lba..) {
                 let ref_tag = if kind == 3 { 0 } else { lba as u32 };
-                let made = Tuple { guard: crc16_t10dif(block), app_tag: 0, ref_tag };
-                assert_eq!(*found, Record::Guarded(made), "LUN {lun}");
+                let made = Tuple { guard: crc16_t10dif(block), app_tag, ref_tag };
+                assert_eq!(found, Record::Guarded(made), "LUN {lun}");
             }
         }
         self.at(lun).run_good(&Command::none(sixteen(0x8f, 0, lba, BLOCKS as u32))).unwrap();
@@ -93,6 +93,14 @@ impl Shelf {
 
     /// EXTENDED COPY (LID1) of [`BLOCKS`] blocks, block to block.
     fn copy(&mut self, from: usize, to: usize, lba: u64) -> Option<(u8, u8, u8)> {
+        self.copy_to((from, lba), (to, lba))
+    }
+
+    fn copy_to(
+        &mut self,
+        (from, from_lba): (usize, u64),
+        (to, to_lba): (usize, u64),
+    ) -> Option<(u8, u8, u8)> {
         let mut list = vec![1, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
         for lun in [from, to] {
             let mut cscd = vec![0xe4, 0, 0, 0, 1, 3, 0, self.names[lun].len() as u8];
@@ -102,8 +110,8 @@ impl Shelf {
             list.extend(cscd);
         }
         list.extend([0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0, 0, BLOCKS as u8]);
-        list.extend(lba.to_be_bytes());
-        list.extend(lba.to_be_bytes());
+        list.extend(from_lba.to_be_bytes());
+        list.extend(to_lba.to_be_bytes());
         let cdb = third_party(0x83, 0x00, 0, list.len());
         sense(&self.at(to).run(&Command::write(cdb, list)).unwrap())
     }
@@ -153,19 +161,23 @@ fn pattern(seed: u64) -> Vec<u8> {
     (0..BLOCKS * u64::from(BLOCK)).map(|at| (at * 13 + at / 512 + seed * 101) as u8 | 1).collect()
 }
 
+const HOSTS_APP_TAG: u16 = 0x0102;
+
 /// Blocks from `lba` on, each with a tuple of a host that has an application tag.
 fn sealed(lba: u64, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for (block, lba) in data.chunks(BLOCK as usize).zip(lba..) {
         out.extend(block);
-        out.extend(Tuple { guard: crc16_t10dif(block), app_tag: 0x0102, ref_tag: lba as u32 }.to_bytes());
+        out.extend(
+            Tuple { guard: crc16_t10dif(block), app_tag: HOSTS_APP_TAG, ref_tag: lba as u32 }.to_bytes(),
+        );
     }
     out
 }
 
 // covers: PI-13 CPY-01 ODX-01
 #[test]
-fn pi_13_copies_between_units_of_any_type_make_tuples_anew_and_never_of_bad_data() {
+fn pi_13_copies_between_units_of_any_type_have_tuples_and_never_of_bad_data() {
     let mut shelf = Shelf::new();
     for (from, kind) in KINDS.into_iter().enumerate() {
         for to in 0..KINDS.len() {
@@ -188,10 +200,11 @@ fn pi_13_copies_between_units_of_any_type_make_tuples_anew_and_never_of_bad_data
                     continue;
                 }
                 assert_eq!(copy(&mut shelf, from, to, lba), None, "{from} to {to}");
-                shelf.holds(to, lba, &data);
+                let app_tag = if kind == Some(1) && KINDS[to] == kind { HOSTS_APP_TAG } else { 0 };
+                shelf.holds(to, lba, &data, app_tag);
                 // What was never written has no tuple to go with it; its copy has one.
                 assert_eq!(copy(&mut shelf, from, to, lba + 8), None);
-                shelf.holds(to, lba + 8, &vec![0; data.len()]);
+                shelf.holds(to, lba + 8, &vec![0; data.len()], 0);
                 // Damage at the source does not travel where it can be seen.
                 shelf.flip(from, lba);
                 let before = pattern(seed + 1);
@@ -199,13 +212,60 @@ fn pi_13_copies_between_units_of_any_type_make_tuples_anew_and_never_of_bad_data
                 let copied = copy(&mut shelf, from, to, lba);
                 if kind.is_some() {
                     assert_eq!(copied, Some((0xa, 0x0d, 0x01)), "{from} to {to}");
-                    shelf.holds(to, lba, &before);
+                    shelf.holds(to, lba, &before, 0);
                 } else {
                     assert_eq!(copied, None, "protection begins where there is some");
                     let medium = shelf.medium(from, lba);
-                    shelf.holds(to, lba, &medium);
+                    shelf.holds(to, lba, &medium, 0);
                 }
             }
+        }
+    }
+}
+
+// covers: PI-13 CPY-03
+#[test]
+fn pi_13_between_units_formatted_alike_blocks_take_their_tuples_along() {
+    let mut shelf = Shelf::new();
+    // Reference tags that a host chose in types 2 and 3, and the address in type 1.
+    for (from, to, first_ref_tag) in [(1, 4, 40), (2, 2, 0xffff_fffe), (3, 3, 77)] {
+        let kind = KINDS[from];
+        let mut data = pattern(from as u64);
+        data[7 * BLOCK as usize..].fill(0);
+        let ref_tag =
+            |first: u32, n: usize| if kind == Some(3) { first } else { first.wrapping_add(n as u32) };
+        let escape = Tuple { guard: 0x1234, app_tag: 0xffff, ref_tag: 0xffff_ffff };
+        let records = |first: u32| -> Vec<Record> {
+            let blocks = data.chunks(BLOCK as usize).enumerate();
+            let record = |(n, block): (usize, &[u8])| match n {
+                6 => Record::Unchecked(escape, integrity::crc32c(block)),
+                n => {
+                    let (guard, ref_tag) = (crc16_t10dif(block), ref_tag(first, n));
+                    Record::Guarded(Tuple { guard, app_tag: HOSTS_APP_TAG, ref_tag })
+                }
+            };
+            blocks.map(record).collect()
+        };
+        let mut before = records(first_ref_tag);
+        before[7] = Record::Unwritten;
+        shelf.media[from].write(40 * u64::from(BLOCK), &[&data], Durability::Cached).unwrap();
+        let kept = shelf.stores[from].records().unwrap();
+        kept.write(40, &before.iter().copied().collect(), Durability::Cached).unwrap();
+        assert_eq!(shelf.copy_to((from, 40), (to, 200)), None, "{kind:?}");
+        assert!(shelf.medium(to, 200) == data);
+        let there: Vec<Record> = shelf.stores[to].records().unwrap().read(200, 8).unwrap().iter().collect();
+        let expected = records(first_ref_tag.wrapping_add(160 * u32::from(kind != Some(3))));
+        assert_eq!(there[..7], expected[..7], "{kind:?}");
+        let made_ref_tag = if kind == Some(3) { 0 } else { 207 };
+        let made = Tuple { guard: 0, app_tag: 0, ref_tag: made_ref_tag };
+        assert_eq!(there[7], Record::Guarded(made), "what was never written had none");
+        // A tuple that does not fit its block goes nowhere, whatever it is that does not fit.
+        for damaged in [0, 6, 7] {
+            let mut medium = data.clone();
+            medium[damaged * BLOCK as usize + 5] ^= 1;
+            shelf.media[from].write(40 * u64::from(BLOCK), &[&medium], Durability::Cached).unwrap();
+            assert_eq!(shelf.copy_to((from, 40), (to, 300)), Some((0xa, 0x0d, 0x01)), "{kind:?} {damaged}");
+            assert!(shelf.medium(to, 300).iter().all(|&byte| byte == 0));
         }
     }
 }

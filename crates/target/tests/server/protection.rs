@@ -143,7 +143,7 @@ fn a_write_torn_between_data_and_tuple_is_found_whichever_came_first() {
     assert_eq!(failure(&mut session, &Command::read_16(3, 1, 512)), (0xb, 0x10, 1, 3));
     // Its tuple came and its data did not.
     let tuple = Tuple { guard: 0x1234, app_tag: 0, ref_tag: 4 };
-    records.write(4, &[Record::Guarded(tuple)], Durability::Cached).unwrap();
+    records.write(4, &[Record::Guarded(tuple)].into_iter().collect(), Durability::Cached).unwrap();
     assert_eq!(failure(&mut session, &Command::read_16(4, 1, 512)), (0xb, 0x10, 1, 4));
     // A block that its host does not want checked, of which a later write left half.
     let mut out = sealed(512, 5, 1);
@@ -211,7 +211,7 @@ fn pi_14_a_format_is_remembered_by_the_store() {
     session.run_good(&Command::write([0x04, 0xd0, 0, 0, 0, 0], [1, 0, 0, 0])).unwrap();
     let records = disk.store.records().unwrap();
     assert_eq!(records.format(), Format { kind: 3, interrupted: false });
-    assert_eq!(records.read(0, 1).unwrap(), [Record::Unwritten]);
+    assert!(records.read(0, 1).unwrap().iter().eq([Record::Unwritten]));
     let capacity = session.run_good(&Command::read(sixteen(0x9e, 0x10, 0, 32), 32)).unwrap().data;
     assert_eq!(capacity[12], 5);
     // The power goes while the next one runs.

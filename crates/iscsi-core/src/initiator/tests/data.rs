@@ -404,7 +404,7 @@ fn pdus_that_a_target_may_not_send_end_the_session() {
 fn dig_15_a_copy_keeps_its_digest_in_whatever_pieces_it_goes_out() {
     for length in [1, 511, 16_384, 16_385, 40_000, 200_000] {
         let source = pattern(length);
-        let copied = WriteData::copy_from(&source, BytesMut::zeroed(length), true);
+        let copied = WriteData::copy_from(&source, BytesMut::zeroed(length), Some(16_384));
         for piece in [512, 4096, 8192, 16_384, 65_536, 262_144] {
             for start in (0..length).step_by(piece) {
                 let range = start..(start + piece).min(length);
@@ -417,7 +417,7 @@ fn dig_15_a_copy_keeps_its_digest_in_whatever_pieces_it_goes_out() {
         }
         assert!(copied.part(0..length).crc32c.is_some(), "the whole is made of whole runs");
         assert_eq!(
-            WriteData::copy_from(&source, BytesMut::zeroed(length), false).part(0..length).crc32c,
+            WriteData::copy_from(&source, BytesMut::zeroed(length), None).part(0..length).crc32c,
             None
         );
     }
@@ -427,7 +427,7 @@ fn dig_15_a_copy_keeps_its_digest_in_whatever_pieces_it_goes_out() {
 #[test]
 fn what_the_caller_does_with_its_memory_later_changes_nothing() {
     let mut source = vec![1; 30_000];
-    let copied = WriteData::copy_from(&source, BytesMut::zeroed(30_000), true);
+    let copied = WriteData::copy_from(&source, BytesMut::zeroed(30_000), Some(8192));
     source.fill(2);
     let part = copied.part(0..30_000);
     assert!(part.bytes.iter().all(|&byte| byte == 1));

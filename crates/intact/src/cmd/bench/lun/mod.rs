@@ -205,6 +205,6 @@ fn plan(args: &Args, disk: &Disk) -> Result<Plan, ExitCode> {
         time: args.time,
         timeout: args.client.timeout,
         protection: disk.protection().cloned(),
-        digest: disk.session().opening().params.digests.data,
+        digest: disk.digest_runs().is_some(),
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use engine::SlabRing;
 use hdrhistogram::Histogram;
-use initiator::{Command, Completion, Ending, Protection, Submitter, Workload, WriteData, cdb};
+use initiator::{Arrival, Command, Completion, Ending, Protection, Submitter, Workload, WriteData, cdb};
 use iscsi_core::wire::Lun;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -16,7 +16,7 @@ const MAX_LATENCY_NS: u64 = 60_000_000_000;
 /// Commands that may fail before the run is given up.
 const MAX_ERRORS: u64 = 1000;
 
-/// Slabs that protected write data are copied to.
+/// Slabs in which protected write data are put together.
 const SLAB_BYTES: usize = 4 << 20;
 const SLABS: usize = 64;
 
@@ -50,12 +50,12 @@ pub struct Load {
     payload: Bytes,
     began: Vec<Duration>,
     received: Vec<usize>,
-    /// What has arrived of each command, while it is not checked.
-    pieces: Vec<Vec<Bytes>>,
+    /// The blocks that each command reads, checked as they arrive; none where they have no tuples.
+    arrivals: Vec<Arrival>,
+    /// What was wrong with them.
+    damage: Vec<Option<String>>,
     lbas: Vec<u64>,
     slabs: SlabRing,
-    /// Where checked data go.
-    checked: Vec<u8>,
     phase: Phase,
     /// Times of this session's clock.
     measure_from: Duration,
@@ -99,10 +99,10 @@ impl Load {
             payload,
             began: vec![Duration::ZERO; plan.depth],
             received: vec![0; plan.depth],
-            pieces: vec![Vec::new(); if plan.protection.is_some() { plan.depth } else { 0 }],
+            arrivals: plan.protection.iter().flat_map(|p| (0..plan.depth).map(|_| p.arrival(0))).collect(),
+            damage: vec![None; plan.depth],
             lbas: vec![0; plan.depth],
             slabs: SlabRing::new(SLAB_BYTES, SLABS),
-            checked: vec![0; if plan.protection.is_some() { plan.block_bytes } else { 0 }],
             phase: Phase::Idle,
             measure_from: Duration::MAX,
             end: Duration::MAX,
@@ -153,8 +153,8 @@ impl Load {
             }
             (Some(protection), false) => {
                 let mut command = Command::new(self.lun, &protection.write_cdb(lba, sectors));
-                let space = self.slabs.take(protection.wire_bytes(sectors as usize));
-                command.write = protection.write_data(lba, &self.payload(slot), space, self.plan.digest);
+                let (data, slabs) = (self.payload(slot), self.slabs.clone());
+                command.write = protection.write_bytes(lba, data, slabs, self.plan.digest);
                 command
             }
         };
@@ -172,19 +172,14 @@ impl Load {
         self.payload.slice(at..at + self.plan.block_bytes)
     }
 
-    /// Whether all that was asked for has arrived, and checks its protection information.
+    /// Whether all that was asked for has arrived, and failed no check.
     fn take(&mut self, slot: usize) -> Result<(), String> {
         let (arrived, sectors) = (self.received[slot], self.plan.sectors_per_block as usize);
         let wanted = self.plan.protection.as_ref().map_or(self.plan.block_bytes, |p| p.wire_bytes(sectors));
         if arrived != wanted {
             return Err(format!("{arrived} bytes arrived where {wanted} were asked for"));
         }
-        if let Some(protection) = &self.plan.protection {
-            let taken = protection.take_data(self.lbas[slot], &self.pieces[slot], &mut self.checked);
-            self.pieces[slot].clear();
-            taken.map_err(|failure| failure.to_string())?;
-        }
-        Ok(())
+        self.damage[slot].take().map_or(Ok(()), Err)
     }
 
     fn note_error(&mut self, what: String) {
@@ -207,15 +202,20 @@ impl Workload for Load {
 
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
         let slot = user as usize;
-        let mut pieces = self.pieces.get_mut(slot);
         // What came before the command was begun anew counts no more.
         if offset == 0 {
             self.received[slot] = 0;
-            pieces.iter_mut().for_each(|pieces| pieces.clear());
+            self.damage[slot] = None;
+            if let Some(arrival) = self.arrivals.get_mut(slot) {
+                arrival.restart(self.lbas[slot]);
+            }
         }
         self.received[slot] += data.len();
-        if let Some(pieces) = pieces {
-            pieces.push(data);
+        if let Some(arrival) = self.arrivals.get_mut(slot)
+            && self.damage[slot].is_none()
+            && let Err(failure) = arrival.take(&data)
+        {
+            self.damage[slot] = Some(failure.to_string());
         }
     }
 
