@@ -132,7 +132,12 @@ impl BlockStore for Disk {
     fn overwrites_in_place(&self) -> bool {
         false
     }
-    fn read_in_place(&self, _offset: u64, _len: u64, _look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+    fn read_in_place(
+        &self,
+        _offset: u64,
+        _len: u64,
+        _look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
         Ok(false)
     }
     fn write_in_place(
