@@ -38,6 +38,8 @@ struct Model {
     /// Protection information of each block, which matters where the unit has any.
     tuples: Vec<Tuple>,
     kind: ProtectionType,
+    /// Blocks that WRITE LONG has marked.
+    marked: Vec<usize>,
     /// Attentions of each nexus, in their order.
     attentions: [Vec<(u8, u8)>; NEXUSES],
     /// Holder of RESERVE(6).
@@ -56,6 +58,7 @@ impl Model {
             mapped: vec![false; BLOCKS as usize],
             tuples: vec![NEVER_WRITTEN; BLOCKS as usize],
             kind,
+            marked: Vec::new(),
             attentions: Default::default(),
             reserved: None,
             keys: [0; NEXUSES],
@@ -100,8 +103,15 @@ impl Model {
         }
     }
 
+    /// What a command has to say that reads these blocks.
+    fn unreadable(&self, range: std::ops::Range<usize>) -> Option<Due> {
+        let first = self.marked.iter().filter(|marked| range.contains(marked)).min()?;
+        Some(Due::Check(3, 0x11, 0x14, Some(*first as u64)))
+    }
+
     /// Writes without tuples: the unit makes them.
     fn write(&mut self, range: std::ops::Range<usize>, value: impl Fn(u8) -> u8) {
+        self.marked.retain(|marked| !range.contains(marked));
         for lba in range {
             self.blocks[lba] = value(self.blocks[lba]);
             self.mapped[lba] = true;
@@ -111,6 +121,7 @@ impl Model {
     }
 
     fn unmap(&mut self, range: std::ops::Range<usize>) {
+        self.marked.retain(|marked| !range.contains(marked));
         self.blocks[range.clone()].fill(0);
         self.mapped[range.clone()].fill(false);
         self.tuples[range].fill(NEVER_WRITTEN);
@@ -134,49 +145,115 @@ fn seal(value: u8, tuple: Tuple) -> Vec<u8> {
     [&[value; BLOCK][..], &tuple.to_bytes()].concat()
 }
 
-/// READ(16) or WRITE(16) of blocks with their tuples, checked.
+/// What a 32-byte CDB says the tags have to be.
+struct Tags {
+    ref_tag: u32,
+    app_tag: u16,
+    app_mask: u16,
+}
+
+/// The qualifier of 10h with which the check of a block ends that is `at` blocks behind the first.
+fn failed_check(model: &Model, tags: Option<&Tags>, at: u64, lba: u64, tuple: Tuple, data: u8) -> Option<u8> {
+    if tuple.app_tag == 0xffff {
+        return None;
+    }
+    let ref_tag = match model.kind {
+        ProtectionType::Type1 => Some(lba as u32),
+        ProtectionType::Type2 => tags.map(|tags| tags.ref_tag.wrapping_add(at as u32)),
+        _ => None,
+    };
+    if tuple.guard != guard(data) {
+        return Some(1);
+    }
+    if tags.is_some_and(|tags| (tags.app_tag ^ tuple.app_tag) & tags.app_mask != 0) {
+        return Some(2);
+    }
+    ref_tag.is_some_and(|tag| tag != tuple.ref_tag).then_some(3)
+}
+
+/// READ or WRITE of blocks with their tuples, checked: (32) for type 2, else (16).
 fn protected_command(model: &mut Model, random: &mut Random, who: usize) -> Played {
     let lba = random.below(BLOCKS);
     let blocks = random.below(5);
-    if random.below(2) == 0 {
-        let due = model.gate(who, false, true).unwrap_or_else(|| match Model::range(lba, blocks) {
-            Ok(range) => Due::Good(model.sealed(range)),
-            Err(due) => due,
-        });
-        return (cdb::sixteen(0x88, 0x20, lba, blocks as u32), vec![], due);
-    }
-    let (value, app_tag) = (1 + random.below(255) as u8, random.below(0xffff) as u16);
-    let ref_tag = |i: u64| match model.kind {
+    let write = random.below(2) == 1;
+    let two = model.kind == ProtectionType::Type2;
+    let (value, app_tag) = (1 + random.below(255) as u8, random.below(4) as u16);
+    // Neighbours are often written with tags that count on, and some of them wrap.
+    let base = match model.kind {
         ProtectionType::Type3 => app_tag.into(),
-        _ => (lba + i) as u32,
+        ProtectionType::Type2 => (lba as u32).wrapping_add([0, 0xffff_ffe0][random.below(2) as usize]),
+        _ => lba as u32,
     };
-    let tuples: Vec<Tuple> =
-        (0..blocks).map(|i| Tuple { guard: guard(value), app_tag, ref_tag: ref_tag(i) }).collect();
-    let mut data: Vec<u8> = tuples.iter().flat_map(|tuple| seal(value, *tuple)).collect();
-    // Sometimes a bit is flipped, in the data, the guard or the reference tag of a block.
-    let flipped = (blocks > 0 && random.below(6) == 0).then(|| {
-        let (block, at) = (random.below(blocks), [0, BLOCK, BLOCK + 4][random.below(3) as usize]);
-        data[block as usize * (BLOCK + 8) + at] ^= 1;
-        (block, at)
+    let tags = two.then(|| Tags {
+        ref_tag: if random.below(8) == 0 { base ^ 1 } else { base },
+        app_tag: if random.below(4) == 0 { app_tag ^ 1 } else { app_tag },
+        app_mask: [0, 0, 0x0001, 0xffff][random.below(4) as usize],
     });
-    let due = model.gate(who, true, true).unwrap_or_else(|| match (Model::range(lba, blocks), flipped) {
-        (Ok(_), Some((block, at))) if at != BLOCK + 4 => Due::Check(0xb, 0x10, 1, Some(lba + block)),
-        (Ok(_), Some((block, _))) if model.kind == ProtectionType::Type1 => {
-            Due::Check(0xb, 0x10, 3, Some(lba + block))
+    let short = two && random.below(16) == 0;
+    let command = match &tags {
+        Some(tags) if !short => {
+            let mut cdb = vec![0x7f, 0, 0, 0, 0, 0, 0, 0x18, 0, if write { 0x0b } else { 0x09 }, 0x20, 0];
+            cdb.extend(lba.to_be_bytes());
+            cdb.extend(tags.ref_tag.to_be_bytes());
+            cdb.extend(tags.app_tag.to_be_bytes());
+            cdb.extend(tags.app_mask.to_be_bytes());
+            cdb.extend((blocks as u32).to_be_bytes());
+            cdb
         }
-        (Ok(range), flipped) => {
-            model.blocks[range.clone()].fill(value);
-            model.mapped[range.clone()].fill(true);
-            model.tuples[range.clone()].copy_from_slice(&tuples);
-            if let Some((block, _)) = flipped {
-                // Type 3: the reference tag is the host's own.
-                model.tuples[range][block as usize].ref_tag ^= 1 << 24;
+        _ => cdb::sixteen(if write { 0x8a } else { 0x88 }, 0x20, lba, blocks as u32),
+    };
+    let tags = tags.as_ref();
+    let refused = if short { Some(Due::Check(5, 0x20, 0, None)) } else { None };
+    if !write {
+        let due =
+            model.gate(who, false, true).or(refused).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) => match range.clone().find_map(|at| {
+                    let (lba, behind) = (at as u64, at as u64 - lba);
+                    failed_check(model, tags, behind, lba, model.tuples[at], model.blocks[at])
+                        .map(|code| Due::Check(0xb, 0x10, code, Some(lba)))
+                }) {
+                    Some(failed) => model.unreadable(range).unwrap_or(failed),
+                    None => model.unreadable(range.clone()).unwrap_or_else(|| Due::Good(model.sealed(range))),
+                },
+                Err(due) => due,
+            });
+        return (command, vec![], due);
+    }
+    let mut sent: Vec<(u8, Tuple)> = (0..blocks)
+        .map(|i| {
+            let ref_tag =
+                if model.kind == ProtectionType::Type3 { base } else { base.wrapping_add(i as u32) };
+            (value, Tuple { guard: guard(value), app_tag, ref_tag })
+        })
+        .collect();
+    let mut data: Vec<u8> = sent.iter().flat_map(|(value, tuple)| seal(*value, *tuple)).collect();
+    // Sometimes a bit is flipped, in the data, the guard or the reference tag of a block.
+    if blocks > 0 && random.below(6) == 0 {
+        let (block, at) = (random.below(blocks) as usize, [0, BLOCK, BLOCK + 4][random.below(3) as usize]);
+        data[block * (BLOCK + 8) + at] ^= 1;
+        match at {
+            BLOCK => sent[block].1.guard ^= 1 << 8,
+            0 => sent[block].1.guard ^= 1, // as good as: it does not fit the data
+            _ => sent[block].1.ref_tag ^= 1 << 24,
+        }
+    }
+    let due = model.gate(who, true, true).or(refused).unwrap_or_else(|| match Model::range(lba, blocks) {
+        Ok(range) => {
+            let failed = (0..).zip(&sent).find_map(|(i, (value, tuple))| {
+                failed_check(model, tags, i, lba + i, *tuple, *value).map(|code| (code, lba + i))
+            });
+            if let Some((code, lba)) = failed {
+                return Due::Check(0xb, 0x10, code, Some(lba));
+            }
+            model.marked.retain(|marked| !range.contains(marked));
+            for (at, (value, tuple)) in range.zip(sent) {
+                (model.blocks[at], model.mapped[at], model.tuples[at]) = (value, true, tuple);
             }
             Due::Good(vec![])
         }
-        (Err(due), _) => due,
+        Err(due) => due,
     });
-    (cdb::sixteen(0x8a, 0x20, lba, blocks as u32), data, due)
+    (command, data, due)
 }
 
 /// A command of the stream: CDB, data-out, and what the model makes of it.
@@ -192,10 +269,21 @@ fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played 
     let blocks = random.below(5);
     let value = 1 + random.below(255) as u8;
     let fill = |blocks: u64, value: u8| vec![value; blocks as usize * BLOCK];
+    if random.below(40) == 0 {
+        let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, 1) {
+            Ok(range) => {
+                model.marked.retain(|marked| *marked != range.start);
+                model.marked.push(range.start);
+                Due::Good(vec![])
+            }
+            Err(due) => due,
+        });
+        return (cdb::sixteen(0x9f, 0x51, lba, 0), vec![], due);
+    }
     match random.below(8) {
         0 | 1 => {
             let due = model.gate(who, false, true).unwrap_or_else(|| match Model::range(lba, blocks) {
-                Ok(range) => Due::Good(model.bytes(range)),
+                Ok(range) => model.unreadable(range.clone()).unwrap_or_else(|| Due::Good(model.bytes(range))),
                 Err(due) => due,
             });
             (cdb::read(lba, blocks as u32), vec![], due)
@@ -217,6 +305,7 @@ fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played 
                 _ => model.blocks[lba.min(BLOCKS - 1) as usize],
             };
             let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) if model.unreadable(range.clone()).is_some() => model.unreadable(range).unwrap(),
                 Ok(range) => match model.blocks[range.clone()].iter().position(|now| *now != old) {
                     Some(at) => Due::Check(0xe, 0x1d, 0, Some((at * BLOCK) as u64)),
                     None => {
@@ -260,6 +349,7 @@ fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played 
         }
         _ => {
             let due = model.gate(who, true, true).unwrap_or_else(|| match Model::range(lba, blocks) {
+                Ok(range) if model.unreadable(range.clone()).is_some() => model.unreadable(range).unwrap(),
                 Ok(range) => {
                     model.write(range, |now| now | value);
                     Due::Good(vec![])
@@ -508,10 +598,11 @@ fn a_random_stream_ends_as_the_model_says() {
     play_all(ProtectionType::None);
 }
 
-// covers: PI-02 PI-06 PI-09 PI-12 PI-15 PI-16
+// covers: PI-02 PI-03 PI-06 PI-09 PI-10 PI-12 PI-15 PI-16
 #[test]
 fn a_random_stream_ends_as_the_model_says_with_protection_information() {
     play_all(ProtectionType::Type1);
+    play_all(ProtectionType::Type2);
     play_all(ProtectionType::Type3);
 }
 
