@@ -1,5 +1,4 @@
-//! Read-modify-write and all-or-nothing writes: COMPARE AND WRITE, ORWRITE(16), WRITE ATOMIC(16) and (32) (SBC-3 5.2,
-//! 5.6; SBC-4 5.43, 5.44). Left out: ORWRITE(32), whose generations belong to no protection information.
+//! COMPARE AND WRITE, and all-or-nothing writes: WRITE ATOMIC(16) and (32) (SBC-3 5.2; SBC-4 5.48, 5.49).
 
 use crate::execution::{Execution, Request, WriteKind, WritePlan};
 use crate::protection::ProtectField;
@@ -38,11 +37,6 @@ pub(crate) fn compare_and_write(request: &Request<'_>) -> Execution {
         bytes: wire_bytes(lu, 2 * blocks, protection.as_ref()),
     })
     .protected(protection)
-}
-
-//= sbc3 5.6 ORW-01
-pub(crate) fn or_write_16(request: &Request<'_>) -> Execution {
-    write_blocks(request, Fields::sixteen(request.cdb), WriteKind::OrWrite)
 }
 
 /// Only without atomic boundaries: the whole transfer is one atomic operation.

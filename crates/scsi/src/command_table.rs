@@ -8,9 +8,9 @@ use crate::erase::{self, EraseKind};
 use crate::execution::{Execution, Request};
 use crate::persistent_reservation as pr;
 use crate::{
-    atomic, capacity, identifying, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, prefetch,
-    pseudo_error, read_write, report_luns, report_opcodes, reservation, sync_cache, target_port_groups,
-    third_party, timestamp, unmap, verify, write_same,
+    atomic, capacity, identifying, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, orwrite,
+    prefetch, pseudo_error, read_write, report_luns, report_opcodes, reservation, sync_cache,
+    target_port_groups, third_party, timestamp, unmap, verify, write_same,
 };
 
 /// How a reservation of another nexus treats the command (SPC-4 table 51, SBC-3 table 13).
@@ -250,12 +250,13 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(5).standby(),
     command("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(6).standby(),
     command("PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(7).standby(),
-    command("READ(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfe, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, read_write::read_32).sa(0x09).reads().needs(Needs::Protection),
-    command("VERIFY(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf6, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, verify::verify_32).sa(0x0a).reads().needs(Needs::Protection),
-    command("WRITE(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, read_write::write_32).sa(0x0b).writes().needs(Needs::Protection),
-    command("WRITE AND VERIFY(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf2, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, verify::write_and_verify_32).sa(0x0c).writes().needs(Needs::Protection),
-    command("WRITE SAME(32)", 0x7f, &[FF, FF, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf9, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, write_same::write_same_32).sa(0x0d).writes().needs(Needs::Protection),
-    command("WRITE ATOMIC(32)", 0x7f, &[FF, FF, 0, 0, FF, FF, 0x1f, 0x18, FF, FF, 0xf8, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, atomic::write_atomic_32).sa(0x0f).writes().needs(Needs::ProtectionAndAtomic),
+    command("READ(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfe, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, read_write::read_32).sa(0x09).reads().needs(Needs::Protection),
+    command("VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf6, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, verify::verify_32).sa(0x0a).reads().needs(Needs::Protection),
+    command("WRITE(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, read_write::write_32).sa(0x0b).writes().needs(Needs::Protection),
+    command("WRITE AND VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf2, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, verify::write_and_verify_32).sa(0x0c).writes().needs(Needs::Protection),
+    command("WRITE SAME(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf9, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, write_same::write_same_32).sa(0x0d).writes().needs(Needs::Protection),
+    command("ORWRITE(32)", 0x7f, &[FF, 0, 0x07, 0x0f, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, orwrite::or_write_32).sa(0x0e).writes().needs(Needs::Protection),
+    command("WRITE ATOMIC(32)", 0x7f, &[FF, 0, 0, 0, FF, FF, 0x1f, 0x18, FF, FF, 0xf8, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, atomic::write_atomic_32).sa(0x0f).writes().needs(Needs::ProtectionAndAtomic),
     command("EXTENDED COPY(LID1)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid1).sa(0x00),
     command("EXTENDED COPY(LID4)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid4).sa(0x01),
     command("POPULATE TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, third_party::populate_token).sa(0x10).reads().needs(Needs::Tokens),
@@ -269,7 +270,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("READ(16)", 0x88, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_16).reads(),
     command("COMPARE AND WRITE", 0x89, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, 0, FF, 0x1f, 0], Write, atomic::compare_and_write).writes(),
     command("WRITE(16)", 0x8a, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_16).writes(),
-    command("ORWRITE(16)", 0x8b, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, atomic::or_write_16).writes(),
+    command("ORWRITE(16)", 0x8b, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, orwrite::or_write_16).writes(),
     command("WRITE AND VERIFY(16)", 0x8e, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_16).writes(),
     command("VERIFY(16)", 0x8f, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_16).reads(),
     command("PRE-FETCH(16)", 0x90, &[FF, 0x02, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, prefetch::prefetch_16).reads(),

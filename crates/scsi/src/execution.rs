@@ -8,6 +8,7 @@ use crate::erase::Erasure;
 use crate::logical_unit::LogicalUnit;
 use crate::medium::{MediumError, MediumOp, MediumReply};
 use crate::nexus::{Nexus, NexusId};
+use crate::orwrite::NewGeneration;
 use crate::outcome::{DataInSource, Outcome, Status};
 use crate::protection::{Protection, ProtectionType};
 use crate::sense::{Asc, SenseData, SenseKey};
@@ -56,12 +57,21 @@ pub(crate) struct WritePlan {
 pub(crate) enum WriteKind {
     Write,
     Atomic,
-    OrWrite,
-    WriteAndVerify { bytchk: bool },
+    /// Sets bits, or clears them with a change of generation.
+    OrWrite {
+        change: Option<NewGeneration>,
+    },
+    /// The data are of no interest any more.
+    Discard,
+    WriteAndVerify {
+        bytchk: bool,
+    },
     Compare,
     CompareOneBlock,
     CompareAndWrite,
-    Same { unmap: bool },
+    Same {
+        unmap: bool,
+    },
 }
 
 /// What a command does with the answer of the medium.
@@ -83,6 +93,8 @@ pub(crate) enum After {
     MiscompareOffset,
     /// INFORMATION of a miscompare is the LBA of the block that differs.
     MiscompareLba { lba: u64, block_bytes: u32 },
+    /// The bitmap has another generation.
+    NewGeneration(NewGeneration),
     /// Stop the unit.
     Stop,
     /// Go on erasing.
@@ -106,7 +118,7 @@ pub struct Execution {
     step: Step,
     next: Next,
     transfer_bytes: u64,
-    /// Tells the unit, by being dropped, that an operation on the whole medium ended.
+    /// Tells the unit, by being dropped, that an operation ended which others must not meet.
     alive: Option<Arc<()>>,
     protection: Option<Protection>,
     remainder: Option<Box<Execution>>,
@@ -144,6 +156,10 @@ impl Execution {
 
     pub(crate) fn good() -> Self {
         Self::done(Outcome::good())
+    }
+
+    pub(crate) fn is_good(&self) -> bool {
+        matches!(&self.step, Step::Done(outcome) if outcome.status == Status::Good)
     }
 
     /// Waits for a parameter list of `bytes` bytes; an empty one is handled at once.
@@ -205,6 +221,7 @@ impl Execution {
     /// 4/44/00, because the caller broke the contract.
     pub fn data_out(self, lu: &LogicalUnit, data: &DataOut<'_>) -> Execution {
         let asked = self.transfer_bytes;
+        let alive = self.alive;
         let protection = self.protection;
         let mut execution = match (self.step, self.next) {
             (Step::NeedDataOut { bytes }, Next::Parameters { nexus, cdb, handler }) => {
@@ -220,6 +237,7 @@ impl Execution {
             (Step::NeedDataOut { .. }, Next::Write(plan)) => plan.with_data(lu, data, protection.as_ref()),
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
+        execution.alive = execution.alive.or(alive);
         execution.protection = protection;
         execution.expect_transfer(asked);
         execution.finish(lu)
@@ -298,7 +316,8 @@ impl WritePlan {
         if arrived < self.bytes {
             let whole = match self.kind {
                 WriteKind::Write
-                | WriteKind::OrWrite
+                | WriteKind::OrWrite { .. }
+                | WriteKind::Discard
                 | WriteKind::WriteAndVerify { .. }
                 | WriteKind::Compare => arrived.is_multiple_of(block_bytes),
                 WriteKind::Atomic
@@ -320,7 +339,11 @@ impl WritePlan {
         let op = match self.kind {
             WriteKind::Write => MediumOp::Write { lba, blocks, durable },
             WriteKind::Atomic => MediumOp::WriteAtomic { lba, blocks, durable },
-            WriteKind::OrWrite => MediumOp::OrWrite { lba, blocks, durable },
+            WriteKind::OrWrite { change } => {
+                after = change.map_or(After::End, After::NewGeneration);
+                MediumOp::OrWrite { lba, blocks, and: change.is_some(), durable }
+            }
+            WriteKind::Discard => return Execution::good(),
             WriteKind::WriteAndVerify { bytchk } => {
                 after = miscompare_lba;
                 MediumOp::WriteAndVerify { lba, blocks, bytchk, durable }
@@ -355,6 +378,10 @@ impl MediumPlan {
             (MediumReply::Done, After::Erase(erasure)) => erasure.step(lu),
             (MediumReply::Done, After::Formatted { by, protection }) => {
                 crate::erase::formatted(lu, by, protection)
+            }
+            (MediumReply::Done, After::NewGeneration(new)) => {
+                lu.with_state(|state| state.generations.change(new));
+                Execution::good()
             }
             (MediumReply::Done, After::Stop) => crate::misc::stop(lu),
             (MediumReply::Data, _) => Execution::done(Outcome {

@@ -39,6 +39,7 @@ mod mode_pages;
 mod mode_select;
 mod mode_sense;
 mod nexus;
+mod orwrite;
 mod outcome;
 mod persistent_reservation;
 mod prefetch;

@@ -19,6 +19,7 @@ use crate::execution::{Execution, Request, Step};
 use crate::identifying::IdentifyingInformation;
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
+use crate::orwrite::Generations;
 use crate::outcome::{Outcome, Status};
 use crate::persistent_reservation::{PersistentReservations, PrState, allowed};
 use crate::protection::{PiModes, ProtectionType};
@@ -271,6 +272,10 @@ impl LogicalUnit {
     pub fn reset(&self, to: UaScope, asc: Asc) {
         self.with_state(|state| {
             state.reset(ModePages::new(&self.config));
+            //= sbc4 4.27.3 ORW-01
+            if asc != Asc::BUS_DEVICE_RESET {
+                state.generations = Generations::default();
+            }
             state.establish(to, asc);
         });
     }

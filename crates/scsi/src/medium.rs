@@ -76,12 +76,14 @@ pub enum MediumOp {
         /// On stable storage before the reply.
         durable: bool,
     },
-    /// Write the bitwise OR of data-out and medium.
+    /// Write the bitwise OR of data-out and medium, or the bitwise AND.
     OrWrite {
         /// First block.
         lba: u64,
         /// Number of blocks.
         blocks: u64,
+        /// The AND.
+        and: bool,
         /// On stable storage before the reply.
         durable: bool,
     },

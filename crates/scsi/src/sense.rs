@@ -160,6 +160,8 @@ ascs! {
     PREVIOUS_TASK_SET_FULL = 0x2c/0x08;
     /// Previous reservation conflict status: the same.
     PREVIOUS_RESERVATION_CONFLICT = 0x2c/0x09;
+    /// ORWRITE generation does not match.
+    ORWRITE_GENERATION_MISMATCH = 0x2c/0x0c;
     /// Commands cleared by another initiator.
     COMMANDS_CLEARED = 0x2f/0x00;
     /// Commands cleared by device server.

@@ -10,6 +10,7 @@ use crate::erase::EraseKind;
 use crate::identifying::IdentifyingInformation;
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
+use crate::orwrite::Generations;
 use crate::persistent_reservation::PersistentReservations;
 use crate::pseudo_error::PseudoErrors;
 use crate::sense::{Asc, SenseData, SenseKey};
@@ -55,6 +56,7 @@ pub(crate) struct State {
     /// What a host has set the clock to.
     pub(crate) timestamp: Option<Timestamp>,
     pub(crate) identifying: IdentifyingInformation,
+    pub(crate) generations: Generations,
     /// Blocks that WRITE LONG has marked.
     pub(crate) pseudo_errors: PseudoErrors,
 }
@@ -98,6 +100,7 @@ impl State {
             tokens: RodTokens::default(),
             timestamp: None,
             identifying: IdentifyingInformation::default(),
+            generations: Generations::default(),
             pseudo_errors: PseudoErrors::default(),
         }
     }

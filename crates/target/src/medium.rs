@@ -164,9 +164,9 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
             write(device, bytes(lba), &data.range(bytes(blocks), bytes(blocks)), durable)?;
             Ok(MediumReply::Done)
         }
-        MediumOp::OrWrite { lba, blocks, durable } => {
+        MediumOp::OrWrite { lba, blocks, and, durable } => {
             let _held = device.hold(lba, blocks, Access::Decide);
-            or_write(device, bytes(lba), bytes(blocks), durable, data_out)?;
+            or_write(device, bytes(lba), bytes(blocks), and, durable, data_out)?;
             Ok(MediumReply::Done)
         }
         MediumOp::Verify { lba, blocks } | MediumOp::Prefetch { lba, blocks } => {
@@ -247,6 +247,7 @@ fn or_write(
     device: &Device,
     offset: u64,
     len: u64,
+    and: bool,
     durable: bool,
     data_out: &[Bytes],
 ) -> Result<(), StoreError> {
@@ -257,7 +258,7 @@ fn or_write(
         let mut i = 0;
         for part in data.range(done, piece.len() as u64) {
             for (medium, new) in piece[i..].iter_mut().zip(part) {
-                *medium |= new;
+                *medium = if and { *medium & new } else { *medium | new };
             }
             i += part.len();
         }

@@ -38,7 +38,7 @@ pub struct Args {
     /// Name of the target.
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
-    /// Logical unit, numbered from 0 in order: ram:SIZE or file:PATH[,size=SIZE][,ro], each with [,block=BYTES][,pi=TYPE].
+    /// Logical unit, numbered from 0 in order: ram:SIZE or file:PATH[,size=SIZE][,ro][,atomic=SIZE], each with [,block=BYTES][,pi=TYPE].
     #[arg(long, value_name = "STORE", value_parser = store)]
     lun: Vec<StoreSpec>,
     /// Print one line of JSON about what is served, instead of lines to paste.

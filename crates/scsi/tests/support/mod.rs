@@ -333,9 +333,9 @@ impl Disk {
                 }
                 self.write(lba, blocks, &out[half..]);
             }
-            MediumOp::OrWrite { lba, blocks, .. } => {
+            MediumOp::OrWrite { lba, blocks, and, .. } => {
                 let mut merged = self.data[self.range(lba, blocks)].to_vec();
-                merged.iter_mut().zip(out).for_each(|(m, o)| *m |= o);
+                merged.iter_mut().zip(out).for_each(|(m, o)| *m = if and { *m & o } else { *m | o });
                 self.write(lba, blocks, &merged);
             }
             MediumOp::Copy { from, from_lba, to, lba, blocks, .. } => {

@@ -381,7 +381,9 @@ impl Medium<'_> {
             MediumOp::CompareAndWrite { lba, blocks, durable } => {
                 Some(self.compare_and_write(lba, blocks, durable, data_out))
             }
-            MediumOp::OrWrite { lba, blocks, durable } => done(self.or_write(lba, blocks, durable, data_out)),
+            MediumOp::OrWrite { lba, blocks, and, durable } => {
+                done(self.or_write(lba, blocks, and, durable, data_out))
+            }
             MediumOp::Verify { lba, blocks } => {
                 let _held = self.device.hold(lba, blocks, Access::Look);
                 done(self.pieces(lba, blocks, |lba, blocks| self.verify(lba, blocks)))
@@ -575,13 +577,21 @@ impl Medium<'_> {
     }
 
     /// The guard of what comes of it is made anew; the tags are those that came.
-    fn or_write(&self, lba: u64, blocks: u64, durable: bool, data_out: DataOut<'_>) -> Result<(), Failure> {
+    fn or_write(
+        &self,
+        lba: u64,
+        blocks: u64,
+        and: bool,
+        durable: bool,
+        data_out: DataOut<'_>,
+    ) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Decide);
         let (medium, _) = self.read(lba, blocks)?;
         let Arrived { mut data, tuples, .. } = arrived;
-        data.iter_mut().zip(&medium).for_each(|(new, medium)| *new |= medium);
+        let merge = |new: u8, medium: u8| if and { new & medium } else { new | medium };
+        data.iter_mut().zip(&medium).for_each(|(new, medium)| *new = merge(*new, *medium));
         let guards = self.guards(&data);
         let tuples = tuples.map(|tuples| {
             tuples.iter().zip(&guards).map(|(&tuple, &guard)| Tuple { guard, ..tuple }).collect()
