@@ -265,7 +265,6 @@ impl TargetSession {
         }
     }
 
-    #[inline]
     fn data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) -> Option<TxPdu> {
         let (plan, data_in) = (&outcome.plan, &outcome.data_in);
         let (end, final_bit) = plan.pdu_end(offset);

@@ -121,7 +121,6 @@ impl TargetSession {
         Some(Numbers { stat_sn, exp_cmd_sn, max_cmd_sn })
     }
 
-    #[inline]
     pub(super) fn send(&mut self, cid: Cid, pdu: TxPdu) {
         self.actions.push_back(Action::Send { cid, pdu });
     }
@@ -132,7 +131,6 @@ impl TargetSession {
     }
 
     /// Sends the status of the command `itt`.
-    #[inline]
     pub(super) fn send_status_of(&mut self, cid: Cid, pdu: TxPdu, itt: Itt) {
         if self.params.error_recovery_level > 0 {
             self.retain_status(cid, &pdu, itt);
