@@ -7,7 +7,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use scsi::{
     DataInSource, DataOut, LbaStatusDescriptor, LogicalUnit, LuConfig, MediumError, MediumOp, MediumReply,
-    Nexus, ProtectionType, Provisioning, Status, Step,
+    Nexus, Paths, ProtectionType, Provisioning, Status, Step,
 };
 
 const BLOCKS: u64 = 1 << 20;
@@ -94,7 +94,7 @@ fuzz_target!(|input: &[u8]| {
         physical_block_bytes: 4096,
         token_secret: (choice & 32 == 0).then_some([1; 32]),
         sanitize: choice & 64 == 0,
-        explicit_access_states: choice & 64 == 0,
+        paths: Paths { explicit_access_states: choice & 64 == 0, ..Paths::default() },
         protectable: choice & 128 == 0,
         protection: [ProtectionType::Type1, ProtectionType::Type2][usize::from(choice & 1)],
         ..LuConfig::default()

@@ -40,7 +40,7 @@ pub(crate) fn read_capacity_16(request: &Request<'_>) -> Execution {
     let ratio = (lu.config().physical_block_bytes / lu.block_bytes()).max(1);
     data[12] = lu.protection().capacity_bits();
     data[13] = (ratio.ilog2() as u8).min(0x0f);
-    if lu.config().thin {
+    if lu.thin() {
         data[14] = 0x80 | 0x40; // LBPME, LBPRZ
     }
     Execution::done(Outcome::data_in(data, u64::from(cdb.u32(10))))

@@ -3,9 +3,9 @@
 //! REPORT SUPPORTED OPERATION CODES all read this table and nothing else.
 
 use crate::access_state::Reach;
-use crate::config::LuConfig;
 use crate::erase::{self, EraseKind};
 use crate::execution::{Execution, Request};
+use crate::logical_unit::LogicalUnit;
 use crate::persistent_reservation as pr;
 use crate::{
     atomic, capacity, identifying, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, orwrite,
@@ -167,14 +167,15 @@ impl Command {
     }
 
     /// Whether a unit of this configuration has the command.
-    pub(crate) fn supported(&self, config: &LuConfig) -> bool {
+    pub(crate) fn supported(&self, lu: &LogicalUnit) -> bool {
+        let config = lu.config();
         match self.needs {
             Needs::Nothing => true,
-            Needs::Thin => config.thin,
+            Needs::Thin => lu.thin(),
             Needs::Atomic => config.limits.max_atomic_blocks > 0,
             Needs::Sanitize => config.sanitize,
             Needs::Tokens => config.token_secret.is_some(),
-            Needs::ExplicitAccess => config.explicit_access_states,
+            Needs::ExplicitAccess => lu.with_paths(|paths| paths.explicit_access_states),
             Needs::Protection => config.protectable,
             Needs::ProtectionAndAtomic => config.protectable && config.limits.max_atomic_blocks > 0,
         }
@@ -339,8 +340,8 @@ pub(crate) fn entries(opcode: u8) -> impl Iterator<Item = &'static Command> {
 }
 
 /// Finds the command that a CDB names among those that a unit of this configuration has.
-pub(crate) fn find(cdb: &[u8], config: &LuConfig) -> Lookup {
-    find_where(cdb, |command| command.supported(config))
+pub(crate) fn find(cdb: &[u8], lu: &LogicalUnit) -> Lookup {
+    find_where(cdb, |command| command.supported(lu))
 }
 
 /// Finds the command that a CDB names in the whole table.

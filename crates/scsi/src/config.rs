@@ -83,6 +83,17 @@ impl Default for TransferLimits {
     }
 }
 
+/// How hosts reach a unit and its management: what may change while the disk stays the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paths {
+    /// Every target port of the target. May be empty: then the port of the asking nexus is reported alone.
+    pub target_ports: Vec<TargetPort>,
+    /// Hosts may set the states of target port groups (SET TARGET PORT GROUPS); else only the device itself does.
+    pub explicit_access_states: bool,
+    /// Where the unit's server is managed, an ASCII URL for VPD page 85h. `None`: the page is not there.
+    pub management_url: Option<String>,
+}
+
 /// Configuration of a logical unit.
 #[derive(Clone, Debug)]
 pub struct LuConfig {
@@ -118,16 +129,12 @@ pub struct LuConfig {
     /// What the tokens of copies by token are made with: unknown to hosts, and another one after every start. `None`: no copies by
     /// token.
     pub token_secret: Option<[u8; 32]>,
-    /// Hosts may set the states of target port groups (SET TARGET PORT GROUPS); else only the device itself does.
-    pub explicit_access_states: bool,
-    /// Where the unit's server is managed, an ASCII URL for VPD page 85h. `None`: the page is not there.
-    pub management_url: Option<String>,
+    /// How hosts reach it and its management, to begin with.
+    pub paths: Paths,
     /// Limits on transfers.
     pub limits: TransferLimits,
     /// iSCSI target name, for the designators of VPD page 83h.
     pub target_name: String,
-    /// Every target port of the target. May be empty: then the port of the asking nexus is reported alone.
-    pub target_ports: Vec<TargetPort>,
     /// Task management functions that the transport supports, as the first two bytes of REPORT SUPPORTED TASK
     /// MANAGEMENT FUNCTIONS (SPC-4 table 309).
     pub task_management: [u8; 2],
@@ -164,11 +171,9 @@ impl Default for LuConfig {
             write_cache: true,
             sanitize: false,
             token_secret: None,
-            explicit_access_states: false,
-            management_url: None,
+            paths: Paths::default(),
             limits: TransferLimits::default(),
             target_name: "iqn.2025-01.invalid:target".into(),
-            target_ports: Vec::new(),
             task_management: ISCSI_TASK_MANAGEMENT,
             persist_reservations: false,
             protectable: false,

@@ -262,7 +262,7 @@ fn start(
     if let Some(sense) = busy {
         return Execution::check(sense);
     }
-    let overwrite = kind == EraseKind::Sanitize || !lu.config().thin;
+    let overwrite = kind == EraseKind::Sanitize || !lu.thin();
     let becomes = (kind == EraseKind::Format && lu.config().protectable).then_some(becomes);
     let erasure = Erasure {
         kind,
@@ -293,7 +293,7 @@ impl Erasure {
             self.next_lba = 0;
         }
         // After a pattern nothing is deallocated: the blocks are to read as the pattern.
-        if self.next_lba >= self.blocks && self.passes == 0 && self.overwrite && lu.config().thin {
+        if self.next_lba >= self.blocks && self.passes == 0 && self.overwrite && lu.thin() {
             self.overwrite = false;
             self.next_lba = 0;
         }

@@ -1,7 +1,7 @@
 //! INQUIRY (SPC-4 6.6): standard data; VPD pages are in `vpd`.
 
 use crate::cdb::Cdb;
-use crate::config::LuConfig;
+use crate::config::{LuConfig, Paths};
 use crate::execution::{Execution, Request};
 use crate::outcome::Outcome;
 use crate::sense::SenseData;
@@ -35,7 +35,8 @@ pub(crate) fn inquiry(request: &Request<'_>) -> Execution {
             None => Outcome::check(SenseData::cdb_field(2, None)),
         },
         (false, 0) => {
-            let data = standard(request.lu.config(), request.nexus.protocol_level);
+            let level = request.nexus.protocol_level;
+            let data = request.lu.with_paths(|paths| standard(request.lu.config(), paths, level));
             Outcome::data_in(data, allocation_length)
         }
         (false, _) => Outcome::check(SenseData::cdb_field(2, None)),
@@ -45,19 +46,19 @@ pub(crate) fn inquiry(request: &Request<'_>) -> Execution {
 
 //= spc4 6.6.2 INQ-01 INQ-02
 //= rfc7144 4.2 P2-07
-fn standard(config: &LuConfig, protocol_level: u8) -> Vec<u8> {
+fn standard(config: &LuConfig, paths: &Paths, protocol_level: u8) -> Vec<u8> {
     let mut data = vec![0; STANDARD_BYTES];
     data[2] = 0x06; // VERSION: SPC-4
     data[3] = 0x12; // HISUP, RESPONSE DATA FORMAT 2
     data[4] = (STANDARD_BYTES - 5) as u8;
     //= spc4 6.6.2 ALU-02
-    data[5] = if config.explicit_access_states { 0x38 } else { 0x18 }; // TPGS: implicit, or both; 3PC
+    data[5] = if paths.explicit_access_states { 0x38 } else { 0x18 }; // TPGS: implicit, or both; 3PC
 
     //= spc4 6.6.2 PI-01
     if config.protectable {
         data[5] |= 0x01; // PROTECT
     }
-    if config.target_ports.len() > 1 {
+    if paths.target_ports.len() > 1 {
         data[6] = 0x10; // MULTIP
     }
     data[7] = 0x02; // CMDQUE
@@ -76,7 +77,7 @@ pub(crate) fn absent(cdb: &Cdb) -> Outcome {
     let allocation_length = u64::from(cdb.u16(3));
     match (cdb.bit(1, 0), cdb.u8(2)) {
         (false, 0) => {
-            let mut data = standard(&LuConfig::default(), 0);
+            let mut data = standard(&LuConfig::default(), &Paths::default(), 0);
             data[0] = ABSENT;
             data[5] = 0;
             data[7] = 0;

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::access_state::AccessState;
 use crate::cdb::{Cdb, MAX_CDB_BYTES};
 use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse};
-use crate::config::LuConfig;
+use crate::config::{LuConfig, Paths};
 use crate::erase::EraseKind;
 use crate::execution::{Execution, Request, Step};
 use crate::identifying::IdentifyingInformation;
@@ -55,6 +55,8 @@ pub struct LogicalUnit {
     config: LuConfig,
     blocks: AtomicU64,
     read_only: AtomicBool,
+    thin: AtomicBool,
+    paths: RwLock<Paths>,
     gate: AtomicU32,
     descriptor_sense: AtomicBool,
     write_cache: AtomicBool,
@@ -87,6 +89,8 @@ impl LogicalUnit {
         let lu = Self {
             blocks: AtomicU64::new(config.blocks),
             read_only: AtomicBool::new(config.read_only),
+            thin: AtomicBool::new(config.thin),
+            paths: RwLock::new(config.paths.clone()),
             gate: AtomicU32::new(0),
             descriptor_sense: AtomicBool::new(false),
             write_cache: AtomicBool::new(config.write_cache),
@@ -107,7 +111,8 @@ impl LogicalUnit {
         lu
     }
 
-    /// The configuration that the unit was made with; capacity and write protection may have changed since.
+    /// The configuration that the unit was made with; capacity, write protection, thin provisioning and paths may have changed
+    /// since.
     pub fn config(&self) -> &LuConfig {
         &self.config
     }
@@ -125,6 +130,20 @@ impl LogicalUnit {
     /// True when writes are refused by configuration.
     pub fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
+    }
+
+    /// True when unmapping gives space back.
+    pub fn thin(&self) -> bool {
+        self.thin.load(Ordering::Acquire)
+    }
+
+    /// How hosts reach it and its management.
+    pub fn paths(&self) -> Paths {
+        self.paths.read().clone()
+    }
+
+    pub(crate) fn with_paths<R>(&self, f: impl FnOnce(&Paths) -> R) -> R {
+        f(&self.paths.read())
     }
 
     /// True when D_SENSE asks for descriptor format sense data.
@@ -175,6 +194,26 @@ impl LogicalUnit {
         if self.read_only.swap(read_only, Ordering::AcqRel) != read_only {
             self.unit_attention(UaScope::All, Asc::MODE_PARAMETERS_CHANGED);
         }
+    }
+
+    /// Begins or ends thin provisioning: every nexus sees 6/3F/03, because it is in the VPD pages and among the commands.
+    //= spc4 7.8.1 UA-03
+    pub fn set_thin(&self, thin: bool) {
+        if self.thin.swap(thin, Ordering::AcqRel) != thin {
+            self.unit_attention(UaScope::All, Asc::INQUIRY_DATA_CHANGED);
+        }
+    }
+
+    /// Changes how hosts reach it: every nexus sees 6/3F/03. False when it is as before.
+    pub fn set_paths(&self, paths: Paths) -> bool {
+        let mut now = self.paths.write();
+        if *now == paths {
+            return false;
+        }
+        *now = paths;
+        drop(now);
+        self.unit_attention(UaScope::All, Asc::INQUIRY_DATA_CHANGED);
+        true
     }
 
     /// Says where the other units of the target are found; without it, third-party copies stay within this unit.
@@ -387,7 +426,7 @@ impl LogicalUnit {
     }
 
     fn dispatch(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
-        let lookup = command_table::find(cdb, &self.config);
+        let lookup = command_table::find(cdb, self);
         let gate = self.gate.load(Ordering::Acquire);
         if gate != 0
             && let Some(refusal) = self.gate_check(gate, nexus, &lookup, cdb)

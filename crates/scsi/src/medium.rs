@@ -277,9 +277,7 @@ impl MediumError {
             Self::Protection { field, lba } => {
                 SenseData::new(SenseKey::AbortedCommand, field.asc()).with_information(lba)
             }
-            Self::NoSpace if lu.config().thin => {
-                SenseData::new(SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED)
-            }
+            Self::NoSpace if lu.thin() => SenseData::new(SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED),
             Self::NoSpace => SenseData::new(SenseKey::MediumError, Asc::WRITE_ERROR),
             Self::ReadOnly => SenseData::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED),
             Self::Gone => SenseData::new(SenseKey::NotReady, Asc::MEDIUM_NOT_PRESENT),

@@ -3,8 +3,8 @@
 
 use crate::cdb::Cdb;
 use crate::command_table::{COMMANDS, Command, VARIABLE_LENGTH, entries};
-use crate::config::LuConfig;
 use crate::execution::{Execution, Request};
+use crate::logical_unit::LogicalUnit;
 use crate::outcome::Outcome;
 use crate::sense::SenseData;
 
@@ -13,11 +13,11 @@ const NO_TIMEOUTS: [u8; 12] = [0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 pub(crate) fn report_opcodes(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
-    let config = request.lu.config();
+    let lu = request.lu;
     let timeouts = cdb.bit(2, 7);
     let data = match cdb.u8(2) & 7 {
-        0 => Ok(all(config, timeouts)),
-        option @ 1..=3 => one(config, cdb, option, timeouts),
+        0 => Ok(all(lu, timeouts)),
+        option @ 1..=3 => one(lu, cdb, option, timeouts),
         _ => Err(SenseData::cdb_field(2, Some(2))),
     };
     Execution::done(match data {
@@ -28,9 +28,9 @@ pub(crate) fn report_opcodes(request: &Request<'_>) -> Execution {
 
 /// What Linux asks before it sends a command that not every disk has.
 //= linux sd HST-05
-fn all(config: &LuConfig, timeouts: bool) -> Vec<u8> {
+fn all(lu: &LogicalUnit, timeouts: bool) -> Vec<u8> {
     let mut data = vec![0; 4];
-    for command in COMMANDS.iter().filter(|command| command.supported(config)) {
+    for command in COMMANDS.iter().filter(|command| command.supported(lu)) {
         let [sa_hi, sa_lo] = command.service_action.unwrap_or(0).to_be_bytes();
         let flags = u8::from(command.service_action.is_some()) | if timeouts { 2 } else { 0 };
         data.extend([command.opcode, 0, sa_hi, sa_lo, 0, flags, 0, command.usage.len() as u8]);
@@ -44,9 +44,9 @@ fn all(config: &LuConfig, timeouts: bool) -> Vec<u8> {
 }
 
 /// Options: 1 an operation code without service actions, 2 one with, 3 either.
-fn one(config: &LuConfig, cdb: &Cdb, option: u8, timeouts: bool) -> Result<Vec<u8>, SenseData> {
+fn one(lu: &LogicalUnit, cdb: &Cdb, option: u8, timeouts: bool) -> Result<Vec<u8>, SenseData> {
     let (opcode, service_action) = (cdb.u8(3), cdb.u16(4));
-    let mut of_opcode = entries(opcode).filter(|command| command.supported(config)).peekable();
+    let mut of_opcode = entries(opcode).filter(|command| command.supported(lu)).peekable();
     let has_actions = of_opcode.peek().is_some_and(|command| command.service_action.is_some());
     let known = of_opcode.peek().is_some();
     match option {

@@ -19,7 +19,7 @@ pub(crate) fn ports(request: &Request<'_>) -> Vec<TargetPort> {
         relative_port: request.nexus.relative_target_port,
         group: request.nexus.target_port_group,
     };
-    let mut ports = request.lu.config().target_ports.clone();
+    let mut ports = request.lu.paths().target_ports;
     if !ports.contains(&own) {
         ports.push(own);
     }

@@ -4,6 +4,7 @@ use crate::config::LuConfig;
 use crate::config::TargetPort;
 use crate::execution::Request;
 use crate::inquiry::ascii;
+use crate::logical_unit::LogicalUnit;
 use crate::{target_port_groups, third_party};
 
 type Page = fn(&Request<'_>) -> Vec<u8>;
@@ -27,13 +28,13 @@ static PAGES: &[(u8, Page)] = &[
     (0xb7, block_limits_extension),
 ];
 
-fn supported(code: u8, config: &LuConfig) -> bool {
-    code != 0x85 || config.management_url.is_some()
+fn supported(code: u8, lu: &LogicalUnit) -> bool {
+    code != 0x85 || lu.with_paths(|paths| paths.management_url.is_some())
 }
 
 /// The page with its header, or `None` when it is not supported.
 pub(crate) fn page(request: &Request<'_>, code: u8) -> Option<Vec<u8>> {
-    let (_, build) = PAGES.iter().find(|(page, _)| *page == code && supported(code, request.lu.config()))?;
+    let (_, build) = PAGES.iter().find(|(page, _)| *page == code && supported(code, request.lu))?;
     let body = build(request);
     let length = u16::try_from(body.len()).unwrap_or(u16::MAX);
     let [hi, lo] = length.to_be_bytes();
@@ -43,7 +44,7 @@ pub(crate) fn page(request: &Request<'_>, code: u8) -> Option<Vec<u8>> {
 }
 
 fn supported_pages(request: &Request<'_>) -> Vec<u8> {
-    PAGES.iter().map(|(code, _)| *code).filter(|code| supported(*code, request.lu.config())).collect()
+    PAGES.iter().map(|(code, _)| *code).filter(|code| supported(*code, request.lu)).collect()
 }
 
 /// Longest serial number sent; page 80h allows more, but hosts keep far less.
@@ -119,8 +120,8 @@ const MAX_URL_BYTES: usize = 255;
 /// One descriptor: ASSOCIATION target device, SERVICE TYPE status; the URL, ended by a null and padded to four bytes.
 //= spc4 7.8.8 VPD-85
 fn management_network_addresses(request: &Request<'_>) -> Vec<u8> {
-    let url = request.lu.config().management_url.as_deref().unwrap_or_default();
-    let mut address = ascii(url, url.chars().count().min(MAX_URL_BYTES));
+    let url = request.lu.paths().management_url.unwrap_or_default();
+    let mut address = ascii(&url, url.chars().count().min(MAX_URL_BYTES));
     address.push(0);
     address.resize(address.len().next_multiple_of(4), 0);
     let [hi, lo] = (address.len() as u16).to_be_bytes();
@@ -174,7 +175,7 @@ fn block_limits(request: &Request<'_>) -> Vec<u8> {
     put(8, &limits.max_transfer_blocks.to_be_bytes());
     put(12, &limits.optimal_transfer_blocks.to_be_bytes());
     put(16, &limits.max_prefetch_blocks.to_be_bytes());
-    if config.thin {
+    if request.lu.thin() {
         put(20, &limits.max_unmap_blocks.to_be_bytes());
         put(24, &limits.max_unmap_descriptors.to_be_bytes());
         put(28, &limits.unmap_granularity_blocks.to_be_bytes());
@@ -208,7 +209,7 @@ fn block_device_characteristics(request: &Request<'_>) -> Vec<u8> {
 
 //= sbc3 6.6.5 VPD-B2
 fn logical_block_provisioning(request: &Request<'_>) -> Vec<u8> {
-    if request.lu.config().thin {
+    if request.lu.thin() {
         // LBPU, LBPWS, LBPWS10, LBPRZ 001b; provisioning type 2, thin.
         vec![0, 0x80 | 0x40 | 0x20 | 0x04, 0x02, 0]
     } else {

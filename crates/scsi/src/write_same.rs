@@ -20,7 +20,7 @@ fn write_same(request: &Request<'_>, mut fields: Fields, no_data_out: bool) -> E
         if fields.flag(request.cdb, ANCHOR_BIT) {
             return Err(SenseData::cdb_field(at, Some(ANCHOR_BIT)));
         }
-        if unmap && !lu.config().thin {
+        if unmap && !lu.thin() {
             return Err(SenseData::cdb_field(at, Some(UNMAP_BIT)));
         }
         check_range(lu, fields.lba, fields.blocks)?;

@@ -1,7 +1,7 @@
 //! Asymmetric access states: who may do what in which state, who may change it, who hears of it.
 mod support;
 
-use scsi::{AccessState, LuConfig, Nexus, TargetPort};
+use scsi::{AccessState, LuConfig, Nexus, Paths, TargetPort};
 use support::{BLOCK, BLOCKS, Disk, cdb, nexus};
 
 const GROUPS: [u16; 2] = [1, 2];
@@ -10,8 +10,7 @@ const GROUPS: [u16; 2] = [1, 2];
 fn two_groups() -> (Disk, Nexus) {
     let ports = GROUPS.map(|n| TargetPort { relative_port: n, group: n });
     let config = LuConfig {
-        explicit_access_states: true,
-        target_ports: ports.to_vec(),
+        paths: Paths { explicit_access_states: true, target_ports: ports.to_vec(), ..Paths::default() },
         blocks: BLOCKS,
         ..LuConfig::default()
     };
@@ -328,8 +327,11 @@ fn vpd_85_b3_b7_are_there_as_they_are_listed() {
     assert!(!pages[4..].contains(&0x85), "without a URL");
     disk.run(&cdb::inquiry(Some(0x85), 255)).fails(5, 0x24, 0);
     let url = "https://host.example/status";
-    let mut disk =
-        Disk::with(LuConfig { management_url: Some(url.into()), blocks: BLOCKS, ..LuConfig::default() });
+    let mut disk = Disk::with(LuConfig {
+        paths: Paths { management_url: Some(url.into()), ..Paths::default() },
+        blocks: BLOCKS,
+        ..LuConfig::default()
+    });
     let pages = disk.run(&cdb::inquiry(Some(0), 255)).good().data;
     assert!(pages[4..].contains(&0x85));
     let page = disk.run(&cdb::inquiry(Some(0x85), 255)).good().data;

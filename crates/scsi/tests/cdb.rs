@@ -3,7 +3,7 @@
 mod support;
 
 use proptest::prelude::*;
-use scsi::{DataOut, LuConfig, MediumError, MediumReply, Status, Step, absent_lun, report_luns};
+use scsi::{DataOut, LuConfig, MediumError, MediumReply, Paths, Status, Step, absent_lun, report_luns};
 use support::{Disk, cdb, nexus};
 
 /// REPORT SUPPORTED OPERATION CODES for all commands: (opcode, service action or none, CDB length).
@@ -41,7 +41,7 @@ fn everything() -> LuConfig {
     LuConfig {
         sanitize: true,
         token_secret: Some([7; 32]),
-        explicit_access_states: true,
+        paths: Paths { explicit_access_states: true, ..Paths::default() },
         protectable: true,
         protection: scsi::ProtectionType::Type2,
         ..support::config()

@@ -1,7 +1,7 @@
 //! INQUIRY, VPD pages, READ CAPACITY, REPORT TARGET PORT GROUPS: what a host learns and whether it is true.
 mod support;
 
-use scsi::{LuConfig, NaaIdentifier, Nexus, TargetPort};
+use scsi::{LuConfig, NaaIdentifier, Nexus, Paths, TargetPort};
 use support::{BLOCKS, Disk, cdb};
 
 fn page(disk: &mut Disk, code: u8) -> Vec<u8> {
@@ -276,7 +276,8 @@ fn alu_01_and_02_target_port_groups_agree_with_the_designators() {
         TargetPort { relative_port: 1, group: 1 },
         TargetPort { relative_port: 2, group: 1 },
     ];
-    let mut disk = Disk::with(LuConfig { target_ports, ..support::config() });
+    let mut disk =
+        Disk::with(LuConfig { paths: Paths { target_ports, ..Paths::default() }, ..support::config() });
     let rtpg = |b1: u8| [0xa3, b1, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0];
     let data = disk.run(&rtpg(0x0a)).good().data;
     assert_eq!(u32_at(&data, 0) as usize, data.len() - 4);
@@ -296,7 +297,8 @@ fn alu_01_and_02_target_port_groups_agree_with_the_designators() {
 fn vpd_87_and_88_mode_page_policy_and_ports() {
     let target_ports =
         vec![TargetPort { relative_port: 2, group: 2 }, TargetPort { relative_port: 1, group: 1 }];
-    let mut disk = Disk::with(LuConfig { target_ports, ..support::config() });
+    let mut disk =
+        Disk::with(LuConfig { paths: Paths { target_ports, ..Paths::default() }, ..support::config() });
     assert_eq!(page(&mut disk, 0x87)[4..], [0x3f, 0xff, 0, 0], "all shared");
     let data = page(&mut disk, 0x88);
     let mut rest = &data[4..];

@@ -1,7 +1,7 @@
 //! RESERVE and RELEASE, and persistent reservations.
 mod support;
 
-use scsi::{Effect, KeptState, LuConfig, Nexus, PrState, Status, TargetPort};
+use scsi::{Effect, KeptState, LuConfig, Nexus, Paths, PrState, Status, TargetPort};
 use support::{BLOCK, Disk, cdb, nexus};
 
 const REGISTER: u8 = 0;
@@ -490,7 +490,8 @@ fn pr_11_spec_i_pt_and_all_tg_pt() {
 
     let target_ports =
         vec![TargetPort { relative_port: 1, group: 1 }, TargetPort { relative_port: 2, group: 2 }];
-    let mut cluster = cluster_with(LuConfig { target_ports, ..support::config() });
+    let mut cluster =
+        cluster_with(LuConfig { paths: Paths { target_ports, ..Paths::default() }, ..support::config() });
     let cdb = out_cdb(REGISTER, 0, 24);
     cluster.disk.run_as(&a, &cdb, &keys(0, 4, 0x04)).good();
     assert_eq!(cluster.keys(), [4, 4]);

@@ -42,6 +42,7 @@ pub(crate) struct Serving {
     /// Those of its shards.
     pub drivers: Vec<DriverId>,
     deadlines: Vec<Nanos>,
+    buffer_bytes: u64,
 }
 
 impl Serving {
@@ -65,7 +66,7 @@ impl Serving {
         target.listen(SimListener(portal.address), portal);
         let drivers = platform.drivers();
         let deadlines = (0..drivers.len()).map(|shard| moment(target.next_deadline(shard))).collect();
-        Ok(Self { owner, target, drivers, deadlines })
+        Ok(Self { owner, target, drivers, deadlines, buffer_bytes: plan.buffer_bytes })
     }
 
     /// Whether a session with a target has a connection from `host`; discovery is open to all.
@@ -94,7 +95,7 @@ impl Serving {
             self.deadlines[shard] = moment(self.target.next_deadline(shard));
         }
         if any {
-            check_holdings(&self.target, verdict);
+            check_holdings(&self.target, self.buffer_bytes, verdict);
         }
         any
     }
@@ -176,7 +177,8 @@ impl Running {
 const MAX_READ_BYTES: u64 = (256 * BLOCK_BYTES) as u64;
 
 /// No session may hold more than its limits say.
-fn check_holdings(target: &target::Stepped<Process>, verdict: &Verdict) {
+fn check_holdings(target: &target::Stepped<Process>, buffer_bytes: u64, verdict: &Verdict) {
+    check_memory(target, buffer_bytes, verdict);
     for session in target.holdings() {
         let held = session.held;
         // Immediate commands come on top; a session that is being replaced still holds what its store has.
@@ -194,6 +196,22 @@ fn check_holdings(target: &target::Stepped<Process>, verdict: &Verdict) {
             if held > most {
                 verdict.broken(format!("a session holds {held} {what}, {most} is its limit"));
             }
+        }
+    }
+}
+
+/// The data that all sessions together hold fits into the memory for it, whoever asks for how much.
+fn check_memory(target: &target::Stepped<Process>, buffer_bytes: u64, verdict: &Verdict) {
+    let sum =
+        |part: fn(&target::SessionHoldings) -> u64| target.holdings().map(|held| part(&held)).sum::<u64>();
+    for (what, held, most) in [
+        ("in their books", sum(|session| session.data_bytes), buffer_bytes / 2),
+        ("of Data-Out", sum(|session| session.held.data_out_bytes), buffer_bytes / 4 * 3),
+        ("that came unasked", sum(|session| session.held.early_bytes), buffer_bytes / 4),
+        ("that may be asked for again", sum(|session| session.held.retained_bytes), buffer_bytes / 4),
+    ] {
+        if held > most {
+            verdict.broken(format!("the sessions hold {held} bytes {what}, {most} are their limit"));
         }
     }
 }

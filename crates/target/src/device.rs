@@ -9,10 +9,11 @@ use blockstore::{BlockStore, Geometry, Placement, StoreError, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scsi::{
-    AccessState, Asc, LogicalUnit, LuConfig, NaaIdentifier, ProtectionType, TargetPort, TransferLimits,
+    AccessState, Asc, LogicalUnit, LuConfig, NaaIdentifier, Paths, ProtectionType, TargetPort, TransferLimits,
 };
 
 use crate::config::{Limits, LunConfig, TargetConfig};
+use crate::memory::transfer_bytes_max;
 use crate::observe::{LunStats, Metrics};
 use crate::range_lock::{InUse, RangeLock, Use};
 use crate::registry::TargetNode;
@@ -60,6 +61,17 @@ pub struct Making<'a> {
     pub metrics: &'a Metrics,
     /// What the tokens of copies by token are made with.
     pub token_secret: [u8; 32],
+}
+
+impl Making<'_> {
+    /// How hosts reach the units of `target`.
+    pub(crate) fn paths(&self, target: &TargetConfig) -> Paths {
+        Paths {
+            target_ports: self.ports.iter().filter(|port| target.is_served_on(port.group)).copied().collect(),
+            explicit_access_states: target.hosts_set_access_states,
+            management_url: target.management_url.clone(),
+        }
+    }
 }
 
 /// What an operation does to its blocks, for others that come near them.
@@ -207,10 +219,10 @@ impl Device {
         self.config.load()
     }
 
-    /// Becomes what `config` says: the same disk, but for its size, which is what its store has, and its write protection. What
-    /// every initiator is to be told of it, and people.
+    /// Becomes what `config` and `paths` say: the same disk, but for its size and its thin provisioning, which are what its store
+    /// has, its write protection, and how hosts reach it. What every initiator is to be told of it, and people.
     //= sbc3 4.8 UA-03
-    pub(crate) fn adopt(&self, config: LunConfig) -> Vec<(Asc, String)> {
+    pub(crate) fn adopt(&self, config: LunConfig, paths: Paths) -> Vec<(Asc, String)> {
         let geometry = self.store.geometry();
         let read_only = config.read_only || geometry.read_only;
         let mut changes = Vec::new();
@@ -222,6 +234,16 @@ impl Device {
             self.unit.set_read_only(read_only);
             let what = if read_only { "refuses writes now" } else { "takes writes now" };
             changes.push((Asc::MODE_PARAMETERS_CHANGED, what.to_owned()));
+        }
+        let thin = geometry.discard_granularity_bytes != 0;
+        if self.unit.thin() != thin {
+            self.unit.set_thin(thin);
+            let what = if thin { "gives unmapped blocks back now" } else { "keeps unmapped blocks now" };
+            changes.push((Asc::INQUIRY_DATA_CHANGED, what.to_owned()));
+        }
+        if self.unit.set_paths(paths) {
+            changes
+                .push((Asc::INQUIRY_DATA_CHANGED, "has other ports, or another management URL".to_owned()));
         }
         self.config.store(Arc::new(config));
         changes
@@ -310,6 +332,11 @@ impl Device {
         let identity = identity(target_name, config.number, config.serial.as_deref());
         let offload = store.placement() == Placement::Offload;
         let mut transfers = TransferLimits::for_block_bytes(geometry.logical_block_bytes);
+        let longest = transfer_bytes_max(making.limits.buffer_bytes_max);
+        let longest = longest / u64::from(geometry.logical_block_bytes.max(1));
+        let longest = u32::try_from(longest).unwrap_or(u32::MAX).max(1);
+        transfers.max_transfer_blocks = transfers.max_transfer_blocks.min(longest);
+        transfers.optimal_transfer_blocks = transfers.optimal_transfer_blocks.min(longest);
         if !offload {
             // One command must not keep a shard from its other sessions for long.
             transfers.max_write_same_blocks = transfers.max_transfer_blocks.into();
@@ -334,14 +361,7 @@ impl Device {
             sanitize: store.overwrites_in_place(),
             limits: transfers,
             target_name: target_name.to_owned(),
-            target_ports: making
-                .ports
-                .iter()
-                .filter(|port| target.is_served_on(port.group))
-                .copied()
-                .collect(),
-            explicit_access_states: target.hosts_set_access_states,
-            management_url: target.management_url.clone(),
+            paths: making.paths(target),
             token_secret: Some(making.token_secret),
             persist_reservations: reservations.is_some(),
             protectable: format.is_some(),

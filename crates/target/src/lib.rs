@@ -4,6 +4,7 @@
 pub mod config;
 pub mod device;
 pub mod medium;
+mod memory;
 pub mod observe;
 mod policy;
 mod portal;

@@ -11,6 +11,7 @@ use iscsi_core::target::login::{Admission, AuthPolicy, LoginNames, LoginPolicy, 
 use iscsi_core::wire::LoginStatus;
 
 use crate::config::{Auth, PortalConfig};
+use crate::memory::share_bytes;
 use crate::registry::TargetSet;
 use crate::shared::Shared;
 
@@ -143,7 +144,13 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
                     refusal.redirect.clone_from(addresses);
                     return Err(refusal);
                 }
-                (config.bounds.clone(), config.alias.clone())
+                let mut bounds = config.bounds.clone();
+                // What comes unasked with one command fits into what there is for that, however little it is.
+                let shards = self.shared.shards().len();
+                let room = share_bytes(self.set.config.limits.buffer_bytes_max, shards);
+                bounds.first_burst_length =
+                    bounds.first_burst_length.min(u32::try_from(room).unwrap_or(u32::MAX));
+                (bounds, config.alias.clone())
             }
             _ => (Bounds::default(), None),
         };

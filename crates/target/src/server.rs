@@ -146,8 +146,8 @@ impl Server {
         self.portals.lock().iter().map(|(_, address)| *address).collect()
     }
 
-    /// Changes to a new configuration. Sessions that it does not concern go on undisturbed. Number of shards and of threads stay
-    /// as they were at the start. What was done, a line each.
+    /// Changes to a new configuration. Sessions that it does not concern go on undisturbed. Number of shards and of threads and the
+    /// memory for data stay as they were at the start. What was done, a line each.
     ///
     /// # Errors
     /// The first thing that cannot be had; everything stays as it was then.
@@ -157,9 +157,17 @@ impl Server {
     }
 
     /// As [`Server::apply`], by whoever holds `changing`.
-    fn change_to(&self, config: Config) -> Result<Vec<String>, StartError> {
+    fn change_to(&self, mut config: Config) -> Result<Vec<String>, StartError> {
         let old = self.shared.set.load_full();
         let mut lines = Vec::new();
+        let limits = &mut config.limits;
+        if limits.buffer_bytes_max != old.config.limits.buffer_bytes_max {
+            lines.push(format!(
+                "limits.buffer_bytes_max is {} from the next start on",
+                limits.buffer_bytes_max
+            ));
+            limits.buffer_bytes_max = old.config.limits.buffer_bytes_max;
+        }
         let successors = successors(&self.portals.lock(), &config.portals);
         let listeners = (0..config.portals.len())
             .filter(|at| !successors.contains(&Some(*at)))
@@ -316,7 +324,8 @@ impl ServerView for Server {
 
     fn change_lun(&self, target: &str, lun: u16, change: LunChange) -> Result<Vec<String>, String> {
         let _one_at_a_time = self.changing.lock();
-        let mut config = self.shared.set.load().config.clone();
+        let set = self.shared.set.load_full();
+        let mut config = set.config.clone();
         let found = config.targets.iter_mut().find(|known| known.name.as_str() == target);
         let found = found.and_then(|target| target.luns.iter_mut().find(|known| known.number == lun));
         let Some(unit) = found else {
@@ -324,7 +333,18 @@ impl ServerView for Server {
         };
         match change {
             LunChange::Size(None) => {}
-            LunChange::Size(Some(bytes)) => unit.store.set_size_bytes(bytes),
+            LunChange::Size(Some(bytes)) => {
+                let node = set.targets.values().find(|node| node.name.as_str() == target);
+                let device = node.and_then(|node| node.luns().get(&lun).cloned());
+                let has = device.map_or(0, |device| device.store.geometry().size_bytes);
+                if bytes < has {
+                    return Err(format!(
+                        "nothing is changed: LUN {lun} of {target} has {has} bytes, and no unit shrinks: it would destroy data in \
+                         use; make a smaller store and copy"
+                    ));
+                }
+                unit.store.set_size_bytes(bytes)
+            }
             LunChange::WriteProtect(on) => {
                 unit.read_only = on;
                 if let StoreSpec::File { options, .. } = &mut unit.store {
@@ -342,7 +362,7 @@ impl ServerView for Server {
         let mut states = Vec::new();
         for (lun, device) in node.luns().iter() {
             let mut groups: Vec<u16> =
-                device.unit.config().target_ports.iter().map(|port| port.group).collect();
+                device.unit.paths().target_ports.iter().map(|port| port.group).collect();
             groups.dedup();
             states.extend(groups.into_iter().map(|group| {
                 let state = device.unit.access_state(group).name().to_owned();

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::config::PortalConfig;
+use crate::memory::Pool;
 use crate::observe::Observe;
 use crate::registry::{OpenStore, TargetSet};
 use crate::shard::message::Message;
@@ -43,6 +44,8 @@ pub struct Shared<P: Platform> {
     pub sessions: AtomicUsize,
     /// Those of them that have lost their last connection and wait for their initiators.
     pub lost_sessions: AtomicUsize,
+    /// Memory for the data of commands.
+    pub(crate) pool: Arc<Pool>,
     shards: OnceLock<Vec<Sender<Message<P::Driver>>>>,
     homes: Arc<Mutex<Homes>>,
     tsihs: Mutex<TsihPool>,
@@ -52,8 +55,11 @@ pub struct Shared<P: Platform> {
 impl<P: Platform> Shared<P> {
     /// For a server that serves `set` on `platform`.
     pub fn new(platform: P, set: TargetSet, observe: Arc<Observe>, open: OpenStore) -> Self {
+        let bytes_max = set.config.limits.buffer_bytes_max;
+        observe.metrics.set_memory_limit(bytes_max);
         Self {
             platform,
+            pool: Arc::new(Pool::new(bytes_max)),
             set: ArcSwap::from_pointee(set),
             observe,
             portals: ArcSwap::default(),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use blockstore::{BlockStore, StoreError, StoreSpec};
 use rustc_hash::FxHashSet;
-use scsi::Asc;
+use scsi::{Asc, Paths};
 
 use crate::config::{LunConfig, TargetConfig};
 use crate::device::{Device, Making};
@@ -22,7 +22,7 @@ use crate::registry::OpenStore;
 #[derive(Default)]
 pub(crate) struct Plan {
     /// Devices that stay, with what they become.
-    adjusted: Vec<(Arc<Device>, LunConfig)>,
+    adjusted: Vec<(Arc<Device>, LunConfig, Paths)>,
     /// Devices on the stores of others, which they replace.
     heirs: Vec<(Arc<Device>, Arc<Device>)>,
     /// Devices that have the place of another disk, of which nothing may be left.
@@ -125,12 +125,14 @@ impl Planner<'_> {
                 config.store
             )));
         }
-        adjust_store(holder, &before, config)?;
+        if let Some(kept) = adjust_store(holder, &before, config)? {
+            self.plan.notes.push(format!("LUN {} of {} {kept}", config.number, target.name));
+        }
         if served && let Some(shrunk) = shrunk(holder) {
             self.plan.notes.push(format!("LUN {} of {}: {shrunk}", config.number, target.name));
         }
         if old.is_some_and(|old| Arc::ptr_eq(old, holder)) && is_same_disk(&before, config) {
-            self.plan.adjusted.push((Arc::clone(holder), config.clone()));
+            self.plan.adjusted.push((Arc::clone(holder), config.clone(), self.making.paths(target)));
             return Ok(Arc::clone(holder));
         }
         let heir = Arc::new(Device::succeeding(holder, config, target, &self.making));
@@ -156,15 +158,27 @@ fn is_same_disk(a: &LunConfig, b: &LunConfig) -> bool {
     a.store.is_same_medium(&b.store) && rest(a, &a.store) == rest(b, &a.store)
 }
 
-/// Makes a store what `config` says, as far as it was something else.
-fn adjust_store(device: &Device, before: &LunConfig, config: &LunConfig) -> Result<(), StoreError> {
+/// Makes a store what `config` says, as far as it was something else. What is to say of a size that it is not given: one that has
+/// grown in use stays as large as it is, whatever size it began with.
+fn adjust_store(
+    device: &Device,
+    before: &LunConfig,
+    config: &LunConfig,
+) -> Result<Option<String>, StoreError> {
     let store = &device.store;
     if !config.read_only && store.geometry().read_only {
         store.make_writable()?;
     }
     let geometry = store.geometry();
     let wanted = match config.store.size_bytes() {
-        Some(wanted) if before.store.size_bytes() == Some(wanted) => return Ok(()),
+        Some(wanted) if before.store.size_bytes() == Some(wanted) => return Ok(None),
+        Some(wanted) if wanted < geometry.size_bytes => {
+            return Ok(Some(format!(
+                "keeps its {} bytes, although the configuration says {wanted}: no unit shrinks; write the size that it has, or \
+                 leave size= away",
+                geometry.size_bytes
+            )));
+        }
         Some(wanted) => wanted,
         // A medium that cannot be asked has other troubles, of which its commands tell.
         None => {
@@ -172,7 +186,10 @@ fn adjust_store(device: &Device, before: &LunConfig, config: &LunConfig) -> Resu
             store.medium_bytes().map_or(0, |bytes| bytes - bytes % block).max(geometry.size_bytes)
         }
     };
-    if wanted == geometry.size_bytes { Ok(()) } else { store.resize(wanted) }
+    if wanted != geometry.size_bytes {
+        store.resize(wanted)?;
+    }
+    Ok(None)
 }
 
 /// What is to say of a medium that is smaller than what is served.
@@ -190,8 +207,8 @@ impl Plan {
     /// Makes the plan true: from here on nothing fails. What is to be told to initiators, and to people.
     pub fn carry_out(self) -> (Vec<UnitEvent>, Vec<String>) {
         let (mut events, mut lines) = (Vec::new(), self.notes);
-        for (device, config) in self.adjusted {
-            for (asc, what) in device.adopt(config) {
+        for (device, config, paths) in self.adjusted {
+            for (asc, what) in device.adopt(config, paths) {
                 let (target, lun) = (device.target_name().to_owned(), device.number());
                 lines.push(format!("LUN {lun} of {target} {what}"));
                 events.push(UnitEvent { target, lun, asc });

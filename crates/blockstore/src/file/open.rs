@@ -19,8 +19,8 @@ use crate::store::{check_block_bytes, check_size};
 /// How to open a [`FileStore`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Size in bytes: a file that does not exist is created with it, a smaller one is extended; both sparse. A larger
-    /// file is refused. `None`: as large as it is, and it must exist.
+    /// Least size in bytes: a file that does not exist is created with it, a smaller one is extended; both sparse. A larger one, as
+    /// one is that has grown in use, stays as it is. `None`: as large as it is, and it must exist.
     pub size_bytes: Option<u64>,
     /// Bytes of a logical block: a power of two, 512 to 65536. `None`: 512, or the sector of a block device.
     pub logical_block_bytes: Option<u32>,
@@ -187,7 +187,8 @@ fn settle_size(
 ) -> Result<u64, StoreError> {
     let block = shape.logical_block_bytes;
     let found = os.size().map_err(|errno| cannot(name, "ask for its size", errno.into()))?;
-    let Some(wanted) = options.size_bytes.filter(|&wanted| wanted != found || created) else {
+    // One that has grown in use is larger than it began.
+    let Some(wanted) = options.size_bytes.filter(|&wanted| wanted > found || created) else {
         return match check_size(found, block) {
             Ok(()) => Ok(found),
             Err(error) => Err(StoreError::Unusable(format!("{name}: {error}"))),
@@ -197,11 +198,6 @@ fn settle_size(
     if shape.block_device {
         return Err(StoreError::Unusable(format!(
             "{name} is a device of {found} bytes, not {wanted}; leave size= away"
-        )));
-    }
-    if wanted < found {
-        return Err(StoreError::Unusable(format!(
-            "{name} has {found} bytes, more than size={wanted}; leave size= away, or truncate the file yourself"
         )));
     }
     if shape.read_only {

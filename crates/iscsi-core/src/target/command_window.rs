@@ -61,6 +61,11 @@ impl<T> CommandWindow<T> {
         self.max.next() == self.exp
     }
 
+    /// Lets at most `size` commands be outstanding from now on, 1 to 2^31 - 1. What the initiator was told stays.
+    pub fn limit(&mut self, size: u32) {
+        self.size = size.clamp(1, MAX_SIZE);
+    }
+
     /// Widens the window for `live` commands that have started and not ended.
     //= rfc7143 4.2.2.1 NUM-05
     pub fn reopen(&mut self, live: usize) {
@@ -224,6 +229,25 @@ mod tests {
         assert_eq!(window.arrive(CmdSn(14), ()), Arrival::Ignored);
         window.reopen(2);
         assert_eq!(window.max_cmd_sn(), CmdSn(15));
+    }
+
+    // covers: NUM-05
+    #[test]
+    fn num_05_a_window_that_is_limited_closes_by_and_by_and_never_below_one() {
+        let mut window = CommandWindow::<()>::new(CmdSn(10), 4);
+        window.limit(0);
+        window.reopen(0);
+        assert_eq!(window.max_cmd_sn(), CmdSn(13));
+        for sn in 10..14 {
+            assert_eq!(window.arrive(CmdSn(sn), ()), Arrival::Run(()));
+        }
+        window.reopen(1);
+        assert!(window.is_closed());
+        window.reopen(0);
+        assert_eq!(window.max_cmd_sn(), CmdSn(14));
+        window.limit(4);
+        window.reopen(0);
+        assert_eq!(window.max_cmd_sn(), CmdSn(17));
     }
 
     // covers: TMF-02

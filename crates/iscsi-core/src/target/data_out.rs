@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::actions::{Action, Command};
 use super::recovery::recovery_r2t::{self, Place};
-use super::sense::{CHECK_CONDITION, Condition};
+use super::sense::{BUSY, CHECK_CONDITION, Condition, TASK_SET_FULL};
 use super::session::TargetSession;
 use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
 use crate::error::Fault;
@@ -67,11 +67,13 @@ impl TargetSession {
             next_r2t_offset: 0,
             next_data_sn: 0,
             budget_bytes: 0,
+            early_bytes: 0,
             progress: self.now,
             repair: None,
         };
         if command.write {
             self.take_immediate_data(&mut task, command, &rx.data);
+            self.make_room_for_early_data(&mut task);
         }
         let digest_chunk_bytes = self
             .connection(cid)
@@ -128,6 +130,25 @@ impl TargetSession {
         }
     }
 
+    /// Books the memory for data that comes unasked with a command. Where there is none its data is not kept, and it is ended
+    /// as a device server ends a command for which it lacks resources: with TASK SET FULL if others of the session will free
+    /// some, else with BUSY.
+    //= sam5 5.3.1 SNS-06
+    fn make_room_for_early_data(&mut self, task: &mut Task) {
+        if task.ending.is_some() {
+            return;
+        }
+        let unasked = task.sequences.front().map_or(task.received, |unsolicited| unsolicited.end);
+        if self.early_bytes + u64::from(unasked) <= self.early_bytes_max {
+            task.early_bytes = unasked;
+            self.early_bytes += u64::from(unasked);
+        } else {
+            let status = if self.outstanding() > 0 { TASK_SET_FULL } else { BUSY };
+            task.data.clear();
+            task.ending = Some(Ending { status, sense: Bytes::new(), transfer_bytes: 0 });
+        }
+    }
+
     /// The turn of a booked command has come.
     pub(super) fn start(&mut self, command: Command) {
         let Some(task) = self.tasks.get_mut(command.task) else { return };
@@ -140,7 +161,8 @@ impl TargetSession {
         self.actions.push_back(Action::Start(command));
     }
 
-    /// The device server wants `bytes` of data for `task`.
+    /// The device server wants `bytes` of data for `task`. From here on the memory for them is the caller's concern, also for those
+    /// that have come already.
     pub fn need_data_out(&mut self, task: TaskId, bytes: u64) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         if entry.ending.is_some() || entry.state != State::Offered {
@@ -149,6 +171,7 @@ impl TargetSession {
         entry.state = State::Collecting;
         let have = if entry.write { entry.edtl } else { 0 };
         entry.wanted = Some(u32::try_from(bytes).unwrap_or(u32::MAX).min(have));
+        self.early_bytes -= u64::from(std::mem::take(&mut entry.early_bytes));
         self.collect(task);
     }
 

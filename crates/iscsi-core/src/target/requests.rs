@@ -181,6 +181,7 @@ impl TargetSession {
             self.budget_queue.retain(|waiting| *waiting != id);
         }
         *if task.immediate { &mut self.immediate } else { &mut self.live } -= 1;
+        self.early_bytes -= u64::from(task.early_bytes);
         self.release_budget(task.budget_bytes);
         Some(task)
     }

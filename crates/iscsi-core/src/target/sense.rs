@@ -2,6 +2,10 @@
 
 use bytes::Bytes;
 
+/// SCSI status BUSY.
+pub(super) const BUSY: u8 = 0x08;
+/// SCSI status TASK SET FULL.
+pub(super) const TASK_SET_FULL: u8 = 0x28;
 /// SCSI status CHECK CONDITION.
 pub(super) const CHECK_CONDITION: u8 = 0x02;
 /// SCSI status TASK ABORTED.

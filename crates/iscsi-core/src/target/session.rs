@@ -107,6 +107,10 @@ pub struct Holdings {
     pub unsolicited: usize,
     /// Write data that R2Ts have asked for, of commands that have not ended, bytes.
     pub solicited_bytes: u64,
+    /// Data that came or may come unasked, of commands whose data the device server has not asked for, bytes.
+    pub early_bytes: u64,
+    /// Data-Out of commands for which more is still to come, bytes.
+    pub data_out_bytes: u64,
     /// Commands whose connection is lost and that no other one has taken over, ended ones included.
     pub orphans: usize,
     /// Ended commands that are kept until their status is acknowledged.
@@ -151,6 +155,9 @@ pub struct TargetSession {
     pub(super) next_ttt: u32,
     pub(super) solicited_bytes: u64,
     pub(super) budget_queue: VecDeque<TaskId>,
+    /// Data that came or may come unasked, of commands whose data the device server has not asked for, bytes.
+    pub(super) early_bytes: u64,
+    pub(super) early_bytes_max: u64,
     /// Logical units with commands that died with their connection, until the caller asks.
     pub(super) cleared_luns: SmallVec<[Lun; 2]>,
     /// MaxCmdSN as last told to the initiator.
@@ -192,6 +199,8 @@ impl TargetSession {
             next_ttt: 0,
             solicited_bytes: 0,
             budget_queue: VecDeque::new(),
+            early_bytes: 0,
+            early_bytes_max: u64::MAX,
             cleared_luns: SmallVec::new(),
             rejects: 0,
             actions: VecDeque::new(),
@@ -278,6 +287,39 @@ impl TargetSession {
         &self.config
     }
 
+    /// Data that came or may come unasked with commands for whose data [`TargetSession::need_data_out`] has not asked, bytes.
+    pub fn early_bytes(&self) -> u64 {
+        self.early_bytes
+    }
+
+    /// Sets the most that [`TargetSession::early_bytes`] may be. A command whose data would make it more ends with BUSY or TASK
+    /// SET FULL, and nothing of its data is kept.
+    pub fn set_early_bytes_max(&mut self, bytes: u64) {
+        self.early_bytes_max = bytes;
+    }
+
+    /// Lets the initiator have at most `commands` outstanding, as far as it has not been told of more, and never more than the
+    /// queue depth.
+    pub fn limit_window(&mut self, commands: u32) {
+        self.window.limit(commands.min(self.config.queue_depth));
+    }
+
+    /// Data-In that is kept until it is acknowledged, bytes.
+    pub fn retained_bytes(&self) -> u64 {
+        self.retained.bytes
+    }
+
+    /// Sets the most that [`TargetSession::retained_bytes`] may be; what is more is forgotten, the oldest first.
+    pub fn set_retained_bytes_max(&mut self, bytes: u64) {
+        self.config.retained_bytes_max = bytes;
+        self.retained.forget_beyond(bytes);
+    }
+
+    /// Whether responses with their data wait for a fence.
+    pub fn is_holding_back(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+
     /// What the session holds.
     pub fn holdings(&self) -> Holdings {
         Holdings {
@@ -288,6 +330,13 @@ impl TargetSession {
             waits: self.abort_waits.len() + self.management.len() + self.early_management.len(),
             unsolicited: self.budget_queue.len(),
             solicited_bytes: self.solicited_bytes,
+            early_bytes: self.early_bytes,
+            data_out_bytes: self
+                .tasks
+                .iter()
+                .flat_map(|(_, task)| &task.data)
+                .map(|data| data.len() as u64)
+                .sum(),
             orphans: self.tasks.iter().filter(|(_, task)| task.orphan).count()
                 + self.retained.iter().filter(|outcome| outcome.orphan).count(),
             retained: self.retained.len(),

@@ -106,6 +106,8 @@ pub(super) struct Task {
     pub next_data_sn: u32,
     /// Bytes that this task holds of the session's solicitation budget.
     pub budget_bytes: u32,
+    /// Data that came or may come unasked, until the device server asks for the command's data, bytes.
+    pub early_bytes: u32,
     /// When data last came for it or was last asked for; kept above ErrorRecoveryLevel 0.
     pub progress: crate::Time,
     /// What had to be recovered, if anything ever had.

@@ -165,7 +165,7 @@ impl CopyRun {
             None => MediumOp::WriteSame {
                 lba,
                 blocks,
-                unmap: lu.config().thin,
+                unmap: lu.thin(),
                 zero: true,
                 durable: durable.unwrap_or(true),
             },

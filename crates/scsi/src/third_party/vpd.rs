@@ -45,7 +45,7 @@ pub(crate) fn third_party_copy(request: &Request<'_>) -> Vec<u8> {
     let mut commands = vec![0];
     for opcode in [0x83, 0x84] {
         let actions: Vec<u8> = command_table::entries(opcode)
-            .filter(|command| command.supported(config))
+            .filter(|command| command.supported(request.lu))
             .filter_map(|command| u8::try_from(command.service_action?).ok())
             .collect();
         commands.extend([opcode, actions.len() as u8]);

@@ -82,9 +82,9 @@ pub struct TargetConfig {
     pub portals: Option<Vec<u16>>,
     /// Asymmetric access states of target port groups (portal groups) that do not begin as active/optimized; tags are unique.
     pub access_states: Vec<(u16, AccessState)>,
-    /// Hosts may change these states by SET TARGET PORT GROUPS. Of units that are there already, a change concerns none.
+    /// Hosts may change these states by SET TARGET PORT GROUPS.
     pub hosts_set_access_states: bool,
-    /// Where people manage its units, for VPD page 85h: an ASCII URL. Of units that are there already, a change concerns none.
+    /// Where people manage its units, for VPD page 85h: an ASCII URL.
     pub management_url: Option<String>,
 }
 

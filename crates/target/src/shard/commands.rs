@@ -14,6 +14,7 @@ use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, Sen
 use smallvec::SmallVec;
 
 use super::Shard;
+use super::room::too_long;
 use super::sessions::Hosted;
 use super::work::{store_failure, work};
 use crate::device::Device;
@@ -50,6 +51,8 @@ pub(super) struct Running {
     pub(super) read_length: u64,
     pub(super) write_length: u64,
     pub(super) digest_chunk_bytes: Option<u32>,
+    /// What it has of the memory for data, bytes.
+    pub(super) reserved_bytes: u64,
     pub(super) started: Time,
     pub(super) kind: Op,
 }
@@ -71,39 +74,40 @@ impl<P: Platform> Shard<P> {
 
     /// Begins a command whose turn has come.
     pub(super) fn begin_when_there_is_room(&mut self, hosted: &mut Hosted, command: Command) {
-        let cid = hosted.session.connection_of(command.task);
-        if command.read_length > 0 && (waits_on(hosted, cid) || self.is_congested(hosted, cid)) {
-            // The initiator is slow to take what was read before: no memory is filled for it meanwhile.
-            hosted.deferred.push_back(command);
-            return;
-        }
-        self.begin(hosted, command);
-    }
-
-    fn begin(&mut self, hosted: &mut Hosted, command: Command) {
         if hosted.target.is_none() {
             return;
         }
+        let need = self.room.need_of(&command);
+        let waits = need > 0
+            && (hosted.share.is_short
+                || (command.read_length > 0 && self.would_overfill(hosted, &command))
+                || !self.reserve(hosted, need));
+        if waits {
+            return hosted.deferred.push_back(command);
+        }
+        self.begin(hosted, command, need);
+    }
+
+    /// Whether the initiator is slow to take what was read before: no memory is filled for it meanwhile.
+    fn would_overfill(&mut self, hosted: &Hosted, command: &Command) -> bool {
+        let cid = hosted.session.connection_of(command.task);
+        waits_on(hosted, cid) || self.is_congested(hosted, cid)
+    }
+
+    /// Begins a command that has `reserved_bytes` for its data.
+    fn begin(&mut self, hosted: &mut Hosted, command: Command, reserved_bytes: u64) {
         let task = command.task;
         if command.cdb.first() == Some(&REPORT_LUNS) {
             let numbers: Vec<u16> = hosted.luns.keys().copied().collect();
             for device in hosted.luns.values() {
                 device.unit.clear_unit_attention(hosted.nexus.id, Asc::REPORTED_LUNS_DATA_CHANGED);
             }
-            return self.finish(
-                hosted,
-                task,
-                scsi::report_luns(&numbers, &command.cdb),
-                DataInPayload::default(),
-            );
+            let outcome = scsi::report_luns(&numbers, &command.cdb);
+            return self.finish(hosted, task, outcome, DataInPayload::default(), reserved_bytes);
         }
         let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) else {
-            return self.finish(
-                hosted,
-                task,
-                scsi::absent_lun(&command.cdb, command.lun.0),
-                DataInPayload::default(),
-            );
+            let outcome = scsi::absent_lun(&command.cdb, command.lun.0);
+            return self.finish(hosted, task, outcome, DataInPayload::default(), reserved_bytes);
         };
         if matches!(
             command.cdb.first(),
@@ -118,6 +122,7 @@ impl<P: Platform> Shard<P> {
             read_length: command.read_length.into(),
             write_length: command.write_length.into(),
             digest_chunk_bytes: command.digest_chunk_bytes,
+            reserved_bytes,
             started: self.now,
             kind: kind_of(&command.cdb),
         };
@@ -143,6 +148,15 @@ impl<P: Platform> Shard<P> {
             match running.execution.step() {
                 Step::NeedDataOut { bytes } => {
                     let bytes = *bytes;
+                    let wanted = bytes.min(running.write_length);
+                    let reserved = running.reserved_bytes;
+                    if wanted > reserved {
+                        return self.finish(hosted, task, too_long(), payload, reserved);
+                    }
+                    if running.read_length == 0 {
+                        running.reserved_bytes = wanted;
+                        hosted.share.commands -= reserved - wanted;
+                    }
                     hosted.running.insert(task, running);
                     return hosted.session.need_data_out(task, bytes);
                 }
@@ -152,13 +166,13 @@ impl<P: Platform> Shard<P> {
                     return self.offload(hosted, task, running, data);
                 }
                 Step::Medium(_) => {
-                    let (lun, slabs) = (running.lun(), &self.slabs);
+                    let (lun, reserved, slabs) = (running.lun(), running.reserved_bytes, &self.slabs);
                     // What a store does wrong is its command's end and not its shard's, on which others live.
                     let worked = catch_unwind(AssertUnwindSafe(|| work(running, &data, slabs)));
                     let Ok(done) = worked else {
                         tracing::error!(lun, "a store panicked; its command ends with HARDWARE ERROR");
                         let failed = Outcome::check(store_failure());
-                        return self.finish(hosted, task, failed, DataInPayload::default());
+                        return self.finish(hosted, task, failed, DataInPayload::default(), reserved);
                     };
                     (running, payload) = done;
                     steps += 1;
@@ -177,7 +191,7 @@ impl<P: Platform> Shard<P> {
         }
         self.observe(hosted, &running, &payload, &data);
         if let Step::Done(outcome) = running.execution.into_step() {
-            self.finish(hosted, task, outcome, payload);
+            self.finish(hosted, task, outcome, payload, running.reserved_bytes);
         }
     }
 
@@ -191,46 +205,60 @@ impl<P: Platform> Shard<P> {
             // It is nobody's from now on.
             Some(offloaded) => {
                 hosted.reading_bytes -= offloaded.reading_bytes;
+                hosted.share.commands -= offloaded.reserved_bytes;
                 hosted.offloaded.remove(&task);
                 hosted.session.task_gone(task);
             }
             None => {
-                hosted.running.remove(&task);
+                if let Some(running) = hosted.running.remove(&task) {
+                    hosted.share.commands -= running.reserved_bytes;
+                }
                 hosted.session.task_gone(task);
             }
         }
     }
 
-    /// Starts one of the commands that waited for room, if there is room now on its connection. What it brings has to be handed on before the
-    /// next one is looked at.
+    /// Starts one of the commands that waited for room, if there is room for it now, and on its connection for what it reads. What
+    /// it brings has to be handed on before the next one is looked at.
     pub(super) fn begin_deferred(&mut self, hosted: &mut Hosted) -> bool {
+        if !self.may_try(hosted) {
+            return false;
+        }
+        hosted.share.is_short = false;
         let mut full: SmallVec<[Option<Cid>; 4]> = SmallVec::new();
         for position in 0..hosted.deferred.len() {
-            let cid = hosted.session.connection_of(hosted.deferred[position].task);
-            if full.contains(&cid) {
-                continue;
-            }
-            if self.is_congested(hosted, cid) {
-                full.push(cid);
-                if full.len() >= hosted.connections.len() {
-                    return false;
+            let command = &hosted.deferred[position];
+            let need = self.room.need_of(command);
+            if command.read_length > 0 {
+                let cid = hosted.session.connection_of(command.task);
+                if full.contains(&cid) {
+                    continue;
                 }
-                continue;
+                if self.is_congested(hosted, cid) {
+                    full.push(cid);
+                    continue;
+                }
+            }
+            if !self.reserve(hosted, need) {
+                return false;
             }
             let Some(command) = hosted.deferred.remove(position) else { return false };
-            self.begin(hosted, command);
+            hosted.share.is_short = !hosted.deferred.is_empty();
+            self.begin(hosted, command, need);
             return true;
         }
         false
     }
 
-    /// The device server is done: carry out what that means for others, then tell the session.
+    /// The device server is done: carry out what that means for others, then tell the session. Of the command's
+    /// `reserved_bytes` stays in use what its data takes until it is sent.
     pub(super) fn finish(
         &mut self,
         hosted: &mut Hosted,
         task: TaskId,
         outcome: Outcome,
         payload: DataInPayload,
+        reserved_bytes: u64,
     ) {
         let mut victims = Vec::new();
         for effect in &outcome.effects {
@@ -239,7 +267,10 @@ impl<P: Platform> Shard<P> {
             }
         }
         let completion = completion(outcome, payload);
-        hosted.fresh_bytes += completion.data_in.bytes.len() as u64;
+        let bytes = completion.data_in.bytes.len() as u64;
+        hosted.fresh_bytes += bytes;
+        hosted.share.commands -= reserved_bytes;
+        hosted.share.outgoing += bytes.min(reserved_bytes);
         match victims.is_empty() {
             true => hosted.session.complete(task, completion),
             false => self.preempt(hosted, task, completion, victims),

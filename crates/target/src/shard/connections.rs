@@ -47,6 +47,8 @@ pub(super) struct Connection {
     pub home: Option<Home>,
     /// Traffic that the session's counters have already.
     pub counted: LinkStats,
+    /// Data of a session that it has left, of which the last is still to be sent, bytes of the shard's room.
+    pub outgoing_bytes: u64,
     touched: bool,
 }
 
@@ -65,6 +67,13 @@ impl Connections {
             .get_mut(token.index())?
             .as_deref_mut()
             .filter(|connection| connection.link.token() == token)
+    }
+
+    /// What waits to be sent on a connection, bytes.
+    pub fn backlog_bytes(&self, token: Token) -> u64 {
+        let slot = self.slots.get(token.index()).and_then(Option::as_deref);
+        let link = slot.map(|connection| &connection.link).filter(|link| link.token() == token);
+        link.map_or(0, |link| link.tx_backlog_bytes() as u64)
     }
 
     fn insert(&mut self, connection: Connection) {
@@ -143,6 +152,7 @@ impl<P: Platform> Shard<P> {
             deadline: Some(deadline),
             home: None,
             counted: LinkStats::default(),
+            outgoing_bytes: 0,
             touched: false,
         });
         self.connections.logins.push_back(token);
@@ -172,6 +182,7 @@ impl<P: Platform> Shard<P> {
             deadline: Some(deadline),
             home: Some(home),
             counted: LinkStats::default(),
+            outgoing_bytes: 0,
             touched: false,
         });
         self.connections.logins.push_back(token);
@@ -302,7 +313,8 @@ impl<P: Platform> Shard<P> {
     }
 
     pub(super) fn drop_connection(&mut self, token: Token) {
-        if self.connections.remove(token).is_some() {
+        if let Some(connection) = self.connections.remove(token) {
+            self.give_room(connection.outgoing_bytes);
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             self.driver.close(token);
         }

@@ -95,6 +95,10 @@ pub enum Message<D: Driver> {
         /// Shards that have not been asked yet, this one included.
         left: usize,
     },
+    /// Memory for data, bytes, for which this shard has waited.
+    Room(u64),
+    /// Another shard waits for memory: give back what is not in use.
+    GiveRoom,
     /// Close every session of a target.
     CloseTarget(IscsiName),
     /// List sessions.

@@ -10,6 +10,7 @@
 //! | `login` | connections that have no session yet |
 //! | `sessions` | the sessions, and what they ask for |
 //! | `commands` | from a SCSI command to its outcome |
+//! | `room` | memory for the data of commands |
 //! | `task_order` | what the attribute of a command says of its turn |
 //! | `management` | aborting tasks, here and on other shards |
 //! | `control` | configuration, shutdown, questions from outside |
@@ -20,6 +21,7 @@ mod control;
 mod login;
 mod management;
 pub mod message;
+mod room;
 pub mod sessions;
 mod task_order;
 mod work;
@@ -35,6 +37,7 @@ use rustc_hash::FxHashMap;
 use self::connections::Connections;
 use self::management::Gathers;
 use self::message::Message;
+use self::room::Room;
 use self::sessions::Sessions;
 use crate::config::PortalConfig;
 use crate::shared::Shared;
@@ -58,6 +61,7 @@ pub struct Shard<P: Platform> {
     /// This shard's part of `limits.buffer_bytes_max`.
     budget_bytes: u64,
     slabs: SlabRing,
+    room: Room,
     listeners: FxHashMap<Token, Arc<PortalConfig>>,
     connections: Connections,
     sessions: Sessions,
@@ -83,7 +87,10 @@ impl<P: Platform> Shard<P> {
         let driver = shared.platform.driver()?;
         let mailbox = Mailbox::new(driver.waker());
         let sender = mailbox.sender();
-        let budget = shared.set.load().config.limits.buffer_bytes_max / shards.max(1) as u64;
+        let bytes_max = shared.set.load().config.limits.buffer_bytes_max;
+        let budget = bytes_max / shards.max(1) as u64;
+        let shown = shared.observe.metrics.shard_memory();
+        let room = Room::new(Arc::clone(&shared.pool), number, shards, bytes_max, shown);
         let shard = Self {
             number,
             now: shared.platform.now(),
@@ -92,6 +99,7 @@ impl<P: Platform> Shard<P> {
             mailbox,
             budget_bytes: budget,
             slabs: SlabRing::new(SLAB_BYTES, (budget as usize / SLAB_BYTES).max(16)),
+            room,
             listeners: FxHashMap::default(),
             connections: Connections::default(),
             sessions: Sessions::default(),
@@ -147,6 +155,9 @@ impl<P: Platform> Shard<P> {
             self.take_message(message);
         }
         self.messages = messages;
+        if self.room.has_work() {
+            self.serve_waiting();
+        }
         self.flush_touched();
         if busy {
             let soon = self.now + TIMER_SCAN;
@@ -184,6 +195,8 @@ impl<P: Platform> Shard<P> {
                 self.tell_events(&events);
             }
             Message::EndLostSession { left } => self.end_a_lost_session(left),
+            Message::Room(bytes) => self.take_granted_room(bytes),
+            Message::GiveRoom => self.give_unused_room(),
             Message::CloseTarget(name) => self.close_target(&name),
             Message::Sessions(reply) => drop(reply.send(self.session_infos())),
             Message::Shutdown { grace } => self.shut_down(grace),

@@ -23,6 +23,7 @@ use std::collections::hash_map::Entry;
 use super::Shard;
 use super::commands::Running;
 use super::message::Message;
+use super::room::Share;
 use super::task_order::TaskOrder;
 use crate::observe::SessionStats;
 use crate::observe::metrics::SessionLabels;
@@ -58,6 +59,8 @@ pub(super) struct Hosted {
     pub reading_bytes: u64,
     /// What was read since the session's actions were carried out to the last one: it is on its way to the connections, bytes.
     pub fresh_bytes: u64,
+    /// What it has of the shard's room for data.
+    pub share: Share,
     /// The units that the nexus is attached to: those of the target, as this session has learnt of them.
     pub luns: Arc<LunMap>,
     pub stats: SessionStats,
@@ -82,6 +85,8 @@ pub struct SessionHoldings {
     pub tx_bytes: u64,
     /// No further read begins while there is more than that.
     pub tx_bytes_max: u64,
+    /// What it has of the memory for data of commands, bytes.
+    pub data_bytes: u64,
     /// Its connections.
     pub connections: usize,
     /// What its protocol holds.
@@ -94,6 +99,8 @@ pub(super) struct Offloaded {
     pub cancelled: Arc<AtomicBool>,
     /// What it may bring, bytes.
     pub reading_bytes: u64,
+    /// What it has of the memory for data, bytes.
+    pub reserved_bytes: u64,
     /// Its logical unit.
     pub lun: u16,
     /// It goes on when its task is aborted.
@@ -186,6 +193,11 @@ impl Sessions {
         lost.min_by_key(|(since, _)| *since).map(|(_, key)| key)
     }
 
+    /// Calls `f` with every session.
+    pub fn each_mut(&mut self, f: impl FnMut(&mut Hosted)) {
+        self.slots.iter_mut().filter_map(|(_, slot)| slot.as_deref_mut()).for_each(f);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Hosted> {
         self.slots.iter().filter_map(|(_, slot)| slot.as_deref())
     }
@@ -275,8 +287,6 @@ impl<P: Platform> Shard<P> {
             queue_depth: target_config.as_ref().map_or(16, |c| c.queue_depth),
             ping_interval: set.config.limits.ping_interval,
             ping_timeout: set.config.limits.ping_timeout,
-            retained_bytes_max: (self.budget_bytes / self.sessions.len().max(1) as u64)
-                .clamp(super::commands::BACKLOG_BYTES_MIN, super::commands::RETAINED_BYTES_MAX),
             bounds: target_config.map(|c| c.bounds.clone()).unwrap_or_default(),
             ..SessionConfig::default()
         };
@@ -302,6 +312,7 @@ impl<P: Platform> Shard<P> {
             order: TaskOrder::default(),
             reading_bytes: 0,
             fresh_bytes: 0,
+            share: Share::default(),
             luns,
             stats,
             since: SystemTime::now(),
@@ -310,6 +321,7 @@ impl<P: Platform> Shard<P> {
             _home: Some(home),
         };
         self.sessions.enter(Box::new(hosted));
+        self.share_retained();
         key
     }
 
@@ -369,13 +381,20 @@ impl<P: Platform> Shard<P> {
 
     pub(super) fn session_pdu(&mut self, key: SessionKey, cid: Cid, pdu: &RxPdu) {
         let now = self.now;
-        self.with_session(key, |_, hosted| hosted.session.handle_pdu(now, cid, pdu));
+        self.with_session(key, |shard, hosted| {
+            hosted.session.set_early_bytes_max(shard.room.early_bytes_max(&hosted.share));
+            hosted.session.handle_pdu(now, cid, pdu);
+        });
     }
 
     pub(super) fn session_lost(&mut self, key: SessionKey, cid: Cid) {
         let now = self.now;
-        self.with_session(key, |_, hosted| {
+        self.with_session(key, |shard, hosted| {
             hosted.session.handle_connection_lost(now, cid);
+            if let Some((_, token)) = hosted.connections.iter().find(|(c, _)| *c == cid) {
+                let token = *token;
+                shard.hand_over_room(hosted, token);
+            }
             hosted.connections.retain(|(c, _)| *c != cid);
         });
     }
@@ -407,6 +426,7 @@ impl<P: Platform> Shard<P> {
                 return true;
             }
             hosted.fresh_bytes = 0;
+            self.settle(hosted);
             report_cleared_commands(hosted);
             if !self.begin_deferred(hosted) && !self.begin_next_in_order(hosted) {
                 return false;
@@ -436,6 +456,7 @@ impl<P: Platform> Shard<P> {
                     tracing::debug!(initiator = %hosted.session.names().initiator, ?reason, "a connection is closed");
                     if let Some(position) = hosted.connections.iter().position(|(c, _)| *c == cid) {
                         let (_, token) = hosted.connections.remove(position);
+                        self.hand_over_room(hosted, token);
                         self.say_goodbye(token);
                     }
                 }
@@ -447,7 +468,7 @@ impl<P: Platform> Shard<P> {
 
     /// The session is over: its nexus is lost to the logical units, and whoever waited for that goes on.
     //= rfc7143 6.3.5 SES-02 SES-04
-    fn session_ended(&mut self, hosted: Hosted) {
+    fn session_ended(&mut self, mut hosted: Hosted) {
         for device in hosted.luns.values() {
             device.unit.detach_nexus(&hosted.nexus);
         }
@@ -458,8 +479,11 @@ impl<P: Platform> Shard<P> {
             self.shared.lost_sessions.fetch_sub(1, Ordering::Relaxed);
         }
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
+        let share = std::mem::take(&mut hosted.share);
         drop(hosted);
+        self.settle_ended(key, &share);
         self.sessions.forget(key, &names);
+        self.share_retained();
         self.forget_orders_of(key);
         self.resume_reinstatement(&names, group_tag);
     }
@@ -532,6 +556,7 @@ impl<P: Platform> Shard<P> {
                 solicited_bytes_max: config.solicited_bytes_max,
                 tx_bytes: hosted.reading_bytes + hosted.fresh_bytes + backlog,
                 tx_bytes_max: self.backlog_bytes_max(),
+                data_bytes: hosted.share.commands + hosted.share.outgoing,
                 connections: hosted.connections.len(),
                 held: hosted.session.holdings(),
             }

@@ -55,7 +55,7 @@ pub(super) fn work(
     data: &DataOutPieces,
     slabs: &engine::SlabRing,
 ) -> (Running, DataInPayload) {
-    let Running { execution, device, read_length, write_length, digest_chunk_bytes, started, kind } = running;
+    let Running { execution, device, read_length, digest_chunk_bytes, .. } = running;
     let (reply, payload) = match execution.step() {
         Step::Medium(op) => medium::execute(
             &device,
@@ -71,7 +71,7 @@ pub(super) fn work(
         _ => (Ok(scsi::MediumReply::Done), DataInPayload::default()),
     };
     let execution = execution.medium_done(&device.unit, reply);
-    (Running { execution, device, read_length, write_length, digest_chunk_bytes, started, kind }, payload)
+    (Running { execution, device, ..running }, payload)
 }
 
 /// Stores the unit's reservations if the command changed them; false when that failed.
@@ -149,6 +149,7 @@ impl<P: Platform> Shard<P> {
         let offloaded = Offloaded {
             cancelled: Arc::clone(&cancelled),
             reading_bytes,
+            reserved_bytes: running.reserved_bytes,
             lun: running.lun(),
             outlives_task: running.execution.outlives_task(),
         };
@@ -168,11 +169,14 @@ impl<P: Platform> Shard<P> {
                 return hosted.session.task_gone(task);
             };
             hosted.reading_bytes -= offloaded.reading_bytes;
+            let reserved = offloaded.reserved_bytes;
             if offloaded.cancelled.load(Ordering::Acquire) {
+                hosted.share.commands -= reserved;
                 return hosted.session.task_gone(task);
             }
             let Some((running, payload, data)) = result else {
-                return shard.finish(hosted, task, Outcome::check(store_failure()), DataInPayload::default());
+                let failed = Outcome::check(store_failure());
+                return shard.finish(hosted, task, failed, DataInPayload::default(), reserved);
             };
             shard.observe(hosted, &running, &payload, &data);
             match running.execution.into_step() {
@@ -181,10 +185,13 @@ impl<P: Platform> Shard<P> {
                         (outcome.status, outcome.sense) =
                             (scsi::Status::CheckCondition, Some(store_failure()));
                     }
-                    shard.finish(hosted, task, outcome, payload)
+                    shard.finish(hosted, task, outcome, payload, reserved)
                 }
                 // The device server never asks for data after the medium.
-                Step::NeedDataOut { .. } | Step::Medium(_) => hosted.session.task_gone(task),
+                Step::NeedDataOut { .. } | Step::Medium(_) => {
+                    hosted.share.commands -= reserved;
+                    hosted.session.task_gone(task)
+                }
             }
         });
     }

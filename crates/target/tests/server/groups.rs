@@ -68,8 +68,42 @@ fn states_come_of_the_configuration_and_change_with_it() {
     lab.server.set_access_state(TARGET, 1, AccessState::ActiveOptimized).unwrap();
     assert_eq!(sense(&test_unit_ready(&mut second)), Some(ACCESS_CHANGED));
     changed.targets[0].alias = Some("another".to_owned());
-    lab.server.apply(changed).unwrap();
+    lab.server.apply(changed.clone()).unwrap();
     assert_eq!(reported(&mut second), [0, 1]);
+
+    // So do the right of hosts to change them, and the URL; units that stay learn of both.
+    first.clear_unit_attentions().unwrap();
+    changed.targets[0].hosts_set_access_states = false;
+    changed.targets[0].management_url = Some("https://example.com/elsewhere".to_owned());
+    lab.server.apply(changed).unwrap();
+    for session in [&mut first, &mut second] {
+        assert_eq!(sense(&test_unit_ready(session)), Some((6, 0x3f, 0x03)));
+        assert_eq!(session.run_good(&Command::inquiry(96, 96)).unwrap().data[5] >> 4 & 3, 1);
+        let page = session.run_good(&Command::read([0x12, 1, 0x85, 0, 255, 0], 255)).unwrap().data;
+        assert!(String::from_utf8_lossy(&page).contains("https://example.com/elsewhere"));
+    }
+}
+
+// covers: ALU-02
+#[test]
+fn units_that_stay_learn_of_ports_that_come_and_go() {
+    let one = config();
+    let lab = Lab::start(one.clone());
+    let mut session = lab.session("a");
+    let groups = |session: &mut Session| {
+        let report = Command::read([0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256);
+        (session.run_good(&report).unwrap().data.len() - 4) / 12
+    };
+    assert_eq!(groups(&mut session), 1);
+    let mut two = one.clone();
+    two.portals.push(portal(2));
+    for (config, count) in [(two, 2), (one, 1)] {
+        let lines = lab.server.apply(config).unwrap();
+        assert!(lines.iter().any(|line| line.contains("LUN 0") && line.contains("other ports")), "{lines:?}");
+        assert_eq!(sense(&test_unit_ready(&mut session)), Some((6, 0x3f, 0x03)));
+        assert_eq!(groups(&mut session), count);
+        assert_eq!(session.run_good(&Command::inquiry(96, 96)).unwrap().data[6] & 0x10 != 0, count > 1);
+    }
 }
 
 // covers: ALU-03 ALU-02 VPD-85

@@ -7,6 +7,7 @@ mod groups;
 mod hooked;
 mod logins;
 mod management;
+mod memory;
 mod protected_units;
 mod protection;
 mod reload;

@@ -108,9 +108,16 @@ fn a_unit_grows_as_configured_and_does_not_shrink() {
     assert_eq!(blocks(&mut session), 2 * MIB / 512);
     session.run_good(&write(4000, 6)).unwrap();
     assert_eq!(byte_at(&mut session, 4000), 6, "with its protection information");
+    // No unit shrinks: one that the configuration has smaller stays as it is, and what else there is to do is done.
+    for (file, ram, which) in [(",size=1M,pi=1", "ram:4M", "LUN 0"), (",size=2M,pi=1", "ram:1M", "LUN 1")] {
+        let lines = lab.server.apply(units(file, ram)).unwrap();
+        assert!(lines.len() == 1 && lines[0].contains(which), "{lines:?}");
+        assert!(lines[0].contains("keeps its") && lines[0].contains("1048576"), "{lines:?}");
+        assert!(lab.server.apply(units(file, ram)).unwrap().is_empty(), "it is said once");
+        assert!(test_unit_ready(&mut session).is_good());
+        assert_eq!(byte_at(&mut session, 4000), 6);
+    }
     for (file, ram, why) in [
-        (",size=1M,pi=1", "ram:4M", "cannot resize"),
-        (",size=2M,pi=1", "ram:1M", "cannot resize"),
         (",size=2M", "ram:4M", "protection information"),
         (",size=2M,pi=1,block=4096", "ram:4M", "other blocks"),
     ] {
@@ -218,13 +225,22 @@ fn sns_03_write_protection_is_set_and_lifted_in_use() {
     let lab = Lab::start(with_luns(vec![protected.clone()]));
     let mut sessions = [at(&lab, "a", 0), at(&lab, "b", 0)];
     pr_out(&mut sessions[1], 0, 0, 0, 7);
-    for (config, protected) in
-        [(on_file(0, &path, ""), false), (protected.clone(), true), (on_file(0, &path, ""), false)]
-    {
+    assert_eq!(provisioning(&mut sessions[0]), 0, "nothing is unmapped where nothing is written");
+    for (config, protected, thin_now) in [
+        (on_file(0, &path, ""), false, true),
+        (protected.clone(), true, false),
+        (on_file(0, &path, ""), false, false),
+    ] {
         lab.server.apply(with_luns(vec![config])).unwrap();
         for session in &mut sessions {
             assert_eq!(event(session), (Some(0), 6, 0x2a, 0x01));
             assert_eq!(sense(&test_unit_ready(session)), Some((6, 0x2a, 0x01)), "on every nexus");
+            if thin_now {
+                // What the file can do is known once it is open for writing.
+                assert_eq!(event(session), (Some(0), 6, 0x3f, 0x03));
+                assert_eq!(sense(&test_unit_ready(session)), Some((6, 0x3f, 0x03)));
+            }
+            assert_eq!(provisioning(session), 0xe4, "as after a restart");
             let header = session.run_good(&Command::read([0x1a, 8, 0x3f, 0, 255, 0], 255)).unwrap().data;
             assert_eq!(header[2] & 0x80 != 0, protected, "WP");
             let wrote = session.run(&write(1, 1)).unwrap();
@@ -244,6 +260,11 @@ fn sns_03_write_protection_is_set_and_lifted_in_use() {
     at(&lab, "a", 0).run_good(&write(1, 1)).unwrap();
 }
 
+/// What the unit says of UNMAP and WRITE SAME, by the logical block provisioning page.
+fn provisioning(session: &mut Session) -> u8 {
+    session.run_good(&Command::read([0x12, 1, 0xb2, 0, 64, 0], 64)).unwrap().data[5]
+}
+
 #[test]
 fn units_are_changed_by_the_control_socket() {
     let folder = tempfile::tempdir().unwrap();
@@ -255,8 +276,11 @@ fn units_are_changed_by_the_control_socket() {
     let lines = change(LunChange::Size(Some(2 * MIB))).unwrap();
     assert_eq!(lines, [format!("LUN 3 of {name} has 2097152 bytes now")]);
     assert_eq!(event(&mut session), (Some(3), 6, 0x2a, 0x09));
-    assert!(change(LunChange::Size(Some(MIB))).unwrap_err().contains("cannot resize"));
-    assert!(change(LunChange::Size(Some(1000))).unwrap_err().contains("whole blocks"));
+    assert!(change(LunChange::Size(Some(MIB))).unwrap_err().contains("no unit shrinks"));
+    assert!(change(LunChange::Size(Some(3 * MIB + 1000))).unwrap_err().contains("whole blocks"));
+    // The file that says what it began with neither shrinks it nor is in the way, now or at the next start.
+    let lines = lab.server.apply(with_luns(vec![on_file(3, &path, ",size=1M")])).unwrap();
+    assert!(lines.len() == 1 && lines[0].contains("keeps its 2097152 bytes"), "{lines:?}");
     assert_eq!(change(LunChange::Size(None)).unwrap(), [""; 0]);
     change(LunChange::WriteProtect(true)).unwrap();
     assert_eq!(event(&mut session), (Some(3), 6, 0x2a, 0x01));
@@ -265,6 +289,9 @@ fn units_are_changed_by_the_control_socket() {
     assert!(lab.server.luns()[0].read_only);
     assert!(lab.server.change_lun(&name, 4, LunChange::Size(None)).unwrap_err().contains("intact ls luns"));
     assert!(lab.server.change_lun("iqn.none", 3, LunChange::Size(None)).is_err());
+    drop((session, lab));
+    let lab = Lab::start(with_luns(vec![on_file(3, &path, ",size=1M")]));
+    assert_eq!(blocks(&mut at(&lab, "a", 3)), 2 * MIB / 512);
 }
 
 #[test]
@@ -275,9 +302,12 @@ fn a_port_that_the_system_chose_can_be_named_later() {
     named.portals[0].address = address;
     assert!(lab.server.apply(named.clone()).unwrap().is_empty());
     named.portals[0].group_tag = 7;
-    assert_eq!(lab.server.apply(named.clone()).unwrap(), [format!("{address} has portal group tag 7")]);
+    let lines = lab.server.apply(named.clone()).unwrap();
+    assert!(lines.contains(&format!("{address} has portal group tag 7")), "{lines:?}");
+    assert!(lines.len() == 2 && lines[0].contains("LUN 0") && lines[0].contains("other ports"), "{lines:?}");
     let chosen_again = config();
     let lines = lab.server.apply(chosen_again).unwrap();
-    assert_eq!(lines.len(), 2, "another port is chosen, and this one left: {lines:?}");
+    let listening: Vec<_> = lines.iter().filter(|line| line.contains("listening on")).collect();
+    assert_eq!(listening.len(), 2, "another port is chosen, and this one left: {lines:?}");
     assert_ne!(lab.address(), address);
 }

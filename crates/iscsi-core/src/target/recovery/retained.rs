@@ -117,6 +117,11 @@ impl Retained {
             self.take(oldest);
         }
         self.put_back(outcome);
+        self.forget_beyond(bytes_max);
+    }
+
+    /// Forgets the oldest data until no more than `bytes_max` is kept.
+    pub fn forget_beyond(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
             let holders = self.by_itt.values_mut().filter(|o| o.kept_bytes() > 0);
             let Some(oldest) = holders.min_by_key(|o| o.serial) else { return };

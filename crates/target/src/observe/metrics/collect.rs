@@ -224,6 +224,7 @@ impl Collector for Tables {
             .encode_info(&build)?;
         self.collect_logins(&mut encoder)?;
         self.collect_luns(&mut encoder)?;
+        self.memory.collect(&mut encoder)?;
         self.collect_sessions(&mut encoder)
     }
 }

@@ -7,6 +7,7 @@
 mod collect;
 mod histogram;
 mod lun;
+mod memory;
 mod session;
 
 use std::collections::BTreeMap;
@@ -18,9 +19,11 @@ use prometheus_client::registry::Registry;
 
 pub use histogram::{BUCKETS, LatencyHistogram};
 pub use lun::{LunStats, Op, OpStats};
+pub use memory::ShardMemory;
 pub use session::{SessionCounters, SessionLabels, SessionStats};
 
 use super::login_log::LoginLog;
+use memory::MemoryTable;
 use session::SessionTable;
 
 /// A number that only grows.
@@ -57,12 +60,18 @@ struct Tables {
     logins: LoginLog,
     luns: Mutex<BTreeMap<(String, u16), Arc<LunStats>>>,
     sessions: Arc<SessionTable>,
+    memory: MemoryTable,
 }
 
 impl Metrics {
     /// Nothing counted yet; counts of logins come from `logins`.
     pub fn new(logins: LoginLog) -> Self {
-        let tables = Arc::new(Tables { logins, luns: Mutex::default(), sessions: Arc::default() });
+        let tables = Arc::new(Tables {
+            logins,
+            luns: Mutex::default(),
+            sessions: Arc::default(),
+            memory: MemoryTable::default(),
+        });
         let mut registry = Registry::with_prefix("intact");
         registry.register_collector(Box::new(Arc::clone(&tables)));
         Self { registry, tables }
@@ -81,6 +90,16 @@ impl Metrics {
     /// Counters for a session that begins. Its series disappear when they are dropped; the target's totals stay.
     pub fn session(&self, labels: SessionLabels) -> SessionStats {
         SessionTable::begin(&self.tables.sessions, labels)
+    }
+
+    /// What a shard that begins has of the memory for data.
+    pub fn shard_memory(&self) -> Arc<ShardMemory> {
+        self.tables.memory.shard()
+    }
+
+    /// The memory for data: `limits.buffer_bytes_max`.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.tables.memory.limit_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Everything as OpenMetrics text.

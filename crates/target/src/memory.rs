@@ -1,0 +1,337 @@
+//! The memory for data in flight, `limits.buffer_bytes_max`, and who may have how much of it.
+//!
+//! | part | for | shared by |
+//! |---|---|---|
+//! | half | the data of commands that have begun, from before the first R2T or the first read until the last byte is sent or the status is due | all shards: [`Pool`] |
+//! | a quarter | data that came unasked with commands that have not begun | each shard has its share |
+//! | a quarter | Data-In that is kept until it is acknowledged | each session has its share of the shard's |
+//!
+//! A command has all of its memory before it begins, and only then: whoever has some never waits for more, so whoever waits is
+//! served in the end. What is in the second part waits for the first; what does not fit into the second is not kept, and its
+//! command ends with BUSY or TASK SET FULL. What is in the third gives way.
+//!
+//! A shard leases from the pool more than one command needs, so that far from the limit a command costs it an addition and a
+//! comparison. Where a shard has to wait, the others give back what they do not use, and shards are served in the order in which
+//! they began to wait.
+//!
+//! On top come what connections have of their own, and nobody asks to be given: receive buffers, and answers without data of a
+//! command. `limits.max_connections` bounds those.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::observe::metrics::ShardMemory;
+
+/// The longest transfer of a unit, where the memory for data is no less than four times as much, bytes.
+const TRANSFER_BYTES_MAX: u64 = 32 << 20;
+/// What protection information may add to the longest transfer, bytes: a tuple for each block of 512.
+const TUPLES_BYTES_MAX: u64 = TRANSFER_BYTES_MAX / 512 * 8;
+
+/// What all shards together have for commands that have begun: half of `bytes_max`.
+fn pool_bytes(bytes_max: u64) -> u64 {
+    (bytes_max / 2).max(1024)
+}
+
+/// What a shard has for data of commands that have not begun, and as much again for Data-In that it keeps, bytes.
+pub(crate) fn share_bytes(bytes_max: u64, shards: usize) -> u64 {
+    (bytes_max / 4 / shards.max(1) as u64).max(512)
+}
+
+/// MAXIMUM TRANSFER LENGTH of every unit, bytes: with its protection information it fits into the memory for data, however
+/// little that is.
+pub(crate) fn transfer_bytes_max(bytes_max: u64) -> u64 {
+    let half = pool_bytes(bytes_max) / 2;
+    TRANSFER_BYTES_MAX.min(1 << half.ilog2())
+}
+
+/// The most that a command may need: one that claims more has at most this much done for it.
+pub(crate) fn command_bytes_max(bytes_max: u64) -> u64 {
+    pool_bytes(bytes_max).min(TRANSFER_BYTES_MAX + TUPLES_BYTES_MAX)
+}
+
+/// What is lent to the shards; see the module.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    max: u64,
+    /// Somebody waits: nobody keeps what it does not use.
+    is_wanted: AtomicBool,
+    books: Mutex<Books>,
+}
+
+#[derive(Debug)]
+struct Books {
+    free: u64,
+    /// Shards that wait, and for how much, in order.
+    waiting: VecDeque<(usize, u64)>,
+}
+
+/// What shards that waited have got: shard, bytes.
+pub(crate) type Grants = SmallVec<[(usize, u64); 2]>;
+
+impl Pool {
+    /// The pool of a server with `bytes_max` for all data.
+    pub fn new(bytes_max: u64) -> Self {
+        let max = pool_bytes(bytes_max);
+        let books = Mutex::new(Books { free: max, waiting: VecDeque::new() });
+        Self { max, is_wanted: AtomicBool::new(false), books }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Lends at least `least` bytes, `better` if there are as many, unless somebody waits.
+    fn lend(&self, least: u64, better: u64) -> u64 {
+        let mut books = self.books.lock();
+        let lent = match books.free {
+            _ if !books.waiting.is_empty() => 0,
+            free if free >= better => better,
+            free if free >= least => least,
+            _ => 0,
+        };
+        books.free -= lent;
+        lent
+    }
+
+    /// Takes `back`, and puts `shard` at the end of those that wait, for `bytes`. True when nobody waited before.
+    fn wait(&self, shard: usize, bytes: u64, back: u64) -> (bool, Grants) {
+        let mut books = self.books.lock();
+        let first = books.waiting.is_empty();
+        books.waiting.push_back((shard, bytes));
+        self.is_wanted.store(true, Ordering::Relaxed);
+        (first, self.grant(&mut books, back))
+    }
+
+    fn give_back(&self, bytes: u64) -> Grants {
+        self.grant(&mut self.books.lock(), bytes)
+    }
+
+    fn grant(&self, books: &mut Books, bytes: u64) -> Grants {
+        books.free += bytes;
+        let mut grants = Grants::new();
+        while let Some(&(shard, wanted)) = books.waiting.front()
+            && wanted <= books.free
+        {
+            books.free -= wanted;
+            books.waiting.pop_front();
+            grants.push((shard, wanted));
+        }
+        if books.waiting.is_empty() {
+            self.is_wanted.store(false, Ordering::Relaxed);
+        }
+        grants
+    }
+}
+
+/// What a shard has of the pool.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pool: Arc<Pool>,
+    shard: usize,
+    /// Leased at a time, bytes; twice as much is kept unused.
+    quantum: u64,
+    leased: u64,
+    used: u64,
+    /// It stands in the pool's queue.
+    waits: bool,
+    shown: Arc<ShardMemory>,
+}
+
+/// What has to be told to other shards.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tidings {
+    /// What they have got, by shard.
+    pub grants: Grants,
+    /// Everybody is to give back what it does not use.
+    pub call_back: bool,
+}
+
+impl Lease {
+    /// Nothing leased yet, for shard number `shard` of `shards`.
+    pub fn new(pool: Arc<Pool>, shard: usize, shards: usize, shown: Arc<ShardMemory>) -> Self {
+        let quantum = pool.max / (16 * shards.max(1) as u64);
+        Self { pool, shard, quantum, leased: 0, used: 0, waits: false, shown }
+    }
+
+    /// All that there is for all shards, bytes.
+    pub fn max(&self) -> u64 {
+        self.pool.max
+    }
+
+    /// Takes `bytes` for a command, if they are to be had at once.
+    pub fn take(&mut self, bytes: u64) -> bool {
+        if self.used + bytes > self.leased {
+            let least = self.used + bytes - self.leased;
+            self.leased += self.pool.lend(least, least + self.quantum);
+            if self.used + bytes > self.leased {
+                return false;
+            }
+        }
+        self.used += bytes;
+        self.shown.commands_bytes.store(self.used, Ordering::Relaxed);
+        true
+    }
+
+    /// Waits for `bytes`, if it does not wait already.
+    pub fn wait_for(&mut self, bytes: u64) -> Tidings {
+        if std::mem::replace(&mut self.waits, true) {
+            return Tidings::default();
+        }
+        let unused = std::mem::replace(&mut self.leased, self.used) - self.used;
+        let (call_back, grants) = self.pool.wait(self.shard, bytes, unused);
+        Tidings { grants, call_back }
+    }
+
+    /// Whether what it waits for has not come yet.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Takes what it waited for.
+    pub fn granted(&mut self, bytes: u64) {
+        self.waits = false;
+        self.leased += bytes;
+    }
+
+    /// Commands have done with `bytes`.
+    pub fn give(&mut self, bytes: u64) -> Grants {
+        self.used -= bytes;
+        self.shown.commands_bytes.store(self.used, Ordering::Relaxed);
+        if self.leased - self.used > 2 * self.quantum || self.pool.is_wanted() {
+            return self.give_unused();
+        }
+        Grants::new()
+    }
+
+    /// Gives back what no command has, if somebody waits for it.
+    pub fn give_unused_if_wanted(&mut self) -> Grants {
+        if self.pool.is_wanted() { self.give_unused() } else { Grants::new() }
+    }
+
+    /// Gives back what no command has.
+    pub fn give_unused(&mut self) -> Grants {
+        let unused = std::mem::replace(&mut self.leased, self.used) - self.used;
+        if unused > 0 { self.pool.give_back(unused) } else { Grants::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: u64 = 64 << 10;
+
+    fn leases(shards: usize) -> (Arc<Pool>, Vec<Lease>) {
+        let pool = Arc::new(Pool::new(2 * MAX));
+        let lease = |n| Lease::new(Arc::clone(&pool), n, shards, Arc::default());
+        let leases = (0..shards).map(lease).collect();
+        (pool, leases)
+    }
+
+    fn deliver(leases: &mut [Lease], grants: Grants) {
+        grants.into_iter().for_each(|(shard, bytes)| leases[shard].granted(bytes));
+    }
+
+    fn lent(leases: &[Lease]) -> u64 {
+        leases.iter().map(|lease| lease.leased).sum()
+    }
+
+    #[test]
+    fn what_is_lent_is_never_more_than_there_is_and_comes_back_whole() {
+        let (pool, mut leases) = leases(3);
+        let mut rng = fastrand::Rng::with_seed(1);
+        let (mut held, mut taken) = ([const { Vec::new() }; 3], 0);
+        for _ in 0..20_000 {
+            let n = rng.usize(..3);
+            let bytes = rng.u64(1..MAX / 4);
+            let grants = match rng.u8(..3) {
+                0 if leases[n].take(bytes) => {
+                    held[n].push(bytes);
+                    taken += 1;
+                    continue;
+                }
+                0 => leases[n].wait_for(bytes).grants,
+                1 if !held[n].is_empty() => {
+                    let at = rng.usize(..held[n].len());
+                    let back = held[n].swap_remove(at);
+                    leases[n].give(back)
+                }
+                1 => continue,
+                _ => leases[n].give_unused(),
+            };
+            deliver(&mut leases, grants);
+            assert_eq!(lent(&leases) + pool.books.lock().free, MAX);
+            for (lease, held) in leases.iter().zip(&held) {
+                assert_eq!(lease.used, held.iter().sum::<u64>());
+                assert!(lease.leased >= lease.used);
+            }
+        }
+        assert!(taken > 1000, "{taken}");
+        for (n, held) in held.into_iter().enumerate() {
+            for bytes in held {
+                let grants = leases[n].give(bytes);
+                deliver(&mut leases, grants);
+            }
+        }
+        for n in 0..3 {
+            let grants = leases[n].give_unused();
+            deliver(&mut leases, grants);
+        }
+        // Granted last, to one that no longer needs it.
+        (0..3).for_each(|n| drop(leases[n].give_unused()));
+        assert_eq!(pool.books.lock().free, MAX);
+        assert!(!pool.is_wanted());
+    }
+
+    #[test]
+    fn who_waits_first_is_served_first_also_when_it_wants_more() {
+        let (_, mut leases) = leases(3);
+        assert!(leases[0].take(MAX));
+        assert!(!leases[1].take(MAX / 2) && !leases[2].take(1));
+        assert_eq!(leases[1].wait_for(MAX / 2), Tidings { grants: Grants::new(), call_back: true });
+        assert_eq!(leases[2].wait_for(1), Tidings { grants: Grants::new(), call_back: false });
+        assert!(leases[0].give(MAX / 4).is_empty(), "the first one is not passed");
+        assert!(!leases[0].take(1), "nobody takes anything while others wait");
+        let grants = leases[0].give(MAX / 4 + 1);
+        assert_eq!(&grants[..], &[(1, MAX / 2), (2, 1)]);
+        deliver(&mut leases, grants);
+        assert!(leases[1].take(MAX / 2) && leases[2].take(1));
+    }
+
+    #[test]
+    fn what_a_shard_does_not_use_it_gives_to_who_waits() {
+        let (pool, mut leases) = leases(2);
+        assert!(leases[0].take(100));
+        let unused = leases[0].leased - 100;
+        assert!(unused > 0, "it leases for more than one command");
+        let all = MAX - 100;
+        assert!(!leases[1].take(all));
+        assert!(leases[1].wait_for(all).call_back);
+        let grants = leases[0].give_unused();
+        assert_eq!(&grants[..], &[(1, all)]);
+        deliver(&mut leases, grants);
+        assert!(leases[1].take(all) && !leases[1].waits());
+        assert_eq!(pool.books.lock().free, 0);
+        // The one that waits is also served from what it gives back itself.
+        assert!(leases[1].wait_for(200).grants.is_empty());
+        assert_eq!(&leases[1].give(200)[..], &[(1, 200)]);
+    }
+
+    #[test]
+    fn the_longest_command_fits_however_little_there_is() {
+        for bytes_max in [0, 4096, 1 << 20, 16 << 20, 100 << 20, 1 << 30, 1 << 50] {
+            let (transfer, pool) = (transfer_bytes_max(bytes_max), Pool::new(bytes_max).max);
+            assert!(transfer >= 512 && transfer + transfer / 64 <= pool, "{bytes_max}");
+            assert!(transfer + transfer / 64 <= command_bytes_max(bytes_max));
+            for shards in [1, 3, 64] {
+                let shares = 2 * shards as u64 * share_bytes(bytes_max, shards);
+                assert!(bytes_max < 1 << 20 || pool + shares <= bytes_max);
+            }
+        }
+        assert_eq!(transfer_bytes_max(1 << 30), 32 << 20);
+    }
+}

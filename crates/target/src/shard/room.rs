@@ -1,0 +1,277 @@
+//! Room for the data of commands: who gets memory, when, and who waits ([`crate::memory`]).
+//!
+//! A session whose next command finds no room stands in the shard's queue once, and when there is room one of its commands begins
+//! and the session goes to the end: round robin, whatever each of them wants. A command with data never passes another one of its
+//! session that waits, so the largest one is not passed for ever.
+//!
+//! What a session holds follows from what its commands and connections hold ([`Shard::settle`]): however a command ends, nothing
+//! has to be remembered to be given back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use engine::{Platform, Token};
+use iscsi_core::target::actions::Command;
+use scsi::{Asc, Outcome, SenseData, SenseKey};
+
+use super::Shard;
+use super::commands::RETAINED_BYTES_MAX;
+use super::message::Message;
+use super::sessions::{Hosted, SessionKey};
+use crate::memory::{Grants, Lease, Pool, Tidings, command_bytes_max, share_bytes};
+use crate::observe::metrics::ShardMemory;
+
+/// This shard's room for data.
+pub(super) struct Room {
+    lease: Lease,
+    /// Sessions whose next command waits, in the order in which they will be served.
+    queue: VecDeque<SessionKey>,
+    /// The session that is being served.
+    served: Option<SessionKey>,
+    /// Most bytes that a command gets.
+    command_bytes_max: u64,
+    /// For data that came unasked with commands that have not begun, and as much for Data-In that is kept, bytes.
+    share_bytes: u64,
+    early_bytes: u64,
+    retained_bytes: u64,
+    /// Commands that wait.
+    waiting: u64,
+    shown: Arc<ShardMemory>,
+}
+
+/// What a session has of the room.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    /// Of commands that have begun and not ended, bytes.
+    pub commands: u64,
+    /// Of commands that have ended, on its way to the connections or with them, bytes.
+    pub outgoing: u64,
+    /// Both, as the shard has it in its books.
+    booked: u64,
+    /// Data that came unasked, and Data-In that is kept, as the shard has them in its books.
+    early: u64,
+    retained: u64,
+    /// Commands that wait, as the shard has them in its books.
+    waiting: u64,
+    /// A command with data waits: later ones wait behind it.
+    pub is_short: bool,
+    /// The session stands in the shard's queue.
+    queued: bool,
+    /// Its window is smaller than it might be.
+    pressed: bool,
+}
+
+impl Room {
+    pub fn new(
+        pool: Arc<Pool>,
+        shard: usize,
+        shards: usize,
+        bytes_max: u64,
+        shown: Arc<ShardMemory>,
+    ) -> Self {
+        Self {
+            lease: Lease::new(pool, shard, shards, Arc::clone(&shown)),
+            queue: VecDeque::new(),
+            served: None,
+            command_bytes_max: command_bytes_max(bytes_max),
+            share_bytes: share_bytes(bytes_max, shards),
+            early_bytes: 0,
+            retained_bytes: 0,
+            waiting: 0,
+            shown,
+        }
+    }
+
+    /// What a command may need, bytes: of a longer one no more is done than this.
+    pub fn need_of(&self, command: &Command) -> u64 {
+        (u64::from(command.read_length) + u64::from(command.write_length)).min(self.command_bytes_max)
+    }
+
+    /// What a session may have for data that comes unasked, bytes: its own, and what is free.
+    pub fn early_bytes_max(&self, share: &Share) -> u64 {
+        self.share_bytes.saturating_sub(self.early_bytes - share.early)
+    }
+
+    /// Whether sessions wait that could be served now.
+    pub fn has_work(&self) -> bool {
+        !self.queue.is_empty() && !self.lease.waits()
+    }
+
+    /// What a session had is now something else: data that came unasked, Data-In that is kept, commands that wait.
+    fn book(&mut self, had: (u64, u64, u64), has: (u64, u64, u64)) {
+        self.early_bytes = self.early_bytes + has.0 - had.0;
+        self.retained_bytes = self.retained_bytes + has.1 - had.1;
+        self.waiting = self.waiting + has.2 - had.2;
+        self.shown.early_bytes.store(self.early_bytes, Ordering::Relaxed);
+        self.shown.retained_bytes.store(self.retained_bytes, Ordering::Relaxed);
+        self.shown.waiting_commands.store(self.waiting, Ordering::Relaxed);
+    }
+
+    /// How many commands a session may have outstanding: as many as its part of the room for unasked data is enough for, once
+    /// half of that is in use.
+    fn window(&self, sessions: usize, first_burst_length: u32) -> u32 {
+        let part = self.share_bytes / 2 / sessions.max(1) as u64;
+        u32::try_from(part / u64::from(first_burst_length.max(1))).unwrap_or(u32::MAX)
+    }
+
+    /// No session is to hold more than this while it has something to wait for, bytes.
+    fn session_bytes_max(&self) -> u64 {
+        self.lease.max() / 4
+    }
+}
+
+/// What a command ends with that wants more memory than any may have: as if it were longer than MAXIMUM TRANSFER LENGTH, which is
+/// such that this happens only when the memory for data has been made smaller.
+//= sbc3 6.5.3 VPD-B0
+pub(super) fn too_long() -> Outcome {
+    Outcome::check(SenseData::new(SenseKey::IllegalRequest, Asc::INVALID_FIELD_IN_CDB))
+}
+
+impl<P: Platform> Shard<P> {
+    /// Takes room for a command that is about to begin. Where there is none, the session waits for it.
+    pub(super) fn reserve(&mut self, hosted: &mut Hosted, bytes: u64) -> bool {
+        let room = &mut self.room;
+        let held = hosted.share.booked;
+        let in_turn = room.served == Some(hosted.key) || room.queue.is_empty();
+        let modest = held == 0 || held + bytes <= room.session_bytes_max();
+        if bytes == 0 || (in_turn && modest && room.lease.take(bytes)) {
+            hosted.share.commands += bytes;
+            hosted.share.booked += bytes;
+            return true;
+        }
+        hosted.share.is_short = true;
+        // Otherwise the end of what it has brings it back here.
+        if modest && !std::mem::replace(&mut hosted.share.queued, true) {
+            match in_turn {
+                true => room.queue.push_front(hosted.key),
+                false => room.queue.push_back(hosted.key),
+            }
+            if in_turn {
+                let tidings = room.lease.wait_for(bytes);
+                self.spread(tidings);
+            }
+        }
+        false
+    }
+
+    /// Whether the first of the commands of a session that wait may try to begin: not while the session stands in the queue.
+    pub(super) fn may_try(&self, hosted: &Hosted) -> bool {
+        !hosted.share.queued
+    }
+
+    /// Serves sessions that wait, one command of each at a time, as long as there is room.
+    pub(super) fn serve_waiting(&mut self) {
+        while self.room.has_work()
+            && let Some(key) = self.room.queue.pop_front()
+        {
+            // What it has left finds the others waiting, and goes to the end.
+            self.with_session(key, |shard, hosted| {
+                hosted.share.queued = false;
+                shard.room.served = Some(key);
+                shard.begin_deferred(hosted);
+                shard.room.served = None;
+            });
+        }
+        if !self.room.lease.waits() {
+            let grants = self.room.lease.give_unused_if_wanted();
+            self.grant(grants);
+        }
+    }
+
+    /// Brings the books to what a session holds now.
+    pub(super) fn settle(&mut self, hosted: &mut Hosted) {
+        let share = &mut hosted.share;
+        // What waits for a fence is with no connection yet.
+        if share.outgoing > 0 && !hosted.session.is_holding_back() {
+            let backlog = hosted.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
+            share.outgoing = share.outgoing.min(backlog.sum());
+        }
+        let room = &mut self.room;
+        let (early, retained) = (hosted.session.early_bytes(), hosted.session.retained_bytes());
+        let waiting = hosted.deferred.len() as u64;
+        if (early, retained, waiting) != (share.early, share.retained, share.waiting) {
+            room.book((share.early, share.retained, share.waiting), (early, retained, waiting));
+            (share.early, share.retained, share.waiting) = (early, retained, waiting);
+        }
+        // Where that becomes scarce, who is told less sends less.
+        let pressed = room.early_bytes > room.share_bytes / 2;
+        if pressed != share.pressed {
+            share.pressed = pressed;
+            let first_burst = hosted.session.params().effective_first_burst();
+            let limited = room.window(self.sessions.len(), first_burst);
+            hosted.session.limit_window(if pressed { limited } else { u32::MAX });
+        }
+        let held = share.commands + share.outgoing;
+        if held < share.booked {
+            let done = std::mem::replace(&mut share.booked, held) - held;
+            self.give_room(done);
+        }
+    }
+
+    /// A session has ended: it holds nothing and waits for nothing.
+    pub(super) fn settle_ended(&mut self, key: SessionKey, share: &Share) {
+        let room = &mut self.room;
+        room.book((share.early, share.retained, share.waiting), (0, 0, 0));
+        if share.queued {
+            room.queue.retain(|waiting| *waiting != key);
+        }
+        self.give_room(share.booked);
+    }
+
+    /// A connection leaves its session with data that is still to be sent: from here on it holds the room for it.
+    pub(super) fn hand_over_room(&mut self, hosted: &mut Hosted, token: Token) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        let outgoing = hosted.share.outgoing.min(connection.link.tx_backlog_bytes() as u64);
+        connection.outgoing_bytes += outgoing;
+        hosted.share.outgoing -= outgoing;
+        hosted.share.booked -= outgoing;
+    }
+
+    /// Gives room back to those that wait for it.
+    pub(super) fn give_room(&mut self, bytes: u64) {
+        let grants = self.room.lease.give(bytes);
+        self.grant(grants);
+    }
+
+    /// Another shard waits.
+    pub(super) fn give_unused_room(&mut self) {
+        let grants = self.room.lease.give_unused();
+        self.grant(grants);
+    }
+
+    /// What this shard waited for.
+    pub(super) fn take_granted_room(&mut self, bytes: u64) {
+        self.room.lease.granted(bytes);
+        if self.room.queue.is_empty() {
+            // Whoever waited is gone.
+            self.give_unused_room();
+        }
+    }
+
+    fn spread(&mut self, tidings: Tidings) {
+        let Tidings { grants, call_back } = tidings;
+        if call_back {
+            let others = self.shared.shards().iter().enumerate().filter(|(n, _)| *n != self.number);
+            others.for_each(|(_, shard)| shard.send(Message::GiveRoom));
+        }
+        self.grant(grants);
+    }
+
+    fn grant(&mut self, grants: Grants) {
+        for (shard, bytes) in grants {
+            if shard == self.number {
+                self.room.lease.granted(bytes);
+            } else {
+                self.shared.shards()[shard].send(Message::Room(bytes));
+            }
+        }
+    }
+
+    /// Divides what there is for Data-In that is kept among the sessions.
+    pub(super) fn share_retained(&mut self) {
+        let each = self.room.share_bytes / self.sessions.len().max(1) as u64;
+        let each = each.min(RETAINED_BYTES_MAX);
+        self.sessions.each_mut(|hosted| hosted.session.set_retained_bytes_max(each));
+    }
+}

@@ -1,0 +1,291 @@
+//! The memory for data: less than is asked for, shared by many, given back whatever happens, and never exceeded.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use blockstore::Op;
+use conform::{Command, Frame, Sent, Session, Unsolicited};
+use iscsi_core::wire::{TaskManagementRequest, TmfFunction, TmfResponse};
+use target::config::Config;
+
+use crate::support::*;
+
+const MIB: usize = 1 << 20;
+
+/// A server that has `mib` MiB for data and `shards` shards.
+fn with_memory(mib: usize, shards: usize) -> Config {
+    let mut config = config();
+    config.limits.buffer_bytes_max = (mib * MIB) as u64;
+    config.limits.shards = shards;
+    config
+}
+
+/// A figure of `/metrics`.
+fn metric(lab: &Lab, name: &str) -> u64 {
+    let text = lab.server.observe().metrics.text();
+    let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn in_use(lab: &Lab, part: &str) -> u64 {
+    metric(lab, &format!("intact_data_memory_bytes{{part=\"{part}\"}}"))
+}
+
+fn waiting(lab: &Lab) -> u64 {
+    metric(lab, "intact_data_memory_waiting_commands")
+}
+
+/// Nothing is in use any more, and nobody waits.
+fn until_all_is_back(lab: &Lab) {
+    until(|| ["commands", "unsolicited"].iter().all(|part| in_use(lab, part) == 0) && waiting(lab) == 0);
+}
+
+fn write_of(lba: u64, bytes: usize, fill: u8) -> Command {
+    Command::write_16(lba, vec![fill; bytes], BLOCK)
+}
+
+/// Runs a command until it is not answered with BUSY or TASK SET FULL; how often it was.
+fn run_patiently(session: &mut Session, command: &Command) -> (conform::Outcome, u32) {
+    let mut refused = 0;
+    loop {
+        let outcome = session.run(command).unwrap();
+        match outcome.status {
+            0x08 | 0x28 => {
+                assert_eq!(outcome.sense_code(), None, "no sense goes with it");
+                refused += 1;
+                std::thread::yield_now();
+            }
+            _ => return (outcome, refused),
+        }
+    }
+}
+
+// covers: SNS-06
+#[test]
+fn many_sessions_share_little_memory_and_each_reads_what_it_wrote() {
+    const SESSIONS: u64 = 16;
+    const BYTES: usize = MIB;
+    // Half of it is for commands that have begun: three of theirs at a time.
+    let lab = Lab::start(with_memory(6, 2));
+    let over = AtomicBool::new(false);
+    let peak = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut peak = [0; 3];
+            while !over.load(Ordering::Relaxed) {
+                for (peak, part) in peak.iter_mut().zip(["commands", "unsolicited", "retained"]) {
+                    *peak = (*peak).max(in_use(&lab, part));
+                }
+            }
+            peak
+        });
+        let workers: Vec<_> = (0..SESSIONS)
+            .map(|id| {
+                let lab = &lab;
+                scope.spawn(move || {
+                    let script = lab.script(&format!("h{id}")).key("ErrorRecoveryLevel", "2");
+                    let mut session = lab.login(&script);
+                    session.clear_unit_attentions().unwrap();
+                    for round in 0..6u64 {
+                        let data: Vec<u8> =
+                            (0..BYTES).map(|i| (i as u64 * 7 + id * 31 + round) as u8).collect();
+                        let lba = id * (BYTES / 512) as u64;
+                        let first = [Unsolicited::No, Unsolicited::Immediate(4096)][round as usize % 2];
+                        let write = Command::write_16(lba, data.clone(), BLOCK).unsolicited(first);
+                        assert!(run_patiently(&mut session, &write).0.is_good());
+                        let read = Command::read_16(lba, (BYTES / 512) as u32, BLOCK);
+                        assert!(session.run_good(&read).unwrap().data == data, "session {id} round {round}");
+                    }
+                    session.log_out().unwrap();
+                })
+            })
+            .collect();
+        let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        let peak = watcher.join().unwrap();
+        results.into_iter().for_each(|result| result.unwrap());
+        peak
+    });
+    let limit = metric(&lab, "intact_data_memory_limit_bytes");
+    assert_eq!(limit, 6 << 20);
+    // What moves from one shard to another while it is counted is counted twice at most.
+    assert!(peak[0] > limit / 4 && peak[0] <= limit, "{peak:?}");
+    assert!(peak[1] <= limit / 4 && peak[2] <= limit / 4, "{peak:?}");
+    until_all_is_back(&lab);
+    assert_eq!(in_use(&lab, "retained"), 0);
+}
+
+/// The longest write of [`scarce`], bytes.
+const LONGEST: usize = MIB / 2;
+
+/// As little memory as holds two of the longest writes, and half as much for data that came unasked.
+fn scarce() -> Config {
+    with_memory(2, 1)
+}
+
+/// A session with a write that has memory and does not get on.
+struct Hog {
+    session: Session,
+    sent: Sent,
+    r2t: iscsi_core::wire::R2t,
+}
+
+impl Hog {
+    fn begin(lab: &Lab, lba: u64) -> Self {
+        let mut session = lab.session("hog");
+        let sent = session.start(&write_of(lba, LONGEST, 1)).unwrap();
+        let r2t = session.expect_r2t(&sent).unwrap();
+        Self { session, sent, r2t }
+    }
+
+    /// Two of them have all the memory.
+    fn pair(lab: &Lab) -> [Self; 2] {
+        let pair = [Self::begin(lab, 16384), Self::begin(lab, 20480)];
+        assert_eq!(in_use(lab, "commands"), MIB as u64);
+        pair
+    }
+
+    fn end(mut self) {
+        self.session.serve(&self.sent, &self.r2t).unwrap();
+        assert!(self.session.finish(&self.sent).unwrap().is_good());
+    }
+}
+
+#[test]
+fn who_waits_is_served_in_turn_when_memory_comes_back() {
+    let lab = Lab::start(scarce());
+    let mut sessions: Vec<Session> = (0..3).map(|n| lab.session(&format!("h{n}"))).collect();
+    let hogs = Hog::pair(&lab);
+    // Two writes of each, of which none may begin; commands without data go on.
+    let mut waits: Vec<[Sent; 2]> = Vec::new();
+    for (n, session) in sessions.iter_mut().enumerate() {
+        let lba = (n * 2048) as u64;
+        waits.push([10, 20].map(|fill| session.start(&write_of(lba, LONGEST, n as u8 + fill)).unwrap()));
+        session.ping().unwrap();
+        assert!(test_unit_ready(session).is_good());
+    }
+    assert_eq!(waiting(&lab), 6);
+    assert_eq!(in_use(&lab, "commands"), MIB as u64, "no R2T goes out without memory for its answer");
+    hogs.into_iter().for_each(Hog::end);
+    // Round robin: the first write of each begins before the second one of any.
+    let first = [0, 1].map(|n| sessions[n].expect_r2t(&waits[n][0]).unwrap());
+    sessions[0].serve(&waits[0][0], &first[0]).unwrap();
+    assert!(sessions[0].finish(&waits[0][0]).unwrap().is_good());
+    let last = sessions[2].expect_r2t(&waits[2][0]).unwrap();
+    for (n, r2t) in [(1, &first[1]), (2, &last)] {
+        sessions[n].serve(&waits[n][0], r2t).unwrap();
+        assert!(sessions[n].finish(&waits[n][0]).unwrap().is_good());
+    }
+    for (n, session) in sessions.iter_mut().enumerate() {
+        assert!(session.finish(&waits[n][1]).unwrap().is_good());
+    }
+    for (n, session) in sessions.iter_mut().enumerate() {
+        assert_eq!(byte_at(session, (n * 2048) as u64), n as u8 + 20, "in order");
+    }
+    until_all_is_back(&lab);
+}
+
+#[test]
+fn whoever_gives_up_or_goes_away_gives_its_memory_back() {
+    type Way = fn(Session, &Sent) -> Option<Session>;
+    let ways: [(&str, Way); 4] = [
+        ("abort", |mut session, sent| {
+            session.abort(sent.itt, sent.cmd_sn).unwrap();
+            Some(session)
+        }),
+        ("abort task set", |mut session, _| {
+            assert_eq!(manage(&mut session, TmfFunction::AbortTaskSet), TmfResponse::FunctionComplete);
+            Some(session)
+        }),
+        ("logout", |session, _| session.log_out().map(|()| None).unwrap()),
+        ("loss", |_, _| None),
+    ];
+    for (name, way) in ways {
+        let lab = Lab::start(scarce());
+        let (mut leaving, mut staying) = (lab.session("leaving"), lab.session("staying"));
+        let [first, second] = Hog::pair(&lab);
+        // One that waits and goes, and one that waits and stays.
+        let given_up = leaving.start(&write_of(2048, LONGEST, 7)).unwrap();
+        leaving.ping().unwrap();
+        let kept = staying.start(&write_of(4096, LONGEST, 8)).unwrap();
+        staying.ping().unwrap();
+        assert_eq!(waiting(&lab), 2, "{name}");
+        let _left = way(leaving, &given_up);
+        until(|| waiting(&lab) == 1);
+        let _first = way(first.session, &first.sent);
+        assert!(staying.finish(&kept).unwrap().is_good(), "{name}");
+        assert_eq!(byte_at(&mut staying, 4096), 8);
+        assert_eq!(byte_at(&mut staying, 2048), 0);
+        second.end();
+        until_all_is_back(&lab);
+    }
+}
+
+// covers: SNS-06
+#[test]
+fn sns_06_data_that_nobody_asked_for_is_not_kept_without_memory_for_it() {
+    let lab = Lab::start(scarce());
+    let mut sessions: Vec<Session> = (0..2).map(|n| lab.session(&format!("h{n}"))).collect();
+    let hogs = Hog::pair(&lab);
+    // A quarter of the memory is for data of commands that cannot begin: 512 KiB in pieces of 64.
+    let write = |lba: u64| {
+        Command::write_16(lba, vec![5; 64 << 10], BLOCK).unsolicited(Unsolicited::Immediate(64 << 10))
+    };
+    let waits: Vec<Sent> = (0..8).map(|n| sessions[0].start(&write(4096 + n * 128)).unwrap()).collect();
+    sessions[0].ping().unwrap();
+    assert_eq!((in_use(&lab, "unsolicited"), waiting(&lab)), (512 << 10, 8));
+    assert_eq!(
+        sessions[0].run(&write(8192)).unwrap().status,
+        0x28,
+        "others of the session are there: TASK SET FULL"
+    );
+    assert_eq!(sessions[1].run(&write(8192)).unwrap().status, 0x08, "BUSY");
+    assert_eq!(in_use(&lab, "unsolicited"), 512 << 10);
+    hogs.into_iter().for_each(Hog::end);
+    for sent in &waits {
+        assert!(sessions[0].finish(sent).unwrap().is_good());
+    }
+    assert_eq!(byte_at(&mut sessions[1], 8192), 0, "what was refused has written nothing");
+    assert!(run_patiently(&mut sessions[1], &write(8192)).0.is_good());
+    assert_eq!(byte_at(&mut sessions[0], 8192), 5);
+    until_all_is_back(&lab);
+}
+
+#[test]
+fn the_longest_transfer_is_what_the_memory_can_hold() {
+    let lab = Lab::start(with_memory(16, 4));
+    let mut session = lab.session("a");
+    let page = session.run_good(&Command::read([0x12, 1, 0xb0, 0, 64, 0], 64)).unwrap().data;
+    let blocks = u32::from_be_bytes(page[8..12].try_into().unwrap());
+    assert_eq!(blocks as usize * 512, 4 * MIB);
+    let data = vec![9; 4 * MIB];
+    session.run_good(&Command::write_16(0, data.clone(), BLOCK)).unwrap();
+    assert!(session.run_good(&Command::read_16(0, blocks, BLOCK)).unwrap().data == data);
+    let longer = Command::write_16(0, vec![8; 4 * MIB + 512], BLOCK);
+    assert_eq!(sense(&session.run(&longer).unwrap()), Some((5, 0x24, 0)));
+    assert_eq!(sense(&session.run(&Command::read_16(0, blocks + 1, BLOCK)).unwrap()), Some((5, 0x24, 0)));
+    assert_eq!(byte_at(&mut session, 0), 9);
+    until_all_is_back(&lab);
+}
+
+// Workers hold the data of commands that were aborted: it counts until they let go.
+#[test]
+fn data_at_a_store_that_stands_still_counts_until_the_store_lets_go() {
+    let (lab, gate) = Lab::gated(scarce());
+    let (mut waits, hog) = (lab.session("waits"), Hog::begin(&lab, 4096));
+    let Hog { session: mut stuck, sent, r2t } = Hog::begin(&lab, 0);
+    gate.close(&[Op::Write]);
+    stuck.serve(&sent, &r2t).unwrap();
+    let rest = stuck.expect_r2t(&sent).unwrap();
+    stuck.serve(&sent, &rest).unwrap();
+    gate.wait_for_waiting(1);
+    let request = stuck.tmf(TmfFunction::AbortTask, true);
+    let request = TaskManagementRequest { referenced_task_tag: sent.itt, ref_cmd_sn: sent.cmd_sn, ..request };
+    stuck.peer.send(&Frame::of(request)).unwrap();
+    let write = waits.start(&write_of(8192, LONGEST, 2)).unwrap();
+    waits.ping().unwrap();
+    assert_eq!((in_use(&lab, "commands"), waiting(&lab)), (MIB as u64, 1));
+    gate.open();
+    stuck.next_for(request.itt).unwrap();
+    assert!(waits.finish(&write).unwrap().is_good());
+    hog.end();
+    until_all_is_back(&lab);
+}
