@@ -30,7 +30,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// The gate: fmt, clippy, tidy, cite and tests, each one timed; ends with `N passed, N failed`
+    /// The gate: fmt, tidy, cite, clippy, tests, sim and aarch64, each one timed; ends with `N passed, N failed`
     Check(check::Args),
     /// The house rules that no compiler checks: who may import whom, forbidden words, file length, manifests,
     /// links

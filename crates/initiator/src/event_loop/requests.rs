@@ -59,7 +59,8 @@ impl<P: Platform> EventLoop<P> {
                     self.targets = Some(answer);
                     self.drain_actions();
                 } else {
-                    answer.give(Err(IoError::SessionLost("no text exchange is possible now".into())));
+                    let why = "no text exchange is possible now: the session is not up, or another one is under way; try again";
+                    answer.give(Err(IoError::Request(why.to_owned())));
                 }
             }
             Request::Manage(function, lun, answer) => {
