@@ -10,6 +10,8 @@ use serde::Serialize;
 use crate::cmd::bench::kit::content::random;
 use crate::cmd::bench::kit::oracle::SECTOR_BYTES;
 
+/// What the kernel calls a file system in memory (`linux/magic.h`).
+const TMPFS_MAGIC: u32 = 0x0102_1994;
 /// Bytes of one write when a disk is filled for the first time.
 const FILL_BYTES: usize = 1 << 20;
 
@@ -75,9 +77,7 @@ impl Disk {
                 let store = RamStore::new(bytes, SECTOR_BYTES as u32).map_err(|error| error.to_string())?;
                 (Box::new(store), "memory".to_owned())
             }
-            Kind::PageCache | Kind::File => {
-                (Box::new(nameless(kind, dir, bytes)?), dir.display().to_string())
-            }
+            Kind::PageCache | Kind::File => (Box::new(nameless(kind, dir, bytes)?), place(dir)),
         };
         let disk = Self { kind, store, bytes, place };
         disk.fill()?;
@@ -107,6 +107,13 @@ impl Disk {
     }
 }
 
+/// A folder, and what is to be known of it: a file that is memory has no medium for writes to end on.
+fn place(dir: &Path) -> String {
+    let in_memory = rustix::fs::statfs(dir).is_ok_and(|system| system.f_type as u32 == TMPFS_MAGIC);
+    let warning = if in_memory { " (tmpfs: memory, and no medium; --dir names another folder)" } else { "" };
+    format!("{}{warning}", dir.display())
+}
+
 fn nameless(kind: Kind, dir: &Path, bytes: u64) -> Result<FileStore, String> {
     let path = dir.join(format!(".intact-bench-guard-{}-{}", kind.id(), std::process::id()));
     let options = FileOptions {
@@ -133,6 +140,10 @@ mod tests {
             disk.store.read(bytes - 4096, &mut end).unwrap();
             assert!(end.iter().any(|&byte| byte != 0), "{kind:?}");
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{kind:?}");
+        }
+        assert!(!place(Path::new("/proc")).contains("tmpfs"));
+        if Path::new("/dev/shm").is_dir() {
+            assert!(place(Path::new("/dev/shm")).contains("no medium"));
         }
         let nowhere = Disk::open(Kind::File, &dir.path().join("missing"), bytes);
         assert!(nowhere.err().unwrap().contains("missing"));
