@@ -66,7 +66,7 @@ impl<P: Platform> EventLoop<P> {
         }
         self.orphans.extend(orphans);
         (self.targets, self.finding) = (None, false);
-        self.pending.drop_pings();
+        self.pending.drop_all_but_commands();
         tracing::warn!(%reason, wait = ?wait, "the session is lost");
         self.fruitless += 1;
         let hopeless = self.fruitless > MAX_FRUITLESS_LOSSES

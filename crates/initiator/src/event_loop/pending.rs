@@ -68,7 +68,7 @@ impl PendingTable {
     }
 
     /// Pings and management functions do not survive their session.
-    pub(super) fn drop_pings(&mut self) {
+    pub(super) fn drop_all_but_commands(&mut self) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             if matches!(entry, Some(Pending::Ping(_) | Pending::Manage(_))) {
                 *entry = None;
