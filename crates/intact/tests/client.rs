@@ -284,6 +284,16 @@ fn pi_18_a_scrub_lists_the_bad_blocks_and_every_verb_takes_protection_informatio
         assert_eq!((&failures["guards"], &failures["data_digests"]), (&1.into(), &0.into()), "{failures}");
         assert_eq!((&failures["application_tags"], &failures["reference_tags"]), (&0.into(), &0.into()));
     }
+    let first = lab.run(&["scrub", &lab.url(0), "--json", "--most", "1"]);
+    let report: Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert!(first.status.code() == Some(1) && report["complete"] == false, "{report}");
+    assert_eq!(
+        (report["bad"].as_array().unwrap().len(), &report["bad"][0]["lba"]),
+        (1, &100.into()),
+        "{report}"
+    );
+    let without_rate = lab.run(&["scrub", &lab.url(0), "--rate", "0"]);
+    assert!(without_rate.status.code() == Some(2) && text(&without_rate).contains("leave it out"));
     // One that has none.
     for verb in [vec!["doctor"], vec!["scrub"], vec!["bench", "--time", "100ms"]] {
         let url = format!("{}?pi=1", lab.url(2));

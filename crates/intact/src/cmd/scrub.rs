@@ -73,6 +73,9 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn scrub(args: &Args) -> Result<Report, ExitCode> {
+    if args.rate == Some(0) {
+        return Err(fail(MISUSED, "--rate is at least one byte in a second; leave it out for no limit"));
+    }
     let url = args.client.url(&args.url)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
     let session = Session::connect(args.client.options(&url)?).map_err(|error| refused(&error))?;
@@ -87,7 +90,7 @@ fn scrub(args: &Args) -> Result<Report, ExitCode> {
     while at < size && bad.len() < args.most as usize {
         at = examine(&disk, at, STEP_BYTES.min(size - at), &mut bad).map_err(|error| failed(&error))?;
         bar.set_position(at);
-        if let Some(rate) = args.rate.filter(|&rate| rate > 0) {
+        if let Some(rate) = args.rate {
             let due = Duration::from_secs_f64(at as f64 / rate as f64);
             std::thread::sleep(due.saturating_sub(began.elapsed()));
         }
