@@ -120,8 +120,8 @@ impl Planner<'_> {
         let before = Arc::clone(&holder.config());
         if !config.store.is_same_medium(&before.store) {
             return Err(StoreError::Unusable(format!(
-                "{} is in use with other blocks or other protection information, which stay as they are while it is open; \
-                 remove the unit, read the configuration, and add it again",
+                "{} is in use with other blocks, other protection information or another journal, which stay as they are while it \
+                 is open; remove the unit, read the configuration, and add it again",
                 config.store
             )));
         }

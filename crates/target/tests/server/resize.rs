@@ -120,6 +120,7 @@ fn a_unit_grows_as_configured_and_does_not_shrink() {
     for (file, ram, why) in [
         (",size=2M", "ram:4M", "protection information"),
         (",size=2M,pi=1,block=4096", "ram:4M", "other blocks"),
+        (",size=2M,atomic=64K", "ram:4M", "another journal"),
     ] {
         let error = lab.server.apply(units(file, ram)).unwrap_err().to_string();
         assert!(error.contains(why), "{file} {ram}: {error}");

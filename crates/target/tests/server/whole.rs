@@ -40,7 +40,16 @@ fn atm_01_who_reads_meanwhile_sees_one_write_or_another_and_no_mixture() {
 #[test]
 fn atm_01_a_file_with_a_journal_shows_no_mixture_either() {
     let directory = tempfile::tempdir().unwrap();
-    no_mixture(on_file(directory.path(), ",atomic=1M"));
+    let config = on_file(directory.path(), ",atomic=1M");
+    let spec = config.targets[0].luns[0].store.clone();
+    no_mixture(config);
+    // A server that ended well has left nothing to do: whoever changes the file now finds it so.
+    let path = directory.path().join("disk");
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xee; 512], 7 * 512).unwrap();
+    let mut first = [0; 512];
+    spec.open().unwrap().read(7 * 512, &mut first).unwrap();
+    assert_eq!(first, [0xee; 512]);
 }
 
 /// The unit 0 of these on a file.
