@@ -180,7 +180,7 @@ fn sealed(lba: u64, data: &[u8]) -> Vec<u8> {
 fn pi_13_copies_between_units_of_any_type_have_tuples_and_never_of_bad_data() {
     let mut shelf = Shelf::new();
     for (from, kind) in KINDS.into_iter().enumerate() {
-        for to in 0..KINDS.len() {
+        for (to, other) in KINDS.into_iter().enumerate() {
             for by_token in [false, true] {
                 let seed = ((from * 5 + to) * 2 + usize::from(by_token)) as u64;
                 let (lba, data) = (seed * 16, pattern(seed));
@@ -200,7 +200,7 @@ fn pi_13_copies_between_units_of_any_type_have_tuples_and_never_of_bad_data() {
                     continue;
                 }
                 assert_eq!(copy(&mut shelf, from, to, lba), None, "{from} to {to}");
-                let app_tag = if kind == Some(1) && KINDS[to] == kind { HOSTS_APP_TAG } else { 0 };
+                let app_tag = if kind == Some(1) && other == kind { HOSTS_APP_TAG } else { 0 };
                 shelf.holds(to, lba, &data, app_tag);
                 // What was never written has no tuple to go with it; its copy has one.
                 assert_eq!(copy(&mut shelf, from, to, lba + 8), None);
