@@ -155,19 +155,24 @@ impl<P: Platform> Shard<P> {
             self.take_message(message);
         }
         self.messages = messages;
-        if self.room.has_work() {
-            self.serve_waiting();
-        }
-        self.flush_touched();
+        self.pass_on();
         if busy {
             let soon = self.now + TIMER_SCAN;
             self.next_scan = Some(self.next_scan.map_or(soon, |at| at.min(soon)));
         }
         if self.next_scan.is_some_and(|at| at <= self.now) {
             self.scan_timers();
-            self.flush_touched();
+            self.pass_on();
         }
         Ok(!(self.ending.is_some() && self.has_ended()))
+    }
+
+    /// What was done may have given memory back to sessions that wait for it, and connections something to do.
+    fn pass_on(&mut self) {
+        if self.room.has_work() {
+            self.serve_waiting();
+        }
+        self.flush_touched();
     }
 
     /// Handles every deadline that has passed and finds the next one.

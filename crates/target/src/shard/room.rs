@@ -272,6 +272,12 @@ impl<P: Platform> Shard<P> {
     pub(super) fn share_retained(&mut self) {
         let each = self.room.share_bytes / self.sessions.len().max(1) as u64;
         let each = each.min(RETAINED_BYTES_MAX);
-        self.sessions.each_mut(|hosted| hosted.session.set_retained_bytes_max(each));
+        let room = &mut self.room;
+        self.sessions.each_mut(|hosted| {
+            hosted.session.set_retained_bytes_max(each);
+            let Share { early, retained, waiting, .. } = hosted.share;
+            hosted.share.retained = hosted.session.retained_bytes();
+            room.book((early, retained, waiting), (early, hosted.share.retained, waiting));
+        });
     }
 }
