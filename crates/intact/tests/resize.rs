@@ -59,8 +59,9 @@ fn our_initiator_sees_a_volume_grow() {
 
     // The configuration says another size than what is there: that stays, and is told.
     let (code, said) = server.ask(&["reload"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the old configuration stays") && said.contains("cannot resize"), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("keeps its 2097152 bytes") && said.contains("no unit shrinks"), "{said}");
+    assert_eq!(disk.read_capacity().unwrap().bytes(), 2 * MIB);
 }
 
 #[test]

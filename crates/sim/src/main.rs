@@ -123,17 +123,17 @@ fn many(first: u64, count: u64, limit: Option<Duration>) -> ExitCode {
             if seed >= first + count || limit.is_some_and(|limit| begin.elapsed() > limit) {
                 return totals;
             }
-            totals.add(run_seed(seed));
+            match std::panic::catch_unwind(|| run_seed(seed)) {
+                Ok(report) => totals.add(report),
+                Err(_) => totals.panicked_in.push(seed),
+            }
         }
     };
     let mut totals = Totals::default();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         for worker in workers {
-            match worker.join() {
-                Ok(part) => totals.join(part),
-                Err(_) => totals.panicked = true,
-            }
+            totals.join(worker.join().expect("panics stay within their seeds"));
         }
     });
     let seconds = begin.elapsed().as_secs_f64();
@@ -142,18 +142,26 @@ fn many(first: u64, count: u64, limit: Option<Duration>) -> ExitCode {
     for report in totals.broken.iter().take(20) {
         println!("{}", summary(report));
     }
+    totals.panicked_in.sort_unstable();
+    if !totals.panicked_in.is_empty() {
+        println!("panics in {} seeds: {}", totals.panicked_in.len(), some(&totals.panicked_in));
+    }
     totals.gave_up_in.sort_unstable();
     if !totals.gave_up_in.is_empty() {
-        let first = &totals.gave_up_in[..totals.gave_up_in.len().min(20)];
-        println!("operations were given up in {} seeds: {first:?}", totals.gave_up_in.len());
+        println!(
+            "operations were given up in {} seeds: {}",
+            totals.gave_up_in.len(),
+            some(&totals.gave_up_in)
+        );
     }
-    if let Some(report) = totals.broken.first() {
-        println!("to see it: cargo xtask sim --seed {} --transcript", report.seed);
+    let broken = totals.broken.first().map(|report| report.seed);
+    if let Some(seed) = broken.or(totals.panicked_in.first().copied()) {
+        println!("to see it: cargo xtask sim --seed {seed} --transcript");
     }
     println!(
         "sim: {} seeds in {seconds:.1} s ({per_minute:.0} a minute), {} broken; {} operations, {} given up, {} PDUs, {} flips, {} recoveries, {} sessions given up, {:.0} s of virtual time",
-        totals.seeds,
-        totals.broken.len(),
+        totals.seeds + totals.panicked_in.len() as u64,
+        totals.broken.len() + totals.panicked_in.len(),
         totals.done,
         totals.failed,
         totals.pdus,
@@ -162,7 +170,12 @@ fn many(first: u64, count: u64, limit: Option<Duration>) -> ExitCode {
         totals.gave_up,
         totals.virtual_ns as f64 / 1e9
     );
-    if totals.broken.is_empty() && !totals.panicked { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if broken.is_none() && totals.panicked_in.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The first of them.
+fn some(seeds: &[u64]) -> String {
+    format!("{:?}", &seeds[..seeds.len().min(20)])
 }
 
 #[derive(Default)]
@@ -178,7 +191,8 @@ struct Totals {
     broken: Vec<Report>,
     /// Seeds in which operations were given up.
     gave_up_in: Vec<u64>,
-    panicked: bool,
+    /// Seeds in which the stacks, or the simulator, panicked.
+    panicked_in: Vec<u64>,
 }
 
 impl Totals {
@@ -201,7 +215,7 @@ impl Totals {
 
     fn join(&mut self, other: Self) {
         let Self { seeds, done, failed, pdus, flips, recoveries, .. } = other;
-        let Self { gave_up, virtual_ns, broken, gave_up_in, panicked, .. } = other;
+        let Self { gave_up, virtual_ns, broken, gave_up_in, panicked_in, .. } = other;
         self.seeds += seeds;
         self.done += done;
         self.failed += failed;
@@ -212,6 +226,6 @@ impl Totals {
         self.virtual_ns += virtual_ns;
         self.broken.extend(broken);
         self.gave_up_in.extend(gave_up_in);
-        self.panicked |= panicked;
+        self.panicked_in.extend(panicked_in);
     }
 }

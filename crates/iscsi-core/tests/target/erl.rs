@@ -292,6 +292,29 @@ fn erl_06_data_and_status_are_sent_again() {
     }
 }
 
+/// Data that was forgotten for want of memory cannot be sent again: the status says so, with or without more.
+// covers: ERL-06, SNK-06
+#[test]
+fn erl_06_what_was_forgotten_is_told_by_its_status() {
+    let mut peer = Peer::with_connections(2, LEVEL_2);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=1024
+         D< Start itt=1
+         D> complete itt=1 data=1024
+         T2< DataIn itt=1 data_sn=0
+         T2< DataIn itt=1 data_sn=1 status=0x00",
+    );
+    peer.session().set_retained_bytes_max(1000);
+    assert_eq!(peer.session().retained_bytes(), 0);
+    peer.lose_for_recovery(2, 1);
+    peer.play(
+        "I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=1 exp_data_sn=1
+         T< TaskManagementResponse itt=8 response=FunctionComplete
+         T< ScsiResponse itt=1 status=0x02 sense=b/11/13",
+    );
+    assert_eq!(peer.session().retained_bytes(), 0);
+}
+
 // covers: ERL-06, ERL-07
 #[test]
 fn erl_07_what_cannot_be_reassigned() {

@@ -195,7 +195,8 @@ impl TargetSession {
             outcome.status = CHECK_CONDITION;
             outcome.sense = Condition::SnackRejected.sense();
             (outcome.residual, outcome.bidi_residual) = Default::default();
-            outcome.in_data = false;
+            // Nothing is left that could be sent.
+            outcome.plan.acked_offset = outcome.plan.total;
         } else {
             let plan = &mut outcome.plan;
             // Any other value is to be ignored (RFC 7143 11.5.6).
