@@ -157,6 +157,11 @@ impl Lease {
         Self { pool, shard, quantum, leased: 0, used: 0, waits: false, shown }
     }
 
+    /// Whether somebody waits, at whatever shard.
+    pub fn is_wanted(&self) -> bool {
+        self.pool.is_wanted()
+    }
+
     /// All that there is for all shards, bytes.
     pub fn max(&self) -> u64 {
         self.pool.max

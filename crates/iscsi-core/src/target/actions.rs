@@ -102,7 +102,8 @@ pub enum CloseReason {
     Violation(String),
     /// A newer login took its place.
     Replaced,
-    /// The peer did not answer a ping, or did not log out when asked.
+    /// The peer did not answer a ping, did not log out when asked, or let nothing move while others waited for the memory that it
+    /// had.
     Silent,
     /// The caller ended the session.
     Ended,

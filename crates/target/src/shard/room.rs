@@ -10,9 +10,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use engine::{Platform, Token};
-use iscsi_core::target::actions::Command;
+use iscsi_core::Time;
+use iscsi_core::target::actions::{CloseReason, Command};
 use scsi::{Asc, Outcome, SenseData, SenseKey};
 
 use super::Shard;
@@ -21,6 +23,11 @@ use super::message::Message;
 use super::sessions::{Hosted, SessionKey};
 use crate::memory::{Grants, Lease, Pool, Tidings, command_bytes_max, share_bytes};
 use crate::observe::metrics::ShardMemory;
+
+/// How long a session that others wait for may let nothing move: neither take what it is sent, nor send what it is asked for.
+const STALL: Duration = Duration::from_secs(5);
+/// While somebody waits, who lets nothing move is looked for this often.
+const STALL_SCAN: Duration = Duration::from_millis(500);
 
 /// This shard's room for data.
 pub(super) struct Room {
@@ -58,6 +65,8 @@ pub(super) struct Share {
     pub is_short: bool,
     /// The session stands in the shard's queue.
     queued: bool,
+    /// When something moved last: memory came or went, or data came.
+    pub moved: Time,
     /// Its window is smaller than it might be.
     pressed: bool,
 }
@@ -128,6 +137,14 @@ pub(super) fn too_long() -> Outcome {
     Outcome::check(SenseData::new(SenseKey::IllegalRequest, Asc::INVALID_FIELD_IN_CDB))
 }
 
+/// Whether it is the initiator, and not a store, that keeps the memory of a session from coming back.
+fn is_stalled(hosted: &Hosted, now: Time) -> bool {
+    let share = &hosted.share;
+    share.booked > 0
+        && now.saturating_sub(share.moved) >= STALL
+        && (share.outgoing > 0 || hosted.session.expects_data())
+}
+
 impl<P: Platform> Shard<P> {
     /// Takes room for a command that is about to begin. Where there is none, the session waits for it.
     pub(super) fn reserve(&mut self, hosted: &mut Hosted, bytes: u64) -> bool {
@@ -136,6 +153,9 @@ impl<P: Platform> Shard<P> {
         let in_turn = room.served == Some(hosted.key) || room.queue.is_empty();
         let modest = held == 0 || held + bytes <= room.session_bytes_max();
         if bytes == 0 || (in_turn && modest && room.lease.take(bytes)) {
+            if held == 0 {
+                hosted.share.moved = self.now;
+            }
             hosted.share.commands += bytes;
             hosted.share.booked += bytes;
             return true;
@@ -204,9 +224,34 @@ impl<P: Platform> Shard<P> {
         }
         let held = share.commands + share.outgoing;
         if held < share.booked {
+            share.moved = self.now;
             let done = std::mem::replace(&mut share.booked, held) - held;
             self.give_room(done);
         }
+    }
+
+    /// Ends the sessions that let nothing move while others wait for the memory that they have: a peer that never reads, or that
+    /// never sends what it is asked for, is not to keep everybody from working. When to look again.
+    pub(super) fn end_stalled(&mut self) -> Option<Time> {
+        if !self.room.lease.is_wanted() {
+            return None;
+        }
+        let now = self.now;
+        let stalled: Vec<SessionKey> =
+            self.sessions.iter().filter(|h| is_stalled(h, now)).map(|h| h.key).collect();
+        for key in stalled {
+            self.with_session(key, |_, hosted| {
+                tracing::warn!(
+                    initiator = %hosted.session.names().initiator,
+                    bytes = hosted.share.booked,
+                    "the session is ended: others wait for its memory (limits.buffer_bytes_max), and for {} s it has neither taken \
+                     nor sent data that is due",
+                    STALL.as_secs()
+                );
+                hosted.session.terminate(now, CloseReason::Silent);
+            });
+        }
+        Some(now + STALL_SCAN)
     }
 
     /// A session has ended: it holds nothing and waits for nothing.

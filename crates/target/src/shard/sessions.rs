@@ -13,7 +13,7 @@ use iscsi_core::target::actions::{Action, CloseReason, Command, Selector, Target
 use iscsi_core::target::login::{Established, LoginNames};
 use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
-use iscsi_core::wire::{Cid, Isid, Tsih};
+use iscsi_core::wire::{Cid, Isid, Opcode, Tsih};
 use rustc_hash::FxHashMap;
 use scsi::{Asc, Nexus, UaScope};
 use smallvec::SmallVec;
@@ -383,6 +383,9 @@ impl<P: Platform> Shard<P> {
         let now = self.now;
         self.with_session(key, |shard, hosted| {
             hosted.session.set_early_bytes_max(shard.room.early_bytes_max(&hosted.share));
+            if pdu.bhs.opcode() == Opcode::DataOut as u8 {
+                hosted.share.moved = now;
+            }
             hosted.session.handle_pdu(now, cid, pdu);
         });
     }
@@ -416,7 +419,8 @@ impl<P: Platform> Shard<P> {
         for key in late {
             self.with_session(key, |_, hosted| hosted.session.handle_timeout(now));
         }
-        self.sessions.iter().filter_map(|h| h.session.poll_timeout()).min()
+        let stalled = self.end_stalled();
+        self.sessions.iter().filter_map(|h| h.session.poll_timeout()).chain(stalled).min()
     }
 
     /// Carries out what the session asks for, and what waited for room to do so; true when it has ended.

@@ -219,6 +219,24 @@ fn whoever_gives_up_or_goes_away_gives_its_memory_back() {
     }
 }
 
+/// Whoever is asked for data and never sends it has memory for as long as nobody else needs it.
+#[test]
+fn who_lets_nothing_move_is_ended_when_others_wait() {
+    let lab = Lab::start(scarce());
+    let mut waiting_one = lab.session("waits");
+    let [mut stalled, second] = Hog::pair(&lab);
+    second.end();
+    assert!(stalled.session.ping().is_ok(), "it is no trouble to anybody");
+    let other = Hog::begin(&lab, 20480);
+    let kept = waiting_one.start(&write_of(4096, LONGEST, 8)).unwrap();
+    assert!(waiting_one.finish(&kept).unwrap().is_good());
+    assert_eq!(byte_at(&mut waiting_one, 4096), 8);
+    for mut hog in [stalled, other] {
+        assert!(hog.session.ping().is_err(), "neither had sent anything");
+    }
+    until_all_is_back(&lab);
+}
+
 // covers: SNS-06
 #[test]
 fn sns_06_data_that_nobody_asked_for_is_not_kept_without_memory_for_it() {
