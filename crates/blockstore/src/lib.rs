@@ -35,7 +35,7 @@ pub use protected::{Format, ProtectedStore, Record, RecordRun, Records};
 pub use ram::RamStore;
 pub use spec::{SpecError, StoreSpec, parse_size};
 pub use store::{
-    BlockStore, Durability, Extent, Geometry, Placement, fixed_size, not_atomic, read_then_crc32c,
+    BlockStore, Durability, Extent, Geometry, InPlace, Placement, fixed_size, not_atomic, read_then_crc32c,
 };
 pub use wrappers::OpSet;
 pub use wrappers::delay::{DelayStore, Gate};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use integrity::t10::Tuple;
 use parking_lot::Mutex;
 
-use crate::{BlockStore, Durability, Extent, Geometry, Placement, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Placement, StoreError};
 
 /// Bytes of a record.
 const RECORD_BYTES: usize = 16;
@@ -299,16 +299,8 @@ impl BlockStore for ProtectedStore {
     fn overwrites_in_place(&self) -> bool {
         self.data.overwrites_in_place() && self.records.side.overwrites_in_place()
     }
-    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        self.data.read_in_place(offset, len, look)
-    }
-    fn write_in_place(
-        &self,
-        offset: u64,
-        len: u64,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        self.data.write_in_place(offset, len, fill)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        self.data.in_place()
     }
     fn flush(&self) -> Result<(), StoreError> {
         self.records.flush()?;

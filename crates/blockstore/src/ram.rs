@@ -26,7 +26,7 @@ use crate::gather::{Gather, total_bytes};
 use crate::store::{
     ExtentList, check_block_bytes, check_extent_range, check_range, check_resize, check_size,
 };
-use crate::{BlockStore, Durability, Extent, Geometry, Placement, Records, StoreError, not_atomic};
+use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Placement, Records, StoreError, not_atomic};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// What a chunk that does not exist reads as.
@@ -243,6 +243,26 @@ fn check_capacity(size_bytes: u64) -> Result<(), StoreError> {
     )))
 }
 
+impl InPlace for RamStore {
+    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<(), StoreError> {
+        let size_bytes = self.size();
+        check_range(size_bytes, offset, len)?;
+        let len = usize::try_from(len).map_err(|_| StoreError::OutOfRange { offset, len, size_bytes })?;
+        self.visit_read(offset, len, |place, src| look(src.unwrap_or(&ZEROES[..place.len()])));
+        Ok(())
+    }
+
+    fn write_in_place(
+        &self,
+        offset: u64,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), StoreError> {
+        check_range(self.size(), offset, len)?;
+        self.visit_write(offset, len, fill)
+    }
+}
+
 impl BlockStore for RamStore {
     fn geometry(&self) -> Geometry {
         Geometry {
@@ -301,23 +321,8 @@ impl BlockStore for RamStore {
         self.visit_write(offset, len, |part| gather.copy_to(part))
     }
 
-    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        let size_bytes = self.size();
-        check_range(size_bytes, offset, len)?;
-        let len = usize::try_from(len).map_err(|_| StoreError::OutOfRange { offset, len, size_bytes })?;
-        self.visit_read(offset, len, |place, src| look(src.unwrap_or(&ZEROES[..place.len()])));
-        Ok(true)
-    }
-
-    fn write_in_place(
-        &self,
-        offset: u64,
-        len: u64,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        check_range(self.size(), offset, len)?;
-        self.visit_write(offset, len, fill)?;
-        Ok(true)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        Some(self)
     }
 
     fn atomic_write_bytes_max(&self) -> u64 {

@@ -104,6 +104,28 @@ pub struct Extent {
     pub mapped: bool,
 }
 
+/// The blocks of a store that holds them in memory ([`BlockStore::in_place`]). Pieces are cut between logical blocks only (where the
+/// range has whole ones); the store is locked meanwhile, so whoever is shown one calls none.
+pub trait InPlace {
+    /// Shows a range to `look`, piece by piece in order. None changes while it is shown.
+    ///
+    /// # Errors
+    /// As [`BlockStore::read`]; `look` may have seen a part then.
+    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<(), StoreError>;
+
+    /// Lets `fill` write a range, piece by piece in order. It overwrites all of each piece: what it is given holds what was there
+    /// before. Nobody sees a piece before `fill` is done with it.
+    ///
+    /// # Errors
+    /// As [`BlockStore::write`]; a part may have been written then.
+    fn write_in_place(
+        &self,
+        offset: u64,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), StoreError>;
+}
+
 /// An array of bytes that can be read and written from many threads at once. The crate's head says what holds for
 /// all stores.
 ///
@@ -156,29 +178,9 @@ pub trait BlockStore: Send + Sync {
     /// Whether bytes that are overwritten are gone: no snapshot, journal or spare area keeps them. Constant.
     fn overwrites_in_place(&self) -> bool;
 
-    /// Shows a range to `look`, piece by piece in order, where it lies in memory: for whoever copies and checks in one
-    /// pass. False, and nothing was shown, from a store that does not hold its blocks in memory; an empty range asks
-    /// which of them it is.
-    ///
-    /// Pieces are cut between logical blocks only (where the range has whole ones), and none changes while it is
-    /// shown; the store is locked meanwhile, so `look` calls none.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read); `look` may have seen a part then.
-    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError>;
-
-    /// Lets `fill` write a range where it lies in memory; otherwise as [`read_in_place`](Self::read_in_place). `fill`
-    /// overwrites all of each piece: what it is given holds what was there before. Nobody sees a piece before `fill` is
-    /// done with it.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write); a part may have been written then.
-    fn write_in_place(
-        &self,
-        offset: u64,
-        len: u64,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError>;
+    /// Its blocks where they lie in memory, for whoever copies and checks in one pass; `None` from a store that does not hold them
+    /// there. Constant.
+    fn in_place(&self) -> Option<&dyn InPlace>;
 
     /// Returns when every write, unmap and zeroing that was acknowledged before the call is on the medium.
     ///
@@ -291,21 +293,8 @@ macro_rules! forward {
             fn overwrites_in_place(&self) -> bool {
                 (**self).overwrites_in_place()
             }
-            fn read_in_place(
-                &self,
-                offset: u64,
-                len: u64,
-                look: &mut dyn FnMut(&[u8]),
-            ) -> Result<bool, StoreError> {
-                (**self).read_in_place(offset, len, look)
-            }
-            fn write_in_place(
-                &self,
-                offset: u64,
-                len: u64,
-                fill: &mut dyn FnMut(&mut [u8]),
-            ) -> Result<bool, StoreError> {
-                (**self).write_in_place(offset, len, fill)
+            fn in_place(&self) -> Option<&dyn InPlace> {
+                (**self).in_place()
             }
             fn flush(&self) -> Result<(), StoreError> {
                 (**self).flush()

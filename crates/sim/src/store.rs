@@ -3,7 +3,8 @@
 //! Survives the process that uses it, as a disk does. Delay is not its business: the platform decides when a job runs.
 
 use blockstore::{
-    BlockStore, Durability, Extent, Geometry, Placement, Records, StoreError, fixed_size, read_then_crc32c,
+    BlockStore, Durability, Extent, Geometry, InPlace, Placement, Records, StoreError, fixed_size,
+    read_then_crc32c,
 };
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -141,22 +142,8 @@ impl BlockStore for SimStore {
         false // what is not flushed may come back
     }
 
-    fn read_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _look: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    fn write_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None
     }
 
     fn flush(&self) -> Result<(), StoreError> {

@@ -35,7 +35,7 @@ use crate::gather::{Gather, total_bytes};
 use crate::journal::Identity;
 use crate::store::{ExtentList, check_extent_range, check_resize};
 use crate::{
-    BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, not_atomic,
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError, not_atomic,
     read_then_crc32c,
 };
 
@@ -368,22 +368,8 @@ impl BlockStore for FileStore {
         false // file systems and flash keep what was there
     }
 
-    fn read_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _look: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    fn write_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None
     }
 
     fn flush(&self) -> Result<(), StoreError> {

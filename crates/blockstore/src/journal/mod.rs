@@ -32,7 +32,7 @@ use self::format::{HEAD_BYTES, Header, MARKS, Mark, SLOTS, SLOTS_AT, file_bytes,
 use self::ring::{Ring, Stuck};
 use crate::gather::total_bytes;
 use crate::{
-    BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, not_atomic,
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError, not_atomic,
     read_then_crc32c,
 };
 
@@ -390,19 +390,8 @@ impl BlockStore for JournaledStore {
         false // the journal keeps copies
     }
 
-    fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        self.check_known(offset, len)?;
-        self.data.read_in_place(offset, len, look)
-    }
-
-    fn write_in_place(
-        &self,
-        offset: u64,
-        len: u64,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        self.make_way(offset, len)?;
-        self.data.write_in_place(offset, len, fill)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None // others would have to wait and to be refused in there, too
     }
 
     /// Now and then it frees slots, too: whoever flushes has paid for most of that.

@@ -132,21 +132,8 @@ impl BlockStore for Disk {
     fn overwrites_in_place(&self) -> bool {
         false
     }
-    fn read_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _look: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-    fn write_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None
     }
     fn flush(&self) -> Result<(), StoreError> {
         let whole = self.on()?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::OpSet;
-use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError};
 
 struct GateState {
     closed_for: OpSet,
@@ -157,22 +157,8 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
         self.inner.overwrites_in_place()
     }
 
-    fn read_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _look: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false) // a look at memory is not delayed
-    }
-
-    fn write_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None // a look at memory is not delayed
     }
 
     fn flush(&self) -> Result<(), StoreError> {

@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 
 use super::OpSet;
 use crate::gather::{Gather, total_bytes};
-use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError, read_then_crc32c};
+use crate::{
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError, read_then_crc32c,
+};
 
 /// The error that a rule raises. Offsets are those of the operation, or of the first byte of it in the rule's range.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -339,22 +341,8 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
         self.inner.overwrites_in_place()
     }
 
-    fn read_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _look: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false) // faults are in what is copied
-    }
-
-    fn write_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None // faults are in what is copied
     }
 
     fn flush(&self) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{BlockStore, Durability, Extent, Geometry, Op, Placement, Records, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError};
 
 /// What was counted for one kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,22 +112,8 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
         self.inner.overwrites_in_place()
     }
 
-    fn read_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _look: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false) // it would not be counted
-    }
-
-    fn write_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None // it would not be counted
     }
 
     fn flush(&self) -> Result<(), StoreError> {

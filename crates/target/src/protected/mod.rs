@@ -9,7 +9,7 @@
 pub(crate) mod copying;
 mod passes;
 
-use blockstore::{Format, Record, RecordRun, Records, StoreError};
+use blockstore::{Format, InPlace, Record, RecordRun, Records, StoreError};
 use bytes::{Bytes, BytesMut};
 use engine::SlabRing;
 use integrity::t10::{self, Guard, Layout, Tuple};
@@ -174,9 +174,14 @@ impl Medium<'_> {
         let records = self.records.read(lba, count)?;
         let mut out = Outgoing::new(self.block, &mut data, &mut guards, None, None);
         let (store, offset) = (&self.device.store, self.offset(lba));
-        if !store.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))? {
-            store.read(offset, out.there())?;
-            out.take_there();
+        match store.in_place() {
+            Some(memory) => {
+                memory.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))?
+            }
+            None => {
+                store.read(offset, out.there())?;
+                out.take_there();
+            }
         }
         self.check_all(lba, records.iter(), &guards, &data, self.block)?;
         Ok((data, records))
@@ -194,10 +199,13 @@ impl Medium<'_> {
             at += guards.len() as u64;
         };
         let (store, offset, len) = (&self.device.store, self.offset(lba), self.offset(blocks));
-        if !store.read_in_place(offset, len, &mut look)? {
-            let mut data = vec![0; len as usize];
-            store.read(offset, &mut data)?;
-            look(&data);
+        match store.in_place() {
+            Some(memory) => memory.read_in_place(offset, len, &mut look)?,
+            None => {
+                let mut data = vec![0; len as usize];
+                store.read(offset, &mut data)?;
+                look(&data);
+            }
         }
         checked
     }
@@ -218,13 +226,18 @@ impl Medium<'_> {
         let records = self.records.read(lba, count)?;
         let mut tuples: Option<Vec<Tuple>> = self.protection.transferred.then(|| records.tuples().collect());
         let mut out = Outgoing::new(self.block, &mut buffer, &mut guards, tuples.as_deref_mut(), run_bytes);
-        if !self.device.store.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))? {
-            if self.protection.transferred {
+        let store = &self.device.store;
+        match store.in_place() {
+            Some(memory) => {
+                memory.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))?
+            }
+            None if self.protection.transferred => {
                 let mut data = with.slabs.take(count * self.block);
-                self.device.store.read(offset, &mut data)?;
+                store.read(offset, &mut data)?;
                 out.take(&data);
-            } else {
-                self.device.store.read(offset, out.there())?;
+            }
+            None => {
+                store.read(offset, out.there())?;
                 out.take_there();
             }
         }
@@ -422,10 +435,10 @@ impl Medium<'_> {
         if !self.protection.transferred {
             return self.write_unsealed(lba, blocks, durable, data_out);
         }
-        if self.device.store.write_in_place(self.offset(lba), 0, &mut |_| {})? {
-            return self.write_sealed(lba, blocks, durable, data_out);
+        match self.device.store.in_place() {
+            Some(memory) => self.write_sealed(memory, lba, blocks, durable, data_out),
+            None => self.write_gathered(lba, blocks, durable, data_out, Self::put),
         }
-        self.write_gathered(lba, blocks, durable, data_out, Self::put)
     }
 
     /// Writes blocks that are checked, or written all or nothing: they are put together first.
@@ -446,6 +459,7 @@ impl Medium<'_> {
     /// Writes blocks that came with tuples into memory: checked where they arrived, all of them first, and copied once.
     fn write_sealed(
         &self,
+        memory: &dyn InPlace,
         lba: u64,
         blocks: u64,
         durable: bool,
@@ -458,8 +472,7 @@ impl Medium<'_> {
         })?;
         let mut incoming = self.incoming(data_out, 0, blocks);
         let _held = self.device.hold(lba, blocks, Access::Change);
-        let store = &self.device.store;
-        store.write_in_place(self.offset(lba), self.offset(blocks), &mut |to| {
+        memory.write_in_place(self.offset(lba), self.offset(blocks), &mut |to| {
             incoming.copy_data(to, self.block);
         })?;
         Ok(self.records.write(lba, &records, medium::durability(durable))?)
@@ -474,17 +487,17 @@ impl Medium<'_> {
         durable: bool,
         data_out: DataOut<'_>,
     ) -> Result<(), Failure> {
-        let (store, len) = (&self.device.store, self.offset(blocks));
+        let len = self.offset(blocks);
         let mut guards = vec![0; blocks as usize];
         let mut incoming = self.incoming(data_out, 0, blocks);
         let _held = self.device.hold(lba, blocks, Access::Change);
-        let mut done = 0;
-        let written = store.write_in_place(self.offset(lba), len, &mut |to| {
-            let count = to.len() / self.block;
-            incoming.copy(to, &mut guards[done..done + count]);
-            done += count;
-        })?;
-        if written {
+        if let Some(memory) = self.device.store.in_place() {
+            let mut done = 0;
+            memory.write_in_place(self.offset(lba), len, &mut |to| {
+                let count = to.len() / self.block;
+                incoming.copy(to, &mut guards[done..done + count]);
+                done += count;
+            })?;
             return Ok(self.records.write(lba, &self.made(lba, &guards), medium::durability(durable))?);
         }
         let mut places = guards.iter_mut();

@@ -1,7 +1,8 @@
 //! A store in memory that calls a test before it does anything.
 
 use blockstore::{
-    BlockStore, Durability, Extent, Geometry, Op, Placement, RamStore, Records, StoreError, not_atomic,
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RamStore, Records, StoreError,
+    not_atomic,
 };
 
 /// Calls `hook` with every operation and its first byte.
@@ -48,21 +49,8 @@ impl<F: Fn(Op, u64) + Send + Sync> BlockStore for Hooked<F> {
     fn overwrites_in_place(&self) -> bool {
         false
     }
-    fn read_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _look: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-    fn write_in_place(
-        &self,
-        _offset: u64,
-        _len: u64,
-        _fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None
     }
     fn flush(&self) -> Result<(), StoreError> {
         (self.hook)(Op::Flush, 0);

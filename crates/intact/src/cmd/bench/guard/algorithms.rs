@@ -109,14 +109,14 @@ impl Algorithm {
             Way::Run(guard) => t10::guards(guard, data, plain, guards).expect(FITS),
             Way::WithCopy => {
                 let mut done = 0;
-                let copied = disk.write_in_place(offset, data.len() as u64, &mut |to| {
+                let memory = disk.in_place().expect("only disks in memory are measured so");
+                memory.write_in_place(offset, data.len() as u64, &mut |to| {
                     let from = &data[done..done + to.len()];
                     let guards = &mut guards[done / SECTOR_BYTES..(done + to.len()) / SECTOR_BYTES];
                     let store = integrity::Store::Temporal;
                     t10::copy_guards(Guard::Crc16, to, from, plain, guards, store).expect(FITS);
                     done += from.len();
                 })?;
-                assert!(copied, "only disks in memory are measured so");
                 return Ok(());
             }
         }

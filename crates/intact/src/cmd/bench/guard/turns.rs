@@ -53,8 +53,7 @@ struct Contents {
 pub fn rows(disks: &[Disk], algorithms: &[Algorithm], plan: &Plan) -> Vec<Row> {
     let mut rows = Vec::new();
     for (n, disk) in disks.iter().enumerate() {
-        // Only a store in memory lets itself be written in place.
-        let in_memory = disk.store.write_in_place(0, 0, &mut |_| {}).unwrap_or(false);
+        let in_memory = disk.store.in_place().is_some();
         for (algorithm, of) in algorithms.iter().enumerate() {
             if !of.suits(in_memory) {
                 continue;
