@@ -11,6 +11,7 @@
 //! | [`store`] | a medium that can lose its power |
 //! | [`load`], [`oracle`] | what initiators do, and what every block may hold |
 //! | [`watch`], [`rules`] | reads along on the wire: transcript, and the numbers of RFC 7143 |
+//! | [`campaign`] | many seeds on all cores |
 //! | [`table`], [`recovery`] | what the documentation shows of it |
 //! | [`intruder`] | a host that sends what it likes |
 //!
@@ -20,6 +21,7 @@
 //! Left out: threads. What two shards do at the same time is interleaved here, event by event, never truly parallel.
 #![forbid(unsafe_code)]
 
+pub mod campaign;
 pub mod driver;
 mod hosts;
 mod intruder;

@@ -2,11 +2,15 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use sim::campaign::{Campaign, Outcome};
 use sim::{Plan, Report, Run, Sabotage, run_seed};
+
+/// Where nobody looks at a bar, a line follows so many seeds: some two minutes on two cores.
+const NEWS_EVERY: u64 = 50_000;
 
 #[derive(Parser)]
 #[command(about = "Target and initiators, whole, from seeds on a virtual clock")]
@@ -83,7 +87,11 @@ fn main() -> ExitCode {
     }
     match args.seed {
         Some(seed) => one(seed, args.transcript),
-        None => many(args.first, args.seeds, args.seconds.map(Duration::from_secs)),
+        None => many(Campaign {
+            first: args.first,
+            seeds: args.seeds,
+            limit: args.seconds.map(Duration::from_secs),
+        }),
     }
 }
 
@@ -112,120 +120,53 @@ fn summary(report: &Report) -> String {
     )
 }
 
-fn many(first: u64, count: u64, limit: Option<Duration>) -> ExitCode {
+fn many(campaign: Campaign) -> ExitCode {
     let begin = Instant::now();
-    let next = AtomicU64::new(first);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let work = || {
-        let mut totals = Totals::default();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count || limit.is_some_and(|limit| begin.elapsed() > limit) {
-                return totals;
-            }
-            match std::panic::catch_unwind(|| run_seed(seed)) {
-                Ok(report) => totals.add(report),
-                Err(_) => totals.panicked_in.push(seed),
-            }
+    let progress = ProgressBar::new(campaign.seeds).with_style(
+        ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} seeds, {eta} left, {msg}")
+            .expect("the template is constant"),
+    );
+    let totals = campaign.run(run_seed, |outcome, totals| {
+        if outcome.is_finding() {
+            progress.suspend(|| match outcome {
+                Outcome::Ended(report) => println!("{}", summary(report)),
+                Outcome::Panicked(seed) => println!("seed {seed}: panicked"),
+            });
         }
-    };
-    let mut totals = Totals::default();
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        for worker in workers {
-            totals.join(worker.join().expect("panics stay within their seeds"));
+        progress.set_position(totals.seeds);
+        progress.set_message(format!("{} broken", totals.broken_in.len()));
+        if progress.is_hidden() && totals.seeds.is_multiple_of(NEWS_EVERY) {
+            eprintln!("sim: {} seeds, {} broken", totals.seeds, totals.broken_in.len());
         }
     });
-    let seconds = begin.elapsed().as_secs_f64();
-    let per_minute = totals.seeds as f64 * 60.0 / seconds;
-    totals.broken.sort_by_key(|report| report.seed);
-    for report in totals.broken.iter().take(20) {
-        println!("{}", summary(report));
+    progress.finish_and_clear();
+    if !totals.failed_in.is_empty() {
+        println!("operations were given up in {} seeds: {}", totals.failed_in.len(), some(&totals.failed_in));
     }
-    totals.panicked_in.sort_unstable();
-    if !totals.panicked_in.is_empty() {
-        println!("panics in {} seeds: {}", totals.panicked_in.len(), some(&totals.panicked_in));
-    }
-    totals.gave_up_in.sort_unstable();
-    if !totals.gave_up_in.is_empty() {
+    if let Some(seed) = totals.broken_in.first() {
         println!(
-            "operations were given up in {} seeds: {}",
-            totals.gave_up_in.len(),
-            some(&totals.gave_up_in)
+            "broken: {}; to see it: cargo xtask sim --seed {seed} --transcript",
+            some(&totals.broken_in)
         );
     }
-    let broken = totals.broken.first().map(|report| report.seed);
-    if let Some(seed) = broken.or(totals.panicked_in.first().copied()) {
-        println!("to see it: cargo xtask sim --seed {seed} --transcript");
-    }
+    let seconds = begin.elapsed().as_secs_f64();
     println!(
-        "sim: {} seeds in {seconds:.1} s ({per_minute:.0} a minute), {} broken; {} operations, {} given up, {} PDUs, {} flips, {} recoveries, {} sessions given up, {:.0} s of virtual time",
-        totals.seeds + totals.panicked_in.len() as u64,
-        totals.broken.len() + totals.panicked_in.len(),
+        "sim: {} seeds in {seconds:.1} s ({:.0} a minute), {} broken; {} operations, {} given up, {} PDUs, {} flips, {} recoveries, {} sessions given up, {:.0} s of virtual time",
+        totals.seeds,
+        totals.seeds as f64 * 60.0 / seconds,
+        totals.broken_in.len(),
         totals.done,
         totals.failed,
         totals.pdus,
         totals.flips,
         totals.recoveries,
         totals.gave_up,
-        totals.virtual_ns as f64 / 1e9
+        totals.virtual_s
     );
-    if broken.is_none() && totals.panicked_in.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if totals.broken_in.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The first of them.
 fn some(seeds: &[u64]) -> String {
     format!("{:?}", &seeds[..seeds.len().min(20)])
-}
-
-#[derive(Default)]
-struct Totals {
-    seeds: u64,
-    done: u64,
-    failed: u64,
-    pdus: u64,
-    flips: u64,
-    recoveries: u64,
-    gave_up: u64,
-    virtual_ns: u64,
-    broken: Vec<Report>,
-    /// Seeds in which operations were given up.
-    gave_up_in: Vec<u64>,
-    /// Seeds in which the stacks, or the simulator, panicked.
-    panicked_in: Vec<u64>,
-}
-
-impl Totals {
-    fn add(&mut self, report: Report) {
-        self.seeds += 1;
-        self.done += report.done;
-        self.failed += report.failed;
-        self.pdus += report.pdus;
-        self.flips += report.flips;
-        self.recoveries += report.recoveries;
-        self.gave_up += report.gave_up;
-        self.virtual_ns += report.virtual_ns;
-        if report.failed > 0 {
-            self.gave_up_in.push(report.seed);
-        }
-        if report.broken.is_some() {
-            self.broken.push(report);
-        }
-    }
-
-    fn join(&mut self, other: Self) {
-        let Self { seeds, done, failed, pdus, flips, recoveries, .. } = other;
-        let Self { gave_up, virtual_ns, broken, gave_up_in, panicked_in, .. } = other;
-        self.seeds += seeds;
-        self.done += done;
-        self.failed += failed;
-        self.pdus += pdus;
-        self.flips += flips;
-        self.recoveries += recoveries;
-        self.gave_up += gave_up;
-        self.virtual_ns += virtual_ns;
-        self.broken.extend(broken);
-        self.gave_up_in.extend(gave_up_in);
-        self.panicked_in.extend(panicked_in);
-    }
 }
