@@ -67,15 +67,8 @@ fn copy(
     let (Some(source), Some(destination)) = (device.neighbour(from), device.neighbour(to)) else {
         return Err(MediumError::Gone);
     };
-    let cargo = {
-        let _held = source.hold(from_lba, blocks, Access::Look);
-        copying::read(&source, from_lba, blocks)?
-    };
-    let _held = destination.hold(lba, blocks, Access::Change);
-    if !copying::write(&destination, lba, &cargo, durable)? {
-        write(&destination, lba * block_bytes(&destination), &[&cargo.data], durable)
-            .map_err(|error| medium_error(&destination, &error))?;
-    }
+    let cargo = copying::load(&source, from_lba, blocks)?;
+    copying::unload(&destination, lba, &cargo, durable)?;
     Ok(MediumReply::Done)
 }
 

@@ -4,19 +4,20 @@
 //! leaves the one, checked again before it enters the other, and kept there, so that at no moment the data are without it.
 //! Its application tag stays as it is; its reference tag goes the way of the block in types 1 and 2, where it counts with
 //! the address. A tuple that turns the checks off is kept too, with the digest beside it. A block that was never written has
-//! none to go with it: its copy gets one. Where the units differ, all tuples are made anew.
+//! none to go with it: its copy gets one. Where the types
+//! differ tuples are made anew, but only of data that still have the guards with which they left.
 
 use blockstore::{Record, RecordRun};
-use scsi::{MediumError, Protection, ProtectionType};
+use scsi::{MediumError, PiField, Protection, ProtectionType};
 
 use super::{Failure, Medium};
-use crate::device::Device;
+use crate::device::{Access, Device};
 use crate::medium;
 
 /// Blocks on their way.
 pub(crate) struct Cargo {
     /// Their data.
-    pub data: Vec<u8>,
+    data: Vec<u8>,
     origin: Option<Origin>,
 }
 
@@ -25,11 +26,14 @@ struct Origin {
     kind: ProtectionType,
     lba: u64,
     records: RecordRun,
+    /// Of the data, when they were checked.
+    guards: Vec<u16>,
 }
 
 /// Reads blocks, with their checks where they have any.
 //= spc4 6.4.6.2 CPY-01
-pub(crate) fn read(device: &Device, lba: u64, blocks: u64) -> Result<Cargo, MediumError> {
+pub(crate) fn load(device: &Device, lba: u64, blocks: u64) -> Result<Cargo, MediumError> {
+    let _held = device.hold(lba, blocks, Access::Look);
     let Some(medium) = Medium::internal(device, lba) else {
         let block = u64::from(device.unit.block_bytes());
         let mut data = vec![0; (blocks * block) as usize];
@@ -37,21 +41,26 @@ pub(crate) fn read(device: &Device, lba: u64, blocks: u64) -> Result<Cargo, Medi
         read.map_err(|error| medium::medium_error(device, &error))?;
         return Ok(Cargo { data, origin: None });
     };
-    let (data, records) = medium.read(lba, blocks).map_err(|failure| medium.error(&failure))?;
-    Ok(Cargo { data, origin: Some(Origin { kind: medium.kind(), lba, records }) })
+    let (data, records, guards) = medium.read(lba, blocks).map_err(|failure| medium.error(&failure))?;
+    Ok(Cargo { data, origin: Some(Origin { kind: medium.kind(), lba, records, guards }) })
 }
 
-/// Writes blocks with their tuples, where the unit has any; false: nothing was done, because it has none.
+/// Writes blocks, with their tuples where the unit has any.
 //= spc4 6.4.6.2 CPY-01
-pub(crate) fn write(device: &Device, lba: u64, cargo: &Cargo, durable: bool) -> Result<bool, MediumError> {
-    let Some(medium) = Medium::internal(device, lba) else { return Ok(false) };
+pub(crate) fn unload(device: &Device, lba: u64, cargo: &Cargo, durable: bool) -> Result<(), MediumError> {
+    let block = u64::from(device.unit.block_bytes());
+    let _held = device.hold(lba, cargo.data.len() as u64 / block, Access::Change);
+    let Some(medium) = Medium::internal(device, lba) else {
+        let written = device.store.write(lba * block, &[&cargo.data], medium::durability(durable));
+        return written.map_err(|error| medium::medium_error(device, &error));
+    };
     let written = match &cargo.origin {
         Some(origin) if origin.kind == medium.kind() => {
             medium.write_carried(lba, &cargo.data, origin, durable)
         }
-        _ => medium.write_made(lba, &cargo.data, durable),
+        origin => medium.write_anew(lba, &cargo.data, origin.as_ref(), durable),
     };
-    written.map(|()| true).map_err(|failure| medium.error(&failure))
+    written.map_err(|failure| medium.error(&failure))
 }
 
 impl<'a> Medium<'a> {
@@ -76,4 +85,24 @@ impl<'a> Medium<'a> {
         });
         self.put(lba, &[data], &records.collect(), durable)
     }
+
+    /// Writes blocks whose tuples are made here, once their guards are known to be those with which they left their origin.
+    fn write_anew(
+        &self,
+        lba: u64,
+        data: &[u8],
+        origin: Option<&Origin>,
+        durable: bool,
+    ) -> Result<(), Failure> {
+        let guards = self.guards(data);
+        if let Some(origin) = origin
+            && let Some(at) = guards.iter().zip(&origin.guards).position(|(here, there)| here != there)
+        {
+            return Err(Failure::Check(PiField::Guard, lba + at as u64));
+        }
+        self.put(lba, &[data], &self.made(lba, &guards), durable)
+    }
 }
+
+#[cfg(test)]
+mod tests;

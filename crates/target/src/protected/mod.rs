@@ -167,8 +167,8 @@ impl Medium<'_> {
         guards
     }
 
-    /// Blocks and their records, checked.
-    fn read(&self, lba: u64, blocks: u64) -> Result<(Vec<u8>, RecordRun), Failure> {
+    /// Blocks, their records and the guards of their data, checked.
+    fn read(&self, lba: u64, blocks: u64) -> Result<(Vec<u8>, RecordRun, Vec<u16>), Failure> {
         let count = blocks as usize;
         let (mut data, mut guards) = (vec![0; count * self.block], vec![0; count]);
         let records = self.records.read(lba, count)?;
@@ -184,7 +184,7 @@ impl Medium<'_> {
             }
         }
         self.check_all(lba, records.iter(), &guards, &data, self.block)?;
-        Ok((data, records))
+        Ok((data, records, guards))
     }
 
     /// Checks blocks where they lie.
@@ -344,7 +344,7 @@ impl Medium<'_> {
     fn difference(&self, lba: u64, arrived: &Arrived, one: bool) -> Result<Option<u64>, Failure> {
         let wire = u64::from(self.protection.wire_block_bytes(self.block as u32));
         let blocks = if one { 1 } else { arrived.guards.len() };
-        let (medium, records) = self.read(lba, blocks as u64)?;
+        let (medium, records, _) = self.read(lba, blocks as u64)?;
         let pairs = medium.chunks_exact(self.block).zip(arrived.data.chunks_exact(self.block));
         for (i, ((here, there), record)) in pairs.zip(records.iter()).enumerate() {
             let tuple = |tuple: Tuple| tuple.to_bytes();
@@ -601,7 +601,7 @@ impl Medium<'_> {
         let arrived = self.arrived(data_out, 0, blocks);
         self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Decide);
-        let (medium, _) = self.read(lba, blocks)?;
+        let (medium, ..) = self.read(lba, blocks)?;
         let Arrived { mut data, tuples, .. } = arrived;
         let merge = |new: u8, medium: u8| if and { new & medium } else { new | medium };
         data.iter_mut().zip(&medium).for_each(|(new, medium)| *new = merge(*new, *medium));
