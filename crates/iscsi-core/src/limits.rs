@@ -10,6 +10,8 @@ pub const LOGIN_DATA_SEGMENT_BYTES: usize = 8192;
 pub const MAX_IMMEDIATE_TASKS: usize = 16;
 /// Longest ping data that is kept for an answer, in bytes; the receiver's MaxRecvDataSegmentLength bounds it further.
 pub const MAX_PING_BYTES: usize = 256 * 1024;
+/// Most data of pings and text requests of one session that wait for their turn in the command window, bytes; more are rejected.
+pub const MAX_HELD_REQUEST_BYTES: usize = 256 * 1024;
 /// Redirections that an initiator follows before it gives up (RFC 7143 11.13.5).
 pub const MAX_REDIRECTS: u32 = 4;
 /// Longest CHAP challenge or response, in bytes (RFC 7143 12.1.3).
@@ -34,6 +36,8 @@ pub const MAX_STATUS_LAG: u32 = 1024;
 pub const MAX_SENSE_BYTES: usize = 252;
 /// Statuses of one connection that a target keeps for a Status SNACK until they are acknowledged; beyond it the oldest is forgotten.
 pub const MAX_RETAINED_STATUSES: usize = 1024;
+/// Most data of those statuses, bytes: sense, text, and what came with pings. The data of reads are their commands'.
+pub const MAX_RETAINED_STATUS_BYTES: usize = 256 * 1024;
 /// Ended commands of one session that a target keeps until their status is acknowledged; beyond it the oldest is forgotten.
 pub const MAX_RETAINED_COMMANDS: usize = 4096;
 /// SNACKs that a target answers for one task; more are refused.

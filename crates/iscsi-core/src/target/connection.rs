@@ -11,7 +11,6 @@
 //! In asymmetric use, which both ends have to know ([`crate::params::ALLEGIANCE_FREE`]), commands come on connections with an even
 //! CID, and what belongs to them travels on those with an odd one.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use iscsi_wire::{Cid, Itt, StatSn};
@@ -19,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::actions::{Action, CloseReason};
 use super::login::Established;
-use super::recovery::retained::SentStatus;
+use super::recovery::retained::SentStatuses;
 use super::session::{Phase, TargetSession};
 use super::text::TextExchange;
 use crate::Time;
@@ -45,8 +44,8 @@ pub(super) struct Connection {
     pub pinged: bool,
     /// When we give up waiting for the logout that we asked for.
     pub logout_deadline: Option<Time>,
-    /// The last statuses sent, up to the newest one; empty at ErrorRecoveryLevel 0.
-    pub statuses: VecDeque<SentStatus>,
+    /// Empty at ErrorRecoveryLevel 0.
+    pub statuses: SentStatuses,
     /// PDUs sent again since a status was acknowledged.
     pub replayed: u32,
 }
@@ -105,7 +104,7 @@ impl TargetSession {
             last_rx: now,
             pinged: false,
             logout_deadline: None,
-            statuses: VecDeque::new(),
+            statuses: SentStatuses::default(),
             replayed: 0,
         });
     }

@@ -1,7 +1,7 @@
 //! From the device server's outcome to Data-In and SCSI Response (RFC 7143 11.4, 11.7).
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, DataIn, DataSn, Lun, ScsiResponse, StatSn, TaskManagementResponse, Ttt};
+use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, TaskManagementResponse, Ttt};
 
 use super::actions::{Completion, DataInPayload};
 use super::fence::{Answer, HeldBack};
@@ -258,6 +258,20 @@ impl TargetSession {
         }
     }
 
+    /// The Data-In that told the status `stat_sn` of the command `itt`, made again; `None` when its data were forgotten.
+    //= rfc7143 11.16.1 SNK-02
+    pub(super) fn status_in_data(&mut self, cid: Cid, itt: Itt, stat_sn: StatSn) -> Option<TxPdu> {
+        let outcome = self.retained.take(itt)?;
+        let plan = &outcome.plan;
+        let last_sn = plan.next_sn.wrapping_sub(1);
+        let tells = outcome.home() == Some(cid) && outcome.in_data && outcome.stat_sn == stat_sn;
+        let is_kept = outcome.data_in.bytes.len() == plan.total as usize;
+        let offset = plan.offset_of(last_sn);
+        let pdu = if tells && is_kept { self.data_in_pdu(cid, &outcome, last_sn, offset) } else { None };
+        self.retained.put_back(outcome);
+        pdu
+    }
+
     /// Sends the PDU of a read whose data begins at `offset`.
     pub(super) fn send_data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) {
         if let Some(pdu) = self.data_in_pdu(cid, outcome, data_sn, offset) {
@@ -309,10 +323,8 @@ impl TargetSession {
     //= rfc7143 11.16.3 SNK-04
     pub(super) fn resend_response(&mut self, cid: Cid, outcome: &Outcome) {
         let Some(pdu) = self.response_pdu(cid, outcome) else { return };
-        if let Some(connection) = self.connection(cid)
-            && let Some(sent) = connection.statuses.iter_mut().find(|sent| sent.itt == outcome.itt)
-        {
-            sent.pdu = pdu.clone();
+        if let Some(connection) = self.connection(cid) {
+            connection.statuses.replace(outcome.itt, &pdu);
         }
         self.send(cid, pdu);
     }

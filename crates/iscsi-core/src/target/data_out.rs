@@ -74,6 +74,9 @@ impl TargetSession {
         if command.write {
             self.take_immediate_data(&mut task, command, &rx.data);
             self.make_room_for_early_data(&mut task);
+            if task.expects_data() {
+                self.expect_data();
+            }
         }
         let digest_chunk_bytes = self
             .connection(cid)
@@ -255,6 +258,7 @@ impl TargetSession {
                 end: offset + length,
                 data_sn: DataSn(0),
             });
+            self.expect_data();
         }
     }
 

@@ -60,8 +60,14 @@ impl TargetSession {
         if !nop.ttt.is_reserved() {
             return self.fault(cid, rx, Fault::Format);
         }
-        let mut data = rx.data.clone();
-        data.truncate(MAX_PING_BYTES);
+        //= rfc7143 4.2.2.1 NUM-03
+        if !nop.immediate && !self.window.admits(nop.cmd_sn) {
+            return;
+        }
+        let data = rx.data.slice(..rx.data.len().min(MAX_PING_BYTES));
+        let Some(data) = self.data_for(nop.immediate, nop.cmd_sn, &data) else {
+            return self.reject(cid, rx, RejectReason::LongOperationReject);
+        };
         self.arrive(nop.immediate, nop.cmd_sn, Queued::NopOut(cid, nop, data));
     }
 

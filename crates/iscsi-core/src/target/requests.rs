@@ -1,6 +1,7 @@
 //! What a connection of a session brings: each PDU is checked, gets its turn in the command window, and goes to who deals
 //! with it (RFC 7143 4.2.2.1, 7.7, 11).
 
+use bytes::Bytes;
 use iscsi_wire::{Cid, CmdSn, Itt, Pdu, RejectReason, ScsiCommand, TaskManagementRequest};
 
 use super::command_window::Arrival;
@@ -8,7 +9,7 @@ use super::session::{Queued, TargetSession};
 use super::task::{Task, TaskId};
 use crate::Time;
 use crate::error::Fault;
-use crate::limits::MAX_IMMEDIATE_TASKS;
+use crate::limits::{MAX_HELD_REQUEST_BYTES, MAX_IMMEDIATE_TASKS};
 use crate::pdu_reader::RxPdu;
 
 /// Tag of a request that must have one, and its CmdSN if it takes its turn in the command window.
@@ -75,7 +76,11 @@ impl TargetSession {
             Pdu::TaskManagementRequest(request) => self.handle_management(cid, rx, request),
             Pdu::NopOut(nop) => self.handle_nop_out(cid, rx, nop),
             Pdu::TextRequest(request) => {
-                self.arrive(request.immediate, request.cmd_sn, Queued::Text(cid, request, rx.clone()));
+                let Some(data) = self.data_for(request.immediate, request.cmd_sn, &rx.data) else {
+                    return self.reject(cid, rx, RejectReason::LongOperationReject);
+                };
+                let rx = RxPdu { data, ..rx.clone() };
+                self.arrive(request.immediate, request.cmd_sn, Queued::Text(cid, request, rx));
             }
             Pdu::LogoutRequest(request) => {
                 self.arrive(request.immediate, request.cmd_sn, Queued::Logout(cid, request))
@@ -112,6 +117,17 @@ impl TargetSession {
             Pdu::LogoutRequest(request) => request.reason == iscsi_wire::LogoutReason::CloseSession,
             _ => false,
         }
+    }
+
+    /// The data of a request that is no command, as they may wait for its turn: copied, because the whole receive buffer in which
+    /// they came would wait with them. `None` when too much waits already: the number of such a request is not used up.
+    //= rfc7143 4.2.2.1 NUM-13
+    pub(super) fn data_for(&self, immediate: bool, cmd_sn: CmdSn, data: &Bytes) -> Option<Bytes> {
+        if immediate || cmd_sn == self.window.exp_cmd_sn() {
+            return Some(data.clone());
+        }
+        let waiting: usize = self.window.held().map(Queued::data_bytes).sum();
+        (waiting + data.len() <= MAX_HELD_REQUEST_BYTES).then(|| Bytes::copy_from_slice(data))
     }
 
     /// Runs a request at once if it is immediate, else in its turn.

@@ -73,6 +73,17 @@ pub(super) enum Queued {
     Logout(Cid, iscsi_wire::LogoutRequest),
 }
 
+impl Queued {
+    /// Data that it brought, other than that of a command, bytes.
+    pub fn data_bytes(&self) -> usize {
+        match self {
+            Self::NopOut(_, _, data) => data.len(),
+            Self::Text(_, _, rx) => rx.data.len(),
+            Self::Command(_) | Self::Management(..) | Self::Logout(..) => 0,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Active,
@@ -158,6 +169,8 @@ pub struct TargetSession {
     /// Data that came or may come unasked, of commands whose data the device server has not asked for, bytes.
     pub(super) early_bytes: u64,
     pub(super) early_bytes_max: u64,
+    /// No data that are due have been so for too long before this time; `None` while none are due, and at ErrorRecoveryLevel 0.
+    pub(super) data_due: Option<Time>,
     /// Logical units with commands that died with their connection, until the caller asks.
     pub(super) cleared_luns: SmallVec<[Lun; 2]>,
     /// MaxCmdSN as last told to the initiator.
@@ -201,6 +214,7 @@ impl TargetSession {
             budget_queue: VecDeque::new(),
             early_bytes: 0,
             early_bytes_max: u64::MAX,
+            data_due: None,
             cleared_luns: SmallVec::new(),
             rejects: 0,
             actions: VecDeque::new(),
@@ -374,7 +388,7 @@ impl TargetSession {
         due = self.drains.iter().fold(due, |due, drain| earlier(due, Some(drain.deadline)));
         due = self.lost.iter().fold(due, |due, lost| earlier(due, Some(lost.deadline)));
         due = earlier(due, self.fence.as_ref().map(|fence| fence.deadline));
-        earlier(due, self.data_deadline())
+        earlier(due, self.data_due)
     }
 
     /// Time has passed.
@@ -418,6 +432,7 @@ impl TargetSession {
         self.phase = Phase::Ending;
         self.lost.clear();
         self.retained.clear();
+        self.data_due = None;
         (self.fence, self.held_back) = (None, VecDeque::new());
         self.abort_each(self.tasks.iter().map(|(id, _)| id).collect(), &mut AbortWait::nobody());
         for drain in &mut self.drains {

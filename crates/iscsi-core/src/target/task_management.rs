@@ -212,9 +212,11 @@ impl TargetSession {
         early(&self.window)
     }
 
-    /// Immediate requests that are not answered yet; the command window bounds the others.
+    /// Immediate requests that are not answered yet, those whose answer waits for a fence too; the command window bounds the
+    /// others.
     pub(super) fn immediate_management(&self) -> usize {
-        self.management.iter().filter(|m| m.immediate).count() + self.early_management.len()
+        let answers = self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(a) if a.fenced));
+        self.management.iter().filter(|m| m.immediate).count() + self.early_management.len() + answers.count()
     }
 
     /// Runs the immediate requests for which every earlier command has come.

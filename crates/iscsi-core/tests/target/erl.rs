@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::play::Peer;
+use iscsi_core::params::TaskReporting;
 use iscsi_core::wire::Lun;
 
 const LEVEL_1: &str = "ErrorRecoveryLevel=1 InitialR2T=Yes ImmediateData=No MaxBurstLength=2048 FirstBurstLength=512 \
@@ -567,4 +568,38 @@ fn erl_11_silence_is_noticed() {
          T< AsyncMessage event=ConnectionDrop parameters=2,2,20",
     );
     assert_eq!(peer.session().holdings().orphans, 1);
+}
+
+/// A response that waits for a fence when the time to take its command over ends goes as well, and its tag is free.
+// covers: ERL-08, FAB-04
+#[test]
+fn erl_08_what_waits_for_a_fence_expires_too() {
+    let keys = format!("{LEVEL_2} TaskReporting=ResponseFence DefaultTime2Wait=0 DefaultTime2Retain=1");
+    let mut peer = Peer::logged_in_with(&format!("MaxConnections=2 {keys}"), |peer| {
+        let bounds = &mut peer.policy.bounds;
+        (bounds.max_connections, bounds.error_recovery_level) = (2, 2);
+        (bounds.task_reporting, bounds.default_time2wait_s) = (TaskReporting::FastAbort, 0);
+    });
+    peer.join(2, "");
+    peer.play(
+        "I2> ScsiCommand itt=4 F R edtl=8 lun=3
+         D< Start itt=4",
+    );
+    peer.answer_with_fence();
+    peer.play(
+        "D> complete itt=4 data=8
+         X2
+         T< AsyncMessage event=ConnectionDrop
+         @ 1s",
+    );
+    assert_eq!(peer.session().take_cleared_luns()[..], [Lun::from_index(3)]);
+    assert_eq!(peer.session().recovery_counts().tasks_expired, 1);
+    peer.play(
+        "I> NopOut I
+         I> ScsiCommand itt=4 F R edtl=8
+         D< Start itt=4
+         D> complete itt=4 data=8
+         T< DataIn itt=4",
+    );
+    assert_eq!(peer.session().holdings().orphans, 0);
 }

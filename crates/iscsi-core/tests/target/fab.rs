@@ -306,3 +306,23 @@ fn fab_04_a_unit_attention_has_a_fence() {
          T2< ScsiResponse itt=5 sense=6/29/03",
     );
 }
+
+/// Who asks for resets while a fence stands is told to wait when too many answers wait.
+// covers: FAB-04, NUM-08
+#[test]
+fn fab_04_answers_with_a_fence_are_bounded_too() {
+    let mut peer = session("ResponseFence");
+    peer.answer_with_fence();
+    for itt in 100..116 {
+        peer.play(&format!(
+            "I2> TaskManagementRequest I itt={itt} function=LogicalUnitReset lun=5
+             D< Manage LogicalUnitReset
+             D> managed FunctionComplete"
+        ));
+    }
+    assert_eq!(peer.session().holdings().held_back, 16);
+    peer.play(
+        "I2> TaskManagementRequest I itt=116 function=LogicalUnitReset lun=5
+         T2< Reject reason=TooManyImmediateCommands",
+    );
+}

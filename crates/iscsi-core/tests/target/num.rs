@@ -22,6 +22,34 @@ fn num_02_commands_run_in_order_and_holes_wait() {
     );
 }
 
+/// What pings and text requests bring may wait with them, up to a bound; what is refused has not used up its number.
+// covers: NUM-13, NUM-02
+#[test]
+fn num_13_data_that_wait_for_their_turn_are_bounded() {
+    let mut peer = Peer::logged_in("MaxRecvDataSegmentLength=65536");
+    for n in 2..6 {
+        peer.play(&format!("I> NopOut itt={n} cmd_sn={n} data=65536"));
+    }
+    peer.play(
+        "I> NopOut itt=6 cmd_sn=6 data=1
+         T< Reject reason=LongOperationReject
+         I> TextRequest F itt=6 cmd_sn=6 | X-a=b
+         T< Reject reason=LongOperationReject
+         # One that came already is ignored as ever, and one that brings nothing waits.
+         I> NopOut itt=5 cmd_sn=5 data=65536
+         I> NopOut itt=7 cmd_sn=7
+         I> NopOut itt=1 cmd_sn=1
+         T< NopIn itt=1
+         T< NopIn itt=2 data=65536
+         T< NopIn itt=3 data=65536
+         T< NopIn itt=4 data=65536
+         T< NopIn itt=5 data=65536 exp_cmd_sn=6
+         I> TextRequest F itt=6 cmd_sn=6 | X-a=b
+         T< TextResponse itt=6
+         T< NopIn itt=7 exp_cmd_sn=8",
+    );
+}
+
 // covers: NUM-03, NUM-04
 #[test]
 fn num_03_outside_the_window_or_twice_is_ignored_without_a_word() {

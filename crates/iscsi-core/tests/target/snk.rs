@@ -301,8 +301,13 @@ fn snk_06_what_was_forgotten_is_refused() {
          T< DataIn itt=2 data_sn=0
          I> SnackRequest type=DataOrR2t itt=1 {OPEN}
          T< Reject reason=SnackReject data_sn=5
+         # Not even the part of it that came with the status was kept.
+         I> SnackRequest type=Status beg_run=4294967295 run_length=1 {OPEN}
+         T< Reject reason=SnackReject
          I> SnackRequest type=DataOrR2t itt=2 {OPEN}
-         T< DataIn itt=2 data_sn=0"
+         T< DataIn itt=2 data_sn=0
+         I> SnackRequest type=Status beg_run=0 run_length=1 {OPEN}
+         T< DataIn itt=2 data_sn=0 stat_sn=0 status=0x00 data=512"
     ));
     assert_eq!(peer.session().holdings().retained_bytes, 512);
 }
@@ -343,5 +348,39 @@ fn snk_06_statuses_that_were_forgotten_are_refused() {
     peer.play(&format!(
         "I> SnackRequest type=Status beg_run=4294967295 run_length=1 {OPEN}
          T< Reject reason=SnackReject"
+    ));
+}
+
+/// And up to a bound of what came with them: one who pings with much and acknowledges nothing fills no memory.
+// covers: SNK-06
+#[test]
+fn snk_06_the_data_of_statuses_are_bounded() {
+    let keys = KEYS.replace("MaxRecvDataSegmentLength=512", "MaxRecvDataSegmentLength=65536");
+    let mut peer = Peer::with_connections(1, &keys);
+    for _ in 0..5 {
+        peer.play(&format!("I> NopOut I itt=1 data=65536 {OPEN}\nT< NopIn itt=1"));
+    }
+    peer.play(&format!(
+        "I> SnackRequest type=Status beg_run=4294967295 run_length=1 {OPEN}
+         T< Reject reason=SnackReject
+         # The refusal is a status too.
+         I> SnackRequest type=Status beg_run=1 run_length=1 {OPEN}
+         T< NopIn itt=1 stat_sn=1 data=65536"
+    ));
+}
+
+/// The last data are acknowledged, and the status in the same PDU is said to be missing: nothing is left to send it with.
+// covers: SNK-06, SNK-03
+#[test]
+fn snk_06_a_status_whose_data_were_acknowledged_is_refused() {
+    let mut peer = level_1();
+    read(&mut peer);
+    peer.play(&format!(
+        "I> SnackRequest type=Status beg_run=4294967295 run_length=1 {OPEN}
+         {}
+         I> SnackRequest type=DataAck ttt=0 beg_run=5 {OPEN}
+         I> SnackRequest type=Status beg_run=4294967295 run_length=1 {OPEN}
+         T< Reject reason=SnackReject",
+        PDUS[4]
     ));
 }

@@ -88,6 +88,7 @@ impl TargetSession {
         });
         self.held_back = waiting;
         self.drop_drains_of(cid);
+        self.look_for_due_data();
     }
 
     /// Whether a command whose connection is going may be taken over by another one.
@@ -101,8 +102,16 @@ impl TargetSession {
     pub(in super::super) fn kill_orphans(&mut self, cid: Cid) {
         let of_it = |task: &Task| task.orphan && task.cid == cid;
         let doomed = self.tasks.iter().filter(|(_, task)| of_it(task)).map(|(id, task)| (id, task.lun));
-        let (doomed, luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
-        self.recovery_counts.tasks_expired += doomed.len() as u64;
+        let (doomed, mut luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
+        // Those too whose response waits for a fence.
+        self.held_back.retain(|held| match held {
+            HeldBack::Command(command) if of_it(&command.0) => {
+                luns.push(command.0.lun);
+                false
+            }
+            _ => true,
+        });
+        self.recovery_counts.tasks_expired += luns.len() as u64;
         luns.into_iter().for_each(|lun| self.note_cleared(lun));
         self.abort_each(doomed, &mut AbortWait::nobody());
         self.release_orphans(cid);

@@ -117,33 +117,40 @@ pub(in super::super) fn skip_to(task: &mut Task, position: usize) {
 }
 
 impl TargetSession {
-    /// When data is next given up.
-    pub(in super::super) fn data_deadline(&self) -> Option<Time> {
-        if self.params.error_recovery_level == 0 {
-            return None;
+    /// Data is due from now on. When it has been so for too long is found out at the time at which that is possible, not for each
+    /// PDU: those who ask when to come back do so all the time.
+    pub(in super::super) fn expect_data(&mut self) {
+        if self.params.error_recovery_level > 0 {
+            self.data_due.get_or_insert(self.now + DATA_LIMIT);
         }
+    }
+
+    /// Tasks for which data is due, and until when it may be.
+    fn due_data(&self) -> impl Iterator<Item = (TaskId, Time)> {
         let waiting = self.tasks.iter().filter(|(_, task)| task.expects_data() && !task.orphan);
-        waiting.map(|(_, task)| task.progress + DATA_LIMIT).min()
+        waiting.map(|(id, task)| (id, task.progress + DATA_LIMIT))
+    }
+
+    /// Finds out when data have been due for too long.
+    pub(in super::super) fn look_for_due_data(&mut self) {
+        self.data_due = self.due_data().map(|(_, at)| at).min();
     }
 
     /// Asks again for data of which nothing comes.
     //= rfc7143 7.1.4.1 ERL-04
     pub(in super::super) fn expire_data(&mut self) {
-        if self.params.error_recovery_level == 0 {
+        let now = self.now;
+        if self.data_due.is_none_or(|at| at > now) {
             return;
         }
-        let now = self.now;
-        let late: SmallVec<[TaskId; 4]> = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| task.expects_data() && !task.orphan && task.progress + DATA_LIMIT <= now)
-            .map(|(id, _)| id)
-            .collect();
+        let late: SmallVec<[TaskId; 4]> =
+            self.due_data().filter(|(_, at)| *at <= now).map(|(id, _)| id).collect();
         for id in late {
             let Some(task) = self.tasks.get_mut(id) else { continue };
             task.progress = now;
             give_up_first_sequence(task);
             self.after_data(id);
         }
+        self.look_for_due_data();
     }
 }

@@ -1,28 +1,90 @@
 //! What is kept so that it can be sent again: statuses that are not acknowledged, and the data and outcome of commands whose
 //! status is not (RFC 7143 4.2.2.2, 7.2, 11.16).
 //!
-//! Payloads are kept by reference count, never copied. Everything is bounded: [`MAX_RETAINED_STATUSES`] for a connection,
+//! The data of reads are kept by reference count, never copied, and once: a Data-In with status is made again from its command.
+//! Everything is bounded: [`MAX_RETAINED_STATUSES`] and [`MAX_RETAINED_STATUS_BYTES`] for a connection,
 //! [`MAX_RETAINED_COMMANDS`] and `retained_bytes_max` for a session. What had to be forgotten is refused by the rule when it is
 //! asked for (RFC 7143 11.17.1, SNACK reject). A DataACK gives back the right to keep what it acknowledges; the memory
 //! itself goes with the last reference to the buffer of the read.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
-use iscsi_wire::{Cid, Itt, Lun, StatSn, Ttt};
+use iscsi_wire::{Cid, Itt, Lun, Opcode, StatSn, Ttt};
 use rustc_hash::FxHashMap;
 
 use super::super::actions::DataInPayload;
 use super::super::connection::Connection;
 use super::super::data_in::{ReadPlan, Residual};
 use super::super::session::TargetSession;
-use crate::limits::{MAX_RETAINED_COMMANDS, MAX_RETAINED_STATUSES};
+use crate::limits::{MAX_RETAINED_COMMANDS, MAX_RETAINED_STATUS_BYTES, MAX_RETAINED_STATUSES};
 use crate::pdu_writer::TxPdu;
 
 /// A numbered response that was sent.
 #[derive(Debug)]
 pub(in super::super) struct SentStatus {
-    pub pdu: TxPdu,
+    /// `None` for a Data-In: it is made again from what is kept of its command.
+    pub pdu: Option<TxPdu>,
     /// The command that it ended, or the reserved tag.
     pub itt: Itt,
+}
+
+impl SentStatus {
+    /// Keeps `pdu`, with a copy of its data: those of an answer to a ping lie in the receive buffer in which the ping came.
+    fn of(pdu: &TxPdu, itt: Itt) -> Self {
+        let data = || Bytes::copy_from_slice(&pdu.data.bytes);
+        let keeps = pdu.bhs.opcode() != Opcode::DataIn.code();
+        Self { pdu: keeps.then(|| TxPdu::with_data(pdu.bhs, data())), itt }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.pdu.as_ref().map_or(0, |pdu| pdu.data.bytes.len())
+    }
+}
+
+/// The last statuses sent on a connection, up to the newest one.
+#[derive(Debug, Default)]
+pub(in super::super) struct SentStatuses {
+    sent: VecDeque<SentStatus>,
+    /// Data of what is kept, bytes.
+    bytes: usize,
+}
+
+impl SentStatuses {
+    pub fn len(&self) -> usize {
+        self.sent.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    pub fn get(&self, index: usize) -> Option<&SentStatus> {
+        self.sent.get(index)
+    }
+
+    fn push(&mut self, status: SentStatus) {
+        self.bytes += status.kept_bytes();
+        self.sent.push_back(status);
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.sent.len() > MAX_RETAINED_STATUSES || self.bytes > MAX_RETAINED_STATUS_BYTES
+    }
+
+    fn pop_oldest(&mut self) -> Option<SentStatus> {
+        let oldest = self.sent.pop_front()?;
+        self.bytes -= oldest.kept_bytes();
+        Some(oldest)
+    }
+
+    /// The status of the command `itt` is told by `pdu` from now on.
+    pub fn replace(&mut self, itt: Itt, pdu: &TxPdu) {
+        if let Some(status) = self.sent.iter_mut().find(|status| status.itt == itt) {
+            let before = std::mem::replace(status, SentStatus::of(pdu, itt)).kept_bytes();
+            self.bytes = self.bytes - before + status.kept_bytes();
+        }
+    }
 }
 
 /// How a command ended, with all that it takes to say so again.
@@ -160,9 +222,10 @@ impl TargetSession {
     /// Keeps a numbered response until it is acknowledged.
     pub(in super::super) fn retain_status(&mut self, cid: Cid, pdu: &TxPdu, itt: Itt) {
         let Some(connection) = self.connection(cid) else { return };
-        connection.statuses.push_back(SentStatus { pdu: pdu.clone(), itt });
-        if connection.statuses.len() > MAX_RETAINED_STATUSES
-            && let Some(oldest) = connection.statuses.pop_front()
+        connection.statuses.push(SentStatus::of(pdu, itt));
+        while let Some(connection) =
+            self.connection(cid).filter(|connection| connection.statuses.is_too_much())
+            && let Some(oldest) = connection.statuses.pop_oldest()
         {
             self.release(cid, oldest.itt);
         }
@@ -175,7 +238,7 @@ impl TargetSession {
             if connection.statuses.len() <= unacknowledged {
                 return;
             }
-            if let Some(status) = connection.statuses.pop_front() {
+            if let Some(status) = connection.statuses.pop_oldest() {
                 self.release(cid, status.itt);
             }
         }

@@ -9,7 +9,7 @@ use iscsi_wire::{Cid, DataSn, Itt, R2t, R2tSn, RejectReason, SnackRequest, Snack
 use super::super::sense::Condition;
 use super::super::session::TargetSession;
 use super::super::task::TaskId;
-use super::retained::Outcome;
+use super::retained::{Outcome, SentStatus};
 use crate::limits::{MAX_REPLAYED_PDUS, MAX_SNACKS_PER_TASK};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
@@ -101,14 +101,19 @@ impl TargetSession {
             return Err(Refused::policy(0));
         }
         let (start, count) = (first.distance_to(StatSn(from)), to.wrapping_sub(from));
+        let mut pdus = Vec::new();
+        for ahead in 0..count {
+            let status = self.connection(cid).and_then(|c| c.statuses.get((start + ahead) as usize));
+            let Some(SentStatus { pdu, itt }) = status else { return Err(Refused::policy(0)) };
+            let (pdu, itt) = (pdu.clone(), *itt);
+            let pdu = pdu.or_else(|| self.status_in_data(cid, itt, StatSn(from).add(ahead)));
+            pdus.push(pdu.ok_or(Refused::policy(0))?);
+        }
         if !self.may_replay(cid, count) {
             return Err(Refused::policy(0));
         }
-        for index in start..start + count {
+        for mut pdu in pdus {
             let Some(n) = self.numbers(cid, false) else { return Ok(()) };
-            let Some(connection) = self.connection(cid) else { return Ok(()) };
-            let Some(status) = connection.statuses.get(index as usize) else { return Ok(()) };
-            let mut pdu = status.pdu.clone();
             pdu.bhs.set_command_window(n.exp_cmd_sn, n.max_cmd_sn);
             self.send(cid, pdu);
         }
