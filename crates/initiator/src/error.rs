@@ -262,6 +262,7 @@ mod tests {
             (IoError::CheckCondition(Sense { key: 7, asc: 0x27, ascq: 7, information: None }), "no room"),
             (sense(3, 0x11), "intact scrub"),
             (sense(2, 0x04), "ready"),
+            (IoError::CheckCondition(Sense { key: 2, asc: 4, ascq: 0xb, information: None }), "intact group"),
             (IoError::Status(RESERVATION_CONFLICT), "reserved"),
             (IoError::Status(TASK_SET_FULL), "fewer"),
             (IoError::SessionLost(String::new()), "reached"),

@@ -68,6 +68,9 @@ impl Sense {
             (_, 0x25) => {
                 "the target has no such LUN for this initiator: `intact ls` shows those that there are"
             }
+            (2, 0x04) if matches!(self.ascq, 0x0a..=0x0c) => {
+                "use a portal of another target port group; `intact group` shows and changes the states of ours"
+            }
             (2, _) => "wait until the unit is ready, or start it",
             (3 | 4, _) => "write the blocks anew from a copy; `intact scrub` lists all that are bad",
             (5, 0x21) => "the unit is smaller than was thought: `intact inq` shows its size",
@@ -100,6 +103,7 @@ impl fmt::Display for Sense {
             _ => "reserved sense key",
         };
         let words = match (self.asc, self.ascq) {
+            (0x04, 0x0a..=0x0c) => ", the access state of the target port group admits no such command",
             (0x04, _) => ", logical unit not ready",
             (0x0c, _) => ", write error",
             (0x10, 0x01) => ", logical block guard check failed",

@@ -26,7 +26,7 @@ pub fn report_luns(luns: &[u16], cdb: &[u8]) -> Outcome {
 /// Answers a command for a LUN that does not exist: INQUIRY says so (peripheral qualifier 3), REQUEST SENSE returns
 /// 5/25/00 as data, every other command ends with 5/25/00. REPORT LUNS must go to [`report_luns`] instead.
 //= spc4 4.2.6 CDB-02
-pub fn absent_lun(cdb: &[u8], _lun: u64) -> Outcome {
+pub fn absent_lun(cdb: &[u8]) -> Outcome {
     let not_supported = SenseData::illegal(Asc::LOGICAL_UNIT_NOT_SUPPORTED);
     let Lookup::Found(command) = command_table::find_any(cdb) else { return Outcome::check(not_supported) };
     let fields = Cdb::new(cdb);

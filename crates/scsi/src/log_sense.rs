@@ -24,6 +24,10 @@ pub(crate) fn log_sense(request: &Request<'_>) -> Execution {
         (INFORMATIONAL_EXCEPTIONS, 0x00) => vec![0, 0, 0x03, 4, 0, 0, 0, 0],
         _ => return Execution::check(SenseData::cdb_field(2, Some(5))),
     };
+    // PARAMETER POINTER: the one parameter that there is has the code 0.
+    if cdb.u16(5) != 0 {
+        return Execution::check(SenseData::cdb_field(5, None));
+    }
     let spf = if subpage == 0 { 0 } else { 0x40 };
     let mut data = vec![page | spf, subpage, 0, parameters.len() as u8];
     data.extend(parameters);

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::access_state::AccessState;
 use crate::cdb::{Cdb, MAX_CDB_BYTES};
-use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse};
+use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse, VARIABLE_LENGTH};
 use crate::config::{LuConfig, Paths};
 use crate::erase::EraseKind;
 use crate::execution::{Execution, Request, Step};
@@ -32,7 +32,6 @@ use crate::unit_attention::UaScope;
 //= rfc7143 11.2.2.3 AHS-04
 //= sbc3 4.2.5 CDB-06
 fn variable_length_mismatch(cdb: &[u8]) -> Option<SenseData> {
-    const VARIABLE_LENGTH: u8 = 0x7f;
     const HEADER_BYTES: usize = 8;
     let announced = match cdb {
         [VARIABLE_LENGTH, _, _, _, _, _, _, additional, ..] => HEADER_BYTES + usize::from(*additional),
@@ -301,7 +300,7 @@ impl LogicalUnit {
     /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages to their defaults, SPC-2 reservation released,
     /// the unit started, 6/29/03 for every nexus: SAM-5 6.2 makes no exception for the one that asked, and multipath
     /// hosts wait for it on every path. The caller ends the tasks.
-    pub fn logical_unit_reset(&self, _by: &Nexus) {
+    pub fn logical_unit_reset(&self) {
         self.reset(UaScope::All, Asc::BUS_DEVICE_RESET);
     }
 
@@ -332,8 +331,8 @@ impl LogicalUnit {
     }
 
     /// Takes over what the unit keeps that this one replaces on the same medium: registrations and the reservation, identifying
-    /// information, and blocks that are marked as unreadable. From then on the old unit answers BUSY to who wants to change them there: it would be lost. An operation on the whole medium that is not at
-    /// its end has to be repeated.
+    /// information, and blocks that are marked as unreadable. From then on the old unit answers BUSY to who wants to change them
+    /// there: it would be lost. An operation on the whole medium that is not at its end has to be repeated.
     //= spc4 5.12.1 PR-13
     pub fn inherit(&self, old: &LogicalUnit) {
         let (before, unfinished) = old.with_state(|state| {

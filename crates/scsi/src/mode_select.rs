@@ -2,7 +2,6 @@
 
 use crate::execution::{Execution, Request};
 use crate::mode_pages::{PageControl, page_bytes, reserved_value};
-use crate::outcome::{Effect, Outcome};
 use crate::sense::{Asc, SenseData};
 use crate::unit_attention::UaScope;
 
@@ -30,7 +29,7 @@ fn select(request: &Request<'_>, list: &[u8]) -> Execution {
         return Execution::good();
     }
     let config = request.lu.config();
-    let changed = request.lu.with_state(|state| {
+    let selected = request.lu.with_state(|state| {
         let mut mode = state.mode;
         for (code, at, page) in parse(request, list)? {
             let current = mode.page(config, code, PageControl::Current).unwrap_or_default();
@@ -49,20 +48,14 @@ fn select(request: &Request<'_>, list: &[u8]) -> Execution {
             }
             mode.apply(code, page);
         }
-        let changed = mode != state.mode;
-        if changed {
+        if mode != state.mode {
             state.mode = mode;
             state.establish(UaScope::AllExcept(request.nexus.id), Asc::MODE_PARAMETERS_CHANGED);
         }
-        Ok(changed)
+        Ok(())
     });
-    match changed {
-        Ok(true) => {
-            let mut outcome = Outcome::good();
-            outcome.effects.push(Effect::ModeChanged);
-            Execution::done(outcome)
-        }
-        Ok(false) => Execution::good(),
+    match selected {
+        Ok(()) => Execution::good(),
         Err(sense) => Execution::check(sense),
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A host that sets bits names the generation that it believes in; when that is not the current one, the policy that came with the
 //! last change says what becomes of it. No set operation is under way while a generation changes: who comes meanwhile is told BUSY.
-//! ORWRITE(16) believes in generation 0; (32) is there where the other commands of 32 bytes are. Generations are forgotten at power on and by a reset of the target, and not by one of the
-//! unit.
+//! ORWRITE(16) believes in generation 0; (32) is there where the other commands of 32 bytes are. Generations are forgotten at
+//! power on and by a reset of the target, and not by one of the unit.
 
 use std::sync::{Arc, Weak};
 

@@ -22,8 +22,6 @@ pub enum Status {
     ReservationConflict = 0x18,
     /// TASK SET FULL.
     TaskSetFull = 0x28,
-    /// ACA ACTIVE.
-    AcaActive = 0x30,
     /// TASK ABORTED.
     TaskAborted = 0x40,
 }
@@ -44,15 +42,9 @@ pub enum DataInSource {
 pub enum Effect {
     /// Abort the tasks of these nexuses on this unit (PREEMPT AND ABORT); all must be gone before the status is sent.
     AbortTasksOf(Vec<NexusId>),
-    /// Mode parameters changed.
-    ModeChanged,
     /// Reservations, registrations or identifying information changed: store [`crate::LogicalUnit::export_persistent`] if it is
     /// `Some`.
     KeptStateChanged,
-    /// The unit's capacity changed.
-    CapacityChanged,
-    /// The unit was reset.
-    LuReset,
 }
 
 /// How a command ended.

@@ -256,7 +256,7 @@ impl Protection {
 /// What the bits of the control mode page say that bear on protection information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PiModes {
-    /// DPICZ: reads with RDPROTECT 0 check nothing.
+    /// DPICZ: with RDPROTECT, VRPROTECT or ORPROTECT 0 nothing on the medium is checked.
     pub(crate) no_check_when_zero: bool,
     /// ATO: application tags are the hosts'.
     pub(crate) app_tag_owner: bool,
@@ -270,6 +270,7 @@ pub(crate) enum ProtectField {
     Read,
     Write,
     Verify,
+    Or,
 }
 
 /// Where a command has its PROTECT field and what else counts for it.
@@ -298,11 +299,12 @@ impl Protect {
         }
         let modes = lu.pi_modes();
         //= sbc3 4.22.4 PI-06
-        if self.field == ProtectField::Write && value == 0 && modes.reject_unprotected {
+        let writes = matches!(self.field, ProtectField::Write | ProtectField::Or);
+        if writes && value == 0 && modes.reject_unprotected {
             return Err(wrong);
         }
-        //= sbc3 4.22.4 PI-07
-        let unchecked = self.field == ProtectField::Read && value == 0 && modes.no_check_when_zero;
+        //= spc4 7.5.8 PI-07
+        let unchecked = self.field != ProtectField::Write && value == 0 && modes.no_check_when_zero;
         let checks = if unchecked { Checks::NONE } else { checks };
         Ok(Some(Protection::new(kind, value != 0, checks, self.lba, self.tags, modes.app_tag_owner)))
     }

@@ -170,7 +170,11 @@ pub(crate) fn type_2_only(request: &Request<'_>, run: impl FnOnce(&Request<'_>) 
 /// A command that writes, or compares, as many blocks of data-out as it names.
 pub(crate) fn write_blocks(request: &Request<'_>, fields: Fields, kind: WriteKind) -> Execution {
     let compares = matches!(kind, WriteKind::Compare | WriteKind::CompareOneBlock);
-    let field = if compares { ProtectField::Verify } else { ProtectField::Write };
+    let field = match kind {
+        _ if compares => ProtectField::Verify,
+        WriteKind::OrWrite { .. } => ProtectField::Or,
+        _ => ProtectField::Write,
+    };
     let protection = match check_access(request, fields, field) {
         Ok(protection) => protection,
         Err(sense) => return Execution::check(sense),

@@ -50,8 +50,6 @@ ascs! {
     OPERATION_IN_PROGRESS = 0x00/0x16;
     /// Logical unit not ready, initializing command required (stopped by START STOP UNIT).
     INITIALIZING_COMMAND_REQUIRED = 0x04/0x02;
-    /// Logical unit not ready, cause not reportable.
-    NOT_READY = 0x04/0x00;
     /// Logical unit not accessible, asymmetric access state transition.
     ACCESS_STATE_TRANSITION = 0x04/0x0a;
     /// Logical unit not accessible, target port in standby state.
@@ -184,8 +182,6 @@ ascs! {
     INTERNAL_TARGET_FAILURE = 0x44/0x00;
     /// Some commands cleared by iSCSI protocol event.
     COMMANDS_CLEARED_BY_ISCSI_EVENT = 0x47/0x7f;
-    /// Overlapped commands attempted.
-    OVERLAPPED_COMMANDS = 0x4e/0x00;
     /// Insufficient resources.
     INSUFFICIENT_RESOURCES = 0x55/0x03;
     /// Insufficient resources to create ROD token.

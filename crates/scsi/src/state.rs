@@ -125,9 +125,9 @@ impl State {
             self.reserved_by = None;
         }
         if self.lost.len() >= MAX_REMEMBERED
-            && let Some(&oldest) = self.lost.iter().next()
+            && let Some(&any) = self.lost.iter().next()
         {
-            self.lost.remove(&oldest);
+            self.lost.remove(&any);
         }
         self.lost.insert(nexus.id);
     }

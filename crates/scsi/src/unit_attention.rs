@@ -35,15 +35,18 @@ pub(crate) struct UnitAttentionQueue {
     pending: SmallVec<[Asc; 2]>,
 }
 
-/// Smaller is reported earlier. Power on, reset and nexus loss say that everything may have changed, so they come
+/// Smaller is reported earlier. Power on, resets and nexus loss say that everything may have changed, so they come
 /// first and make older conditions superfluous (SAM-5 5.14.1); the rest keep their order of arrival.
 fn precedence(asc: Asc) -> u8 {
     match (asc.asc, asc.ascq) {
-        (0x29, 0x07) => 1,
-        (0x29, _) => 0,
-        _ => 2,
+        (0x29, 0x00) => 0,
+        (0x29, 0x07) => 2,
+        (0x29, _) => 1,
+        _ => OTHERS,
     }
 }
+
+const OTHERS: u8 = 3;
 
 impl UnitAttentionQueue {
     //= sam5 5.14.1 UA-01
@@ -52,7 +55,7 @@ impl UnitAttentionQueue {
         if self.pending.contains(&asc) {
             return;
         }
-        if rank < 2 {
+        if rank < OTHERS {
             if self.pending.iter().any(|&other| precedence(other) < rank) {
                 return;
             }

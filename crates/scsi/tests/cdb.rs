@@ -125,7 +125,7 @@ fn an_absent_unit_answers_inquiry_and_request_sense_only() {
         let mut cdb = [0; 16];
         cdb[0] = opcode;
         cdb[4] = 36;
-        let outcome = absent_lun(&cdb, 9);
+        let outcome = absent_lun(&cdb);
         match opcode {
             0x12 => {
                 let scsi::DataInSource::Bytes(data) = outcome.data_in else { panic!("no data") };

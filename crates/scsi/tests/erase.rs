@@ -181,7 +181,7 @@ fn with_immed_the_status_comes_first_and_the_operation_goes_on() {
         assert!(execution.take_remainder().is_none());
         assert_eq!(rest.outlives_task(), ascq == 0x1b, "a format ends with its task");
         disk.run(&cdb::read(0, 1)).fails(2, 4, ascq);
-        disk.lu.logical_unit_reset(&nexus);
+        disk.lu.logical_unit_reset();
         disk.run(&[0; 6]).fails(6, 0x29, 3);
         disk.run(&[0; 6]).fails(2, 4, ascq);
         assert!(disk.finish(rest, &[]).good().ops.len() >= 5);
@@ -272,4 +272,5 @@ fn log_pages_say_that_nothing_is_wrong() {
     assert_eq!(disk.run(&log(0x2f, 0)).good().data, [0x2f, 0, 0, 8, 0, 0, 3, 4, 0, 0, 0, 0]);
     disk.run(&log(0x0d, 0)).fails(5, 0x24, 0);
     disk.run(&[0x4d, 1, 0, 0, 0, 0, 0, 0, 255, 0]).fails(5, 0x24, 0);
+    disk.run(&[0x4d, 0, 0x6f, 0, 0, 0, 1, 0, 255, 0]).fails(5, 0x24, 0);
 }

@@ -66,8 +66,7 @@ fn a_unit_keeps_what_is_written_on_it() {
     }
     disk.run(&report(1, 255)).fails(5, 0x24, 0);
     disk.send(&set(0, 512), &[7; 512]).good();
-    let nexus = disk.nexus.clone();
-    disk.lu.logical_unit_reset(&nexus);
+    disk.lu.logical_unit_reset();
     disk.run(&[0; 6]).fails(6, 0x29, 3);
     let mut long = report(0, 0);
     long[8] = 4;

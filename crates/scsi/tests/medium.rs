@@ -402,8 +402,7 @@ fn orw_01_what_names_another_generation_fares_as_the_last_change_said() {
         assert_eq!(set(&mut disk, 0), previous, "policy {policy}");
         assert_eq!(set(&mut disk, 9), other, "policy {policy}");
         // A reset of the unit leaves it, one of the target does not.
-        let nexus = disk.nexus.clone();
-        disk.lu.logical_unit_reset(&nexus);
+        disk.lu.logical_unit_reset();
         disk.run(&[0; 6]).fails(6, 0x29, 3);
         assert_eq!(set(&mut disk, 4), Done);
         disk.lu.reset(scsi::UaScope::All, scsi::Asc::BUS_RESET);
@@ -614,8 +613,7 @@ fn a_marked_block_cannot_be_read_until_it_is_written() {
     assert_eq!(disk.run(&cdb::read(5, 1)).code(), MARKED);
     disk.send(&cdb::write(4, 2), &pattern(2, 3)).good();
     disk.run(&cdb::read(0, 8)).good();
-    let nexus = disk.nexus.clone();
-    disk.lu.logical_unit_reset(&nexus);
+    disk.lu.logical_unit_reset();
     disk.run(&[0; 6]).fails(6, 0x29, 3);
     assert_eq!(disk.run(&cdb::read(9, 1)).code(), MARKED);
     let (cdb, list) = unmap(&[(9, 1)]);

@@ -527,7 +527,7 @@ fn play(commands: u64, seed: u64, kind: ProtectionType) {
             }
             98 => {
                 // A reset supersedes what is pending, and frees what RESERVE holds.
-                disk.lu.logical_unit_reset(&nexuses[who]);
+                disk.lu.logical_unit_reset();
                 model.reserved = None;
                 model.stopped = false;
                 for queue in &mut model.attentions {

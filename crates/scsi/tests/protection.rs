@@ -286,6 +286,14 @@ fn pi_07_a_read_without_tuples_checks_them_unless_dpicz() {
     control(&mut disk, &[(2, 0x08, true)]);
     assert_eq!(disk.run(&cdb::read(7, 3)).good().data.len(), 3 * BLOCK);
     disk.run(&cdb::sixteen(0x88, 0x20, 7, 3)).fails(0xb, 0x10, 1);
+    // So it is with VERIFY and ORWRITE.
+    disk.run(&cdb::sixteen(0x8f, 0, 7, 3)).good();
+    disk.run(&cdb::sixteen(0x8f, 0x20, 7, 3)).fails(0xb, 0x10, 1);
+    disk.send(&cdb::sixteen(0x8b, 0, 8, 1), &[0; BLOCK]).good();
+    disk.data[8 * BLOCK + 99] ^= 1;
+    control(&mut disk, &[(2, 0x08, false)]);
+    disk.run(&cdb::sixteen(0x8f, 0, 7, 3)).fails(0xb, 0x10, 1);
+    disk.send(&cdb::sixteen(0x8b, 0, 8, 1), &[0; BLOCK]).fails(0xb, 0x10, 1);
 }
 
 #[test]

@@ -555,7 +555,7 @@ fn pr_13_registrations_belong_to_the_nexus_by_name() {
         cluster.disk.run_as(&other, &cdb::write(0, 1), &[0; BLOCK]).conflicts();
     }
     // A reset frees nothing of this.
-    cluster.disk.lu.logical_unit_reset(&c);
+    cluster.disk.lu.logical_unit_reset();
     assert_eq!(cluster.reservation(), Some((1, 1)));
 }
 
@@ -583,7 +583,7 @@ fn pr_14_reserve_and_release() {
         // Freed by nexus loss and by a reset.
         cluster.disk.lu.detach_nexus(&b);
         cluster.disk.run_as(&a, &reserve, &[]).good();
-        cluster.disk.lu.logical_unit_reset(&a);
+        cluster.disk.lu.logical_unit_reset();
         let c = cluster.c.clone();
         assert_eq!((cluster.attention(&a), cluster.attention(&c)), (Some((0x29, 3)), Some((0x29, 3))));
         cluster.disk.run_as(&c, &reserve, &[]).good();

@@ -7,13 +7,24 @@ use iscsi_core::initiator::command::{WriteBuilder, WriteData};
 
 use super::host::{HostBuffers, HostBuffersMut};
 use super::scatter::total;
-use super::{Checked, PiTags, Protection};
+use super::{Checked, PiTags, Protection, ProtectionType};
 use crate::cdb;
 use crate::disk::Disk;
 use crate::error::IoError;
 
 /// Times that a comparison is tried again because only tuples had changed.
 const MAX_TUPLE_RACES: usize = 4;
+
+/// VERIFY that has the tuples on the medium checked, also by a unit that checks none unless it is asked to (DPICZ). Type 2 can be
+/// asked by those only who know its reference tags.
+//= spc4 7.5.8 PI-07
+fn verify_cdb(kind: ProtectionType, lba: u64, blocks: u32) -> cdb::Cdb {
+    let mut cdb = cdb::verify(lba, blocks);
+    if matches!(kind, ProtectionType::Type1 | ProtectionType::Type3) {
+        cdb[1] |= super::PROTECT << 5;
+    }
+    cdb
+}
 
 impl Disk {
     /// The same disk with its blocks protected: what is written from here on travels with tuples that are made in this process,
@@ -51,7 +62,7 @@ impl Disk {
             .map_err(|_| IoError::Request(format!("{blocks} blocks are more than one VERIFY takes")))?;
         let cdb = match self.protection() {
             Some(protection) => protection.verify_cdb(lba, blocks),
-            None => cdb::verify(lba, blocks),
+            None => verify_cdb(self.info().protection.kind, lba, blocks),
         };
         self.query(&cdb, 0).map(drop)
     }
@@ -159,5 +170,23 @@ impl Disk {
         protection.put_host(&mut builder, lba, HostBuffers { data, tuples, guard: Guard::Crc16 })?;
         protection.put_made(&mut builder, lba, new);
         Ok(builder.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pi_07_a_scrub_asks_for_the_checks() {
+        for (kind, protect) in [
+            (ProtectionType::None, 0x00),
+            (ProtectionType::Type1, 0x20),
+            (ProtectionType::Type2, 0x00),
+            (ProtectionType::Type3, 0x20),
+        ] {
+            assert_eq!(verify_cdb(kind, 7, 9)[..], [0x2f, protect, 0, 0, 0, 7, 0, 0, 9, 0], "{kind:?}");
+            assert_eq!(verify_cdb(kind, 1 << 40, 9)[1], protect, "the long form");
+        }
     }
 }

@@ -120,7 +120,7 @@ impl Protection {
             return refuse(match unit.supported {
                 0 => format!(
                     "LUN {lun} has no protection information and no room for it: leave out pi=1, or make the unit with it \
-                     (`intact serve --lun PATH,pi=1`)"
+                     (`intact serve --lun file:PATH,pi=1`)"
                 ),
                 _ => format!(
                     "LUN {lun} is not formatted with protection information, though it could be: leave out pi=1, or format \

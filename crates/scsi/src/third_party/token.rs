@@ -54,6 +54,13 @@ struct Held {
     expires: Duration,
 }
 
+impl Held {
+    /// A copy that began while it could be used is not at its end.
+    fn is_being_copied(&self) -> bool {
+        Arc::strong_count(&self.valid) > 1
+    }
+}
+
 /// The tokens of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct RodTokens {
@@ -81,9 +88,17 @@ impl RodTokens {
     /// Whether another token can be kept: those that nobody used in time, or that are worth nothing, make room.
     fn has_room(&mut self, now: Duration) -> bool {
         if self.held.len() >= MAX_TOKENS {
-            self.held.retain(|held| held.expires > now && held.valid.load(Ordering::Acquire));
+            let is_of_use = |held: &Held| held.expires > now && held.valid.load(Ordering::Acquire);
+            self.held.retain(|held| is_of_use(held) || held.is_being_copied());
         }
         self.held.len() < MAX_TOKENS
+    }
+
+    /// Forgets a token that can be used no more, unless a copy still relies on being told of changes to its blocks.
+    fn retire(&mut self, at: usize) {
+        if !self.held[at].is_being_copied() {
+            self.held.swap_remove(at);
+        }
     }
 }
 
@@ -322,17 +337,17 @@ fn take(tokens: &mut RodTokens, unit: &LogicalUnit, token: &[u8], delete: bool) 
         .position(|held| held.bytes[..] == *token)
         .ok_or(SenseData::illegal(Asc::TOKEN_UNKNOWN))?;
     if tokens.held[at].expires <= now {
-        tokens.held.swap_remove(at);
+        tokens.retire(at);
         return Err(SenseData::illegal(Asc::TOKEN_EXPIRED));
     }
     if !tokens.held[at].valid.load(Ordering::Acquire) {
-        tokens.held.swap_remove(at);
+        tokens.retire(at);
         return Err(revoked());
     }
     let held = &mut tokens.held[at];
     held.expires = now.saturating_add(held.timeout);
     let source = Source { cscd: Cscd::of(unit), ranges: held.ranges.clone(), valid: Arc::clone(&held.valid) };
-    // DEL_TKN: this use is the last one. What it copies is still watched: the ranges stay until it has ended.
+    // DEL_TKN: this use is the last one.
     if delete {
         held.expires = now;
     }

@@ -233,8 +233,11 @@ impl Disk {
         let (lba, blocks, from, one) = match *op {
             MediumOp::Write { lba, blocks, .. }
             | MediumOp::WriteAtomic { lba, blocks, .. }
-            | MediumOp::WriteAndVerify { lba, blocks, .. }
-            | MediumOp::OrWrite { lba, blocks, .. } => (lba, blocks, 0, false),
+            | MediumOp::WriteAndVerify { lba, blocks, .. } => (lba, blocks, 0, false),
+            MediumOp::OrWrite { lba, blocks, .. } => {
+                self.check(lba, blocks, protection)?;
+                (lba, blocks, 0, false)
+            }
             MediumOp::CompareAndWrite { lba, blocks, .. } => (lba, blocks, blocks as usize, false),
             MediumOp::WriteSame { lba, blocks, zero: false, .. } => (lba, blocks, 0, true),
             MediumOp::WriteSame { lba, blocks, zero: true, .. } => {

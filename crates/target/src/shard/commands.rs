@@ -106,7 +106,7 @@ impl<P: Platform> Shard<P> {
             return self.finish(hosted, task, outcome, DataInPayload::default(), reserved_bytes);
         }
         let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) else {
-            let outcome = scsi::absent_lun(&command.cdb, command.lun.0);
+            let outcome = scsi::absent_lun(&command.cdb);
             return self.finish(hosted, task, outcome, DataInPayload::default(), reserved_bytes);
         };
         if matches!(

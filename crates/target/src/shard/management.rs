@@ -266,7 +266,7 @@ impl<P: Platform> Shard<P> {
             (TmfFunction::ClearTaskSet, Some(unit)) if !unit.task_aborted_status() => {
                 unit.unit_attention(UaScope::AllExcept(nexus.id), Asc::COMMANDS_CLEARED);
             }
-            (TmfFunction::LogicalUnitReset, Some(unit)) => unit.logical_unit_reset(nexus),
+            (TmfFunction::LogicalUnitReset, Some(unit)) => unit.logical_unit_reset(),
             (TmfFunction::TargetWarmReset, _) => {
                 luns.values().for_each(|device| device.unit.reset(UaScope::All, Asc::BUS_RESET));
             }
