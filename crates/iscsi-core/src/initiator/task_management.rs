@@ -299,6 +299,16 @@ impl InitiatorSession {
         Ok(())
     }
 
+    /// Whether a function is under way that ends the task `itt` when it is complete.
+    pub(super) fn is_being_ended(&self, itt: Itt) -> bool {
+        let Some(task) = self.tasks.task(itt).filter(|_| self.managing > 0) else { return false };
+        let mut functions = self.tasks.managements().map(|(_, function)| function);
+        functions.any(|f| match f.function {
+            TmfFunction::AbortTask => f.referenced == itt && f.wanted != Wanted::Settle,
+            _ => f.ends(task),
+        })
+    }
+
     /// Ends the commands that a completed function aborted.
     fn end_tasks_of(&mut self, management: &Management) {
         let ending = |task: &Task| if task.aborting { Ending::TimedOut } else { Ending::Aborted };

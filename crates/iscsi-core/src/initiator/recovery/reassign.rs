@@ -11,7 +11,8 @@
 //! which nothing has come may have been on any of them that is lost, or on the way on the one with an even CID that it was sent
 //! on: it is asked for by TASK REASSIGN too, and goes on where it is if the target says so ("task still allegiant").
 //!
-//! A few functions are under way at a time ([`MAX_SETTLING`]); commands go in the order of their CmdSN.
+//! A few functions are under way at a time ([`MAX_SETTLING`]); commands go in the order of their CmdSN. A task that another
+//! function is about to end waits for that one's answer: begun anew meanwhile, it would outlive it.
 
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ use crate::limits::{MAX_RESENDS, MAX_SETTLING};
 
 /// Pause before a target that still holds a task for its old connection is asked again.
 const ALLEGIANCE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Pause before it is looked again whether a function that ends a task has been answered.
+const ENDING_PAUSE: Duration = Duration::from_millis(50);
 
 /// A task to settle.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +89,12 @@ impl InitiatorSession {
                 return;
             }
             self.settling.pop_front();
-            let Some(task) = self.tasks.command(next.itt).filter(|task| task.orphan) else { continue };
+            let Some(task) = self.tasks.task(next.itt).filter(|task| task.orphan) else { continue };
             let Some(cmd_sn) = task.cmd_sn else { continue };
+            if self.is_being_ended(next.itt) {
+                self.settling.push_back(Settling { not_before: self.now + ENDING_PAUSE, ..next });
+                continue;
+            }
             // The reference number of acknowledged data exists for reads only.
             let exp_data_sn = if task.command.read_length > 0 { task.next_data_sn } else { 0 };
             match (next.kills, self.window.is_acknowledged(cmd_sn)) {
@@ -132,10 +140,14 @@ impl InitiatorSession {
         let again = |kills, not_before| Settling { itt, kills, not_before };
         let now = self.now;
         let stays = self.is_asymmetric() && !self.has_failures();
+        let being_ended = self.is_being_ended(itt);
         let Some(task) = self.tasks.command(itt).filter(|task| task.orphan) else { return };
         match (management.function, response) {
             (TmfFunction::TaskReassign, Some(TmfResponse::FunctionComplete)) => {
                 self.reassigned(itt, management.cid)
+            }
+            (TmfFunction::TaskReassign, Some(TmfResponse::TaskDoesNotExist)) if being_ended => {
+                self.settling.push_back(again(false, now));
             }
             (TmfFunction::TaskReassign, Some(TmfResponse::TaskDoesNotExist)) => {
                 match self.window.is_acknowledged(management.ref_cmd_sn) {

@@ -1,8 +1,9 @@
 //! Asymmetric use: commands on the connections with even CIDs, their data and status on the others.
 
-use iscsi_wire::{Cid, Itt, LogoutReason, LogoutResponseCode, Pdu, TmfFunction, TmfResponse};
+use iscsi_wire::{Cid, Itt, LogoutReason, LogoutResponseCode, Lun, Pdu, TmfFunction, TmfResponse};
 
 use super::{Script, params, pattern, status};
+use crate::initiator::command::Ending;
 use crate::initiator::session::{CloseReason, Scheduling};
 use crate::params::Params;
 
@@ -162,6 +163,81 @@ fn in_asymmetric_use_the_answer_to_abort_task_may_overtake_the_status() {
     assert_eq!(script.all_ended(), []);
     script.on(Cid(1)).good(itt);
     assert_eq!(script.ended(), (1, status(0, 0)));
+}
+
+/// A function travels on a connection for commands, and its answer may be out while a connection for data is lost: what the
+/// target is ending is not there for TASK REASSIGN, and would outlive its end if it were begun anew.
+// covers: TMF-01 TMF-05 ERL-06
+#[test]
+fn in_asymmetric_use_what_a_function_ends_is_not_begun_anew_before_its_answer() {
+    for (function, name) in [(TmfFunction::AbortTask, Some(1)), (TmfFunction::LogicalUnitReset, None)] {
+        for asked_first in [true, false] {
+            let mut script = asymmetric(4);
+            script.read(1, 512);
+            let (commands, itt) = script.commands()[0];
+            script.acknowledge_all(1);
+            let data = script.data_in(itt, 0, 0);
+            script.on(Cid(1)).receive(data.to_bhs(), &pattern(256));
+            script.sent_nothing();
+            let manage = |script: &mut Script| {
+                match name {
+                    Some(of) => script.session.manage_task(script.now, function, of, 7),
+                    None => script.session.manage(script.now, function, Lun::from_index(1), 7),
+                }
+                script.functions()[0]
+            };
+            let mut asked = asked_first.then(|| manage(&mut script));
+            script.session.connection_lost(script.now, Cid(1));
+            let (via, _, _, logout) = script.logout_of();
+            script.on(via).answer_logout(logout, LogoutResponseCode::Success, 0);
+            if asked.is_none() {
+                let reassign = script.functions();
+                assert_eq!(reassign[0].1, TmfFunction::TaskReassign);
+                if name.is_some() {
+                    // It names a task without a connection, and waits for that to be settled.
+                    script.session.manage_task(script.now, function, 1, 7);
+                    script.on(reassign[0].0).answer(reassign[0].2, TmfResponse::FunctionComplete);
+                    asked = Some(script.functions()[0]);
+                } else {
+                    asked = Some(manage(&mut script));
+                    script.on(reassign[0].0).answer(reassign[0].2, TmfResponse::TaskDoesNotExist);
+                }
+            }
+            script.wait(1);
+            script.sent_nothing();
+            let asked = asked.expect("it was asked for");
+            script.on(asked.0).answer(asked.2, TmfResponse::FunctionComplete);
+            assert_eq!(
+                script.all_ended(),
+                [(1, Ending::Aborted)],
+                "{function:?}, {asked_first}, {commands:?}"
+            );
+            script.wait(1);
+            script.sent_nothing();
+            assert_eq!((script.session.outstanding(), script.session.counters().commands_begun_anew), (0, 0));
+        }
+    }
+}
+
+/// If the function comes to nothing, the task is settled as it would have been.
+// covers: ERL-06
+#[test]
+fn in_asymmetric_use_a_task_is_settled_when_the_function_that_was_to_end_it_did_not() {
+    let mut script = asymmetric(4);
+    script.read(1, 512);
+    let (_, itt) = script.commands()[0];
+    script.acknowledge_all(1);
+    script.session.manage_task(script.now, TmfFunction::AbortTask, 1, 7);
+    let asked = script.functions()[0];
+    script.session.connection_lost(script.now, Cid(1));
+    let (via, _, _, logout) = script.logout_of();
+    script.on(via).answer_logout(logout, LogoutResponseCode::Success, 0);
+    script.wait(1);
+    script.sent_nothing();
+    script.on(asked.0).answer(asked.2, TmfResponse::FunctionRejected);
+    script.wait(1);
+    let reassign = script.functions();
+    assert_eq!((reassign[0].1, reassign[0].3), (TmfFunction::TaskReassign, itt));
 }
 
 #[test]
