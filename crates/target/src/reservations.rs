@@ -136,13 +136,18 @@ impl ReservationFile {
         if !text.is_empty() {
             text.push(0);
         }
-        unit.import_persistent(&KeptState {
+        let kept = KeptState {
             reservations: (!registrations.is_empty()).then(|| PrState {
                 registrations,
                 reservation: stored.reservation.map(|r| (r.kind, r.holder)),
             }),
             identifying: IdentifyingInformation { bytes: stored.identifying_information, text },
-        });
+        };
+        unit.import_persistent(&kept);
+        // The unit takes what makes sense to it, which has to be everything.
+        if unit.export_persistent().unwrap_or_default() != kept {
+            return Err(explain(&"a key, a type or a length in it cannot be"));
+        }
         Ok(())
     }
 
@@ -288,12 +293,23 @@ mod tests {
     fn pr_10_a_file_that_makes_no_sense_is_refused_with_a_remedy() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = ReservationFile::within(directory.path(), 1);
+        let registered = |key: u64, kind: u8| {
+            format!(
+                "{{\"version\":1,\"registrations\":[{{\"initiator_port\":\"iqn.2025-01.org.example:host,i,0x00023d000001\",\
+                 \"target_port_group\":1,\"relative_target_port\":1,\"key\":{key},\"all_target_ports\":false}}],\
+                 \"reservation\":{{\"kind\":{kind},\"holder\":0}}}}"
+            )
+        };
+        fs::write(&file.path, registered(7, 1)).expect("written");
+        file.load(&unit()).expect("it is well");
         for text in [
             "",
             "{",
             "{\"version\":2,\"registrations\":[],\"reservation\":null}",
             "{\"version\":1,\"registrations\":[],\"reservation\":{\"kind\":1,\"holder\":0}}",
             "{\"version\":1,\"registrations\":[],\"reservation\":null,\"more\":1}",
+            &registered(0, 1),
+            &registered(7, 2),
         ] {
             fs::write(&file.path, text).expect("written");
             let error = file.load(&unit()).expect_err(text);

@@ -146,8 +146,9 @@ impl Server {
         self.portals.lock().iter().map(|(_, address)| *address).collect()
     }
 
-    /// Changes to a new configuration. Sessions that it does not concern go on undisturbed. Number of shards and of threads and the
-    /// memory for data stay as they were at the start. What was done, a line each.
+    /// Changes to a new configuration. Sessions that it does not concern go on undisturbed. What is read at the start only stays as
+    /// it was: the numbers of shards and of threads, the memory for data, and the places of reservations, control socket and
+    /// metrics. What was done, a line each.
     ///
     /// # Errors
     /// The first thing that cannot be had; everything stays as it was then.
@@ -159,15 +160,7 @@ impl Server {
     /// As [`Server::apply`], by whoever holds `changing`.
     fn change_to(&self, mut config: Config) -> Result<Vec<String>, StartError> {
         let old = self.shared.set.load_full();
-        let mut lines = Vec::new();
-        let limits = &mut config.limits;
-        if limits.buffer_bytes_max != old.config.limits.buffer_bytes_max {
-            lines.push(format!(
-                "limits.buffer_bytes_max is {} from the next start on",
-                limits.buffer_bytes_max
-            ));
-            limits.buffer_bytes_max = old.config.limits.buffer_bytes_max;
-        }
+        let mut lines = keep_from_start(&mut config, &old.config);
         let successors = successors(&self.portals.lock(), &config.portals);
         let listeners = (0..config.portals.len())
             .filter(|at| !successors.contains(&Some(*at)))
@@ -283,6 +276,39 @@ impl Server {
         listening.push((portal, address));
         self.shared.portals.store(Arc::new(all_bound(&listening)));
     }
+}
+
+/// Gives `config` the values that a server keeps from its start on; a line for each that was another one.
+fn keep_from_start(config: &mut Config, old: &Config) -> Vec<String> {
+    fn keep<T: Clone + PartialEq>(now: &mut T, old: &T) -> bool {
+        let differs = now != old;
+        now.clone_from(old);
+        differs
+    }
+    let (now, then) = (&mut config.limits, &old.limits);
+    let changed = [
+        ("limits.buffer_bytes_max", keep(&mut now.buffer_bytes_max, &then.buffer_bytes_max)),
+        ("limits.shards", keep(&mut now.shards, &then.shards)),
+        ("limits.store_threads", keep(&mut now.store_threads, &then.store_threads)),
+        (
+            "limits.store_concurrency_per_lun",
+            keep(&mut now.store_concurrency_per_lun, &then.store_concurrency_per_lun),
+        ),
+        ("control.socket", keep(&mut config.control_socket, &old.control_socket)),
+        ("metrics.listen", keep(&mut config.metrics, &old.metrics)),
+        ("state_dir", keep(&mut config.state_dir, &old.state_dir)),
+    ];
+    let line = |name: &str| {
+        match name {
+        "state_dir" => {
+            "state_dir is read at the start only: before the next one, move what is in the old directory to the new one, or \
+             reservations are forgotten"
+                .to_owned()
+        }
+        _ => format!("{name} is read at the start only: its new value counts from the next one on"),
+    }
+    };
+    changed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| line(name)).collect()
 }
 
 /// What is different for logins from now on, as lines for a person; sessions keep what they agreed on.

@@ -221,7 +221,11 @@ fn each_broken_file_has_its_words() {
             &with_target("portal_groups = [2]"),
             "1:1 no portal has the group tag 2, on which iqn.2004-10.com.example:a is to be served",
         ),
-        (&with_target("portal_groups = []"), "1:1 [target] has no `portal_groups`"),
+        (&with_target("portal_groups = []"), "1:1 `portal_groups` of [target] is an empty list"),
+        (
+            &with_target("[[target.port_group]]\ntag = 2"),
+            "1:1 no portal has the group tag 2, whose state iqn.2004-10.com.example:a gives",
+        ),
         (&with_target("redirect = [\"2001:db8::1\"]"), "3:13 this is no address for initiators"),
         (&with_target("alias = \"a\\u0000\""), "3:9 the alias cannot be sent"),
         (&with_target("management_url = \"a b\""), "3:18 `management_url` cannot be told by INQUIRY"),

@@ -185,7 +185,7 @@ impl PersistentReservations {
         }
     }
 
-    /// Takes what is consistent in a stored state; a damaged file must not make a unit unusable.
+    /// Takes what is consistent in a stored state; whoever stored it compares with [`PersistentReservations::export`].
     pub(crate) fn import(stored: &PrState) -> Self {
         let mut state = Self { persist: true, ..Self::default() };
         let mut holder = None;

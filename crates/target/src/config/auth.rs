@@ -126,7 +126,7 @@ fn algorithms(source: &mut Source<'_>, chap: &mut Section<'_>) -> Vec<ChapAlgori
         }
     }
     if names.is_empty() {
-        chap.missing(source, "algorithms", "leave it away for all of them, or name at least one");
+        chap.empty(source, "algorithms", "leave it away for all of them, or name at least one");
     }
     algorithms
 }

@@ -384,16 +384,23 @@ fn duplicate_portals(portals: &[PortalConfig]) -> Vec<(usize, Problem)> {
     problems
 }
 
-/// Reports group tags that no portal has, and targets that no portal serves.
+/// Reports group tags that no portal has: on which a target is to be served, or whose access state is given.
 fn groups(source: &mut Source<'_>, config: &Config, places: &[Range<usize>]) {
     for (target, at) in config.targets.iter().zip(places) {
-        for tag in target.portals.iter().flatten() {
-            if !config.portals.iter().any(|portal| portal.group_tag == *tag) {
+        let name = &target.name;
+        let served = target.portals.iter().flatten();
+        let served =
+            served.map(|tag| (*tag, format!("on which {name} is to be served"), "it from portal_groups"));
+        let given = target.access_states.iter();
+        let given =
+            given.map(|(tag, _)| (*tag, format!("whose state {name} gives"), "its [[target.port_group]]"));
+        for (tag, why, listed) in served.chain(given) {
+            if !config.portals.iter().any(|portal| portal.group_tag == tag) {
                 source.error(
                     at,
-                    format!("no portal has the group tag {tag}, on which {} is to be served", target.name),
+                    format!("no portal has the group tag {tag}, {why}"),
                     "RFC 7143 13.9",
-                    format!("add [[portal]] with group_tag = {tag}, or remove it from portal_groups"),
+                    format!("add [[portal]] with group_tag = {tag}, or remove {listed}"),
                 );
             }
         }

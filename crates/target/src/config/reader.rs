@@ -26,6 +26,8 @@ pub(super) struct Section<'t> {
     pub(super) at: Range<usize>,
     entries: Vec<(String, Range<usize>, Spanned<DeValue<'t>>)>,
     known: Vec<&'static str>,
+    /// Those of `known` that were there, whatever their values.
+    found: Vec<&'static str>,
 }
 
 fn kind(value: &DeValue<'_>) -> &'static str {
@@ -51,12 +53,13 @@ impl<'t> Section<'t> {
             .into_iter()
             .map(|(key, value)| (key.get_ref().clone().into_owned(), key.span(), value))
             .collect();
-        Self { name, at, entries, known: Vec::new() }
+        Self { name, at, entries, known: Vec::new(), found: Vec::new() }
     }
 
     fn take(&mut self, key: &'static str) -> Option<At<DeValue<'t>>> {
         self.known.push(key);
         let index = self.entries.iter().position(|(name, _, _)| name == key)?;
+        self.found.push(key);
         let (_, _, value) = self.entries.swap_remove(index);
         let span = value.span();
         Some((value.into_inner(), span))
@@ -240,15 +243,25 @@ impl<'t> Section<'t> {
         Some(self.entries.swap_remove(index).1)
     }
 
-    /// Reports a key that must be there.
+    /// Reports a key that must be there. One that was there, and whose value could not be used, was reported then.
     pub(super) fn missing(&self, source: &mut Source<'_>, key: &str, remedy: &str) {
-        let name = if self.name.is_empty() { "the file".to_owned() } else { format!("[{}]", self.name) };
-        source.error(&self.at, format!("{name} has no `{key}`"), "", remedy);
+        if !self.found.contains(&key) {
+            source.error(&self.at, format!("{} has no `{key}`", self.place()), "", remedy);
+        }
+    }
+
+    /// Reports a list that must not be empty.
+    pub(super) fn empty(&self, source: &mut Source<'_>, key: &str, remedy: &str) {
+        source.error(&self.at, format!("`{key}` of {} is an empty list", self.place()), "", remedy);
+    }
+
+    fn place(&self) -> String {
+        if self.name.is_empty() { "the file".to_owned() } else { format!("[{}]", self.name) }
     }
 
     /// Reports what nobody asked for.
     pub(super) fn finish(self, source: &mut Source<'_>) {
-        let place = if self.name.is_empty() { "the file".to_owned() } else { format!("[{}]", self.name) };
+        let place = self.place();
         for (key, at, _) in &self.entries {
             let nearest = self
                 .known

@@ -89,7 +89,7 @@ fn target(
         .numbers(source, "portal_groups", 0..=65_535, "RFC 7143 13.9")
         .map(|tags| tags.into_iter().filter_map(|(tag, _)| u16::try_from(tag).ok()).collect::<Vec<_>>());
     if portals.as_ref().is_some_and(Vec::is_empty) {
-        section.missing(source, "portal_groups", "leave it away to serve the target on all portals");
+        section.empty(source, "portal_groups", "leave it away to serve the target on all portals");
     }
     let access_states = port_groups::read(source, section);
     let hosts_set_access_states = section.boolean(source, "hosts_set_access_states").unwrap_or(false);
@@ -134,7 +134,7 @@ fn name(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<IscsiName>
 fn redirect(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<Vec<String>> {
     let addresses = section.texts(source, "redirect")?;
     if addresses.is_empty() {
-        section.missing(source, "redirect", "leave it away, or write where initiators are to go");
+        section.empty(source, "redirect", "leave it away, or write where initiators are to go");
         return None;
     }
     let mut usable = Vec::new();

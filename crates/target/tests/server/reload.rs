@@ -183,3 +183,33 @@ fn commands_for_a_unit_that_goes_are_not_acknowledged() {
     session.clear_unit_attentions().unwrap();
     session.run_good(&write(1, 1)).unwrap();
 }
+
+#[test]
+fn what_is_read_at_the_start_only_stays_and_is_told() {
+    let mut config = config();
+    let lab = Lab::start(config.clone());
+    config.limits.shards += 1;
+    config.limits.store_threads += 1;
+    config.limits.store_concurrency_per_lun += 1;
+    config.limits.buffer_bytes_max *= 2;
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    config.control_socket = target::config::ControlSocket::At("/nowhere".into());
+    config.state_dir = Some("/nowhere".into());
+    // Again and again, as long as the server goes on with the old values.
+    for _ in 0..2 {
+        let lines = lab.server.apply(config.clone()).unwrap();
+        for name in [
+            "limits.buffer_bytes_max",
+            "limits.shards",
+            "limits.store_threads",
+            "limits.store_concurrency_per_lun",
+            "control.socket",
+            "metrics.listen",
+            "state_dir",
+        ] {
+            let told = format!("{name} is read at the start only");
+            assert!(lines.iter().any(|line| line.starts_with(&told)), "{name}: {lines:?}");
+        }
+        assert_eq!(lines.len(), 7, "{lines:?}");
+    }
+}
