@@ -9,9 +9,10 @@ FUZZ_SECONDS ?= 15
 
 # Builds the target and starts it: a 1 GiB RAM volume on 127.0.0.1:3260 unless ARGS says otherwise.
 run:
+	@scripts/setup.sh build
 	cargo run --release -p intact -- serve $(ARGS)
 
 # Installs what the tests need where it may, then runs every check there is.
 test:
-	scripts/setup-tests.sh
+	@scripts/setup.sh test
 	cargo xtask check --fuzz $(FUZZ_SECONDS)
