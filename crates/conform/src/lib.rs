@@ -12,7 +12,6 @@
 //!
 //! Blocking sockets with timeouts on purpose: a script is read from top to bottom. The crate shares no
 //! protocol code with the product, only the wire form and the checksum, so that both are held against each other.
-//! Left out: several connections in a session, ErrorRecoveryLevel 1 and 2, RFC 7144 (level 2).
 #![forbid(unsafe_code)]
 
 pub mod chap;

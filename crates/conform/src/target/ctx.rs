@@ -136,7 +136,10 @@ impl Ctx {
         };
         ctx.prepare().map_err(|stop| {
             let (Stop::Fail(why) | Stop::NotApplicable(why)) = stop;
-            format!("preparing: {why}\n{}", ctx.transcript)
+            match ctx.options.verbose_transcripts {
+                true => format!("preparing: {why}\n{}", ctx.transcript).trim_end().to_owned(),
+                false => format!("preparing: {why}"),
+            }
         })?;
         ctx.shared.borrow_mut().clear();
         Ok(ctx)
@@ -216,7 +219,10 @@ impl Ctx {
 
     pub(super) fn describe(&self) -> String {
         let (host, port) = (&self.options.host, self.options.port);
-        format!("iscsi://{host}:{port}/{}/{}", self.target, self.lun)
+        match host.contains(':') {
+            true => format!("iscsi://[{host}]:{port}/{}/{}", self.target, self.lun),
+            false => format!("iscsi://{host}:{port}/{}/{}", self.target, self.lun),
+        }
     }
 
     /// Does the target accept a connection? Not in the transcript.

@@ -42,7 +42,7 @@ pub struct Options {
     pub digests: bool,
     /// How long one step may take.
     pub timeout: Duration,
-    /// Show the transcripts of failed rows.
+    /// Show the transcripts of failed rows, and of a preparation that failed.
     pub verbose_transcripts: bool,
 }
 
@@ -69,8 +69,15 @@ impl Options {
     }
 
     /// Of `iscsi://[user[%password]@]host[:port][/target[/lun]]`. Errors say what is wrong with it.
+    ///
+    /// A parser of its own on purpose, beside `initiator::IscsiUrl`: this crate takes nothing of the product but the wire form and
+    /// the checksum, and a peer that breaks rules has to come with target names that `IscsiUrl` refuses. What an initiator may ask
+    /// for behind a question mark is for the rows to say here.
     pub fn from_url(url: &str) -> Result<Self, String> {
         let rest = url.strip_prefix("iscsi://").ok_or("the URL does not begin with iscsi://")?;
+        if let Some((url, _)) = url.split_once('?') {
+            return Err(format!("what is negotiated is for the rows to say: leave out what follows {url}"));
+        }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, address) = match authority.rsplit_once('@') {
             Some((user, address)) => (Some(user), address),
@@ -107,7 +114,11 @@ impl Options {
 
 fn split_port(address: &str) -> Result<(String, u16), String> {
     let (host, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, after)) => (host, after.strip_prefix(':')),
+        Some((host, "")) => (host, None),
+        Some((host, after)) => match after.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None => return Err(format!("{after:?} behind the address is no port: write [{host}]:PORT")),
+        },
         None => match address.split_once(':') {
             Some((host, port)) => (host, Some(port)),
             None => (address, None),
@@ -135,7 +146,14 @@ mod tests {
         assert_eq!(options.chap.unwrap(), Credentials { name: "u".into(), secret: "p".into() });
         let options = Options::from_url("iscsi://host").unwrap();
         assert_eq!((options.host.as_str(), options.port, options.target), ("host", 3260, None));
-        for wrong in ["host", "iscsi://", "iscsi://h:99999/x", "iscsi://h/x/y"] {
+        for wrong in [
+            "host",
+            "iscsi://",
+            "iscsi://h:99999/x",
+            "iscsi://h/x/y",
+            "iscsi://[::1]3261",
+            "iscsi://h/x?erl=2",
+        ] {
             assert!(Options::from_url(wrong).is_err(), "{wrong}");
         }
     }

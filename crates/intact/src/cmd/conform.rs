@@ -14,7 +14,7 @@ use crate::output;
 /// Arguments of `intact conform`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The last MiB of the logical unit is written. Sections are the parts of row ids before the hyphen.\n\
+    after_help = "The last MiB of the logical unit is overwritten. Sections are the parts of row ids before the hyphen.\n\
     Names and secrets for CHAP also come from LIBISCSI_CHAP_USERNAME, LIBISCSI_CHAP_PASSWORD,\n\
     LIBISCSI_CHAP_TARGET_USERNAME and LIBISCSI_CHAP_TARGET_PASSWORD.\n\n\
     Examples:\n  intact conform iscsi://127.0.0.1\n  \
@@ -30,9 +30,12 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Show what passed on the wire in each row that failed.
+    /// Show what passed on the wire in each row that failed, and when the target cannot be reached.
     #[arg(long)]
     transcript: bool,
+    /// Ask for header and data digests in every session of which the row does not say otherwise.
+    #[arg(long)]
+    digests: bool,
     /// Write to the whole logical unit (its last 64 MiB at most), not only to its last MiB.
     #[arg(long)]
     destructive: bool,
@@ -74,7 +77,9 @@ pub fn run(args: Args) -> ExitCode {
     });
     let report = match report {
         Ok(report) => report,
-        Err(why) => return fail(FAILED, why),
+        Err(why) => {
+            return fail(FAILED, format_args!("{why}\n  remedy: mend what `intact doctor URL` finds"));
+        }
     };
     let failed = report.failed();
     let text = if args.json { json(report, args.transcript) } else { totals(&report) };
@@ -118,7 +123,8 @@ fn options(args: &Args) -> Result<Options, String> {
         options.initiator_name = name.to_string();
     }
     options.filter.clone_from(&args.rows);
-    (options.destructive, options.timeout) = (args.destructive, args.timeout);
+    (options.destructive, options.digests, options.timeout) = (args.destructive, args.digests, args.timeout);
+    options.verbose_transcripts = args.transcript;
     Ok(options)
 }
 

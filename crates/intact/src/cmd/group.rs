@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use scsi::AccessState;
 use target::observe::AccessStateInfo;
 use target::observe::control::{Answer, Request};
 
@@ -24,8 +25,8 @@ pub struct Args {
     /// The target port group: the group_tag of its portals.
     #[arg(value_name = "GROUP", requires = "state")]
     group: Option<u16>,
-    /// active-optimized, active-non-optimized, standby, unavailable or transitioning.
-    #[arg(value_name = "STATE")]
+    /// Its new state.
+    #[arg(value_name = "STATE", value_parser = AccessState::ALL.map(AccessState::name))]
     state: Option<String>,
     #[command(flatten)]
     server: ServerArgs,

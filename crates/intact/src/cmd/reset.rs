@@ -109,8 +109,13 @@ fn ask(args: &Args) -> Result<Answer, ExitCode> {
         function: function.to_string(),
         response: response.map(TmfResponse::code),
         meaning: response.map_or_else(|| "no answer".to_owned(), |response| response.to_string()),
-        pending: pending.map(|answer| answer.additional),
+        pending: pending.map(|answer| sense_of(answer.additional)),
     })
+}
+
+/// Sense key, ASC and ASCQ of what QUERY ASYNCHRONOUS EVENT tells: above the key stands how many there are (SAM-5 7.9).
+fn sense_of([key, asc, ascq]: [u8; 3]) -> [u8; 3] {
+    [key & 0x0f, asc, ascq]
 }
 
 /// The LUN, where the function looks at one.
@@ -148,5 +153,12 @@ mod tests {
         assert!(unit(&target, TmfFunction::LogicalUnitReset).is_err());
         assert!(unit(&target, TmfFunction::TargetWarmReset).is_ok());
         assert!(unit(&portal, TmfFunction::TargetColdReset).is_err());
+    }
+
+    #[test]
+    fn the_number_of_unit_attentions_is_no_part_of_the_sense_key() {
+        for told in [[0x16, 0x29, 0x07], [0x26, 0x29, 0x07]] {
+            assert_eq!(sense_of(told), [0x06, 0x29, 0x07]);
+        }
     }
 }

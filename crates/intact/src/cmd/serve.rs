@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Serve /metrics (OpenMetrics) on this address.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = metrics)]
     metrics: Option<SocketAddr>,
     /// Let anybody on the network use targets that have neither CHAP nor access rules.
     #[arg(long)]
@@ -63,6 +63,10 @@ pub struct Args {
 
 fn listen(text: &str) -> Result<SocketAddr, String> {
     parse_listen(text).ok_or_else(|| "write ADDR:PORT, such as 127.0.0.1:3260 or [::1]:3260".to_owned())
+}
+
+fn metrics(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write ADDR:PORT, such as 127.0.0.1:9260".to_owned())
 }
 
 fn store(text: &str) -> Result<StoreSpec, String> {

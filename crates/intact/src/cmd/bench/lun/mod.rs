@@ -60,7 +60,8 @@ pub enum Digests {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     intact bench iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
-    intact bench --rw write --overwrite --block 128k --depth 8 --pattern sequential --digests both URL\n\n\
+    intact bench --rw write --overwrite --block 128k --depth 8 --pattern sequential --digests both \
+    iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n\n\
     Writes destroy what is on the LUN; they need --overwrite.\n\n\
     Exit codes: 0 measured; 1 it failed, or commands failed; 2 wrong usage.")]
 pub struct Args {
@@ -127,6 +128,9 @@ fn bench(args: &Args) -> Result<Vec<Report>, ExitCode> {
             ));
         }
         eprintln!("intact: writing to {url}: what is on it is being destroyed");
+    }
+    if args.time.is_zero() {
+        return Err(fail(MISUSED, "--time 0 measures nothing: say how long, such as 10s"));
     }
     if args.block == 0 || args.block.saturating_mul(args.depth.into()) > MAX_UNDER_WAY_BYTES {
         return Err(fail(MISUSED, "block size times depth is at least 1 and at most 4 GiB"));
