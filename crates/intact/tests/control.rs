@@ -23,7 +23,7 @@ fn access_states_are_shown_and_changed() {
     assert_eq!(server.json(&["group", IQN, "1", "standby"]), json!([]), "it was so before");
     for (wrong, code, words) in [
         (&["group", IQN, "7", "standby"][..], 1, "group"),
-        (&["group", IQN, "1", "asleep"], 1, "active-non-optimized"),
+        (&["group", IQN, "1", "asleep"], 2, "active-non-optimized"),
         (&["group", "iqn.2004-10.com.example:none"], 1, "none"),
         (&["group", IQN, "1"], 2, "STATE"),
     ] {
