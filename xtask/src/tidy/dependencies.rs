@@ -26,7 +26,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("target", Only(&["engine", "iscsi-core", "scsi", "blockstore", "integrity"])),
     ("initiator", Only(&["engine", "iscsi-core", "scsi", "integrity"])),
     ("sim", Everything),
-    ("conform", Everything),
+    ("conform", Only(&["iscsi-wire", "integrity"])),
     ("intact", Everything),
     ("xtask", Only(&[])),
 ];
@@ -113,5 +113,6 @@ mod tests {
         assert!(refuse_ours("target", "conform", false).is_some());
         assert!(refuse_ours("target", "conform", true).is_none());
         assert!(refuse_ours("intact", "conform", false).is_none());
+        assert!(refuse_ours("conform", "iscsi-core", false).is_some(), "it is held against the product");
     }
 }
