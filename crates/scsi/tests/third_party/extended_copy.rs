@@ -1,0 +1,243 @@
+//! EXTENDED COPY between units of a target, and its results.
+
+use std::sync::Arc;
+
+use scsi::{DataOut, Execution, LuConfig, MediumError, MediumOp, Status, Step};
+
+use crate::shelf::*;
+use crate::support::BLOCK;
+
+#[test]
+fn cpy_01_blocks_move_between_units_and_within_one() {
+    let mut shelf = Shelf::new();
+    shelf.number(0, 0, 100);
+    shelf.number(1, 0, 10);
+    let list = list_lid1(
+        1,
+        &[cscd(0), cscd(1), cscd(2)],
+        &[segment(0, 10, 1, 500, 50), segment(1, 0, 2, 0, 10), segment(0, 0, 0, 5, 40)],
+    );
+    let before = shelf.bytes(0, 0, 40).to_vec();
+    // The copy manager may be a unit that has no part in a segment.
+    let answer = shelf.run(2, &copy_cdb(0, list.len()), &list).good();
+    assert_eq!(answer.transfer_bytes, list.len() as u64);
+    shelf.same((0, 50), (1, 540), 10);
+    shelf.same((1, 0), (2, 0), 10);
+    // The destination overlaps the end of its source, and yet gets what the source was.
+    assert!(shelf.bytes(0, 5, 40) == before);
+}
+
+#[test]
+fn cpy_01_a_long_segment_moves_in_pieces_from_the_end_when_it_overlaps_itself() {
+    let mut shelf = Shelf::with(|config| LuConfig { blocks: 16_384, ..config });
+    shelf.number(0, 0, 6000);
+    let before = shelf.bytes(0, 0, 6000).to_vec();
+    let list = list_lid1(1, &[cscd(0)], &[segment(0, 0, 0, 1000, 6000)]);
+    let answer = shelf.run(0, &copy_cdb(0, list.len()), &list).good();
+    assert!(answer.ops.len() > 2 && answer.ops.iter().all(|op| matches!(op, MediumOp::Copy { .. })));
+    assert!(shelf.bytes(0, 1000, 6000) == before);
+}
+
+#[test]
+fn cpy_01_nothing_to_do_is_no_error() {
+    let mut shelf = Shelf::new();
+    shelf.run(0, &copy_cdb(0, 0), &[]).good();
+    let list = list_lid1(1, &[cscd(0)], &[]);
+    shelf.run(0, &copy_cdb(0, list.len()), &list).good();
+    let list = list_lid1(2, &[cscd(0)], &[segment(0, 0, 0, 0, 0)]);
+    assert!(shelf.run(0, &copy_cdb(0, list.len()), &list).good().ops.is_empty());
+}
+
+#[test]
+fn cpy_01_operating_parameters_are_the_limits_that_hold() {
+    let mut shelf = Shelf::new();
+    let data = shelf.run(0, &results_lid1(3, 0), &[]).good().data;
+    assert_eq!(number(&data, 0, 4), data.len() as u64 - 4);
+    let (cscds, segments) = (number(&data, 8, 2) as usize, number(&data, 10, 2) as usize);
+    assert_eq!(data[44..], [0x02, 0xe4]);
+    assert_eq!(usize::from(data[43]), 2);
+    let segment = segment(0, 0, 1, 0, 1);
+    for (n, m, fails) in [(cscds, segments, None), (cscds + 1, 1, Some(0x06)), (2, segments + 1, Some(0x08))]
+    {
+        let list = list_lid1(1, &vec![cscd(0); n], &vec![segment.clone(); m]);
+        let answer = shelf.run(0, &copy_cdb(0, list.len()), &list);
+        match fails {
+            None => drop(answer.good()),
+            Some(_) if list.len() > 16 + number(&data, 12, 4) as usize => drop(answer.fails(5, 0x1a, 0)),
+            Some(ascq) => drop(answer.fails(5, 0x26, ascq)),
+        }
+    }
+}
+
+#[test]
+fn cpy_01_a_unit_is_found_by_its_whole_vendor_identifier_and_by_no_part_of_one() {
+    let mut shelf = Shelf::with(|config| LuConfig { serial: format!("disk{}", config.lun), ..config });
+    shelf.number(0, 0, 8);
+    let by_vendor = |id: &[u8]| {
+        let mut descriptor = vec![0xe4, 0, 0, 0, 2, 1, 0, id.len() as u8];
+        descriptor.extend(id);
+        descriptor.resize(28, 0);
+        descriptor.extend((BLOCK as u32).to_be_bytes());
+        descriptor
+    };
+    let list = list_lid1(1, &[cscd(0), by_vendor(b"INTACT  disk1")], &[segment(0, 0, 1, 0, 8)]);
+    shelf.run(2, &copy_cdb(0, list.len()), &list).good();
+    shelf.same((0, 0), (1, 0), 8);
+    let list = list_lid1(1, &[cscd(0), by_vendor(b"INTACT  disk")], &[segment(0, 0, 1, 0, 8)]);
+    shelf.run(2, &copy_cdb(0, list.len()), &list).fails(0xa, 0x0d, 0x02);
+}
+
+#[test]
+fn cpy_02_a_list_that_makes_no_sense_copies_nothing() {
+    let mut shelf = Shelf::new();
+    shelf.number(0, 0, 8);
+    let good = list_lid1(1, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 8)]);
+    let change = |at: usize, byte: u8| {
+        let mut list = good.clone();
+        list[at] = byte;
+        list
+    };
+    let (first, second) = (16, 16 + 64);
+    for (list, code) in [
+        (change(first, 0xe5), (5, 0x26, 0x07)),
+        (change(second, 0x0f), (5, 0x26, 0x09)),
+        (change(first + 1, 0x01), (0xa, 0x0d, 0x03)),
+        (change(first + 12, 0xee), (0xa, 0x0d, 0x02)),
+        (change(first + 7, 0), (5, 0x26, 0x00)),
+        (change(first + 7, 21), (5, 0x26, 0x00)),
+        (change(first + 30, 0x10), (5, 0x26, 0x00)),
+        (change(second + 3, 0x17), (5, 0x26, 0x00)),
+        (change(second + 5, 2), (0xa, 0x08, 0x04)),
+        (change(second + 7, 2), (0xa, 0x08, 0x04)),
+        (change(1, 0x08), (5, 0x26, 0x00)),
+        (change(1, 0x18), (5, 0x26, 0x00)),
+        (change(3, 33), (5, 0x26, 0x00)),
+        (change(15, 1), (5, 0x26, 0x0b)),
+        (change(11, 29), (5, 0x1a, 0x00)),
+        (good[..15].to_vec(), (5, 0x1a, 0x00)),
+        (good[..100].to_vec(), (5, 0x1a, 0x00)),
+    ] {
+        let answer = shelf.run(0, &copy_cdb(0, list.len()), &list);
+        assert_eq!(answer.status, Status::CheckCondition, "{list:x?}");
+        assert_eq!(answer.code(), code, "{list:x?}");
+        assert!(shelf.bytes(1, 0, 8).iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn cpy_02_a_segment_that_fails_is_named() {
+    let mut shelf = Shelf::new();
+    shelf.number(0, 0, 8);
+    let list = list_lid1(9, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 8), segment(0, 4090, 1, 8, 8)]);
+    let answer = shelf.run(0, &copy_cdb(0, list.len()), &list).fails(0xa, 0, 0);
+    assert_eq!(answer.sense_bytes.map(|sense| sense[8..12].to_vec()), Some(vec![0, 0, 0, 1]));
+    shelf.same((0, 0), (1, 0), 8);
+    let details = shelf.run(0, &results_lid1(4, 9), &[]).good().data;
+    assert_eq!((details[56], details[60 + 2], details[60 + 12]), (2, 0xa, 0));
+
+    shelf.fault = Some((0, MediumError::Read { lba: Some(3) }));
+    let list = list_lid1(9, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 8)]);
+    shelf.run(0, &copy_cdb(0, list.len()), &list).fails(0xa, 0x0d, 0x01);
+    shelf.fault = Some((0, MediumError::Gone));
+    shelf.run(0, &copy_cdb(0, list.len()), &list).fails(0xa, 0x0d, 0x02);
+}
+
+// covers: CPY-03 PR-16
+#[test]
+fn cpy_03_reservations_and_write_protection_hold_on_both_sides() {
+    let mut shelf = Shelf::new();
+    let b = shelf.b.clone();
+    let list = list_lid1(1, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 8)]);
+    let copy = |shelf: &mut Shelf| shelf.run(2, &copy_cdb(0, list.len()), &list);
+    copy(&mut shelf).good();
+    for (lun, kind, admitted) in [(0, 3, false), (0, 1, true), (1, 1, false), (1, 3, false)] {
+        let mut key = vec![0; 24];
+        key[8..16].copy_from_slice(&5u64.to_be_bytes());
+        shelf.run_as(&b, lun, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], &key).good();
+        key.rotate_left(8);
+        shelf.run_as(&b, lun, &[0x5f, 1, kind, 0, 0, 0, 0, 0, 24, 0], &key).good();
+        if admitted {
+            drop(copy(&mut shelf).good())
+        } else {
+            drop(copy(&mut shelf).fails(0xa, 0x0d, 0x01))
+        }
+        shelf.run_as(&b, lun, &[0x5f, 3, 0, 0, 0, 0, 0, 0, 24, 0], &key).good();
+    }
+    shelf.disks[1].lu.set_read_only(true);
+    copy(&mut shelf).fails(0xa, 0x27, 0);
+    // The manager itself may be reserved against the host, too.
+    shelf.run_as(&b, 2, &[0x16, 0, 0, 0, 0, 0], &[]).good();
+    copy(&mut shelf).conflicts();
+}
+
+#[test]
+fn cpy_04_results_are_kept_until_they_were_asked_for() {
+    let mut shelf = Shelf::new();
+    let (a, b) = (shelf.a.clone(), shelf.b.clone());
+    let list = list_lid1(7, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 2048)]);
+    shelf.run(0, &copy_cdb(0, list.len()), &list).good();
+    // Another nexus and another manager know nothing of it.
+    shelf.run_as(&b, 0, &results_lid1(0, 7), &[]).fails(5, 0x24, 0);
+    shelf.run_as(&a, 1, &results_lid1(0, 7), &[]).fails(5, 0x24, 0);
+    let status = shelf.run(0, &results_lid1(0, 7), &[]).good().data;
+    assert_eq!(status, [0, 0, 0, 8, 1, 0, 1, 1, 0, 0, 4, 0]);
+    shelf.run(0, &results_lid1(0, 7), &[]).fails(5, 0x24, 0);
+}
+
+/// A copy whose medium is still busy with its first piece.
+fn half_way(shelf: &Shelf, list: &[u8], service_action: u8) -> Execution {
+    let lu = &shelf.disks[0].lu;
+    let execution = lu.begin_offering(&shelf.a, &copy_cdb(service_action, list.len()), list.len() as u64);
+    let execution = execution.data_out(lu, &DataOut::new(&[list]));
+    assert!(matches!(execution.step(), Step::Medium(MediumOp::Copy { .. })));
+    execution
+}
+
+#[test]
+fn cpy_04_a_copy_under_way_can_be_watched_and_its_identifier_is_taken() {
+    let mut shelf = Shelf::new();
+    let list = list_lid1(7, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 4000)]);
+    let execution = half_way(&shelf, &list, 0);
+    assert_eq!(shelf.run(0, &results_lid1(0, 7), &[]).good().data[4], 0);
+    shelf.run(0, &results_lid1(4, 7), &[]).fails(5, 0x24, 0);
+    shelf.run(0, &copy_cdb(0, list.len()), &list).fails(5, 0x00, 0x16);
+    let lu = Arc::clone(&shelf.disks[0].lu);
+    shelf.go_on(&lu, execution, &[]).good();
+    assert_eq!(shelf.run(0, &results_lid1(0, 7), &[]).good().data[4], 1);
+
+    // Its task is aborted: the execution is gone, and the identifier is free.
+    drop(half_way(&shelf, &list, 0));
+    assert_eq!(shelf.run(0, &results_lid1(0, 7), &[]).good().data[4], 2);
+    shelf.run(0, &copy_cdb(0, list.len()), &list).good();
+}
+
+#[test]
+fn cpy_05_four_byte_identifiers_and_the_end_of_a_copy_by_command() {
+    let mut shelf = Shelf::new();
+    shelf.number(0, 0, 100);
+    let list = list_lid4(0xdead_beef, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 100)]);
+    shelf.run(0, &copy_cdb(1, list.len()), &list).good();
+    shelf.same((0, 0), (1, 0), 100);
+    let status = shelf.run(0, &results_lid4(5, 0xdead_beef), &[]).good().data;
+    assert_eq!((status[4], status[5], number(&status, 16, 8)), (1, 0x01, 50));
+    assert_eq!(number(&status, 0, 4), status.len() as u64 - 4);
+    shelf.run(0, &results_lid4(5, 0xdead_beee), &[]).fails(5, 0x24, 0);
+
+    let long = list_lid4(3, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 4000)]);
+    let execution = half_way(&shelf, &long, 1);
+    assert_eq!(shelf.run(0, &results_lid4(5, 3), &[]).good().data[5], 0x10);
+    let mut abort = vec![0; 16];
+    (abort[0], abort[1], abort[5]) = (0x83, 0x1c, 3);
+    shelf.run(0, &abort, &[]).good();
+    let lu = Arc::clone(&shelf.disks[0].lu);
+    shelf.go_on(&lu, execution, &[]).fails(0xa, 0x2f, 0x02);
+    assert_eq!(shelf.run(0, &results_lid4(5, 3), &[]).good().data[5], 0x60);
+    abort[5] = 4;
+    shelf.run(0, &abort, &[]).fails(5, 0x24, 0);
+
+    for (at, byte) in [(0, 0), (3, 0x1f), (16, 0xfe)] {
+        let mut list = list.clone();
+        list[at] = byte;
+        shelf.run(0, &copy_cdb(1, list.len()), &list).fails(5, 0x26, 0);
+    }
+}
