@@ -1,5 +1,8 @@
 //! Our initiator against a target that breaks every rule on purpose: the rows of `conform` for initiators.
 
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,8 +10,10 @@ use conform::Verdict;
 use conform::initiator::{DriveUrl, InitiatorUnderTest, Op, OpResult, rows};
 use initiator::{ChapConfig, Disk, Options, Portal, Scheduling, Session, WriteData, cdb};
 use iscsi_core::chap::{Credentials, Secret};
+use iscsi_core::initiator::command::Assemble;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::{DigestPolicy, TaskReporting};
+use iscsi_core::pdu_writer::TxData;
 use iscsi_core::wire::Lun;
 
 /// Drives [`Session`] and [`Disk`].
@@ -187,6 +192,89 @@ fn every_row_for_initiators_is_kept() {
     });
     let failures = failures.into_inner();
     assert!(failures.is_empty(), "{} rows failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Write data that count how much of them there is at a time.
+#[derive(Debug, Default)]
+struct Counted {
+    live: Arc<AtomicUsize>,
+    most: AtomicUsize,
+}
+
+const COUNTED_BYTES: usize = 256 * 1024;
+
+/// One part of them.
+struct Part(Vec<u8>, Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.1.fetch_sub(self.0.len(), Ordering::SeqCst);
+    }
+}
+
+impl Assemble for Counted {
+    fn total_bytes(&self) -> usize {
+        COUNTED_BYTES
+    }
+
+    fn part(&self, range: Range<usize>) -> TxData {
+        let live = self.live.fetch_add(range.len(), Ordering::SeqCst) + range.len();
+        self.most.fetch_max(live, Ordering::SeqCst);
+        Bytes::from_owner(Part(vec![7; range.len()], Arc::clone(&self.live))).into()
+    }
+}
+
+/// A target that asks for the same data again and again, all at once, gets them as it takes them: they are not made before.
+// covers: ERL-04
+#[test]
+fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
+    use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming};
+    use iscsi_core::wire::{Opcode, keys};
+    const TIMES: usize = 100;
+    let greedy = Behaviour::good().first(Opcode::R2t, |_, frame| {
+        let one = *frame.bhs().as_bytes();
+        let all = (0..TIMES as u32).flat_map(|r2t_sn| {
+            let mut bhs = one;
+            bhs[36..40].copy_from_slice(&r2t_sn.to_be_bytes());
+            bhs
+        });
+        vec![Act::Bytes(all.collect())]
+    });
+    let mut taken = 0;
+    let greedy = greedy.incoming(move |_, rx| {
+        if rx.bhs.opcode() != Opcode::DataOut.code() {
+            return Incoming::Serve;
+        }
+        taken += rx.data.len();
+        // The last time counts.
+        match taken > (TIMES - 1) * COUNTED_BYTES {
+            true => Incoming::Serve,
+            false => Incoming::Instead(Vec::new()),
+        }
+    });
+    let config = EvilConfig::default().key(keys::ERROR_RECOVERY_LEVEL, "1");
+    let target = EvilTarget::start(config, greedy).unwrap();
+    let drive = Ours { ports: tempfile::tempdir().unwrap() };
+    let url = "header_digest=off&data_digest=off&initial_r2t=yes&immediate_data=no&erl=1";
+    let mut options = drive.options(&DriveUrl::parse(&format!("{}?{url}", target.url())).unwrap()).unwrap();
+    options.command_timeout = Duration::from_secs(60);
+    let session = Session::connect(options).unwrap();
+    let disk = Disk::open(&session, Lun::from_index(0)).unwrap();
+    let data = Arc::new(Counted::default());
+    let blocks = (COUNTED_BYTES / 512) as u32;
+    let write = WriteData::from(Arc::clone(&data) as Arc<dyn Assemble>);
+    disk.submit(&cdb::write(0, blocks), 0, write).wait().unwrap();
+    assert_eq!(target.medium()[..COUNTED_BYTES], [7; COUNTED_BYTES]);
+    // Our own data, what may wait beyond them, and the answer that went beyond.
+    let most = data.most.load(Ordering::SeqCst);
+    assert!(most <= 6 << 20, "{most} bytes at a time");
+    session.logout();
 }
 
 #[test]

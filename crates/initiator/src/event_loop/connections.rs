@@ -72,11 +72,18 @@ impl Up {
         self.connections.iter_mut().find(|connection| connection.link.token() == token)
     }
 
+    /// Most bytes that may wait to be sent on a connection before nothing more is taken from it: what we have to write ourselves,
+    /// and some for answers.
+    fn tx_high_water(&self) -> usize {
+        let own = usize::try_from(self.session.outstanding_write_bytes()).unwrap_or(usize::MAX);
+        own.saturating_add(TX_SLACK_BYTES)
+    }
+
     /// Hands on what there is to send and to receive.
     pub(super) fn flush(&mut self, driver: &mut impl Driver) {
-        let own = usize::try_from(self.session.outstanding_write_bytes()).unwrap_or(usize::MAX);
+        let high_water = self.tx_high_water();
         for connection in &mut self.connections {
-            connection.link.set_tx_high_water(own.saturating_add(TX_SLACK_BYTES));
+            connection.link.set_tx_high_water(high_water);
             connection.link.flush(driver);
         }
     }
@@ -200,8 +207,10 @@ impl<P: Platform> EventLoop<P> {
         };
         connection.link.on_sent(segments);
         let cid = connection.cid;
-        if result.is_err() {
-            self.connection_lost(cid);
+        match result {
+            // There may be PDUs that had to wait until some of that was sent.
+            Ok(()) => self.receive(cid),
+            Err(_) => self.connection_lost(cid),
         }
     }
 
@@ -215,7 +224,12 @@ impl<P: Platform> EventLoop<P> {
     pub(super) fn receive(&mut self, cid: Cid) {
         loop {
             let State::Up(up) = &mut self.state else { return };
+            let high_water = up.tx_high_water();
             let Some(link) = up.link(cid) else { return };
+            // What one receive brings may ask for much more than itself: at level 1 an R2T may ask for the same again and again.
+            if link.tx_backlog_bytes() > high_water {
+                break;
+            }
             match link.next_pdu() {
                 Ok(Some(pdu)) => {
                     up.session.handle_pdu(self.now, cid, pdu);

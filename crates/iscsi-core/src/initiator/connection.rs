@@ -180,7 +180,8 @@ impl InitiatorSession {
             }
             None => {}
         }
-        self.reconnecting = self.reconnecting.filter(|cid| *cid != login.cid);
+        // Whichever came: those that are still away can be logged out by it, and need not come for that.
+        self.reconnecting = None;
         self.window.update(login.exp_cmd_sn, login.max_cmd_sn, now);
         self.connections.push(Connection::new(login, now));
         self.recover_connections();

@@ -168,9 +168,13 @@ impl InitiatorSession {
         let all = self.tasks.managements().map(|(_, management)| *management);
         let ours: SmallVec<[Management; 4]> = all.filter(|m| m.ends_tasks_of(lun)).collect();
         if !ours.is_empty() {
-            let doomed = |task: &Task| here(task) && ours.iter().any(|management| management.ends(task));
-            for task in self.tasks.commands_mut().filter(|task| doomed(task)) {
-                task.terminated = true;
+            let doomed = |itt: Itt, task: &Task| here(task) && ours.iter().any(|m| m.ends(itt, task));
+            let doomed = self.tasks.commands().filter(|(itt, task)| doomed(*itt, task));
+            let doomed: Vec<Itt> = doomed.map(|(itt, _)| itt).collect();
+            for itt in doomed {
+                if let Some(task) = self.tasks.command(itt) {
+                    task.terminated = true;
+                }
             }
             return;
         }

@@ -37,6 +37,7 @@ impl InitiatorSession {
                     task.resends += 1;
                     task.start_over();
                     task.probe_at = probe_at;
+                    self.with_holes.retain(|other| *other != itt);
                     self.expect_by(probe_at);
                     self.send_command(itt, cmd_sn);
                 } else {

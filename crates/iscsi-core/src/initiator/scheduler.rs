@@ -24,7 +24,7 @@ pub enum Scheduling {
 
 /// What one connection has under way at most before the next is needed, bytes: 113 commands of 4 KiB, three of 128 KiB.
 pub const FILL_BYTES: u64 = 512 * 1024;
-/// What a session has under way before it needs all of its connections, bytes, where they are more than four.
+/// What a session has under way before it needs all of its connections for commands, bytes, where they are more than four.
 pub const FILL_ALL_BYTES: u64 = 2 * 1024 * 1024;
 
 /// What a command counts beside its data, bytes: so that commands without data are spread too.
@@ -61,7 +61,8 @@ impl InitiatorSession {
             Scheduling::RoundRobin => in_turn().next(),
             Scheduling::LeastOutstandingBytes => in_turn().min_by_key(bytes),
             Scheduling::FillFirst => {
-                let full = FILL_BYTES.min(FILL_ALL_BYTES / n as u64);
+                let shared_by = self.connections.iter().filter(|other| !(asymmetric && other.carries_data()));
+                let full = FILL_BYTES.min(FILL_ALL_BYTES / shared_by.count().max(1) as u64);
                 let has_room = |at: &usize| bytes(at).saturating_add(weight) <= full;
                 (0..n)
                     .rev()

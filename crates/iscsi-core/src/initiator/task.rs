@@ -121,11 +121,13 @@ pub(super) struct Management {
 }
 
 impl Management {
-    /// Whether it ends `task` when it is complete: functions that end many end those that were sent before them.
+    /// Whether it ends `task`, of the tag `itt`, when it is complete: functions that end many end those that were sent before
+    /// them.
     //= rfc7143 4.2.3.3 TMF-05
-    pub(super) fn ends(&self, task: &Task) -> bool {
+    pub(super) fn ends(&self, itt: Itt, task: &Task) -> bool {
         let before = task.cmd_sn.is_some_and(|cmd_sn| cmd_sn.lt(self.cmd_sn));
         match self.function {
+            TmfFunction::AbortTask => self.referenced == itt,
             TmfFunction::AbortTaskSet | TmfFunction::ClearTaskSet | TmfFunction::LogicalUnitReset => {
                 before && task.command.lun == self.lun
             }

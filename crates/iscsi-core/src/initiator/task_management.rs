@@ -302,11 +302,7 @@ impl InitiatorSession {
     /// Whether a function is under way that ends the task `itt` when it is complete.
     pub(super) fn is_being_ended(&self, itt: Itt) -> bool {
         let Some(task) = self.tasks.task(itt).filter(|_| self.managing > 0) else { return false };
-        let mut functions = self.tasks.managements().map(|(_, function)| function);
-        functions.any(|f| match f.function {
-            TmfFunction::AbortTask => f.referenced == itt && f.wanted != Wanted::Settle,
-            _ => f.ends(task),
-        })
+        self.tasks.managements().any(|(_, m)| m.wanted != Wanted::Settle && m.ends(itt, task))
     }
 
     /// Ends the commands that a completed function aborted.
@@ -316,7 +312,7 @@ impl InitiatorSession {
             (TmfFunction::AbortTask, Wanted::Recovery) => vec![(management.referenced, Ending::TimedOut)],
             (TmfFunction::AbortTask, _) => vec![(management.referenced, Ending::Aborted)],
             _ => {
-                let ended = self.tasks.commands().filter(|(_, task)| management.ends(task));
+                let ended = self.tasks.commands().filter(|(itt, task)| management.ends(*itt, task));
                 ended.map(|(itt, task)| (itt, ending(task))).collect()
             }
         };

@@ -28,9 +28,6 @@ use crate::limits::{MAX_RESENDS, MAX_SETTLING};
 /// Pause before a target that still holds a task for its old connection is asked again.
 const ALLEGIANCE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Pause before it is looked again whether a function that ends a task has been answered.
-const ENDING_PAUSE: Duration = Duration::from_millis(50);
-
 /// A task to settle.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Settling {
@@ -66,13 +63,13 @@ impl InitiatorSession {
     }
 
     pub(super) fn settle_due(&self) -> Option<Time> {
-        let first = self.settling.front().filter(|_| self.settling_now < MAX_SETTLING)?;
+        let first = self.next_to_settle().filter(|_| self.settling_now < MAX_SETTLING)?;
         // Without a connection for it there is nothing to do at that time; one that joins settles.
         match self.is_asymmetric() {
             true => self.data_connection()?,
             false => self.any_connection()?,
         };
-        Some(first.not_before)
+        Some(self.settling[first].not_before)
     }
 
     /// Begins to settle as many tasks as may be under way at a time.
@@ -83,18 +80,15 @@ impl InitiatorSession {
 
     fn settle_next(&mut self) {
         while self.settling_now < MAX_SETTLING && self.phase != Phase::Closed {
-            let Some(next) = self.settling.front().copied() else { return };
+            let Some(at) = self.next_to_settle() else { return };
+            let next = self.settling[at];
             let Some(cid) = self.settling_connection() else { return };
             if next.not_before > self.now {
                 return;
             }
-            self.settling.pop_front();
+            self.settling.remove(at);
             let Some(task) = self.tasks.task(next.itt).filter(|task| task.orphan) else { continue };
             let Some(cmd_sn) = task.cmd_sn else { continue };
-            if self.is_being_ended(next.itt) {
-                self.settling.push_back(Settling { not_before: self.now + ENDING_PAUSE, ..next });
-                continue;
-            }
             // The reference number of acknowledged data exists for reads only.
             let exp_data_sn = if task.command.read_length > 0 { task.next_data_sn } else { 0 };
             match (next.kills, self.window.is_acknowledged(cmd_sn)) {
@@ -103,6 +97,11 @@ impl InitiatorSession {
                 (false, _) => self.settle_by(TmfFunction::TaskReassign, cid, &next, exp_data_sn),
             }
         }
+    }
+
+    /// Place of the first task to settle that no function under way is about to end.
+    fn next_to_settle(&self) -> Option<usize> {
+        self.settling.iter().position(|settling| !self.is_being_ended(settling.itt))
     }
 
     /// The connection for what settles a task, and where it then goes on.

@@ -46,6 +46,20 @@ impl Holes {
         self.response = None;
     }
 
+    /// Whether the data of `pdu` lie between those of the PDUs that wait before and behind it: so what waits is never more than
+    /// the command's data. What does not fit counts as missing.
+    fn has_place_for(&self, pdu: &DataIn, length: usize) -> bool {
+        let data = |(_, waiting): (&u32, &Waiting)| match waiting {
+            Waiting::DataIn(both) => Some((u64::from(both.0.buffer_offset), both.1.data.len() as u64)),
+            Waiting::R2t(_) => None,
+        };
+        let (begin, n) = (u64::from(pdu.buffer_offset), pdu.data_sn.0);
+        let before = self.waiting.range(..n).rev().find_map(data);
+        let behind = self.waiting.range(n..).find_map(data);
+        before.is_none_or(|(offset, len)| offset + len <= begin)
+            && behind.is_none_or(|(offset, _)| begin + length as u64 <= offset)
+    }
+
     /// The runs of missing numbers from `from` on, each as its first and its length.
     fn runs(&self, next: u32, from: u32) -> Vec<(u32, u32)> {
         let mut runs = Vec::new();
@@ -100,7 +114,8 @@ impl InitiatorSession {
         }
         let holes = task.holes.get_or_insert_default();
         holes.known = holes.known.max(n + 1);
-        if rx.data_digest_ok && holes.waiting.len() < MAX_HELD_PDUS {
+        if rx.data_digest_ok && holes.waiting.len() < MAX_HELD_PDUS && holes.has_place_for(pdu, rx.data.len())
+        {
             holes.waiting.insert(n, Waiting::DataIn(Box::new((*pdu, rx))));
         }
         // The end of a burst: nothing more will join the run.

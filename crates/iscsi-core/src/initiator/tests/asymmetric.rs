@@ -241,6 +241,19 @@ fn in_asymmetric_use_a_task_is_settled_when_the_function_that_was_to_end_it_did_
 }
 
 #[test]
+fn in_asymmetric_use_a_connection_is_filled_up_to_its_share_of_the_commands() {
+    let mut script = asymmetric(8);
+    script.session.config.scheduling = Scheduling::FillFirst;
+    script.session.next_in_turn = 0;
+    for user in 0..3 {
+        script.read(user, 250_000);
+    }
+    // Four of the eight carry commands, and each of them half a MiB.
+    let cids: Vec<u16> = script.commands().iter().map(|(cid, _)| cid.0).collect();
+    assert_eq!(cids, [0, 0, 2]);
+}
+
+#[test]
 fn in_asymmetric_use_the_only_data_connection_is_waited_for() {
     let mut script = asymmetric(2);
     script.read(1, 4096);

@@ -401,6 +401,60 @@ fn at_level_2_a_reassignment_that_is_lost_is_repeated_where_it_can_be_answered()
     assert_eq!(script.all_ended().len(), 2);
 }
 
+/// All are lost, and another one comes than the one that was wanted first: it logs out the others, and nobody waits for that one.
+// covers: ERL-05 ERL-06
+#[test]
+fn at_level_2_whichever_connection_comes_takes_the_tasks_over() {
+    let mut script =
+        Script::with_connections_and(2, Params { error_recovery_level: 2, max_connections: 3, ..params() });
+    let commands = script.reads_on_all(2, 1);
+    script.acknowledge_all(2);
+    for cid in [0, 1] {
+        script.session.connection_lost(script.now, Cid(cid));
+    }
+    script.sent();
+    assert_eq!(script.about_connections(), ["close 0 Lost", "close 1 Lost", "connect 1 2"]);
+    script.join(2);
+    let logouts: Vec<(Cid, Itt)> = script
+        .sent_on()
+        .into_iter()
+        .map(|(via, pdu)| match pdu {
+            Pdu::LogoutRequest(request) => {
+                assert_eq!((via, request.reason), (Cid(2), LogoutReason::RemoveConnectionForRecovery));
+                (request.cid, request.itt)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(logouts.iter().map(|(cid, _)| cid.0).collect::<Vec<_>>(), [0, 1]);
+    let mut reassigned = Vec::new();
+    for (_, logout) in logouts {
+        script.on(Cid(2)).answer_logout(logout, LogoutResponseCode::Success, 0);
+        reassigned.extend(script.functions().into_iter().map(|function| function.3));
+    }
+    assert_eq!(reassigned, commands.iter().map(|(_, itt)| *itt).collect::<Vec<_>>());
+}
+
+/// A reset of the unit is under way when the connection of a command is lost: the command is not begun anew behind the reset.
+// covers: TMF-05 ERL-06
+#[test]
+fn a_task_that_a_reset_may_end_waits_for_its_answer() {
+    let mut script = Script::with_connections(2, 2);
+    let commands = script.reads_on_all(2, 1);
+    script.acknowledge_all(2);
+    script.session.manage(script.now, TmfFunction::LogicalUnitReset, Lun::from_index(1), 7);
+    let (on, _, reset, ..) = script.functions()[0];
+    let (lost, _) = *commands.iter().find(|(cid, _)| *cid != on).unwrap();
+    script.session.connection_lost(script.now, lost);
+    let (via, _, _, logout) = script.logout_of();
+    script.on(via).answer_logout(logout, LogoutResponseCode::Success, 0);
+    script.sent_nothing();
+    script.on(on).answer(reset, TmfResponse::FunctionComplete);
+    let ended = script.all_ended();
+    assert!(ended.len() == 2 && ended.iter().all(|(_, ending)| *ending == Ending::Aborted), "{ended:?}");
+    assert_eq!(script.session.counters().commands_begun_anew, 0);
+}
+
 // covers: ERL-08 SES-04
 #[test]
 fn after_time2retain_nothing_is_waited_for() {

@@ -523,6 +523,46 @@ fn after_a_lowered_segment_length_all_data_are_asked_for_anew_with_a_tag() {
     assert_eq!(script.acknowledged(), early_stat_sn.next());
 }
 
+/// What waits behind a missing PDU is never more than the command's data: what lies over another one is asked for instead.
+// covers: ERL-03
+#[test]
+fn data_that_lie_over_others_are_not_kept() {
+    let (mut script, itt) = Script::reading();
+    for n in [1, 4] {
+        script.send_piece(itt, n, StatusBy::Response, true);
+    }
+    for (n, offset) in [(2, PIECE), (3, 4 * PIECE - 1)] {
+        let mut pdu = script.data_in(itt, n, offset);
+        pdu.final_bit = false;
+        script.receive(pdu.to_bhs(), &[0xee; PIECE as usize]);
+    }
+    script.wait_ms(2);
+    let runs = |script: &mut Script| -> Vec<(u32, u32)> {
+        script.snacks().iter().map(|request| (request.beg_run, request.run_length)).collect()
+    };
+    assert_eq!(runs(&mut script), [(0, 1), (2, 2)]);
+    for n in [0, 2, 3, 5] {
+        script.send_piece(itt, n, StatusBy::Response, true);
+    }
+    script.good(itt);
+    assert_eq!(script.ended(), (1, status(0, PIECE * PIECES)));
+    assert_eq!(script.delivered(), pattern((PIECE * PIECES) as usize));
+}
+
+/// A target may refuse a command of which it has sent data: nothing of what was missing is remembered.
+// covers: REJ-04
+#[test]
+fn a_command_that_is_sent_again_has_nothing_missing() {
+    let mut script = Script::new(level_1());
+    script.read(1, PIECE * PIECES);
+    let (_, first) = script.sent_one();
+    let Ok(Pdu::ScsiCommand(command)) = Pdu::parse(&first.bhs) else { panic!("a command") };
+    script.send_piece(command.itt, 1, StatusBy::Response, true);
+    assert_eq!(script.session.with_holes, [command.itt]);
+    script.reject(RejectReason::DataDigestError, first.bhs.as_bytes());
+    assert!(script.session.with_holes.is_empty());
+}
+
 #[test]
 fn what_no_target_can_have_sent_ends_the_session() {
     let (mut script, itt) = Script::reading();
