@@ -6,16 +6,6 @@ use sha1::Sha1;
 use sha2::Sha256;
 use sha3::{Digest, Sha3_256};
 
-/// Bytes of the hash of algorithm `number`; `None` for a number that IANA does not list for iSCSI.
-pub fn hash_length(number: u64) -> Option<usize> {
-    match number {
-        5 => Some(16),
-        6 => Some(20),
-        7 | 8 => Some(32),
-        _ => None,
-    }
-}
-
 /// H(identifier, secret, challenge) by algorithm 5, 6, 7 or 8; `None` for another number.
 pub fn response(number: u64, identifier: u8, secret: &[u8], challenge: &[u8]) -> Option<Vec<u8>> {
     fn hash<H: Digest>(identifier: u8, secret: &[u8], challenge: &[u8]) -> Vec<u8> {

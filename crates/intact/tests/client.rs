@@ -292,6 +292,8 @@ fn pi_18_a_scrub_lists_the_bad_blocks_and_every_verb_takes_protection_informatio
         (1, &100.into()),
         "{report}"
     );
+    let no_time = lab.run(&["bench", &lab.url(0), "--runtime", "0"]);
+    assert!(no_time.status.code() == Some(2) && text(&no_time).contains("measures nothing"));
     let without_rate = lab.run(&["scrub", &lab.url(0), "--rate", "0"]);
     assert!(without_rate.status.code() == Some(2) && text(&without_rate).contains("leave it out"));
     // One that has none.

@@ -16,7 +16,7 @@ use crate::output::print;
 pub struct Args {
     /// The configuration file.
     file: PathBuf,
-    /// Print one JSON list of problems instead.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

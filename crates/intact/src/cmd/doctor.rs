@@ -229,7 +229,8 @@ fn discover(options: &initiator::Options, out: &mut Examination) {
     let began = Instant::now();
     match discovery::send_targets(options) {
         Ok(records) => {
-            let what = format!("{} targets in {:.0} ms", records.len(), began.elapsed().as_secs_f64() * 1e3);
+            let targets = output::count(records.len(), "target");
+            let what = format!("{targets} in {:.0} ms", began.elapsed().as_secs_f64() * 1e3);
             let line =
                 out.say("discovery", if records.is_empty() { Verdict::Note } else { Verdict::Ok }, what);
             for record in &records {

@@ -33,7 +33,10 @@ pub fn run(args: Args) -> ExitCode {
         Some(what) => list::run(what, &args.server),
         None => fail(
             MISUSED,
-            format_args!("`{}` cannot be listed; write a URL, sessions, luns, targets or logins", args.what),
+            format_args!(
+                "`{}` cannot be listed; write a URL such as iscsi://127.0.0.1, or sessions, luns, targets or logins",
+                args.what
+            ),
         ),
     }
 }

@@ -145,10 +145,10 @@ impl Report {
         };
         let all = if self.complete { "all of it" } else { "ended after that many bad blocks" };
         let mut text = format!(
-            "{} {checked} in {:.1} s, {all}: {} bad blocks\n",
+            "{} {checked} in {:.1} s, {all}: {}\n",
             output::bytes(self.bytes),
             self.seconds,
-            self.bad.len()
+            output::count(self.bad.len(), "bad block")
         );
         if !self.bad.is_empty() {
             let mut table = Table::new(&["BLOCK", "WHAT"]);

@@ -78,7 +78,7 @@ pub(super) fn gather(s: &mut Session, itt: Itt) -> Result<Gathered, Stop> {
 }
 
 /// The same PDU again, but for the header bytes that are `free`.
-pub(super) fn replica(what: &str, first: &Received, again: &Received, free: &[Range<usize>]) -> RowResult {
+fn replica(what: &str, first: &Received, again: &Received, free: &[Range<usize>]) -> RowResult {
     let same = |at: &usize| free.iter().any(|range| range.contains(at));
     let differ: Vec<usize> =
         (0..48).filter(|at| !same(at) && first.bhs.as_bytes()[*at] != again.bhs.as_bytes()[*at]).collect();

@@ -62,7 +62,8 @@ pub enum Digests {
     intact bench iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
     intact bench --rw write --overwrite --block 128k --depth 8 --pattern sequential --digests both \
     iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n\n\
-    Writes destroy what is on the LUN; they need --overwrite.\n\n\
+    Writes destroy what is on the LUN; they need --overwrite.\n\
+    --bs, --iodepth, --runtime and --rwmixread are taken as fio has them.\n\n\
     Exit codes: 0 measured; 1 it failed, or commands failed; 2 wrong usage.")]
 pub struct Args {
     /// iscsi://[user[%password]@]host[:port]/target/lun
@@ -70,22 +71,22 @@ pub struct Args {
     #[arg(required = true)]
     url: Option<String>,
     /// Bytes of one command.
-    #[arg(long, short, value_name = "SIZE", default_value = "4k", value_parser = parse_size)]
+    #[arg(long, short, alias = "bs", value_name = "SIZE", default_value = "4k", value_parser = parse_size)]
     block: u64,
     /// Commands under way at a time, in each session.
-    #[arg(long, short, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, short, alias = "iodepth", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
     /// What to do.
     #[arg(long, value_enum, default_value = "read")]
     rw: Direction,
     /// Share of reads with --rw mix, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 70, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, alias = "rwmixread", value_name = "PERCENT", default_value_t = 70, value_parser = clap::value_parser!(u8).range(0..=100))]
     read_percent: u8,
     /// Where to do it.
     #[arg(long, value_enum, default_value = "random")]
     pattern: Pattern,
     /// Measured time of each run.
-    #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    #[arg(long, short, alias = "runtime", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     time: Duration,
     /// Time before the measuring begins.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
