@@ -47,7 +47,7 @@ fn assert_same(got: &RxPdu, expected: &TxPdu) {
     assert!(got.data_digest_ok);
     assert_eq!(fixed_part(&got.bhs), fixed_part(&expected.bhs));
     assert!(got.ahs == expected.ahs, "the AHS differ");
-    assert!(got.data == expected.data.bytes, "the data differ");
+    assert!(got.data == expected.data.bytes(), "the data differ");
 }
 
 /// Hands a completion to the link that it is for.

@@ -26,9 +26,10 @@ use crate::reply::{Awaited, reply};
 use crate::support::random_isid;
 use crate::workload::Workload;
 
-/// Pieces that write data are copied to: shared slabs of 4 MiB, at most 256 MiB kept.
-pub(crate) const WRITE_SLAB_BYTES: usize = 4 * 1024 * 1024;
-pub(crate) const WRITE_SLABS: usize = 64;
+/// Memory that write data are copied to, at most 256 MiB kept. Shared slabs are short, and all that is longer than a quarter of
+/// one has a slab of its own, so that the next write finds memory that a former one has just left in the cache.
+pub(crate) const WRITE_SLAB_BYTES: usize = 64 * 1024;
+pub(crate) const WRITE_SLABS: usize = 4096;
 /// How long a dropped session may take to say goodbye.
 const GOODBYE_TIME: Duration = Duration::from_secs(3);
 

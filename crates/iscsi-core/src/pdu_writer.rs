@@ -3,9 +3,15 @@
 //!
 //! Headers, digests and short data go into one growing arena; longer data stays where it is and is sent from there. What is
 //! digested is what travels: `TxData` is immutable and shared, so no later change of the caller's memory can reach it.
+//!
+//! Data that are made for sending ([`Assemble`]) are made when their turn comes, a few PDUs ahead of the driver: so they are in
+//! the cache when the kernel takes them, and their memory is that of a few PDUs, however many commands wait for their answers.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use iscsi_wire::Bhs;
@@ -18,8 +24,11 @@ const INLINE_DATA_BYTES: usize = 512;
 const ARENA_BYTES: usize = 16 * 1024;
 /// Used arenas that are kept for their return.
 const MAX_USED_ARENAS: usize = 8;
+/// Data are made as long as less than this waits for the driver, bytes: a call of the kernel is nothing beside so many, and
+/// they fit into the second-level cache with what they are made of.
+const MADE_BYTES: usize = 256 * 1024;
 
-/// The data segment of a PDU to send.
+/// Bytes to send, as they are.
 #[derive(Clone, Debug, Default)]
 pub struct TxData {
     /// The bytes, stable from here on.
@@ -34,6 +43,68 @@ impl From<Bytes> for TxData {
     }
 }
 
+/// Makes data when they are sent.
+pub trait Assemble: Debug + Send + Sync {
+    /// All of them, bytes.
+    fn total_bytes(&self) -> usize;
+
+    /// The bytes `range`, which lies in them, stable from here on: the same ones whenever they are asked for.
+    fn part(&self, range: Range<usize>) -> TxData;
+}
+
+/// The data segment of a PDU to send.
+#[derive(Clone, Debug)]
+pub enum TxSegment {
+    /// Bytes that are there.
+    Made(TxData),
+    /// Bytes that are made when the PDU is sent: those of the range.
+    Later(Arc<dyn Assemble>, Range<usize>),
+}
+
+impl TxSegment {
+    /// Length, bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Made(data) => data.bytes.len(),
+            Self::Later(_, range) => range.len(),
+        }
+    }
+
+    /// True without data.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, for those who look at what is sent.
+    pub fn bytes(&self) -> Bytes {
+        self.clone().make().bytes
+    }
+
+    /// The bytes, made now if they have to be.
+    pub(crate) fn make(self) -> TxData {
+        match self {
+            Self::Made(data) => data,
+            Self::Later(source, range) => {
+                let (len, data) = (range.len(), source.part(range));
+                assert_eq!(data.bytes.len(), len, "the header has said how much data follows");
+                data
+            }
+        }
+    }
+}
+
+impl Default for TxSegment {
+    fn default() -> Self {
+        Self::Made(TxData::default())
+    }
+}
+
+impl<T: Into<TxData>> From<T> for TxSegment {
+    fn from(data: T) -> Self {
+        Self::Made(data.into())
+    }
+}
+
 /// One PDU to send. The writer sets the length fields of the header.
 #[derive(Clone, Debug)]
 pub struct TxPdu {
@@ -42,17 +113,17 @@ pub struct TxPdu {
     /// Additional header segments, already padded to four bytes.
     pub ahs: Bytes,
     /// The data segment.
-    pub data: TxData,
+    pub data: TxSegment,
 }
 
 impl TxPdu {
     /// A PDU without AHS and data.
     pub fn header_only(bhs: Bhs) -> Self {
-        Self { bhs, ahs: Bytes::new(), data: TxData::default() }
+        Self { bhs, ahs: Bytes::new(), data: TxSegment::default() }
     }
 
     /// A PDU with a data segment and no AHS.
-    pub fn with_data(bhs: Bhs, data: impl Into<TxData>) -> Self {
+    pub fn with_data(bhs: Bhs, data: impl Into<TxSegment>) -> Self {
         Self { bhs, ahs: Bytes::new(), data: data.into() }
     }
 }
@@ -65,7 +136,11 @@ pub struct PduWriter {
     /// Arenas whose space is used up; they come back when what was written in them has been sent.
     used_arenas: VecDeque<BytesMut>,
     segments: VecDeque<Bytes>,
+    /// PDUs whose data are still to be made and those behind them, with the digests that were in force when they came.
+    waiting: VecDeque<(TxPdu, DigestScope)>,
+    /// Of all that is queued, also what is waiting.
     queued_bytes: usize,
+    waiting_bytes: usize,
 }
 
 impl Default for PduWriter {
@@ -82,7 +157,9 @@ impl PduWriter {
             arena: BytesMut::new(),
             used_arenas: VecDeque::new(),
             segments: VecDeque::new(),
+            waiting: VecDeque::new(),
             queued_bytes: 0,
+            waiting_bytes: 0,
         }
     }
 
@@ -96,18 +173,38 @@ impl PduWriter {
     ///
     /// # Panics
     /// When the data segment exceeds 2^24-1 bytes or the AHS 1020 bytes: the session splits data long before.
-    pub fn push(&mut self, pdu: TxPdu) {
-        let TxPdu { mut bhs, ahs, data } = pdu;
-        bhs.set_total_ahs_length(ahs.len());
-        bhs.set_data_segment_length(data.bytes.len());
-        let layout = self.digests.layout(&bhs);
-        self.queued_bytes += layout.total;
+    pub fn push(&mut self, mut pdu: TxPdu) {
+        pdu.bhs.set_total_ahs_length(pdu.ahs.len());
+        pdu.bhs.set_data_segment_length(pdu.data.len());
+        let bytes = self.digests.layout(&pdu.bhs).total;
+        self.queued_bytes += bytes;
+        if self.waiting.is_empty() && matches!(pdu.data, TxSegment::Made(_)) {
+            return self.encode(pdu, self.digests);
+        }
+        self.waiting_bytes += bytes;
+        self.waiting.push_back((pdu, self.digests));
+    }
+
+    /// Makes what is waiting, as much of it as is worth a call of the driver.
+    fn make(&mut self) {
+        while self.queued_bytes - self.waiting_bytes < MADE_BYTES
+            && let Some((pdu, digests)) = self.waiting.pop_front()
+        {
+            self.waiting_bytes -= digests.layout(&pdu.bhs).total;
+            self.encode(pdu, digests);
+        }
+    }
+
+    /// Turns a PDU into segments.
+    fn encode(&mut self, pdu: TxPdu, digests: DigestScope) {
+        let TxPdu { bhs, ahs, data } = pdu;
+        let (layout, data) = (digests.layout(&bhs), data.make());
         if self.arena.capacity() - self.arena.len() < Bhs::SIZE + ahs.len() + INLINE_DATA_BYTES + 16 {
             self.next_arena();
         }
         self.arena.put_slice(bhs.as_bytes());
         self.arena.put_slice(&ahs);
-        if self.digests.header {
+        if digests.header {
             let mut crc = integrity::crc32c_header(bhs.as_bytes());
             if !ahs.is_empty() {
                 crc = integrity::crc32c_append(crc, &ahs);
@@ -120,7 +217,7 @@ impl PduWriter {
         // Padding is always zero: no byte of memory that we did not write leaves with it.
         //= rfc7143 11.1 PDU-01 PDU-10
         let padding = &[0u8; 3][..layout.covered_end - layout.data_start - layout.data_len];
-        let crc = self.digests.data.then(|| {
+        let crc = digests.data.then(|| {
             let crc = data.crc32c.unwrap_or_else(|| integrity::crc32c(&data.bytes));
             if padding.is_empty() { crc } else { integrity::crc32c_append(crc, padding) }
         });
@@ -143,6 +240,7 @@ impl PduWriter {
 
     /// Fills `slices` with the front of the queue for one gathering send and returns how many were set.
     pub fn gather<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.make();
         self.seal_arena();
         let mut n = 0;
         for (slot, segment) in slices.iter_mut().zip(&self.segments) {
@@ -152,8 +250,10 @@ impl PduWriter {
         n
     }
 
-    /// Takes up to `max` segments off the queue, for a driver that owns what it sends.
+    /// Takes up to `max` segments off the queue, for a driver that owns what it sends. Behind data that had to be made others may
+    /// be left, whose turn comes when these are sent.
     pub fn take(&mut self, max: usize, out: &mut Vec<Bytes>) {
+        self.make();
         self.seal_arena();
         let n = max.min(self.segments.len());
         for segment in self.segments.drain(..n) {

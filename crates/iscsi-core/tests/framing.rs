@@ -1,10 +1,14 @@
 //! [`PduWriter`] and [`PduReader`] back to back: any PDU, any digests, cut anywhere; and what happens when bytes change on the
 //! way.
 
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::{Bytes, BytesMut};
 use iscsi_core::digest::DigestScope;
 use iscsi_core::pdu_reader::{FramingError, PduReader, RxPdu};
-use iscsi_core::pdu_writer::{PduWriter, TxData, TxPdu};
+use iscsi_core::pdu_writer::{Assemble, PduWriter, TxData, TxPdu, TxSegment};
 use iscsi_core::wire::{Bhs, MAX_DATA_SEGMENT_LENGTH};
 use proptest::prelude::*;
 
@@ -19,8 +23,33 @@ fn digests() -> impl Strategy<Value = DigestScope> {
     prop::sample::select(ALL_DIGESTS.to_vec())
 }
 
+/// Data that are made when they are sent; counts how much was.
+#[derive(Debug, Default)]
+struct Later {
+    data: Bytes,
+    made: AtomicUsize,
+}
+
+impl Later {
+    fn all(data: impl Into<Bytes>) -> (Arc<Self>, TxSegment) {
+        let later = Arc::new(Self { data: data.into(), ..Self::default() });
+        (Arc::clone(&later), TxSegment::Later(Arc::clone(&later) as Arc<dyn Assemble>, 0..later.data.len()))
+    }
+}
+
+impl Assemble for Later {
+    fn total_bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    fn part(&self, range: Range<usize>) -> TxData {
+        self.made.fetch_add(range.len(), Ordering::Relaxed);
+        self.data.slice(range).into()
+    }
+}
+
 prop_compose! {
-    /// A PDU of arbitrary header, AHS and data; sometimes with the checksum computed in advance.
+    /// A PDU of arbitrary header, AHS and data; sometimes with the checksum computed in advance, or with data yet to be made.
     fn any_pdu()(
         header in prop::collection::vec(any::<u8>(), 48),
         ahs_words in prop_oneof![3 => 0usize..1, 1 => 0usize..256],
@@ -29,12 +58,13 @@ prop_compose! {
             prop::collection::vec(any::<u8>(), 500..530),
             prop::collection::vec(any::<u8>(), 0..5000),
         ],
-        computed in any::<bool>(),
+        (computed, later) in any::<(bool, bool)>(),
     ) -> TxPdu {
         let bhs = Bhs::from_bytes(header.try_into().unwrap());
         let bytes = Bytes::from(data);
         let crc32c = computed.then(|| integrity::crc32c(&bytes));
-        TxPdu { bhs, ahs: Bytes::from(vec![0x5a; ahs_words * 4]), data: TxData { bytes, crc32c } }
+        let data = if later { Later::all(bytes).1 } else { TxData { bytes, crc32c }.into() };
+        TxPdu { bhs, ahs: Bytes::from(vec![0x5a; ahs_words * 4]), data }
     }
 }
 
@@ -46,7 +76,9 @@ fn write(digests: DigestScope, pdus: &[TxPdu]) -> Vec<u8> {
     }
     let mut segments = Vec::new();
     let queued = writer.queued_bytes();
-    writer.take(usize::MAX, &mut segments);
+    while writer.queued_bytes() > 0 {
+        writer.take(usize::MAX, &mut segments);
+    }
     let bytes: Vec<u8> = segments.iter().flatten().copied().collect();
     assert_eq!(bytes.len(), queued);
     assert_eq!(writer.queued_bytes(), 0);
@@ -62,10 +94,10 @@ fn reader(digests: DigestScope) -> PduReader {
 fn assert_same(tx: &TxPdu, rx: &RxPdu) {
     let mut bhs = tx.bhs;
     bhs.set_total_ahs_length(tx.ahs.len());
-    bhs.set_data_segment_length(tx.data.bytes.len());
+    bhs.set_data_segment_length(tx.data.len());
     assert_eq!(rx.bhs, bhs);
     assert_eq!(rx.ahs, tx.ahs);
-    assert_eq!(rx.data, tx.data.bytes);
+    assert_eq!(rx.data, tx.data.bytes());
     assert!(rx.data_digest_ok);
 }
 
@@ -284,7 +316,8 @@ fn pdu_09_one_byte_at_a_time_and_many_pdus_at_once() {
 #[test]
 fn dig_07_each_byte_of_the_header_and_its_digest_is_watched() {
     let digests = DigestScope { header: true, data: false };
-    let pdu = TxPdu { bhs: Bhs::from_bytes([0; 48]), ahs: Bytes::from(vec![2; 8]), data: TxData::default() };
+    let pdu =
+        TxPdu { bhs: Bhs::from_bytes([0; 48]), ahs: Bytes::from(vec![2; 8]), data: TxData::default().into() };
     let bytes = write(digests, &[pdu]);
     assert_eq!(bytes.len(), 60);
     for at in 0..60 {
@@ -298,5 +331,46 @@ fn dig_07_each_byte_of_the_header_and_its_digest_is_watched() {
             "byte {at}"
         );
         assert_eq!(reader.digest_counts().header_failed, 1);
+    }
+}
+
+// covers: PDU-01
+#[test]
+fn pdu_01_data_are_made_a_few_pdus_ahead_of_the_driver() {
+    const PDU_BYTES: usize = 100_000;
+    for digests in ALL_DIGESTS {
+        let mut writer = PduWriter::new();
+        writer.set_digests(digests);
+        let (first, data) = Later::all(vec![1; PDU_BYTES]);
+        writer.push(TxPdu::with_data(Bhs::from_bytes([1; 48]), data));
+        let rest: Vec<_> = (2..9)
+            .map(|n| {
+                let (later, data) = Later::all(vec![n; PDU_BYTES]);
+                writer.push(TxPdu::with_data(Bhs::from_bytes([n; 48]), data));
+                // One that is there keeps its place behind those that are not.
+                writer.push(TxPdu::header_only(Bhs::from_bytes([n; 48])));
+                later
+            })
+            .collect();
+        // What came before is digested as it was announced when it came.
+        writer.set_digests(DigestScope::NONE);
+        let made =
+            || [&first].into_iter().chain(&rest).map(|of| of.made.load(Ordering::Relaxed)).sum::<usize>();
+        assert_eq!(made(), 0);
+        let (mut reader, mut buffer, mut ahead) = (reader(digests), BytesMut::new(), Vec::new());
+        let mut sent = Vec::new();
+        while writer.queued_bytes() > 0 {
+            let (before, mut segments) = (made(), Vec::new());
+            writer.take(usize::MAX, &mut segments);
+            ahead.push(made() - before);
+            segments.iter().for_each(|segment| buffer.extend_from_slice(segment));
+        }
+        while let Some(pdu) = reader.next(&mut buffer).unwrap() {
+            assert!(pdu.data_digest_ok && pdu.data.iter().all(|&byte| byte == pdu.bhs.as_bytes()[1]));
+            sent.push((pdu.bhs.as_bytes()[1], pdu.data.len()));
+        }
+        let due = (2..9).flat_map(|n| [(n, PDU_BYTES), (n, 0)]);
+        assert!(sent.into_iter().eq([(1, PDU_BYTES)].into_iter().chain(due)));
+        assert_eq!(ahead, [3 * PDU_BYTES, 3 * PDU_BYTES, 2 * PDU_BYTES]);
     }
 }

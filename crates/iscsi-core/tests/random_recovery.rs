@@ -144,7 +144,7 @@ impl Run<'_> {
         while let Some(action) = self.session.poll_action() {
             assert!(!self.ended, "after the end: {action:?}");
             match action {
-                Action::Send { cid, pdu } => self.sent(cid, &pdu.bhs, &pdu.data.bytes),
+                Action::Send { cid, pdu } => self.sent(cid, &pdu.bhs, &pdu.data.bytes()),
                 Action::Start(command) => {
                     let itt = Itt(u32::from_be_bytes(command.cdb[2..6].try_into().unwrap()));
                     self.started += 1;

@@ -77,16 +77,70 @@ impl Assemble for Woven {
         self.protection.wire_bytes(self.data.len() / self.protection.block)
     }
 
-    /// A block across the border of two PDUs is made for either.
     fn part(&self, range: Range<usize>) -> TxData {
-        let (block, wire) = (self.protection.block, self.protection.wire_bytes(1));
-        let (first, end) = (range.start / wire, range.end.div_ceil(wire));
-        let space = self.slabs.take((end - first) * wire);
-        let whole = range.start == first * wire && range.end == end * wire;
-        let mut builder = WriteBuilder::new(space, (self.digest && whole).then_some(u32::MAX));
-        let lba = self.lba.wrapping_add(first as u64);
-        self.protection.put_made(&mut builder, lba, &self.data[first * block..end * block]);
-        let TxData { bytes, crc32c } = builder.finish_segment();
-        TxData { bytes: bytes.slice(range.start - first * wire..range.end - first * wire), crc32c }
+        let wire = self.protection.wire_bytes(1);
+        let mut builder = WriteBuilder::new(self.slabs.take(range.len()), self.digest.then_some(u32::MAX));
+        let (whole, end) = (range.start.div_ceil(wire), range.end / wire);
+        if whole > end {
+            self.put_cut(&mut builder, range);
+        } else {
+            self.put_cut(&mut builder, range.start..whole * wire);
+            self.put_blocks(&mut builder, whole..end);
+            self.put_cut(&mut builder, end * wire..range.end);
+        }
+        builder.finish_segment()
+    }
+}
+
+impl Woven {
+    fn put_blocks(&self, builder: &mut WriteBuilder, blocks: Range<usize>) {
+        let (lba, block) = (self.lba.wrapping_add(blocks.start as u64), self.protection.block);
+        self.protection.put_made(builder, lba, &self.data[blocks.start * block..blocks.end * block]);
+    }
+
+    /// Puts a part of one block: one across the border of two PDUs is made for either.
+    fn put_cut(&self, builder: &mut WriteBuilder, range: Range<usize>) {
+        let wire = self.protection.wire_bytes(1);
+        let (n, in_block) = (range.start / wire, range.start % wire);
+        if !range.is_empty() {
+            let mut whole = WriteBuilder::new(self.slabs.take(wire), None);
+            self.put_blocks(&mut whole, n..n + 1);
+            builder.put(&whole.written()[in_block..in_block + range.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iscsi_core::wire::Lun;
+    use scsi::ProtectionType;
+
+    use super::*;
+    use crate::protection::{PiTags, UnitProtection};
+
+    // covers: PI-17 DIG-15
+    #[test]
+    fn pi_17_pdus_cut_anywhere_have_the_same_bytes_and_their_digests() {
+        for block in [512, 4096] {
+            let unit = UnitProtection { kind: ProtectionType::Type1, ..UnitProtection::default() };
+            let tags = PiTags { app_tag: 7, ..PiTags::default() };
+            let protection = Protection::new(&unit, Lun(0), block, tags, Arc::default()).unwrap();
+            let data: Bytes = (0..9 * block).map(|n| ((n * 31) >> 3) as u8).collect::<Vec<_>>().into();
+            let wire = protection.wire_bytes(9);
+            let all = protection.write_data(40, &data, BytesMut::zeroed(wire), None).to_vec();
+            for digest in [false, true] {
+                let (slabs, data) = (SlabRing::new(1 << 16, 4), data.clone());
+                let woven = Woven { protection: protection.clone(), lba: 40, data, slabs, digest };
+                assert_eq!(woven.total_bytes(), wire);
+                for pdu in [100, 511, 520, 521, 1040, 4104, 5000, wire - 1, wire] {
+                    for start in (0..wire).step_by(pdu) {
+                        let range = start..wire.min(start + pdu);
+                        let part = woven.part(range.clone());
+                        assert_eq!(part.bytes, all[range.clone()], "{block} {range:?}");
+                        assert_eq!(part.crc32c, digest.then(|| integrity::crc32c(&all[range])));
+                    }
+                }
+            }
+        }
     }
 }

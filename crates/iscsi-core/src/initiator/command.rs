@@ -6,8 +6,9 @@ use bytes::Bytes;
 use iscsi_wire::{Lun, RejectReason, TaskAttribute};
 use smallvec::SmallVec;
 
-pub use super::write_data::{Assemble, WriteBuilder, WriteData};
+pub use super::write_data::{WriteBuilder, WriteData};
 use crate::error::ProtocolViolation;
+pub use crate::pdu_writer::Assemble;
 
 /// A SCSI command for a session.
 #[derive(Clone, Debug)]

@@ -6,7 +6,6 @@
 //!
 //! [`Params::write_run_bytes`]: crate::params::Params::write_run_bytes
 
-use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use integrity::Store;
 use integrity::t10::{self, TUPLE_BYTES, Tuple};
 use smallvec::SmallVec;
 
-use crate::pdu_writer::TxData;
+use crate::pdu_writer::{Assemble, TxData, TxSegment};
 
 /// Data of a write: bytes that do not change any more, with their checksums if those were computed while copying; or what will
 /// make such bytes.
@@ -38,16 +37,6 @@ impl Default for Held {
     fn default() -> Self {
         Self::Bytes { bytes: Bytes::new(), run_bytes: 0, crcs: SmallVec::new() }
     }
-}
-
-/// Makes write data when they are sent, PDU by PDU: so they are in the cache when the kernel takes them, and their memory is
-/// that of a few PDUs, however many commands wait for their answers.
-pub trait Assemble: Debug + Send + Sync {
-    /// All of them, bytes.
-    fn total_bytes(&self) -> usize;
-
-    /// The bytes `range`, which lies in them, stable from here on: the same ones whenever they are asked for.
-    fn part(&self, range: Range<usize>) -> TxData;
 }
 
 impl From<Bytes> for WriteData {
@@ -92,17 +81,17 @@ impl WriteData {
 
     /// A copy of them, for those who look at what is sent.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.part(0..self.len()).bytes.to_vec()
+        self.part(0..self.len()).bytes().to_vec()
     }
 
     /// The part `range` as the data of one PDU, with its checksum when the kept ones make it up.
-    pub(super) fn part(&self, range: Range<usize>) -> TxData {
+    pub(super) fn part(&self, range: Range<usize>) -> TxSegment {
         match &self.0 {
             Held::Bytes { bytes, run_bytes, crcs } => {
                 let crc32c = crc_of(&range, bytes.len(), *run_bytes, crcs);
-                TxData { bytes: bytes.slice(range), crc32c }
+                TxSegment::Made(TxData { bytes: bytes.slice(range), crc32c })
             }
-            Held::Assembled(source) => source.part(range),
+            Held::Assembled(source) => TxSegment::Later(Arc::clone(source), range),
         }
     }
 }
@@ -218,7 +207,7 @@ impl WriteBuilder {
     /// The data as those of one PDU, with their digest if they have one.
     pub fn finish_segment(self) -> TxData {
         let filled = self.filled;
-        self.finish().part(0..filled)
+        self.finish().part(0..filled).make()
     }
 
     /// Bytes up to the end of the run; without digests there is no end to it.
@@ -274,9 +263,9 @@ mod tests {
                     assert!(builder.written() == plain);
                     let data = builder.finish();
                     assert_eq!(data.len(), plain.len());
-                    let whole = data.part(0..plain.len());
+                    let whole = data.part(0..plain.len()).make();
                     assert_eq!(whole.crc32c, run_bytes.map(|_| integrity::crc32c(&plain)));
-                    let second = data.part(RUN_BYTES..3 * RUN_BYTES);
+                    let second = data.part(RUN_BYTES..3 * RUN_BYTES).make();
                     let crc = integrity::crc32c(&plain[RUN_BYTES..3 * RUN_BYTES]);
                     assert_eq!(second.crc32c, run_bytes.map(|_| crc));
                 }

@@ -249,7 +249,7 @@ impl TargetSession {
         }
         while offset < total {
             let Some(pdu) = self.data_in_pdu(cid, outcome, outcome.plan.next_sn, offset) else { return };
-            offset += pdu.data.bytes.len() as u32;
+            offset += pdu.data.len() as u32;
             outcome.plan.next_sn += 1;
             match offset == total && outcome.in_data {
                 true => self.send_status_of(cid, pdu, outcome.itt),

@@ -12,11 +12,12 @@ mod passes;
 use blockstore::{Format, InPlace, Record, RecordRun, Records, StoreError};
 use bytes::{Bytes, BytesMut};
 use engine::SlabRing;
+use integrity::Store;
 use integrity::t10::{self, Guard, Layout, Tuple};
 use iscsi_core::target::actions::DataInPayload;
 use scsi::{FormatMark, MediumError, MediumOp, MediumReply, PiField, Protection, ProtectionType};
 
-use self::passes::{Digests, Incoming, Outgoing};
+use self::passes::{Digests, Incoming, Outgoing, into_memory};
 use crate::device::{Access, Device};
 use crate::medium::{self, Done, PIECE_BYTES, Pieces, Surroundings};
 
@@ -264,10 +265,10 @@ impl Medium<'_> {
         let (mut data, mut guards) = (data_out.slabs.take(count * self.block), vec![0; count]);
         let tuples = if self.protection.transferred {
             let mut tuples = vec![Tuple::default(); count];
-            incoming.strip(&mut data, &mut guards, &mut tuples);
+            incoming.strip(&mut data, &mut guards, &mut tuples, Store::Temporal);
             Some(tuples)
         } else {
-            incoming.copy(&mut data, &mut guards);
+            incoming.copy(&mut data, &mut guards, Store::Temporal);
             None
         };
         Arrived { data, tuples, guards }
@@ -470,11 +471,9 @@ impl Medium<'_> {
             records.push(self.record(lba + records.len() as u64, tuple, guard, data)?);
             Ok::<_, Failure>(())
         })?;
-        let mut incoming = self.incoming(data_out, 0, blocks);
+        let (mut incoming, len) = (self.incoming(data_out, 0, blocks), self.offset(blocks));
         let _held = self.device.hold(lba, blocks, Access::Change);
-        memory.write_in_place(self.offset(lba), self.offset(blocks), &mut |to| {
-            incoming.copy_data(to, self.block);
-        })?;
+        memory.write_in_place(self.offset(lba), len, &mut |to| incoming.copy_data(to, into_memory(len)))?;
         Ok(self.records.write(lba, &records, medium::durability(durable))?)
     }
 
@@ -495,7 +494,7 @@ impl Medium<'_> {
             let mut done = 0;
             memory.write_in_place(self.offset(lba), len, &mut |to| {
                 let count = to.len() / self.block;
-                incoming.copy(to, &mut guards[done..done + count]);
+                incoming.copy(to, &mut guards[done..done + count], into_memory(len));
                 done += count;
             })?;
             return Ok(self.records.write(lba, &self.made(lba, &guards), medium::durability(durable))?);

@@ -13,6 +13,18 @@ const FITS: &str = "as many blocks on either side, and a place for each";
 /// Blocks whose guards are made before they are shown one by one: few enough to be still in the first-level cache.
 const LOOK_BLOCKS: usize = 32;
 
+/// Blocks whose tuples are dropped at a time.
+const DROP_BLOCKS: usize = 64;
+
+/// Writes of so many bytes and more go to a store's memory past the caches. That memory is cold, unless all that is in use
+/// of the volume fits into the second-level cache: `docs/performance.md` has what either costs.
+const STREAMED_BYTES: u64 = 64 * 1024;
+
+/// How a write of `bytes` bytes is to be put into a store's memory.
+pub(super) fn into_memory(bytes: u64) -> Store {
+    if bytes >= STREAMED_BYTES { Store::NonTemporal } else { Store::Temporal }
+}
+
 /// The CRC32C of each run of bytes as it travels, wherever its ends lie among the blocks.
 pub(super) struct Digests {
     run_bytes: usize,
@@ -222,37 +234,33 @@ impl<'a> Incoming<'a> {
         Ok(())
     }
 
-    /// Copies the `block` bytes of data of each block to `to`, which is whole blocks.
-    pub(super) fn copy_data(&mut self, to: &mut [u8], block: usize) {
-        let (wire, mut to) = (self.wire, to);
-        while !to.is_empty()
-            && let Some(run) = self.next(to.len() / block)
-        {
-            let (here, later) = std::mem::take(&mut to).split_at_mut(run.len() / wire * block);
-            for (to, from) in here.chunks_exact_mut(block).zip(run.chunks_exact(wire)) {
-                to.copy_from_slice(&from[..block]);
-            }
-            to = later;
+    /// Copies the data of blocks that came with tuples to `to`, which is whole blocks. What the kernel finds besides is hidden in
+    /// the wait for memory.
+    pub(super) fn copy_data(&mut self, to: &mut [u8], store: Store) {
+        let block = self.wire - t10::TUPLE_BYTES;
+        let (mut guards, mut tuples) = ([0; DROP_BLOCKS], [Tuple::default(); DROP_BLOCKS]);
+        for to in to.chunks_mut(DROP_BLOCKS * block) {
+            let count = to.len() / block;
+            self.strip(to, &mut guards[..count], &mut tuples[..count], store);
         }
     }
 
     /// Copies blocks that came without tuples to `to`, which is whole blocks, with the guard of each.
-    pub(super) fn copy(&mut self, to: &mut [u8], guards: &mut [u16]) {
+    pub(super) fn copy(&mut self, to: &mut [u8], guards: &mut [u16], store: Store) {
         let (block, mut at) = (self.wire, 0);
         while at < guards.len()
             && let Some(run) = self.next(guards.len() - at)
         {
             let count = run.len() / block;
             let (to, guards) = (&mut to[at * block..(at + count) * block], &mut guards[at..at + count]);
-            let copied =
-                t10::copy_guards(Guard::Crc16, to, run, Layout::plain(block), guards, Store::Temporal);
+            let copied = t10::copy_guards(Guard::Crc16, to, run, Layout::plain(block), guards, store);
             copied.expect(FITS);
             at += count;
         }
     }
 
     /// Copies the data of blocks that came with tuples to `to`, with the guard of each, and gives the tuples.
-    pub(super) fn strip(&mut self, to: &mut [u8], guards: &mut [u16], tuples: &mut [Tuple]) {
+    pub(super) fn strip(&mut self, to: &mut [u8], guards: &mut [u16], tuples: &mut [Tuple], store: Store) {
         let (block, mut at) = (self.wire - t10::TUPLE_BYTES, 0);
         while at < guards.len()
             && let Some(run) = self.next(guards.len() - at)
@@ -261,7 +269,7 @@ impl<'a> Incoming<'a> {
             at = range.end;
             let to = &mut to[range.start * block..range.end * block];
             let (guards, tuples) = (&mut guards[range.clone()], &mut tuples[range]);
-            t10::strip(to, run, block, guards, tuples, Store::Temporal).expect(FITS);
+            t10::strip(to, run, block, guards, tuples, store).expect(FITS);
         }
     }
 }
@@ -349,12 +357,17 @@ mod tests {
             assert_eq!((looked, found), (Ok(()), blocks_of(&data)), "{cut}");
             let (mut to, mut found, mut blocks) = (vec![0; 512 * 8], [0; 8], incoming());
             for (to, found) in to.chunks_mut(512 * 3).zip(found.chunks_mut(3)) {
-                blocks.copy(to, found);
+                blocks.copy(to, found, Store::Temporal);
             }
             assert_eq!((&to, &found[..]), (&data, &guards[..]), "{cut}");
             let travels = sealed(&data, 512, &tuples);
             let (mut to, mut found, mut stripped) = (vec![0; 512 * 8], [0; 8], [Tuple::default(); 8]);
-            Incoming::new(travels.chunks(cut).collect(), 520).strip(&mut to, &mut found, &mut stripped);
+            Incoming::new(travels.chunks(cut).collect(), 520).strip(
+                &mut to,
+                &mut found,
+                &mut stripped,
+                Store::Temporal,
+            );
             assert_eq!((&to, &found[..], &stripped[..]), (&data, &guards[..], &tuples[..]), "{cut}");
             let (mut found, mut seen) = (Vec::new(), Vec::new());
             let looked = Incoming::new(travels.chunks(cut).collect(), 520).look(512, |data, tuple, guard| {
@@ -368,10 +381,12 @@ mod tests {
                 "{cut}: it ends with the first error"
             );
             assert_eq!(found, blocks_of(&data)[..7], "{cut}");
-            let (mut to, mut incoming) =
-                (vec![0; 512 * 8], Incoming::new(travels.chunks(cut).collect(), 520));
-            to.chunks_mut(512 * 3).for_each(|to| incoming.copy_data(to, 512));
-            assert_eq!(to, data, "{cut}");
+            for store in [Store::Temporal, Store::NonTemporal] {
+                let (mut to, mut incoming) =
+                    (vec![0; 512 * 8], Incoming::new(travels.chunks(cut).collect(), 520));
+                to.chunks_mut(512 * 3).for_each(|to| incoming.copy_data(to, store));
+                assert_eq!(to, data, "{cut}");
+            }
         }
     }
 }

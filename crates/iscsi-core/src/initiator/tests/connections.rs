@@ -369,7 +369,7 @@ fn at_level_2_the_only_connection_comes_back_and_its_tasks_go_on() {
     let r2t = script.r2t(itt, 3, 4096, 12_288);
     script.receive(r2t.to_bhs(), &[]);
     let data: Vec<_> = script.sent();
-    assert_eq!(data.iter().map(|(_, tx)| tx.data.bytes.len()).sum::<usize>(), 12_288);
+    assert_eq!(data.iter().map(|(_, tx)| tx.data.len()).sum::<usize>(), 12_288);
     script.good(itt);
     assert_eq!(script.ended(), (1, status(0, 0)));
 }

@@ -103,15 +103,15 @@ fn unasked(params: Params, length: usize) -> (bool, usize, Vec<(u32, usize, bool
     let Pdu::ScsiCommand(command) = first else { panic!("{first:?}") };
     assert!(command.write && !command.read && command.attr == TaskAttribute::Simple);
     assert_eq!(command.expected_data_transfer_length as usize, length);
-    assert_eq!(tx.data.bytes, pattern(length)[..tx.data.bytes.len()]);
+    assert_eq!(tx.data.bytes(), pattern(length)[..tx.data.len()]);
     let data = sent.map(|(pdu, out)| {
         let Pdu::DataOut(header) = pdu else { panic!("{pdu:?}") };
         assert!(header.ttt.is_reserved() && header.itt == command.itt && header.lun == command.lun);
         let at = header.buffer_offset as usize;
-        assert_eq!(out.data.bytes, pattern(length)[at..at + out.data.bytes.len()]);
-        (header.buffer_offset, out.data.bytes.len(), header.final_bit)
+        assert_eq!(out.data.bytes(), pattern(length)[at..at + out.data.len()]);
+        (header.buffer_offset, out.data.len(), header.final_bit)
     });
-    (command.final_bit, tx.data.bytes.len(), data.collect())
+    (command.final_bit, tx.data.len(), data.collect())
 }
 
 // covers: UNS-03 UNS-04 UNS-05 KEY-09 KEY-10
@@ -155,9 +155,9 @@ fn r2t_02_answers_come_at_once_and_in_order() {
         .map(|(pdu, tx)| match pdu {
             Pdu::DataOut(d) => {
                 let at = d.buffer_offset as usize;
-                assert_eq!(tx.data.bytes, pattern(20_000)[at..at + tx.data.bytes.len()]);
+                assert_eq!(tx.data.bytes(), pattern(20_000)[at..at + tx.data.len()]);
                 assert_eq!((d.itt, d.lun), (itt, Lun::from_index(1)));
-                (d.ttt.0, d.data_sn.0, d.buffer_offset, tx.data.bytes.len(), d.final_bit)
+                (d.ttt.0, d.data_sn.0, d.buffer_offset, tx.data.len(), d.final_bit)
             }
             other => panic!("{other:?}"),
         })
@@ -408,16 +408,16 @@ fn dig_15_a_copy_keeps_its_digest_in_whatever_pieces_it_goes_out() {
         for piece in [512, 4096, 8192, 16_384, 65_536, 262_144] {
             for start in (0..length).step_by(piece) {
                 let range = start..(start + piece).min(length);
-                let part = copied.part(range.clone());
+                let part = copied.part(range.clone()).make();
                 assert_eq!(part.bytes, source[range.clone()]);
                 if let Some(crc) = part.crc32c {
                     assert_eq!(crc, integrity::crc32c(&source[range]));
                 }
             }
         }
-        assert!(copied.part(0..length).crc32c.is_some(), "the whole is made of whole runs");
+        assert!(copied.part(0..length).make().crc32c.is_some(), "the whole is made of whole runs");
         assert_eq!(
-            WriteData::copy_from(&source, BytesMut::zeroed(length), None).part(0..length).crc32c,
+            WriteData::copy_from(&source, BytesMut::zeroed(length), None).part(0..length).make().crc32c,
             None
         );
     }
@@ -429,7 +429,7 @@ fn what_the_caller_does_with_its_memory_later_changes_nothing() {
     let mut source = vec![1; 30_000];
     let copied = WriteData::copy_from(&source, BytesMut::zeroed(30_000), Some(8192));
     source.fill(2);
-    let part = copied.part(0..30_000);
+    let part = copied.part(0..30_000).make();
     assert!(part.bytes.iter().all(|&byte| byte == 1));
     assert_eq!(part.crc32c, Some(integrity::crc32c(&part.bytes)));
 }

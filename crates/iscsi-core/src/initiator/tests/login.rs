@@ -81,7 +81,8 @@ impl Play {
 
     /// The value of a key in the last request.
     fn said(&self, key: &str) -> Option<String> {
-        let pairs = TextPairs::parse(&self.sent.data.bytes).unwrap();
+        let bytes = self.sent.data.bytes();
+        let pairs = TextPairs::parse(&bytes).unwrap();
         pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
     }
 
@@ -136,7 +137,7 @@ impl Play {
         let declared =
             ["InitiatorName", "TargetName", "SessionType", "MaxRecvDataSegmentLength", "X#NodeArchitecture"];
         let mut text = TextBuilder::new();
-        for (key, value) in TextPairs::parse(&self.sent.data.bytes).unwrap() {
+        for (key, value) in TextPairs::parse(&self.sent.data.bytes()).unwrap() {
             if !declared.contains(&key) && !extra.iter().any(|(other, _)| *other == key) {
                 text.push(key, value.split(',').next().unwrap());
             }
@@ -302,10 +303,7 @@ fn a_target_that_takes_its_time_is_followed() {
     for piece in [&text[..10], &text[10..57]] {
         let went_on = |r: &mut LoginResponse| (r.transit, r.nsg, r.continue_bit) = (false, None, true);
         assert!(play.receive(went_on, piece).unwrap().is_none());
-        assert!(
-            play.sent.data.bytes.is_empty() && !play.request().transit,
-            "an empty request fetches the rest"
-        );
+        assert!(play.sent.data.is_empty() && !play.request().transit, "an empty request fetches the rest");
     }
     let waits = |r: &mut LoginResponse| (r.transit, r.nsg) = (false, None);
     assert!(play.receive(waits, &text[57..]).unwrap().is_none());

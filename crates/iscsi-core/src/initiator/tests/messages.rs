@@ -73,7 +73,7 @@ impl Script {
     pub(super) fn asked(&mut self) -> (iscsi_wire::TextRequest, Bytes) {
         let (pdu, tx) = self.sent_one();
         match pdu {
-            Pdu::TextRequest(request) => (request, tx.data.bytes),
+            Pdu::TextRequest(request) => (request, tx.data.bytes()),
             other => panic!("{other:?}"),
         }
     }
@@ -89,7 +89,7 @@ fn nop_03_a_ping_is_answered_with_its_tag_and_lun_and_nothing_else_is() {
     let Pdu::NopOut(answer) = pdu else { panic!("{pdu:?}") };
     assert!(answer.immediate && answer.itt.is_reserved());
     assert_eq!((answer.ttt, answer.lun), (Ttt(7), Lun::from_index(3)));
-    assert!(tx.data.bytes.is_empty());
+    assert!(tx.data.is_empty());
     let quiet = script.nop_in(Itt::RESERVED, Ttt::RESERVED, Lun(0));
     script.receive(quiet.to_bhs(), &[]);
     script.sent_nothing();
@@ -106,7 +106,7 @@ fn a_pong_is_intact_only_when_its_data_and_digest_are() {
         let mut script = Script::new(params());
         assert!(script.session.ping(script.now, 4, Bytes::from_static(b"abc")));
         let (_, tx) = script.sent_one();
-        assert_eq!(tx.data.bytes, b"abc"[..]);
+        assert_eq!(tx.data.bytes(), b"abc"[..]);
         script.now += Duration::from_secs(3);
         let pong = script.nop_in(tx.bhs.itt(), Ttt::RESERVED, Lun(0));
         script.receive_with(pong.to_bhs(), back, digest);

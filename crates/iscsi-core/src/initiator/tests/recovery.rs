@@ -164,7 +164,7 @@ fn rej_04_a_command_is_sent_again_the_same_for_reasons_that_pass() {
             };
             b.exp_stat_sn = a.exp_stat_sn;
             assert_eq!(a, b, "the same ITT, CDB and CmdSN");
-            assert_eq!(again.data.bytes, pattern(512));
+            assert_eq!(again.data.bytes(), pattern(512));
         }
         // Not for ever: then its hole is filled by ABORT TASK.
         script.reject(reason, first.bhs.as_bytes());

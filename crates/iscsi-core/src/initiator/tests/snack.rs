@@ -358,8 +358,8 @@ fn r2ts_that_are_lost_repeated_or_ask_again_are_answered_in_order_and_exactly() 
         sent.map(|(pdu, tx)| match pdu {
             Pdu::DataOut(d) => {
                 let at = d.buffer_offset as usize;
-                assert_eq!(tx.data.bytes, pattern(12_000)[at..at + tx.data.bytes.len()]);
-                (d.ttt.0, d.buffer_offset, tx.data.bytes.len())
+                assert_eq!(tx.data.bytes(), pattern(12_000)[at..at + tx.data.len()]);
+                (d.ttt.0, d.buffer_offset, tx.data.len())
             }
             other => panic!("{other:?}"),
         })

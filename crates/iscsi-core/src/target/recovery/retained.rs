@@ -32,13 +32,13 @@ pub(in super::super) struct SentStatus {
 impl SentStatus {
     /// Keeps `pdu`, with a copy of its data: those of an answer to a ping lie in the receive buffer in which the ping came.
     fn of(pdu: &TxPdu, itt: Itt) -> Self {
-        let data = || Bytes::copy_from_slice(&pdu.data.bytes);
+        let data = || Bytes::copy_from_slice(&pdu.data.bytes());
         let keeps = pdu.bhs.opcode() != Opcode::DataIn.code();
         Self { pdu: keeps.then(|| TxPdu::with_data(pdu.bhs, data())), itt }
     }
 
     fn kept_bytes(&self) -> usize {
-        self.pdu.as_ref().map_or(0, |pdu| pdu.data.bytes.len())
+        self.pdu.as_ref().map_or(0, |pdu| pdu.data.len())
     }
 }
 

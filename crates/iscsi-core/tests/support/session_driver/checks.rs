@@ -81,9 +81,9 @@ impl Run<'_> {
         assert_eq!((bhs.data_segment_length(), bhs.total_ahs_length()), (0, 0), "set by the writer");
         let parsed = Pdu::parse(&bhs).expect("we send what parses");
         assert_eq!(parsed.to_bhs(), bhs, "no reserved bit is set");
-        bhs.set_data_segment_length(pdu.data.bytes.len());
+        bhs.set_data_segment_length(pdu.data.len());
         assert!(pdu.ahs.is_empty());
-        let data = &pdu.data.bytes;
+        let data = &pdu.data.bytes();
         let (stat_sn, exp, max, counts) = match parsed {
             Pdu::LoginResponse(p) => {
                 self.stat_sn = Some(p.stat_sn);

@@ -17,8 +17,8 @@ const MAX_LATENCY_NS: u64 = 60_000_000_000;
 const MAX_ERRORS: u64 = 1000;
 
 /// Slabs in which protected write data are put together.
-const SLAB_BYTES: usize = 4 << 20;
-const SLABS: usize = 64;
+const SLAB_BYTES: usize = 64 << 10;
+const SLABS: usize = 4096;
 
 /// What to do.
 #[derive(Clone, Debug)]
