@@ -1,10 +1,12 @@
 //! The rows for targets, tried on the good target of this crate and on its evil moods: what is kept passes, and what
 //! is broken on purpose fails.
 
-use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget};
+use std::time::Duration;
+
+use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming};
 use conform::target::{Credentials, Options, rows, run};
 use conform::{DigestWish, Frame, Report, RowReport, Verdict};
-use iscsi_wire::{Opcode, keys};
+use iscsi_wire::{DataSn, Opcode, ScsiResponse, keys};
 
 /// Rows that the little target keeps.
 const KEPT: &[&str] = &[
@@ -74,6 +76,56 @@ fn a_good_target_with_mutual_chap_passes() {
     (options.chap, options.target_chap) = (Some(own), Some(theirs));
     let report = run(&options).unwrap();
     assert_eq!((report.failed(), report.passed()), (0, 8), "{report}");
+}
+
+/// Says GOOD to every command and brings nothing, once it has told its size.
+fn empty_handed() -> Behaviour {
+    Behaviour::good().incoming(|scene, rx| {
+        const TEST_UNIT_READY: u8 = 0x00;
+        const READ_CAPACITY: u8 = 0x9e;
+        let serve = matches!(rx.bhs.as_bytes()[32], TEST_UNIT_READY | READ_CAPACITY);
+        if rx.bhs.opcode() != Opcode::ScsiCommand.code() || serve {
+            return Incoming::Serve;
+        }
+        let good = ScsiResponse {
+            bidi_overflow: false,
+            bidi_underflow: false,
+            overflow: false,
+            underflow: false,
+            response: ScsiResponse::COMPLETED_AT_TARGET,
+            status: 0,
+            itt: rx.bhs.itt(),
+            snack_tag: 0,
+            stat_sn: scene.stat_sn,
+            exp_cmd_sn: scene.exp_cmd_sn,
+            max_cmd_sn: scene.max_cmd_sn,
+            exp_data_sn: DataSn(0),
+            bidi_residual_count: 0,
+            residual_count: 0,
+        };
+        Incoming::Instead(vec![Act::Answer(Frame::of(good))])
+    })
+}
+
+/// Asks for an acknowledgement of each Data-In, with numbers that there cannot be.
+fn miscounting() -> Behaviour {
+    const A_BIT: u8 = 0x40;
+    changing(Opcode::DataIn, |frame| frame.set_bits(1, A_BIT).patch(20, &[0; 4]).patch(36, &[0xff; 4]))
+}
+
+#[test]
+fn no_row_ends_by_a_panic_whatever_the_target_brings() {
+    let units = &[
+        "CDB", "INQ", "VPD", "MOD", "SNS", "UA", "TSK", "PR", "ALU", "CAW", "HST", "RES", "DAT", "SNK", "ERL",
+    ];
+    let transfers = &["DAT", "RES", "SNK", "ERL"];
+    for (behaviour, sections) in [(empty_handed(), &units[..]), (miscounting(), transfers)] {
+        let target = EvilTarget::start(recovering(), behaviour).unwrap();
+        let mut options = options(&target, sections);
+        options.timeout = Duration::from_millis(500);
+        let report = run(&options).unwrap();
+        assert!(report.failed() > 5, "{report}");
+    }
 }
 
 /// The row must fail when the target is in this mood.

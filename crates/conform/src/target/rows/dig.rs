@@ -381,6 +381,9 @@ fn dig_14(ctx: &mut Ctx) -> RowResult {
     let length = (probe.params.max_send_data_segment_length as usize).min(scratch.bytes()).min(65_536);
     let length = length - length % scratch.block_size as usize;
     drop(probe);
+    if length == 0 {
+        skip!("the target takes less than a block in a PDU");
+    }
     let blocks = (length / scratch.block_size as usize) as u32;
     plain.run_good(&Command::write_16(scratch.lba, vec![0x31; length], scratch.block_size))?;
     let mut offsets: Vec<usize> = (4096..length).step_by(4096).flat_map(|at| [at - 1, at]).collect();

@@ -291,10 +291,10 @@ fn reads(ctx: &Ctx, b: &mut Bundle) -> RowResult {
         reassigned(b.on(0), "a read", sent.itt, kept as u32)?;
         let again = gather(b.on(0), sent.itt)?;
         ensure!(
-            again.bytes() == bytes[due..],
+            bytes.get(due..) == Some(&again.bytes()[..]),
             "a reassigned read with ExpDataSN {kept} brought {} bytes, {} were due",
             again.bytes().len(),
-            bytes.len() - due
+            bytes.len().saturating_sub(due)
         );
         let first = again.data.first().map_or(0, |rx| rx.u32_at(36));
         ensure!(first == kept as u32, "a reassigned read goes on with DataSN {first}, {kept} was due");

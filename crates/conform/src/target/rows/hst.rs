@@ -123,10 +123,9 @@ fn hst_02(ctx: &mut Ctx) -> RowResult {
         skip!("the target has no persistent reservations");
     }
     let mut two = ctx.session()?;
-    ensure!(
-        vpd(&mut one, 0x83)?.data[..8] == vpd(&mut two, 0x83)?.data[..8],
-        "the nodes see different disks"
-    );
+    let names = vpd(&mut one, 0x83)?.data;
+    ensure!(names.len() >= 8, "page 83h has {} bytes", names.len());
+    ensure!(vpd(&mut two, 0x83)?.data == names, "the nodes see different disks");
     let holder = |s: &mut Session| -> Result<Option<(u64, u8)>, Stop> {
         let data = s.run_good(&reserve_in(1))?.data;
         let key = data.get(8..16).and_then(|bytes| bytes.first_chunk::<8>());

@@ -251,9 +251,9 @@ fn pdu_09(ctx: &mut Ctx) -> RowResult {
         frames.push(Frame::of(nop).data(vec![n; usize::from(n)]));
         tags.push(itt);
     }
-    let window =
-        s.peer.ledger.max_cmd_sn.map_or(0, |max| frames[0].bhs().cmd_sn().distance_to(max)) as usize + 1;
-    let count = window.min(50);
+    // A window that is closed ends one before the first of them.
+    let last = s.peer.ledger.max_cmd_sn.map_or(0, |max| frames[0].bhs().cmd_sn().distance_to(max));
+    let count = frames.len().min(last.wrapping_add(1) as usize);
     s.peer.send_together(&frames[..count])?;
     for (n, itt) in tags[..count].iter().enumerate() {
         let rx = s.next_for(*itt)?;

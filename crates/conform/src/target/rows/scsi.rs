@@ -452,13 +452,14 @@ fn pr_01(ctx: &mut Ctx) -> RowResult {
         let outcome = s.run_good(&reserve_in(action))?;
         ensure!(outcome.data.len() >= 8, "service action {action}: {} bytes", outcome.data.len());
     }
-    let generation =
-        |s: &mut Session| -> Result<Vec<u8>, Stop> { Ok(s.run_good(&reserve_in(0))?.data[..4].to_vec()) };
+    let generation = |s: &mut Session| -> Result<Option<[u8; 4]>, Stop> {
+        Ok(s.run_good(&reserve_in(0))?.data.first_chunk().copied())
+    };
     let before = generation(&mut s)?;
     s.run_good(&reserve_out(6, 0, 0, 0x1234))?;
     let listed = s.run_good(&reserve_in(0))?.data;
     ensure!(
-        listed[8..].chunks(8).any(|key| key == 0x1234u64.to_be_bytes()),
+        listed.chunks(8).skip(1).any(|key| key == 0x1234u64.to_be_bytes()),
         "the key is not listed: {listed:02x?}"
     );
     s.run_good(&reserve_out(0, 0, 0x1234, 0))?;

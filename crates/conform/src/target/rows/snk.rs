@@ -45,6 +45,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 
 /// What a read brought, PDU by PDU.
 pub(super) struct Gathered {
+    /// At least one.
     pub(super) data: Vec<Received>,
     /// The SCSI Response, or the last Data-In again when it carries the status.
     pub(super) status: Received,
@@ -60,18 +61,30 @@ impl Gathered {
     }
 }
 
+/// Most Data-In PDUs, and most bytes of them, that are taken for one read.
+const GATHERED_PDUS_MAX: usize = 1 << 16;
+const GATHERED_BYTES_MAX: usize = 64 << 20;
+
 /// Receives the data and the status of a read.
 pub(super) fn gather(s: &mut Session, itt: Itt) -> Result<Gathered, Stop> {
-    let mut data = Vec::new();
+    let mut data: Vec<Received> = Vec::new();
+    let mut bytes = 0;
     loop {
         let rx = s.next_for(itt)?;
+        bytes += rx.data.len();
+        if data.len() >= GATHERED_PDUS_MAX || bytes > GATHERED_BYTES_MAX {
+            fail!("a read has no end: {} PDUs with {bytes} bytes, and {}", data.len(), rx.line());
+        }
         match rx.pdu()? {
             Pdu::DataIn(pdu) if pdu.status_bit => {
                 data.push(rx.clone());
                 return Ok(Gathered { data, status: rx });
             }
             Pdu::DataIn(_) => data.push(rx),
-            Pdu::ScsiResponse(_) => return Ok(Gathered { data, status: rx }),
+            Pdu::ScsiResponse(_) => {
+                ensure!(!data.is_empty(), "a read brought no data: {}", rx.line());
+                return Ok(Gathered { data, status: rx });
+            }
             _ => fail!("expected data or status, received {}", rx.line()),
         }
     }
@@ -244,7 +257,7 @@ fn with_a_bit(all: &Gathered) -> Vec<DataIn> {
 }
 
 fn data_ack(s: &Session, of: &DataIn) -> SnackRequest {
-    let request = s.snack(SnackType::DataAck, Itt::RESERVED, of.data_sn.0 + 1, 0);
+    let request = s.snack(SnackType::DataAck, Itt::RESERVED, of.data_sn.next().0, 0);
     SnackRequest { ttt: of.ttt, lun: of.lun, ..request }
 }
 
@@ -271,12 +284,12 @@ fn snk_03(ctx: &mut Ctx) -> RowResult {
         other => fail!("a DataACK with a TTT that was not given: {}", other.words()),
     }
     // What was not acknowledged is still there.
-    let rest = pdu.data_sn.0 + 1;
-    if rest < all.count() {
+    let rest = pdu.data_sn.next().0;
+    if let Some(first) = all.data.get(rest as usize) {
         let request = s.snack(SnackType::DataOrR2t, sent.itt, rest, 1);
         ask(&mut s, request)?;
         let again = s.next_for(sent.itt)?;
-        replica("beyond a DataACK", &all.data[rest as usize], &again, &[WINDOW])?;
+        replica("beyond a DataACK", first, &again, &[WINDOW])?;
     }
     Ok(())
 }
@@ -504,13 +517,16 @@ pub(super) fn all_kinds(ctx: &Ctx) -> RowResult {
         let reject = s.stashed_of(Opcode::Reject);
         ensure!(reject.is_none(), "{} was rejected", request.snack_type);
     }
-    let acknowledged = with_a_bit(&all).first().map_or(0, |pdu| pdu.data_sn.0 as usize + 1);
-    let skipped: usize = all.data[..acknowledged].iter().map(|rx| rx.data.len()).sum();
+    let acknowledged = with_a_bit(&all).first().map_or(0, |pdu| pdu.data_sn.next().0 as usize);
+    let skipped: usize = all.data.iter().take(acknowledged).map(|rx| rx.data.len()).sum();
     let mut request = s.snack(SnackType::RData, sent.itt, 0, 0);
     request.ttt = Ttt(0x51);
     ask(&mut s, request)?;
     let again = gather(&mut s, sent.itt)?;
-    ensure!(again.bytes() == bytes[skipped..], "R-Data brought other bytes than were not acknowledged");
+    ensure!(
+        bytes.get(skipped..) == Some(&again.bytes()[..]),
+        "R-Data brought other bytes than were not acknowledged"
+    );
     Ok(())
 }
 
