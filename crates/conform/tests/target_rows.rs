@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming};
 use conform::target::{Credentials, Options, rows, run};
-use conform::{DigestWish, Frame, Report, RowReport, Verdict};
-use iscsi_wire::{DataSn, Opcode, ScsiResponse, keys};
+use conform::{
+    Command, DigestWish, Frame, LoginScript, RawPeer, Report, RowReport, Session, Transcript, Verdict,
+};
+use iscsi_wire::{DataSn, Lun, Opcode, ScsiResponse, keys};
 
 /// Rows that the little target keeps.
 const KEPT: &[&str] = &[
@@ -126,6 +128,18 @@ fn no_row_ends_by_a_panic_whatever_the_target_brings() {
         let report = run(&options).unwrap();
         assert!(report.failed() > 5, "{report}");
     }
+}
+
+#[test]
+fn a_little_target_outlives_an_initiator_that_negotiates_bursts_of_nothing() {
+    let target = EvilTarget::start(EvilConfig::default(), Behaviour::good()).unwrap();
+    let log = Transcript::new();
+    let peer = RawPeer::connect(target.address(), Duration::from_secs(5), &log).unwrap();
+    let name = EvilConfig::default().target_name;
+    let script = LoginScript::new(Options::INITIATOR_NAME, Some(&name)).key(keys::MAX_BURST_LENGTH, "0");
+    let mut session = Session::log_in(peer, script, Lun(0)).unwrap();
+    session.run_good(&Command::write_16(0, vec![7; 1024], 512)).unwrap();
+    assert_eq!(session.run_good(&Command::read_16(0, 2, 512)).unwrap().data, [7; 1024]);
 }
 
 /// The row must fail when the target is in this mood.

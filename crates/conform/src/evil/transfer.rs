@@ -89,12 +89,17 @@ impl Connection<'_> {
         value.and_then(|value| usize::try_from(value).ok()).unwrap_or(default)
     }
 
+    /// MaxBurstLength, also with who negotiates one that cannot be (RFC 7143 13.13).
+    fn max_burst(&self) -> usize {
+        self.number(keys::MAX_BURST_LENGTH, 262_144).max(512)
+    }
+
     fn read_answer(&mut self, command: &ScsiCommand, data: Vec<u8>, edtl: usize) -> Result<(), End> {
         let length = data.len().min(edtl);
         if length == 0 {
             return self.response(command.itt, 0, edtl, data.len(), 0, Vec::new());
         }
-        let max_burst = self.number(keys::MAX_BURST_LENGTH, 262_144);
+        let max_burst = self.max_burst();
         let (mut offset, mut data_sn, mut going) = (0, 0, Ok(()));
         while offset < length {
             let burst_end = length.min((offset / max_burst + 1) * max_burst);
@@ -165,7 +170,7 @@ impl Connection<'_> {
 
     /// Sends the R2Ts that may be sent now, or ends the write.
     fn pump(&mut self, itt: Itt) -> Result<(), End> {
-        let max_burst = self.number(keys::MAX_BURST_LENGTH, 262_144);
+        let max_burst = self.max_burst();
         let max_outstanding = self.number(keys::MAX_OUTSTANDING_R2T, 1);
         loop {
             let Some(task) = self.tasks.get_mut(&itt.0) else { return Ok(()) };
