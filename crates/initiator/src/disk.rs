@@ -408,10 +408,21 @@ impl Disk {
         data: impl Fn(u64, Range<usize>) -> WriteData,
     ) -> Result<(), IoError> {
         let mut under_way = std::collections::VecDeque::new();
+        let mut result = Ok(());
+        let settle = |ticket: Ticket, result: &mut Result<(), IoError>| {
+            let ended = ticket.wait().map(drop);
+            if result.is_ok() {
+                *result = ended;
+            }
+        };
         for range in self.pieces(offset, length)? {
-            if under_way.len() == MAX_PIECES_UNDER_WAY {
-                let ticket: Ticket = under_way.pop_front().expect("many are under way");
-                ticket.wait()?;
+            if under_way.len() == MAX_PIECES_UNDER_WAY
+                && let Some(ticket) = under_way.pop_front()
+            {
+                settle(ticket, &mut result);
+            }
+            if result.is_err() {
+                break;
             }
             let (lba, blocks) = (self.lba(offset + range.start as u64), self.blocks(range.len()));
             let cdb = match &self.protection {
@@ -420,7 +431,9 @@ impl Disk {
             };
             under_way.push_back(self.submit(&cdb, 0, data(lba, range)));
         }
-        under_way.into_iter().try_for_each(|ticket| ticket.wait().map(drop))
+        // Also after an error: no piece is carried out behind the caller's back.
+        under_way.into_iter().for_each(|ticket| settle(ticket, &mut result));
+        result
     }
 
     /// Makes everything written before stay (SYNCHRONIZE CACHE).
@@ -468,17 +481,26 @@ impl Disk {
             };
             match self.submit(&cdb, 0, self.write_data(lba, &zeros)).wait() {
                 Ok(_) => {}
+                // Not every device has WRITE SAME.
                 Err(IoError::CheckCondition(sense)) if sense.is_illegal_request() => {
-                    // Not every device has WRITE SAME.
-                    let bytes = u64::from(blocks) * u64::from(self.capacity.block_bytes);
-                    self.write_bytes(
-                        lba * u64::from(self.capacity.block_bytes),
-                        &Bytes::from(vec![0; bytes as usize]),
-                    )?;
+                    self.write_zeros(lba, lba + u64::from(blocks))?;
                 }
                 Err(error) => return Err(error),
             }
             lba += u64::from(blocks);
+        }
+        Ok(())
+    }
+
+    /// Writes zeros to the blocks `from` up to `to`, with the memory of one command.
+    fn write_zeros(&self, from: u64, to: u64) -> Result<(), IoError> {
+        let (block, most) = (u64::from(self.capacity.block_bytes), u64::from(self.one_command_blocks()));
+        let zeros = Bytes::from(vec![0; (most.min(to - from) * block) as usize]);
+        let mut lba = from;
+        while lba < to {
+            let blocks = most.min(to - lba);
+            self.write_bytes(lba * block, &zeros.slice(..(blocks * block) as usize))?;
+            lba += blocks;
         }
         Ok(())
     }

@@ -8,7 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use conform::Verdict;
 use conform::initiator::{DriveUrl, InitiatorUnderTest, Op, OpResult, rows};
-use initiator::{ChapConfig, Disk, Options, Portal, Scheduling, Session, WriteData, cdb};
+use initiator::{
+    ChapConfig, Command, Completion, Disk, Ending, IoError, Options, Portal, Scheduling, Session, Submitter,
+    Workload, WriteData, cdb,
+};
 use iscsi_core::chap::{Credentials, Secret};
 use iscsi_core::initiator::command::Assemble;
 use iscsi_core::names::IscsiName;
@@ -275,6 +278,98 @@ fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
     let most = data.most.load(Ordering::SeqCst);
     assert!(most <= 6 << 20, "{most} bytes at a time");
     session.logout();
+}
+
+/// A part of a long write fails: the error comes when the other parts have ended too, so that none of them is carried out after
+/// what the caller does next.
+#[test]
+fn a_write_that_fails_has_ended() {
+    use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming};
+    use iscsi_core::wire::{Itt, Opcode};
+    const CDB: usize = 32;
+    const RESERVATION_CONFLICT: u8 = 0x18;
+    let writes = Arc::new(parking_lot::Mutex::new(Vec::<Itt>::new()));
+    let (noted, known) = (Arc::clone(&writes), Arc::clone(&writes));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&ended);
+    let behaviour = Behaviour::good()
+        .incoming(move |_, rx| {
+            let bytes = rx.bhs.as_bytes();
+            if rx.bhs.opcode() == Opcode::ScsiCommand.code() && matches!(bytes[CDB], 0x2a | 0x8a) {
+                noted.lock().push(rx.bhs.itt());
+            }
+            Incoming::Serve
+        })
+        .every(Opcode::ScsiResponse, move |_, frame| {
+            if !known.lock().contains(&frame.bhs().itt()) {
+                return vec![Act::Send(frame)];
+            }
+            match counted.fetch_add(1, Ordering::SeqCst) {
+                0 => vec![Act::Send(frame.patch(3, &[RESERVATION_CONFLICT]))],
+                _ => vec![Act::Send(frame)],
+            }
+        });
+    let config = EvilConfig { disk_bytes: 16 << 20, ..EvilConfig::default() };
+    let target = EvilTarget::start(config, behaviour).unwrap();
+    let drive = Ours { ports: tempfile::tempdir().unwrap() };
+    let session = Session::connect(drive.options(&DriveUrl::parse(&target.url()).unwrap()).unwrap()).unwrap();
+    let disk = Disk::open(&session, Lun::from_index(0)).unwrap();
+    let error = disk.write(0, &vec![7; 8 << 20]).unwrap_err();
+    assert!(matches!(error, IoError::Status(RESERVATION_CONFLICT)), "{error}");
+    assert_eq!((writes.lock().len(), ended.load(Ordering::SeqCst)), (2, 2), "both of them");
+    session.logout();
+}
+
+/// Does once in each session what must not be done twice.
+#[derive(Default)]
+struct Stubborn {
+    sessions: u32,
+    unknown: u32,
+    lost: bool,
+}
+
+impl Workload for Stubborn {
+    fn start(&mut self, io: &mut Submitter<'_>) {
+        self.sessions += 1;
+        let mut command = Command::new(Lun::from_index(0), &cdb::compare_and_write(0, 1));
+        command.write = Bytes::from(vec![0; 1024]).into();
+        io.submit(command).expect("a session that stands takes it");
+    }
+
+    fn completed(&mut self, completion: Completion, _: &mut Submitter<'_>) {
+        self.unknown += u32::from(completion.ending == Ending::OutcomeUnknown);
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+
+    fn lost(&mut self, _: &str) {
+        self.lost = true;
+    }
+}
+
+/// Commands that end because their session was lost do not make the next loss the first one.
+// covers: SES-06
+#[test]
+fn a_target_that_drops_every_session_is_given_up_whatever_ends_with_them() {
+    use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming};
+    const CDB: usize = 32;
+    let drops = Behaviour::good().incoming(|_, rx| {
+        let bytes = rx.bhs.as_bytes();
+        match bytes[0] & 0x3f == 1 && bytes[CDB] == 0x89 {
+            true => Incoming::Instead(vec![Act::Close]),
+            false => Incoming::Serve,
+        }
+    });
+    let target = EvilTarget::start(EvilConfig::default(), drops).unwrap();
+    let drive = Ours { ports: tempfile::tempdir().unwrap() };
+    let mut options = drive.options(&DriveUrl::parse(&target.url()).unwrap()).unwrap();
+    options.reconnect_timeout = Duration::from_secs(3600);
+    let session = Session::connect(options).unwrap();
+    let stubborn = session.run(Stubborn::default()).unwrap();
+    assert!(stubborn.lost);
+    assert_eq!((stubborn.sessions, stubborn.unknown), (6, 5), "the last one is told of with the end");
 }
 
 #[test]

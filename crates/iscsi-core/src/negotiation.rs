@@ -221,11 +221,6 @@ impl Negotiator {
         self.leading = false;
     }
 
-    /// Replaces the bounds, once the target of a login is known.
-    pub fn set_bounds(&mut self, bounds: Bounds) {
-        self.bounds = bounds;
-    }
-
     /// The parameters as negotiated so far.
     pub fn params(&self) -> &Params {
         &self.params

@@ -141,7 +141,11 @@ fn many(campaign: Campaign) -> ExitCode {
     });
     progress.finish_and_clear();
     if !totals.failed_in.is_empty() {
-        println!("operations were given up in {} seeds: {}", totals.failed_in.len(), some(&totals.failed_in));
+        println!(
+            "operations were given up, for want of time, in {} seeds: {}",
+            totals.failed_in.len(),
+            some(&totals.failed_in)
+        );
     }
     if let Some(seed) = totals.broken_in.first() {
         println!(

@@ -12,6 +12,7 @@ use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
+use crate::store::BLOCK_BYTES;
 use crate::watch::Part;
 use crate::world::{Latencies, Nanos};
 
@@ -227,6 +228,28 @@ impl Plan {
         for initiator in &mut self.initiators {
             initiator.scheduling = *rng.choice(&SCHEDULING).unwrap_or(&Scheduling::FillFirst);
         }
+    }
+
+    /// Whether there is time for everything: no path loses anything, and no timeout is shorter than twice what all commands of all
+    /// initiators take one after the other. Then nothing needs to be given up; elsewhere a timeout may end each of its tries.
+    pub fn has_time(&self) -> bool {
+        let loses = self.initiators.iter().any(|initiator| initiator.path.loss_ppm > 0)
+            || self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Loss { .. }));
+        let time = |initiator: &InitiatorPlan| initiator.load.depth as u64 * self.command_ns(initiator);
+        let all = Duration::from_nanos(self.initiators.iter().map(time).sum());
+        !loses && self.initiators.iter().all(|initiator| initiator.load.timeout >= 2 * all)
+    }
+
+    /// The time that the longest command of an initiator takes by itself, nanoseconds: round trips for its bursts and for what the
+    /// sender may have under way, the bytes on the wire, the medium.
+    fn command_ns(&self, initiator: &InitiatorPlan) -> Nanos {
+        let (path, bytes) = (&initiator.path, initiator.load.max_blocks * BLOCK_BYTES as u64);
+        let round_trip_ns = 2 * (path.delay_ns + path.jitter_ns + self.latencies.notice_ns);
+        let burst_bytes = u64::from(self.bounds.max_burst_length.min(initiator.bounds.max_burst_length));
+        let window_bytes = path.send_buffer_bytes.min(path.receive_window_bytes) as u64;
+        let round_trips = 2 + bytes.div_ceil(burst_bytes) + bytes.div_ceil(window_bytes);
+        let wire_ns = path.bandwidth.map_or(0, |rate| bytes * SECOND / rate);
+        round_trips * round_trip_ns + wire_ns + 2 * self.latencies.job_ns.1
     }
 
     /// When the last fault has begun.

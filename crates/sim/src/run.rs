@@ -72,6 +72,8 @@ pub enum Sabotage {
     None,
     /// The store forgets one write and says that it was done.
     LostWrite,
+    /// The store fails every write.
+    DeadStore,
     /// The store flips a bit of a byte that is read.
     RottenByte,
     /// Bits flip although no digest covers them.
@@ -164,6 +166,7 @@ impl Run {
     fn sabotage_store(&mut self) {
         let rule = match self.sabotage {
             Sabotage::LostWrite => FaultRule::new(Op::Write, StoreFault::Lost).nth(3),
+            Sabotage::DeadStore => FaultRule::new(Op::Write, StoreFault::Error(FaultError::Medium)),
             Sabotage::LostFlush => FaultRule::new(Op::Flush, StoreFault::Lost),
             Sabotage::RottenByte => FaultRule::new(Op::Read, StoreFault::BitFlip { offset: 40, mask: 4 }),
             _ => return,
@@ -226,6 +229,10 @@ impl Run {
             report.gave_up += u64::from(progress.lost.is_some());
             report.recoveries += initiator.session.info().losses;
             report.busy_ns.push((progress.last.as_nanos() as u64).saturating_sub(initiator.began));
+        }
+        if report.broken.is_none() && report.failed > 0 && self.plan.has_time() {
+            report.broken =
+                Some("operations were given up although there was time for all of them".to_owned());
         }
         report
     }

@@ -280,7 +280,7 @@ impl Watch {
         match &pdu {
             Pdu::LoginRequest(request) => {
                 watch.text.extend_from_slice(text);
-                self.rules.login_request(conn, host, request);
+                self.rules.login_request(conn, request);
             }
             Pdu::LoginResponse(response) => {
                 watch.text.extend_from_slice(text);

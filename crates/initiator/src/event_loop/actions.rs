@@ -83,7 +83,10 @@ impl<P: Platform> EventLoop<P> {
     }
 
     pub(super) fn completed(&mut self, mut completion: Completion) {
-        self.fruitless = 0;
+        // What the loss itself ends is no fruit.
+        if completion.ending != Ending::OutcomeUnknown {
+            self.fruitless = 0;
+        }
         if self.attentions_due > 0 && tells_of_recovery(&completion.ending) {
             self.attentions_due -= 1;
             return self.submit(completion.command);

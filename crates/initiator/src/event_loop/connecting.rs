@@ -30,6 +30,11 @@ pub(super) struct Established {
     pub failed: Vec<SocketAddr>,
 }
 
+/// ```text
+///   Connecting ──connected──► LoggingIn ──complete──► (established)
+///     ▲  └──refused, silent──┐   │
+///     └──the next address────┴───┴── closed, silent, redirected; refused by the target: (failed)
+/// ```
 enum Step {
     Connecting { token: Token, began: Time },
     LoggingIn { link: Box<Link>, login: Box<InitiatorLogin>, connect_time: Duration },

@@ -157,7 +157,10 @@ impl InitiatorSession {
             if rx.data.is_empty() && pdu.continue_bit {
                 return Err(violation("RFC 7143 6.2", "an empty text response says that it goes on"));
             }
-            exchange.deadline = deadline;
+            // One that brings nothing does not make the exchange last longer: it could do so for ever.
+            if !rx.data.is_empty() {
+                exchange.deadline = deadline;
+            }
             self.send_text(cid, pdu.itt, pdu.ttt, pdu.lun, Bytes::new());
             return Ok(());
         }

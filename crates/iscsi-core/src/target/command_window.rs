@@ -31,6 +31,12 @@ pub struct CommandWindow<T> {
     held: VecDeque<Slot<T>>,
 }
 
+/// What is known of a number.
+///
+/// ```text
+///   Missing ──arrives early──► Waiting ──its turn──► (run)
+///      └──────aborted────────────┴───► Gone ──its turn──► (nothing)
+/// ```
 #[derive(Debug)]
 enum Slot<T> {
     Missing,

@@ -3,8 +3,10 @@
 //! ```text
 //!   Start ──AuthMethod=None──────────────────────────────► Done
 //!     └─────AuthMethod=CHAP──► AwaitAlgorithms ──CHAP_A──► Challenged ──CHAP_N CHAP_R [CHAP_I CHAP_C]──► Done
+//!     └────────────────────────────┴──────────────────────────┴──anything else──► Failed
 //! ```
-//! Every step names the keys it takes; one more, one less or one early ends the login.
+//! Every step names the keys it takes; one more, one less or one early ends the login. A login that goes on all the same gets
+//! nowhere.
 
 use iscsi_wire::LoginStatus;
 
@@ -22,6 +24,7 @@ enum State {
     AwaitAlgorithms,
     Challenged(Challenge),
     Done,
+    Failed,
 }
 
 /// Where the authentication of one login stands.
@@ -48,7 +51,7 @@ impl Security {
         match self.state {
             State::Done => true,
             State::Start => matches!(auth, AuthPolicy::None),
-            State::AwaitAlgorithms | State::Challenged(_) => false,
+            State::AwaitAlgorithms | State::Challenged(_) | State::Failed => false,
         }
     }
 
@@ -68,9 +71,10 @@ impl Security {
             State::Start => &["AuthMethod"],
             State::AwaitAlgorithms => &["CHAP_A"],
             State::Challenged(_) => &["CHAP_N", "CHAP_R", "CHAP_I", "CHAP_C"],
-            State::Done => &[],
+            State::Done | State::Failed => &[],
         };
         if let Some((key, _)) = keys.iter().find(|(key, _)| !expected.contains(key)) {
+            self.state = State::Failed;
             return Err(Refusal::initiator_error(
                 "RFC 7143 12.1.3",
                 format!("{key} is out of order"),
@@ -86,7 +90,8 @@ impl Security {
                 "send the CHAP keys in the order of the standard",
             )
         };
-        match std::mem::replace(&mut self.state, State::Done) {
+        // Only what goes well takes it back.
+        match std::mem::replace(&mut self.state, State::Failed) {
             State::Start => self.choose_method(get("AuthMethod").unwrap_or_default(), auth),
             State::AwaitAlgorithms => self.challenge(get("CHAP_A").unwrap_or_default(), auth, policy),
             State::Challenged(challenge) => {
@@ -100,7 +105,10 @@ impl Security {
                 };
                 self.verify(&challenge, name, response, back, auth, names, policy)
             }
-            State::Done => Ok(Vec::new()),
+            state @ (State::Done | State::Failed) => {
+                self.state = state;
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -121,9 +129,7 @@ impl Security {
                 },
             ));
         }
-        if wanted == "CHAP" {
-            self.state = State::AwaitAlgorithms;
-        }
+        self.state = if wanted == "CHAP" { State::AwaitAlgorithms } else { State::Done };
         Ok(vec![("AuthMethod", wanted.to_owned())])
     }
 
@@ -198,6 +204,7 @@ impl Security {
             answers.push(("CHAP_R", back.answer(challenge.algorithm, &own.secret)));
         }
         self.authenticated_as = Some(name.to_owned());
+        self.state = State::Done;
         Ok(answers)
     }
 }

@@ -5,10 +5,13 @@ use std::collections::HashSet;
 use iscsi_core::chap::{
     Challenge, ChapAlgorithm, Credentials, PeerChallenge, Secret, binary, choose_algorithm,
 };
-use iscsi_core::target::login::AuthPolicy;
-use iscsi_core::wire::{LoginStatus, encode_base64, encode_hex};
+use iscsi_core::target::login::{AuthPolicy, LoginReply, TargetLogin};
+use iscsi_core::wire::{
+    LoginRequest, LoginStage, LoginStatus, StatSn, TextBuilder, encode_base64, encode_hex,
+};
 
 use crate::play::Peer;
+use crate::policy::{INITIATOR, Policy, TARGET, login_request, rx};
 
 const SECRET: &str = "initiator-secret-1";
 const TARGET_SECRET: &str = "target-secret-0002";
@@ -41,6 +44,31 @@ fn challenged(peer: &mut Peer, list: &str) -> (ChapAlgorithm, String, String) {
 fn response(challenge: &(ChapAlgorithm, String, String), secret: &str) -> String {
     let (algorithm, identifier, bytes) = challenge;
     PeerChallenge::parse(identifier, bytes).expect("well formed").answer(*algorithm, &Secret::new(secret))
+}
+
+/// Whoever feeds a login that was refused, it does not let anybody in.
+// covers: SEC-01, LGN-16
+#[test]
+fn sec_01_a_login_that_was_refused_stays_refused() {
+    for wrong in [&[("CHAP_N", "host"), ("CHAP_R", "0x00")][..], &[("CHAP_N", "host")], &[("CHAP_A", "5")]] {
+        let mut policy = Policy { auth: guarded(false).policy.auth, ..Policy::default() };
+        policy.secrets.push(("host".into(), Secret::new(SECRET)));
+        let mut login = TargetLogin::new(StatSn(1));
+        let mut say = |transit: bool, keys: &[(&str, &str)]| {
+            let mut text = TextBuilder::new();
+            for (key, value) in keys {
+                text.push(key, value);
+            }
+            let nsg = transit.then_some(LoginStage::FullFeature);
+            let request = LoginRequest { transit, csg: LoginStage::Security, nsg, ..login_request() };
+            login.handle_pdu(&rx(request.to_bhs(), text.finish()), &mut policy)
+        };
+        let names = [("InitiatorName", INITIATOR), ("TargetName", TARGET), ("AuthMethod", "CHAP")];
+        assert!(matches!(say(false, &names), LoginReply::Send(_)));
+        assert!(matches!(say(false, &[("CHAP_A", "5")]), LoginReply::Send(_)));
+        assert!(matches!(say(true, wrong), LoginReply::Refuse { .. }), "{wrong:?}");
+        assert!(!matches!(say(true, &[]), LoginReply::Complete(_)), "{wrong:?} and nothing more");
+    }
 }
 
 fn refused_with(peer: &mut Peer, line: &str, status: LoginStatus) {

@@ -130,7 +130,7 @@ impl Rules {
         self.verdict.broken(format!("{rule}: {what} (connection {conn})"));
     }
 
-    pub fn login_request(&mut self, conn: usize, _host: u8, request: &LoginRequest) {
+    pub fn login_request(&mut self, conn: usize, request: &LoginRequest) {
         let connection = self.connections.entry(conn).or_default();
         connection.cid = request.cid.0;
         connection.tsih = request.tsih.0;

@@ -4,6 +4,9 @@
 //! and the session goes to the end: round robin, whatever each of them wants. A command with data never passes another one of its
 //! session that waits, so the largest one is not passed for ever.
 //!
+//! A session that has memory for which others wait, and lets nothing move for [`STALL`], is ended (`end_stalled`): a peer that
+//! neither sends what it is asked for nor takes what it is sent would keep it for ever.
+//!
 //! What a session holds follows from what its commands and connections hold ([`Shard::settle`]): however a command ends, nothing
 //! has to be remembered to be given back.
 

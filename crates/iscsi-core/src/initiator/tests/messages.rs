@@ -293,6 +293,25 @@ fn dsc_05_an_answer_in_pieces_is_fetched_to_its_end() {
     }
 }
 
+/// A target that never comes to the end of its answer is not waited for.
+// covers: TXT-16
+#[test]
+fn an_answer_that_brings_nothing_does_not_last_for_ever() {
+    let mut script = Script::new(params());
+    assert!(script.session.send_targets(script.now, "All"));
+    let (first, _) = script.asked();
+    script.wait(15);
+    script.text(first.itt, false, false, Ttt(9), b"TargetName=iqn.2001-04.com.example:a\0");
+    script.asked();
+    for _ in 0..3 {
+        script.wait(5);
+        script.text(first.itt, false, false, Ttt(9), &[]);
+        script.asked();
+    }
+    script.wait(5);
+    assert_eq!(script.closed().0, CloseReason::Unresponsive);
+}
+
 // covers: TXT-10
 #[test]
 fn send_targets_that_is_refused_in_its_answer_ends_nothing() {
