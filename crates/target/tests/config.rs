@@ -446,7 +446,7 @@ fn sec_08_one_secret_for_both_directions_is_refused() {
 #[test]
 fn a_secret_that_others_can_read_is_a_warning() {
     let secrets = Secrets::new();
-    for (mode, warned) in [(0o600, false), (0o640, true), (0o604, true)] {
+    for (mode, warned) in [(0o600, false), (0o640, true), (0o604, true), (0o620, true), (0o700, false)] {
         secrets.write("s", b"twelve bytes", mode);
         let (config, problems) = secrets.load(&with_target(ONE_ACCOUNT));
         assert!(config.is_some());

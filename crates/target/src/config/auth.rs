@@ -214,10 +214,10 @@ fn from_file(source: &mut Source<'_>, path: &str, at: &Range<usize>) -> Option<Z
     };
     match read() {
         Ok((mut bytes, found)) => {
-            if found.mode() & 0o044 != 0 {
+            if found.mode() & 0o066 != 0 {
                 source.warn(
                     at,
-                    format!("others can read the secret file {}", path.display()),
+                    format!("others can read or change the secret file {}", path.display()),
                     "secrets are for the server alone",
                     format!("chmod 600 {}", path.display()),
                 );
