@@ -7,6 +7,7 @@ use crate::initiator::command::Ending;
 use crate::initiator::session::{CloseReason, Scheduling};
 use crate::params::Params;
 
+// covers: MCS-02
 #[test]
 fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
     let asymmetric = Params { allegiance_free: true, max_connections: 2, initial_r2t: false, ..params() };
@@ -253,6 +254,7 @@ fn in_asymmetric_use_a_connection_is_filled_up_to_its_share_of_the_commands() {
     assert_eq!(cids, [0, 0, 2]);
 }
 
+// covers: ERL-06
 #[test]
 fn in_asymmetric_use_the_only_data_connection_is_waited_for() {
     let mut script = asymmetric(2);
@@ -276,6 +278,7 @@ fn in_asymmetric_use_the_only_data_connection_is_waited_for() {
     }
 }
 
+// covers: SES-06
 #[test]
 fn in_asymmetric_use_below_level_2_a_lost_connection_is_a_lost_session() {
     for level in [0, 1] {

@@ -505,6 +505,7 @@ fn the_other_answers_to_a_reassignment() {
     assert_eq!(script.ended().0, 0);
 }
 
+// covers: ERL-05 LGO-01
 #[test]
 fn a_target_that_cannot_recover_a_connection_is_asked_to_close_it() {
     let mut script = Script::with_connections(2, 2);
@@ -520,6 +521,7 @@ fn a_target_that_cannot_recover_a_connection_is_asked_to_close_it() {
     assert_eq!(script.commands().len(), 1);
 }
 
+// covers: ERL-05
 #[test]
 fn without_an_answer_to_the_logout_the_session_is_given_up() {
     let mut script = Script::with_connections(2, 0);
@@ -531,6 +533,7 @@ fn without_an_answer_to_the_logout_the_session_is_given_up() {
     assert_eq!(script.session.unfinished().len(), 1);
 }
 
+// covers: ERL-05 ERL-06
 #[test]
 fn a_survivor_that_dies_too_leaves_the_work_to_the_next() {
     let mut script = Script::with_connections(3, 2);
@@ -657,6 +660,7 @@ fn a_connection_may_be_logged_out_but_not_the_last() {
     assert_eq!(script.session.connected().collect::<Vec<_>>(), [Cid(0)]);
 }
 
+// covers: TMF-01 MCS-02
 #[test]
 fn an_aborted_task_may_have_pdus_on_their_way_on_another_connection() {
     let mut script = Script::with_connections(2, 0);

@@ -186,6 +186,7 @@ fn p2_05_a_nexus_reset_ends_everything_with_and_without_its_answer() {
     }
 }
 
+// covers: TMF-01
 #[test]
 fn an_abort_that_the_caller_wants_ends_its_task() {
     let mut script = Script::new(params());

@@ -242,6 +242,7 @@ fn an_abort_of_a_command_whose_connection_is_lost_is_asked_for_where_it_goes_on(
     }
 }
 
+// covers: TMF-01 ERL-09
 #[test]
 fn an_abort_of_a_command_that_dies_with_its_connection_keeps_it_from_being_begun_anew() {
     let mut script = Script::with_connections(2, 0);

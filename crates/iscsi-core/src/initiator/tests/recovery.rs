@@ -73,6 +73,7 @@ fn tmf_10_abort_then_reset_then_the_end_and_tags_are_kept_until_the_outcome_is_k
     assert_eq!(users, [1, 10, 11, 12, 13, 14, 15], "in the order of their CmdSN, which wraps");
 }
 
+// covers: TMF-10
 #[test]
 fn an_aborted_command_ends_with_the_answer_and_not_before() {
     for response in [TmfResponse::FunctionComplete, TmfResponse::TaskDoesNotExist] {
@@ -93,6 +94,7 @@ fn an_aborted_command_ends_with_the_answer_and_not_before() {
     }
 }
 
+// covers: TMF-10
 #[test]
 fn a_command_that_ends_while_it_is_aborted_ended_well() {
     let mut script = Script::new(params());
@@ -237,6 +239,7 @@ fn ses_06_what_had_not_ended_comes_back_in_order() {
     assert_eq!(script.session.poll_timeout(), None);
 }
 
+// covers: TMF-05
 #[test]
 fn a_caller_may_reset_a_unit() {
     let mut script = Script::new(params());

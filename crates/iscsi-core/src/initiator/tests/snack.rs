@@ -212,6 +212,7 @@ fn data_are_acknowledged_when_asked_and_only_without_holes() {
     assert_eq!((acknowledgement[0].ttt, acknowledgement[0].beg_run), (Ttt(72), 3));
 }
 
+// covers: ERL-02 SNK-01
 #[test]
 fn requests_are_delayed_and_merged_and_repeated_and_given_up() {
     let (mut script, itt) = Script::reading();
@@ -272,6 +273,7 @@ fn statuses_that_are_lost_are_asked_for_by_their_numbers() {
     assert_eq!(script.acknowledged(), StatSn(at(5)));
 }
 
+// covers: SNK-02
 #[test]
 fn a_connection_whose_statuses_never_come_is_given_up() {
     let mut script = Script::new(level_1());
@@ -320,6 +322,7 @@ impl Script {
     }
 }
 
+// covers: SNK-06
 #[test]
 fn a_refused_request_fails_its_command_and_not_the_session() {
     for status_first in [false, true] {
@@ -563,6 +566,7 @@ fn a_command_that_is_sent_again_has_nothing_missing() {
     assert!(script.session.with_holes.is_empty());
 }
 
+// covers: ERL-03
 #[test]
 fn what_no_target_can_have_sent_ends_the_session() {
     let (mut script, itt) = Script::reading();
@@ -579,6 +583,7 @@ fn what_no_target_can_have_sent_ends_the_session() {
     assert!(script.violated().contains("beyond"));
 }
 
+// covers: RES-04
 #[test]
 fn a_residual_tells_how_much_is_missing_of_a_short_read() {
     let (mut script, itt) = Script::reading();
