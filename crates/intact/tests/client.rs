@@ -292,6 +292,8 @@ fn pi_18_a_scrub_lists_the_bad_blocks_and_every_verb_takes_protection_informatio
         (1, &100.into()),
         "{report}"
     );
+    let pipe = lab.run(&["cp", "/dev/zero", &lab.url(2)]);
+    assert!(pipe.status.code() == Some(1) && text(&pipe).contains("neither a file nor a block device"));
     let no_time = lab.run(&["bench", &lab.url(0), "--runtime", "0"]);
     assert!(no_time.status.code() == Some(2) && text(&no_time).contains("measures nothing"));
     let without_rate = lab.run(&["scrub", &lab.url(0), "--rate", "0"]);

@@ -1,6 +1,7 @@
 //! The two sides of a copy: a file (or block device), or a logical unit.
 
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::process::ExitCode;
 
@@ -27,9 +28,14 @@ pub enum Endpoint {
     },
 }
 
+/// Most ranges that are remembered as zero; what lies behind them is read.
+const MAX_ZERO_RANGES: usize = 1 << 20;
+
 /// What is known to be zero at the source without reading it.
+#[derive(Default)]
 pub struct Source {
-    zeros: Vec<std::ops::Range<u64>>,
+    /// In ascending order, apart from each other.
+    zeros: Vec<Range<u64>>,
 }
 
 impl Endpoint {
@@ -173,25 +179,25 @@ impl Endpoint {
 impl Source {
     /// Asks what is not allocated: GET LBA STATUS of a logical unit whose unmapped blocks read as zeros, holes of a file.
     pub fn map(endpoint: &Endpoint) -> Result<Self, String> {
-        let mut zeros = Vec::new();
+        let mut map = Self::default();
         match endpoint {
             Endpoint::Disk { disk, size, .. }
                 if disk.capacity().thin && disk.capacity().unmapped_reads_zero =>
             {
                 let mut at = 0;
-                while at < *size {
+                while at < *size && map.has_room() {
                     let extents =
                         disk.allocation(at).map_err(|error| format!("GET LBA STATUS: {}", told(&error)))?;
                     let Some(last) = extents.as_ref().and_then(|extents| extents.last()) else { break };
                     at = last.range.end;
-                    zeros.extend(extents.into_iter().flatten().filter(|e| !e.mapped).map(|e| e.range));
+                    extents.into_iter().flatten().filter(|e| !e.mapped).for_each(|e| map.add(e.range));
                 }
             }
             Endpoint::Disk { .. } => {}
             Endpoint::File { file, size, .. } => {
                 use rustix::fs::{SeekFrom, seek};
                 let mut at = 0;
-                while at < *size {
+                while at < *size && map.has_room() {
                     // Not every file system knows its holes; then there are none.
                     let data = match seek(file, SeekFrom::Data(at)) {
                         Ok(data) => data,
@@ -199,7 +205,7 @@ impl Source {
                         Err(_) => break,
                     };
                     if data > at {
-                        zeros.push(at..data);
+                        map.add(at..data);
                     }
                     at = match seek(file, SeekFrom::Hole(data)) {
                         Ok(hole) if hole > data => hole,
@@ -208,8 +214,20 @@ impl Source {
                 }
             }
         }
-        zeros.sort_by_key(|range| range.start);
-        Ok(Self { zeros })
+        Ok(map)
+    }
+
+    /// Whether another answer can be taken: what a target tells is bounded by one answer more.
+    fn has_room(&self) -> bool {
+        self.zeros.len() < MAX_ZERO_RANGES
+    }
+
+    /// Adds a range that begins where the last one ended, or later.
+    fn add(&mut self, range: Range<u64>) {
+        match self.zeros.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => self.zeros.push(range),
+        }
     }
 
     /// Whether all of `length` bytes at `offset` are known to be zero.
@@ -243,6 +261,10 @@ fn file_size(file: &File) -> std::io::Result<u64> {
         let end = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?;
         return Ok(end);
     }
+    if !metadata.is_file() {
+        // A pipe says that it has no bytes, and a copy of nothing would be no failure.
+        return Err(std::io::Error::other("it is neither a file nor a block device"));
+    }
     Ok(metadata.len())
 }
 
@@ -252,7 +274,9 @@ mod tests {
 
     #[test]
     fn zeros_are_known_only_where_ranges_cover_all() {
-        let source = Source { zeros: vec![0..10, 10..20, 30..40] };
+        let mut source = Source::default();
+        [0..10, 10..20, 30..40].into_iter().for_each(|range| source.add(range));
+        assert_eq!(source.zeros, [0..20, 30..40]);
         assert!(source.is_zero(0, 20) && source.is_zero(5, 10) && source.is_zero(30, 10));
         assert!(!source.is_zero(15, 10) && !source.is_zero(20, 5) && !source.is_zero(35, 10));
     }
