@@ -17,7 +17,9 @@ type Write = fn(&dyn BlockStore, u64, &[u8]);
 const WAYS: [(&str, Write); 3] = [
     ("cached", |store, at, data| store.write(at, &[data], Durability::Cached).expect("written")),
     ("FUA", |store, at, data| store.write(at, &[data], Durability::Durable).expect("written")),
-    ("atomic", |store, at, data| store.write_atomic(at, &[data], Durability::Durable).expect("written")),
+    ("atomic", |store, at, data| {
+        store.write_atomic(at, &[data], None, Durability::Durable).expect("written")
+    }),
 ];
 
 /// Operations a second.

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Placement, StoreError};
 
 /// Bytes of a record.
-const RECORD_BYTES: usize = 16;
+pub(crate) const RECORD_BYTES: usize = 16;
 /// Bytes before the first record.
 const HEAD_BYTES: u64 = 4096;
 const MAGIC: &[u8; 8] = b"INTACTPI";
@@ -103,6 +103,11 @@ impl RecordRun {
     /// True without blocks.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// As they are kept.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_flattened()
     }
 
     /// The tuples as they travel. All kinds of records have them in the same place: no record is told from another, and none is
@@ -211,7 +216,12 @@ impl Records {
     /// # Errors
     /// Those of a write.
     pub fn write(&self, lba: u64, records: &RecordRun, durability: Durability) -> Result<(), StoreError> {
-        self.side.write(Self::at(lba), &[records.0.as_flattened()], durability)
+        self.side.write(Self::at(lba), &[records.as_bytes()], durability)
+    }
+
+    /// The store that the records are in, and where those of a range of blocks are there.
+    pub(crate) fn place(&self, lba: u64, blocks: u64) -> (&dyn BlockStore, u64, u64) {
+        (&*self.side, Self::at(lba), blocks * RECORD_BYTES as u64)
     }
 
     /// Makes blocks unwritten.
@@ -293,8 +303,26 @@ impl BlockStore for ProtectedStore {
         // Each block has a record, and a record is shorter than a block.
         self.data.atomic_write_bytes_max().min(self.records.side.atomic_write_bytes_max())
     }
-    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
-        self.data.write_atomic(offset, src, durability)
+    /// Against a loss of power only what lies below can help: a record that is here without its block, or the other way round, is
+    /// found.
+    fn write_atomic(
+        &self,
+        offset: u64,
+        src: &[&[u8]],
+        records: Option<&RecordRun>,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let Some(records) = records else { return self.data.write_atomic(offset, src, None, durability) };
+        let lba = offset / u64::from(self.geometry().logical_block_bytes);
+        let before = self.records.read(lba, records.len())?;
+        let written = self
+            .records
+            .write(lba, records, durability)
+            .and_then(|()| self.data.write_atomic(offset, src, None, durability));
+        if written.is_err() {
+            self.records.write(lba, &before, durability)?;
+        }
+        written
     }
     fn overwrites_in_place(&self) -> bool {
         self.data.overwrites_in_place() && self.records.side.overwrites_in_place()

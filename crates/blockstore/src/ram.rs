@@ -26,7 +26,9 @@ use crate::gather::{Gather, total_bytes};
 use crate::store::{
     ExtentList, check_block_bytes, check_extent_range, check_range, check_resize, check_size,
 };
-use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Placement, Records, StoreError, not_atomic};
+use crate::{
+    BlockStore, Durability, Extent, Geometry, InPlace, Placement, RecordRun, Records, StoreError, not_atomic,
+};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// What a chunk that does not exist reads as.
@@ -331,11 +333,17 @@ impl BlockStore for RamStore {
 
     /// Memory is taken before the first byte is written: what may fail comes first. Chunks are held in ascending order, and
     /// whoever else holds one holds no other, so nobody waits in a circle.
-    fn write_atomic(&self, offset: u64, src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        offset: u64,
+        src: &[&[u8]],
+        records: Option<&RecordRun>,
+        _durability: Durability,
+    ) -> Result<(), StoreError> {
         let size_bytes = self.size();
         let len = total_bytes(src, offset, size_bytes)?;
         check_range(size_bytes, offset, len)?;
-        if len > ATOMIC_BYTES {
+        if len > ATOMIC_BYTES || records.is_some() {
             return Err(not_atomic(self));
         }
         let (first, start) = split(offset);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ram:SIZE[,block=N][,memory=SIZE][,pi=TYPE]
-//! file:PATH[,size=SIZE][,block=N][,ro][,pi=TYPE|,atomic=SIZE]
+//! file:PATH[,size=SIZE][,block=N][,ro][,pi=TYPE][,atomic=SIZE]
 //! ```
 //!
 //! A SIZE is a whole number with an optional binary unit: `K`, `M`, `G`, `T`, `P` (or `KiB`...). A comma in a path is
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::journal::check_max;
+use crate::journal::{Identity, check_max};
 use crate::store::check_block_bytes;
 use crate::{
     BlockStore, FileOptions, FileStore, Geometry, JournaledStore, ProtectedStore, RamStore, StoreError,
@@ -39,8 +39,7 @@ pub enum StoreSpec {
         path: PathBuf,
         /// How to open it.
         options: FileOptions,
-        /// Room for protection information in a file beside it (`PATH.pi`), at first of this type, 0 to 3. Not together with
-        /// `atomic_bytes`.
+        /// Room for protection information in a file beside it (`PATH.pi`), at first of this type, 0 to 3.
         protection: Option<u8>,
         /// Writes of up to so many bytes are all or nothing, by a journal in a file beside it (`PATH.atomic`).
         atomic_bytes: Option<u64>,
@@ -63,20 +62,20 @@ impl StoreSpec {
                 Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
             }
             StoreSpec::File { path, options, protection, atomic_bytes } => {
-                let store = FileStore::open(path, options)?;
-                match (*protection, *atomic_bytes) {
-                    (None, None) => Ok(Arc::new(store)),
-                    (Some(_), Some(_)) => Err(StoreError::Unusable(NOT_TOGETHER.into())),
-                    (Some(kind), None) => open_protected(path, options, store, kind),
-                    (None, Some(max)) => open_journaled(path, options, store, max),
+                let file = FileStore::open(path, options)?;
+                let identity = file.identity();
+                let store: Arc<dyn BlockStore> = match *protection {
+                    Some(kind) => Arc::new(open_protected(path, options, file, kind)?),
+                    None => Arc::new(file),
+                };
+                match *atomic_bytes {
+                    Some(max) => open_journaled(path, options, store, identity, max),
+                    None => Ok(store),
                 }
             }
         }
     }
 }
-
-const NOT_TOGETHER: &str = "`pi=` and `atomic=` do not go together: a journal of blocks alone would leave their protection information \
-                            behind; leave one of them away";
 
 /// The place of what is kept beside a file.
 fn beside(path: &Path, suffix: &str, option: &str) -> Result<PathBuf, StoreError> {
@@ -97,19 +96,20 @@ fn open_protected(
     options: &FileOptions,
     store: FileStore,
     kind: u8,
-) -> Result<Arc<dyn BlockStore>, StoreError> {
+) -> Result<ProtectedStore, StoreError> {
     check_protectable(&store.geometry())?;
     let size_bytes = Some(ProtectedStore::side_bytes(&store.geometry())?);
     let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: options.read_only };
     let side = FileStore::open(beside(path, ".pi", "pi=")?, &how)?;
-    Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
+    ProtectedStore::new(Arc::new(store), Arc::new(side), kind)
 }
 
 /// A store that is only read needs no journal, but it has to be looked at: something may be unfinished.
 fn open_journaled(
     path: &Path,
     options: &FileOptions,
-    store: FileStore,
+    store: Arc<dyn BlockStore>,
+    identity: Identity,
     max: u64,
 ) -> Result<Arc<dyn BlockStore>, StoreError> {
     check_max(&store.geometry(), max)?;
@@ -117,14 +117,13 @@ fn open_journaled(
     // 0 also when it was being made as the power went.
     let found = std::fs::metadata(&place).map_or(0, |metadata| metadata.len());
     let size_bytes = match options.read_only {
-        true if found == 0 => return Ok(Arc::new(store)),
+        true if found == 0 => return Ok(store),
         true => None,
         false => Some(found.max(JournaledStore::journal_bytes(max))),
     };
     let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: options.read_only };
     let journal = FileStore::open(place, &how)?;
-    let identity = store.identity();
-    Ok(Arc::new(JournaledStore::new(Arc::new(store), Arc::new(journal), identity, max)?))
+    Ok(Arc::new(JournaledStore::new(store, Arc::new(journal), identity, max)?))
 }
 
 impl StoreSpec {
@@ -250,9 +249,6 @@ fn parse_file(text: &str, subject: String, options: &[OptionText]) -> Result<Sto
                 return Err(option.unknown("file", known));
             }
         }
-    }
-    if protection.is_some() && atomic_bytes.is_some() {
-        return Err(SpecError(NOT_TOGETHER.to_owned()));
     }
     Ok(StoreSpec::File { path: subject.into(), options: how, protection, atomic_bytes })
 }
@@ -460,6 +456,7 @@ mod tests {
             ("ram:1M,pi=1", "ram:1M,pi=1"),
             ("file:a,pi=3,ro", "file:a,ro,pi=3"),
             ("file:a,atomic=65536", "file:a,atomic=64K"),
+            ("file:a,atomic=64K,pi=1", "file:a,pi=1,atomic=64K"),
             ("file:/srv/a", "file:/srv/a"),
             ("file:a:b,,c,size=10g,block=4096,ro", "file:a:b,,c,size=10G,block=4096,ro"),
             ("file:a,,,ro", "file:a,,,ro"),
@@ -516,7 +513,6 @@ mod tests {
             ("file:a,sise=1G", "it has size="),
             ("file:a,ro=1", "alone"),
             ("file:a,atomic", "lacks its value"),
-            ("file:a,atomic=64K,pi=1", "leave one of them away"),
             ("file:a,size=1G,size=2G", "twice"),
         ] {
             let error = error(text);

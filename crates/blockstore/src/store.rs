@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Op;
-use crate::{Records, StoreError};
+use crate::{RecordRun, Records, StoreError};
 
 /// Shape of a store. Cheap to copy; asked again whenever it matters, because a resize changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,12 +168,18 @@ pub trait BlockStore: Send + Sync {
     fn atomic_write_bytes_max(&self) -> u64;
 
     /// Writes as [`write`](Self::write), but all or nothing: neither an error nor a loss of power leaves a part of it behind. Other
-    /// calls that are under way may see it block by block.
+    /// calls that are under way may see it block by block. `records` are those of the blocks, and become theirs in the same step.
     ///
     /// # Errors
     /// As `write`, and nothing was written then; [`StoreError::Unusable`] for more than
-    /// [`atomic_write_bytes_max`](Self::atomic_write_bytes_max).
-    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError>;
+    /// [`atomic_write_bytes_max`](Self::atomic_write_bytes_max), and for records that the store has no room for.
+    fn write_atomic(
+        &self,
+        offset: u64,
+        src: &[&[u8]],
+        records: Option<&RecordRun>,
+        durability: Durability,
+    ) -> Result<(), StoreError>;
 
     /// Whether bytes that are overwritten are gone: no snapshot, journal or spare area keeps them. Constant.
     fn overwrites_in_place(&self) -> bool;
@@ -287,8 +293,14 @@ macro_rules! forward {
             fn atomic_write_bytes_max(&self) -> u64 {
                 (**self).atomic_write_bytes_max()
             }
-            fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
-                (**self).write_atomic(offset, src, durability)
+            fn write_atomic(
+                &self,
+                offset: u64,
+                src: &[&[u8]],
+                records: Option<&RecordRun>,
+                durability: Durability,
+            ) -> Result<(), StoreError> {
+                (**self).write_atomic(offset, src, records, durability)
             }
             fn overwrites_in_place(&self) -> bool {
                 (**self).overwrites_in_place()

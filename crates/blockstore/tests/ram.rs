@@ -167,22 +167,22 @@ fn an_atomic_write_that_finds_no_memory_leaves_nothing() {
     store.write(CHUNK, &[&[1; 512]], Durability::Cached).unwrap();
     // The chunks 0 to 2, of which 1 is there.
     let long = vec![2; 2 * CHUNK as usize + 512];
-    store.write_atomic(0, &[&long[..700], &long[700..]], Durability::Durable).unwrap();
+    store.write_atomic(0, &[&long[..700], &long[700..]], None, Durability::Durable).unwrap();
     let mut seen = vec![0; long.len() + 512];
     store.read(0, &mut seen).unwrap();
     assert!(seen[..long.len()] == long && seen[long.len()..] == [0; 512]);
     // Chunks 2 to 4: for 3 and 4 there is no memory.
     store.unmap(0, CHUNK).unwrap();
-    let full = store.write_atomic(2 * CHUNK + 512, &[&[3; 2 * CHUNK as usize]], Durability::Cached);
+    let full = store.write_atomic(2 * CHUNK + 512, &[&[3; 2 * CHUNK as usize]], None, Durability::Cached);
     assert!(matches!(full, Err(StoreError::NoSpace)));
     assert_eq!(store.resident_bytes(), 2 * CHUNK);
     store.read(2 * CHUNK, &mut seen[..1024]).unwrap();
     assert!(seen[..512] == [2; 512] && seen[512..1024] == [0; 512]);
 
     let max = store.atomic_write_bytes_max() as usize;
-    let longer = store.write_atomic(0, &[&vec![1; max + 512]], Durability::Cached);
+    let longer = store.write_atomic(0, &[&vec![1; max + 512]], None, Durability::Cached);
     assert!(matches!(longer, Err(StoreError::Unusable(why)) if why.contains("write less")));
-    let beyond = store.write_atomic(TIB - 512, &[&[1; 1024]], Durability::Cached);
+    let beyond = store.write_atomic(TIB - 512, &[&[1; 1024]], None, Durability::Cached);
     assert!(matches!(beyond, Err(StoreError::OutOfRange { .. })));
 }
 

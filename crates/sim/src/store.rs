@@ -3,7 +3,7 @@
 //! Survives the process that uses it, as a disk does. Delay is not its business: the platform decides when a job runs.
 
 use blockstore::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Placement, Records, StoreError, fixed_size,
+    BlockStore, Durability, Extent, Geometry, InPlace, Placement, RecordRun, Records, StoreError, fixed_size,
     read_then_crc32c,
 };
 use fastrand::Rng;
@@ -134,7 +134,13 @@ impl BlockStore for SimStore {
         0 // power is lost block by block
     }
 
-    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        _offset: u64,
+        _src: &[&[u8]],
+        _records: Option<&RecordRun>,
+        _durability: Durability,
+    ) -> Result<(), StoreError> {
         Err(blockstore::not_atomic(self))
     }
 

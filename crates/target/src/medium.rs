@@ -127,7 +127,7 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
         MediumOp::WriteAtomic { lba, blocks, durable } => {
             let _held = device.hold(lba, blocks, Access::Decide);
             let data = Pieces::new(data_out);
-            store.write_atomic(bytes(lba), &data.range(0, bytes(blocks)), durability(durable))?;
+            store.write_atomic(bytes(lba), &data.range(0, bytes(blocks)), None, durability(durable))?;
             Ok(MediumReply::Done)
         }
         MediumOp::Flush => store.flush().map(|()| MediumReply::Done),

@@ -35,8 +35,8 @@ use crate::gather::{Gather, total_bytes};
 use crate::journal::Identity;
 use crate::store::{ExtentList, check_extent_range, check_resize};
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError, not_atomic,
-    read_then_crc32c,
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+    not_atomic, read_then_crc32c,
 };
 
 /// Slices handed to one system call: enough for a 256 KiB burst in 8 KiB PDUs, small enough for the stack.
@@ -360,7 +360,13 @@ impl BlockStore for FileStore {
         0 // no file system says which writes it leaves whole; see `JournaledStore`
     }
 
-    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        _offset: u64,
+        _src: &[&[u8]],
+        _records: Option<&RecordRun>,
+        _durability: Durability,
+    ) -> Result<(), StoreError> {
         Err(not_atomic(self))
     }
 

@@ -1,15 +1,17 @@
-//! The journal on its medium, version 1. Numbers are big-endian.
+//! The journal on its medium, version 1, or 2 with protection information. Numbers are big-endian.
 //!
 //! ```text
 //! 0      mark: "INTACTAW", version, bytes of a slot, identity of the store, first number that counts, CRC32C     4096 bytes
 //! 4096   mark: the other one; they are written in turn, and the larger first number is right                     4096 bytes
-//! 8192   slot 0: "INTACTAR", number, offset, length, CRC32C of the data, CRC32C of all that     4096 bytes, then the data
+//! 8192   slot 0: "INTACTAR", number, offset, length, CRC32C of what follows, CRC32C of all that     4096 bytes, then the data
+//!                version 2: the length of the records behind the data comes before the last CRC32C
 //!        slot 1 ...
 //! ```
 //!
 //! A record has the slot of its number modulo [`SLOTS`]. One with a number below the mark's is over; one that is not whole never
 //! began to be carried out.
 
+use crate::protected::RECORD_BYTES;
 use crate::{BlockStore, StoreError};
 
 /// Records that a journal has room for.
@@ -22,9 +24,13 @@ pub(super) const MARKS: u64 = 2;
 pub(super) const SLOTS_AT: u64 = MARKS * HEAD_BYTES as u64;
 const MARK_MAGIC: &[u8; 8] = b"INTACTAW";
 const RECORD_MAGIC: &[u8; 8] = b"INTACTAR";
-const VERSION: u32 = 1;
+/// Without and with room for the records of blocks.
+const VERSIONS: [u32; 2] = [1, 2];
 const MARK_BYTES: usize = 44;
-const RECORD_BYTES: usize = 36;
+/// Bytes of a header that are sealed, without and with the length of records.
+const SEALED_BYTES: [usize; 2] = [32, 36];
+/// Most bytes of a slot: a write of the greatest length, with the records of the smallest blocks.
+const MAX_SLOT_BYTES: u64 = super::MAX_ATOMIC_BYTES + super::MAX_ATOMIC_BYTES / 512 * RECORD_BYTES as u64;
 /// No number comes near it: a mark or a record beyond is none.
 const MAX_NUMBER: u64 = u64::MAX / 2;
 
@@ -34,8 +40,10 @@ pub(crate) type Identity = [u8; 16];
 /// What is over, and whose journal it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Most bytes of data in a slot.
+    /// Most bytes of data and records in a slot.
     pub(super) slot_bytes: u64,
+    /// Whether there may be records in it: a version that does not know of them takes it for no journal.
+    pub(super) records: bool,
     pub(super) identity: Identity,
     /// Records with smaller numbers are over.
     pub(super) first: u64,
@@ -49,6 +57,9 @@ pub(super) struct Header {
     pub(super) offset: u64,
     /// Bytes of data.
     pub(super) len: u32,
+    /// Bytes of records behind them.
+    pub(super) records_len: u32,
+    /// Of both.
     pub(super) data_crc: u32,
 }
 
@@ -75,7 +86,7 @@ impl Mark {
     pub(super) fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(MARK_MAGIC);
-        head[8..12].copy_from_slice(&VERSION.to_be_bytes());
+        head[8..12].copy_from_slice(&VERSIONS[usize::from(self.records)].to_be_bytes());
         head[12..16].copy_from_slice(&(self.slot_bytes as u32).to_be_bytes());
         head[16..32].copy_from_slice(&self.identity);
         head[32..40].copy_from_slice(&self.first.to_be_bytes());
@@ -85,11 +96,12 @@ impl Mark {
     fn from_bytes(head: &[u8; HEAD_BYTES]) -> Option<Self> {
         let mut identity = [0; 16];
         identity.copy_from_slice(&head[16..32]);
-        let mark = Mark { slot_bytes: u32_at(head, 12).into(), identity, first: u64_at(head, 32) };
+        let records = u32_at(head, 8) == VERSIONS[1];
+        let mark = Mark { slot_bytes: u32_at(head, 12).into(), records, identity, first: u64_at(head, 32) };
         let right = &head[..8] == MARK_MAGIC
             && is_sealed(head, MARK_BYTES - 4)
-            && u32_at(head, 8) == VERSION
-            && (1..=super::MAX_ATOMIC_BYTES).contains(&mark.slot_bytes)
+            && VERSIONS.contains(&u32_at(head, 8))
+            && (1..=MAX_SLOT_BYTES).contains(&mark.slot_bytes)
             && mark.first < MAX_NUMBER;
         right.then_some(mark)
     }
@@ -123,37 +135,45 @@ impl Mark {
 }
 
 impl Header {
-    pub(super) fn to_bytes(self) -> [u8; HEAD_BYTES] {
+    /// `records`: as the mark of its journal.
+    pub(super) fn to_bytes(self, records: bool) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(RECORD_MAGIC);
         head[8..16].copy_from_slice(&self.number.to_be_bytes());
         head[16..24].copy_from_slice(&self.offset.to_be_bytes());
         head[24..28].copy_from_slice(&self.len.to_be_bytes());
         head[28..32].copy_from_slice(&self.data_crc.to_be_bytes());
-        seal(head, RECORD_BYTES - 4)
+        head[32..36].copy_from_slice(&self.records_len.to_be_bytes());
+        seal(head, SEALED_BYTES[usize::from(records)])
     }
 
-    fn from_bytes(head: &[u8; HEAD_BYTES]) -> Option<Self> {
+    fn from_bytes(head: &[u8; HEAD_BYTES], records: bool) -> Option<Self> {
         let header = Header {
             number: u64_at(head, 8),
             offset: u64_at(head, 16),
             len: u32_at(head, 24),
+            records_len: if records { u32_at(head, 32) } else { 0 },
             data_crc: u32_at(head, 28),
         };
         let right = &head[..8] == RECORD_MAGIC
-            && is_sealed(head, RECORD_BYTES - 4)
+            && is_sealed(head, SEALED_BYTES[usize::from(records)])
             && header.number < MAX_NUMBER
             && header.len > 0;
         right.then_some(header)
     }
 
-    /// Reads the data of this record, if all of them are there.
+    /// Bytes of data and records.
+    fn bytes(&self) -> u64 {
+        u64::from(self.len) + u64::from(self.records_len)
+    }
+
+    /// Reads the data of this record, with the records of their blocks behind them, if all of them are there.
     pub(super) fn data(
         &self,
         journal: &dyn BlockStore,
         slot_bytes: u64,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let mut data = vec![0; self.len as usize];
+        let mut data = vec![0; self.bytes() as usize];
         journal.read(slot_at(self.number, slot_bytes) + HEAD_BYTES as u64, &mut data)?;
         Ok((integrity::crc32c(&data) == self.data_crc).then_some(data))
     }
@@ -175,10 +195,8 @@ pub(super) fn headers(journal: &dyn BlockStore, mark: &Mark) -> Result<Vec<Heade
     for slot in 0..SLOTS {
         let mut head = [0; HEAD_BYTES];
         journal.read(slot_at(slot, mark.slot_bytes), &mut head)?;
-        let header = Header::from_bytes(&head).filter(|header| {
-            header.number >= mark.first
-                && header.number % SLOTS == slot
-                && u64::from(header.len) <= mark.slot_bytes
+        let header = Header::from_bytes(&head, mark.records).filter(|header| {
+            header.number >= mark.first && header.number % SLOTS == slot && header.bytes() <= mark.slot_bytes
         });
         headers.extend(header);
     }

@@ -13,8 +13,11 @@
 //! * A write that fails between the two leaves blocks of which nobody knows what they hold. They cannot be read or written
 //!   until the store is opened again, which finishes it.
 //!
-//! Invariants: a slot is used again only after a mark on the medium says that what it held is over; marks never go back. Left
-//! out: protection information, whose records would have to change together with the blocks.
+//! * Where blocks have protection information, a record of the journal has it behind their data, and both are carried out together.
+//!   Whoever changes it in another way changes its blocks right after, and so waits: if the power goes before, what the journal has
+//!   comes back as a whole.
+//!
+//! Invariant: a slot is used again only after a mark on the medium says that what it held is over; marks never go back.
 
 mod format;
 mod ring;
@@ -31,9 +34,10 @@ pub(crate) use self::format::Identity;
 use self::format::{HEAD_BYTES, Header, MARKS, Mark, SLOTS, SLOTS_AT, file_bytes, headers, slot_at};
 use self::ring::{Ring, Stuck};
 use crate::gather::total_bytes;
+use crate::protected::RECORD_BYTES;
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError, not_atomic,
-    read_then_crc32c,
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+    not_atomic, read_then_crc32c,
 };
 
 /// Most bytes that a journal can be asked to take at once.
@@ -50,6 +54,8 @@ pub struct JournaledStore {
     identity: Identity,
     /// Most bytes of a write.
     max: u64,
+    /// The same with the records of its blocks.
+    slot_bytes: u64,
     ring: Mutex<Ring>,
     /// The phase of a write has changed.
     moved: Condvar,
@@ -75,11 +81,13 @@ impl JournaledStore {
         max_bytes: u64,
     ) -> Result<Self, StoreError> {
         check_max(&data.geometry(), max_bytes)?;
+        let slot_bytes = max_bytes + data.records().map_or(0, |_| records_bytes(&data.geometry(), max_bytes));
         let store = JournaledStore {
             data,
             journal,
             identity,
             max: max_bytes,
+            slot_bytes,
             ring: Mutex::new(Ring::new(0)),
             moved: Condvar::new(),
             live: AtomicU64::new(0),
@@ -125,9 +133,8 @@ impl JournaledStore {
     /// Carries a record out once more.
     fn repeat(&self, mark: &Mark, header: &Header, data: &[u8]) -> Result<(), StoreError> {
         let geometry = self.geometry();
-        if mark.identity != self.identity
-            || geometry.check_range(header.offset, u64::from(header.len)).is_err()
-        {
+        let len = u64::from(header.len);
+        if mark.identity != self.identity || geometry.check_range(header.offset, len).is_err() {
             return Err(StoreError::Unusable(format!(
                 "{} has a write for another {}, or for an older copy of it, that was not finished; put the file that it belongs to \
                  back, or move the journal away to do without that write",
@@ -135,12 +142,32 @@ impl JournaledStore {
                 self.data.description()
             )));
         }
+        let (data, records) = data.split_at(header.len as usize);
+        let beside = match (records, self.data.records()) {
+            ([], _) => None,
+            (_, Some(beside)) if records.len() as u64 == records_bytes(&geometry, len) => {
+                let block = u64::from(geometry.logical_block_bytes);
+                Some(beside.place(header.offset / block, len / block))
+            }
+            _ => {
+                return Err(StoreError::Unusable(format!(
+                    "{} was interrupted in a write with protection information; open it once with pi= and block= as they were",
+                    self.data.description()
+                )));
+            }
+        };
         if !geometry.read_only {
+            if let Some((side, at, _)) = beside {
+                side.write(at, &[records], Durability::Cached)?;
+            }
             return self.data.write(header.offset, &[data], Durability::Cached);
         }
-        let mut now = vec![0; data.len()];
-        self.data.read(header.offset, &mut now)?;
-        if now == data {
+        let mut now = vec![0; data.len() + records.len()];
+        self.data.read(header.offset, &mut now[..data.len()])?;
+        if let Some((side, at, _)) = beside {
+            side.read(at, &mut now[data.len()..])?;
+        }
+        if now.split_at(data.len()) == (data, records) {
             return Ok(());
         }
         Err(StoreError::Unusable(format!(
@@ -151,7 +178,7 @@ impl JournaledStore {
 
     /// Makes the journal as large as it has to be, and takes the space of what is new of it.
     fn allocate_journal(&self, used: u64) -> Result<(), StoreError> {
-        let wanted = file_bytes(self.max);
+        let wanted = file_bytes(self.slot_bytes);
         if self.journal.geometry().size_bytes < wanted {
             self.journal.resize(wanted)?;
         }
@@ -166,7 +193,8 @@ impl JournaledStore {
     }
 
     fn write_mark(&self, place: u64, first: u64) -> Result<(), StoreError> {
-        let mark = Mark { slot_bytes: self.max, identity: self.identity, first };
+        let records = self.data.records().is_some();
+        let mark = Mark { slot_bytes: self.slot_bytes, records, identity: self.identity, first };
         self.journal.write(place * HEAD_BYTES as u64, &[&mark.to_bytes()], Durability::Durable)
     }
 
@@ -235,21 +263,6 @@ impl JournaledStore {
         Ok(())
     }
 
-    /// Takes the space of a range, which keeps what it holds.
-    fn allocate(&self, offset: u64, len: u64) -> Result<(), StoreError> {
-        let end = offset + len;
-        let mut at = offset;
-        while at < end {
-            for extent in self.data.extents(at, end - at, EXTENTS)? {
-                if !extent.mapped {
-                    self.data.write_zeroes(extent.offset, extent.len, false)?;
-                }
-                at = extent.offset + extent.len;
-            }
-        }
-        Ok(())
-    }
-
     /// A number with a free slot; waits for one.
     fn take(&self, offset: u64, len: u64) -> Result<u64, StoreError> {
         loop {
@@ -269,14 +282,44 @@ impl JournaledStore {
         }
     }
 
-    fn record(&self, number: u64, offset: u64, len: u64, src: &[&[u8]]) -> Result<(), StoreError> {
-        let data_crc = src.iter().fold(0, |crc, piece| integrity::crc32c_append(crc, piece));
-        let head = Header { number, offset, len: len as u32, data_crc }.to_bytes();
-        let mut pieces = Vec::with_capacity(src.len() + 1);
-        pieces.push(&head[..]);
+    fn record(
+        &self,
+        number: u64,
+        offset: u64,
+        len: u64,
+        src: &[&[u8]],
+        records: Option<&RecordRun>,
+    ) -> Result<(), StoreError> {
+        let mut pieces = vec![&[][..]];
         pieces.extend_from_slice(src);
-        self.journal.write(slot_at(number, self.max), &pieces, Durability::Durable)
+        pieces.extend(records.map(RecordRun::as_bytes));
+        let data_crc = pieces.iter().fold(0, |crc, piece| integrity::crc32c_append(crc, piece));
+        let records_len = records.map_or(0, |records| records.as_bytes().len() as u32);
+        let header = Header { number, offset, len: len as u32, records_len, data_crc };
+        let head = header.to_bytes(self.data.records().is_some());
+        pieces[0] = &head;
+        self.journal.write(slot_at(number, self.slot_bytes), &pieces, Durability::Durable)
     }
+}
+
+/// Takes the space of a range, which keeps what it holds.
+fn allocate(store: &dyn BlockStore, offset: u64, len: u64) -> Result<(), StoreError> {
+    let end = offset + len;
+    let mut at = offset;
+    while at < end {
+        for extent in store.extents(at, end - at, EXTENTS)? {
+            if !extent.mapped {
+                store.write_zeroes(extent.offset, extent.len, false)?;
+            }
+            at = extent.offset + extent.len;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the records of so many bytes of blocks.
+fn records_bytes(geometry: &Geometry, bytes: u64) -> u64 {
+    bytes / u64::from(geometry.logical_block_bytes) * RECORD_BYTES as u64
 }
 
 impl Drop for JournaledStore {
@@ -353,29 +396,44 @@ impl BlockStore for JournaledStore {
     }
 
     /// Durable in any case.
-    fn write_atomic(&self, offset: u64, src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        offset: u64,
+        src: &[&[u8]],
+        records: Option<&RecordRun>,
+        _durability: Durability,
+    ) -> Result<(), StoreError> {
         let geometry = self.geometry();
         let len = total_bytes(src, offset, geometry.size_bytes)?;
         geometry.check_range(offset, len)?;
         if geometry.read_only {
             return Err(StoreError::ReadOnly);
         }
-        if len > self.max {
+        let room = records.map_or(Some(0), |_| self.data.records().map(|_| records_bytes(&geometry, len)));
+        if len > self.max || room != Some(records.map_or(0, |records| records.as_bytes().len() as u64)) {
             return Err(not_atomic(self));
         }
         if len == 0 {
             return Ok(());
         }
-        self.allocate(offset, len)?;
+        let lba = offset / u64::from(geometry.logical_block_bytes);
+        let beside = self.data.records().zip(records);
+        allocate(&*self.data, offset, len)?;
+        if let Some((beside, records)) = beside {
+            let (side, at, bytes) = beside.place(lba, records.len() as u64);
+            allocate(side, at, bytes)?;
+        }
         let number = self.take(offset, len)?;
-        if let Err(error) = self.record(number, offset, len, src) {
+        if let Err(error) = self.record(number, offset, len, src, records) {
             // Nothing was written to its place, and nothing has to be. A record that is there all the same is over with the next
             // mark; while there can be none, nobody else changes these blocks.
             self.update(|ring| ring.place(number));
             let _ = self.settle(number + 1);
             return Err(of_the_journal(error, offset));
         }
-        let written = self.data.write(offset, src, Durability::Cached);
+        let written = beside
+            .map_or(Ok(()), |(beside, records)| beside.write(lba, records, Durability::Cached))
+            .and_then(|()| self.data.write(offset, src, Durability::Cached));
         match &written {
             Ok(()) => self.update(|ring| ring.place(number)),
             Err(_) => {

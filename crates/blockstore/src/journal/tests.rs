@@ -2,8 +2,12 @@
 
 use std::sync::atomic::AtomicUsize;
 
+use integrity::t10::Tuple;
+
 use super::*;
-use crate::{Fault, FaultError, FaultRule, FaultStore, FileOptions, RamStore, StoreSpec};
+use crate::{
+    Fault, FaultError, FaultRule, FaultStore, FileOptions, ProtectedStore, RamStore, Record, StoreSpec,
+};
 
 const SECTOR: usize = 512;
 const BLOCKS: usize = 48;
@@ -126,7 +130,13 @@ impl BlockStore for Disk {
     fn atomic_write_bytes_max(&self) -> u64 {
         0
     }
-    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        _offset: u64,
+        _src: &[&[u8]],
+        _records: Option<&RecordRun>,
+        _durability: Durability,
+    ) -> Result<(), StoreError> {
         Err(not_atomic(self))
     }
     fn overwrites_in_place(&self) -> bool {
@@ -183,14 +193,36 @@ impl Blocks {
     }
 }
 
+/// What stands beside a block of this value.
+fn beside(value: u8) -> Record {
+    match value {
+        0 => Record::Unwritten,
+        value => Record::Guarded(Tuple { guard: value.into(), app_tag: 1, ref_tag: 2 }),
+    }
+}
+
+fn records(value: u8, blocks: usize) -> RecordRun {
+    std::iter::repeat_n(beside(value), blocks).collect()
+}
+
 /// One life: random writes until the power goes after so many calls, a start, a look. Whether it ended before the power did.
-fn live(seed: u64, calls: usize, lost: bool) -> bool {
+/// `protected`: with records, which are to be those of their blocks wherever nothing but all-or-nothing writes was interrupted.
+fn live(seed: u64, calls: usize, lost: bool, protected: bool) -> bool {
     let random = Random(seed << 32 | calls as u64);
     let power = Arc::new(Power { calls_left: Mutex::new(None), random: Mutex::new(random) });
     let disk = Disk::new(BLOCKS * SECTOR, &power, false);
-    let beside = Disk::new(file_bytes(MAX) as usize, &power, true);
-    let open = || JournaledStore::new(Arc::new(disk.clone()), Arc::new(beside.clone()), ME, MAX);
+    let side = Disk::new(2 * HEAD_BYTES, &power, false);
+    let journal = Disk::new(file_bytes(MAX) as usize, &power, true);
+    let open = || {
+        let mut data: Arc<dyn BlockStore> = Arc::new(disk.clone());
+        if protected {
+            data = Arc::new(ProtectedStore::new(data, Arc::new(side.clone()), 1)?);
+        }
+        JournaledStore::new(data, Arc::new(journal.clone()), ME, MAX)
+    };
     let mut blocks = Blocks(vec![vec![0]; BLOCKS]);
+    // Blocks beside which their own record has to be.
+    let mut paired = [true; BLOCKS];
     let mut store = Some(open().unwrap());
     *power.calls_left.lock() = Some(calls);
     // The stream is the same for each moment at which the power goes.
@@ -207,23 +239,37 @@ fn live(seed: u64, calls: usize, lost: bool) -> bool {
                 blocks.write(range.clone(), value);
                 let (a, b) = bytes.split_at(len * SECTOR / 3);
                 last = Some((range.clone(), value));
-                let result = now.write_atomic(offset, &[a, b], Durability::Cached);
-                result.map(|()| blocks.durable(range))
+                let run = protected.then(|| records(value, len));
+                let result = now.write_atomic(offset, &[a, b], run.as_ref(), Durability::Cached);
+                result.map(|()| {
+                    blocks.durable(range.clone());
+                    paired[range].fill(true);
+                })
             }
-            10 | 11 => {
-                blocks.write(range, value);
-                now.write(offset, &[&bytes], Durability::Cached)
-            }
-            12 => {
+            10..=12 => {
+                let durable = what == 12;
+                let durability = if durable { Durability::Durable } else { Durability::Cached };
                 blocks.write(range.clone(), value);
-                let result = now.write(offset, &[&bytes], Durability::Durable);
-                result.map(|()| blocks.durable(range))
+                paired[range.clone()].fill(false);
+                let kept = now.records().map(|kept| kept.write(at as u64, &records(value, len), durability));
+                let result = kept.unwrap_or(Ok(())).and_then(|()| now.write(offset, &[&bytes], durability));
+                result.map(|()| {
+                    if durable {
+                        blocks.durable(range.clone());
+                        paired[range].fill(true);
+                    }
+                })
             }
             13 => {
-                blocks.write(range, 0);
-                now.unmap(offset, bytes.len() as u64)
+                blocks.write(range.clone(), 0);
+                paired[range].fill(false);
+                let result = now.unmap(offset, bytes.len() as u64);
+                result.and_then(|()| now.records().map_or(Ok(()), |kept| kept.reset(at as u64, len as u64)))
             }
-            14 => now.flush().map(|()| blocks.durable(0..BLOCKS)),
+            14 => now.flush().map(|()| {
+                blocks.durable(0..BLOCKS);
+                paired.fill(true);
+            }),
             // A start without need.
             _ if stream.below(2) == 0 => {
                 store = None;
@@ -240,7 +286,8 @@ fn live(seed: u64, calls: usize, lost: bool) -> bool {
     let ended = *power.calls_left.lock() != Some(0);
     *power.calls_left.lock() = None;
     disk.restart(lost);
-    beside.restart(lost);
+    side.restart(lost);
+    journal.restart(lost);
     let store = open().unwrap();
     let context = format!("seed {seed}, the power went in call {calls}, lost: {lost}");
     let mut found = vec![0; BLOCKS * SECTOR];
@@ -258,6 +305,18 @@ fn live(seed: u64, calls: usize, lost: bool) -> bool {
     if let Some((range, value)) = last {
         let new = found[range.clone()].iter().filter(|found| **found == value).count();
         assert!(new == 0 || new == range.len(), "{context}: {new} blocks of {}", range.len());
+        if new > 0 {
+            paired[range].fill(true);
+        }
+    }
+    if let Some(kept) = store.records() {
+        let kept = kept.read(0, BLOCKS).unwrap();
+        for (lba, (record, value)) in kept.iter().zip(&found).enumerate() {
+            assert!(
+                !paired[lba] || record == beside(*value),
+                "{context}: block {lba} holds {value}, {record:?}"
+            );
+        }
     }
     ended
 }
@@ -267,9 +326,18 @@ fn live(seed: u64, calls: usize, lost: bool) -> bool {
 fn whenever_the_power_goes_a_write_is_there_or_not() {
     for seed in 1..=4 {
         for lost in [true, false] {
-            let ended = (1..).find(|calls| live(seed, *calls, lost)).unwrap();
+            let ended = (1..).find(|calls| live(seed, *calls, lost, false)).unwrap();
             assert!(ended > 150, "{ended} calls are few");
         }
+    }
+}
+
+// covers: ATM-01 PI-15
+#[test]
+fn whenever_the_power_goes_a_block_has_the_protection_information_of_its_write() {
+    for (seed, lost) in [(5, true), (6, true), (5, false)] {
+        let ended = (1..).find(|calls| live(seed, *calls, lost, true)).unwrap();
+        assert!(ended > 200, "{ended} calls are few");
     }
 }
 
@@ -295,7 +363,7 @@ fn at<const N: usize>(store: &dyn BlockStore, offset: u64) -> [u8; N] {
 fn interrupted(data: &Arc<RamStore>, journal: &Arc<RamStore>, offset: u64, byte: u8) -> u64 {
     let store = over(data, journal, ME).unwrap();
     let number = store.take(offset, MAX).unwrap();
-    store.record(number, offset, MAX, &[&[byte; MAX as usize]]).unwrap();
+    store.record(number, offset, MAX, &[&[byte; MAX as usize]], None).unwrap();
     std::mem::forget(store);
     number
 }
@@ -341,7 +409,7 @@ fn what_is_no_journal_is_refused() {
     assert!(
         matches!(over(&data, &journal, ME), Err(StoreError::Unusable(why)) if why.contains("this version"))
     );
-    let large = Mark { slot_bytes: MAX_ATOMIC_BYTES, identity: ME, first: 1 };
+    let large = Mark { slot_bytes: MAX_ATOMIC_BYTES, records: false, identity: ME, first: 1 };
     journal.write(0, &[&large.to_bytes()], Durability::Cached).unwrap();
     assert!(matches!(over(&data, &journal, ME), Err(StoreError::Unusable(why)) if why.contains("cut off")));
     for max in [0, 511, 513, MAX_ATOMIC_BYTES + 512] {
@@ -360,10 +428,10 @@ fn a_journal_grows_and_what_it_held_is_finished_first() {
         assert_eq!(at::<1>(&store, 1024), [byte - 1]);
         assert_eq!(store.atomic_write_bytes_max(), max);
         assert!(matches!(
-            store.write_atomic(0, &[&vec![0; max as usize + 512]], Durability::Cached),
+            store.write_atomic(0, &[&vec![0; max as usize + 512]], None, Durability::Cached),
             Err(StoreError::Unusable(_))
         ));
-        store.write_atomic(1024, &[&vec![byte; max as usize]], Durability::Cached).unwrap();
+        store.write_atomic(1024, &[&vec![byte; max as usize]], None, Durability::Cached).unwrap();
         std::mem::forget(store);
     }
     data.write(1024, &[&[0; 512]], Durability::Cached).unwrap();
@@ -379,12 +447,12 @@ fn a_journal_without_room_changes_nothing() {
     let store = open().unwrap();
     for fault in [Fault::Error(FaultError::NoSpace), Fault::Torn { keep_bytes: 4600 }] {
         faults.arm(FaultRule::new(Op::Write, fault).nth(1));
-        let error = store.write_atomic(1024, &[&[7; MAX as usize]], Durability::Durable).unwrap_err();
+        let error = store.write_atomic(1024, &[&[7; MAX as usize]], None, Durability::Durable).unwrap_err();
         assert!(matches!(error, StoreError::NoSpace | StoreError::MediumWrite { offset: 1024 }), "{error}");
     }
     // One that is there as a whole although it was reported as failed is not repeated either: a mark comes after it.
     faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 1 << 20 }).nth(1));
-    store.write_atomic(1024, &[&[7; MAX as usize]], Durability::Durable).unwrap_err();
+    store.write_atomic(1024, &[&[7; MAX as usize]], None, Durability::Durable).unwrap_err();
     std::mem::forget(store);
     assert_eq!(at::<1>(&open().unwrap(), 1024), [0]);
     // And nothing is promised that there is no room for.
@@ -398,7 +466,7 @@ fn while_the_journal_fails_nobody_changes_what_it_may_still_repeat() {
     let data = ram(1 << 20);
     let (journal, faults) = FaultStore::new(ram(file_bytes(MAX)));
     let store = JournaledStore::new(Arc::clone(&data) as _, Arc::new(journal), ME, MAX).unwrap();
-    store.write_atomic(0, &[&[7; 1024]], Durability::Cached).unwrap();
+    store.write_atomic(0, &[&[7; 1024]], None, Durability::Cached).unwrap();
     let rule = faults.arm(FaultRule::new(Op::Write, Fault::Error(FaultError::Medium)));
     assert!(matches!(
         store.write(512, &[&[1; 512]], Durability::Cached),
@@ -418,7 +486,8 @@ fn without_space_for_its_blocks_nothing_changes_and_what_is_half_written_nobody_
     let journal = ram(file_bytes(MAX));
     let (faulty, faults) = FaultStore::new(Arc::clone(&data));
     let store = JournaledStore::new(Arc::new(faulty), Arc::clone(&journal) as _, ME, MAX).unwrap();
-    let write = |offset, byte: u8| store.write_atomic(offset, &[&[byte; MAX as usize]], Durability::Durable);
+    let write =
+        |offset, byte: u8| store.write_atomic(offset, &[&[byte; MAX as usize]], None, Durability::Durable);
     faults.arm(FaultRule::new(Op::WriteZeroes, Fault::Error(FaultError::NoSpace)).nth(1));
     assert!(matches!(write(1024, 7), Err(StoreError::NoSpace)));
     assert_eq!(at::<1>(&store, 1024), [0]);
@@ -456,7 +525,7 @@ fn many_at_once_share_the_slots() {
                     if round % 5 == 0 {
                         store.write(offset, &[&[byte; 512]], Durability::Cached).unwrap();
                     } else {
-                        store.write_atomic(offset, &[&[byte; 4096]], Durability::Cached).unwrap();
+                        store.write_atomic(offset, &[&[byte; 4096]], None, Durability::Cached).unwrap();
                     }
                     if turn.fetch_add(1, Ordering::Relaxed) % 50 == 0 {
                         store.flush().unwrap();
@@ -483,23 +552,26 @@ fn a_file_has_its_journal_beside_it() {
     let beside = directory.path().join("disk.atomic");
     let store = spec(&path, ",size=1M,atomic=64K").unwrap();
     assert_eq!(store.atomic_write_bytes_max(), 64 << 10);
-    store.write_atomic(512, &[&[5; 64 << 10]], Durability::Cached).unwrap();
+    store.write_atomic(512, &[&[5; 64 << 10]], None, Durability::Cached).unwrap();
     assert_eq!(at::<512>(&store, 1024), [5; 512]);
     let how = FileOptions::default();
     assert!(crate::FileStore::open(&beside, &how).err().unwrap().to_string().contains("in use"));
     assert!(spec(&path, ",atomic=64K").err().unwrap().to_string().contains("in use"));
     store.resize(2 << 20).unwrap();
-    store.write_atomic((2 << 20) - 4096, &[&[6; 4096]], Durability::Cached).unwrap();
+    store.write_atomic((2 << 20) - 4096, &[&[6; 4096]], None, Durability::Cached).unwrap();
     assert!(matches!(
-        store.write_atomic((2 << 20) - 512, &[&[6; 1024]], Durability::Cached),
+        store.write_atomic((2 << 20) - 512, &[&[6; 1024]], None, Durability::Cached),
         Err(StoreError::OutOfRange { .. })
     ));
     drop(store);
     // Read-only: nobody writes, and it can be made writable.
     let store = spec(&path, ",ro,atomic=64K").unwrap();
-    assert!(matches!(store.write_atomic(0, &[&[1; 512]], Durability::Cached), Err(StoreError::ReadOnly)));
+    assert!(matches!(
+        store.write_atomic(0, &[&[1; 512]], None, Durability::Cached),
+        Err(StoreError::ReadOnly)
+    ));
     store.make_writable().unwrap();
-    store.write_atomic(0, &[&[1; 512]], Durability::Cached).unwrap();
+    store.write_atomic(0, &[&[1; 512]], None, Durability::Cached).unwrap();
     assert_eq!(at::<1>(&store, 0), [1]);
     drop(store);
     std::fs::write(&beside, []).unwrap();
@@ -521,10 +593,74 @@ fn an_unfinished_file_is_not_opened_to_be_read_only() {
     assert_ne!(identity, journal.identity());
     let store = JournaledStore::new(Arc::new(file), Arc::new(journal), identity, MAX).unwrap();
     let number = store.take(512, MAX).unwrap();
-    store.record(number, 512, MAX, &[&[7; MAX as usize]]).unwrap();
+    store.record(number, 512, MAX, &[&[7; MAX as usize]], None).unwrap();
     drop(store);
     let refused = spec(&path, ",ro,atomic=4096").err().unwrap().to_string();
     assert!(refused.contains("without ro"), "{refused}");
     assert_eq!(at::<1>(&spec(&path, ",atomic=4096").unwrap(), 512), [7]);
     assert_eq!(at::<1>(&spec(&path, ",ro,atomic=4096").unwrap(), 512), [7]);
+}
+
+#[test]
+fn what_is_unfinished_with_its_protection_information_is_finished_with_it_and_not_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk");
+    let opened = |suffix: &str, bytes: u64| {
+        let how = FileOptions { size_bytes: Some(bytes), ..Default::default() };
+        crate::FileStore::open(directory.path().join(suffix), &how).unwrap()
+    };
+    let data = opened("disk", 1 << 20);
+    let (identity, side) =
+        (data.identity(), opened("disk.pi", ProtectedStore::side_bytes(&data.geometry()).unwrap()));
+    let data = ProtectedStore::new(Arc::new(data), Arc::new(side), 1).unwrap();
+    let journal = opened("disk.atomic", file_bytes(MAX));
+    let store = JournaledStore::new(Arc::new(data), Arc::new(journal), identity, MAX).unwrap();
+    let wrong = store.write_atomic(512, &[&[7; MAX as usize]], Some(&records(7, 7)), Durability::Cached);
+    assert!(matches!(wrong, Err(StoreError::Unusable(_))), "a record for each block");
+    let number = store.take(512, MAX).unwrap();
+    store.record(number, 512, MAX, &[&[7; MAX as usize]], Some(&records(7, 8))).unwrap();
+    drop(store);
+    for (options, remedy) in [
+        (",atomic=4096", "with pi="),
+        (",ro,pi=1,atomic=4096", "without ro"),
+        (",pi=1,block=4096,atomic=4096", "block="),
+    ] {
+        let refused = spec(&path, options).err().unwrap().to_string();
+        assert!(refused.contains(remedy), "{refused}");
+    }
+    for options in [",pi=1,atomic=4096", ",ro,pi=1,atomic=4096"] {
+        let store = spec(&path, options).unwrap();
+        assert_eq!(at::<{ MAX as usize }>(&store, 512), [7; MAX as usize]);
+        let kept: Vec<Record> = store.records().unwrap().read(0, 10).unwrap().iter().collect();
+        assert_eq!((kept[0], kept[9]), (beside(0), beside(0)));
+        assert_eq!(kept[1..9], [beside(7); 8]);
+    }
+}
+
+// covers: ATM-01
+#[test]
+fn where_the_protection_information_cannot_be_written_nothing_changes_or_nobody_reads() {
+    let (data, journal, side) = (ram(4 << 20), ram(file_bytes(2 * MAX)), ram(256 << 10));
+    let open = |side: Arc<dyn BlockStore>| {
+        let data = Arc::new(ProtectedStore::new(Arc::clone(&data) as _, side, 1).unwrap());
+        JournaledStore::new(data, Arc::clone(&journal) as _, ME, MAX).unwrap()
+    };
+    let (faulty, faults) = FaultStore::new(Arc::clone(&side));
+    let store = open(Arc::new(faulty));
+    // Records of another chunk of memory than that of the head, which is there.
+    let write = |byte: u8| {
+        let records = records(byte, 8);
+        store.write_atomic(5000 * 512, &[&[byte; MAX as usize]], Some(&records), Durability::Durable)
+    };
+    faults.arm(FaultRule::new(Op::WriteZeroes, Fault::Error(FaultError::NoSpace)).nth(1));
+    assert!(matches!(write(7), Err(StoreError::NoSpace)));
+    assert_eq!(at::<1>(&store, 5000 * 512), [0]);
+    write(7).unwrap();
+    faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 20 }).nth(1));
+    assert!(write(8).is_err() && write(9).is_err());
+    assert!(store.read(5007 * 512, &mut [0; 512]).is_err());
+    drop(store);
+    let store = open(Arc::clone(&side) as _);
+    assert_eq!(at::<{ MAX as usize }>(&store, 5000 * 512), [8; MAX as usize]);
+    assert_eq!(store.records().unwrap().read(5000, 8).unwrap(), records(8, 8));
 }

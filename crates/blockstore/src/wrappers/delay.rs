@@ -10,7 +10,9 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::OpSet;
-use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError};
+use crate::{
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+};
 
 struct GateState {
     closed_for: OpSet,
@@ -148,9 +150,15 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
         self.inner.atomic_write_bytes_max()
     }
 
-    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        offset: u64,
+        src: &[&[u8]],
+        records: Option<&RecordRun>,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
         self.gate.pass(Op::Write);
-        self.inner.write_atomic(offset, src, durability)
+        self.inner.write_atomic(offset, src, records, durability)
     }
 
     fn overwrites_in_place(&self) -> bool {

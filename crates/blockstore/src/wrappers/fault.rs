@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use super::OpSet;
 use crate::gather::{Gather, total_bytes};
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError, read_then_crc32c,
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+    read_then_crc32c,
 };
 
 /// The error that a rule raises. Offsets are those of the operation, or of the first byte of it in the rule's range.
@@ -318,7 +319,13 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
     }
 
     // All or nothing: a torn one leaves nothing.
-    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        offset: u64,
+        src: &[&[u8]],
+        records: Option<&RecordRun>,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
         let geometry = self.geometry();
         let len = total_bytes(src, offset, geometry.size_bytes)?;
         geometry.check_range(offset, len)?;
@@ -326,14 +333,14 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
             Some(Decision { fault: Fault::BitFlip { offset: at, mask }, .. }) => {
                 let mut bytes = src.concat();
                 flip(&mut bytes, offset, at, mask);
-                self.inner.write_atomic(offset, &[&bytes], durability)
+                self.inner.write_atomic(offset, &[&bytes], records, durability)
             }
             Some(Decision { fault: Fault::Lost, .. }) => Ok(()),
             Some(decision) => match &decision.fault {
                 Fault::Error(error) => Err(decision.error(Op::Write, error)),
                 _ => Err(decision.error(Op::Write, &FaultError::Medium)),
             },
-            None => self.inner.write_atomic(offset, src, durability),
+            None => self.inner.write_atomic(offset, src, records, durability),
         }
     }
 

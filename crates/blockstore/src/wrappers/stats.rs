@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, Records, StoreError};
+use crate::{
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+};
 
 /// What was counted for one kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,9 +105,15 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
         self.inner.atomic_write_bytes_max()
     }
 
-    fn write_atomic(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        offset: u64,
+        src: &[&[u8]],
+        records: Option<&RecordRun>,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
         let len = src.iter().map(|slice| slice.len() as u64).fold(0, u64::saturating_add);
-        self.stats.count(Op::Write, len, self.inner.write_atomic(offset, src, durability))
+        self.stats.count(Op::Write, len, self.inner.write_atomic(offset, src, records, durability))
     }
 
     fn overwrites_in_place(&self) -> bool {

@@ -309,7 +309,7 @@ impl Medium<'_> {
         Ok(self.device.store.write(self.offset(lba), data, durability)?)
     }
 
-    /// As [`Self::put`], all or nothing: where the data cannot be written, the records are as they were.
+    /// As [`Self::put`], all or nothing.
     //= sbc4 5.43 ATM-01
     fn put_atomic(
         &self,
@@ -319,14 +319,7 @@ impl Medium<'_> {
         durable: bool,
     ) -> Result<(), Failure> {
         let durability = medium::durability(durable);
-        let before = self.records.read(lba, records.len())?;
-        let put = |records: &RecordRun| self.records.write(lba, records, durability);
-        let written =
-            put(records).and_then(|()| self.device.store.write_atomic(self.offset(lba), data, durability));
-        if written.is_err() {
-            put(&before)?;
-        }
-        Ok(written?)
+        Ok(self.device.store.write_atomic(self.offset(lba), data, Some(records), durability)?)
     }
 
     /// The records of blocks with these guards, whose tuples are made here.

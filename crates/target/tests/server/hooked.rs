@@ -1,8 +1,8 @@
 //! A store in memory that calls a test before it does anything.
 
 use blockstore::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RamStore, Records, StoreError,
-    not_atomic,
+    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RamStore, RecordRun, Records,
+    StoreError, not_atomic,
 };
 
 /// Calls `hook` with every operation and its first byte.
@@ -43,7 +43,13 @@ impl<F: Fn(Op, u64) + Send + Sync> BlockStore for Hooked<F> {
     fn atomic_write_bytes_max(&self) -> u64 {
         0
     }
-    fn write_atomic(&self, _offset: u64, _src: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
+    fn write_atomic(
+        &self,
+        _offset: u64,
+        _src: &[&[u8]],
+        _records: Option<&RecordRun>,
+        _durability: Durability,
+    ) -> Result<(), StoreError> {
         Err(not_atomic(self))
     }
     fn overwrites_in_place(&self) -> bool {

@@ -52,6 +52,13 @@ fn atm_01_a_file_with_a_journal_shows_no_mixture_either() {
     assert_eq!(first, [0xee; 512]);
 }
 
+// covers: ATM-01 PI-16
+#[test]
+fn atm_01_a_journal_takes_protection_information_along() {
+    let directory = tempfile::tempdir().unwrap();
+    no_mixture(on_file(directory.path(), ",pi=1,atomic=1M"));
+}
+
 /// The unit 0 of these on a file.
 fn on_file(directory: &std::path::Path, options: &str) -> target::config::Config {
     let mut config = config();
