@@ -124,7 +124,7 @@ fuzz_target!(|input: &[u8]| {
         for steps in 0.. {
             // A copy has at most 64 segments, each of at most 256 pieces.
             assert!(steps < 20_000, "a command that never ends: {cdb:02x?}");
-            execution = match execution.step().clone() {
+            match execution.step().clone() {
                 Step::NeedDataOut { bytes } => {
                     assert!(bytes > 0);
                     let arrives = (usize::from(byte(&mut rest)) * 4).min(bytes as usize);
@@ -135,11 +135,11 @@ fuzz_target!(|input: &[u8]| {
                         data.resize((bytes as usize).min(64 << 10), 0);
                     }
                     let (a, b) = data.split_at(data.len() / 2);
-                    execution.data_out(&lu, &DataOut::new(&[a, b]))
+                    execution.data_out(&lu, &DataOut::new(&[a, b]));
                 }
                 Step::Medium(op) => {
                     check_op(&lu, &op);
-                    execution.medium_done(&lu, reply(&op, byte(&mut rest) % 16))
+                    execution.medium_done(&lu, reply(&op, byte(&mut rest) % 16));
                 }
                 Step::Done(outcome) => {
                     if let Some(rest) = execution.take_remainder() {
@@ -155,7 +155,7 @@ fuzz_target!(|input: &[u8]| {
                     }
                     break;
                 }
-            };
+            }
         }
     }
     if let Some(state) = lu.export_persistent() {

@@ -280,8 +280,12 @@ fn start(
         Some(_) => erasure.then(MediumOp::Format(FormatMark::Begun)),
         None => erasure.step(lu),
     };
-    let first = first.keeping(alive);
-    if way.immediate { Execution::good().before(first.finish(lu)) } else { first }
+    let mut first = first.keeping(alive);
+    if !way.immediate {
+        return first;
+    }
+    first.finish(lu);
+    Execution::good().before(first)
 }
 
 impl Erasure {

@@ -107,13 +107,20 @@ pub(crate) enum After {
 
 enum Next {
     Finished,
-    Parameters { nexus: Nexus, cdb: Cdb, handler: ParameterHandler },
+    Parameters(Box<Parameters>),
     Write(WritePlan),
     Medium(MediumPlan),
     Copy(Box<CopyRun>),
 }
 
-/// A command under way.
+/// What handles a parameter list when it is here.
+struct Parameters {
+    nexus: Nexus,
+    cdb: Cdb,
+    handler: ParameterHandler,
+}
+
+/// A command under way: it stays where it is and is told what comes.
 pub struct Execution {
     step: Step,
     next: Next,
@@ -167,8 +174,8 @@ impl Execution {
         if bytes == 0 {
             return handler(request, &[]);
         }
-        let next = Next::Parameters { nexus: request.nexus.clone(), cdb: *request.cdb, handler };
-        Self::at(Step::NeedDataOut { bytes }, next, bytes)
+        let parameters = Parameters { nexus: request.nexus.clone(), cdb: *request.cdb, handler };
+        Self::at(Step::NeedDataOut { bytes }, Next::Parameters(Box::new(parameters)), bytes)
     }
 
     /// Waits for the data-out of a medium operation.
@@ -219,39 +226,35 @@ impl Execution {
     /// The answer to [`Step::NeedDataOut`]: exactly the bytes asked for, or fewer when the initiator's expected data
     /// transfer length was smaller. Bytes beyond those asked for are ignored. In any other step the command ends with
     /// 4/44/00, because the caller broke the contract.
-    pub fn data_out(self, lu: &LogicalUnit, data: &DataOut<'_>) -> Execution {
-        let asked = self.transfer_bytes;
-        let alive = self.alive;
-        let protection = self.protection;
-        let mut execution = match (self.step, self.next) {
-            (Step::NeedDataOut { bytes }, Next::Parameters { nexus, cdb, handler }) => {
+    pub fn data_out(&mut self, lu: &LogicalUnit, data: &DataOut<'_>) {
+        let next = std::mem::replace(&mut self.next, Next::Finished);
+        let mut then = match (&self.step, next) {
+            (&Step::NeedDataOut { bytes }, Next::Parameters(parameters)) => {
+                let Parameters { nexus, cdb, handler } = &*parameters;
                 if data.len() < bytes {
                     Self::check(SenseData::illegal(Asc::INVALID_FIELD_IN_INFORMATION_UNIT))
                 } else {
-                    let request = Request { lu, nexus: &nexus, cdb: &cdb, offered: data.offered() };
+                    let request = Request { lu, nexus, cdb, offered: data.offered() };
                     let execution = handler(&request, &data.to_vec(bytes));
-                    lu.note_status(&nexus, &execution);
+                    lu.note_status(nexus, &execution);
                     execution
                 }
             }
-            (Step::NeedDataOut { .. }, Next::Write(plan)) => plan.with_data(lu, data, protection.as_ref()),
+            (Step::NeedDataOut { .. }, Next::Write(plan)) => {
+                plan.with_data(lu, data, self.protection.as_ref())
+            }
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
-        execution.alive = execution.alive.or(alive);
-        execution.protection = protection;
-        execution.expect_transfer(asked);
-        execution.finish(lu)
+        then.alive = then.alive.or(self.alive.take());
+        self.go_on(lu, then);
     }
 
     /// The answer to [`Step::Medium`]. In any other step the command ends with 4/44/00.
-    pub fn medium_done(self, lu: &LogicalUnit, result: Result<MediumReply, MediumError>) -> Execution {
-        let asked = self.transfer_bytes;
-        let alive = self.alive;
-        let protection = self.protection;
+    pub fn medium_done(&mut self, lu: &LogicalUnit, result: Result<MediumReply, MediumError>) {
         if let (Step::Medium(op), Ok(MediumReply::Done)) = (&self.step, &result) {
             op.changes(|lba, blocks| lu.changed(lba, blocks));
         }
-        let mut execution = match (self.next, result) {
+        let mut then = match (std::mem::replace(&mut self.next, Next::Finished), result) {
             (Next::Medium(plan), Ok(reply)) => plan.replied(lu, reply),
             (Next::Copy(run), result) => run.replied(lu, result.map(drop)),
             (Next::Medium(MediumPlan { after: After::Erase(erasure), .. }), Err(_)) => erasure.fail(lu),
@@ -261,10 +264,17 @@ impl Execution {
             (Next::Medium(_), Err(error)) => Self::check(error.sense(lu)),
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
-        execution.alive = alive;
-        execution.protection = protection;
-        execution.expect_transfer(asked);
-        execution.finish(lu)
+        then.alive = self.alive.take();
+        self.go_on(lu, then);
+    }
+
+    /// Goes on as `then`, with the transfer length and the protection that it has.
+    #[inline]
+    fn go_on(&mut self, lu: &LogicalUnit, then: Execution) {
+        (self.step, self.next) = (then.step, then.next);
+        (self.alive, self.remainder) = (then.alive, then.remainder);
+        self.expect_transfer(self.transfer_bytes);
+        self.finish(lu);
     }
 
     /// Residuals count against what the CDB asked for, whatever the command came to.
@@ -277,21 +287,20 @@ impl Execution {
         }
     }
 
-    pub(crate) fn finish(mut self, lu: &LogicalUnit) -> Self {
+    pub(crate) fn finish(&mut self, lu: &LogicalUnit) {
         match &mut self.step {
             Step::Done(outcome) => outcome.descriptor_sense = lu.descriptor_sense(),
             Step::Medium(op) => {
                 if let Some(sense) = op.reads().and_then(|(lba, blocks)| lu.unreadable(lba, blocks)) {
                     let asked = self.transfer_bytes;
-                    let mut failed = Self::check(sense);
-                    failed.expect_transfer(asked);
-                    return failed.finish(lu);
+                    *self = Self::check(sense);
+                    self.expect_transfer(asked);
+                    return self.finish(lu);
                 }
                 op.changes(|lba, blocks| lu.about_to_change(lba, blocks));
             }
             Step::NeedDataOut { .. } => {}
         }
-        self
     }
 }
 

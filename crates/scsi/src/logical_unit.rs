@@ -383,9 +383,10 @@ impl LogicalUnit {
     /// Begins a command with which the initiator offers `offered` bytes of data-out (its expected data transfer
     /// length, 0 without the W bit): a COMPARE AND WRITE of no blocks is refused when it comes with data.
     pub fn begin_offering(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
-        let execution = self.dispatch(nexus, cdb, offered);
+        let mut execution = self.dispatch(nexus, cdb, offered);
         self.note_status(nexus, &execution);
-        execution.finish(self)
+        execution.finish(self);
+        execution
     }
 
     /// With UA_INTLCK 3 a status that says nothing of its cause leaves a unit attention behind.

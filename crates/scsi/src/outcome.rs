@@ -1,7 +1,6 @@
 //! How a command ended: status, sense, data-in and what the caller has to do besides.
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use crate::nexus::NexusId;
 use crate::sense::SenseData;
@@ -52,8 +51,8 @@ pub enum Effect {
 pub struct Outcome {
     /// Status to send.
     pub status: Status,
-    /// Sense, with CHECK CONDITION only.
-    pub sense: Option<SenseData>,
+    /// Sense, with CHECK CONDITION only. Boxed, as the effects are: most commands have none, and all are moved.
+    pub sense: Option<Box<SenseData>>,
     /// True when D_SENSE asks for descriptor format sense.
     pub descriptor_sense: bool,
     /// Where data-in come from.
@@ -62,7 +61,7 @@ pub struct Outcome {
     /// data transfer length, or the data-out that the CDB asks for.
     pub transfer_bytes: u64,
     /// What else to do.
-    pub effects: SmallVec<[Effect; 1]>,
+    pub effects: Vec<Effect>,
 }
 
 impl Outcome {
@@ -79,7 +78,7 @@ impl Outcome {
             descriptor_sense: false,
             data_in: DataInSource::None,
             transfer_bytes: 0,
-            effects: SmallVec::new(),
+            effects: Vec::new(),
         }
     }
 
@@ -95,7 +94,7 @@ impl Outcome {
 
     /// CHECK CONDITION with this sense.
     pub fn check(sense: SenseData) -> Self {
-        Self { sense: Some(sense), ..Self::status(Status::CheckCondition) }
+        Self { sense: Some(Box::new(sense)), ..Self::status(Status::CheckCondition) }
     }
 
     /// The sense bytes in the format that the unit is set to.

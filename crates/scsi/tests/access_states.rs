@@ -259,11 +259,11 @@ fn qerr_0_is_fixed_and_an_error_leaves_other_commands_alone() {
         disk.send(&[0x15, 0x10, 0, 0, 16, 0], &page(qerr)).fails(5, 0x26, 0);
     }
     let lu = disk.lu.clone();
-    let waiting = lu.begin_offering(&disk.nexus, &cdb::write(7, 1), BLOCK as u64);
+    let mut execution = lu.begin_offering(&disk.nexus, &cdb::write(7, 1), BLOCK as u64);
     let failed = disk.run(&cdb::read(u64::MAX, 1)).fails(5, 0x21, 0);
     assert!(failed.effects.is_empty());
     let data = [9u8; BLOCK];
-    let execution = waiting.data_out(&lu, &scsi::DataOut::new(&[&data]));
+    execution.data_out(&lu, &scsi::DataOut::new(&[&data]));
     assert!(matches!(execution.step(), scsi::Step::Medium(_)), "the other command goes on");
 }
 

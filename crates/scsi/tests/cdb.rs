@@ -255,14 +255,14 @@ fn drive(disk: &Disk, cdb: &[u8], data: &[u8], mut answers: impl Iterator<Item =
     let mut execution = disk.lu.begin(&disk.nexus, cdb);
     for _ in 0..64 {
         let answer = answers.next().unwrap_or(0);
-        execution = match execution.step() {
+        match execution.step() {
             Step::Done(outcome) => return outcome.clone(),
             Step::NeedDataOut { .. } if answer == 255 => {
-                execution.medium_done(&disk.lu, Ok(MediumReply::Done))
+                execution.medium_done(&disk.lu, Ok(MediumReply::Done));
             }
             Step::NeedDataOut { .. } => {
                 let pieces = [data];
-                execution.data_out(&disk.lu, &DataOut::new(&pieces))
+                execution.data_out(&disk.lu, &DataOut::new(&pieces));
             }
             Step::Medium(_) => {
                 let result = match answer {
@@ -274,9 +274,9 @@ fn drive(disk: &Disk, cdb: &[u8], data: &[u8], mut answers: impl Iterator<Item =
                     220..=239 => Err(MediumError::NoSpace),
                     _ => Err(MediumError::Internal),
                 };
-                execution.medium_done(&disk.lu, result)
+                execution.medium_done(&disk.lu, result);
             }
-        };
+        }
     }
     panic!("does not end: {cdb:x?}");
 }

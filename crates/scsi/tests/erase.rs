@@ -80,12 +80,13 @@ fn format_unit_parameter_lists() {
 }
 
 /// One step of an execution that has a medium which accepts everything.
-fn step(disk: &Disk, execution: Execution) -> Execution {
+fn step(disk: &Disk, mut execution: Execution) -> Execution {
     match execution.step() {
         Step::Medium(_) => execution.medium_done(&disk.lu, Ok(MediumReply::Done)),
         Step::NeedDataOut { .. } => execution.data_out(&disk.lu, &DataOut::new(&[&[0; 8]])),
-        Step::Done(_) => execution,
+        Step::Done(_) => {}
     }
+    execution
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn with_immed_the_status_comes_first_and_the_operation_goes_on() {
     {
         let mut execution = disk.lu.begin(&nexus, cdb);
         if !list.is_empty() {
-            execution = execution.data_out(&disk.lu, &DataOut::new(&[&list]));
+            execution.data_out(&disk.lu, &DataOut::new(&[&list]));
         }
         assert!(matches!(execution.step(), Step::Done(outcome) if outcome.status == scsi::Status::Good));
         let rest = execution.take_remainder().unwrap();
@@ -189,7 +190,7 @@ fn with_immed_the_status_comes_first_and_the_operation_goes_on() {
         // Given up.
         let mut execution = disk.lu.begin(&nexus, cdb);
         if !list.is_empty() {
-            execution = execution.data_out(&disk.lu, &DataOut::new(&[&list]));
+            execution.data_out(&disk.lu, &DataOut::new(&[&list]));
         }
         drop(execution);
         assert_eq!(disk.run(&cdb::read(0, 1)).code().1, 0x31);
@@ -253,10 +254,10 @@ fn sanitize_overwrite_writes_its_pattern_as_often_as_asked() {
 fn of_two_whose_patterns_are_on_their_way_one_begins() {
     let mut disk = filled(config());
     let nexus = disk.nexus.clone();
-    let [first, second] = [(); 2].map(|()| disk.lu.begin_offering(&nexus, &OVERWRITE, 6));
+    let [mut first, mut second] = [(); 2].map(|()| disk.lu.begin_offering(&nexus, &OVERWRITE, 6));
     let list: &[&[u8]] = &[&[1, 0, 0, 2, 1, 2]];
-    let first = first.data_out(&disk.lu, &DataOut::new(list));
-    let second = second.data_out(&disk.lu, &DataOut::new(list));
+    first.data_out(&disk.lu, &DataOut::new(list));
+    second.data_out(&disk.lu, &DataOut::new(list));
     disk.finish(second, &[]).fails(2, 4, 0x1b);
     disk.run(&cdb::read(0, 1)).fails(2, 4, 0x1b);
     disk.finish(first, &[]).good();

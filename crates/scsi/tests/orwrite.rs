@@ -101,10 +101,10 @@ fn orw_01_what_names_another_generation_fares_as_the_last_change_said() {
 fn orw_01_no_bit_is_set_while_a_generation_changes() {
     let mut disk = bitmap();
     let nexus = disk.nexus.clone();
-    let setting = disk.lu.begin_offering(&nexus, &or_write_32(0, 0, 0, 0), BLOCK as u64);
+    let mut setting = disk.lu.begin_offering(&nexus, &or_write_32(0, 0, 0, 0), BLOCK as u64);
     disk.send(&or_write_32(1, 0, 0, 1), &[0; BLOCK]).busy();
     let block: &[&[u8]] = &[&[3; BLOCK]];
-    let setting = setting.data_out(&disk.lu, &scsi::DataOut::new(block));
+    setting.data_out(&disk.lu, &scsi::DataOut::new(block));
     disk.send(&or_write_32(1, 0, 0, 1), &[0; BLOCK]).busy();
     drop(setting);
     let changing = disk.lu.begin_offering(&nexus, &or_write_32(1, 0, 0, 1), BLOCK as u64);

@@ -215,8 +215,8 @@ mod tests {
     fn reserve_out(unit: &LogicalUnit, action: u8, kind: u8, keys: (u64, u64), aptpl: u8) {
         let mut list = [keys.0.to_be_bytes(), keys.1.to_be_bytes(), [0; 8]].concat();
         list[20] = aptpl;
-        let execution = unit.begin(&nexus(), &[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0]);
-        let execution = execution.data_out(unit, &DataOut::new(&[&list]));
+        let mut execution = unit.begin(&nexus(), &[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0]);
+        execution.data_out(unit, &DataOut::new(&[&list]));
         let Step::Done(outcome) = execution.into_step() else { panic!("it is done") };
         assert_eq!(outcome.status, scsi::Status::Good, "{:?}", outcome.sense);
     }
@@ -250,8 +250,8 @@ mod tests {
         let before = unit();
         let set = |kind: u8, list: &[u8]| {
             let cdb = [0xa4, 6, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, kind << 1, 0];
-            let execution = before.begin(&nexus(), &cdb);
-            let execution = execution.data_out(&before, &DataOut::new(&[list]));
+            let mut execution = before.begin(&nexus(), &cdb);
+            execution.data_out(&before, &DataOut::new(&[list]));
             assert!(
                 matches!(execution.into_step(), Step::Done(outcome) if outcome.status == scsi::Status::Good)
             );

@@ -102,6 +102,11 @@ impl Connection {
         }
     }
 
+    /// Up, with nothing of its own under way.
+    fn is_idle(&self) -> bool {
+        self.state == ConnectionState::Up && self.keepalive.is_none() && self.text.is_none()
+    }
+
     /// In asymmetric use: whether it is one of those that carry data and status.
     pub(super) fn carries_data(&self) -> bool {
         params::carries_data(self.cid)
@@ -471,8 +476,13 @@ impl InitiatorSession {
 
     /// When something about connections is due.
     pub(super) fn connections_due(&self) -> Option<Time> {
-        let mut due = None;
+        let (mut due, mut silent_since) = (None, None);
         for connection in &self.connections {
+            // Most of them have only their next ping before them: that of the most silent one comes first.
+            if connection.is_idle() {
+                silent_since = earlier(silent_since, Some(connection.last_rx));
+                continue;
+            }
             let own = match connection.state {
                 ConnectionState::Up => None,
                 ConnectionState::Draining(at) | ConnectionState::LoggingOut(at) => Some(at),
@@ -484,7 +494,8 @@ impl InitiatorSession {
             let text = connection.text.as_ref().map(TextExchange::deadline);
             due = earlier(due, earlier(own, earlier(self.ping_due(connection), text)));
         }
-        due
+        let interval = self.config.ping_interval;
+        earlier(due, silent_since.filter(|_| !interval.is_zero()).map(|since| since + interval))
     }
 
     /// Does what is due about connections.

@@ -61,10 +61,12 @@ impl InitiatorSession {
     //= rfc7143 13.10 UNS-01 UNS-03 UNS-04 UNS-05 KEY-09 KEY-10 MCS-03
     pub(super) fn send_command(&mut self, itt: Itt, cmd_sn: CmdSn) {
         let asymmetric = self.is_asymmetric();
-        let Some(cid) = self.tasks.task(itt).map(|task| task.cid) else { return };
-        let exp_stat_sn = self.exp_stat_sn(cid);
-        let max_data = self.max_send(cid);
         let Some(task) = self.tasks.command(itt) else { return };
+        let cid = task.cid;
+        let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) else {
+            return;
+        };
+        let (exp_stat_sn, max_data) = (connection.statuses.tell(), connection.max_send);
         let command = &task.command;
         let length = command.write.len() as u32;
         let first_burst = self.params.effective_first_burst().min(length);

@@ -53,23 +53,30 @@ impl InitiatorSession {
             connection.state == ConnectionState::Up && !(asymmetric && connection.carries_data())
         };
         let n = self.connections.len();
-        let first = self.next_in_turn.checked_rem(n)?;
-        let up = |at: &usize| takes(&self.connections[*at]);
-        let bytes = |at: &usize| self.connections[*at].outstanding_bytes;
-        let in_turn = || (0..n).map(|k| (first + k) % n).filter(up);
+        let in_turn = || {
+            let first = self.next_in_turn.checked_rem(n).unwrap_or(0);
+            (0..n).map(move |k| (first + k) % n).filter(|at| takes(&self.connections[*at]))
+        };
+        let least = || in_turn().min_by_key(|at| self.connections[*at].outstanding_bytes);
         let at = match self.config.scheduling {
             Scheduling::RoundRobin => in_turn().next(),
-            Scheduling::LeastOutstandingBytes => in_turn().min_by_key(bytes),
+            Scheduling::LeastOutstandingBytes => least(),
             Scheduling::FillFirst => {
-                let shared_by = self.connections.iter().filter(|other| !(asymmetric && other.carries_data()));
-                let full = FILL_BYTES.min(FILL_ALL_BYTES / shared_by.count().max(1) as u64);
-                let has_room = |at: &usize| bytes(at).saturating_add(weight) <= full;
-                (0..n)
-                    .rev()
-                    .filter(up)
-                    .filter(has_room)
-                    .max_by_key(bytes)
-                    .or_else(|| in_turn().min_by_key(bytes))
+                let shared_by = match asymmetric {
+                    true => self.connections.iter().filter(|other| !other.carries_data()).count(),
+                    false => n,
+                };
+                let full = if shared_by > 4 { FILL_ALL_BYTES / shared_by as u64 } else { FILL_BYTES };
+                // A loop over few: this is asked for every command.
+                let mut fullest: Option<(usize, u64)> = None;
+                for (at, connection) in self.connections.iter().enumerate() {
+                    let bytes = connection.outstanding_bytes;
+                    let has_room = takes(connection) && bytes.saturating_add(weight) <= full;
+                    if has_room && fullest.is_none_or(|(_, most)| bytes > most) {
+                        fullest = Some((at, bytes));
+                    }
+                }
+                fullest.map(|(at, _)| at).or_else(least)
             }
         }?;
         self.next_in_turn = at + 1;

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use iscsi_wire::{Bhs, Cid, CmdSn, Itt, Pdu, RejectReason, StatSn, Tsih};
+use iscsi_wire::{Bhs, Cid, CmdSn, Itt, Lun, Pdu, RejectReason, StatSn, Tsih};
 
 pub(super) use super::actions::violation;
 pub use super::actions::{Action, CloseReason, Event, ManagementAnswer, TargetRecord, Unfinished};
@@ -378,7 +378,9 @@ impl InitiatorSession {
                 connection.outstanding_bytes += weight;
                 task.segment_bytes = connection.max_recv;
             }
-            self.expect_by(probe_at);
+            if probe_at.is_some() {
+                self.expect_by(probe_at);
+            }
             self.send_command(itt, cmd_sn);
         }
     }
@@ -395,14 +397,15 @@ impl InitiatorSession {
         if task.holes.take().is_some() {
             self.with_holes.retain(|other| *other != itt);
         }
-        let Some(command) = self.tasks.end(itt) else { return };
         self.sent -= 1;
-        self.write_bytes -= command.write.len() as u64;
+        self.write_bytes -= task.command.write.len() as u64;
+        let command = std::mem::replace(&mut task.command, Command::new(Lun(0), &[]));
+        self.actions.push_back(Action::Completed(Completion { command, ending }));
+        self.tasks.free(itt);
         if !orphan && let Some(connection) = self.connection(cid) {
             connection.commands -= 1;
             connection.outstanding_bytes -= weight;
         }
-        self.actions.push_back(Action::Completed(Completion { command, ending }));
     }
 
     /// A PDU for a task that is not there. Where PDUs are sent again, or travel on several connections, it may come late.

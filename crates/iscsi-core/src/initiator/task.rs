@@ -229,15 +229,13 @@ impl TaskTable {
         tag(index, slot.generation)
     }
 
-    /// Ends a command: its tag is free from then on.
-    pub(super) fn end(&mut self, itt: Itt) -> Option<Command> {
-        let slot = self.slot(itt)?;
-        let Held::Command(Task { command, .. }) = std::mem::replace(&mut slot.held, Held::Free) else {
-            return None;
-        };
+    /// Frees a tag: what it names is dropped where it is.
+    #[inline]
+    pub(super) fn free(&mut self, itt: Itt) {
+        let Some(slot) = self.slot(itt) else { return };
+        slot.held = Held::Free;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(place(itt).0 as u16);
-        Some(command)
     }
 
     /// What a tag names; `None` when it is not in use, or in use again since.

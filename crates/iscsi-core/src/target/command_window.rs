@@ -11,12 +11,12 @@ use iscsi_wire::CmdSn;
 const MAX_SIZE: u32 = (1 << 31) - 1;
 
 /// What to do with a command that arrived.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Arrival<T> {
-    /// It is the next one: run it, then ask [`CommandWindow::next_ready`].
-    Run(T),
-    /// It waits for a hole to be filled.
-    Held,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It is the next one, and counts as received: run it, then ask [`CommandWindow::next_ready`].
+    Run,
+    /// It has to wait for a hole to be filled: give it to [`CommandWindow::hold`].
+    Early,
     /// Duplicate or outside the window.
     Ignored,
 }
@@ -92,21 +92,24 @@ impl<T> CommandWindow<T> {
         matches!(self.held.get(ahead), None | Some(Slot::Missing))
     }
 
-    /// Takes a non-immediate command.
+    /// Takes the number of a non-immediate command.
     //= rfc7143 4.2.2.1 NUM-02 NUM-03 NUM-04 MCS-08
-    pub fn arrive(&mut self, cmd_sn: CmdSn, command: T) -> Arrival<T> {
+    pub fn arrive(&mut self, cmd_sn: CmdSn) -> Arrival {
         if !self.admits(cmd_sn) {
             return Arrival::Ignored;
         }
-        match self.exp.distance_to(cmd_sn) {
-            0 => {
-                self.advance();
-                Arrival::Run(command)
-            }
-            ahead => {
-                *self.slot(ahead) = Slot::Waiting(command);
-                Arrival::Held
-            }
+        if cmd_sn != self.exp {
+            return Arrival::Early;
+        }
+        self.advance();
+        Arrival::Run
+    }
+
+    /// Keeps a command that came early until its turn.
+    //= rfc7143 4.2.2.1 NUM-02
+    pub fn hold(&mut self, cmd_sn: CmdSn, command: T) {
+        if self.admits(cmd_sn) {
+            *self.slot(self.exp.distance_to(cmd_sn)) = Slot::Waiting(command);
         }
     }
 
@@ -173,18 +176,27 @@ impl<T> CommandWindow<T> {
 mod tests {
     use super::*;
 
+    /// A command arrives, and is held if it is early.
+    fn arrive<T>(window: &mut CommandWindow<T>, cmd_sn: CmdSn, command: T) -> Arrival {
+        let arrival = window.arrive(cmd_sn);
+        if arrival == Arrival::Early {
+            window.hold(cmd_sn, command);
+        }
+        arrival
+    }
+
     // covers: NUM-02
     #[test]
     fn num_02_commands_wait_for_holes() {
         let mut window = CommandWindow::new(CmdSn(5), 8);
-        assert_eq!(window.arrive(CmdSn(6), 6), Arrival::Held);
-        assert_eq!(window.arrive(CmdSn(8), 8), Arrival::Held);
+        assert_eq!(arrive(&mut window, CmdSn(6), 6), Arrival::Early);
+        assert_eq!(arrive(&mut window, CmdSn(8), 8), Arrival::Early);
         assert_eq!(window.next_ready(), None);
-        assert_eq!(window.arrive(CmdSn(5), 5), Arrival::Run(5));
+        assert_eq!(arrive(&mut window, CmdSn(5), 5), Arrival::Run);
         assert_eq!(window.next_ready(), Some(6));
         assert_eq!(window.next_ready(), None);
         assert_eq!(window.exp_cmd_sn(), CmdSn(7));
-        assert_eq!(window.arrive(CmdSn(7), 7), Arrival::Run(7));
+        assert_eq!(arrive(&mut window, CmdSn(7), 7), Arrival::Run);
         assert_eq!(window.next_ready(), Some(8));
         assert_eq!(window.exp_cmd_sn(), CmdSn(9));
     }
@@ -195,30 +207,30 @@ mod tests {
         let first = CmdSn(0xffff_fffd);
         let mut window = CommandWindow::new(first, 4);
         assert_eq!(window.max_cmd_sn(), CmdSn(0));
-        assert_eq!(window.arrive(CmdSn(1), 'x'), Arrival::Ignored);
-        assert_eq!(window.arrive(CmdSn(0xffff_fffc), 'x'), Arrival::Ignored);
-        assert_eq!(window.arrive(CmdSn(0xffff_ffff), 'b'), Arrival::Held);
-        assert_eq!(window.arrive(CmdSn(0xffff_ffff), 'c'), Arrival::Ignored);
-        assert_eq!(window.arrive(first, 'a'), Arrival::Run('a'));
-        assert_eq!(window.arrive(first, 'a'), Arrival::Ignored);
-        assert_eq!(window.arrive(CmdSn(first.0.wrapping_add(1 << 31)), 'z'), Arrival::Ignored);
+        assert_eq!(arrive(&mut window, CmdSn(1), 'x'), Arrival::Ignored);
+        assert_eq!(arrive(&mut window, CmdSn(0xffff_fffc), 'x'), Arrival::Ignored);
+        assert_eq!(arrive(&mut window, CmdSn(0xffff_ffff), 'b'), Arrival::Early);
+        assert_eq!(arrive(&mut window, CmdSn(0xffff_ffff), 'c'), Arrival::Ignored);
+        assert_eq!(arrive(&mut window, first, 'a'), Arrival::Run);
+        assert_eq!(arrive(&mut window, first, 'a'), Arrival::Ignored);
+        assert_eq!(arrive(&mut window, CmdSn(first.0.wrapping_add(1 << 31)), 'z'), Arrival::Ignored);
     }
 
     // covers: NUM-03 NUM-04
     #[test]
     fn num_04_half_the_numbers_away_is_outside_a_window_of_one() {
         let mut window = CommandWindow::new(CmdSn(10), 1);
-        assert_eq!(window.arrive(CmdSn(10 + (1 << 31)), 'x'), Arrival::Ignored);
+        assert_eq!(arrive(&mut window, CmdSn(10 + (1 << 31)), 'x'), Arrival::Ignored);
         assert_eq!(window.held().count(), 0);
-        assert_eq!(window.arrive(CmdSn(10), 'a'), Arrival::Run('a'));
+        assert_eq!(arrive(&mut window, CmdSn(10), 'a'), Arrival::Run);
         assert!(window.is_closed());
-        assert_eq!(window.arrive(CmdSn(11), 'b'), Arrival::Ignored);
+        assert_eq!(arrive(&mut window, CmdSn(11), 'b'), Arrival::Ignored);
     }
 
     #[test]
     fn a_window_of_no_commands_has_one() {
         let mut window = CommandWindow::new(CmdSn(0), 0);
-        assert_eq!(window.arrive(CmdSn(0), 'a'), Arrival::Run('a'));
+        assert_eq!(arrive(&mut window, CmdSn(0), 'a'), Arrival::Run);
     }
 
     // covers: NUM-05
@@ -228,11 +240,11 @@ mod tests {
         window.reopen(4);
         assert_eq!(window.max_cmd_sn(), CmdSn(13));
         for sn in 10..14 {
-            assert_eq!(window.arrive(CmdSn(sn), ()), Arrival::Run(()));
+            assert_eq!(arrive(&mut window, CmdSn(sn), ()), Arrival::Run);
         }
         window.reopen(4);
         assert!(window.is_closed());
-        assert_eq!(window.arrive(CmdSn(14), ()), Arrival::Ignored);
+        assert_eq!(arrive(&mut window, CmdSn(14), ()), Arrival::Ignored);
         window.reopen(2);
         assert_eq!(window.max_cmd_sn(), CmdSn(15));
     }
@@ -245,7 +257,7 @@ mod tests {
         window.reopen(0);
         assert_eq!(window.max_cmd_sn(), CmdSn(13));
         for sn in 10..14 {
-            assert_eq!(window.arrive(CmdSn(sn), ()), Arrival::Run(()));
+            assert_eq!(arrive(&mut window, CmdSn(sn), ()), Arrival::Run);
         }
         window.reopen(1);
         assert!(window.is_closed());
@@ -260,7 +272,7 @@ mod tests {
     #[test]
     fn tmf_02_an_aborted_number_fills_its_hole() {
         let mut window = CommandWindow::new(CmdSn(0), 8);
-        assert_eq!(window.arrive(CmdSn(2), 2), Arrival::Held);
+        assert_eq!(arrive(&mut window, CmdSn(2), 2), Arrival::Early);
         window.count_as_received(CmdSn(1));
         assert_eq!(window.next_ready(), None);
         window.count_as_received(CmdSn(0));

@@ -130,9 +130,7 @@ impl TargetSession {
             });
             return;
         }
-        if let Some(task) = self.remove_task(id) {
-            self.respond(task, completion);
-        }
+        self.end_task(id, completion);
     }
 
     /// Sends the status of a condemned task once nothing more is due for it, its turn has come, and the device server has let
@@ -143,33 +141,44 @@ impl TargetSession {
             return;
         }
         let Some(Ending { status, sense, transfer_bytes }) = task.ending.clone() else { return };
-        if let Some(task) = self.remove_task(id) {
-            let completion = Completion { status, sense, transfer_bytes, ..Completion::default() };
-            self.respond(task, completion);
-        }
+        self.end_task(id, Completion { status, sense, transfer_bytes, ..Completion::default() });
+    }
+
+    /// Takes a task off the table and tells the initiator how it ended.
+    fn end_task(&mut self, id: TaskId, completion: Completion) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let outcome = self.outcome(task, completion);
+        self.remove_task(id);
+        self.respond(outcome);
     }
 
     /// Tells the initiator how a command ended, unless a fence holds that back.
-    pub(super) fn respond(&mut self, task: Task, completion: Completion) {
-        if self.fence.is_some() && task.home().is_some_and(|cid| self.is_held_back(cid)) {
-            return self.held_back.push_back(HeldBack::Command(Box::new((task, completion))));
+    #[inline]
+    pub(super) fn respond(&mut self, outcome: Outcome) {
+        if self.fence.is_some() && outcome.home().is_some_and(|cid| self.is_held_back(cid)) {
+            return self.held_back.push_back(HeldBack::Command(Box::new(outcome)));
         }
-        if self.needs_fence(&completion) {
-            return self.send_behind_fence(HeldBack::Command(Box::new((task, completion))));
+        if self.needs_fence(&outcome) {
+            return self.send_behind_fence(HeldBack::Command(Box::new(outcome)));
         }
-        self.respond_now(task, completion);
+        self.respond_now(outcome);
     }
 
     /// As [`Self::respond`], past all fences.
-    pub(super) fn respond_now(&mut self, task: Task, completion: Completion) {
-        let mut outcome = self.outcome(task, completion);
+    #[inline]
+    pub(super) fn respond_now(&mut self, mut outcome: Outcome) {
+        // Only now: what it waited for may have given it another connection.
+        let connection = self.connections.iter().find(|c| c.cid == outcome.cid);
+        let max_pdu = connection.map_or(u32::MAX, |c| c.params.max_send_data_segment_length);
+        outcome.plan.max_pdu = max_pdu.max(1);
         self.deliver(&mut outcome);
         if self.params.error_recovery_level > 0 {
             self.retain(outcome);
         }
     }
 
-    fn outcome(&self, task: Task, completion: Completion) -> Outcome {
+    #[inline]
+    fn outcome(&self, task: &Task, completion: Completion) -> Outcome {
         let read_length = match (task.read, task.bidi_read_length) {
             (true, Some(length)) => length,
             (true, None) => task.edtl,
@@ -194,13 +203,8 @@ impl TargetSession {
             && (self.params.protocol_level < 2
                 || completion.sense.is_empty() && completion.status_qualifier == 0)
             && COLLAPSIBLE.contains(&completion.status);
-        let max_pdu = self
-            .connections
-            .iter()
-            .find(|c| c.cid == task.cid)
-            .map_or(u32::MAX, |c| c.params.max_send_data_segment_length);
-        let plan =
-            ReadPlan::new(task.next_data_sn, max_pdu, self.params.max_burst_length, data_in.bytes.len());
+        let (max_burst, total) = (self.params.max_burst_length, data_in.bytes.len());
+        let plan = ReadPlan::new(task.next_data_sn, u32::MAX, max_burst, total);
         Outcome {
             itt: task.itt,
             cid: task.cid,
@@ -213,6 +217,7 @@ impl TargetSession {
             residual,
             bidi_residual,
             data_in,
+            fenced: completion.fenced,
             plan,
             in_data,
             snack_tag,
@@ -248,8 +253,15 @@ impl TargetSession {
             outcome.stat_sn = stat_sn;
         }
         while offset < total {
-            let Some(pdu) = self.data_in_pdu(cid, outcome, outcome.plan.next_sn, offset) else { return };
-            offset += pdu.data.len() as u32;
+            let end = outcome.plan.pdu_end(offset).0;
+            let bytes = match self.params.error_recovery_level {
+                // Nothing is kept to be sent again: the last PDU takes the buffer with it.
+                0 => outcome.data_in.bytes.split_to((end - offset) as usize),
+                _ => outcome.data_in.bytes.slice(offset as usize..end as usize),
+            };
+            let data_sn = outcome.plan.next_sn;
+            let Some(pdu) = self.data_in_pdu(cid, outcome, data_sn, offset, bytes) else { return };
+            offset = end;
             outcome.plan.next_sn += 1;
             match offset == total && outcome.in_data {
                 true => self.send_status_of(cid, pdu, outcome.itt),
@@ -267,20 +279,39 @@ impl TargetSession {
         let tells = outcome.home() == Some(cid) && outcome.in_data && outcome.stat_sn == stat_sn;
         let is_kept = outcome.data_in.bytes.len() == plan.total as usize;
         let offset = plan.offset_of(last_sn);
-        let pdu = if tells && is_kept { self.data_in_pdu(cid, &outcome, last_sn, offset) } else { None };
+        let pdu = match tells && is_kept {
+            true => self.kept_data_in_pdu(cid, &outcome, last_sn, offset),
+            false => None,
+        };
         self.retained.put_back(outcome);
         pdu
     }
 
     /// Sends the PDU of a read whose data begins at `offset`.
     pub(super) fn send_data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) {
-        if let Some(pdu) = self.data_in_pdu(cid, outcome, data_sn, offset) {
+        if let Some(pdu) = self.kept_data_in_pdu(cid, outcome, data_sn, offset) {
             self.send(cid, pdu);
         }
     }
 
-    fn data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) -> Option<TxPdu> {
-        let (plan, data_in) = (&outcome.plan, &outcome.data_in);
+    /// The PDU of a read whose data begins at `offset`, of data that is kept.
+    fn kept_data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) -> Option<TxPdu> {
+        let end = outcome.plan.pdu_end(offset).0;
+        let bytes = outcome.data_in.bytes.slice(offset as usize..end as usize);
+        self.data_in_pdu(cid, outcome, data_sn, offset, bytes)
+    }
+
+    /// The PDU of a read whose data begins at `offset`: these `bytes`.
+    #[inline]
+    fn data_in_pdu(
+        &mut self,
+        cid: Cid,
+        outcome: &Outcome,
+        data_sn: u32,
+        offset: u32,
+        bytes: Bytes,
+    ) -> Option<TxPdu> {
+        let plan = &outcome.plan;
         let (end, final_bit) = plan.pdu_end(offset);
         let last = end == plan.total;
         let status_bit = last && outcome.in_data;
@@ -306,9 +337,8 @@ impl TargetSession {
             buffer_offset: offset,
             residual_count: residual.count,
         };
-        let (start, end) = (offset as usize, end as usize);
-        let data = TxData { bytes: data_in.bytes.slice(start..end), crc32c: chunk_crc(data_in, start, end) };
-        Some(TxPdu::with_data(pdu.to_bhs(), data))
+        let crc32c = chunk_crc(&outcome.data_in, offset as usize, end as usize);
+        Some(TxPdu::with_data(pdu.to_bhs(), TxData { bytes, crc32c }))
     }
 
     fn send_response(&mut self, cid: Cid, outcome: &mut Outcome) {

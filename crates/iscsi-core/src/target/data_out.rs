@@ -41,7 +41,9 @@ impl TargetSession {
             return Err(Fault::InvalidField);
         }
         let mut cdb: SmallVec<[u8; 32]> = SmallVec::from_slice(&command.cdb);
-        cdb.extend_from_slice(extended.unwrap_or_default());
+        if let Some(rest) = extended {
+            cdb.extend_from_slice(rest);
+        }
 
         let edtl = command.expected_data_transfer_length;
         let came_on = cid;

@@ -16,9 +16,9 @@ use std::time::Duration;
 use iscsi_wire::{Cid, Itt, StatSn, TmfResponse};
 use smallvec::SmallVec;
 
-use super::actions::{CloseReason, Completion};
+use super::actions::CloseReason;
+use super::recovery::retained::Outcome;
 use super::session::TargetSession;
-use super::task::Task;
 use crate::Time;
 use crate::params::TaskReporting;
 
@@ -65,14 +65,14 @@ impl Answer {
 /// A response that waits for a fence.
 #[derive(Debug)]
 pub(super) enum HeldBack {
-    Command(Box<(Task, Completion)>),
+    Command(Box<Outcome>),
     Answer(Answer),
 }
 
 impl HeldBack {
     fn cid(&self) -> Option<Cid> {
         match self {
-            Self::Command(command) => command.0.home(),
+            Self::Command(outcome) => outcome.home(),
             Self::Answer(answer) => Some(answer.cid),
         }
     }
@@ -107,10 +107,10 @@ impl TargetSession {
 
     /// Whether the status of a command needs a fence of its own.
     //= rfc7143 4.2.2.3 FAB-04
-    pub(super) fn needs_fence(&self, completion: &Completion) -> bool {
+    pub(super) fn needs_fence(&self, outcome: &Outcome) -> bool {
         self.connections.len() > 1
             && self.is_fencing()
-            && (completion.fenced || tells_unit_attention(&completion.sense))
+            && (outcome.fenced || tells_unit_attention(&outcome.sense))
     }
 
     /// Puts up a fence for `response`, behind the one that stands.
@@ -153,10 +153,7 @@ impl TargetSession {
 
     fn send_fenced(&mut self, response: HeldBack) {
         match response {
-            HeldBack::Command(command) => {
-                let (task, completion) = *command;
-                self.respond_now(task, completion);
-            }
+            HeldBack::Command(outcome) => self.respond_now(*outcome),
             HeldBack::Answer(answer) => self.answer_now(&answer),
         }
     }
@@ -212,10 +209,7 @@ impl TargetSession {
         self.fence = None;
         while self.fence.is_none() {
             match self.held_back.pop_front() {
-                Some(HeldBack::Command(command)) => {
-                    let (task, completion) = *command;
-                    self.respond(task, completion);
-                }
+                Some(HeldBack::Command(outcome)) => self.respond(*outcome),
                 Some(HeldBack::Answer(answer)) if !answer.fenced => self.answer(answer),
                 Some(answer) => self.send_behind_fence(answer),
                 None => return,
@@ -231,11 +225,11 @@ impl TargetSession {
         if fence.cid == cid {
             // A command that may be reassigned is not lost with its connection.
             let response = fence.response.take();
-            if let Some(HeldBack::Command(mut command)) = response
-                && self.may_be_orphaned(&command.0)
+            if let Some(HeldBack::Command(mut outcome)) = response
+                && self.may_be_orphaned(&outcome)
             {
-                command.0.orphan = true;
-                self.respond_now(command.0, command.1);
+                outcome.orphan = true;
+                self.respond_now(*outcome);
             }
             return self.lift_fence();
         }

@@ -132,13 +132,18 @@ impl TargetSession {
 
     /// Runs a request at once if it is immediate, else in its turn.
     //= rfc7143 4.2.2.1 NUM-02 NUM-11 TMF-09
+    #[inline]
     pub(super) fn arrive(&mut self, immediate: bool, cmd_sn: CmdSn, queued: Queued) {
         if immediate {
             return self.run(queued);
         }
-        if let Arrival::Run(queued) = self.window.arrive(cmd_sn, queued) {
-            self.run(queued);
-            self.run_ready();
+        match self.window.arrive(cmd_sn) {
+            Arrival::Run => {
+                self.run(queued);
+                self.run_ready();
+            }
+            Arrival::Early => self.window.hold(cmd_sn, queued),
+            Arrival::Ignored => {}
         }
     }
 
@@ -150,9 +155,10 @@ impl TargetSession {
         self.run_early_management();
     }
 
+    #[inline]
     fn run(&mut self, queued: Queued) {
         match queued {
-            Queued::Command(command) => self.start(*command),
+            Queued::Command(command) => self.start(command),
             Queued::Management(cid, request) => self.manage(cid, &request),
             Queued::NopOut(cid, nop, data) => self.answer_ping(cid, &nop, data),
             Queued::Text(cid, request, rx) => self.handle_text(cid, &request, &rx),
@@ -174,7 +180,7 @@ impl TargetSession {
         match self.book(cid, rx, command) {
             Ok(booked) => {
                 let (immediate, cmd_sn) = (command.immediate, command.cmd_sn);
-                self.arrive(immediate, cmd_sn, Queued::Command(Box::new(booked)));
+                self.arrive(immediate, cmd_sn, Queued::Command(booked));
             }
             Err(fault) => self.fault(cid, rx, fault),
         }
@@ -189,17 +195,18 @@ impl TargetSession {
         id
     }
 
-    /// Takes a task out of the table: its room in the window and its budget are free.
-    pub(super) fn remove_task(&mut self, id: TaskId) -> Option<Task> {
-        let task = self.tasks.remove(id)?;
+    /// Takes a task off the table: its room in the window and its budget are free.
+    pub(super) fn remove_task(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let budget_bytes = task.budget_bytes;
         self.by_itt.remove(&task.itt);
-        if task.budget_bytes == 0 {
-            self.budget_queue.retain(|waiting| *waiting != id);
-        }
         *if task.immediate { &mut self.immediate } else { &mut self.live } -= 1;
         self.early_bytes -= u64::from(task.early_bytes);
-        self.release_budget(task.budget_bytes);
-        Some(task)
+        self.tasks.remove(id);
+        if budget_bytes == 0 && !self.budget_queue.is_empty() {
+            self.budget_queue.retain(|waiting| *waiting != id);
+        }
+        self.release_budget(budget_bytes);
     }
 
     /// The window bounds ordinary tasks; immediate ones have [`MAX_IMMEDIATE_TASKS`] of their own.

@@ -66,7 +66,7 @@ impl Default for SessionConfig {
 /// A request whose turn is decided by the command window.
 #[derive(Debug)]
 pub(super) enum Queued {
-    Command(Box<Command>),
+    Command(Command),
     Management(Cid, iscsi_wire::TaskManagementRequest),
     NopOut(Cid, NopOut, Bytes),
     Text(Cid, TextRequest, RxPdu),
@@ -272,6 +272,7 @@ impl TargetSession {
     /// Logical units whose commands have died with their connection since this was asked last: each owes the nexus a unit
     /// attention 47/7F, if the session goes on.
     //= rfc7143 11.14.5 LGO-04
+    #[inline]
     pub fn take_cleared_luns(&mut self) -> SmallVec<[Lun; 2]> {
         std::mem::take(&mut self.cleared_luns)
     }

@@ -27,7 +27,7 @@ pub struct TaskId {
 }
 
 /// Received data of a write, in order and without gaps. Shares the receive buffers.
-pub type DataOutPieces = SmallVec<[Bytes; 4]>;
+pub type DataOutPieces = SmallVec<[Bytes; 2]>;
 
 /// A run of Data-Out PDUs that the initiator owes: the unsolicited one, or the answer to an R2T.
 #[derive(Clone, Debug)]
@@ -209,15 +209,16 @@ impl TaskTable {
         }
     }
 
-    pub fn remove(&mut self, id: TaskId) -> Option<Task> {
-        let (generation, slot) = self.slots.get_mut(id.index as usize)?;
-        if *generation != id.generation {
-            return None;
+    /// Drops a task where it is: it is never moved once it is in the table.
+    pub fn remove(&mut self, id: TaskId) {
+        match self.slots.get_mut(id.index as usize) {
+            Some((generation, slot)) if *generation == id.generation && slot.is_some() => {
+                *slot = None;
+                *generation = generation.wrapping_add(1);
+                self.free.push(id.index);
+            }
+            _ => {}
         }
-        let task = slot.take()?;
-        *generation = generation.wrapping_add(1);
-        self.free.push(id.index);
-        Some(task)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {

@@ -395,24 +395,27 @@ impl TargetSession {
 
     /// Removes a task for good; `wait` learns what is still to be waited for.
     pub(super) fn abort(&mut self, id: TaskId, wait: &mut AbortWait) {
-        let Some(task) = self.remove_task(id) else { return };
-        if !task.sequences.is_empty() {
-            self.drains.retain(|d| d.itt != task.itt);
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let (cid, itt, lun, state) = (task.cid, task.itt, task.lun, task.state);
+        let sequences = std::mem::take(&mut task.sequences);
+        self.remove_task(id);
+        if !sequences.is_empty() {
+            self.drains.retain(|d| d.itt != itt);
             if self.drains.len() >= MAX_DRAINS {
                 let oldest = self.drains.remove(0).itt;
                 self.drained(oldest);
             }
             self.drains.push(Drain {
-                cid: task.cid,
-                itt: task.itt,
-                lun: task.lun,
-                sequences: task.sequences,
+                cid,
+                itt,
+                lun,
+                sequences,
                 told_to_stop: None,
                 deadline: self.now + DRAIN_LIMIT,
             });
-            wait.drains.push(task.itt);
+            wait.drains.push(itt);
         }
-        match task.state {
+        match state {
             State::Held => {
                 self.window
                     .remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
@@ -421,7 +424,7 @@ impl TargetSession {
             State::Released if self.leaving.contains_key(&id) => wait.tasks.push(id),
             State::Released => {}
             _ => {
-                self.leaving.insert(id, task.lun);
+                self.leaving.insert(id, lun);
                 self.actions.push_back(Action::Abandon { task: id });
                 wait.tasks.push(id);
             }
@@ -460,7 +463,7 @@ impl TargetSession {
         luns.into_iter().for_each(|lun| self.note_cleared(lun));
         self.abort_each(doomed, &mut AbortWait::nobody());
         self.held_back
-            .retain(|held| !matches!(held, HeldBack::Command(command) if command.0.home() == Some(cid)));
+            .retain(|held| !matches!(held, HeldBack::Command(outcome) if outcome.home() == Some(cid)));
         self.drop_drains_of(cid);
     }
 

@@ -152,7 +152,7 @@ impl Disk {
         let mut read = Vec::new();
         let mut ops = Vec::new();
         for _ in 0..64 {
-            execution = match execution.step().clone() {
+            match execution.step().clone() {
                 Step::Done(outcome) => {
                     if let Some(rest) = execution.take_remainder() {
                         ops.extend(self.finish(rest, &[]).ops);
@@ -167,7 +167,7 @@ impl Disk {
                     let (a, b) = supplied.split_at(n / 3);
                     let pieces = [a, b];
                     let data = DataOut::new(&pieces).with_offered(data_out.len() as u64);
-                    execution.data_out(&self.lu, &data)
+                    execution.data_out(&self.lu, &data);
                 }
                 Step::Medium(op) => {
                     ops.push(op.clone());
@@ -178,9 +178,9 @@ impl Disk {
                             None => Ok(self.medium(&op, &supplied, &mut read)),
                         },
                     };
-                    Execution::medium_done(execution, &self.lu, result)
+                    execution.medium_done(&self.lu, result);
                 }
-            };
+            }
         }
         panic!("the command does not end: {execution:x?}");
     }
@@ -390,11 +390,11 @@ pub fn answer(outcome: Outcome, read: Vec<u8>, ops: Vec<MediumOp>) -> Answer {
     }
     Answer {
         status: outcome.status,
-        sense: outcome.sense,
+        sense: outcome.sense.map(|sense| *sense),
         sense_bytes,
         data,
         transfer_bytes: outcome.transfer_bytes,
-        effects: outcome.effects.into_vec(),
+        effects: outcome.effects,
         ops,
     }
 }

@@ -187,8 +187,8 @@ fn cpy_04_results_are_kept_until_they_were_asked_for() {
 /// A copy whose medium is still busy with its first piece.
 fn half_way(shelf: &Shelf, list: &[u8], service_action: u8) -> Execution {
     let lu = &shelf.disks[0].lu;
-    let execution = lu.begin_offering(&shelf.a, &copy_cdb(service_action, list.len()), list.len() as u64);
-    let execution = execution.data_out(lu, &DataOut::new(&[list]));
+    let mut execution = lu.begin_offering(&shelf.a, &copy_cdb(service_action, list.len()), list.len() as u64);
+    execution.data_out(lu, &DataOut::new(&[list]));
     assert!(matches!(execution.step(), Step::Medium(MediumOp::Copy { .. })));
     execution
 }

@@ -69,11 +69,11 @@ impl Shelf {
         let own = usize::from(lu.config().lun);
         let (mut read, mut ops, mut pieces) = (Vec::new(), Vec::new(), 0);
         loop {
-            execution = match execution.step().clone() {
+            match execution.step().clone() {
                 Step::Done(outcome) => return answer(outcome, read, ops),
                 Step::NeedDataOut { bytes } => {
                     let data = &out[..out.len().min(bytes as usize)];
-                    execution.data_out(lu, &DataOut::new(&[data]).with_offered(out.len() as u64))
+                    execution.data_out(lu, &DataOut::new(&[data]).with_offered(out.len() as u64));
                 }
                 Step::Medium(op) => {
                     ops.push(op.clone());
@@ -92,9 +92,9 @@ impl Shelf {
                         }
                         _ => Ok(self.disks[own].medium(&op, out, &mut read)),
                     };
-                    execution.medium_done(lu, reply)
+                    execution.medium_done(lu, reply);
                 }
-            };
+            }
         }
     }
 

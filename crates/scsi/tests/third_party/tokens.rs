@@ -187,8 +187,8 @@ fn odx_03_the_data_change_while_a_token_is_being_used() {
     let token = shelf.token(0, &[(0, 4000)]);
     let list = use_list(&token, 0, &[(0, 4000)]);
     let lu = Arc::clone(&shelf.disks[1].lu);
-    let execution = lu.begin_offering(&shelf.a, &token_cdb(0x11, 43, list.len()), list.len() as u64);
-    let execution = execution.data_out(&lu, &DataOut::new(&[&list]));
+    let mut execution = lu.begin_offering(&shelf.a, &token_cdb(0x11, 43, list.len()), list.len() as u64);
+    execution.data_out(&lu, &DataOut::new(&[&list]));
     assert!(matches!(execution.step(), Step::Medium(_)));
     shelf.run(0, &cdb::write(3999, 1), &[1; BLOCK]).good();
     shelf.go_on(&lu, execution, &[]).fails(5, 0x23, 0x06);
@@ -203,8 +203,8 @@ fn odx_03_a_token_that_can_be_used_no_more_is_watched_while_it_is_copied() {
     let mut list = use_list(&token, 0, &[(0, 4000)]);
     list[2] |= 0x02;
     let lu = Arc::clone(&shelf.disks[1].lu);
-    let execution = lu.begin_offering(&shelf.a, &token_cdb(0x11, 43, list.len()), list.len() as u64);
-    let execution = execution.data_out(&lu, &DataOut::new(&[&list]));
+    let mut execution = lu.begin_offering(&shelf.a, &token_cdb(0x11, 43, list.len()), list.len() as u64);
+    execution.data_out(&lu, &DataOut::new(&[&list]));
     assert!(matches!(execution.step(), Step::Medium(_)));
     // Others ask for it, and for room, before the copy has ended.
     shelf.use_token(2, &token, 0, &[(0, 1)]).fails(5, 0x23, 0x07);
@@ -222,8 +222,8 @@ fn odx_04_a_use_of_a_token_ends_with_its_task_and_can_be_watched() {
     let token = shelf.token(0, &[(0, 4000)]);
     let list = use_list(&token, 0, &[(0, 4000)]);
     let lu = Arc::clone(&shelf.disks[1].lu);
-    let execution = lu.begin_offering(&shelf.a, &token_cdb(0x11, 43, list.len()), list.len() as u64);
-    let execution = execution.data_out(&lu, &DataOut::new(&[&list]));
+    let mut execution = lu.begin_offering(&shelf.a, &token_cdb(0x11, 43, list.len()), list.len() as u64);
+    execution.data_out(&lu, &DataOut::new(&[&list]));
     assert_eq!(shelf.used(1), (0x10, 0));
     drop(execution);
     assert_eq!(shelf.used(1), (0x60, 0));

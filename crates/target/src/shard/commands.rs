@@ -131,13 +131,13 @@ impl<P: Platform> Shard<P> {
 
     /// All data of a command is here. Nothing was done with any of it before: an aborted write has changed no block.
     //= sam5 5.5 TSK-05
-    pub(super) fn data_out(&mut self, hosted: &mut Hosted, task: TaskId, data: &DataOutPieces) {
+    pub(super) fn data_out(&mut self, hosted: &mut Hosted, task: TaskId, data: DataOutPieces) {
         let Some(mut running) = hosted.running.remove(&task) else { return };
         let slices: smallvec::SmallVec<[&[u8]; 8]> = data.iter().map(|piece| &piece[..]).collect();
         let data_out = DataOut::new(&slices).with_offered(running.write_length);
-        running.execution = running.execution.data_out(&running.device.unit, &data_out);
+        running.execution.data_out(&running.device.unit, &data_out);
         drop(slices);
-        self.carry_on(hosted, task, running, data.clone());
+        self.carry_on(hosted, task, running, data);
     }
 
     /// Takes a command as far as it goes without waiting.
@@ -168,13 +168,13 @@ impl<P: Platform> Shard<P> {
                 Step::Medium(_) => {
                     let (lun, reserved, slabs) = (running.lun(), running.reserved_bytes, &self.slabs);
                     // What a store does wrong is its command's end and not its shard's, on which others live.
-                    let worked = catch_unwind(AssertUnwindSafe(|| work(running, &data, slabs)));
+                    let worked = catch_unwind(AssertUnwindSafe(|| work(&mut running, &data, slabs)));
                     let Ok(done) = worked else {
                         tracing::error!(lun, "a store panicked; its command ends with HARDWARE ERROR");
                         let failed = Outcome::check(store_failure());
                         return self.finish(hosted, task, failed, DataInPayload::default(), reserved);
                     };
-                    (running, payload) = done;
+                    payload = done;
                     steps += 1;
                 }
                 // The status tells the host that its reservation survives power loss: a worker sees to it first.

@@ -90,6 +90,12 @@ impl Connections {
         self.slots[token.index()].take()
     }
 
+    /// The link of a connection in full feature phase.
+    pub fn of_session(&mut self, token: Token) -> Option<&mut Link> {
+        let connection = self.get_mut(token)?;
+        matches!(connection.state, State::FullFeature(..)).then_some(&mut connection.link)
+    }
+
     /// Marks a connection for the next flush.
     pub fn touch(&mut self, token: Token) {
         if let Some(connection) = self.get_mut(token)
@@ -237,13 +243,13 @@ impl<P: Platform> Shard<P> {
                     Err(error) => return self.login_framing_error(token, &error),
                 },
                 State::FullFeature(key, cid) => {
-                    let (key, cid) = (*key, *cid);
-                    match connection.link.next_pdu() {
-                        Ok(Some(pdu)) => self.session_pdu(key, cid, &pdu),
-                        Ok(None) => break,
+                    let (key, cid, peer) = (*key, *cid, connection.peer);
+                    match self.session_pdus(token, key, cid) {
+                        Ok(true) => {}
+                        Ok(false) => break,
                         Err(error) => {
                             //= rfc7143 7.8 DIG-07
-                            tracing::warn!(peer = %connection.peer, %error, "the connection is closed");
+                            tracing::warn!(%peer, %error, "the connection is closed");
                             self.session_lost(key, cid);
                             return self.say_goodbye(token);
                         }

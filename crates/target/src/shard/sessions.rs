@@ -8,7 +8,7 @@ use engine::{Driver, Link, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Params;
-use iscsi_core::pdu_reader::RxPdu;
+use iscsi_core::pdu_reader::FramingError;
 use iscsi_core::target::actions::{Action, CloseReason, Command, Selector, TargetRecord};
 use iscsi_core::target::login::{Established, LoginNames};
 use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
@@ -340,6 +340,11 @@ impl<P: Platform> Shard<P> {
     pub(super) fn with_session(&mut self, key: SessionKey, f: impl FnOnce(&mut Self, &mut Hosted)) {
         let Some(mut hosted) = self.sessions.take(key) else { return };
         f(self, &mut hosted);
+        self.leave(hosted);
+    }
+
+    /// Does what a session that was taken out asks for, and puts it back.
+    fn leave(&mut self, mut hosted: Box<Hosted>) {
         if self.pump(&mut hosted) {
             self.session_ended(*hosted);
         } else {
@@ -379,15 +384,38 @@ impl<P: Platform> Shard<P> {
         self.with_session(key, |_, _| {});
     }
 
-    pub(super) fn session_pdu(&mut self, key: SessionKey, cid: Cid, pdu: &RxPdu) {
+    /// Gives a session every whole PDU that has arrived on its connection `cid`: what belongs to all of them, its books and what
+    /// waits for room, is looked at once. False when nothing is left of them, true when the connection has become something else.
+    ///
+    /// # Errors
+    /// The stream cannot be followed any further.
+    pub(super) fn session_pdus(
+        &mut self,
+        token: Token,
+        key: SessionKey,
+        cid: Cid,
+    ) -> Result<bool, FramingError> {
         let now = self.now;
-        self.with_session(key, |shard, hosted| {
-            hosted.session.set_early_bytes_max(shard.room.early_bytes_max(&hosted.share));
+        let Some(mut hosted) = self.sessions.take(key) else { return Ok(false) };
+        hosted.session.set_early_bytes_max(self.room.early_bytes_max(&hosted.share));
+        let left = loop {
+            let Some(link) = self.connections.of_session(token) else { break Ok(true) };
+            let pdu = match link.next_pdu() {
+                Ok(Some(pdu)) => pdu,
+                Ok(None) => break Ok(false),
+                Err(error) => break Err(error),
+            };
             if pdu.bhs.opcode() == Opcode::DataOut as u8 {
                 hosted.share.moved = now;
             }
-            hosted.session.handle_pdu(now, cid, pdu);
-        });
+            hosted.session.handle_pdu(now, cid, &pdu);
+            if self.carry_out(&mut hosted) {
+                self.session_ended(*hosted);
+                return Ok(true);
+            }
+        };
+        self.leave(hosted);
+        left
     }
 
     pub(super) fn session_lost(&mut self, key: SessionKey, cid: Cid) {
@@ -429,9 +457,7 @@ impl<P: Platform> Shard<P> {
             if self.carry_out(hosted) {
                 return true;
             }
-            hosted.fresh_bytes = 0;
             self.settle(hosted);
-            report_cleared_commands(hosted);
             if !self.begin_deferred(hosted) && !self.begin_next_in_order(hosted) {
                 return false;
             }
@@ -448,7 +474,7 @@ impl<P: Platform> Shard<P> {
                     }
                 }
                 Action::Start(command) => self.start(hosted, command),
-                Action::DataOut { task, data } => self.data_out(hosted, task, &data),
+                Action::DataOut { task, data } => self.data_out(hosted, task, data),
                 Action::Abandon { task } => self.abandon(hosted, task),
                 Action::Manage(request) => self.manage(hosted, request),
                 Action::TasksGone { token } => self.tasks_gone(token),
@@ -467,6 +493,8 @@ impl<P: Platform> Shard<P> {
                 Action::Ended => return true,
             }
         }
+        hosted.fresh_bytes = 0;
+        report_cleared_commands(hosted);
         false
     }
 

@@ -50,15 +50,12 @@ impl<D: Driver> Drop for Reply<D> {
 }
 
 /// Carries out one medium operation.
-pub(super) fn work(
-    running: Running,
-    data: &DataOutPieces,
-    slabs: &engine::SlabRing,
-) -> (Running, DataInPayload) {
+pub(super) fn work(running: &mut Running, data: &DataOutPieces, slabs: &engine::SlabRing) -> DataInPayload {
     let Running { execution, device, read_length, digest_chunk_bytes, .. } = running;
+    let (read_length, digest_chunk_bytes) = (*read_length, *digest_chunk_bytes);
     let (reply, payload) = match execution.step() {
         Step::Medium(op) => medium::execute(
-            &device,
+            device,
             op,
             &Surroundings {
                 slabs,
@@ -70,8 +67,8 @@ pub(super) fn work(
         ),
         _ => (Ok(scsi::MediumReply::Done), DataInPayload::default()),
     };
-    let execution = execution.medium_done(&device.unit, reply);
-    (Running { execution, device, ..running }, payload)
+    execution.medium_done(&device.unit, reply);
+    payload
 }
 
 /// Stores the unit's reservations if the command changed them; false when that failed.
@@ -110,7 +107,7 @@ impl<P: Platform> Job<P> {
             {
                 return self.end();
             }
-            (self.running, self.payload) = work(self.running, &self.data, &self.slabs);
+            self.payload = work(&mut self.running, &self.data, &self.slabs);
         }
         self.queue();
     }
@@ -183,7 +180,7 @@ impl<P: Platform> Shard<P> {
                 Step::Done(mut outcome) => {
                     if !saved {
                         (outcome.status, outcome.sense) =
-                            (scsi::Status::CheckCondition, Some(store_failure()));
+                            (scsi::Status::CheckCondition, Some(Box::new(store_failure())));
                     }
                     shard.finish(hosted, task, outcome, payload, reserved)
                 }

@@ -9,6 +9,7 @@ use super::super::sense::{CHECK_CONDITION, Condition};
 use super::super::session::{Queued, TargetSession};
 use super::super::task::{Task, TaskId};
 use super::super::task_management::AbortWait;
+use super::retained::Outcome;
 use crate::limits::MAX_REMEMBERED_REQUESTS;
 
 impl TargetSession {
@@ -80,9 +81,9 @@ impl TargetSession {
         }
         let mut waiting = std::mem::take(&mut self.held_back);
         waiting.retain_mut(|held| match held {
-            HeldBack::Command(command) if command.0.cid == cid => {
-                command.0.orphan = true;
-                !command.0.immediate
+            HeldBack::Command(outcome) if outcome.cid == cid => {
+                outcome.orphan = true;
+                !outcome.immediate
             }
             _ => true,
         });
@@ -92,8 +93,8 @@ impl TargetSession {
     }
 
     /// Whether a command whose connection is going may be taken over by another one.
-    pub(in super::super) fn may_be_orphaned(&self, task: &Task) -> bool {
-        !task.immediate && self.lost.iter().any(|lost| lost.cid == task.cid)
+    pub(in super::super) fn may_be_orphaned(&self, outcome: &Outcome) -> bool {
+        !outcome.immediate && self.lost.iter().any(|lost| lost.cid == outcome.cid)
     }
 
     /// Kills the orphans of a lost connection.
@@ -105,8 +106,8 @@ impl TargetSession {
         let (doomed, mut luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
         // Those too whose response waits for a fence.
         self.held_back.retain(|held| match held {
-            HeldBack::Command(command) if of_it(&command.0) => {
-                luns.push(command.0.lun);
+            HeldBack::Command(outcome) if outcome.orphan && outcome.cid == cid => {
+                luns.push(outcome.lun);
                 false
             }
             _ => true,
@@ -143,10 +144,10 @@ impl TargetSession {
         if let Some(position) = self
             .held_back
             .iter()
-            .position(|held| matches!(held, HeldBack::Command(command) if command.0.itt == referenced))
-            && let HeldBack::Command(command) = &mut self.held_back[position]
+            .position(|held| matches!(held, HeldBack::Command(outcome) if outcome.itt == referenced))
+            && let HeldBack::Command(outcome) = &mut self.held_back[position]
         {
-            (command.0.cid, command.0.orphan) = (cid, false);
+            (outcome.cid, outcome.orphan) = (cid, false);
             return;
         }
         self.tell_again(cid, referenced, exp_data_sn);
@@ -166,9 +167,7 @@ impl TargetSession {
         }
         let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
         let held = self.held_back.iter().find_map(|held| match held {
-            HeldBack::Command(command) if command.0.itt == referenced => {
-                Some((command.0.cid, command.0.orphan))
-            }
+            HeldBack::Command(outcome) if outcome.itt == referenced => Some((outcome.cid, outcome.orphan)),
             _ => None,
         });
         let ended = self.retained.get(referenced).map(|outcome| (outcome.cid, outcome.orphan));

@@ -102,6 +102,8 @@ pub(in super::super) struct Outcome {
     pub residual: Residual,
     pub bidi_residual: Residual,
     pub data_in: DataInPayload,
+    /// Its status keeps its place among those of all connections.
+    pub fenced: bool,
     pub plan: ReadPlan,
     /// Whether the last Data-In PDU carries the status.
     pub in_data: bool,
