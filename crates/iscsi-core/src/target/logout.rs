@@ -47,8 +47,13 @@ impl TargetSession {
         for connection in &mut self.connections {
             connection.closing |= only.is_none_or(|only| connection.cid == only);
         }
-        if only.is_none() {
-            wait.tasks = self.leaving_of(None).collect();
+        match only {
+            None => wait.tasks = self.leaving_of(None).collect(),
+            // What an earlier logout of the same connection waits for is not gone either.
+            Some(only) => {
+                let earlier = self.abort_waits.iter().filter(|earlier| earlier.closes(only));
+                wait.tasks.extend(earlier.flat_map(|earlier| earlier.tasks.iter().copied()));
+            }
         }
         wait.drains.clear();
         self.wait_for(wait);

@@ -74,6 +74,11 @@ impl AbortWait {
         Self { tasks: SmallVec::new(), drains: SmallVec::new(), then }
     }
 
+    /// Whether the connection `cid` is closed at the end of it.
+    pub fn closes(&self, cid: Cid) -> bool {
+        matches!(self.then, Then::AnswerLogout { only: Some(only), .. } if only == cid)
+    }
+
     /// For aborts that nobody waits for: it is never waited with.
     pub fn nobody() -> Self {
         Self::new(Then::Notify(0))

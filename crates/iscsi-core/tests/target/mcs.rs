@@ -168,6 +168,24 @@ fn mcs_04_a_connection_that_two_logouts_are_for_is_closed_once() {
     );
 }
 
+/// A second logout of a connection is no sooner answered than the first: its commands may still reach the medium.
+// covers: MCS-04, LGO-01
+#[test]
+fn mcs_04_a_logout_that_is_asked_for_twice_waits_twice() {
+    let mut peer = Peer::with_connections(2, KEYS);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I> LogoutRequest I itt=8 reason=CloseConnection cid=2
+         D< Abandon itt=1
+         I> LogoutRequest I itt=9 reason=CloseConnection cid=2
+         D> gone itt=1
+         T< LogoutResponse itt=8 response=Success
+         D< Close Logout cid=2
+         T< LogoutResponse itt=9 response=Success",
+    );
+}
+
 /// A login has put a new connection in the place of the one that is logged out: it stays.
 // covers: MCS-04, SES-03
 #[test]
