@@ -19,14 +19,18 @@ const OFFERED: &str = "iqn.2004-10.com.example:offered";
 const REQUIRED: &str = "iqn.2004-10.com.example:required";
 const GUARDED: &str = "iqn.2004-10.com.example:guarded";
 
+/// Where the guest's image is kept.
+fn cache() -> PathBuf {
+    let cache = std::env::var_os("LINUX_GUEST_CACHE").map(PathBuf::from);
+    cache.unwrap_or_else(|| std::env::temp_dir().join("linux-guest-cache"))
+}
+
 /// Can the guest run here?
 fn guest() -> bool {
-    let cache = std::env::var_os("LINUX_GUEST_CACHE").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("linux-guest-cache"));
     need("linux.uml", "user-mode-linux")
         && need("slirp4netns", "slirp4netns")
         && need("python3", "python3")
-        && (cache.join("stamp").exists()
+        && (cache().join("stamp").exists()
             || left_out("the guest's image is not built (as root: conform/linux-guest/build-image)"))
 }
 
@@ -145,6 +149,25 @@ fn it_uses_a_unit_with_protection_information() {
     let server = serve(directory.path(), 1, &target(OFFERED, "", &["ram:256M,pi=1"]));
     let portal = server.portal().to_string();
     scenarios("pi", &["--target", &portal, "--iqn", OFFERED], "pi fs", &[]);
+}
+
+/// Writes with `RWF_ATOMIC`, where the guest's kernel has them (6.11): they reach the unit, which has a journal for them.
+// covers: ATM-01 VPD-B0
+#[test]
+fn its_all_or_nothing_writes_reach_the_target() {
+    if !guest() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let disk = directory.path().join("disk.img");
+    let store = format!("file:{},size=64M,atomic=64K,pi=1", disk.display());
+    let server = serve(directory.path(), 1, &target(OFFERED, "", &[&store]));
+    let portal = server.portal().to_string();
+    let kernel = fs::read_to_string(cache().join("uml-kver")).unwrap_or_default();
+    let numbers: Vec<u32> = kernel.trim().split('.').map_while(|number| number.parse().ok()).collect();
+    let skipped: &[&str] = if numbers >= vec![6, 11] { &[] } else { &["atomic"] };
+    let arguments = ["--target", &portal, "--iqn", OFFERED, "--env", "RIG_ATOMIC_MAX=65536"];
+    scenarios("atomic", &arguments, "atomic", skipped);
 }
 
 /// The reverse: our client against the kernel's target, with both digests required by ours.
