@@ -62,7 +62,12 @@ impl InitiatorSession {
         }
     }
 
+    #[inline]
     pub(super) fn settle_due(&self) -> Option<Time> {
+        // Asked for with every PDU, and nearly always there is none.
+        if self.settling.is_empty() {
+            return None;
+        }
         let first = self.next_to_settle().filter(|_| self.settling_now < MAX_SETTLING)?;
         // Without a connection for it there is nothing to do at that time; one that joins settles.
         match self.is_asymmetric() {
