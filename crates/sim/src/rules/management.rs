@@ -51,6 +51,11 @@ impl Rules {
             cmd_sn: request.cmd_sn,
             referenced: request.referenced_task_tag,
         });
+        let everywhere =
+            matches!(request.function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset);
+        if everywhere && request.immediate && request.cmd_sn.gt(session.filled_to) {
+            session.filled_to = request.cmd_sn;
+        }
         if request.function != TmfFunction::AbortTask {
             return;
         }

@@ -91,6 +91,10 @@ struct Session {
     fence: Option<(usize, StatSn)>,
     /// Where it was answered that the nexus is reset: nothing more is said there.
     reset: Option<usize>,
+    /// A reset of the target was asked for: it takes smaller numbers for received, whatever has come.
+    filled_to: CmdSn,
+    /// Numbers that it has taken for received so. Their requests may still come, and then change nothing.
+    missed: BTreeSet<u32>,
 }
 
 impl Session {
@@ -107,6 +111,15 @@ impl Session {
         while self.early.remove(&self.next.0) {
             self.next = self.next.next();
         }
+    }
+
+    /// The target says that it has received what comes before `exp`; false if that cannot be.
+    fn received(&mut self, exp: CmdSn) -> bool {
+        while self.next.lt(exp) && self.next.lt(self.filled_to) {
+            self.missed.insert(self.next.0);
+            self.take_number(self.next);
+        }
+        !exp.gt(self.next)
     }
 }
 
@@ -205,6 +218,8 @@ impl Rules {
             functions: Vec::new(),
             fence: None,
             reset: None,
+            filled_to: current,
+            missed: BTreeSet::new(),
         });
         Some(self.sessions.len() - 1)
     }
@@ -236,6 +251,7 @@ impl Rules {
         if max.gt(session.window_end) {
             session.window_end = max;
         }
+        let received = session.received(exp);
         let next = session.next;
         if let (Some(exp_before), Some(max_before)) = before
             && (exp.lt(exp_before) || max.lt(max_before))
@@ -246,7 +262,7 @@ impl Rules {
             );
             return self.broken(conn, "RFC 7143 4.2.2.1", what);
         }
-        if exp.gt(next) {
+        if !received {
             let what = format!("ExpCmdSN {} acknowledges what was not sent: {} is next", exp.0, next.0);
             return self.broken(conn, "RFC 7143 4.2.2.1", what);
         }
@@ -294,7 +310,9 @@ impl Rules {
             return true;
         }
         if cmd_sn.lt(next) || session.early.contains(&cmd_sn.0) {
-            if session.rejects > 0 {
+            if session.missed.remove(&cmd_sn.0) {
+                // The target has gone past it.
+            } else if session.rejects > 0 {
                 session.rejects -= 1;
             } else if session.agreed.error_recovery_level == 0 {
                 self.broken(conn, "RFC 7143 4.2.2.1", format!("CmdSN {} comes a second time", cmd_sn.0));

@@ -191,6 +191,7 @@ impl Court {
 
 const ABORT_TASK: u8 = 1;
 const LU_RESET: u8 = 5;
+const TARGET_WARM_RESET: u8 = 6;
 const NEXUS_RESET: u8 = 11;
 
 // covers: TMF-01, TMF-04
@@ -296,4 +297,37 @@ fn data_go_where_they_were_asked_for() {
     let data = court.raw(0x05, 0x00, &[(16, tag), (20, 7)]);
     court.send(0, &data);
     court.finds("which connection 1 asked for");
+}
+
+/// 101 is on its way on a connection that delivers nothing any more; a reset of the target goes past it.
+// covers: TMF-05, NUM-01
+#[test]
+fn a_reset_of_the_target_takes_what_is_missing_before_it_for_received() {
+    let missing = || {
+        let mut court = Court::new(3);
+        court.login(3, 1, 100);
+        court.commands(0, [100]);
+        court.commands(1, [102]);
+        court
+    };
+    let told = |court: &mut Court, exp: u32| {
+        let ping = court.raw(0x20, 0x80, &[(16, u32::MAX), (20, 7), (24, 1), (28, exp), (32, 200)]);
+        court.rules.sent_by_target(0, 0, &ping, 0);
+    };
+    let mut court = missing();
+    told(&mut court, 103);
+    court.finds("ExpCmdSN 103 acknowledges what was not sent: 101 is next");
+    let mut court = missing();
+    court.manage(0, LU_RESET, 90, (u32::MAX, 0));
+    told(&mut court, 103);
+    court.finds("ExpCmdSN 103 acknowledges what was not sent: 101 is next");
+    let mut court = missing();
+    court.manage(0, TARGET_WARM_RESET, 90, (u32::MAX, 0));
+    told(&mut court, 101);
+    told(&mut court, 103);
+    // It comes after all, once.
+    court.commands(1, [101, 103]);
+    court.holds();
+    told(&mut court, 105);
+    court.finds("ExpCmdSN 105 acknowledges what was not sent: 104 is next");
 }
