@@ -375,13 +375,18 @@ impl Disk {
     /// # Errors
     /// When a part of it could not be written.
     pub fn write_bytes(&self, offset: u64, from: &Bytes) -> Result<(), IoError> {
-        self.write_pieces(offset, from.len(), |lba, range| match &self.protection {
+        self.write_pieces(offset, from.len(), |lba, range| self.shared_data(lba, from.slice(range)))
+    }
+
+    /// Whole blocks that do not change any more, with their tuples when the disk is protected.
+    fn shared_data(&self, lba: u64, data: Bytes) -> WriteData {
+        match &self.protection {
             Some(protection) => {
-                let (data, slabs) = (from.slice(range), self.session.slabs().clone());
+                let slabs = self.session.slabs().clone();
                 protection.write_bytes(lba, data, slabs, self.digest_runs().is_some())
             }
-            None => from.slice(range).into(),
-        })
+            None => data.into(),
+        }
     }
 
     /// A copy of whole blocks, with their tuples when the disk is protected.
@@ -483,24 +488,15 @@ impl Disk {
                 Ok(_) => {}
                 // Not every device has WRITE SAME.
                 Err(IoError::CheckCondition(sense)) if sense.is_illegal_request() => {
-                    self.write_zeros(lba, lba + u64::from(blocks))?;
+                    let block = self.capacity.block_bytes as usize;
+                    let piece = Bytes::from(vec![0; blocks.min(self.one_command_blocks()) as usize * block]);
+                    let all = blocks as usize * block;
+                    let some = |lba, range: Range<usize>| self.shared_data(lba, piece.slice(..range.len()));
+                    self.write_pieces(lba * block as u64, all, some)?;
                 }
                 Err(error) => return Err(error),
             }
             lba += u64::from(blocks);
-        }
-        Ok(())
-    }
-
-    /// Writes zeros to the blocks `from` up to `to`, with the memory of one command.
-    fn write_zeros(&self, from: u64, to: u64) -> Result<(), IoError> {
-        let (block, most) = (u64::from(self.capacity.block_bytes), u64::from(self.one_command_blocks()));
-        let zeros = Bytes::from(vec![0; (most.min(to - from) * block) as usize]);
-        let mut lba = from;
-        while lba < to {
-            let blocks = most.min(to - lba);
-            self.write_bytes(lba * block, &zeros.slice(..(blocks * block) as usize))?;
-            lba += blocks;
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ pub use options::{Options, Portal};
 pub use protection::{Arrival, PiCounters, PiFailure, PiPlace, PiTags, Protection, UnitProtection};
 pub use scsi::{PiField, ProtectionType};
 pub use sense::Sense;
-pub use session::{ConnectionInfo, Pong, Session, SessionInfo};
+pub use session::{ConnectionInfo, Pong, Session, SessionInfo, write_slabs};
 pub use stepped::Stepped;
 pub use url::{CONNECTIONS, IscsiUrl, UrlError, read_password};
 pub use workload::{Submitter, Workload};

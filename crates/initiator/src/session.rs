@@ -26,12 +26,16 @@ use crate::reply::{Awaited, reply};
 use crate::support::random_isid;
 use crate::workload::Workload;
 
-/// Memory that write data are copied to, at most 256 MiB kept. Shared slabs are short, and all that is longer than a quarter of
-/// one has a slab of its own, so that the next write finds memory that a former one has just left in the cache.
-pub(crate) const WRITE_SLAB_BYTES: usize = 64 * 1024;
-pub(crate) const WRITE_SLABS: usize = 4096;
 /// How long a dropped session may take to say goodbye.
 const GOODBYE_TIME: Duration = Duration::from_secs(3);
+
+/// Memory that write data are copied to, at most 256 MiB kept. Shared slabs are short, and all that is longer than a quarter of
+/// one has a slab of its own, so that the next write finds memory that a former one has just left in the cache.
+pub fn write_slabs() -> SlabRing {
+    const SLAB_BYTES: usize = 64 * 1024;
+    const SLABS: usize = 4096;
+    SlabRing::new(SLAB_BYTES, SLABS)
+}
 
 /// A ping that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +201,7 @@ impl Session {
         };
         let isid =
             options.isid.or(port.as_ref().map(|port| port.isid)).unwrap_or_else(|| random_isid(&platform));
-        let slabs = SlabRing::new(WRITE_SLAB_BYTES, WRITE_SLABS);
+        let slabs = write_slabs();
         let (answer, first) = reply();
         let (told, mailbox) = reply();
         let (on_thread, for_thread) = (options.clone(), slabs.clone());

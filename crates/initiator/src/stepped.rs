@@ -1,7 +1,7 @@
 //! A session without a thread of its own: whoever owns it says when it takes its next step. For simulators, which run many of
 //! them and the target they talk to one after the other on one clock.
 
-use engine::{Platform, SlabRing};
+use engine::Platform;
 use iscsi_core::Time;
 use iscsi_core::wire::Isid;
 
@@ -9,7 +9,7 @@ use crate::error::ConnectError;
 use crate::event_loop::{EventLoop, Request};
 use crate::options::Options;
 use crate::reply::{Awaited, reply};
-use crate::session::{SessionInfo, WRITE_SLAB_BYTES, WRITE_SLABS};
+use crate::session::{SessionInfo, write_slabs};
 use crate::support::random_isid;
 use crate::workload::Workload;
 
@@ -29,7 +29,7 @@ impl<P: Platform> Stepped<P> {
     pub fn open(platform: P, options: Options, workload: Box<dyn Workload>) -> std::io::Result<Self> {
         let isid: Isid = options.isid.unwrap_or_else(|| random_isid(&platform));
         let (answer, opening) = reply();
-        let slabs = SlabRing::new(WRITE_SLAB_BYTES, WRITE_SLABS);
+        let slabs = write_slabs();
         let (mut event_loop, requests) = EventLoop::new(platform, options, isid, slabs, answer)?;
         let (answer, awaited) = reply();
         requests.send(Request::Run(workload, answer));

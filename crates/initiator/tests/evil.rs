@@ -1,8 +1,8 @@
 //! Our initiator against a target that breaks every rule on purpose: the rows of `conform` for initiators.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -197,11 +197,13 @@ fn every_row_for_initiators_is_kept() {
     assert!(failures.is_empty(), "{} rows failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Write data that count how much of them there is at a time.
-#[derive(Debug, Default)]
+/// Write data that count how much of them there is at a time, and how many PDUs of them wait to be sent.
+#[derive(Debug)]
 struct Counted {
+    me: Weak<Self>,
     live: Arc<AtomicUsize>,
     most: AtomicUsize,
+    most_waiting: AtomicUsize,
 }
 
 const COUNTED_BYTES: usize = 256 * 1024;
@@ -229,6 +231,7 @@ impl Assemble for Counted {
     fn part(&self, range: Range<usize>) -> TxData {
         let live = self.live.fetch_add(range.len(), Ordering::SeqCst) + range.len();
         self.most.fetch_max(live, Ordering::SeqCst);
+        self.most_waiting.fetch_max(self.me.strong_count(), Ordering::SeqCst);
         Bytes::from_owner(Part(vec![7; range.len()], Arc::clone(&self.live))).into()
     }
 }
@@ -269,7 +272,12 @@ fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
     options.command_timeout = Duration::from_secs(60);
     let session = Session::connect(options).unwrap();
     let disk = Disk::open(&session, Lun::from_index(0)).unwrap();
-    let data = Arc::new(Counted::default());
+    let data = Arc::new_cyclic(|me| Counted {
+        me: Weak::clone(me),
+        live: Arc::default(),
+        most: AtomicUsize::new(0),
+        most_waiting: AtomicUsize::new(0),
+    });
     let blocks = (COUNTED_BYTES / 512) as u32;
     let write = WriteData::from(Arc::clone(&data) as Arc<dyn Assemble>);
     disk.submit(&cdb::write(0, blocks), 0, write).wait().unwrap();
@@ -277,6 +285,8 @@ fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
     // Our own data, what may wait beyond them, and the answer that went beyond.
     let most = data.most.load(Ordering::SeqCst);
     assert!(most <= 6 << 20, "{most} bytes at a time");
+    let waiting = data.most_waiting.load(Ordering::SeqCst);
+    assert!(waiting <= 80, "{waiting} of the 400 PDUs that were asked for wait at a time");
     session.logout();
 }
 
@@ -370,6 +380,25 @@ fn a_target_that_drops_every_session_is_given_up_whatever_ends_with_them() {
     let stubborn = session.run(Stubborn::default()).unwrap();
     assert!(stubborn.lost);
     assert_eq!((stubborn.sessions, stubborn.unknown), (6, 5), "the last one is told of with the end");
+}
+
+/// A device without WRITE SAME is written to instead, with the memory of one command, in as many as it takes.
+#[test]
+fn zeroes_are_written_where_there_is_no_write_same() {
+    use conform::evil::{Behaviour, EvilConfig, EvilTarget};
+    const BYTES: usize = 24 << 20;
+    let config = EvilConfig { disk_bytes: BYTES, ..EvilConfig::default() };
+    let target = EvilTarget::start(config, Behaviour::good()).unwrap();
+    let drive = Ours { ports: tempfile::tempdir().unwrap() };
+    let session = Session::connect(drive.options(&DriveUrl::parse(&target.url()).unwrap()).unwrap()).unwrap();
+    let disk = Disk::open(&session, Lun::from_index(0)).unwrap();
+    disk.write(0, &vec![7; BYTES]).unwrap();
+    let (begin, end) = (512, BYTES - 1024);
+    disk.write_zeroes(begin as u64, (end - begin) as u64).unwrap();
+    let medium = target.medium();
+    assert!(medium[begin..end].iter().all(|&byte| byte == 0));
+    assert!(medium[..begin].iter().chain(&medium[end..]).all(|&byte| byte == 7), "and nothing beside them");
+    session.logout();
 }
 
 #[test]

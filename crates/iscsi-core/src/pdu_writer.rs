@@ -138,8 +138,9 @@ pub struct PduWriter {
     segments: VecDeque<Bytes>,
     /// PDUs whose data are still to be made and those behind them, with the digests that were in force when they came.
     waiting: VecDeque<(TxPdu, DigestScope)>,
-    /// Of all that is queued, also what is waiting.
-    queued_bytes: usize,
+    /// Of what is made and not yet sent.
+    made_bytes: usize,
+    /// Of what is waiting.
     waiting_bytes: usize,
 }
 
@@ -158,7 +159,7 @@ impl PduWriter {
             used_arenas: VecDeque::new(),
             segments: VecDeque::new(),
             waiting: VecDeque::new(),
-            queued_bytes: 0,
+            made_bytes: 0,
             waiting_bytes: 0,
         }
     }
@@ -176,29 +177,28 @@ impl PduWriter {
     pub fn push(&mut self, mut pdu: TxPdu) {
         pdu.bhs.set_total_ahs_length(pdu.ahs.len());
         pdu.bhs.set_data_segment_length(pdu.data.len());
-        let bytes = self.digests.layout(&pdu.bhs).total;
-        self.queued_bytes += bytes;
         if self.waiting.is_empty() && matches!(pdu.data, TxSegment::Made(_)) {
-            return self.encode(pdu, self.digests);
+            self.encode(pdu, self.digests);
+        } else {
+            self.waiting_bytes += self.digests.layout(&pdu.bhs).total;
+            self.waiting.push_back((pdu, self.digests));
         }
-        self.waiting_bytes += bytes;
-        self.waiting.push_back((pdu, self.digests));
     }
 
     /// Makes what is waiting, as much of it as is worth a call of the driver.
     fn make(&mut self) {
-        while self.queued_bytes - self.waiting_bytes < MADE_BYTES
+        while self.made_bytes < MADE_BYTES
             && let Some((pdu, digests)) = self.waiting.pop_front()
         {
-            self.waiting_bytes -= digests.layout(&pdu.bhs).total;
-            self.encode(pdu, digests);
+            self.waiting_bytes -= self.encode(pdu, digests);
         }
     }
 
-    /// Turns a PDU into segments.
-    fn encode(&mut self, pdu: TxPdu, digests: DigestScope) {
+    /// Turns a PDU into segments; its length as it travels, bytes.
+    fn encode(&mut self, pdu: TxPdu, digests: DigestScope) -> usize {
         let TxPdu { bhs, ahs, data } = pdu;
         let (layout, data) = (digests.layout(&bhs), data.make());
+        self.made_bytes += layout.total;
         if self.arena.capacity() - self.arena.len() < Bhs::SIZE + ahs.len() + INLINE_DATA_BYTES + 16 {
             self.next_arena();
         }
@@ -212,7 +212,7 @@ impl PduWriter {
             self.arena.put_slice(&digest::to_wire(crc));
         }
         if layout.data_len == 0 {
-            return;
+            return layout.total;
         }
         // Padding is always zero: no byte of memory that we did not write leaves with it.
         //= rfc7143 11.1 PDU-01 PDU-10
@@ -231,11 +231,12 @@ impl PduWriter {
         if let Some(crc) = crc {
             self.arena.put_slice(&digest::to_wire(crc));
         }
+        layout.total
     }
 
     /// Bytes queued and not yet sent.
     pub fn queued_bytes(&self) -> usize {
-        self.queued_bytes
+        self.made_bytes + self.waiting_bytes
     }
 
     /// Fills `slices` with the front of the queue for one gathering send and returns how many were set.
@@ -257,14 +258,14 @@ impl PduWriter {
         self.seal_arena();
         let n = max.min(self.segments.len());
         for segment in self.segments.drain(..n) {
-            self.queued_bytes -= segment.len();
+            self.made_bytes -= segment.len();
             out.push(segment);
         }
     }
 
     /// Drops the first `sent` bytes of the queue: they are on their way.
     pub fn advance(&mut self, mut sent: usize) {
-        self.queued_bytes -= sent;
+        self.made_bytes -= sent;
         while sent > 0 {
             let front = self.segments.front_mut().expect("no more was sent than gathered");
             if front.len() > sent {

@@ -409,15 +409,18 @@ impl BlockStore for JournaledStore {
         if geometry.read_only {
             return Err(StoreError::ReadOnly);
         }
-        let room = records.map_or(Some(0), |_| self.data.records().map(|_| records_bytes(&geometry, len)));
-        if len > self.max || room != Some(records.map_or(0, |records| records.as_bytes().len() as u64)) {
+        let beside = self.data.records().zip(records);
+        let fit = match records {
+            Some(run) => beside.is_some() && run.as_bytes().len() as u64 == records_bytes(&geometry, len),
+            None => true,
+        };
+        if len > self.max || !fit {
             return Err(not_atomic(self));
         }
         if len == 0 {
             return Ok(());
         }
         let lba = offset / u64::from(geometry.logical_block_bytes);
-        let beside = self.data.records().zip(records);
         allocate(&*self.data, offset, len)?;
         if let Some((beside, records)) = beside {
             let (side, at, bytes) = beside.place(lba, records.len() as u64);

@@ -102,11 +102,6 @@ impl Connection {
         }
     }
 
-    /// Up, with nothing of its own under way.
-    fn is_idle(&self) -> bool {
-        self.state == ConnectionState::Up && self.keepalive.is_none() && self.text.is_none()
-    }
-
     /// In asymmetric use: whether it is one of those that carry data and status.
     pub(super) fn carries_data(&self) -> bool {
         params::carries_data(self.cid)
@@ -258,7 +253,7 @@ impl InitiatorSession {
     /// are, all when it is one for data.
     fn orphan_perhaps(&mut self, cid: Cid) {
         let mut moved: Vec<(Cid, Cid, u64)> = Vec::new();
-        for task in self.tasks.commands_mut().filter(|task| task.cmd_sn.is_some() && !task.orphan) {
+        for (_, task) in self.tasks.commands_mut().filter(|(_, task)| task.cmd_sn.is_some() && !task.orphan) {
             let silent = !params::carries_data(task.home);
             let from = task.cid;
             let concerned = task.home == cid || silent && (from == cid || params::carries_data(cid));
@@ -476,13 +471,8 @@ impl InitiatorSession {
 
     /// When something about connections is due.
     pub(super) fn connections_due(&self) -> Option<Time> {
-        let (mut due, mut silent_since) = (None, None);
+        let mut due = None;
         for connection in &self.connections {
-            // Most of them have only their next ping before them: that of the most silent one comes first.
-            if connection.is_idle() {
-                silent_since = earlier(silent_since, Some(connection.last_rx));
-                continue;
-            }
             let own = match connection.state {
                 ConnectionState::Up => None,
                 ConnectionState::Draining(at) | ConnectionState::LoggingOut(at) => Some(at),
@@ -494,8 +484,7 @@ impl InitiatorSession {
             let text = connection.text.as_ref().map(TextExchange::deadline);
             due = earlier(due, earlier(own, earlier(self.ping_due(connection), text)));
         }
-        let interval = self.config.ping_interval;
-        earlier(due, silent_since.filter(|_| !interval.is_zero()).map(|since| since + interval))
+        due
     }
 
     /// Does what is due about connections.

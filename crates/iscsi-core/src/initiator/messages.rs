@@ -169,12 +169,8 @@ impl InitiatorSession {
         let ours: SmallVec<[Management; 4]> = all.filter(|m| m.ends_tasks_of(lun)).collect();
         if !ours.is_empty() {
             let doomed = |itt: Itt, task: &Task| here(task) && ours.iter().any(|m| m.ends(itt, task));
-            let doomed = self.tasks.commands().filter(|(itt, task)| doomed(*itt, task));
-            let doomed: Vec<Itt> = doomed.map(|(itt, _)| itt).collect();
-            for itt in doomed {
-                if let Some(task) = self.tasks.command(itt) {
-                    task.terminated = true;
-                }
+            for (_, task) in self.tasks.commands_mut().filter(|(itt, task)| doomed(*itt, task)) {
+                task.terminated = true;
             }
             return;
         }

@@ -66,7 +66,7 @@ impl InitiatorSession {
                     true => self.connections.iter().filter(|other| !other.carries_data()).count(),
                     false => n,
                 };
-                let full = if shared_by > 4 { FILL_ALL_BYTES / shared_by as u64 } else { FILL_BYTES };
+                let full = FILL_BYTES.min(FILL_ALL_BYTES / shared_by.max(1) as u64);
                 // A loop over few: this is asked for every command.
                 let mut fullest: Option<(usize, u64)> = None;
                 for (at, connection) in self.connections.iter().enumerate() {

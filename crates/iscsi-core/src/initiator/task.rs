@@ -298,9 +298,9 @@ impl TaskTable {
         })
     }
 
-    pub(super) fn commands_mut(&mut self) -> impl Iterator<Item = &mut Task> {
-        self.slots.iter_mut().filter_map(|slot| match &mut slot.held {
-            Held::Command(task) => Some(task),
+    pub(super) fn commands_mut(&mut self) -> impl Iterator<Item = (Itt, &mut Task)> {
+        self.slots.iter_mut().enumerate().filter_map(|(index, slot)| match &mut slot.held {
+            Held::Command(task) => Some((tag(index as u16, slot.generation), task)),
             _ => None,
         })
     }

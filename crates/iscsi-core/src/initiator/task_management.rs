@@ -307,15 +307,13 @@ impl InitiatorSession {
 
     /// Ends the commands that a completed function aborted.
     fn end_tasks_of(&mut self, management: &Management) {
-        let ending = |task: &Task| if task.aborting { Ending::TimedOut } else { Ending::Aborted };
-        let ended: Vec<(Itt, Ending)> = match (management.function, management.wanted) {
-            (TmfFunction::AbortTask, Wanted::Recovery) => vec![(management.referenced, Ending::TimedOut)],
-            (TmfFunction::AbortTask, _) => vec![(management.referenced, Ending::Aborted)],
-            _ => {
-                let ended = self.tasks.commands().filter(|(itt, task)| management.ends(*itt, task));
-                ended.map(|(itt, task)| (itt, ending(task))).collect()
-            }
+        let late = |task: &Task| match management.function {
+            TmfFunction::AbortTask => management.wanted == Wanted::Recovery,
+            _ => task.aborting,
         };
+        let ending = |task: &Task| if late(task) { Ending::TimedOut } else { Ending::Aborted };
+        let ended = self.tasks.commands().filter(|(itt, task)| management.ends(*itt, task));
+        let ended: Vec<(Itt, Ending)> = ended.map(|(itt, task)| (itt, ending(task))).collect();
         for (itt, ending) in ended {
             self.complete(itt, ending);
         }
@@ -378,7 +376,7 @@ impl InitiatorSession {
             }
         }
         // What it was for is looked at again when its connection has been recovered.
-        for task in self.tasks.commands_mut() {
+        for (_, task) in self.tasks.commands_mut() {
             task.aborting = false;
         }
         self.expect_by(Some(self.now));

@@ -29,15 +29,13 @@ pub(super) struct Stop {
     tasks: Vec<Itt>,
 }
 
+fn resets_target(function: TmfFunction) -> bool {
+    matches!(function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset)
+}
+
 fn ends_many(function: TmfFunction) -> bool {
-    matches!(
-        function,
-        TmfFunction::AbortTaskSet
-            | TmfFunction::ClearTaskSet
-            | TmfFunction::LogicalUnitReset
-            | TmfFunction::TargetWarmReset
-            | TmfFunction::TargetColdReset
-    )
+    use TmfFunction::{AbortTaskSet, ClearTaskSet, LogicalUnitReset};
+    resets_target(function) || matches!(function, AbortTaskSet | ClearTaskSet | LogicalUnitReset)
 }
 
 impl Rules {
@@ -102,7 +100,7 @@ impl Rules {
         if function == TmfFunction::ITNexusReset {
             session.reset = Some(conn);
         }
-        let everywhere = matches!(function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset);
+        let everywhere = resets_target(function);
         let doomed = session.tasks.iter_mut().filter(|(itt, task)| match function {
             TmfFunction::AbortTask => **itt == referenced,
             _ if ends_many(function) => {

@@ -4,8 +4,8 @@
 //! leaves the one, checked again before it enters the other, and kept there, so that at no moment the data are without it.
 //! Its application tag stays as it is; its reference tag goes the way of the block in types 1 and 2, where it counts with
 //! the address. A tuple that turns the checks off is kept too, with the digest beside it. A block that was never written has
-//! none to go with it: its copy gets one. Where the types
-//! differ tuples are made anew, but only of data that still have the guards with which they left.
+//! none to go with it: its copy gets one. Where the types differ tuples are made anew, but only of data that still have the
+//! guards with which they left.
 
 use blockstore::{Record, RecordRun};
 use scsi::{MediumError, PiField, Protection, ProtectionType};

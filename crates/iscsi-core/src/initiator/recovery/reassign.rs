@@ -57,7 +57,8 @@ impl InitiatorSession {
 
     /// The commands of a connection that was logged out are orphans.
     pub(in super::super) fn orphan_commands(&mut self, cid: Cid) {
-        for task in self.tasks.commands_mut().filter(|task| task.cid == cid && task.cmd_sn.is_some()) {
+        let sent = self.tasks.commands_mut().filter(|(_, task)| task.cid == cid && task.cmd_sn.is_some());
+        for (_, task) in sent {
             (task.orphan, task.aborting) = (true, false);
         }
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use engine::SlabRing;
 use hdrhistogram::Histogram;
-use initiator::{Arrival, Command, Completion, Ending, Protection, Submitter, Workload, WriteData, cdb};
+use initiator::{
+    Arrival, Command, Completion, Ending, Protection, Submitter, Workload, WriteData, cdb, write_slabs,
+};
 use iscsi_core::wire::Lun;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -15,10 +17,6 @@ use super::{Direction, Pattern};
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
 /// Commands that may fail before the run is given up.
 const MAX_ERRORS: u64 = 1000;
-
-/// Slabs in which protected write data are put together.
-const SLAB_BYTES: usize = 64 << 10;
-const SLABS: usize = 4096;
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -102,7 +100,7 @@ impl Load {
             arrivals: plan.protection.iter().flat_map(|p| (0..plan.depth).map(|_| p.arrival(0))).collect(),
             damage: vec![None; plan.depth],
             lbas: vec![0; plan.depth],
-            slabs: SlabRing::new(SLAB_BYTES, SLABS),
+            slabs: write_slabs(),
             phase: Phase::Idle,
             measure_from: Duration::MAX,
             end: Duration::MAX,
