@@ -14,13 +14,17 @@ use engine::{Driver, Link, LinkStats, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::initiator::address::TargetAddress;
 use iscsi_core::initiator::session::{CloseReason, InitiatorSession, JoinError, TargetRecord};
-use iscsi_core::wire::Cid;
+use iscsi_core::wire::{Cid, Opcode};
 
 use super::connecting::{Attempt, Established, Outcome, Place, resolve_all};
 use super::{EventLoop, MAX_BACKOFF, MIN_BACKOFF, State, TX_SLACK_BYTES};
 use crate::error::ConnectError;
 use crate::options::Portal;
 use crate::session::ConnectionInfo;
+
+/// Operation codes of what ends commands.
+const DATA_IN: u8 = Opcode::DataIn.code();
+const SCSI_RESPONSE: u8 = Opcode::ScsiResponse.code();
 
 /// One connection in full feature phase.
 pub(super) struct Connection {
@@ -220,7 +224,8 @@ impl<P: Platform> EventLoop<P> {
         });
     }
 
-    /// Takes what has arrived on a connection.
+    /// Takes what has arrived on a connection. What ends commands is all taken in before the first of their owners is told: one
+    /// part of the code after the other for many of them stays in the instruction cache, the whole of it for each does not.
     pub(super) fn receive(&mut self, cid: Cid) {
         loop {
             let State::Up(up) = &mut self.state else { return };
@@ -232,8 +237,11 @@ impl<P: Platform> EventLoop<P> {
             }
             match link.next_pdu() {
                 Ok(Some(pdu)) => {
+                    let gathers = matches!(pdu.bhs.opcode(), DATA_IN | SCSI_RESPONSE);
                     up.session.handle_pdu(self.now, cid, pdu);
-                    self.drain_actions();
+                    if !gathers {
+                        self.drain_actions();
+                    }
                 }
                 Ok(None) => break,
                 //= rfc7143 7.8 DIG-07
@@ -243,6 +251,7 @@ impl<P: Platform> EventLoop<P> {
                 }
             }
         }
+        self.drain_actions();
         if let State::Up(up) = &mut self.state
             && up.link(cid).is_some_and(|link| link.peer_closed())
         {

@@ -307,6 +307,11 @@ impl TargetSession {
         self.early_bytes
     }
 
+    /// Whether there is room for as much unasked data as a command may bring.
+    pub fn has_room_for_first_burst(&self) -> bool {
+        self.early_bytes + u64::from(self.params.effective_first_burst()) <= self.early_bytes_max
+    }
+
     /// Sets the most that [`TargetSession::early_bytes`] may be. A command whose data would make it more ends with BUSY or TASK
     /// SET FULL, and nothing of its data is kept.
     pub fn set_early_bytes_max(&mut self, bytes: u64) {

@@ -175,3 +175,20 @@ fn pr_09_preempt_and_abort_waits_until_no_write_of_a_victim_can_land() {
         assert_eq!(pr_keys(&mut a), [0xa]);
     }
 }
+
+/// Commands that come together with a function behind them have begun when it is looked at, though they are taken in together.
+#[test]
+fn a_function_finds_the_commands_before_it_begun() {
+    let lab = Lab::start(config());
+    let mut session = lab.session("a");
+    let (sent, mut frames): (Vec<_>, Vec<_>) =
+        (0..4).map(|lba| session.command_frame(&Command::read_16(lba, 1, BLOCK))).unzip();
+    let mut abort = session.tmf(TmfFunction::AbortTask, true);
+    (abort.referenced_task_tag, abort.ref_cmd_sn) = (sent[3].itt, sent[3].cmd_sn);
+    frames.push(Frame::of(abort));
+    session.peer.send_together(&frames).unwrap();
+    for sent in &sent {
+        assert!(session.finish(sent).unwrap().is_good());
+    }
+    assert_eq!(answer(&mut session, abort.itt), TmfResponse::TaskDoesNotExist);
+}

@@ -269,6 +269,33 @@ fn sns_06_data_that_nobody_asked_for_is_not_kept_without_memory_for_it() {
     until_all_is_back(&lab);
 }
 
+/// Commands that arrive together are taken in together, but not more of their data than leaves room for the next.
+#[test]
+fn writes_that_come_together_are_not_in_the_way_of_each_other() {
+    const BYTES: usize = 2048;
+    let mut config = config();
+    // A quarter is for data that came unasked: two first bursts, or four of these writes.
+    config.limits.buffer_bytes_max = 32 << 10;
+    config.limits.shards = 1;
+    let lab = Lab::start(config);
+    let mut session = lab.login(&lab.script("h").key("FirstBurstLength", "4096"));
+    session.clear_unit_attentions().unwrap();
+    let (sent, frames): (Vec<Sent>, Vec<Frame>) = (0..6)
+        .map(|n| {
+            let write = write_of(n * 4, BYTES, 1 + n as u8).unsolicited(Unsolicited::Immediate(BYTES));
+            session.command_frame(&write)
+        })
+        .unzip();
+    session.peer.send_together(&frames).unwrap();
+    for sent in &sent {
+        assert!(session.finish(sent).unwrap().is_good());
+    }
+    for n in 0..6 {
+        assert_eq!(byte_at(&mut session, n * 4 + 3), 1 + n as u8);
+    }
+    until_all_is_back(&lab);
+}
+
 #[test]
 fn the_longest_transfer_is_what_the_memory_can_hold() {
     let lab = Lab::start(with_memory(16, 4));
