@@ -83,6 +83,8 @@ pub(super) struct Connection {
     pub commands: usize,
     /// Data of those commands, with something for each command itself, bytes.
     pub outstanding_bytes: u64,
+    /// What it may have under way beyond its share, because it is prompt, bytes.
+    pub earned_bytes: u64,
 }
 
 impl Connection {
@@ -99,6 +101,7 @@ impl Connection {
             text: None,
             commands: 0,
             outstanding_bytes: 0,
+            earned_bytes: 0,
         }
     }
 
@@ -235,7 +238,7 @@ impl InitiatorSession {
         // Before its exchanges are forgotten: those that are begun again at once must not go out on it.
         if let Some(connection) = self.connection(cid) {
             connection.state = ConnectionState::Failed(Failure { wait, retained_until, logout: None, kills });
-            (connection.commands, connection.outstanding_bytes) = (0, 0);
+            (connection.commands, connection.outstanding_bytes, connection.earned_bytes) = (0, 0, 0);
         }
         self.forget_exchanges(cid);
         if let Some(connection) = self.connection(cid) {

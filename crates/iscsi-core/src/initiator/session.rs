@@ -26,6 +26,7 @@ pub use super::connection::JoinError;
 use super::connection::{Connection, ConnectionState};
 use super::login::LoggedIn;
 use super::recovery::reassign::Settling;
+use super::scheduler::PROMPT;
 pub use super::scheduler::Scheduling;
 use super::task::{Held, LogoutOf, Task, TaskTable};
 use super::task_management::Deferred;
@@ -371,6 +372,7 @@ impl InitiatorSession {
             let probe_at = self.probe_time();
             let Some(task) = self.tasks.command(itt) else { continue };
             (task.cmd_sn, task.cid, task.home, task.probe_at) = (Some(cmd_sn), cid, cid, probe_at);
+            task.sent_at = self.now;
             self.write_bytes += task.command.write.len() as u64;
             self.sent += 1;
             if let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) {
@@ -389,6 +391,7 @@ impl InitiatorSession {
     pub(super) fn complete(&mut self, itt: Itt, ending: Ending) {
         let Some(task) = self.tasks.command(itt) else { return };
         let (cid, orphan, weight) = (task.cid, task.orphan, task.weight());
+        let prompt = self.now.saturating_sub(task.sent_at) <= PROMPT;
         let ending = match (task.verdict.take(), ending) {
             // Data that failed its digest stays failed, whatever the status says.
             (Some(verdict), Ending::Status { .. } | Ending::TimedOut | Ending::Aborted) => *verdict,
@@ -403,8 +406,7 @@ impl InitiatorSession {
         self.actions.push_back(Action::Completed(Completion { command, ending }));
         self.tasks.free(itt);
         if !orphan && let Some(connection) = self.connection(cid) {
-            connection.commands -= 1;
-            connection.outstanding_bytes -= weight;
+            connection.ended(weight, prompt);
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Task {
     pub sent: u32,
     /// MaxRecvDataSegmentLength that the target cuts its data to, bytes.
     pub segment_bytes: u32,
+    /// When it was sent.
+    pub sent_at: Time,
     /// When it has taken too long.
     pub deadline: Option<Time>,
     /// When to ask for what may have been lost without a trace.
@@ -60,6 +62,7 @@ impl Task {
             received: 0,
             sent: 0,
             segment_bytes: 0,
+            sent_at: Time::ZERO,
             deadline,
             probe_at: None,
             verdict: None,

@@ -49,7 +49,7 @@ const ENDING_SCAN: Duration = Duration::from_millis(50);
 /// How long the end waits for commands that are still with their stores when everything else is over.
 const STORE_PATIENCE: Duration = Duration::from_secs(5);
 /// Size of the slabs that small payloads share, bytes.
-const SLAB_BYTES: usize = 1 << 20;
+const SLAB_BYTES: usize = 128 << 10;
 
 /// See the module.
 pub struct Shard<P: Platform> {

@@ -7,6 +7,7 @@ use iscsi_wire::{
     TmfResponse, Tsih,
 };
 
+use super::super::scheduler::PROMPT;
 use super::{FIRST, Script, logged_in, params, pattern, status};
 use crate::initiator::command::{Command, Ending};
 use crate::initiator::session::{Action, CloseReason, JoinError, Scheduling};
@@ -187,6 +188,46 @@ fn a_connection_is_filled_before_the_next_and_large_commands_spread() {
     }
     script.sent_nothing();
     assert_eq!(cids(&next(&mut script, &[4096])), [2]);
+}
+
+/// What a connection ends promptly it may have under way; the first late command shows that others should help.
+// covers: MCS-03
+#[test]
+fn a_prompt_connection_is_given_more_until_it_is_late() {
+    let mut script = Script::with_connections_and(3, Params { max_connections: 3, ..params() });
+    script.session.config.scheduling = Scheduling::FillFirst;
+    let mut sent = 500;
+    let mut round = |script: &mut Script, takes: Duration| {
+        sent += 8;
+        script.max_cmd_sn = CmdSn(FIRST).add(sent + 8);
+        let ping = script.nop_in(Itt::RESERVED, iscsi_wire::Ttt::RESERVED, Lun(0));
+        script.receive(ping.to_bhs(), &[]);
+        (0..8).for_each(|user| script.read(user, 128 << 10));
+        let commands = script.commands();
+        script.now += takes;
+        for (cid, itt) in &commands {
+            script.on(*cid).good(*itt);
+        }
+        script.sent_nothing();
+        let mut on = [0; 3];
+        commands.iter().for_each(|(cid, _)| on[usize::from(cid.0)] += 1);
+        on.sort_unstable();
+        on
+    };
+    assert_eq!(round(&mut script, PROMPT), [2, 3, 3]);
+    let settled = (0..40).map(|_| round(&mut script, PROMPT)).last();
+    assert_eq!(settled, Some([0, 0, 8]), "one of them ends all of it in time");
+    assert_eq!(round(&mut script, PROMPT + Duration::from_nanos(1)), [0, 0, 8]);
+    let earned = |script: &Script| script.session.connections.iter().map(|c| c.earned_bytes).sum::<u64>();
+    let before = earned(&script);
+    // Little under way shows nothing.
+    for _ in 0..500 {
+        script.read(1, 4096);
+        let (cid, itt) = script.commands()[0];
+        script.on(cid).good(itt);
+        script.sent_nothing();
+    }
+    assert_eq!(earned(&script), before);
 }
 
 #[test]
