@@ -144,7 +144,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// CPU, kernel, commit and load of this machine, in a line.
+/// CPU, kernel, congestion control of TCP (BBR paces by timers, and two ends that share a machine then fall into one rhythm or
+/// another for a whole run), commit and load of this machine, in a line.
 pub fn machine(root: &Path) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -157,8 +158,9 @@ pub fn machine(root: &Path) -> String {
     let commit = git.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default();
     let load = read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned();
     format!(
-        "{cpu}, {cores} cores, Linux {}, commit {commit}, load {load} at the end.",
-        read("/proc/sys/kernel/osrelease").trim()
+        "{cpu}, {cores} cores, Linux {}, TCP {}, commit {commit}, load {load} at the end.",
+        read("/proc/sys/kernel/osrelease").trim(),
+        read("/proc/sys/net/ipv4/tcp_congestion_control").trim()
     )
 }
 
