@@ -21,7 +21,7 @@ use std::sync::Arc;
 use integrity::t10::Tuple;
 use parking_lot::Mutex;
 
-use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Placement, StoreError};
+use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, StoreError};
 
 /// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 16;
@@ -361,6 +361,9 @@ impl BlockStore for ProtectedStore {
     }
     fn records(&self) -> Option<&Records> {
         Some(&self.records)
+    }
+    fn label(&self) -> Option<&Arc<Label>> {
+        self.data.label()
     }
 }
 

@@ -16,8 +16,8 @@
 //! Nothing here survives the process; a flush has nothing to do.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use integrity::Store;
 use parking_lot::RwLock;
@@ -27,7 +27,8 @@ use crate::store::{
     ExtentList, check_block_bytes, check_extent_range, check_range, check_resize, check_size,
 };
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Placement, RecordRun, Records, StoreError, not_atomic,
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, RecordRun, Records, StoreError,
+    not_atomic,
 };
 
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -431,6 +432,10 @@ impl BlockStore for RamStore {
     }
 
     fn records(&self) -> Option<&Records> {
+        None
+    }
+
+    fn label(&self) -> Option<&Arc<Label>> {
         None
     }
 }

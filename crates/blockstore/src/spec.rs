@@ -16,7 +16,8 @@ use std::sync::Arc;
 use crate::journal::{Identity, check_max};
 use crate::store::check_block_bytes;
 use crate::{
-    BlockStore, FileOptions, FileStore, Geometry, JournaledStore, ProtectedStore, RamStore, StoreError,
+    BlockStore, FileOptions, FileStore, Geometry, JournaledStore, Label, Labelled, ProtectedStore, RamStore,
+    StoreError, side_file,
 };
 
 /// A store that is described but not open.
@@ -47,11 +48,19 @@ pub enum StoreSpec {
 }
 
 impl StoreSpec {
-    /// Opens the store.
+    /// Opens the store. The label of a device ends with it.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] with the reason and the remedy.
     pub fn open(&self) -> Result<Arc<dyn BlockStore>, StoreError> {
+        self.open_in(None)
+    }
+
+    /// Opens the store, with the labels of devices in the directory `state_dir`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(&self, state_dir: Option<&Path>) -> Result<Arc<dyn BlockStore>, StoreError> {
         match self {
             StoreSpec::Ram { size_bytes, logical_block_bytes, resident_limit_bytes, protection } => {
                 let store = RamStore::new(*size_bytes, logical_block_bytes.unwrap_or(512))?;
@@ -62,14 +71,17 @@ impl StoreSpec {
                 Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
             }
             StoreSpec::File { path, options, protection, atomic_bytes } => {
-                let file = FileStore::open(path, options)?;
+                let place = state_dir.map(|directory| Label::within(directory, path));
+                let labelled = place.as_deref().map_or(Labelled::Own, Labelled::OwnAt);
+                let file = FileStore::open_labelled(path, options, labelled)?;
                 let identity = file.identity();
+                let label = Arc::clone(file.volume_label());
                 let store: Arc<dyn BlockStore> = match *protection {
                     Some(kind) => Arc::new(open_protected(path, options, file, kind)?),
                     None => Arc::new(file),
                 };
                 match *atomic_bytes {
-                    Some(max) => open_journaled(path, options, store, identity, max),
+                    Some(max) => open_journaled(path, options, store, (identity, &label), max),
                     None => Ok(store),
                 }
             }
@@ -86,9 +98,7 @@ fn beside(path: &Path, suffix: &str, option: &str) -> Result<PathBuf, StoreError
             path.display()
         )));
     }
-    let mut beside = path.to_owned().into_os_string();
-    beside.push(suffix);
-    Ok(beside.into())
+    Ok(side_file::beside(path, suffix))
 }
 
 fn open_protected(
@@ -100,7 +110,8 @@ fn open_protected(
     check_protectable(&store.geometry())?;
     let size_bytes = Some(ProtectedStore::side_bytes(&store.geometry())?);
     let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: options.read_only };
-    let side = FileStore::open(beside(path, ".pi", "pi=")?, &how)?;
+    let place = beside(path, ".pi", "pi=")?;
+    let side = FileStore::open_labelled(&place, &how, Labelled::Of(store.volume_label()))?;
     ProtectedStore::new(Arc::new(store), Arc::new(side), kind)
 }
 
@@ -109,7 +120,7 @@ fn open_journaled(
     path: &Path,
     options: &FileOptions,
     store: Arc<dyn BlockStore>,
-    identity: Identity,
+    (identity, label): (Identity, &Arc<Label>),
     max: u64,
 ) -> Result<Arc<dyn BlockStore>, StoreError> {
     check_max(&store.geometry(), max)?;
@@ -122,7 +133,7 @@ fn open_journaled(
         false => Some(found.max(JournaledStore::journal_bytes(max))),
     };
     let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: options.read_only };
-    let journal = FileStore::open(place, &how)?;
+    let journal = FileStore::open_labelled(&place, &how, Labelled::Of(label))?;
     Ok(Arc::new(JournaledStore::new(store, Arc::new(journal), identity, max)?))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Op;
-use crate::{RecordRun, Records, StoreError};
+use crate::{Label, RecordRun, Records, StoreError};
 
 /// Shape of a store. Cheap to copy; asked again whenever it matters, because a resize changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,6 +239,9 @@ pub trait BlockStore: Send + Sync {
 
     /// The protection information beside the blocks, where the store has room for it.
     fn records(&self) -> Option<&Records>;
+
+    /// The label of the volume; `None` from memory, which is another volume with each start.
+    fn label(&self) -> Option<&Arc<Label>>;
 }
 
 /// [`BlockStore::read_crc32c`] of a store that reads first and computes then.
@@ -331,6 +334,9 @@ macro_rules! forward {
             }
             fn records(&self) -> Option<&Records> {
                 (**self).records()
+            }
+            fn label(&self) -> Option<&Arc<Label>> {
+                (**self).label()
             }
         }
     )*};

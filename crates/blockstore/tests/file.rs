@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use blockstore::{BlockStore, Durability, Extent, FileOptions, FileStore, Placement, StoreError, StoreSpec};
+use blockstore::{
+    BlockStore, Durability, Extent, FileOptions, FileStore, Placement, StoreError, StoreSpec, VolumeId,
+};
 use tempfile::{TempDir, tempdir};
 
 const MIB: u64 = 1 << 20;
@@ -239,4 +241,20 @@ fn what_the_medium_has_is_known_before_it_is_used() {
     assert_eq!(store.geometry().size_bytes, MIB, "nobody asked for more");
     store.resize(3 * MIB).unwrap();
     assert_eq!(store.geometry().size_bytes, 3 * MIB);
+}
+
+#[test]
+fn a_new_file_does_not_take_over_the_label_of_another() {
+    let (_directory, path) = place();
+    let id = VolumeId::from_bytes([7; 16]);
+    let store = FileStore::open(&path, &sized(MIB)).unwrap();
+    store.label().unwrap().set_identity(Some(id)).unwrap();
+    drop(store);
+    let again = FileStore::open(&path, &sized(MIB)).unwrap();
+    assert_eq!(again.label().unwrap().identity(), Some(id));
+    drop(again);
+    fs::remove_file(&path).unwrap();
+    let why = refused(&path, &sized(MIB));
+    assert!(why.contains("disk.intact") && why.contains("move the label away"), "{why}");
+    assert!(!path.exists());
 }

@@ -3,8 +3,8 @@
 //! Survives the process that uses it, as a disk does. Delay is not its business: the platform decides when a job runs.
 
 use blockstore::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Placement, RecordRun, Records, StoreError, fixed_size,
-    read_then_crc32c,
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, RecordRun, Records, StoreError,
+    fixed_size, read_then_crc32c,
 };
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -187,6 +187,10 @@ impl BlockStore for SimStore {
     }
 
     fn records(&self) -> Option<&Records> {
+        None
+    }
+
+    fn label(&self) -> Option<&Arc<Label>> {
         None
     }
 }

@@ -79,7 +79,9 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be had; nothing is left running then.
     pub fn start(config: Config, observe: Arc<Observe>) -> Result<Self, StartError> {
-        Self::start_with(config, observe, Arc::new(|lun| lun.store.open()))
+        // Constant while the server runs.
+        let state_dir = config.state_dir.clone();
+        Self::start_with(config, observe, Arc::new(move |lun| lun.store.open_in(state_dir.as_deref())))
     }
 
     /// As [`Server::start`], with stores that `open` opens, now and when the configuration changes: for stores that no

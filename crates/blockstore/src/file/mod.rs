@@ -21,13 +21,13 @@ mod os;
 mod tests;
 
 use std::io::IoSlice;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-pub use self::open::FileOptions;
+pub use self::open::{FileOptions, Labelled};
 
 use self::health::Health;
 use self::os::OsFile;
@@ -35,7 +35,7 @@ use crate::gather::{Gather, total_bytes};
 use crate::journal::Identity;
 use crate::store::{ExtentList, check_extent_range, check_resize};
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
     not_atomic, read_then_crc32c,
 };
 
@@ -51,6 +51,7 @@ pub struct FileStore {
     /// The same file, opened for writing later.
     writable: OnceLock<Writable>,
     name: String,
+    label: Arc<Label>,
     shape: Shape,
     size_bytes: AtomicU64,
     health: Health,
@@ -89,11 +90,12 @@ enum Zeroing {
 }
 
 impl FileStore {
-    fn new(os: Box<dyn OsFile>, name: String, shape: Shape, size_bytes: u64) -> Self {
+    fn new(os: Box<dyn OsFile>, name: String, label: Arc<Label>, shape: Shape, size_bytes: u64) -> Self {
         FileStore {
             os,
             writable: OnceLock::new(),
             name,
+            label,
             shape,
             size_bytes: AtomicU64::new(size_bytes),
             health: Health::default(),
@@ -107,6 +109,11 @@ impl FileStore {
     /// What tells the file from others that have, or had, its name.
     pub(crate) fn identity(&self) -> Identity {
         self.shape.identity
+    }
+
+    /// The label of the volume that this is, or is a part of.
+    pub(crate) fn volume_label(&self) -> &Arc<Label> {
+        &self.label
     }
 
     fn os(&self) -> &dyn OsFile {
@@ -465,6 +472,7 @@ impl BlockStore for FileStore {
             return Ok(());
         }
         let writable = self.os.writable(&self.name, &self.shape, self.size())?;
+        self.label.make_writable()?;
         self.no_punch.store(writable.discard_granularity_bytes == 0, Ordering::Relaxed);
         let _ = self.writable.set(writable);
         Ok(())
@@ -472,5 +480,9 @@ impl BlockStore for FileStore {
 
     fn records(&self) -> Option<&Records> {
         None
+    }
+
+    fn label(&self) -> Option<&Arc<Label>> {
+        Some(&self.label)
     }
 }

@@ -5,16 +5,28 @@ use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use rustix::fs::{FlockOperation, OFlags, flock, fsync, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+use rustix::fs::{FlockOperation, OFlags, flock, ioctl_blkpbszget, ioctl_blksszget, major, minor};
 use rustix::io::Errno;
 
 use super::os::{OsFile, RealFile};
 use super::{FileStore, Shape, Writable};
-use crate::StoreError;
 use crate::journal::Identity;
 use crate::store::{check_block_bytes, check_size};
+use crate::{Label, StoreError, side_file};
+
+/// Which label a [`FileStore`] goes by.
+#[derive(Clone, Copy)]
+pub enum Labelled<'a> {
+    /// Its own, kept beside it. That of a device, beside which nothing can be kept, ends with the store.
+    Own,
+    /// Its own, kept beside it, or here if it is a device.
+    OwnAt(&'a Path),
+    /// That of the volume that it is a part of.
+    Of(&'a Arc<Label>),
+}
 
 /// How to open a [`FileStore`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,9 +46,20 @@ impl FileStore {
     ///
     /// # Errors
     /// [`StoreError::Unusable`] with the reason and the remedy: missing, wrong type, locked by another server, not
-    /// whole blocks, no permission.
+    /// whole blocks, no permission, a label that cannot be read or that is left of another file.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self, StoreError> {
-        let path = path.as_ref();
+        Self::open_labelled(path.as_ref(), options, Labelled::Own)
+    }
+
+    /// As [`open`](Self::open), with a label from elsewhere.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_labelled(
+        path: &Path,
+        options: &FileOptions,
+        labelled: Labelled<'_>,
+    ) -> Result<Self, StoreError> {
         let name = path.display().to_string();
         if let Some(block) = options.logical_block_bytes {
             check_block_bytes(block)?;
@@ -44,19 +67,26 @@ impl FileStore {
         let (file, created) = open_or_create(path, &name, options)?;
         // Before anything can fail that removes the file: whoever holds the lock uses it.
         lock(&file, &name, options.read_only)?;
-        let store = Self::open_file(file, &name, options, created);
+        let store = label(&file, path, labelled, (options.read_only, created))
+            .and_then(|label| Self::open_file(file, &name, label, options, created));
         if store.is_err() && created {
             // Best effort: the error that is returned matters more.
             let _ = std::fs::remove_file(path);
         }
         if created && store.is_ok() {
-            sync_parent(path)
-                .map_err(|errno| cannot(&name, "make its directory entry durable", errno.into()))?;
+            side_file::sync_directory_of(path)
+                .map_err(|source| cannot(&name, "make its directory entry durable", source))?;
         }
         store
     }
 
-    fn open_file(file: File, name: &str, options: &FileOptions, created: bool) -> Result<Self, StoreError> {
+    fn open_file(
+        file: File,
+        name: &str,
+        label: Arc<Label>,
+        options: &FileOptions,
+        created: bool,
+    ) -> Result<Self, StoreError> {
         let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
         let block_device = metadata.file_type().is_block_device();
         if !block_device && !metadata.is_file() {
@@ -94,8 +124,33 @@ impl FileStore {
         if !shape.read_only && can_punch(&os, &metadata, block_device, size_bytes) {
             shape.discard_granularity_bytes = granularity.max(logical);
         }
-        Ok(FileStore::new(Box::new(os), name.to_owned(), shape, size_bytes))
+        Ok(FileStore::new(Box::new(os), name.to_owned(), label, shape, size_bytes))
     }
+}
+
+/// The label of a file that is locked. A file that is new has none: what lies there is of another one, whose identity and whose
+/// losses are not those of this one.
+fn label(
+    file: &File,
+    path: &Path,
+    labelled: Labelled<'_>,
+    (read_only, created): (bool, bool),
+) -> Result<Arc<Label>, StoreError> {
+    let is_device = || file.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let place = match labelled {
+        Labelled::Of(label) => return Ok(Arc::clone(label)),
+        Labelled::OwnAt(place) if is_device() => place.to_owned(),
+        Labelled::Own if is_device() => return Ok(Arc::new(Label::in_memory())),
+        Labelled::Own | Labelled::OwnAt(_) => Label::beside(path),
+    };
+    if created && place.exists() {
+        return Err(StoreError::Unusable(format!(
+            "{0} is the label of a volume {1} that is not there; bring the volume back, or move the label away to begin a new one",
+            place.display(),
+            path.display()
+        )));
+    }
+    Label::open(place, read_only).map(Arc::new)
 }
 
 /// The open file, and whether this call made it.
@@ -240,17 +295,6 @@ fn queue_attribute(device: u64, attribute: &str) -> Option<u64> {
     ["queue", "../queue"].iter().find_map(|queue| {
         std::fs::read_to_string(format!("{node}/{queue}/{attribute}")).ok()?.trim().parse().ok()
     })
-}
-
-/// A new file is only safe when its directory is on the medium too.
-fn sync_parent(path: &Path) -> Result<(), Errno> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = rustix::fs::open(
-        parent,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?;
-    fsync(&directory)
 }
 
 fn cannot(name: &str, what: &str, source: std::io::Error) -> StoreError {

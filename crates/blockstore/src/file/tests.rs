@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::os::OsFile;
 use super::{FileStore, Shape, Writable};
-use crate::{BlockStore, Durability, StoreError};
+use crate::{BlockStore, Durability, Label, StoreError};
 
 /// What the next call of a kind does instead of its work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,7 +139,8 @@ fn pattern(len: usize) -> Vec<u8> {
 fn store_with(shape: Shape) -> (Disk, FileStore) {
     let disk = Disk::default();
     disk.0.lock().bytes = pattern(SIZE as usize);
-    let store = FileStore::new(Box::new(disk.clone()), "disk".to_owned(), shape, SIZE);
+    let store =
+        FileStore::new(Box::new(disk.clone()), "disk".to_owned(), Arc::new(Label::in_memory()), shape, SIZE);
     (disk, store)
 }
 

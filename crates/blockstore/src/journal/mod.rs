@@ -36,7 +36,7 @@ use self::ring::{Ring, Stuck};
 use crate::gather::total_bytes;
 use crate::protected::RECORD_BYTES;
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
     not_atomic, read_then_crc32c,
 };
 
@@ -500,5 +500,9 @@ impl BlockStore for JournaledStore {
 
     fn records(&self) -> Option<&Records> {
         self.data.records()
+    }
+
+    fn label(&self) -> Option<&Arc<Label>> {
+        self.data.label()
     }
 }

@@ -179,6 +179,9 @@ impl BlockStore for Disk {
     fn records(&self) -> Option<&Records> {
         None
     }
+    fn label(&self) -> Option<&Arc<Label>> {
+        None
+    }
 }
 
 /// What each block may hold: the value that is durable, and those that were written after it.

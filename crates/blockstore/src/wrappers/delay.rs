@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::OpSet;
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
 };
 
 struct GateState {
@@ -204,5 +204,9 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
 
     fn records(&self) -> Option<&Records> {
         self.inner.records()
+    }
+
+    fn label(&self) -> Option<&Arc<Label>> {
+        self.inner.label()
     }
 }

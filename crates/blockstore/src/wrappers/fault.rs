@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::OpSet;
 use crate::gather::{Gather, total_bytes};
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
     read_then_crc32c,
 };
 
@@ -389,5 +389,9 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
 
     fn records(&self) -> Option<&Records> {
         self.inner.records()
+    }
+
+    fn label(&self) -> Option<&Arc<Label>> {
+        self.inner.label()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RecordRun, Records, StoreError,
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
 };
 
 /// What was counted for one kind of operation.
@@ -154,5 +154,9 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
 
     fn records(&self) -> Option<&Records> {
         self.inner.records()
+    }
+
+    fn label(&self) -> Option<&Arc<Label>> {
+        self.inner.label()
     }
 }

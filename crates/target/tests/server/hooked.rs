@@ -1,7 +1,9 @@
 //! A store in memory that calls a test before it does anything.
 
+use std::sync::Arc;
+
 use blockstore::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Op, Placement, RamStore, RecordRun, Records,
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RamStore, RecordRun, Records,
     StoreError, not_atomic,
 };
 
@@ -85,5 +87,8 @@ impl<F: Fn(Op, u64) + Send + Sync> BlockStore for Hooked<F> {
     }
     fn records(&self) -> Option<&Records> {
         self.ram.records()
+    }
+    fn label(&self) -> Option<&Arc<Label>> {
+        None
     }
 }

@@ -1,0 +1,386 @@
+//! The label of a volume: what has to be known of it before it is served, and whatever options it is opened with.
+//!
+//! A small JSON file, `PATH.intact` beside a file; a path that the caller gives for a device, beside which nothing can be kept. It
+//! is replaced as a whole ([`side_file`]), only by who holds the lock of the volume, and only when there is something to say: a
+//! volume without one has an empty label.
+//!
+//! ```json
+//! { "version": 1, "identity": "9f0c…", "journal_generation": 7, "failed_flush": { "reason": "…", "unflushed_bytes": 4096 } }
+//! ```
+//!
+//! * **Fields** that this program does not know are kept as they are: a newer program may add some that an older one can do
+//!   without. What an older one must not overlook raises the **version**, and a label of a version that is not known is refused.
+//! * A label that **cannot be read** is an error that names the file and the remedy. It is never taken for an empty one: that
+//!   would forget a lost write, or give a volume another identity.
+//! * What the object says is what is on the medium: a change that could not be stored is no change.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::{StoreError, side_file};
+
+/// What the label of a file is called beside it.
+const SUFFIX: &str = ".intact";
+/// Largest label that is read, bytes: many times what its fields need.
+const MAX_BYTES: u64 = 64 * 1024;
+const VERSION: u32 = 1;
+/// Longest reason that is kept, characters.
+const REASON_CHARS: usize = 512;
+
+/// The label of an open volume; see the module's head. Everything that belongs to one volume shares one.
+pub struct Label {
+    place: Place,
+    fields: Mutex<Fields>,
+    /// Somebody else may read it, and so nobody may change it.
+    shared: AtomicBool,
+}
+
+/// Where a label is kept.
+enum Place {
+    File(PathBuf),
+    /// Nowhere: it ends with the object.
+    Memory,
+}
+
+/// 128 bits that no other volume has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VolumeId(u128);
+
+/// A flush that failed: which of the writes before it are on the medium is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedFlush {
+    /// What the system said, for people.
+    pub reason: String,
+    /// Bytes that were written and acknowledged since the last flush that succeeded: as much may be lost.
+    pub unflushed_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Fields {
+    version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    identity: Option<VolumeId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed_flush: Option<FailedFlush>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    journal_generation: Option<u64>,
+    /// What a newer program has to say.
+    #[serde(flatten)]
+    others: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Fields {
+            version: VERSION,
+            identity: None,
+            failed_flush: None,
+            journal_generation: None,
+            others: serde_json::Map::new(),
+        }
+    }
+}
+
+impl Label {
+    /// Where the label of the file at `volume` is kept.
+    pub fn beside(volume: &Path) -> PathBuf {
+        side_file::beside(volume, SUFFIX)
+    }
+
+    /// Where the label of the device at `volume` is kept in a directory: its path, with `%2F` for each slash.
+    pub fn within(directory: &Path, volume: &Path) -> PathBuf {
+        let name = volume.to_string_lossy().replace('%', "%25").replace('/', "%2F");
+        directory.join(name + SUFFIX)
+    }
+
+    /// Reads the label at `path`; an empty one where there is no file. The caller holds the lock of the volume, alone or `shared`
+    /// with others who read it; then the label cannot be changed.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] with the remedy, when there is one that cannot be read or makes no sense.
+    pub fn open(path: impl Into<PathBuf>, shared: bool) -> Result<Self, StoreError> {
+        let path = path.into();
+        let fields = read(&path)?;
+        Ok(Label { place: Place::File(path), fields: Mutex::new(fields), shared: AtomicBool::new(shared) })
+    }
+
+    /// A label that is not kept: of memory, and of a device for which the caller has no place.
+    pub fn in_memory() -> Self {
+        Label { place: Place::Memory, fields: Mutex::default(), shared: AtomicBool::new(false) }
+    }
+
+    /// Where it is kept; `None` when it ends with the process.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::File(path) => Some(path),
+            Place::Memory => None,
+        }
+    }
+
+    /// The identity that was given to the volume.
+    pub fn identity(&self) -> Option<VolumeId> {
+        self.fields.lock().identity
+    }
+
+    /// Gives the volume an identity, or takes it away.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] with the reason, when it cannot be stored, and [`StoreError::ReadOnly`] while others may read the
+    /// volume too; then nothing is changed.
+    pub fn set_identity(&self, identity: Option<VolumeId>) -> Result<(), StoreError> {
+        self.change(|fields| fields.identity = identity)
+    }
+
+    /// The flush that failed, if one did and nobody has said since that the volume may be used again.
+    pub fn failed_flush(&self) -> Option<FailedFlush> {
+        self.fields.lock().failed_flush.clone()
+    }
+
+    /// Remembers a flush that failed, or that the volume may be used again.
+    ///
+    /// # Errors
+    /// As [`set_identity`](Self::set_identity).
+    pub fn set_failed_flush(&self, failed: Option<FailedFlush>) -> Result<(), StoreError> {
+        let failed = failed.map(|failed| FailedFlush {
+            reason: failed.reason.chars().take(REASON_CHARS).collect(),
+            ..failed
+        });
+        self.change(|fields| fields.failed_flush = failed)
+    }
+
+    /// How often the volume was opened in a way that makes what a journal had of it before out of date; 0 at first.
+    pub fn journal_generation(&self) -> u64 {
+        self.fields.lock().journal_generation.unwrap_or(0)
+    }
+
+    /// Begins another generation.
+    ///
+    /// # Errors
+    /// As [`set_identity`](Self::set_identity).
+    pub fn set_journal_generation(&self, generation: u64) -> Result<(), StoreError> {
+        self.change(|fields| fields.journal_generation = Some(generation))
+    }
+
+    /// The lock of the volume was shared, and is its own now: another one may have changed the label meanwhile.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn make_writable(&self) -> Result<(), StoreError> {
+        let mut fields = self.fields.lock();
+        if let Place::File(path) = &self.place {
+            *fields = read(path)?;
+        }
+        self.shared.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Fields)) -> Result<(), StoreError> {
+        let mut fields = self.fields.lock();
+        let mut changed = fields.clone();
+        change(&mut changed);
+        if changed == *fields {
+            return Ok(());
+        }
+        if self.shared.load(Ordering::Acquire) {
+            return Err(StoreError::ReadOnly);
+        }
+        if let Place::File(path) = &self.place {
+            store(path, &changed).map_err(|error| {
+                StoreError::Unusable(format!(
+                    "the label {} cannot be stored: {error}; make room in its directory and give the server's user access to it",
+                    path.display()
+                ))
+            })?;
+        }
+        *fields = changed;
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Result<Fields, StoreError> {
+    let unusable = |what: &dyn fmt::Display| {
+        StoreError::Unusable(format!(
+            "the label {} cannot be read: {what}; restore it from a copy. Without one, move it away: the volume is then taken for \
+             a new one, with another identity, and nothing says any more whether writes to it were lost",
+            path.display()
+        ))
+    };
+    let Some(bytes) = side_file::read(path, MAX_BYTES).map_err(|error| unusable(&error))? else {
+        return Ok(Fields::default());
+    };
+    // The version first: of another one nothing else is known.
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let Version { version } = serde_json::from_slice(&bytes).map_err(|error| unusable(&error))?;
+    if version != VERSION {
+        return Err(StoreError::Unusable(format!(
+            "the label {} has version {version}, this program knows {VERSION}; use a newer program",
+            path.display()
+        )));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| unusable(&error))
+}
+
+fn store(path: &Path, fields: &Fields) -> std::io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(fields)?;
+    text.push(b'\n');
+    side_file::replace(path, &text)
+}
+
+impl VolumeId {
+    /// From its bytes, the most significant first.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        VolumeId(u128::from_be_bytes(bytes))
+    }
+
+    /// Its bytes, the most significant first.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
+/// 32 hexadecimal digits.
+impl fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for VolumeId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_one = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u128::from_str_radix(text, 16).ok().filter(|_| is_one);
+        id.map(VolumeId).ok_or_else(|| format!("`{text}` is no identity; it has 32 hexadecimal digits"))
+    }
+}
+
+impl Serialize for VolumeId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for VolumeId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: VolumeId = VolumeId::from_bytes([0xab; 16]);
+
+    fn failed() -> FailedFlush {
+        FailedFlush { reason: "Input/output error".to_owned(), unflushed_bytes: 4096 }
+    }
+
+    fn error(label: Result<Label, StoreError>) -> String {
+        label.map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_set_is_there_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = Label::beside(&directory.path().join("disk"));
+        assert_eq!(path, directory.path().join("disk.intact"));
+        let label = Label::open(&path, false).unwrap();
+        assert_eq!((label.identity(), label.failed_flush(), label.journal_generation()), (None, None, 0));
+        assert!(!path.exists(), "a label that says nothing is no file");
+
+        label.set_identity(Some(ID)).unwrap();
+        label.set_failed_flush(Some(failed())).unwrap();
+        label.set_journal_generation(7).unwrap();
+        for label in [label, Label::open(&path, false).unwrap()] {
+            assert_eq!(label.identity(), Some(ID));
+            assert_eq!(label.failed_flush(), Some(failed()));
+            assert_eq!(label.journal_generation(), 7);
+        }
+
+        let label = Label::open(&path, false).unwrap();
+        label.set_failed_flush(None).unwrap();
+        let again = Label::open(&path, false).unwrap();
+        assert_eq!((again.identity(), again.failed_flush()), (Some(ID), None));
+    }
+
+    #[test]
+    fn fields_of_a_newer_program_are_kept_and_a_newer_version_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.intact");
+        std::fs::write(&path, "{\"version\":1,\"colour\":{\"red\":3}}").unwrap();
+        let label = Label::open(&path, false).unwrap();
+        label.set_identity(Some(ID)).unwrap();
+        let text: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(text["colour"]["red"], 3);
+        assert_eq!(text["identity"], "abababababababababababababababab");
+
+        std::fs::write(&path, "{\"version\":2,\"identity\":{}}").unwrap();
+        let error = error(Label::open(&path, false));
+        assert!(error.contains("version 2") && error.contains("newer program"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_label_is_never_taken_for_an_empty_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.intact");
+        let long = format!("{{\"version\":1,\"more\":\"{}\"}}", "x".repeat(MAX_BYTES as usize));
+        for text in [
+            "",
+            "{",
+            "\0\0\0\0",
+            "{}",
+            "{\"version\":\"1\"}",
+            "{\"version\":1,\"identity\":\"+babababababababababababababababa\"}",
+            "{\"version\":1,\"identity\":\"abab\"}",
+            "{\"version\":1,\"failed_flush\":true}",
+            &long,
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = error(Label::open(&path, false));
+            assert!(error.contains("disk.intact") && error.contains("restore it"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), text.as_bytes(), "it is left as it was");
+        }
+    }
+
+    #[test]
+    fn a_change_that_could_not_be_stored_is_no_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let label = Label::open(directory.path().join("none/disk.intact"), false).unwrap();
+        let error = label.set_identity(Some(ID)).unwrap_err().to_string();
+        assert!(error.contains("none/disk.intact") && error.contains("cannot be stored"), "{error}");
+        assert_eq!(label.identity(), None);
+        let memory = Label::in_memory();
+        memory.set_identity(Some(ID)).unwrap();
+        assert_eq!((memory.identity(), memory.path()), (Some(ID), None));
+    }
+
+    #[test]
+    fn a_label_that_others_read_is_not_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.intact");
+        let shared = Label::open(&path, true).unwrap();
+        assert!(matches!(shared.set_identity(Some(ID)), Err(StoreError::ReadOnly)));
+        Label::open(&path, false).unwrap().set_journal_generation(3).unwrap();
+        shared.make_writable().unwrap();
+        assert_eq!(shared.journal_generation(), 3);
+        shared.set_identity(Some(ID)).unwrap();
+        assert_eq!(Label::open(&path, false).unwrap().identity(), Some(ID));
+    }
+
+    #[test]
+    fn devices_have_different_places_in_one_directory() {
+        let within = |device| Label::within(Path::new("/var/lib/intact"), Path::new(device));
+        assert_eq!(within("/dev/vg/a"), Path::new("/var/lib/intact/%2Fdev%2Fvg%2Fa.intact"));
+        assert_ne!(within("/dev/vg%2Fa"), within("/dev/vg/a"));
+    }
+}
