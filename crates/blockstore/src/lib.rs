@@ -28,6 +28,7 @@ mod ram;
 pub mod side_file;
 mod spec;
 mod store;
+mod volume;
 mod wrappers;
 
 pub use error::{Op, StoreError};

@@ -247,6 +247,17 @@ impl Records {
     }
 }
 
+/// Protection information is for blocks of 512 and 4096 bytes.
+pub(crate) fn check_protectable(geometry: &Geometry) -> Result<(), StoreError> {
+    if matches!(geometry.logical_block_bytes, 512 | 4096) {
+        return Ok(());
+    }
+    let block = geometry.logical_block_bytes;
+    Err(StoreError::Unusable(format!(
+        "blocks of {block} bytes have no protection information; use block=512 or block=4096, or leave pi= away"
+    )))
+}
+
 /// A store with records beside its blocks. Its own reads and writes are of the data alone: whoever writes keeps the
 /// [records](BlockStore::records) up to date.
 pub struct ProtectedStore {

@@ -13,12 +13,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::journal::{Identity, check_max};
+use crate::protected::check_protectable;
 use crate::store::check_block_bytes;
-use crate::{
-    BlockStore, FileOptions, FileStore, Geometry, JournaledStore, Label, Labelled, ProtectedStore, RamStore,
-    StoreError, side_file,
-};
+use crate::volume::Volume;
+use crate::{BlockStore, FileOptions, ProtectedStore, RamStore, StoreError};
 
 /// A store that is described but not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,70 +69,10 @@ impl StoreSpec {
                 Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
             }
             StoreSpec::File { path, options, protection, atomic_bytes } => {
-                let place = state_dir.map(|directory| Label::within(directory, path));
-                let labelled = place.as_deref().map_or(Labelled::Own, Labelled::OwnAt);
-                let file = FileStore::open_labelled(path, options, labelled)?;
-                let identity = file.identity();
-                let label = Arc::clone(file.volume_label());
-                let store: Arc<dyn BlockStore> = match *protection {
-                    Some(kind) => Arc::new(open_protected(path, options, file, kind)?),
-                    None => Arc::new(file),
-                };
-                match *atomic_bytes {
-                    Some(max) => open_journaled(path, options, store, (identity, &label), max),
-                    None => Ok(store),
-                }
+                Volume::new(path, options, state_dir).open(*protection, *atomic_bytes)
             }
         }
     }
-}
-
-/// The place of what is kept beside a file.
-fn beside(path: &Path, suffix: &str, option: &str) -> Result<PathBuf, StoreError> {
-    if !path.is_file() {
-        // What lies beside a device node is gone with the next start.
-        return Err(StoreError::Unusable(format!(
-            "{} is a device, beside which nothing can be kept; leave {option} away, or use a file",
-            path.display()
-        )));
-    }
-    Ok(side_file::beside(path, suffix))
-}
-
-fn open_protected(
-    path: &Path,
-    options: &FileOptions,
-    store: FileStore,
-    kind: u8,
-) -> Result<ProtectedStore, StoreError> {
-    check_protectable(&store.geometry())?;
-    let size_bytes = Some(ProtectedStore::side_bytes(&store.geometry())?);
-    let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: options.read_only };
-    let place = beside(path, ".pi", "pi=")?;
-    let side = FileStore::open_labelled(&place, &how, Labelled::Of(store.volume_label()))?;
-    ProtectedStore::new(Arc::new(store), Arc::new(side), kind)
-}
-
-/// A store that is only read needs no journal, but it has to be looked at: something may be unfinished.
-fn open_journaled(
-    path: &Path,
-    options: &FileOptions,
-    store: Arc<dyn BlockStore>,
-    (identity, label): (Identity, &Arc<Label>),
-    max: u64,
-) -> Result<Arc<dyn BlockStore>, StoreError> {
-    check_max(&store.geometry(), max)?;
-    let place = beside(path, ".atomic", "atomic=")?;
-    // 0 also when it was being made as the power went.
-    let found = std::fs::metadata(&place).map_or(0, |metadata| metadata.len());
-    let size_bytes = match options.read_only {
-        true if found == 0 => return Ok(store),
-        true => None,
-        false => Some(found.max(JournaledStore::journal_bytes(max))),
-    };
-    let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: options.read_only };
-    let journal = FileStore::open_labelled(&place, &how, Labelled::Of(label))?;
-    Ok(Arc::new(JournaledStore::new(store, Arc::new(journal), identity, max)?))
 }
 
 impl StoreSpec {
@@ -183,17 +121,6 @@ impl StoreSpec {
             _ => false,
         }
     }
-}
-
-/// Protection information is for blocks of 512 and 4096 bytes.
-fn check_protectable(geometry: &Geometry) -> Result<(), StoreError> {
-    if matches!(geometry.logical_block_bytes, 512 | 4096) {
-        return Ok(());
-    }
-    let block = geometry.logical_block_bytes;
-    Err(StoreError::Unusable(format!(
-        "blocks of {block} bytes have no protection information; use block=512 or block=4096, or leave pi= away"
-    )))
 }
 
 /// A text that names no store. Says what is wrong and what would be right.

@@ -10,8 +10,8 @@
 //!   bring the older data back.
 //! * Space is taken before: holes become zeros that are allocated, and the journal is written over and over. So a full file
 //!   system is told while nothing has changed yet.
-//! * A write that fails between the two leaves blocks of which nobody knows what they hold. They cannot be read or written
-//!   until the store is opened again, which finishes it.
+//! * A write that fails between the two, or in the journal if that cannot be told to forget it, leaves blocks of which nobody knows
+//!   what they will hold after the next start. They cannot be read or written until the store is opened again, which finishes it.
 //!
 //! * Where blocks have protection information, a record of the journal has it behind their data, and both are carried out together.
 //!   Whoever changes it in another way changes its blocks right after, and so waits: if the power goes before, what the journal has
@@ -82,11 +82,21 @@ impl JournaledStore {
     ) -> Result<Self, StoreError> {
         check_max(&data.geometry(), max_bytes)?;
         let slot_bytes = max_bytes + data.records().map_or(0, |_| records_bytes(&data.geometry(), max_bytes));
+        Self::with_slots(data, journal, identity, max_bytes, slot_bytes)
+    }
+
+    fn with_slots(
+        data: Arc<dyn BlockStore>,
+        journal: Arc<dyn BlockStore>,
+        identity: Identity,
+        max: u64,
+        slot_bytes: u64,
+    ) -> Result<Self, StoreError> {
         let store = JournaledStore {
             data,
             journal,
             identity,
-            max: max_bytes,
+            max,
             slot_bytes,
             ring: Mutex::new(Ring::new(0)),
             moved: Condvar::new(),
@@ -96,6 +106,20 @@ impl JournaledStore {
         };
         store.recover()?;
         Ok(store)
+    }
+
+    /// Finishes what `journal` has of writes to `data` that were interrupted, and leaves it with nothing to do: `data` is then changed
+    /// without it. A journal that is new stays as it is.
+    ///
+    /// # Errors
+    /// As [`JournaledStore::new`].
+    pub(crate) fn finish(
+        data: Arc<dyn BlockStore>,
+        journal: Arc<dyn BlockStore>,
+        identity: Identity,
+    ) -> Result<(), StoreError> {
+        let Some((_, mark)) = Mark::read(&*journal)? else { return Ok(()) };
+        Self::with_slots(data, journal, identity, 0, mark.slot_bytes).map(drop)
     }
 
     /// Bytes of a journal for writes of up to `max_bytes`.
@@ -218,6 +242,12 @@ impl JournaledStore {
         drop(ring);
         self.moved.notify_all();
         result
+    }
+
+    /// From now on nobody knows what the blocks of this write will hold at the next start.
+    fn get_stuck(&self, number: u64) {
+        self.any_stuck.store(true, Ordering::Release);
+        self.update(|ring| ring.get_stuck(number));
     }
 
     /// Returns when everything below `until` is over.
@@ -428,10 +458,12 @@ impl BlockStore for JournaledStore {
         }
         let number = self.take(offset, len)?;
         if let Err(error) = self.record(number, offset, len, src, records) {
-            // Nothing was written to its place, and nothing has to be. A record that is there all the same is over with the next
-            // mark; while there can be none, nobody else changes these blocks.
+            // Nothing was written to its place, and nothing has to be. A record that is there all the same has to be over before
+            // anybody reads the old data: otherwise the next start could bring back a write that was told to have failed.
             self.update(|ring| ring.place(number));
-            let _ = self.settle(number + 1);
+            if self.settle(number + 1).is_err() {
+                self.get_stuck(number);
+            }
             return Err(of_the_journal(error, offset));
         }
         let written = beside
@@ -439,10 +471,7 @@ impl BlockStore for JournaledStore {
             .and_then(|()| self.data.write(offset, src, Durability::Cached));
         match &written {
             Ok(()) => self.update(|ring| ring.place(number)),
-            Err(_) => {
-                self.any_stuck.store(true, Ordering::Release);
-                self.update(|ring| ring.get_stuck(number));
-            }
+            Err(_) => self.get_stuck(number),
         }
         written
     }

@@ -81,8 +81,11 @@ impl Ring {
         self.slot(number).phase = Phase::Placed;
     }
 
+    /// One that is over stays so.
     pub(super) fn get_stuck(&mut self, number: u64) {
-        self.slot(number).phase = Phase::Stuck;
+        if number >= self.first {
+            self.slot(number).phase = Phase::Stuck;
+        }
     }
 
     /// The first number that is not placed.

@@ -586,48 +586,99 @@ fn a_file_has_its_journal_beside_it() {
 #[test]
 fn an_unfinished_file_is_not_opened_to_be_read_only() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("disk");
-    let file =
-        crate::FileStore::open(&path, &FileOptions { size_bytes: Some(1 << 20), ..Default::default() });
-    let file = file.unwrap();
-    let how = FileOptions { size_bytes: Some(file_bytes(MAX)), ..Default::default() };
-    let journal = crate::FileStore::open(directory.path().join("disk.atomic"), &how).unwrap();
-    let identity = file.identity();
-    assert_ne!(identity, journal.identity());
-    let store = JournaledStore::new(Arc::new(file), Arc::new(journal), identity, MAX).unwrap();
-    let number = store.take(512, MAX).unwrap();
-    store.record(number, 512, MAX, &[&[7; MAX as usize]], None).unwrap();
-    drop(store);
+    let path = unfinished_file(directory.path(), None);
     let refused = spec(&path, ",ro,atomic=4096").err().unwrap().to_string();
     assert!(refused.contains("without ro"), "{refused}");
     assert_eq!(at::<1>(&spec(&path, ",atomic=4096").unwrap(), 512), [7]);
     assert_eq!(at::<1>(&spec(&path, ",ro,atomic=4096").unwrap(), 512), [7]);
 }
 
+/// A file with a journal that has something to do for it, as if the process had died in the middle.
+fn unfinished_file(directory: &std::path::Path, records_of: Option<u8>) -> std::path::PathBuf {
+    let opened = |suffix: &str, bytes: u64| {
+        let how = FileOptions { size_bytes: Some(bytes), ..Default::default() };
+        crate::FileStore::open(directory.join(suffix), &how).unwrap()
+    };
+    let file = opened("disk", 1 << 20);
+    let identity = file.identity();
+    let mut data: Arc<dyn BlockStore> = Arc::new(file);
+    if let Some(kind) = records_of {
+        let side = opened("disk.pi", ProtectedStore::side_bytes(&data.geometry()).unwrap());
+        data = Arc::new(ProtectedStore::new(data, Arc::new(side), kind).unwrap());
+    }
+    let wrong = data.records().is_some() && {
+        let journal = Arc::new(RamStore::new(file_bytes(2 * MAX), 512).unwrap());
+        let store = JournaledStore::new(Arc::clone(&data), journal, identity, MAX).unwrap();
+        store.write_atomic(512, &[&[7; MAX as usize]], Some(&records(7, 7)), Durability::Cached).is_ok()
+    };
+    assert!(!wrong, "a record for each block");
+    let run = records_of.map(|_| records(7, 8));
+    let journal = opened("disk.atomic", file_bytes(MAX + 128));
+    let store = JournaledStore::new(data, Arc::new(journal), identity, MAX).unwrap();
+    let number = store.take(512, MAX).unwrap();
+    store.record(number, 512, MAX, &[&[7; MAX as usize]], run.as_ref()).unwrap();
+    directory.join("disk")
+}
+
+#[test]
+fn a_use_of_the_file_without_a_journal_finishes_what_the_journal_has_and_nothing_comes_back_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = unfinished_file(directory.path(), None);
+    let refused = spec(&path, ",ro").err().unwrap().to_string();
+    assert!(refused.contains("without ro"), "{refused}");
+    let store = spec(&path, "").unwrap();
+    assert_eq!(at::<1>(&store, 512), [7]);
+    store.write(512, &[&[9; 512]], Durability::Durable).unwrap();
+    drop(store);
+    assert_eq!(at::<1>(&spec(&path, ",ro").unwrap(), 512), [9]);
+    assert_eq!(at::<1>(&spec(&path, ",atomic=4096").unwrap(), 512), [9]);
+}
+
+#[test]
+fn a_file_with_protection_information_is_not_opened_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = unfinished_file(directory.path(), Some(1));
+    for options in ["", ",ro", ",atomic=4096", ",ro,atomic=4096"] {
+        let refused = spec(&path, options).err().unwrap().to_string();
+        assert!(refused.contains("give pi="), "{options}: {refused}");
+    }
+    let store = spec(&path, ",pi=1").unwrap();
+    assert_eq!(at::<1>(&store, 512), [7]);
+    assert_eq!(store.records().unwrap().read(1, 8).unwrap(), records(7, 8));
+}
+
+// covers: ATM-01
+#[test]
+fn a_write_that_failed_does_not_come_back_after_the_old_data_were_read() {
+    let (data, inner) = (ram(1 << 20), ram(file_bytes(MAX)));
+    let (journal, faults) = FaultStore::new(Arc::clone(&inner));
+    let store = JournaledStore::new(Arc::clone(&data) as _, Arc::new(journal), ME, MAX).unwrap();
+    // The record is there as a whole, and no mark can say that it is over.
+    faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 1 << 20 }).nth(1));
+    let rule = faults.arm(FaultRule::new(Op::Write, Fault::Error(FaultError::Medium)));
+    store.write_atomic(1024, &[&[7; MAX as usize]], None, Durability::Durable).unwrap_err();
+    let mut seen = [0; 512];
+    assert!(matches!(store.read(1024, &mut seen), Err(StoreError::MediumRead { offset: 1024 })));
+    assert!(store.write(1024, &[&[9; 512]], Durability::Cached).is_err());
+    faults.disarm(rule);
+    std::mem::forget(store);
+    assert_eq!(at::<1>(&over(&data, &inner, ME).unwrap(), 1024), [7]);
+}
+
 #[test]
 fn what_is_unfinished_with_its_protection_information_is_finished_with_it_and_not_without() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("disk");
-    let opened = |suffix: &str, bytes: u64| {
-        let how = FileOptions { size_bytes: Some(bytes), ..Default::default() };
-        crate::FileStore::open(directory.path().join(suffix), &how).unwrap()
-    };
-    let data = opened("disk", 1 << 20);
-    let (identity, side) =
-        (data.identity(), opened("disk.pi", ProtectedStore::side_bytes(&data.geometry()).unwrap()));
-    let data = ProtectedStore::new(Arc::new(data), Arc::new(side), 1).unwrap();
-    let journal = opened("disk.atomic", file_bytes(MAX));
-    let store = JournaledStore::new(Arc::new(data), Arc::new(journal), identity, MAX).unwrap();
-    let wrong = store.write_atomic(512, &[&[7; MAX as usize]], Some(&records(7, 7)), Durability::Cached);
-    assert!(matches!(wrong, Err(StoreError::Unusable(_))), "a record for each block");
-    let number = store.take(512, MAX).unwrap();
-    store.record(number, 512, MAX, &[&[7; MAX as usize]], Some(&records(7, 8))).unwrap();
-    drop(store);
-    for (options, remedy) in [
-        (",atomic=4096", "with pi="),
-        (",ro,pi=1,atomic=4096", "without ro"),
-        (",pi=1,block=4096,atomic=4096", "block="),
-    ] {
+    let path = unfinished_file(directory.path(), Some(1));
+    let (kept, away) = (directory.path().join("disk.pi"), directory.path().join("away"));
+    std::fs::rename(&kept, &away).unwrap();
+    for options in ["", ",atomic=4096"] {
+        let refused = spec(&path, options).err().unwrap().to_string();
+        assert!(refused.contains("with pi="), "{refused}");
+    }
+    std::fs::rename(&away, &kept).unwrap();
+    for (options, remedy) in
+        [(",ro,pi=1,atomic=4096", "without ro"), (",pi=1,block=4096,atomic=4096", "block=")]
+    {
         let refused = spec(&path, options).err().unwrap().to_string();
         assert!(refused.contains(remedy), "{refused}");
     }
