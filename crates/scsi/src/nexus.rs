@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// Identity of an I_T nexus by value: equal for equal initiator port name and target portal group, whenever and on
+/// Identity of an I_T nexus by value: equal for equal initiator port name, account and target portal group, whenever and on
 /// whichever connection the nexus appears. Not stable between builds: never store it, store the names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NexusId(pub u64);
@@ -25,7 +25,10 @@ pub struct Nexus {
     pub target_port_group: u16,
     /// Relative target port identifier, 1 to 65535.
     pub relative_target_port: u16,
-    /// Identity by value of the two names above.
+    /// The account that the initiator proved to be; `None` where nothing had to be proved. An initiator says its name itself:
+    /// where accounts are proved, the same name with another account is another nexus.
+    pub account: Option<Arc<str>>,
+    /// Identity by value of the names and the account above.
     pub id: NexusId,
     /// iSCSIProtocolLevel of the session (RFC 7144), for the version descriptor of INQUIRY; 0: none is claimed.
     pub protocol_level: u8,
@@ -34,20 +37,25 @@ pub struct Nexus {
 impl Nexus {
     /// The nexus of these two ports.
     pub fn new(initiator_port: &str, target_port_group: u16, relative_target_port: u16) -> Self {
-        let mut hasher = DefaultHasher::new();
-        initiator_port.hash(&mut hasher);
-        target_port_group.hash(&mut hasher);
-        Self {
-            initiator_port: Arc::from(initiator_port),
-            target_port_group,
-            relative_target_port,
-            id: NexusId(hasher.finish()),
-            protocol_level: 0,
-        }
+        let initiator_port = Arc::from(initiator_port);
+        let id = identity(&initiator_port, None, target_port_group);
+        Self { initiator_port, target_port_group, relative_target_port, account: None, id, protocol_level: 0 }
+    }
+
+    /// The nexus of the same two ports with an initiator that proved to be `account`.
+    pub fn with_account(self, account: Option<&str>) -> Self {
+        let id = identity(&self.initiator_port, account, self.target_port_group);
+        Self { account: account.map(Arc::from), id, ..self }
     }
 
     /// The same nexus, with sessions of this iSCSIProtocolLevel.
     pub fn with_protocol_level(self, protocol_level: u8) -> Self {
         Self { protocol_level, ..self }
     }
+}
+
+fn identity(initiator_port: &str, account: Option<&str>, target_port_group: u16) -> NexusId {
+    let mut hasher = DefaultHasher::new();
+    (initiator_port, account, target_port_group).hash(&mut hasher);
+    NexusId(hasher.finish())
 }

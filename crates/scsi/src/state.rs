@@ -79,6 +79,7 @@ pub(crate) struct Operation {
 #[derive(Debug)]
 struct Attached {
     initiator_port: Arc<str>,
+    account: Option<Arc<str>>,
     attentions: UnitAttentionQueue,
 }
 
@@ -106,9 +107,11 @@ impl State {
     }
 
     pub(crate) fn attach(&mut self, nexus: &Nexus) {
+        self.persistent.claim(nexus);
         let returning = self.lost.remove(&nexus.id);
         let attached = self.attached.entry(nexus.id).or_insert_with(|| Attached {
             initiator_port: nexus.initiator_port.clone(),
+            account: nexus.account.clone(),
             attentions: UnitAttentionQueue::default(),
         });
         //= sam5 5.14.1 UA-01
@@ -162,6 +165,12 @@ impl State {
         if let Some(attached) = self.attached.get_mut(&nexus) {
             attached.attentions.remove(asc);
         }
+    }
+
+    /// The account of an initiator port that is attached, if it proved to be one.
+    pub(crate) fn account_of(&self, initiator_port: &str) -> Option<&Arc<str>> {
+        let of_port = self.attached.values().filter(|attached| *attached.initiator_port == *initiator_port);
+        of_port.filter_map(|attached| attached.account.as_ref()).next()
     }
 
     /// Names of the attached initiator ports.

@@ -560,6 +560,60 @@ fn pr_13_registrations_belong_to_the_nexus_by_name() {
 }
 
 #[test]
+fn pr_13_a_port_with_another_account_is_another_nexus() {
+    let mut cluster = cluster();
+    let port = cluster.a.initiator_port.clone();
+    let of = |account: &str| Nexus::new(&port, 1, 1).with_account(Some(account));
+    let (alice, bob, anybody) = (of("alice"), of("bob"), Nexus::new(&port, 1, 1));
+    cluster.disk.attach(&alice);
+    cluster.register(&alice, 1);
+    cluster.out(&alice, RESERVE, 3, 1, 0).good();
+    cluster.disk.lu.detach_nexus(&alice);
+    for other in [&bob, &anybody] {
+        cluster.disk.lu.attach_nexus(other);
+        cluster.disk.run_as(other, &[0; 6], &[]).fails(6, 0x29, 0x00);
+        cluster.disk.run_as(other, &cdb::write(0, 1), &[0; BLOCK]).conflicts();
+        cluster.out(other, RELEASE, 3, 1, 0).conflicts();
+        cluster.disk.lu.detach_nexus(other);
+    }
+    cluster.disk.lu.attach_nexus(&alice);
+    assert_eq!(cluster.attention(&alice), Some((0x29, 7)));
+    cluster.disk.run_as(&alice, &cdb::write(0, 1), &[0; BLOCK]).good();
+}
+
+#[test]
+fn pr_13_a_registration_without_account_is_of_the_first_that_comes_as_its_port() {
+    let mut cluster = cluster_with(LuConfig { persist_reservations: true, ..support::config() });
+    let (a, b) = (cluster.a.clone(), cluster.b.clone());
+    // B is not there and is registered by A, who reserves for both.
+    cluster.disk.lu.detach_nexus(&b);
+    let (cdb, list) = spec_i_pt(5, &[transport_id(1, &b.initiator_port)]);
+    cluster.disk.run_as(&a, &cdb, &list).good();
+    cluster.out(&a, RESERVE, 5, 5, 0).good();
+    let of = |account: &str| Nexus::new(&b.initiator_port, 1, 1).with_account(Some(account));
+    let (first, second) = (of("first"), of("second"));
+    cluster.disk.attach(&first);
+    cluster.disk.run_as(&first, &cdb::write(0, 1), &[0; BLOCK]).good();
+    cluster.disk.lu.detach_nexus(&first);
+    cluster.disk.attach(&second);
+    cluster.disk.run_as(&second, &cdb::write(0, 1), &[0; BLOCK]).conflicts();
+    // It is stored with the account, and over a restart stays that one's. So does a reservation that moves to it.
+    let registrations = cluster.disk.lu.export_persistent();
+    assert_eq!(registrations, None, "no APTPL was asked for");
+    cluster.disk.run_as(&a, &out_cdb(REGISTER, 0, 24), &keys(5, 6, 1)).good();
+    let stored = cluster.disk.lu.export_persistent().unwrap();
+    let accounts = |kept: &KeptState| -> Vec<Option<String>> {
+        kept.reservations.as_ref().unwrap().registrations.iter().map(|r| r.account.clone()).collect()
+    };
+    assert_eq!(accounts(&stored), [None, Some("first".to_owned())]);
+    let mut after = cluster_with(LuConfig { persist_reservations: true, ..support::config() });
+    after.disk.lu.import_persistent(&stored);
+    assert_eq!(after.disk.lu.export_persistent(), Some(stored));
+    after.disk.attach(&second);
+    after.disk.run_as(&second, &cdb::write(0, 1), &[0; BLOCK]).conflicts();
+}
+
+#[test]
 fn pr_14_reserve_and_release() {
     for (reserve, release) in [
         (vec![0x16, 0, 0, 0, 0, 0], vec![0x17, 0, 0, 0, 0, 0]),

@@ -6,8 +6,9 @@
 //! keeps the unit from being served: to forget a reservation is to let two hosts write at once.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -46,6 +47,8 @@ struct Stored {
 #[serde(deny_unknown_fields)]
 struct StoredRegistration {
     initiator_port: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    account: Option<String>,
     target_port_group: u16,
     relative_target_port: u16,
     key: u64,
@@ -126,6 +129,7 @@ impl ReservationFile {
         }
         let registrations = stored.registrations.into_iter().map(|r| PrRegistration {
             initiator_port: r.initiator_port,
+            account: r.account,
             target_port_group: r.target_port_group,
             relative_target_port: r.relative_target_port,
             key: r.key,
@@ -164,6 +168,7 @@ impl ReservationFile {
         let state = kept.reservations.unwrap_or_default();
         let registrations = state.registrations.into_iter().map(|r| StoredRegistration {
             initiator_port: r.initiator_port,
+            account: r.account,
             target_port_group: r.target_port_group,
             relative_target_port: r.relative_target_port,
             key: r.key,
@@ -180,7 +185,14 @@ impl ReservationFile {
         };
         let mut beside = OsString::from(self.path.as_os_str());
         beside.push(".new");
-        let mut file = File::create(&beside)?;
+        // One left by a crash has a mode of its own.
+        if let Err(error) = fs::remove_file(&beside)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        // Who is registered, and with which key, is nobody else's to know or to change.
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         file.write_all(&serde_json::to_vec_pretty(&stored)?)?;
         file.sync_all()?;
         fs::rename(&beside, &self.path)?;
@@ -199,6 +211,8 @@ impl ReservationFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use scsi::{DataOut, LuConfig, Nexus, Step};
 
     use super::*;
@@ -229,6 +243,8 @@ mod tests {
         reserve_out(&before, 0, 0, (0, 7), 1);
         reserve_out(&before, 1, 5, (7, 0), 0);
         file.save(&before).expect("saved");
+        let mode = fs::metadata(file.path()).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "keys of reservations are for the server alone");
 
         let after = unit();
         file.load(&after).expect("loaded");

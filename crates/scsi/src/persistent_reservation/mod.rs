@@ -1,7 +1,8 @@
 //! Persistent reservations (SPC-4 5.12, 6.15, 6.16).
 //!
-//! A registration belongs to an I_T nexus by value: initiator port name and target port. It survives the loss of the
-//! nexus, so it is kept apart from the nexuses that are attached. Invariants: at most one registration per nexus; the
+//! A registration belongs to an I_T nexus by value: initiator port name, account and target port. It survives the loss of the
+//! nexus, so it is kept apart from the nexuses that are attached. One that was made for a port of which no account was known
+//! (SPEC_I_PT, REGISTER AND MOVE, what was stored before accounts were) belongs to whoever comes first as that port. Invariants: at most one registration per nexus; the
 //! holder of a reservation is registered; an all-registrants reservation exists only while somebody is registered.
 
 mod input;
@@ -69,6 +70,7 @@ impl Kind {
 pub(crate) struct Registration {
     pub(crate) nexus: NexusId,
     pub(crate) initiator_port: Arc<str>,
+    pub(crate) account: Option<Arc<str>>,
     pub(crate) target_port_group: u16,
     pub(crate) relative_target_port: u16,
     pub(crate) key: u64,
@@ -81,6 +83,7 @@ impl Registration {
         Self {
             nexus: nexus.id,
             initiator_port: nexus.initiator_port.clone(),
+            account: nexus.account.clone(),
             target_port_group: nexus.target_port_group,
             relative_target_port: nexus.relative_target_port,
             key,
@@ -113,6 +116,22 @@ impl PersistentReservations {
         self.registrations.iter().find(|r| r.nexus == nexus).map(|r| r.key)
     }
 
+    /// A registration of the port of `nexus` that was made for no account is that of `nexus` from now on, if it has none.
+    pub(crate) fn claim(&mut self, nexus: &Nexus) {
+        if nexus.account.is_none() || self.key_of(nexus.id).is_some() {
+            return;
+        }
+        let unclaimed =
+            Nexus::new(&nexus.initiator_port, nexus.target_port_group, nexus.relative_target_port).id;
+        for registration in self.registrations.iter_mut().filter(|r| r.nexus == unclaimed) {
+            registration.nexus = nexus.id;
+            registration.account = nexus.account.clone();
+            if let Some(reservation) = self.reservation.as_mut().filter(|r| r.holder == unclaimed) {
+                reservation.holder = nexus.id;
+            }
+        }
+    }
+
     /// True when `nexus` holds the reservation: it reserved, or all registrants do and it is one.
     pub(crate) fn is_holder(&self, nexus: NexusId) -> bool {
         self.reservation.is_some_and(|reservation| {
@@ -141,6 +160,8 @@ impl PersistentReservations {
 pub struct PrRegistration {
     /// SCSI initiator port name.
     pub initiator_port: String,
+    /// The account that the initiator proved to be; `None`: none, or none was known.
+    pub account: Option<String>,
     /// Target portal group tag.
     pub target_port_group: u16,
     /// Relative target port identifier.
@@ -175,6 +196,7 @@ impl PersistentReservations {
                 .iter()
                 .map(|r| PrRegistration {
                     initiator_port: r.initiator_port.to_string(),
+                    account: r.account.as_deref().map(str::to_owned),
                     target_port_group: r.target_port_group,
                     relative_target_port: r.relative_target_port,
                     key: r.key,
@@ -194,7 +216,8 @@ impl PersistentReservations {
                 &stored_one.initiator_port,
                 stored_one.target_port_group,
                 stored_one.relative_target_port,
-            );
+            )
+            .with_account(stored_one.account.as_deref());
             if stored_one.key == 0 || state.key_of(nexus.id).is_some() {
                 continue;
             }

@@ -215,7 +215,7 @@ impl Change<'_> {
         };
         for initiator_port in std::iter::once(self.nexus.initiator_port.clone()).chain(also) {
             for &(group, relative) in &ports {
-                let nexus = Nexus::new(&initiator_port, group, relative);
+                let nexus = self.nexus_of(&initiator_port, group, relative);
                 if let Some(registration) = self.pr.registrations.iter_mut().find(|r| r.nexus == nexus.id) {
                     // A nexus that is registered already cannot be registered on behalf of another one.
                     if parameters.spec_i_pt {
@@ -233,6 +233,15 @@ impl Change<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The nexus of an initiator port through a port of the target: with the account that it is known to have.
+    fn nexus_of(&self, initiator_port: &str, group: u16, relative: u16) -> Nexus {
+        let account = match *initiator_port == *self.nexus.initiator_port {
+            true => self.nexus.account.as_ref(),
+            false => self.state.account_of(initiator_port),
+        };
+        Nexus::new(initiator_port, group, relative).with_account(account.map(|account| &**account))
     }
 
     /// The initiator ports that SPEC_I_PT names besides this one.
@@ -413,7 +422,7 @@ impl Change<'_> {
             .find(|known| known.relative_port == relative_port)
             .map(|known| known.group)
             .ok_or(Refusal::Check(SenseData::parameter_field(18, None)))?;
-        let to = Nexus::new(&port, group, relative_port);
+        let to = self.nexus_of(&port, group, relative_port);
         if to.id == self.me() {
             return Err(SenseData::parameter_field(LIST_BYTES as u16, None).into());
         }
