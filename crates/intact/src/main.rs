@@ -4,8 +4,10 @@
 mod cmd;
 mod output;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 const AFTER_HELP: &str = "Logical units are named by URLs: iscsi://[user[%password]@]host[:port]/target/lun[?key=value&...]; \
@@ -57,8 +59,29 @@ enum Command {
     Man,
 }
 
+/// Commands that end or overwrite something: nobody is to come to them by a suggestion.
+const NEVER_SUGGESTED: [&str; 2] = ["reset", "cp"];
+
+/// Reads the command line as clap does, without suggestions that would do harm.
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(arguments).map_err(|mut error| {
+        let harmful = match error.get(ContextKind::SuggestedSubcommand) {
+            Some(ContextValue::String(name)) => NEVER_SUGGESTED.contains(&name.as_str()),
+            Some(ContextValue::Strings(names)) => {
+                names.iter().any(|name| NEVER_SUGGESTED.contains(&name.as_str()))
+            }
+            _ => false,
+        };
+        if harmful {
+            error.remove(ContextKind::SuggestedSubcommand);
+        }
+        error
+    })
+}
+
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let cli = parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    match cli.command {
         Command::Serve(args) => cmd::serve::run(args),
         Command::Check(args) => cmd::check::run(args),
         Command::Ls(args) => cmd::ls::run(args),
@@ -92,6 +115,22 @@ mod tests {
                 command.get_name()
             );
         }
+    }
+
+    #[test]
+    fn no_suggestion_does_harm() {
+        let said = |word: &str| match super::parse(["intact", word, "x"].map(Into::into)) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("`{word}` is a command"),
+        };
+        for word in ["target", "create", "delete", "rest", "rese", "cpy"] {
+            let text = said(word);
+            for harmful in super::NEVER_SUGGESTED {
+                assert!(!text.contains(&format!("'{harmful}'")), "{text}");
+            }
+            assert!(text.contains("unrecognized subcommand"), "{text}");
+        }
+        assert!(said("serv").contains("'serve'"), "the others are still helped");
     }
 
     #[test]
