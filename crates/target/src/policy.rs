@@ -7,7 +7,7 @@ use engine::Platform;
 use iscsi_core::chap::Secret;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::{Bounds, Params};
-use iscsi_core::target::login::{Admission, AuthPolicy, LoginNames, LoginPolicy, Refusal};
+use iscsi_core::target::login::{Admission, AuthPolicy, LoginNames, LoginPolicy, NoSecret, Refusal};
 use iscsi_core::wire::LoginStatus;
 
 use crate::config::{Auth, PortalConfig};
@@ -84,6 +84,22 @@ pub fn too_many_connections() -> Refusal {
         "the session has as many connections as were negotiated",
         "close one first, or negotiate a higher MaxConnections",
     )
+}
+
+/// The nexus has a session of another account, or another account waits for its end.
+//= rfc7143 9.2 SEC-13
+pub fn other_account(names: &LoginNames, theirs: &str, ours: &str) -> Refusal {
+    let what = format!(
+        "the session of {} with ISID {} is of the account {theirs:?}, and this login proved to be {ours:?}",
+        names.initiator, names.isid
+    );
+    Refusal::new(
+        LoginStatus::AuthorizationFailure,
+        "RFC 7143 9.2",
+        what,
+        "give each host an InitiatorName of its own, and each account the `initiators` that it is for",
+    )
+    .tried_as(ours)
 }
 
 /// The rules of the target do not know this initiator at this address.
@@ -186,7 +202,7 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
         Ok(Admission { auth, bounds, portal_group_tag: self.portal.group_tag, target_alias, joins })
     }
 
-    fn secret_of(&mut self, names: &LoginNames, chap_name: &str) -> Option<Secret> {
+    fn secret_of(&mut self, names: &LoginNames, chap_name: &str) -> Result<Secret, NoSecret> {
         self.auth(names).secret_of(&names.initiator, chap_name).cloned()
     }
 

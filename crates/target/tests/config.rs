@@ -8,6 +8,7 @@ use blockstore::StoreSpec;
 use iscsi_core::chap::{ChapAlgorithm, Secret};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::{Bounds, DigestPolicy};
+use iscsi_core::target::login::NoSecret;
 use target::config::{Auth, Config, ControlSocket, Limits, Overrides, Problem, default_bounds};
 
 const NAME: &str = "name = \"iqn.2004-10.com.example:a\"\n";
@@ -84,9 +85,9 @@ fn the_example_can_be_used_and_shows_every_default() {
     assert_eq!(target.bounds, expected);
     let alice = IscsiName::parse("iqn.2004-10.com.example:alice1").unwrap();
     let carol = IscsiName::parse("iqn.2004-10.com.example:carol").unwrap();
-    assert_eq!(target.auth.secret_of(&alice, "alice"), Some(&Secret::new("the secret of alice")));
-    assert_eq!(target.auth.secret_of(&carol, "alice"), None);
-    assert_eq!(target.auth.secret_of(&alice, "nobody"), None);
+    assert_eq!(target.auth.secret_of(&alice, "alice"), Ok(&Secret::new("the secret of alice")));
+    assert_eq!(target.auth.secret_of(&carol, "alice"), Err(NoSecret::OtherInitiator));
+    assert_eq!(target.auth.secret_of(&alice, "nobody"), Err(NoSecret::UnknownName));
     assert!(matches!(config.discovery_auth, Auth::Chap { mutual: None, .. }));
 }
 
@@ -424,6 +425,37 @@ fn sec_10_secrets_have_96_bits() {
     assert_eq!(algorithms, &ChapAlgorithm::ALL);
 }
 
+// covers: SEC-14
+#[test]
+fn accounts_that_may_say_any_name_and_discovery_for_anybody_are_warned_of() {
+    let secrets = Secrets::new();
+    secrets.write("s", b"a secret of alice", 0o600);
+    secrets.write("t", b"a secret of bob..", 0o600);
+    let account = |name: &str, file: &str, more: &str| {
+        format!("[[target.chap.account]]\nname = \"{name}\"\nsecret_file = \"{file}\"\n{more}\n")
+    };
+    let warned = |text: &str| {
+        let (config, problems) = secrets.load(text);
+        assert!(config.is_some(), "{problems:?}");
+        let names = problems.iter().any(|p| p.what.contains("may log in as any initiator"));
+        (names, problems.iter().any(|p| p.what.starts_with("discovery tells anybody")))
+    };
+    let initiators = "initiators = [\"iqn.2004-10.com.example:a\"]";
+    let one = account("alice", "s", "");
+    let two = one.clone() + &account("bob", "t", "");
+    let named = account("alice", "s", initiators) + &account("bob", "t", initiators);
+    let half = account("alice", "s", initiators) + &account("bob", "t", "");
+    assert_eq!(warned(&with_target(&one)), (false, true));
+    assert_eq!(warned(&with_target(&two)), (true, true));
+    assert_eq!(warned(&with_target(&half)), (true, true));
+    assert_eq!(warned(&with_target(&named)), (false, true));
+    let wanted = format!("[discovery]\nopen = true\n{}", with_target(&one));
+    assert_eq!(warned(&wanted), (false, false));
+    let asked = "[[discovery.chap.account]]\nname = \"d\"\nsecret_file = \"t\"\n";
+    assert_eq!(warned(&format!("{asked}{}", with_target(&one))), (false, false));
+    assert_eq!(warned(&with_target("")), (false, false), "nothing is guarded");
+}
+
 // covers: SEC-08
 #[test]
 fn sec_08_one_secret_for_both_directions_is_refused() {
@@ -433,8 +465,9 @@ fn sec_08_one_secret_for_both_directions_is_refused() {
     let mutual = format!("{ONE_ACCOUNT}\n[target.chap.mutual]\nname = \"t\"\nsecret_file = \"t\"");
     let (config, problems) = secrets.load(&with_target(&mutual));
     assert!(config.is_none());
-    assert_eq!(problems[0].what, "the secret of `mutual` is also that of an account");
-    assert_eq!((problems[0].line, problems[0].column), (8, 15));
+    let error = problems.iter().find(|problem| problem.is_error()).unwrap();
+    assert_eq!(error.what, "the secret of `mutual` is also that of an account");
+    assert_eq!((error.line, error.column), (8, 15));
     // Also when the account is that of discovery: the initiator is the same.
     let discovery = "[[discovery.chap.account]]\nname = \"a\"\nsecret_file = \"s\"\n";
     let target = mutual.replace("secret_file = \"s\"", "secret_file = \"u\"");

@@ -165,13 +165,20 @@ fn targets(list: &[TargetInfo]) -> String {
 }
 
 fn logins(list: &[LoginEvent]) -> String {
-    let mut table = Table::new(&["TIME", "RESULT", "PEER", "INITIATOR", "TARGET", "STAGE", "STATUS"]);
+    let mut table =
+        Table::new(&["TIME", "RESULT", "PEER", "INITIATOR", "ACCOUNT", "TARGET", "STAGE", "STATUS"]);
     for event in list {
         table.row(vec![
             humantime::format_rfc3339_seconds(event.time).to_string(),
-            if event.accepted { "accepted" } else { "refused" }.to_owned(),
+            match event.accepted {
+                true => "accepted",
+                false if event.is_redirection() => "redirected",
+                false => "refused",
+            }
+            .to_owned(),
             event.peer.to_string(),
             or_dash(event.initiator.as_deref()),
+            or_dash(event.account.as_deref()),
             or_dash(event.target.as_deref()),
             event.stage.to_string(),
             format!("{:04x} {}", event.code, event.status),
@@ -179,7 +186,7 @@ fn logins(list: &[LoginEvent]) -> String {
     }
     let mut text = table.text();
     // The last refusal in full: it is what people look for.
-    if let Some(event) = list.iter().rev().find(|event| !event.accepted) {
+    if let Some(event) = list.iter().rev().find(|event| !event.accepted && !event.is_redirection()) {
         text.push_str(&format!(
             "\nThe last refusal: {}\n  rule:   {}\n  remedy: {}\nAll of them in full: --json\n",
             plain(&event.what),

@@ -93,7 +93,10 @@ pub trait LoginPolicy {
     /// The refusal that ends the login, with its status (not found, not authorised, moved, no such session...).
     fn admit(&mut self, names: &LoginNames) -> Result<Admission, Refusal>;
     /// The secret of a CHAP name that may speak for this initiator.
-    fn secret_of(&mut self, names: &LoginNames, chap_name: &str) -> Option<Secret>;
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn secret_of(&mut self, names: &LoginNames, chap_name: &str) -> Result<Secret, NoSecret>;
     /// Remembers a challenge of ours, to recognise it when it is sent back on any connection.
     fn challenge_issued(&mut self, challenge: &[u8]);
     /// Whether `challenge` is one of ours.
@@ -101,6 +104,18 @@ pub trait LoginPolicy {
     /// Fills `bytes` from a cryptographically strong source.
     fn fill_random(&mut self, bytes: &mut [u8]);
 }
+
+/// Why a CHAP name proves nothing, whatever response comes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSecret {
+    /// There is no account of that name.
+    UnknownName,
+    /// There is one, and it may not speak for this initiator.
+    OtherInitiator,
+}
+
+/// Longest CHAP name of a refused login that is kept for the log, characters.
+const MAX_TRIED_NAME_CHARS: usize = 255;
 
 /// Why a login ended without a session: what the initiator is told, and what a person needs to mend it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,6 +131,8 @@ pub struct Refusal {
     pub remedy: String,
     /// TargetAddress values of a redirection.
     pub redirect: Vec<String>,
+    /// The CHAP name that was to be proved, when it got so far. For the log: the initiator is told the status alone.
+    pub chap_name: Option<String>,
 }
 
 impl Refusal {
@@ -126,7 +143,13 @@ impl Refusal {
         what: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self { status, rule, what: what.into(), remedy: remedy.into(), redirect: Vec::new() }
+        Self { status, rule, what: what.into(), remedy: remedy.into(), redirect: Vec::new(), chap_name: None }
+    }
+
+    /// The same of a login that tried to be `chap_name`.
+    pub fn tried_as(mut self, chap_name: &str) -> Self {
+        self.chap_name = Some(chap_name.chars().take(MAX_TRIED_NAME_CHARS).collect());
+        self
     }
 
     pub(super) fn initiator_error(

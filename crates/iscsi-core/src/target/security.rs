@@ -10,7 +10,7 @@
 
 use iscsi_wire::LoginStatus;
 
-use super::login::{AuthPolicy, LoginNames, LoginPolicy, Refusal};
+use super::login::{AuthPolicy, LoginNames, LoginPolicy, NoSecret, Refusal};
 use crate::chap::{self, Challenge, PeerChallenge};
 
 /// Keys that a step received, in order.
@@ -104,6 +104,7 @@ impl Security {
                     (None, Some(_)) => return Err(missing("CHAP_I")),
                 };
                 self.verify(&challenge, name, response, back, auth, names, policy)
+                    .map_err(|refusal| refusal.tried_as(name))
             }
             state @ (State::Done | State::Failed) => {
                 self.state = state;
@@ -168,13 +169,13 @@ impl Security {
         let AuthPolicy::Chap { mutual, .. } = auth else { return Ok(Vec::new()) };
         let response = chap::binary("CHAP_R", response)?;
         //= rfc7143 9.2 SEC-14
-        let secret = policy.secret_of(names, name);
-        let proven = secret.as_ref().is_some_and(|secret| challenge.is_answered_by(&response, secret));
-        if !proven {
-            // One text for an unknown name and a wrong secret: a prober learns nothing from it.
-            return Err(Refusal::authentication(
-                "the CHAP response is wrong for this CHAP name",
-                "check name and secret on both sides",
+        let secret = policy.secret_of(names, name).map_err(|why| unproven(why, names))?;
+        if !challenge.is_answered_by(&response, &secret) {
+            return Err(Refusal::new(
+                LoginStatus::AuthenticationFailure,
+                "RFC 7143 12.1.3: CHAP_R",
+                "the secret is wrong: the CHAP response is not that of this account",
+                "set the same secret on both sides",
             ));
         }
         let mut answers = Vec::new();
@@ -194,7 +195,7 @@ impl Security {
                 ));
             };
             //= rfc7143 9.2.1 SEC-08
-            if secret.as_ref() == Some(&own.secret) {
+            if secret == own.secret {
                 return Err(Refusal::authentication(
                     "the same secret is configured for both directions",
                     "use different secrets",
@@ -206,5 +207,24 @@ impl Security {
         self.authenticated_as = Some(name.to_owned());
         self.state = State::Done;
         Ok(answers)
+    }
+}
+
+/// One status whatever was wrong, so that a prober learns nothing from it; what it was is for the log.
+fn unproven(why: NoSecret, names: &LoginNames) -> Refusal {
+    let status = LoginStatus::AuthenticationFailure;
+    match why {
+        NoSecret::UnknownName => Refusal::new(
+            status,
+            "RFC 7143 12.1.3: CHAP_N",
+            "no account has this CHAP name",
+            "correct the CHAP name on the initiator, or add an account for it",
+        ),
+        NoSecret::OtherInitiator => Refusal::new(
+            status,
+            "RFC 7143 9.2",
+            format!("the account of this CHAP name is not for {}", names.initiator),
+            "let the initiator use its own account, or add its name to the `initiators` of this one",
+        ),
     }
 }

@@ -5,7 +5,7 @@ use iscsi_core::chap::Secret;
 use iscsi_core::params::{Bounds, Params};
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::target::login::{
-    Admission, AuthPolicy, Established, LoginNames, LoginPolicy, LoginReply, Refusal, TargetLogin,
+    Admission, AuthPolicy, Established, LoginNames, LoginPolicy, LoginReply, NoSecret, Refusal, TargetLogin,
 };
 use iscsi_core::wire::{Cid, CmdSn, Isid, Itt, LoginRequest, LoginStage, StatSn, TextBuilder, Tsih};
 
@@ -62,8 +62,9 @@ impl LoginPolicy for Policy {
         }
     }
 
-    fn secret_of(&mut self, _names: &LoginNames, chap_name: &str) -> Option<Secret> {
-        self.secrets.iter().find(|(name, _)| name == chap_name).map(|(_, secret)| secret.clone())
+    fn secret_of(&mut self, _names: &LoginNames, chap_name: &str) -> Result<Secret, NoSecret> {
+        let known = self.secrets.iter().find(|(name, _)| name == chap_name);
+        known.map(|(_, secret)| secret.clone()).ok_or(NoSecret::UnknownName)
     }
 
     fn challenge_issued(&mut self, challenge: &[u8]) {

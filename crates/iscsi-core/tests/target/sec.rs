@@ -71,6 +71,42 @@ fn sec_01_a_login_that_was_refused_stays_refused() {
     }
 }
 
+/// Who administers the target learns which of the two it was and what name was tried; the initiator sees one answer.
+// covers: SEC-01
+#[test]
+fn sec_01_an_unknown_name_and_a_wrong_secret_differ_in_the_log_alone() {
+    let refusal_of = |name: &str| {
+        let mut policy = Policy { auth: guarded(false).policy.auth, ..Policy::default() };
+        policy.secrets.push(("host".into(), Secret::new(SECRET)));
+        let mut login = TargetLogin::new(StatSn(1));
+        let mut say = |keys: &[(&str, &str)]| {
+            let mut text = TextBuilder::new();
+            for (key, value) in keys {
+                text.push(key, value);
+            }
+            let request =
+                LoginRequest { transit: false, csg: LoginStage::Security, nsg: None, ..login_request() };
+            login.handle_pdu(&rx(request.to_bhs(), text.finish()), &mut policy)
+        };
+        say(&[("InitiatorName", INITIATOR), ("TargetName", TARGET), ("AuthMethod", "CHAP")]);
+        say(&[("CHAP_A", "5")]);
+        match say(&[("CHAP_N", name), ("CHAP_R", "0x00112233445566778899aabbccddeeff")]) {
+            LoginReply::Refuse { response: Some(response), refusal } => (response, refusal),
+            other => panic!("{other:?}"),
+        }
+    };
+    let ((seen, unknown), (also_seen, wrong)) = (refusal_of("nobody"), refusal_of("host"));
+    assert_eq!(seen.bhs, also_seen.bhs, "a prober learns nothing");
+    assert_eq!((seen.data.len(), also_seen.data.len()), (0, 0));
+    assert_eq!(unknown.status, LoginStatus::AuthenticationFailure);
+    assert_eq!((unknown.chap_name.as_deref(), wrong.chap_name.as_deref()), (Some("nobody"), Some("host")));
+    assert!(
+        unknown.what.contains("no account") && wrong.what.contains("secret is wrong"),
+        "{unknown} {wrong}"
+    );
+    assert_ne!(unknown.rule, wrong.rule, "counted apart");
+}
+
 fn refused_with(peer: &mut Peer, line: &str, status: LoginStatus) {
     peer.play(&format!("I> {line}\nT< LoginResponse status={status:?}\nD< Close Refused"));
 }
@@ -249,15 +285,7 @@ fn sec_06_wrong_responses() {
     let challenge = challenged(&mut peer, "5");
     let line = format!("LoginRequest T csg=0 nsg=1 | CHAP_N=nobody CHAP_R={}", response(&challenge, SECRET));
     refused_with(&mut peer, &line, LoginStatus::AuthenticationFailure);
-    let unknown = peer.refusal.unwrap();
-    let mut peer = guarded(false);
-    challenged(&mut peer, "5");
-    refused_with(
-        &mut peer,
-        "LoginRequest T csg=0 nsg=1 | CHAP_N=host CHAP_R=0x00",
-        LoginStatus::AuthenticationFailure,
-    );
-    assert_eq!(unknown.what, peer.refusal.unwrap().what);
+    assert_eq!(peer.refusal.unwrap().chap_name.as_deref(), Some("nobody"));
 }
 
 #[test]

@@ -231,15 +231,19 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
     let state_dir = top.text(source, "state_dir").map(|(text, _)| source.directory().join(text));
     let metrics = metrics(source, &mut top);
     let allow_open_access = top.boolean(source, "allow_open_access").unwrap_or(false);
-    let discovery_auth = match top.table(source, "discovery") {
+    let (discovery_auth, anybody_may_ask) = match top.table(source, "discovery") {
         Some(mut discovery) => {
             let auth = auth::read(source, &mut discovery, &mut secrets);
+            let open = discovery.boolean(source, "open").unwrap_or(false);
             discovery.finish(source);
-            auth
+            (auth, open)
         }
-        None => Auth::None,
+        None => (Auth::None, false),
     };
     let targets = targets::read(source, &mut top, &bounds, &mut secrets);
+    if discovery_auth == Auth::None && !anybody_may_ask {
+        open_discovery(source, &targets);
+    }
     secrets.check(source);
     top.finish(source);
 
@@ -264,6 +268,20 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
         source.error(&places[index], problem.what, problem.rule, problem.remedy);
     }
     config
+}
+
+/// Discovery has accounts of its own, because hosts keep them apart; without any it answers everybody who is in reach.
+fn open_discovery(source: &mut Source<'_>, targets: &[At<TargetConfig>]) {
+    let guarded = |(target, _): &At<TargetConfig>| target.auth != Auth::None;
+    if !targets.is_empty() && targets.iter().all(guarded) {
+        source.warn(
+            &(0..0),
+            "discovery tells anybody the names of the targets, all of which need CHAP",
+            "RFC 7143 9.2: discovery sessions authenticate by what is configured for them",
+            "add [[discovery.chap.account]] (hosts then need it for discovery too), or say that it is wanted: [discovery] \
+             open = true",
+        );
+    }
 }
 
 /// `listen`, a list of addresses, and `[[portal]]` for those with a group tag.

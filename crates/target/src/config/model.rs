@@ -9,6 +9,7 @@ use blockstore::StoreSpec;
 use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
+use iscsi_core::target::login::NoSecret;
 
 use scsi::AccessState;
 
@@ -172,14 +173,20 @@ impl Account {
 }
 
 impl Auth {
-    /// The secret of CHAP name `chap_name` for `initiator`, if it has an account.
-    pub fn secret_of(&self, initiator: &IscsiName, chap_name: &str) -> Option<&Secret> {
-        match self {
-            Self::None => None,
-            Self::Chap { accounts, .. } => accounts
-                .iter()
-                .find(|account| account.name == chap_name && account.may_speak_for(initiator))
-                .map(|account| &account.secret),
+    /// The secret of CHAP name `chap_name` for `initiator`.
+    ///
+    /// # Errors
+    /// When it has no account.
+    pub fn secret_of(&self, initiator: &IscsiName, chap_name: &str) -> Result<&Secret, NoSecret> {
+        let accounts = match self {
+            Self::None => &[][..],
+            Self::Chap { accounts, .. } => accounts,
+        };
+        let account = accounts.iter().find(|account| account.name == chap_name);
+        let account = account.ok_or(NoSecret::UnknownName)?;
+        match account.may_speak_for(initiator) {
+            true => Ok(&account.secret),
+            false => Err(NoSecret::OtherInitiator),
         }
     }
 }

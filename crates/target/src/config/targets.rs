@@ -97,6 +97,7 @@ fn target(
     let luns = luns(source, section, redirect.is_some());
     let access = access(source, section);
     let auth: Auth = auth::read(source, section, secrets);
+    accounts_for_anybody(source, section, &auth);
     let bounds = settings::negotiation(source, section, bounds.clone());
     Some(TargetConfig {
         name: name?,
@@ -112,6 +113,21 @@ fn target(
         hosts_set_access_states,
         management_url,
     })
+}
+
+/// An initiator says its name itself: where several accounts may say any, only the account tells hosts apart.
+//= rfc7143 9.2 SEC-14
+fn accounts_for_anybody(source: &mut Source<'_>, section: &Section<'_>, auth: &Auth) {
+    let Auth::Chap { accounts, .. } = auth else { return };
+    let open: Vec<_> = accounts.iter().filter(|a| a.initiators.is_empty()).map(|a| &*a.name).collect();
+    if accounts.len() > 1 && !open.is_empty() {
+        source.warn(
+            &section.at,
+            format!("of several accounts, {} may log in as any initiator", open.join(", ")),
+            "RFC 7143 9.2: an account is for the initiators that it names",
+            "add initiators = [\"NAME\"] to each [[target.chap.account]]",
+        );
+    }
 }
 
 fn name(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<IscsiName> {

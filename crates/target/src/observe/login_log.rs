@@ -1,6 +1,7 @@
 //! Logins: one structured event each, the last of them kept, and all of them counted by reason.
 //!
-//! Refused and accepted logins have rings of their own, so that a flood of one kind does not push out the other.
+//! Refused logins have a ring of their own, so that a flood of the others does not push them out. A redirection is no refusal: it
+//! happens all the time where things are well.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// Refused logins kept.
 pub const REFUSED_KEPT: usize = 1000;
-/// Accepted logins kept.
+/// Accepted and redirected logins kept.
 pub const ACCEPTED_KEPT: usize = 1000;
 /// Most pairs of status and rule that are counted apart; what comes later is counted under the rule `other`.
 const MAX_REASONS: usize = 256;
@@ -34,6 +35,9 @@ pub struct LoginEvent {
     pub initiator: Option<String>,
     /// TargetName, when it got so far and named one.
     pub target: Option<String>,
+    /// The account: the CHAP name that was proved, or that a refused login tried to prove.
+    #[serde(default)]
+    pub account: Option<String>,
     /// Whether it was let in.
     pub accepted: bool,
     /// Stage in which it ended.
@@ -74,6 +78,7 @@ impl LoginEvent {
             rule: Cow::Borrowed(refusal.rule),
             what: refusal.what.clone(),
             remedy: refusal.remedy.clone(),
+            account: refusal.chap_name.clone(),
             accepted: false,
             ..Self::accepted(peer, portal, names)
         }
@@ -87,6 +92,7 @@ impl LoginEvent {
             portal,
             initiator: names.map(|names| names.initiator.to_string()),
             target: names.and_then(|names| names.target.as_ref()).map(ToString::to_string),
+            account: None,
             accepted: true,
             stage: stage_words(LoginStage::FullFeature),
             code: LoginStatus::Success.code(),
@@ -100,11 +106,24 @@ impl LoginEvent {
         }
     }
 
+    /// The same of a login that proved to be `account`.
+    pub fn of_account(self, account: Option<&str>) -> Self {
+        Self { account: account.map(str::to_owned), ..self }
+    }
+
+    /// Whether the initiator was sent elsewhere: neither let in nor refused.
+    pub fn is_redirection(&self) -> bool {
+        LoginStatus::from(self.code).class() == 1
+    }
+
     fn trace(&self) {
         let initiator = self.initiator.as_deref().unwrap_or("-");
         let target = self.target.as_deref().unwrap_or("-");
+        let account = self.account.as_deref().unwrap_or("-");
         if self.accepted {
-            tracing::info!(target: "intact::login", peer = %self.peer, portal = %self.portal, initiator, target, "accepted: {}", self.what);
+            tracing::info!(target: "intact::login", peer = %self.peer, portal = %self.portal, initiator, target, account, "accepted: {}", self.what);
+        } else if self.is_redirection() {
+            tracing::info!(target: "intact::login", peer = %self.peer, portal = %self.portal, initiator, target, "redirected: {}", self.what);
         } else {
             tracing::warn!(
                 target: "intact::login",
@@ -112,6 +131,7 @@ impl LoginEvent {
                 portal = %self.portal,
                 initiator,
                 target,
+                account,
                 stage = &*self.stage,
                 status = format_args!("{:04x} {}", self.code, self.status),
                 rule = &*self.rule,
@@ -137,8 +157,10 @@ struct Inner {
     /// Number of the next event: orders the two rings among each other.
     next: u64,
     refused: VecDeque<(u64, LoginEvent)>,
+    /// Those that were accepted or redirected.
     accepted: VecDeque<(u64, LoginEvent)>,
     accepted_count: u64,
+    redirected_count: u64,
     reasons: BTreeMap<LoginReason, u64>,
 }
 
@@ -155,6 +177,9 @@ impl LoginLog {
         inner.next += 1;
         if event.accepted {
             inner.accepted_count += 1;
+            keep(&mut inner.accepted, ACCEPTED_KEPT, (number, event));
+        } else if event.is_redirection() {
+            inner.redirected_count += 1;
             keep(&mut inner.accepted, ACCEPTED_KEPT, (number, event));
         } else {
             let mut reason = LoginReason { code: event.code, rule: event.rule.clone() };
@@ -179,6 +204,11 @@ impl LoginLog {
     /// Logins let in so far.
     pub fn accepted_count(&self) -> u64 {
         self.0.lock().accepted_count
+    }
+
+    /// Logins sent elsewhere so far.
+    pub fn redirected_count(&self) -> u64 {
+        self.0.lock().redirected_count
     }
 
     /// Logins refused so far, by reason.
@@ -237,6 +267,20 @@ mod tests {
         assert_eq!(kept.len(), ACCEPTED_KEPT + 1);
         assert!(!kept[0].accepted, "the first accepted one was pushed out, the refused one was not");
         assert_eq!(log.accepted_count(), 1001);
+    }
+
+    #[test]
+    fn a_redirection_is_no_refusal() {
+        let log = LoginLog::default();
+        let address = "192.0.2.1:3260".parse().unwrap();
+        let refusal =
+            Refusal::new(LoginStatus::TargetMovedTemporarily, "targets.redirect", "elsewhere", "go");
+        log.record(LoginEvent::refused(address, address, None, LoginStage::Operational, &refusal));
+        log.record(refused(1));
+        assert_eq!((log.redirected_count(), log.accepted_count()), (1, 0));
+        let refused: Vec<_> = log.refused_counts().into_iter().map(|(reason, _)| reason.code).collect();
+        assert_eq!(refused, [0x0201], "only the other one");
+        assert_eq!(log.recent().iter().filter(|event| event.is_redirection()).count(), 1);
     }
 
     #[test]

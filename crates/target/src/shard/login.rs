@@ -16,7 +16,9 @@ use super::connections::State;
 use super::message::{Message, Migrant, Progress};
 use super::sessions::SessionKey;
 use crate::observe::LoginEvent;
-use crate::policy::{Policy, no_access, shutting_down, too_many_connections, too_many_sessions};
+use crate::policy::{
+    Policy, no_access, other_account, shutting_down, too_many_connections, too_many_sessions,
+};
 use crate::shared::Home;
 
 /// What may wait to be sent on a connection of a session that has several before nothing more is received on it, bytes: more than
@@ -109,7 +111,15 @@ impl<P: Platform> Shard<P> {
             return self.join_session(token, *established);
         }
         //= rfc7143 6.3.5 SES-01 SES-05 DSC-08
-        match self.sessions.same_nexus(&established.names, established.portal_group_tag) {
+        let old = self.sessions.same_nexus(&established.names, established.portal_group_tag);
+        let ours = established.authenticated_as.as_deref();
+        if let Some(old) = old
+            && let Some(theirs) = self.sessions.other_account(old, ours)
+        {
+            let refusal = other_account(&established.names, theirs, ours.unwrap_or_default());
+            return self.refuse_late(token, &established, &refusal);
+        }
+        match old {
             Some(old) => self.reinstate(token, old, established),
             None => self.create_session(token, *established),
         }
@@ -322,7 +332,8 @@ impl<P: Platform> Shard<P> {
         let reached = self.driver.local_addr(token);
         if let Some(connection) = self.connections.get_mut(token) {
             let portal = reached.unwrap_or(connection.portal.address);
-            let event = LoginEvent::accepted(connection.peer, portal, Some(&established.names));
+            let event = LoginEvent::accepted(connection.peer, portal, Some(&established.names))
+                .of_account(established.authenticated_as.as_deref());
             self.shared.observe.logins.record(event);
         }
     }

@@ -258,6 +258,13 @@ impl Sessions {
         self.get(key).is_some_and(|h| h.authenticated_as.as_deref() == name)
     }
 
+    /// The account of the session, when it is another one than `name`. Where one of the two had to prove nothing (the
+    /// configuration has changed between them), nothing is known against either.
+    pub fn other_account(&self, key: SessionKey, name: Option<&str>) -> Option<&str> {
+        let theirs = self.get(key)?.authenticated_as.as_deref()?;
+        name.filter(|ours| *ours != theirs).map(|_| theirs)
+    }
+
     /// The CID and parameters of the connection that `token` names.
     pub fn connection_of(&self, key: SessionKey, token: Token) -> Option<(Cid, Params)> {
         let hosted = self.get(key)?;
@@ -279,6 +286,7 @@ impl<P: Platform> Shard<P> {
         let names = established.names.clone();
         let group_tag = established.portal_group_tag;
         let nexus = Nexus::new(&format!("{},i,{}", names.initiator, names.isid), group_tag, group_tag.max(1))
+            .with_account(established.authenticated_as.as_deref())
             .with_protocol_level(established.params.protocol_level);
         let luns = target.as_ref().map(|node| Arc::clone(&node.luns())).unwrap_or_default();
         for device in luns.values() {

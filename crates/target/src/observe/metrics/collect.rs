@@ -100,6 +100,8 @@ impl Tables {
     fn collect_logins(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let accepted = [(Labels::new(), self.logins.accepted_count())];
         counters(encoder, ("logins_accepted", "Logins let in", None), accepted.into_iter())?;
+        let redirected = [(Labels::new(), self.logins.redirected_count())];
+        counters(encoder, ("logins_redirected", "Logins sent elsewhere", None), redirected.into_iter())?;
         let refused: Vec<_> = self
             .logins
             .refused_counts()
