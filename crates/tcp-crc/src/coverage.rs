@@ -1,0 +1,23 @@
+//! Which bytes the CRC of each method covers, in which order (thesis 7). The only place that knows.
+
+use integrity::{crc32c, crc32c_append};
+
+use crate::method::Method;
+
+/// The CRC32C of a segment.
+///
+/// * `pseudo` - the pseudo header of IPv4 (12 bytes) or IPv6 (40 bytes).
+/// * `header` - the TCP header with options; Checksum and the content of the data option must be zero.
+/// * `offset` - of the first byte of `data` from the initial sequence number, modulo 2^32.
+///
+/// Of a segment without data, [`Method::Data`] covers nothing: its CRC is 0.
+pub(crate) fn crc(method: Method, pseudo: &[u8], header: &[u8], offset: u32, data: &[u8]) -> u32 {
+    match method {
+        Method::Data => crc32c(data),
+        Method::Placed => {
+            let place = u64::from(offset) << 32 | data.len() as u64;
+            crc32c_append(crc32c(&place.to_be_bytes()), data)
+        }
+        Method::Split | Method::Whole => crc32c_append(crc32c_append(crc32c(pseudo), header), data),
+    }
+}

@@ -1,0 +1,388 @@
+//! One TCP connection as a shim at one of its ends sees it: the request in SYN and SYN-ACK, the method that follows, the fall back
+//! to plain TCP, and what is to be done with each packet.
+//!
+//! ```text
+//!            our SYN goes out, or our SYN-ACK answers a SYN that asks
+//!   (none) ─────────────────────────────────► Opening ──── no answer, no common method ───► Plain
+//!                                                │                                            ▲
+//!                                                │ SYN-ACK that asks; or our own SYN-ACK      │ the peer's first segment is
+//!                                                ▼                                            │ bare: our answer was stripped
+//!                                            Protected (not confirmed) ───────────────────────┘
+//!                                                │ a CRC that matches, or a SYN-ACK that asks
+//!                                                ▼
+//!                                            Protected (confirmed): bare segments are a matter of policy
+//! ```
+//!
+//! What comes from the network changes the state only where our own TCP has asked for it or answers it: an incoming SYN is
+//! remembered and counts when our TCP sends its SYN-ACK; an incoming SYN-ACK counts when it acknowledges our SYN. So a forged or
+//! late SYN cannot end the protection of a connection that stands. And a connection that went plain because its requests seemed
+//! lost becomes protected by the first CRC that matches: one of them did arrive.
+
+use crate::method::{Codepoints, Method, Offer};
+use crate::packet::Packet;
+use crate::rewrite::{self, Fault};
+
+/// A SYN goes out with the request this many times, and so does a SYN-ACK; then without, for middleboxes that discard what they do
+/// not know.
+pub const REQUESTS_MAX: u32 = 2;
+/// So many segments in a row with a wrong CRC under a right sum look like a middlebox that cuts segments anew.
+pub const RESEGMENTED_AFTER: u32 = 8;
+
+/// What a shim is set to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// What it asks for.
+    pub offer: Offer,
+    /// By which option numbers.
+    pub codepoints: Codepoints,
+    /// What follows when CRCs vanish.
+    pub on_missing: OnMissing,
+}
+
+/// What follows when a segment of a protected connection comes without its CRC: something on the way takes options out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMissing {
+    /// It is handed on and counted.
+    #[default]
+    Lenient,
+    /// The connection is reset.
+    Strict,
+}
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From our TCP to the network.
+    Out,
+    /// From the network to our TCP.
+    In,
+}
+
+/// Why a connection has no CRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plain {
+    /// We ask for nothing.
+    NotOffered,
+    /// The peer, or something on the way, does not answer the request.
+    PeerSilent,
+    /// Both ask, for nothing in common.
+    NoCommonMethod,
+    /// The SYN was lost twice with the request and went without.
+    RequestsLost,
+    /// The peer's first segment has no CRC: our answer to its request did not arrive.
+    AnswerStripped,
+    /// TCP-MD5 or TCP-AO forbids changes.
+    Signed,
+    /// The SYN has no room for the request.
+    NoRoom,
+}
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No answer yet.
+    Opening,
+    /// Every segment carries a CRC.
+    Protected(Method),
+    /// TCP as ever.
+    Plain(Plain),
+}
+
+/// What to do with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Hand it on as it is.
+    Keep,
+    /// Hand on what was written instead.
+    Rewritten,
+    /// Discard it: TCP sends its data again.
+    Discard(Fault),
+    /// Reset the connection at both ends.
+    Reset,
+}
+
+/// What a connection has seen, in segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sent with a CRC.
+    pub stamped: u64,
+    /// Received with a CRC that matches.
+    pub verified: u64,
+    /// Discarded for a CRC that does not match, or a malformed option.
+    pub bad_crc: u64,
+    /// Discarded for TCP's own sum.
+    pub bad_sum: u64,
+    /// Sent without for want of room in the options.
+    pub bare_sent: u64,
+    /// Received without, where the options had no room.
+    pub bare_received: u64,
+    /// Received without though there was room: taken out on the way.
+    pub missing: u64,
+    /// SACK blocks that gave way to a CRC.
+    pub sack_blocks_dropped: u64,
+    /// Times that CRCs were wrong in a row under right sums ([`RESEGMENTED_AFTER`]).
+    pub resegmented: u64,
+}
+
+/// What one end said in its SYN.
+#[derive(Clone, Copy, Debug)]
+struct Syn {
+    isn: u32,
+    offer: Offer,
+    /// Data in it (TCP Fast Open), so that an acknowledgement of them is known as one.
+    data_bytes: u32,
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    config: Config,
+    state: State,
+    /// The peer has shown that it knows the method.
+    confirmed: bool,
+    ours: Option<Syn>,
+    theirs: Option<Syn>,
+    /// A SYN of the peer's that our TCP has not answered.
+    unanswered: Option<Syn>,
+    syns: u32,
+    syn_acks: u32,
+    wrong_in_a_row: u32,
+    /// Our direction and the peer's.
+    ended: [bool; 2],
+    counters: Counters,
+}
+
+impl Flow {
+    /// A connection of which nothing was seen.
+    pub fn new(config: Config) -> Flow {
+        Flow {
+            config,
+            state: State::Opening,
+            confirmed: false,
+            ours: None,
+            theirs: None,
+            unanswered: None,
+            syns: 0,
+            syn_acks: 0,
+            wrong_in_a_row: 0,
+            ended: [false; 2],
+            counters: Counters::default(),
+        }
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// What it has seen.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Whether both directions have ended, or one of them by RST: nothing but late segments comes.
+    pub fn has_ended(&self) -> bool {
+        self.ended == [true; 2]
+    }
+
+    /// Takes a packet and says what to do with it; what [`Action::Rewritten`] means is in `out`, whose content is replaced.
+    pub fn handle(&mut self, direction: Direction, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
+        out.clear();
+        let flags = packet.flags();
+        if flags.rst() {
+            self.ended = [true; 2];
+            return Action::Keep;
+        }
+        if flags.fin() {
+            self.ended[usize::from(direction == Direction::In)] = true;
+        }
+        match (direction, flags.syn(), flags.ack()) {
+            (Direction::Out, true, false) => self.our_syn(packet, out),
+            (Direction::Out, true, true) => self.our_syn_ack(packet, out),
+            (Direction::In, true, false) => self.their_syn(packet, out),
+            (Direction::In, true, true) => self.their_syn_ack(packet, out),
+            (Direction::Out, false, _) => self.send(packet, out),
+            (Direction::In, false, _) => self.receive(packet, out),
+        }
+    }
+
+    /// Begins again for another initial sequence number of ours: a new connection on the same ports.
+    fn begin(&mut self, packet: &Packet<'_>) {
+        let isn = packet.sequence_number();
+        if self.ours.is_none_or(|syn| syn.isn != isn) {
+            *self = Flow { unanswered: self.unanswered, ..Flow::new(self.config) };
+            self.ours = Some(Syn { isn, offer: Offer::NONE, data_bytes: packet.data().len() as u32 });
+        }
+    }
+
+    /// Our TCP opens a connection, or says its SYN again.
+    fn our_syn(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
+        self.begin(packet);
+        self.syns += 1;
+        self.ask(packet, self.syns, out)
+    }
+
+    /// Our TCP answers a SYN: what that one asked for counts now.
+    fn our_syn_ack(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
+        self.begin(packet);
+        if let Some(theirs) = self.unanswered.take() {
+            self.theirs = Some(theirs);
+        }
+        let Some(theirs) = self.theirs else { return Action::Keep };
+        if theirs.offer.is_none() {
+            return self.plain(Plain::PeerSilent);
+        }
+        let Some(method) = self.config.offer.join(theirs.offer) else {
+            return self.plain(Plain::NoCommonMethod);
+        };
+        self.syn_acks += 1;
+        let action = self.ask(packet, self.syn_acks, out);
+        if action == Action::Rewritten {
+            self.state = State::Protected(method);
+        }
+        action
+    }
+
+    /// Writes the request into our SYN or SYN-ACK, which goes out for the `time`-th time.
+    fn ask(&mut self, packet: &Packet<'_>, time: u32, out: &mut Vec<u8>) -> Action {
+        if self.config.offer.is_none() {
+            return self.plain(Plain::NotOffered);
+        }
+        if packet.is_signed() {
+            return self.plain(Plain::Signed);
+        }
+        if time > REQUESTS_MAX {
+            return self.plain(Plain::RequestsLost);
+        }
+        match rewrite::request(packet, self.config.offer, self.config.codepoints, out) {
+            Ok(asked) => {
+                if let Some(ours) = &mut self.ours {
+                    ours.offer = asked;
+                }
+                Action::Rewritten
+            }
+            Err(_) => self.plain(Plain::NoRoom),
+        }
+    }
+
+    fn plain(&mut self, why: Plain) -> Action {
+        self.state = State::Plain(why);
+        Action::Keep
+    }
+
+    fn read_syn(&self, packet: &Packet<'_>) -> Syn {
+        let offer = rewrite::requested(packet, self.config.codepoints);
+        Syn { isn: packet.sequence_number(), offer, data_bytes: packet.data().len() as u32 }
+    }
+
+    /// The peer's SYN. What our TCP reads in it leaves room for our CRCs.
+    fn their_syn(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
+        let syn = self.read_syn(packet);
+        self.unanswered = Some(syn);
+        match self.config.offer.join(syn.offer) {
+            // Whether our TCP will use timestamps is not known yet: without them a CRC takes more.
+            Some(method) => self.clamp(packet, method, false, out),
+            None => Action::Keep,
+        }
+    }
+
+    /// The peer's SYN-ACK: the answer to our request.
+    fn their_syn_ack(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
+        let Some(ours) = self.ours.filter(|ours| acknowledges(packet, ours)) else { return Action::Keep };
+        // What was decided stays: a SYN-ACK that is said again may lack what the first one had.
+        if self.confirmed || matches!(self.state, State::Plain(_)) {
+            return Action::Keep;
+        }
+        let theirs = self.read_syn(packet);
+        self.theirs = Some(theirs);
+        if theirs.offer.is_none() {
+            return self.plain(Plain::PeerSilent);
+        }
+        let Some(method) = ours.offer.join(theirs.offer) else { return self.plain(Plain::NoCommonMethod) };
+        self.state = State::Protected(method);
+        self.confirmed = true;
+        self.clamp(packet, method, rewrite::has_timestamps(packet), out)
+    }
+
+    fn clamp(&self, packet: &Packet<'_>, method: Method, timestamps: bool, out: &mut Vec<u8>) -> Action {
+        let growth = rewrite::growth_bytes(method, self.config.codepoints, timestamps);
+        rewrite::clamp_mss(packet, growth, out);
+        if out.is_empty() { Action::Keep } else { Action::Rewritten }
+    }
+
+    /// A segment of ours.
+    fn send(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
+        let (State::Protected(method), Some(ours)) = (self.state, self.ours) else { return Action::Keep };
+        match rewrite::stamp(packet, method, self.config.codepoints, ours.isn, out) {
+            Ok(dropped) => {
+                self.counters.stamped += 1;
+                self.counters.sack_blocks_dropped += dropped as u64;
+                Action::Rewritten
+            }
+            Err(_) => {
+                self.counters.bare_sent += 1;
+                Action::Keep
+            }
+        }
+    }
+
+    /// A segment of the peer's.
+    fn receive(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
+        let Some(theirs) = self.theirs else { return Action::Keep };
+        let (method, certain) = match self.state {
+            State::Protected(method) => (method, true),
+            // Our request may have arrived though its answers did not.
+            State::Plain(Plain::RequestsLost) => match self.config.offer.join(theirs.offer) {
+                Some(method) => (method, false),
+                None => return Action::Keep,
+            },
+            _ => return Action::Keep,
+        };
+        match rewrite::check(packet, method, self.config.codepoints, theirs.isn) {
+            Ok(()) => {
+                self.state = State::Protected(method);
+                self.confirmed = true;
+                self.wrong_in_a_row = 0;
+                self.counters.verified += 1;
+                rewrite::strip(packet, self.config.codepoints, out);
+                Action::Rewritten
+            }
+            Err(_) if !certain => Action::Keep,
+            Err(Fault::Bare) => self.receive_bare(packet, method),
+            Err(Fault::Sum) => {
+                self.counters.bad_sum += 1;
+                Action::Discard(Fault::Sum)
+            }
+            Err(fault) => {
+                self.counters.bad_crc += 1;
+                self.wrong_in_a_row += u32::from(packet.sum_is_right());
+                if self.wrong_in_a_row == RESEGMENTED_AFTER {
+                    self.wrong_in_a_row = 0;
+                    self.counters.resegmented += 1;
+                }
+                Action::Discard(fault)
+            }
+        }
+    }
+
+    fn receive_bare(&mut self, packet: &Packet<'_>, method: Method) -> Action {
+        if !rewrite::has_room(packet, method, self.config.codepoints) {
+            self.counters.bare_received += 1;
+            return Action::Keep;
+        }
+        if !self.confirmed {
+            return self.plain(Plain::AnswerStripped);
+        }
+        self.counters.missing += 1;
+        match self.config.on_missing {
+            OnMissing::Lenient => Action::Keep,
+            OnMissing::Strict => Action::Reset,
+        }
+    }
+}
+
+/// Whether a SYN-ACK acknowledges our SYN, or data in it.
+fn acknowledges(packet: &Packet<'_>, ours: &Syn) -> bool {
+    let acknowledged = packet.acknowledgement_number().wrapping_sub(ours.isn);
+    (1..=1 + u64::from(ours.data_bytes)).contains(&u64::from(acknowledged))
+}

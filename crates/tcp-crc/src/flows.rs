@@ -1,0 +1,140 @@
+//! The connections of one shim, within a bound.
+
+use std::collections::HashMap;
+
+use core::net::IpAddr;
+
+use crate::flow::{Action, Config, Counters, Direction, Flow, State};
+use crate::packet::{Packet, Unsuitable};
+
+/// A connection that has ended is kept this long for late segments, in milliseconds: twice Linux' TIME-WAIT.
+pub const LINGER_MS: u64 = 120_000;
+/// An open connection without any segment for this long gives way when the table is full, in milliseconds: RFC 5382 asks as much
+/// of address translators.
+pub const IDLE_MS: u64 = 2 * 3600 * 1000 + 4 * 60 * 1000;
+/// A SYN that our TCP has not answered is forgotten after this, in milliseconds.
+pub const UNANSWERED_MS: u64 = 60_000;
+/// The table is searched for what may go at most this often, in milliseconds, so that a flood of SYNs does not pay for it.
+const SWEEP_EVERY_MS: u64 = 1000;
+
+/// A connection by its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowKey {
+    /// Our address and port.
+    pub local: (IpAddr, u16),
+    /// The peer's.
+    pub remote: (IpAddr, u16),
+}
+
+impl FlowKey {
+    fn of(direction: Direction, packet: &Packet<'_>) -> FlowKey {
+        let (source, destination) = packet.addresses();
+        let source = (source, packet.source_port());
+        let destination = (destination, packet.destination_port());
+        match direction {
+            Direction::Out => FlowKey { local: source, remote: destination },
+            Direction::In => FlowKey { local: destination, remote: source },
+        }
+    }
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It belongs to a connection of the table.
+    Flow(FlowKey, Action),
+    /// It is TCP of no connection of the table: opened before the shim, or beyond its bound. It is handed on as it is.
+    Unknown,
+    /// It is no whole TCP segment. Pieces of IP packets (`Unsuitable::Fragment`) of a protected connection cannot be judged, so a
+    /// strict shim discards them; everything else is not TCP's, or TCP discards it by itself.
+    Unsuitable(Unsuitable),
+}
+
+struct Entry {
+    flow: Flow,
+    last_ms: u64,
+}
+
+impl Entry {
+    fn may_go(&self, now_ms: u64) -> bool {
+        let idle = now_ms.saturating_sub(self.last_ms);
+        let limit = match self.flow.state() {
+            _ if self.flow.has_ended() => LINGER_MS,
+            State::Opening => UNANSWERED_MS,
+            _ => IDLE_MS,
+        };
+        idle >= limit
+    }
+}
+
+/// A table of connections.
+pub struct Flows {
+    config: Config,
+    max: usize,
+    entries: HashMap<FlowKey, Entry>,
+    swept_ms: Option<u64>,
+    refused: u64,
+}
+
+impl Flows {
+    /// A table of at most `max` connections. Those beyond it stay plain.
+    pub fn new(config: Config, max: usize) -> Flows {
+        Flows { config, max, entries: HashMap::new(), swept_ms: None, refused: 0 }
+    }
+
+    /// Takes a packet as it comes from our TCP or from the network at `now_ms` (of any clock that does not go back); what
+    /// [`Action::Rewritten`] means is in `out`, whose content is replaced.
+    pub fn handle(&mut self, now_ms: u64, direction: Direction, bytes: &[u8], out: &mut Vec<u8>) -> Outcome {
+        out.clear();
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(unsuitable) => return Outcome::Unsuitable(unsuitable),
+        };
+        let key = FlowKey::of(direction, &packet);
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.last_ms = now_ms;
+            return Outcome::Flow(key, entry.flow.handle(direction, &packet, out));
+        }
+        let flags = packet.flags();
+        if !flags.syn() || flags.ack() || flags.rst() || !self.has_room(now_ms) {
+            return Outcome::Unknown;
+        }
+        let mut flow = Flow::new(self.config);
+        let action = flow.handle(direction, &packet, out);
+        self.entries.insert(key, Entry { flow, last_ms: now_ms });
+        Outcome::Flow(key, action)
+    }
+
+    fn has_room(&mut self, now_ms: u64) -> bool {
+        if self.entries.len() < self.max {
+            return true;
+        }
+        if self.swept_ms.is_none_or(|swept| now_ms.saturating_sub(swept) >= SWEEP_EVERY_MS) {
+            self.swept_ms = Some(now_ms);
+            self.entries.retain(|_, entry| !entry.may_go(now_ms));
+        }
+        let room = self.entries.len() < self.max;
+        self.refused += u64::from(!room);
+        room
+    }
+
+    /// Every connection, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&FlowKey, State, Counters)> {
+        self.entries.iter().map(|(key, entry)| (key, entry.flow.state(), entry.flow.counters()))
+    }
+
+    /// Connections in the table.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// SYNs that found the table full.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+}

@@ -1,0 +1,33 @@
+//! CRC32C in place of, or next to, TCP's 16-bit sum: the option of a thesis (2019, chapter 7) on the option numbers of RFC 1146,
+//! as bytes and as a state machine. No I/O, no clock: a shim on a TUN device, a test and a fuzzer drive the same code.
+//!
+//! * [`Packet`] is an IPv4 or IPv6 packet that carries one whole TCP segment. Parsing may refuse; it never panics.
+//! * [`Method`] says what the CRC covers and where it stands; [`Offer`] is what an end asks for, and [`Offer::join`] what both get.
+//! * [`stamp`] puts the CRC into a packet, [`check`] judges one, [`strip`] takes the option out again.
+//! * [`Flow`] is one connection: it reads and writes the request in SYN and SYN-ACK, falls back to plain TCP, and says what is to
+//!   be done with each packet. [`Flows`] holds many, within a bound.
+//!
+//! Invariants:
+//! - What [`stamp`] writes, [`check`] accepts, and [`strip`] gives back a segment with the same header fields and the same data.
+//! - TCP options never take more than 40 bytes. Timestamps are never left out; SACK blocks are, last block first, where a segment
+//!   with data has no room for its CRC.
+//! - Segments with SYN or RST carry the ordinary sum and no CRC (RFC 1146). Data in a SYN (TCP Fast Open) is not covered.
+//! - A packet that this crate does not understand is never changed.
+//!
+//! Left out: sockets, devices, segmentation and the reassembly of IP fragments.
+#![forbid(unsafe_code)]
+
+mod coverage;
+mod flow;
+mod flows;
+mod method;
+mod options;
+mod packet;
+mod rewrite;
+
+pub use flow::{Action, Config, Counters, Direction, Flow, OnMissing, Plain, State};
+pub use flows::{FlowKey, Flows, Outcome};
+pub use method::{Codepoints, Host, Method, Offer};
+pub use options::{MAX_OPTION_BYTES, OptionError, TcpOption, TcpOptions};
+pub use packet::{Flags, Packet, Unsuitable};
+pub use rewrite::{Fault, NoRoom, check, clamp_mss, growth_bytes, request, stamp, strip};

@@ -1,0 +1,266 @@
+//! Packets with other options: the request in a SYN, the CRC in a segment, and both judged and taken out again.
+
+use thiserror::Error;
+
+use crate::coverage::crc;
+use crate::method::{Codepoints, Method, Offer};
+use crate::options::{Layout, MAX_OPTION_BYTES, TcpOption, kind};
+use crate::packet::{Packet, TCP_HEADER_BYTES, sum_of};
+
+/// Where Checksum stands in a TCP header.
+const CHECKSUM_AT: usize = 16;
+/// Longest IP packet.
+const MAX_PACKET_BYTES: usize = 65535;
+/// No peer is told to send smaller segments than this: RFC 9293 3.7.1's default for IPv4 less what options may take.
+const MIN_MSS_BYTES: u16 = 536 - MAX_OPTION_BYTES as u16;
+
+/// An option does not fit into a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the TCP options, or the packet, have no room for {0} bytes more")]
+pub struct NoRoom(pub usize);
+
+/// What is wrong with a segment that should carry a CRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// No CRC is there.
+    #[error("no CRC is there")]
+    Bare,
+    /// A data option of another length than the method's, or more than one.
+    #[error("the option of the CRC is malformed")]
+    Malformed,
+    /// The CRC is of other bytes.
+    #[error("the CRC says {said:08x}, the bytes {computed:08x}")]
+    Crc {
+        /// What the packet says.
+        said: u32,
+        /// What its bytes have.
+        computed: u32,
+    },
+    /// TCP's own sum is wrong, in a method that keeps it.
+    #[error("TCP's sum is wrong")]
+    Sum,
+}
+
+/// Puts the CRC of `method` into `packet` and writes the result to `out`, whose content is replaced. `isn` is the initial sequence
+/// number of the packet's sender ([`Method::Placed`] alone looks at it).
+///
+/// TCP's own sum is made, whatever stood in the Checksum field. Returns how many SACK blocks gave way to the CRC.
+///
+/// # Errors
+/// When there is no room ([`has_room`] says which segments these are); then `out` is left empty.
+pub fn stamp(
+    packet: &Packet<'_>,
+    method: Method,
+    codepoints: Codepoints,
+    isn: u32,
+    out: &mut Vec<u8>,
+) -> Result<usize, NoRoom> {
+    out.clear();
+    let option = codepoints.encode_data(method);
+    let mut layout = without(packet, |option| codepoints.data(option.kind, option.body).is_some());
+    let needed = option.bytes().len();
+    let dropped = layout.make_room(needed, !packet.data().is_empty()).ok_or(NoRoom(needed))?;
+    let crc_at = TCP_HEADER_BYTES + layout.append(&option);
+    let written = rebuild(packet, &mut layout, out).ok_or(NoRoom(needed))?;
+
+    let (pseudo, pseudo_bytes) = packet.pseudo_header(out.len() - written.tcp_at);
+    let pseudo = &pseudo[..pseudo_bytes];
+    let (header, data) = out[written.tcp_at..].split_at_mut(written.header_bytes);
+    let offset = packet.sequence_number().wrapping_sub(isn);
+    let crc = crc(method, pseudo, header, offset, data);
+    let bytes = crc.to_be_bytes();
+    if method == Method::Split {
+        header[CHECKSUM_AT..][..2].copy_from_slice(&bytes[..2]);
+        header[crc_at..][..2].copy_from_slice(&bytes[2..]);
+    } else {
+        header[crc_at..][..4].copy_from_slice(&bytes);
+        let sum = !sum_of(&[pseudo, header, data]);
+        header[CHECKSUM_AT..][..2].copy_from_slice(&sum.to_be_bytes());
+    }
+    Ok(dropped)
+}
+
+/// Judges a segment that should carry the CRC of `method`; `isn` as in [`stamp`].
+///
+/// # Errors
+/// What is wrong. A segment with a [`Fault`] other than [`Fault::Bare`] must be discarded.
+pub fn check(packet: &Packet<'_>, method: Method, codepoints: Codepoints, isn: u32) -> Result<(), Fault> {
+    let mut found = packet.options().filter_map(|option| {
+        let content = codepoints.data(option.kind, option.body)?;
+        let end = TCP_HEADER_BYTES + option.at + option.wire_bytes();
+        Some((end - content.len(), content))
+    });
+    let (at, content) = found.next().ok_or(Fault::Bare)?;
+    if found.next().is_some() || content.len() != method.crc_bytes() {
+        return Err(Fault::Malformed);
+    }
+    let header = packet.tcp_header();
+    let mut zeroed = [0; TCP_HEADER_BYTES + MAX_OPTION_BYTES];
+    let zeroed = &mut zeroed[..header.len()];
+    zeroed.copy_from_slice(header);
+    zeroed[CHECKSUM_AT..][..2].fill(0);
+    zeroed[at..][..content.len()].fill(0);
+
+    let (pseudo, pseudo_bytes) = packet.pseudo_header(header.len() + packet.data().len());
+    let offset = packet.sequence_number().wrapping_sub(isn);
+    let computed = crc(method, &pseudo[..pseudo_bytes], zeroed, offset, packet.data());
+    let said = match content {
+        [a, b, c, d] => u32::from_be_bytes([*a, *b, *c, *d]),
+        [a, b] => u32::from(packet.checksum()) << 16 | u32::from(u16::from_be_bytes([*a, *b])),
+        _ => return Err(Fault::Malformed),
+    };
+    if said != computed {
+        return Err(Fault::Crc { said, computed });
+    }
+    if method != Method::Split && !packet.sum_is_right() {
+        return Err(Fault::Sum);
+    }
+    Ok(())
+}
+
+/// Whether the CRC of `method` has room in a segment like this one: the sender stamps every such segment, so one without a CRC
+/// that has room was changed on the way. Segments without data keep their SACK blocks, and go bare if that leaves no room.
+pub(crate) fn has_room(packet: &Packet<'_>, method: Method, codepoints: Codepoints) -> bool {
+    let needed = codepoints.encode_data(method).bytes().len();
+    without(packet, |_| false).make_room(needed, !packet.data().is_empty()).is_some()
+}
+
+/// Writes `packet` without the CRC and with TCP's own sum to `out`, whose content is replaced.
+pub fn strip(packet: &Packet<'_>, codepoints: Codepoints, out: &mut Vec<u8>) {
+    out.clear();
+    let mut layout = without(packet, |option| codepoints.data(option.kind, option.body).is_some());
+    // What is shorter than it was always fits.
+    if let Some(written) = rebuild(packet, &mut layout, out) {
+        make_sum(packet, &written, out);
+    }
+}
+
+/// Writes a SYN or SYN-ACK that asks for `offer` to `out`, whose content is replaced. What it asked for before is left out. Where
+/// not all of the offer has room, the values of the thesis go first. Returns what it asks for.
+///
+/// # Errors
+/// When nothing of it has room; then `out` is left empty.
+pub fn request(
+    packet: &Packet<'_>,
+    offer: Offer,
+    codepoints: Codepoints,
+    out: &mut Vec<u8>,
+) -> Result<Offer, NoRoom> {
+    out.clear();
+    let mut layout = without(packet, |option| codepoints.request(option.kind, option.body).is_some());
+    let mut asked = Offer::NONE;
+    let mut refused = NoRoom(0);
+    for method in offer.methods() {
+        let option = codepoints.encode_request(method);
+        match layout.make_room(option.bytes().len(), false) {
+            Some(_) => {
+                layout.append(&option);
+                asked.add(method);
+            }
+            None => refused = NoRoom(option.bytes().len()),
+        }
+    }
+    if asked.is_none() {
+        return Err(refused);
+    }
+    let written = rebuild(packet, &mut layout, out).ok_or(refused)?;
+    make_sum(packet, &written, out);
+    Ok(asked)
+}
+
+/// What a SYN or SYN-ACK asks for.
+pub(crate) fn requested(packet: &Packet<'_>, codepoints: Codepoints) -> Offer {
+    let mut offer = Offer::NONE;
+    for option in packet.options() {
+        if let Some([value]) = codepoints.request(option.kind, option.body)
+            && let Some(method) = Method::from_value(*value)
+        {
+            offer.add(method);
+        }
+    }
+    offer
+}
+
+/// Most bytes that a full segment grows by when it is stamped: with timestamps (12 bytes as hosts lay them out, 10 without their
+/// padding) or without any option.
+pub fn growth_bytes(method: Method, codepoints: Codepoints, timestamps: bool) -> u16 {
+    const TIMESTAMPS_BYTES: usize = 10;
+    let (packed, padded) = if timestamps { (TIMESTAMPS_BYTES, 12) } else { (0, 0) };
+    let stamped = packed + codepoints.encode_data(method).bytes().len();
+    (stamped.next_multiple_of(4) - padded) as u16
+}
+
+/// Whether a SYN or SYN-ACK says that its sender uses timestamps.
+pub(crate) fn has_timestamps(packet: &Packet<'_>) -> bool {
+    packet.options().any(|option| option.kind == kind::TIMESTAMPS)
+}
+
+/// Writes a SYN or SYN-ACK whose Maximum Segment Size is less by `bytes` to `out`, whose content is replaced, so that who
+/// receives it leaves room for the CRC. Without that option segments are small enough; then `out` is left empty.
+pub fn clamp_mss(packet: &Packet<'_>, bytes: u16, out: &mut Vec<u8>) {
+    out.clear();
+    let Some(option) = packet.options().find(|option| option.kind == kind::MSS && option.body.len() == 2)
+    else {
+        return;
+    };
+    let mss = u16::from_be_bytes([option.body[0], option.body[1]]);
+    let clamped = mss.saturating_sub(bytes).max(MIN_MSS_BYTES.min(mss));
+    let mut layout = without(packet, |_| false);
+    if let Some(written) = rebuild(packet, &mut layout, out) {
+        // Options keep their order, so the MSS is found again by walking what was written.
+        let options = &out[written.tcp_at + TCP_HEADER_BYTES..][..written.header_bytes - TCP_HEADER_BYTES];
+        let at = crate::TcpOptions::new(options)
+            .flatten()
+            .find(|option| option.kind == kind::MSS)
+            .map(|option| option.at);
+        if let Some(at) = at {
+            let at = written.tcp_at + TCP_HEADER_BYTES + at + 2;
+            out[at..][..2].copy_from_slice(&clamped.to_be_bytes());
+        }
+        make_sum(packet, &written, out);
+    }
+}
+
+/// The options of `packet` but those that `leave_out` names.
+fn without(packet: &Packet<'_>, leave_out: impl Fn(&TcpOption<'_>) -> bool) -> Layout {
+    Layout::of(packet.options(), |option| !leave_out(option))
+}
+
+/// Where the parts of a packet stand that was written.
+struct Written {
+    tcp_at: usize,
+    header_bytes: usize,
+}
+
+/// Writes `packet` with other options and a Checksum of zero; IP's lengths and header checksum are right. Nothing when that is
+/// longer than IP can say.
+fn rebuild(packet: &Packet<'_>, layout: &mut Layout, out: &mut Vec<u8>) -> Option<Written> {
+    let options = layout.padded();
+    let ip = packet.ip_header();
+    let header_bytes = TCP_HEADER_BYTES + options.len();
+    let total = ip.len() + header_bytes + packet.data().len();
+    // IPv6 counts without its 40 bytes of header; the same bound for both is simpler and no segment of TCP's is that long.
+    let length = u16::try_from(total).ok().filter(|_| total <= MAX_PACKET_BYTES)?;
+    out.extend_from_slice(ip);
+    if packet.is_ipv4() {
+        out[2..4].copy_from_slice(&length.to_be_bytes());
+        out[10..12].fill(0);
+        let sum = integrity::ip_checksum(&out[..ip.len()]);
+        out[10..12].copy_from_slice(&sum.to_be_bytes());
+    } else {
+        out[4..6].copy_from_slice(&(length - 40).to_be_bytes());
+    }
+    let tcp_at = out.len();
+    out.extend_from_slice(&packet.tcp_header()[..TCP_HEADER_BYTES]);
+    out[tcp_at + 12] = ((header_bytes / 4) as u8) << 4 | (out[tcp_at + 12] & 15);
+    out[tcp_at + CHECKSUM_AT..][..2].fill(0);
+    out.extend_from_slice(options);
+    out.extend_from_slice(packet.data());
+    Some(Written { tcp_at, header_bytes })
+}
+
+fn make_sum(packet: &Packet<'_>, written: &Written, out: &mut [u8]) {
+    let (pseudo, pseudo_bytes) = packet.pseudo_header(out.len() - written.tcp_at);
+    let sum = !sum_of(&[&pseudo[..pseudo_bytes], &out[written.tcp_at..]]);
+    out[written.tcp_at + CHECKSUM_AT..][..2].copy_from_slice(&sum.to_be_bytes());
+}

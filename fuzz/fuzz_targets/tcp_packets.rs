@@ -1,0 +1,64 @@
+//! Packets of anybody into two shims that have agreed on a method: whatever comes, nothing panics, what is stamped is accepted,
+//! and what is written is a packet whose options fit and whose data are the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tcp_crc::{
+    Action, Codepoints, Config, Direction, Flows, Method, Offer, OnMissing, Outcome, Packet, check, clamp_mss, request, stamp,
+    strip,
+};
+
+fn same_data(packet: &Packet<'_>, written: &[u8]) {
+    let written = Packet::parse(written).expect("what is written can be read");
+    assert_eq!(written.data(), packet.data());
+    assert_eq!(written.sequence_number(), packet.sequence_number());
+}
+
+/// Every rewriting of one packet.
+fn rewrite(packet: &Packet<'_>, method: Method, codepoints: Codepoints, isn: u32) {
+    let mut out = Vec::new();
+    let _ = check(packet, method, codepoints, isn);
+    if stamp(packet, method, codepoints, isn, &mut out).is_ok() {
+        same_data(packet, &out);
+        let stamped = Packet::parse(&out).expect("what is stamped can be read");
+        assert_eq!(check(&stamped, method, codepoints, isn), Ok(()));
+        let mut back = Vec::new();
+        strip(&stamped, codepoints, &mut back);
+        same_data(packet, &back);
+        assert!(Packet::parse(&back).is_ok_and(|packet| packet.sum_is_right()));
+    }
+    clamp_mss(packet, 8, &mut out);
+    if !out.is_empty() {
+        same_data(packet, &out);
+    }
+    if request(packet, Offer::of(&[method]), codepoints, &mut out).is_ok() {
+        same_data(packet, &out);
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let [choice, rest @ ..] = input else { return };
+    let method = Method::ALL[usize::from(choice & 3)];
+    let codepoints = if choice & 4 == 0 { Codepoints::Historic } else { Codepoints::Experimental };
+    let on_missing = if choice & 8 == 0 { OnMissing::Lenient } else { OnMissing::Strict };
+    let config = Config { offer: Offer::of(&[method, Method::Placed]), codepoints, on_missing };
+    let mut flows = Flows::new(config, 4);
+    let mut out = Vec::new();
+    // A length and a direction before each packet.
+    let mut rest = rest;
+    let mut now_ms = 0;
+    while let [head, length, more @ ..] = rest {
+        let (packet, after) = more.split_at(usize::from(*length).min(more.len()));
+        rest = after;
+        now_ms += u64::from(head >> 1) * 1000;
+        let direction = if head & 1 == 0 { Direction::Out } else { Direction::In };
+        if let Outcome::Flow(_, Action::Rewritten) = flows.handle(now_ms, direction, packet, &mut out) {
+            same_data(&Packet::parse(packet).expect("it was rewritten"), &out);
+        }
+        assert!(flows.len() <= 4);
+        if let Ok(packet) = Packet::parse(packet) {
+            rewrite(&packet, method, codepoints, u32::from(*head));
+        }
+    }
+});
