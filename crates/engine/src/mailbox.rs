@@ -127,4 +127,45 @@ mod tests {
         }
         threads.into_iter().for_each(|t| t.join().unwrap());
     }
+
+    /// Two items at the same time and none after them: one that is put in while the owner takes the other one out wakes it too.
+    #[test]
+    fn no_item_waits_for_the_one_after_it() {
+        const ROUNDS: u64 = 20_000;
+        let (wake, wakes) = std::sync::mpsc::channel();
+        let mailbox = Mailbox::new(Waker::from_fn(move || wake.send(()).unwrap()));
+        let (sent, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let meet = |count: &AtomicUsize, round: u64| {
+            while (count.load(Ordering::Acquire) as u64) < round {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let sender = mailbox.sender();
+                let (sent, taken) = (&sent, &taken);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        meet(taken, 2 * round);
+                        sent.fetch_add(1, Ordering::AcqRel);
+                        meet(sent, 2 * round + 2);
+                        sender.send(round);
+                    }
+                });
+            }
+            let mut out = Vec::new();
+            for _ in 0..ROUNDS {
+                while out.len() < 2 {
+                    if wakes.recv_timeout(std::time::Duration::from_secs(20)).is_err() {
+                        taken.store(usize::MAX, Ordering::Release);
+                        panic!("an item is in the mailbox, and its owner was not woken");
+                    }
+                    mailbox.drain(&mut out);
+                }
+                // A wake may be left of an item that was taken out with the one before it.
+                out.clear();
+                taken.fetch_add(2, Ordering::AcqRel);
+            }
+        });
+    }
 }

@@ -1,18 +1,28 @@
-//! A bounded pool of threads for store jobs that block, with one lane per logical unit.
+//! A pool of threads for store jobs that block, with one lane per logical unit.
 //!
-//! A lane starts its jobs in order and has at most its share of them running, so a store that hangs holds only its lane's share
-//! of the threads and the other units go on. Threads are started when needed and end after [`IDLE_LIMIT`] without work.
-//! A job that panics ends alone: the panic is caught and counted.
+//! A lane starts its jobs in order and has at most its share of them running. Of the threads there are two kinds:
+//!
+//! - **a lane's own**: a lane with work always has one thread, whatever the others do. So no number of lanes whose stores hang
+//!   makes another one wait for its turn. A lane without work has none.
+//! - **those that all lanes share**: a lane's second job and those after it start while fewer than `max_threads` threads are
+//!   busy. A thread that is stuck in one job for [`STUCK_AFTER`] is no more counted, up to a bound: another takes its place.
+//!
+//! Threads are started when needed and end after [`IDLE_LIMIT`] without work. A job that panics ends alone: the panic is caught
+//! and counted.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How long a thread waits for work before it ends.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
+/// A thread is taken for stuck that was seen in the same job twice, this long apart.
+pub const STUCK_AFTER: Duration = Duration::from_secs(1);
+/// Stuck threads that others take the place of, in multiples of `max_threads`.
+const STUCK_MAX: usize = 3;
 
 /// Work for the pool.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -37,10 +47,19 @@ struct LaneInner {
 #[derive(Default)]
 struct LaneState {
     jobs: VecDeque<Job>,
-    /// How often the lane is in the pool's list; at most once per waiting job.
+    /// How often the lane waits for one of the shared threads.
     listed: usize,
-    /// Jobs that run.
-    running: usize,
+    /// Threads that work for it or were promised to it.
+    threads: usize,
+}
+
+/// A thread that a lane may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// Its first: it gets one at once.
+    Own,
+    /// One of those that all share.
+    Shared,
 }
 
 #[derive(Debug)]
@@ -51,14 +70,39 @@ struct Shared {
     ended: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pool {
-    /// Lanes with a job that may start, in turn.
-    runnable: VecDeque<Lane>,
+    /// Lanes that were promised a thread and have none yet, in turn.
+    own: VecDeque<Lane>,
+    /// Lanes that want one of the shared threads, in turn.
+    waiting: VecDeque<Lane>,
+    /// Threads that exist, or are about to.
     threads: usize,
-    idle: usize,
+    /// Those of them that have a job.
+    busy: usize,
+    /// What each thread is at, by its place.
+    posts: Vec<Post>,
+    /// Posts that are stuck.
+    stuck: usize,
+    /// When posts were looked at last.
+    looked: Instant,
     shut_down: bool,
     panics: u64,
+}
+
+/// What is known of a place for a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Post {
+    /// No thread has it.
+    Free,
+    /// Its thread has no job.
+    Idle,
+    /// A job that nobody has looked at.
+    Begun,
+    /// It was seen once.
+    Seen,
+    /// It was seen twice.
+    Stuck,
 }
 
 impl std::fmt::Debug for Lane {
@@ -68,8 +112,7 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// A lane that runs at most `max_concurrent` jobs at a time (at least one). A pool of several threads never gives all of
-    /// them to one lane.
+    /// A lane that runs at most `max_concurrent` jobs at a time (at least one).
     pub fn new(max_concurrent: usize) -> Self {
         Self { inner: Arc::new(LaneInner { max_concurrent: max_concurrent.max(1), state: Mutex::default() }) }
     }
@@ -79,42 +122,137 @@ impl Lane {
         self.inner.state.lock().jobs.len()
     }
 
-    /// Queues `job`; true when the lane is to be listed once more.
-    fn push(&self, job: Job, share: usize) -> bool {
+    /// Queues `job`; the thread that the lane may have for it.
+    fn push(&self, job: Job) -> Option<Claim> {
         let mut state = self.inner.state.lock();
         state.jobs.push_back(job);
-        state.list(share)
+        state.claim(self.inner.max_concurrent)
     }
 
-    fn begin(&self) -> Option<Job> {
+    /// The next job, for a thread of the lane.
+    fn begin(&self, claim: Claim) -> Option<Job> {
         let mut state = self.inner.state.lock();
-        state.listed -= 1;
-        state.running += 1;
-        state.jobs.pop_front()
+        let job = state.jobs.pop_front();
+        if claim == Claim::Shared {
+            state.listed -= 1;
+            state.threads += usize::from(job.is_some());
+        } else if job.is_none() {
+            state.threads -= 1;
+        }
+        job
     }
 
-    /// True when the lane is to be listed once more.
-    fn end(&self, share: usize) -> bool {
+    /// A thread of the lane is done with a job; the thread that the lane may have now.
+    fn end(&self) -> Option<Claim> {
         let mut state = self.inner.state.lock();
-        state.running -= 1;
-        state.list(share)
+        state.threads -= 1;
+        state.claim(self.inner.max_concurrent)
     }
 }
 
 impl LaneState {
-    fn list(&mut self, share: usize) -> bool {
-        let list = self.listed + self.running < share && self.listed < self.jobs.len();
-        self.listed += usize::from(list);
-        list
+    fn claim(&mut self, share: usize) -> Option<Claim> {
+        if self.jobs.is_empty() {
+            return None;
+        }
+        if self.threads == 0 {
+            self.threads = 1;
+            return Some(Claim::Own);
+        }
+        let more = self.listed + self.threads < share && self.listed < self.jobs.len();
+        self.listed += usize::from(more);
+        more.then_some(Claim::Shared)
+    }
+}
+
+impl Pool {
+    fn enlist(&mut self, lane: Lane, claim: Claim) {
+        match claim {
+            Claim::Own => self.own.push_back(lane),
+            Claim::Shared => self.waiting.push_back(lane),
+        }
+    }
+
+    /// How many of the lanes that wait may have a shared thread now.
+    fn room(&mut self, max_threads: usize) -> usize {
+        if self.waiting.is_empty() {
+            return 0;
+        }
+        let taken = self.busy + self.own.len();
+        if taken >= max_threads {
+            self.look(Instant::now());
+        }
+        let excused = self.stuck.min(STUCK_MAX * max_threads);
+        (max_threads + excused).saturating_sub(taken).min(self.waiting.len())
+    }
+
+    /// A lane that may have the thread that asks.
+    fn next(&mut self, max_threads: usize) -> Option<(Lane, Claim)> {
+        if let Some(lane) = self.own.pop_front() {
+            return Some((lane, Claim::Own));
+        }
+        let lane = (self.room(max_threads) > 0).then(|| self.waiting.pop_front()).flatten();
+        lane.map(|lane| (lane, Claim::Shared))
+    }
+
+    /// Looks which threads are stuck, if the last look was long enough ago.
+    fn look(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.looked) < STUCK_AFTER {
+            return;
+        }
+        self.looked = now;
+        for post in &mut self.posts {
+            *post = match *post {
+                Post::Begun => Post::Seen,
+                Post::Seen => {
+                    self.stuck += 1;
+                    Post::Stuck
+                }
+                other => other,
+            };
+        }
+    }
+
+    /// A place for a thread that comes.
+    fn take_place(&mut self) -> usize {
+        let free = self.posts.iter().position(|post| *post == Post::Free);
+        let place = free.unwrap_or_else(|| {
+            self.posts.push(Post::Free);
+            self.posts.len() - 1
+        });
+        self.posts[place] = Post::Idle;
+        place
+    }
+
+    fn begin(&mut self, place: usize) {
+        self.busy += 1;
+        self.posts[place] = Post::Begun;
+    }
+
+    fn end(&mut self, place: usize) {
+        self.busy -= 1;
+        let was = std::mem::replace(&mut self.posts[place], Post::Idle);
+        self.stuck -= usize::from(was == Post::Stuck);
     }
 }
 
 impl Offload {
-    /// A pool of at most `max_threads` threads (at least one). None is started yet.
+    /// A pool in which lanes share `max_threads` threads (at least one). None is started yet.
     pub fn new(max_threads: usize) -> Self {
+        let pool = Pool {
+            own: VecDeque::new(),
+            waiting: VecDeque::new(),
+            threads: 0,
+            busy: 0,
+            posts: Vec::new(),
+            stuck: 0,
+            looked: Instant::now(),
+            shut_down: false,
+            panics: 0,
+        };
         let shared = Shared {
             max_threads: max_threads.max(1),
-            pool: Mutex::default(),
+            pool: Mutex::new(pool),
             work: Condvar::new(),
             ended: Condvar::new(),
         };
@@ -129,29 +267,10 @@ impl Offload {
         if pool.shut_down {
             return;
         }
-        if !lane.push(job, shared.share(lane)) {
-            return;
+        if let Some(claim) = lane.push(job) {
+            pool.enlist(lane.clone(), claim);
         }
-        pool.runnable.push_back(lane.clone());
-        if pool.idle >= pool.runnable.len() || pool.threads == shared.max_threads {
-            drop(pool);
-            shared.work.notify_one();
-            return;
-        }
-        pool.threads += 1;
-        drop(pool);
-        let worker = shared.clone();
-        let spawned = std::thread::Builder::new().name("offload".into()).spawn(move || worker.work());
-        if spawned.is_err() {
-            let mut pool = shared.pool.lock();
-            pool.threads -= 1;
-            // Other threads will come to it. With none at all, slow on this thread is better than never.
-            if pool.threads == 0 {
-                pool.threads += 1;
-                drop(pool);
-                shared.run_until_idle(Duration::ZERO);
-            }
-        }
+        shared.recruit(pool);
     }
 
     /// Threads that exist now.
@@ -177,41 +296,63 @@ impl Offload {
 }
 
 impl Shared {
-    /// How many threads the lane may hold: with several threads, one is always left to the others.
-    fn share(&self, lane: &Lane) -> usize {
-        lane.inner.max_concurrent.min(self.max_threads.saturating_sub(1)).max(1)
-    }
-
-    fn work(&self) {
-        self.run_until_idle(IDLE_LIMIT);
-    }
-
-    /// Runs jobs until there was none for `idle_limit`, or the pool is shut down and empty; then the calling thread is out.
-    fn run_until_idle(&self, idle_limit: Duration) {
-        let mut pool = self.pool.lock();
-        loop {
-            let Some(lane) = pool.runnable.pop_front() else {
-                if pool.shut_down {
-                    break;
-                }
-                pool.idle += 1;
-                let timed_out = self.work.wait_for(&mut pool, idle_limit).timed_out();
-                pool.idle -= 1;
-                if timed_out && pool.runnable.is_empty() {
-                    break;
-                }
-                continue;
-            };
+    /// Sees to it that a thread comes for what may start now: one without work, or a new one where there are too few of them.
+    fn recruit(self: &Arc<Self>, mut pool: MutexGuard<'_, Pool>) {
+        let may_start = pool.own.len() + pool.room(self.max_threads);
+        if may_start == 0 {
+            return;
+        }
+        if pool.threads - pool.busy >= may_start {
             drop(pool);
-            // The job is consumed inside, so that what it captured is dropped there too, panic or not.
-            let panicked = lane.begin().is_some_and(|job| catch_unwind(AssertUnwindSafe(job)).is_err());
-            let more = lane.end(self.share(&lane));
-            pool = self.pool.lock();
-            pool.panics += u64::from(panicked);
-            if more {
-                pool.runnable.push_back(lane);
+            self.work.notify_one();
+            return;
+        }
+        pool.threads += 1;
+        drop(pool);
+        let worker = self.clone();
+        let spawned =
+            std::thread::Builder::new().name("offload".into()).spawn(move || worker.work(IDLE_LIMIT));
+        if spawned.is_err() {
+            let mut pool = self.pool.lock();
+            pool.threads -= 1;
+            // Other threads will come to it. With none at all, slow on this thread is better than never.
+            if pool.threads == 0 {
+                pool.threads += 1;
+                drop(pool);
+                self.work(Duration::ZERO);
             }
         }
+    }
+
+    /// Runs jobs until there was none for `idle_limit`, or the pool is shut down; then the calling thread is out.
+    fn work(self: &Arc<Self>, idle_limit: Duration) {
+        let mut pool = self.pool.lock();
+        let place = pool.take_place();
+        let mut timed_out = false;
+        loop {
+            let Some((lane, claim)) = pool.next(self.max_threads) else {
+                // What still waits for a shared thread belongs to lanes that have one of their own at work.
+                if pool.shut_down || timed_out {
+                    break;
+                }
+                timed_out = self.work.wait_for(&mut pool, idle_limit).timed_out();
+                continue;
+            };
+            timed_out = false;
+            let Some(job) = lane.begin(claim) else { continue };
+            pool.begin(place);
+            self.recruit(pool);
+            // The job is consumed inside, so that what it captured is dropped there too, panic or not.
+            let panicked = catch_unwind(AssertUnwindSafe(job)).is_err();
+            let claim = lane.end();
+            pool = self.pool.lock();
+            pool.end(place);
+            pool.panics += u64::from(panicked);
+            if let Some(claim) = claim {
+                pool.enlist(lane, claim);
+            }
+        }
+        pool.posts[place] = Post::Free;
         pool.threads -= 1;
         if pool.threads == 0 {
             self.ended.notify_all();
@@ -304,23 +445,170 @@ mod tests {
     }
 
     #[test]
-    fn one_lane_never_gets_every_thread() {
+    fn a_lane_without_work_gets_a_thread_whatever_the_others_hold() {
         let pool = Offload::new(2);
-        let (greedy, other) = (Lane::new(100), Lane::new(1));
         let (started, starts) = channel();
-        let gates: Vec<_> = (0..5)
+        let mut gates = Vec::new();
+        let hung: Vec<Lane> = (0..12).map(|_| Lane::new(16)).collect();
+        for lane in &hung {
+            for _ in 0..16 {
+                let (job, gate) = gated(&started, 0);
+                pool.submit(lane, job);
+                gates.push(gate);
+            }
+        }
+        for _ in &hung {
+            starts.recv().unwrap();
+        }
+        let healthy = Lane::new(16);
+        for n in 0..100 {
+            let (done, finished) = channel();
+            pool.submit(&healthy, Box::new(move || done.send(n).unwrap()));
+            // It comes though nothing of the others has ended.
+            assert_eq!(finished.recv().unwrap(), n);
+        }
+        // Also when it has more to do than one thread can: what its own thread leaves it comes back for.
+        let (done, finished) = channel();
+        for n in 0..100 {
+            let done = done.clone();
+            pool.submit(&healthy, Box::new(move || done.send(n).unwrap()));
+        }
+        assert_eq!((0..100).map(|_| finished.recv().unwrap()).sum::<i32>(), 4950);
+        gates.clear();
+        pool.shutdown();
+    }
+
+    #[test]
+    fn a_lane_without_work_has_no_thread() {
+        let pool = Offload::new(4);
+        let lanes: Vec<Lane> = (0..100).map(|_| Lane::new(16)).collect();
+        for lane in &lanes {
+            let (done, finished) = channel();
+            pool.submit(lane, Box::new(move || done.send(()).unwrap()));
+            finished.recv().unwrap();
+        }
+        // The thread of one may not be back when the next one asks.
+        assert!(pool.threads() <= 4, "{}", pool.threads());
+        pool.shutdown();
+    }
+
+    #[test]
+    fn the_shared_threads_are_as_many_as_was_said() {
+        let pool = Offload::new(3);
+        let lane = Lane::new(100);
+        let (started, starts) = channel();
+        let gates: Vec<_> = (0..10)
             .map(|id| {
                 let (job, gate) = gated(&started, id);
-                pool.submit(&greedy, job);
+                pool.submit(&lane, job);
                 gate
             })
             .collect();
-        assert_eq!(starts.recv().unwrap(), 0);
-        let (done, finished) = channel();
-        pool.submit(&other, Box::new(move || done.send(()).unwrap()));
-        finished.recv().unwrap();
+        let mut running: Vec<usize> = (0..3).map(|_| starts.recv().unwrap()).collect();
+        running.sort();
+        assert_eq!(running, [0, 1, 2]);
+        assert_eq!((pool.threads(), lane.queued()), (3, 7));
         drop(gates);
         pool.shutdown();
+    }
+
+    /// Two looks at `pool`, as if the second came late enough to know who is stuck.
+    fn look_twice(pool: &Offload) {
+        let mut inner = pool.shared.pool.lock();
+        let now = inner.looked;
+        inner.look(now + STUCK_AFTER);
+        inner.look(now + 2 * STUCK_AFTER);
+        inner.looked = now;
+    }
+
+    #[test]
+    fn others_take_the_place_of_threads_that_are_stuck() {
+        let pool = Offload::new(2);
+        let (started, starts) = channel();
+        let hung = Lane::new(2);
+        let mut gates = Vec::new();
+        for _ in 0..2 {
+            let (job, gate) = gated(&started, 0);
+            pool.submit(&hung, job);
+            gates.push(gate);
+        }
+        let _both_run = (starts.recv().unwrap(), starts.recv().unwrap());
+        // Both shared threads hang: another lane has its own only.
+        let healthy = Lane::new(2);
+        for id in [1, 2] {
+            let (job, gate) = gated(&started, id);
+            pool.submit(&healthy, job);
+            gates.push(gate);
+        }
+        assert_eq!(starts.recv().unwrap(), 1);
+        assert_eq!(healthy.queued(), 1);
+        look_twice(&pool);
+        let (job, gate) = gated(&started, 3);
+        pool.submit(&healthy, job);
+        gates.push(gate);
+        assert_eq!(starts.recv().unwrap(), 2, "its share is what it was before the others hung");
+        gates.clear();
+        pool.shutdown();
+        assert_eq!(pool.shared.pool.lock().stuck, 0, "who comes back is not stuck any more");
+    }
+
+    #[test]
+    fn stuck_threads_are_replaced_up_to_a_bound() {
+        let pool = Offload::new(1);
+        let (started, starts) = channel();
+        let hung = Lane::new(100);
+        let mut gates = Vec::new();
+        for running in 1..=1 + STUCK_MAX {
+            let (job, gate) = gated(&started, 0);
+            pool.submit(&hung, job);
+            gates.push(gate);
+            starts.recv().unwrap();
+            assert_eq!(pool.threads(), running);
+            look_twice(&pool);
+        }
+        let (job, gate) = gated(&started, 0);
+        pool.submit(&hung, job);
+        gates.push(gate);
+        look_twice(&pool);
+        assert_eq!((pool.threads(), hung.queued()), (1 + STUCK_MAX, 1));
+        gates.clear();
+        pool.shutdown();
+    }
+
+    /// One thread without work is one thread: of two jobs that come at once each gets its own, or the first would wait for ever
+    /// for the second.
+    #[test]
+    fn an_idle_thread_counts_once() {
+        for _ in 0..200 {
+            let pool = Offload::new(8);
+            let (first, second) = (Lane::new(1), Lane::new(1));
+            let (done, finished) = channel();
+            let one = done.clone();
+            pool.submit(&first, Box::new(move || one.send(()).unwrap()));
+            finished.recv().unwrap();
+            while pool.shared.pool.lock().busy > 0 {
+                std::thread::yield_now();
+            }
+            let (tell, told) = channel();
+            let waits = done.clone();
+            pool.submit(
+                &first,
+                Box::new(move || {
+                    told.recv().unwrap();
+                    waits.send(()).unwrap();
+                }),
+            );
+            pool.submit(
+                &second,
+                Box::new(move || {
+                    tell.send(()).unwrap();
+                    done.send(()).unwrap();
+                }),
+            );
+            finished.recv().unwrap();
+            finished.recv().unwrap();
+            pool.shutdown();
+        }
     }
 
     #[test]

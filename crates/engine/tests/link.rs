@@ -4,10 +4,11 @@ mod support;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bytes::Bytes;
-use engine::{Completion, Driver, EpollDriver, Link, SlabRing};
+use bytes::{Bytes, BytesMut};
+use engine::{Completion, Driver, EpollDriver, Link, SlabRing, TcpInfo, Token, Waker};
 use iscsi_core::digest::DigestScope;
 use iscsi_core::pdu_reader::{FramingError, PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
@@ -284,6 +285,92 @@ fn a_peer_that_does_not_read_stops_being_read_until_it_does() {
     assert!(most <= HIGH_WATER + 256 * 1024 + PING, "{most} bytes waited");
     writer.join().unwrap();
     checker.join().unwrap();
+}
+
+/// A driver on which nothing ends until the test says so.
+#[derive(Default)]
+struct Held {
+    receives: usize,
+    sends: Vec<Vec<Bytes>>,
+}
+
+impl Driver for Held {
+    type Listener = ();
+    type Stream = ();
+
+    fn listen(&mut self, (): ()) -> std::io::Result<Token> {
+        unreachable!()
+    }
+
+    fn adopt(&mut self, (): ()) -> std::io::Result<Token> {
+        unreachable!()
+    }
+
+    fn connect(&mut self, _: SocketAddr, _: Option<IpAddr>) -> std::io::Result<Token> {
+        unreachable!()
+    }
+
+    fn recv_up_to(&mut self, _: Token, _: BytesMut, _: usize) {
+        self.receives += 1;
+    }
+
+    fn send(&mut self, _: Token, segments: Vec<Bytes>) {
+        self.sends.push(segments);
+    }
+
+    fn shutdown_write(&mut self, _: Token) {}
+
+    fn close(&mut self, _: Token) {}
+
+    fn release(&mut self, _: Token) -> Option<()> {
+        None
+    }
+
+    fn local_addr(&self, _: Token) -> Option<SocketAddr> {
+        None
+    }
+
+    fn peer_addr(&self, _: Token) -> Option<SocketAddr> {
+        None
+    }
+
+    fn tcp_info(&self, _: Token) -> Option<TcpInfo> {
+        None
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::from_fn(|| {})
+    }
+
+    fn wait(&mut self, _: Option<Duration>, _: &mut Vec<Completion<()>>) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn receiving_goes_on_when_half_of_the_backlog_is_gone() {
+    const HIGH_WATER: usize = 64 * 1024;
+    let mut driver = Held::default();
+    let token = Token::new(0, 0);
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut link = Link::new(token, PduReader::new(8192), PduWriter::new(), slabs);
+    link.set_tx_high_water(HIGH_WATER);
+    let mut random = Random(7);
+    let answer = pdu(&mut random, HIGH_WATER / 4, 0);
+    (0..5).for_each(|_| link.push(answer.clone()));
+    link.flush(&mut driver);
+    assert_eq!((driver.sends.len(), driver.receives), (1, 0), "more waits than may");
+    assert!(link.is_paused());
+    // The send ends, but more than half of what may wait has come behind it.
+    (0..3).for_each(|_| link.push(answer.clone()));
+    link.on_sent(Vec::new());
+    link.flush(&mut driver);
+    assert_eq!((driver.sends.len(), driver.receives), (2, 0), "not yet half of it is gone");
+    link.push(answer);
+    link.on_sent(Vec::new());
+    link.flush(&mut driver);
+    assert!(!link.is_drained());
+    assert_eq!((driver.sends.len(), driver.receives), (3, 1), "less than half is left");
 }
 
 #[test]

@@ -486,3 +486,25 @@ fn to_millis(timeout: Duration) -> Timespec {
     let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
     Timespec { tv_sec: millis / 1000, tv_nsec: (millis % 1000) * 1_000_000 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_never_shortened() {
+        for (timeout, millis) in [
+            (Duration::ZERO, 0),
+            (Duration::from_nanos(1), 1),
+            (Duration::from_micros(999), 1),
+            (Duration::from_millis(1), 1),
+            (Duration::from_micros(1001), 2),
+            (Duration::from_nanos(1_999_999_999), 2000),
+            (Duration::MAX, i64::from(i32::MAX)),
+        ] {
+            let Timespec { tv_sec, tv_nsec } = to_millis(timeout);
+            assert_eq!(tv_nsec % 1_000_000, 0, "{timeout:?}");
+            assert_eq!(tv_sec * 1000 + tv_nsec / 1_000_000, millis, "{timeout:?}");
+        }
+    }
+}

@@ -88,3 +88,37 @@ impl EventWaker {
         self.state.compare_exchange(RUNNING, SLEEPING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_before_the_sleep_is_not_slept_over() {
+        let waker = EventWaker::new().unwrap();
+        waker.wake();
+        assert!(!waker.prepare_sleep(), "who has been woken does not sleep");
+        assert!(waker.take());
+        assert!(waker.prepare_sleep());
+        waker.wake();
+        assert!(waker.take(), "a wake during the sleep is noticed after it");
+        assert!(!waker.take(), "once");
+    }
+
+    #[test]
+    fn only_a_sleeper_costs_a_system_call() {
+        let waker = EventWaker::new().unwrap();
+        let counted = |waker: &EventWaker| {
+            let mut count = [0; 8];
+            rustix::io::read(&waker.counter, &mut count).map(|_| u64::from_ne_bytes(count)).unwrap_or(0)
+        };
+        waker.wake();
+        waker.wake();
+        assert_eq!(counted(&waker), 0);
+        waker.take();
+        assert!(waker.prepare_sleep());
+        waker.wake();
+        waker.wake();
+        assert_eq!(counted(&waker), 1);
+    }
+}

@@ -210,9 +210,9 @@ pub struct Limits {
     pub buffer_bytes_max: u64,
     /// Shards (event loops); 0: one for each core.
     pub shards: usize,
-    /// Threads for stores that block. Default 64.
+    /// Threads for stores that block, which all units share; beyond them a unit with work has one of its own. Default 64.
     pub store_threads: usize,
-    /// How many of them one logical unit may hold. Default 16.
+    /// How many threads one logical unit may hold. Default 16.
     pub store_concurrency_per_lun: usize,
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use blockstore::{Op, Placement, RamStore};
 use conform::Command;
+use iscsi_core::wire::Lun;
 
 use crate::hooked::Hooked;
 use crate::support::*;
@@ -26,6 +27,52 @@ fn a_store_that_panics_ends_its_command_and_nothing_else() {
         // Nothing is held by what never came back: the session ends, and the server too.
         session.log_out().unwrap();
         lab.wait_for_sessions(0);
+    }
+}
+
+/// However many units hang, each with all of the threads that it may have, another one's commands end before theirs.
+#[test]
+fn hanging_units_delay_nobody_else() {
+    const HUNG: u16 = 12;
+    let mut config = config();
+    config.limits.store_threads = 8;
+    config.targets[0].luns = (0..=HUNG).map(ram).collect();
+    let gates = Arc::new(Mutex::new(Vec::new()));
+    let made = Arc::clone(&gates);
+    let lab = Lab::with_open(config, move |lun| {
+        let ram = RamStore::new(16 << 20, BLOCK).unwrap();
+        let (store, gate) = blockstore::DelayStore::new(ram, std::time::Duration::ZERO);
+        if lun.number < HUNG {
+            made.lock().unwrap().push(Barrier(gate));
+        }
+        Ok(Arc::new(store))
+    });
+    let gates = std::mem::take(&mut *gates.lock().unwrap());
+    let mut session = lab.session("a");
+    gates.iter().for_each(|gate| gate.close(&[Op::Write]));
+    let mut stuck = Vec::new();
+    for lun in 0..HUNG {
+        session.lun = Lun::from_index(lun);
+        session.clear_unit_attentions().unwrap();
+        for lba in 0..8 {
+            stuck.push(session.start(&write(lba, 1)).unwrap());
+        }
+    }
+    gates.iter().for_each(|gate| gate.wait_for_waiting(1));
+    session.lun = Lun::from_index(HUNG);
+    session.clear_unit_attentions().unwrap();
+    for lba in 0..100 {
+        session.run_good(&write(lba, 2)).unwrap();
+    }
+    // Several at a time as well: one after the other where there is but one thread for them.
+    let together: Vec<_> = (0..8).map(|lba| session.start(&write(lba, 3)).unwrap()).collect();
+    for sent in &together {
+        assert!(session.finish(sent).unwrap().is_good());
+    }
+    assert!(stuck.iter().all(|sent| session.stashed(sent.itt).is_none()), "none of the others has ended");
+    drop(gates);
+    for sent in &stuck {
+        assert!(session.finish(sent).unwrap().is_good());
     }
 }
 
