@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use crate::driver::Waker;
 
-/// The receiving end, owned by one shard.
+/// The receiving end, owned by one shard. When it is dropped, what nobody took is dropped with it, and so is all that comes
+/// later: nobody waits for an answer that nobody will give.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     shared: Arc<Shared<T>>,
@@ -24,14 +25,15 @@ pub struct Sender<T> {
 
 #[derive(Debug)]
 struct Shared<T> {
-    items: Mutex<Vec<T>>,
+    /// `None` when nobody receives any more.
+    items: Mutex<Option<Vec<T>>>,
     waker: Waker,
 }
 
 impl<T> Mailbox<T> {
     /// An empty mailbox that wakes its owner's driver through `waker`.
     pub fn new(waker: Waker) -> Self {
-        Self { shared: Arc::new(Shared { items: Mutex::new(Vec::new()), waker }) }
+        Self { shared: Arc::new(Shared { items: Mutex::new(Some(Vec::new())), waker }) }
     }
 
     /// A sending end.
@@ -42,10 +44,20 @@ impl<T> Mailbox<T> {
     /// Moves everything that has arrived to the end of `out`, in order of arrival.
     pub fn drain(&self, out: &mut Vec<T>) {
         let mut items = self.shared.items.lock();
+        // There are some as long as there is a mailbox.
+        let Some(items) = items.as_mut() else { return };
         match out.is_empty() {
-            true => std::mem::swap(&mut *items, out),
-            false => out.append(&mut items),
+            true => std::mem::swap(items, out),
+            false => out.append(items),
         }
+    }
+}
+
+impl<T> Drop for Mailbox<T> {
+    fn drop(&mut self) {
+        let rest = self.shared.items.lock().take();
+        // Behind the lock: an item may send on its way out.
+        drop(rest);
     }
 }
 
@@ -54,6 +66,7 @@ impl<T> Sender<T> {
     pub fn send(&self, item: T) {
         let was_empty = {
             let mut items = self.shared.items.lock();
+            let Some(items) = items.as_mut() else { return };
             items.push(item);
             items.len() == 1
         };
@@ -99,6 +112,19 @@ mod tests {
         out.clear();
         mailbox.drain(&mut out);
         assert_eq!(out, [9]);
+    }
+
+    #[test]
+    fn what_nobody_will_take_is_dropped() {
+        let (waker, wakes) = counted();
+        let mailbox = Mailbox::new(waker);
+        let sender = mailbox.sender();
+        let (before, after) = (Arc::new(()), Arc::new(()));
+        sender.send(before.clone());
+        drop(mailbox);
+        assert_eq!(Arc::strong_count(&before), 1);
+        sender.send(after.clone());
+        assert_eq!((Arc::strong_count(&after), wakes.load(Ordering::SeqCst)), (1, 1));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! CDBs that the block device sends, and the answers to them (SPC-4, SBC-3).
 
+use std::ops::Range;
+
 use iscsi_core::wire::Lun;
 use smallvec::{SmallVec, smallvec};
 
@@ -121,6 +123,32 @@ pub fn synchronize_cache() -> Cdb {
     cdb
 }
 
+/// Whether it is a SYNCHRONIZE CACHE of the whole medium that ends when everything is there.
+#[inline]
+pub(crate) fn is_flush(cdb: &[u8]) -> bool {
+    const IMMED: u8 = 0x02;
+    let (lba, blocks) = match cdb.first() {
+        Some(0x35) => (2..6, 7..9),
+        Some(0x91) => (2..10, 10..14),
+        _ => return false,
+    };
+    let zero =
+        |range| cdb.get::<Range<usize>>(range).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+    cdb[1] & IMMED == 0 && zero(lba) && zero(blocks)
+}
+
+/// MODE SENSE (6) of the caching page, without block descriptors.
+pub(crate) fn caching_page(allocation: u8) -> Cdb {
+    smallvec![0x1a, 0x08, 0x08, 0, allocation, 0]
+}
+
+/// WCE of an answer to [`caching_page`]; `None` when it has no such page (SBC-3 6.5.5).
+pub(crate) fn parse_write_cache(data: &[u8]) -> Option<bool> {
+    const WCE: u8 = 0x04;
+    let page = data.get(4 + usize::from(*data.get(3)?)..)?;
+    (page.first()? & 0x3f == 0x08).then(|| page.get(2).map(|flags| flags & WCE != 0))?
+}
+
 /// UNMAP with a parameter list of `length` bytes.
 pub fn unmap(length: u16) -> Cdb {
     let [high, low] = length.to_be_bytes();
@@ -210,6 +238,21 @@ mod tests {
             status.extend_from_slice(&[0, 0, 0, 8, provisioning, 0, 0, 0]);
         }
         assert_eq!(parse_lba_status(&status), Some(vec![(0, 8, true), (8, 8, false)]));
+    }
+
+    #[test]
+    fn the_write_cache_is_known_from_the_caching_page() {
+        let answer = |flags| [vec![23, 0, 0, 0, 0x08, 18, flags], vec![0; 17]].concat();
+        assert_eq!(parse_write_cache(&answer(0x04)), Some(true));
+        assert_eq!(parse_write_cache(&answer(0x01)), Some(false));
+        let mut with_descriptor = answer(0x04);
+        with_descriptor[3] = 8;
+        with_descriptor.splice(4..4, [0; 8]);
+        assert_eq!(parse_write_cache(&with_descriptor), Some(true));
+        for n in 0..7 {
+            assert_eq!(parse_write_cache(&answer(0x04)[..n]), None);
+        }
+        assert_eq!(parse_write_cache(&[3, 0, 0, 0]), None);
     }
 
     #[test]

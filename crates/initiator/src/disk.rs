@@ -4,6 +4,8 @@
 //! and multiples of the block length. Long requests are cut to what the device takes at a time, and the pieces run together.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +21,7 @@ use crate::protection::{PiFailure, Protection, UnitProtection};
 use crate::reply::Awaited;
 use crate::sense::Sense;
 use crate::session::Session;
+use crate::unit::LostWrites;
 
 /// Most bytes of one command, unless the device says less.
 const MAX_TRANSFER_BYTES: u64 = 4 * 1024 * 1024;
@@ -161,9 +164,7 @@ impl Ticket {
         let Ticket { session, mut awaited, aborted, .. } = self;
         let mut pause = BUSY_PAUSE;
         for repeats in 0.. {
-            let Ended { completion, data } = awaited
-                .wait()
-                .unwrap_or_else(|| Err(IoError::SessionLost("the event loop has ended".into())))?;
+            let Ended { completion, data } = awaited.wait().unwrap_or_else(|| Err(IoError::loop_ended()))?;
             let error = match completion.ending {
                 Ending::Status { status: GOOD, data_in_bytes, .. } => {
                     return Ok(Response { pieces: data, len: data_in_bytes as usize });
@@ -177,10 +178,18 @@ impl Ticket {
                         session.protection_errors().count(failure.field);
                         return Err(IoError::Protection(failure));
                     }
-                    if !sense.is_unit_attention() {
-                        return Err(IoError::CheckCondition(sense));
+                    let error = IoError::CheckCondition(sense);
+                    if sense.is_unit_attention() || sense.deferred {
+                        error
+                    } else if sense.is_aborted_command() && cdb::is_idempotent(&completion.command.cdb) {
+                        // It may have been carried out in part; what it was given up for passes, a bit that flipped on the way
+                        // for one.
+                        std::thread::sleep(pause);
+                        pause *= 2;
+                        error
+                    } else {
+                        return Err(error);
                     }
-                    IoError::CheckCondition(sense)
                 }
                 Ending::Status { status: status @ (BUSY | TASK_SET_FULL), .. } => {
                     std::thread::sleep(pause);
@@ -192,6 +201,11 @@ impl Ticket {
                 Ending::DataDigest => IoError::DataDigest,
                 Ending::Rejected(reason) => IoError::Rejected(reason),
                 Ending::Aborted => IoError::Aborted,
+                Ending::OtherVolume => {
+                    let why = session.why_refused(completion.command.lun);
+                    // It may be back by now.
+                    why.map_or(Ok(IoError::Aborted), Err)?
+                }
                 Ending::OutcomeUnknown => return Err(IoError::OutcomeUnknown),
                 Ending::TimedOut => return Err(IoError::TimedOut),
                 Ending::TargetFailure { response } => return Err(IoError::TargetFailure(response)),
@@ -218,6 +232,8 @@ pub struct Disk {
     info: DiskInfo,
     max_transfer_bytes: u64,
     pub(crate) protection: Option<Protection>,
+    /// Newest epoch of the unit that the caller knows of; clones know the same.
+    told: Arc<AtomicU64>,
 }
 
 impl Disk {
@@ -234,12 +250,14 @@ impl Disk {
             info: DiskInfo::default(),
             max_transfer_bytes: MAX_TRANSFER_BYTES,
             protection: None,
+            told: Arc::default(),
         };
         disk.info = disk.identify()?;
         if !matches!(disk.info.device_type, 0x00 | 0x05 | 0x07 | 0x0e) {
             let kind = disk.info.device_type;
             return Err(IoError::Request(format!("LUN {lun} is no block device (device type {kind:02x}h)")));
         }
+        disk.told.store(session.watch(lun)?, Ordering::Relaxed);
         let (capacity, protection) = disk.ask_capacity()?;
         disk.capacity = capacity;
         disk.info.protection = protection;
@@ -443,10 +461,29 @@ impl Disk {
 
     /// Makes everything written before stay (SYNCHRONIZE CACHE).
     ///
+    /// Good means that everything that was acknowledged before on this session is on the medium, but for what the caller was told
+    /// to be lost.
+    ///
     /// # Errors
-    /// When the device could not.
+    /// When the device could not. [`IoError::LostWrites`] when it could, and has lost acknowledged writes since this disk was
+    /// opened or a flush of it said so: once for each loss, and once for all clones.
     pub fn flush(&self) -> Result<(), IoError> {
-        self.query(&cdb::synchronize_cache(), 0).map(drop)
+        let told = self.told.load(Ordering::Acquire);
+        self.query(&cdb::synchronize_cache(), 0)?;
+        let Some(lost) = self.lost_since(told) else { return Ok(()) };
+        self.told.fetch_max(lost.epoch, Ordering::Release);
+        Err(IoError::LostWrites(Box::new(lost)))
+    }
+
+    /// The epoch of the unit that this disk was last told of: it grows with each loss of acknowledged writes.
+    pub fn epoch(&self) -> u64 {
+        self.told.load(Ordering::Acquire)
+    }
+
+    /// What the unit is known to have lost since `epoch`, all together.
+    pub fn lost_since(&self, epoch: u64) -> Option<LostWrites> {
+        let lost = self.session.lost_since(self.lun, epoch)?;
+        Some(lost.in_bytes(self.capacity.blocks, self.capacity.block_bytes))
     }
 
     /// Tells the device that `length` bytes at `offset` are of no more use (UNMAP).

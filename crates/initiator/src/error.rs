@@ -7,10 +7,11 @@ use iscsi_core::error::ProtocolViolation;
 use iscsi_core::initiator::login::{KeyLine, LoginFailure};
 use iscsi_core::initiator::session::CloseReason;
 use iscsi_core::pdu_reader::FramingError;
-use iscsi_core::wire::{LoginStatus, RejectReason};
+use iscsi_core::wire::{LoginStatus, Lun, RejectReason};
 
 use crate::protection::PiFailure;
 use crate::sense::Sense;
+use crate::unit::LostWrites;
 
 // SCSI status codes (SAM-5 5.3.1).
 pub(crate) const GOOD: u8 = 0x00;
@@ -217,12 +218,31 @@ pub enum IoError {
     /// The request does not fit the device.
     #[error("{0}")]
     Request(String),
+    /// The unit has lost writes that it had acknowledged; the flush itself went well. Told once to each opened
+    /// [`Disk`](crate::Disk): who has the data writes them again, and flushes again.
+    #[error("{0}")]
+    LostWrites(Box<LostWrites>),
+    /// Since the session was lost, another volume is behind the LUN; nothing is sent to it.
+    #[error("LUN {lun} is another volume now: it was {was}, it is {is}; nothing was written to that one")]
+    OtherVolume {
+        /// The LUN.
+        lun: Lun,
+        /// The name of the volume that it was.
+        was: String,
+        /// The name of the one that is there now.
+        is: String,
+    },
     /// The session is over and did not come back.
     #[error("the session is over: {0}")]
     SessionLost(String),
 }
 
 impl IoError {
+    /// The thread of the session is gone, and whatever it owed.
+    pub(crate) fn loop_ended() -> Self {
+        Self::SessionLost("its event loop has ended".to_owned())
+    }
+
     /// What to do about it; `None` where its words say so already.
     pub fn remedy(&self) -> Option<&'static str> {
         Some(match self {
@@ -240,6 +260,10 @@ impl IoError {
             Self::DataDigest => "something between here and there damages data: check cables, cards, memory",
             Self::TimedOut => "see whether the target is well, or give commands more time",
             Self::Aborted => "somebody has reset the unit or the target: find out who, then try again",
+            Self::LostWrites(_) => "write them again from where they came, and flush again",
+            Self::OtherVolume { .. } => {
+                "find out what happened to the volume at the target: its LUNs were changed, or it was replaced or begun anew"
+            }
             Self::SessionLost(_) => "see whether the target runs and can be reached, then try again",
             Self::Miscompare { .. } | Self::Protection(_) | Self::OutcomeUnknown | Self::Request(_) => {
                 return None;
@@ -259,10 +283,13 @@ mod tests {
             (sense(5, 0x25), "intact ls"),
             (sense(5, 0x20), "intact inq"),
             (sense(7, 0x27), "unprotect"),
-            (IoError::CheckCondition(Sense { key: 7, asc: 0x27, ascq: 7, information: None }), "no room"),
+            (IoError::CheckCondition(Sense { key: 7, asc: 0x27, ascq: 7, ..Sense::default() }), "no room"),
             (sense(3, 0x11), "intact scrub"),
             (sense(2, 0x04), "ready"),
-            (IoError::CheckCondition(Sense { key: 2, asc: 4, ascq: 0xb, information: None }), "intact group"),
+            (
+                IoError::CheckCondition(Sense { key: 2, asc: 4, ascq: 0xb, ..Sense::default() }),
+                "intact group",
+            ),
             (IoError::Status(RESERVATION_CONFLICT), "reserved"),
             (IoError::Status(TASK_SET_FULL), "fewer"),
             (IoError::SessionLost(String::new()), "reached"),

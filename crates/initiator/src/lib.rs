@@ -23,6 +23,7 @@ mod sense;
 mod session;
 mod stepped;
 mod support;
+mod unit;
 mod url;
 mod workload;
 
@@ -42,5 +43,6 @@ pub use scsi::{PiField, ProtectionType};
 pub use sense::Sense;
 pub use session::{ConnectionInfo, Pong, Session, SessionInfo, write_slabs};
 pub use stepped::Stepped;
+pub use unit::{LossCause, LostBlocks, LostWrites};
 pub use url::{CONNECTIONS, IscsiUrl, UrlError, read_password};
 pub use workload::{Submitter, Workload};

@@ -13,12 +13,15 @@ pub struct Sense {
     pub ascq: u8,
     /// INFORMATION, if valid.
     pub information: Option<u64>,
+    /// It is about a command that was acknowledged before; the one that ended with it was not carried out (SPC-4 4.5.5).
+    pub deferred: bool,
 }
 
 impl Sense {
     /// Reads sense data; what is missing is zero.
     pub fn parse(bytes: &[u8]) -> Self {
         let at = |n: usize| bytes.get(n).copied().unwrap_or(0);
+        let deferred = matches!(at(0) & 0x7f, 0x71 | 0x73);
         match at(0) & 0x7f {
             0x72 | 0x73 => {
                 let descriptors = bytes.get(8..).unwrap_or(&[]);
@@ -29,7 +32,7 @@ impl Sense {
                     }
                     _ => None,
                 };
-                Self { key: at(1) & 0xf, asc: at(2), ascq: at(3), information }
+                Self { key: at(1) & 0xf, asc: at(2), ascq: at(3), information, deferred }
             }
             _ => {
                 let valid = at(0) & 0x80 != 0;
@@ -39,6 +42,7 @@ impl Sense {
                     asc: at(12),
                     ascq: at(13),
                     information: valid.then_some(information.into()),
+                    deferred,
                 }
             }
         }
@@ -47,6 +51,11 @@ impl Sense {
     /// UNIT ATTENTION: tells of a change, and the command is to be repeated.
     pub fn is_unit_attention(&self) -> bool {
         self.key == 6
+    }
+
+    /// ABORTED COMMAND: the device server gave the command up for a reason that passes.
+    pub fn is_aborted_command(&self) -> bool {
+        self.key == 0xb
     }
 
     /// ILLEGAL REQUEST: the device server does not know the command or dislikes its parameters.
@@ -126,7 +135,8 @@ impl fmt::Display for Sense {
             (0x47, 0x05) => ", protocol service CRC error",
             _ => "",
         };
-        write!(f, "{key} {:x}h, {:02x}h/{:02x}h{words}", self.key, self.asc, self.ascq)
+        let deferred = if self.deferred { "deferred " } else { "" };
+        write!(f, "{deferred}{key} {:x}h, {:02x}h/{:02x}h{words}", self.key, self.asc, self.ascq)
     }
 }
 
@@ -140,9 +150,11 @@ mod tests {
         (fixed[0], fixed[2], fixed[6], fixed[12], fixed[13]) = (0xf0, 0x0e, 9, 0x1d, 0);
         let mut descriptor = vec![0x72, 0x0e, 0x1d, 0, 0, 0, 0, 12, 0, 0x0a, 0x80, 0];
         descriptor.extend_from_slice(&9u64.to_be_bytes());
-        let expected = Sense { key: 0xe, asc: 0x1d, ascq: 0, information: Some(9) };
+        let expected = Sense { key: 0xe, asc: 0x1d, ascq: 0, information: Some(9), deferred: false };
         assert_eq!(Sense::parse(&fixed), expected);
         assert_eq!(Sense::parse(&descriptor), expected);
+        (fixed[0], descriptor[0]) = (0xf1, 0x73);
+        assert!(Sense::parse(&fixed).deferred && Sense::parse(&descriptor).deferred);
         for n in 0..18 {
             Sense::parse(&fixed[..n]);
             Sense::parse(&descriptor[..n]);

@@ -24,6 +24,7 @@ use crate::options::Options;
 use crate::protection::{PiCounters, PiErrors};
 use crate::reply::{Awaited, reply};
 use crate::support::random_isid;
+use crate::unit::LostBlocks;
 use crate::workload::Workload;
 
 /// How long a dropped session may take to say goodbye.
@@ -267,6 +268,27 @@ impl Session {
         (handle, awaited)
     }
 
+    /// Watches a logical unit from now on: its epoch, once it has said which volume it is.
+    pub(crate) fn watch(&self, lun: Lun) -> Result<u64, IoError> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Watch(lun, answer));
+        awaited.wait().unwrap_or_else(|| Err(IoError::loop_ended()))
+    }
+
+    /// What a unit that is watched has lost since the epoch `since`.
+    pub(crate) fn lost_since(&self, lun: Lun, since: u64) -> Option<LostBlocks> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::Losses(lun, since, answer));
+        awaited.wait().flatten()
+    }
+
+    /// Why the commands of a unit that is watched are refused here.
+    pub(crate) fn why_refused(&self, lun: Lun) -> Option<IoError> {
+        let (answer, awaited) = reply();
+        self.shared.requests.send(Request::WhyRefused(lun, answer));
+        awaited.wait().flatten()
+    }
+
     /// Pings the target with `data`; `None` when there is no session now, or it was lost before the answer.
     pub fn ping(&self, data: Bytes) -> Option<Pong> {
         let (answer, awaited) = reply();
@@ -282,7 +304,8 @@ impl Session {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::SendTargets(which.to_owned(), answer));
         awaited.wait().unwrap_or_else(|| {
-            let reason = self.info().and_then(|info| info.ended.or(info.last_loss));
+            let Some(info) = self.info() else { return Err(IoError::loop_ended()) };
+            let reason = info.ended.or(info.last_loss);
             let why = reason.map_or_else(|| "it was lost".to_owned(), |reason| reason.to_string());
             Err(IoError::SessionLost(why))
         })

@@ -1,6 +1,7 @@
 //! Work that runs inside the event loop: no thread switch, no queue and no allocation between a completion and the next command.
 
 use std::any::Any;
+use std::fmt;
 
 use bytes::Bytes;
 use iscsi_core::Time;
@@ -9,6 +10,7 @@ use iscsi_core::initiator::session::{InitiatorSession, ManagementAnswer};
 use iscsi_core::wire::{Lun, TmfFunction};
 
 use crate::cdb::is_idempotent;
+use crate::unit::{LostBlocks, Units};
 
 /// Set in the caller's name of every command of a workload.
 pub(crate) const WORKLOAD_BIT: u64 = 1 << 63;
@@ -47,6 +49,12 @@ pub trait Workload: Any + Send {
     /// True when the workload is over; what is still under way is waited for.
     fn is_done(&self) -> bool;
 
+    /// A unit that is [watched](Submitter::watch) has lost writes that it had acknowledged: a flush that ends well from here on says
+    /// nothing about them.
+    fn lost_writes(&mut self, lun: Lun, lost: &LostBlocks, io: &mut Submitter<'_>) {
+        let _ = (lun, lost, io);
+    }
+
     /// The session is over and did not come back: nothing more will happen.
     fn lost(&mut self, why: &str) {
         let _ = why;
@@ -54,14 +62,31 @@ pub trait Workload: Any + Send {
 }
 
 /// Takes a workload's commands.
-#[derive(Debug)]
 pub struct Submitter<'a> {
     pub(crate) session: &'a mut InitiatorSession,
+    pub(crate) units: &'a mut Units,
     pub(crate) now: Time,
     pub(crate) submitted: &'a mut usize,
 }
 
+impl fmt::Debug for Submitter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submitter").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
 impl Submitter<'_> {
+    /// Watches a logical unit, as an opened [`Disk`](crate::Disk) does: its commands go to the volume that it is now and to no
+    /// other one ([`Ending::OtherVolume`]), and losses of what it acknowledged are [told](Workload::lost_writes).
+    ///
+    /// [`Ending::OtherVolume`]: crate::Ending::OtherVolume
+    pub fn watch(&mut self, lun: Lun) {
+        if let Some(question) = self.units.watch(lun) {
+            // A session that is ending takes nothing; its successor asks anew.
+            let _ = self.session.submit(self.now, question);
+        }
+    }
+
     /// Time of the current round of the event loop.
     pub fn now(&self) -> Time {
         self.now
@@ -74,7 +99,9 @@ impl Submitter<'_> {
     pub fn submit(&mut self, mut command: Command) -> Result<(), Box<Command>> {
         command.user |= WORKLOAD_BIT;
         command.idempotent = is_idempotent(&command.cdb);
-        self.session.submit(self.now, command)?;
+        if let Some(command) = self.units.admit(command) {
+            self.session.submit(self.now, command)?;
+        }
         *self.submitted += 1;
         Ok(())
     }
@@ -95,7 +122,10 @@ impl Submitter<'_> {
     /// [`TmfResponse::FunctionComplete`]: iscsi_core::wire::TmfResponse::FunctionComplete
     pub fn manage_task(&mut self, function: TmfFunction, of: u64, user: u64) {
         *self.submitted += 1;
-        self.session.manage_task(self.now, function, of | WORKLOAD_BIT, user | WORKLOAD_BIT);
+        let (of, user) = (of | WORKLOAD_BIT, user | WORKLOAD_BIT);
+        if function != TmfFunction::AbortTask || !self.units.abort_held(of, user) {
+            self.session.manage_task(self.now, function, of, user);
+        }
     }
 
     /// Most bytes of write data that one PDU to this target takes.

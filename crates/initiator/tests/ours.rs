@@ -8,7 +8,7 @@ mod server;
 use std::time::Duration;
 
 use bytes::Bytes;
-use initiator::{Disk, IoError, Session, discovery};
+use initiator::{Command, Completion, Disk, IoError, Session, Submitter, Workload, discovery};
 use iscsi_core::params::DigestPolicy;
 use iscsi_core::wire::{TmfFunction, TmfResponse};
 use target::Server;
@@ -137,6 +137,56 @@ fn many_threads_share_one_session() {
             });
         }
     });
+    end(server);
+}
+
+/// A workload that panics when the first of its commands ends.
+struct Panics;
+
+impl Workload for Panics {
+    fn start(&mut self, io: &mut Submitter<'_>) {
+        io.submit(Command::new(LUN, &[0; 6])).unwrap();
+    }
+
+    fn completed(&mut self, _: Completion, _: &mut Submitter<'_>) {
+        panic!("on purpose");
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_loop_that_has_died() {
+    let server = server();
+    let disk = disk(&server);
+    let session = disk.session();
+    let ended = |result: Result<(), IoError>| match result {
+        Err(error @ IoError::SessionLost(_)) => {
+            assert!(error.to_string().contains("loop has ended"), "{error}")
+        }
+        other => panic!("{other:?}"),
+    };
+    std::thread::scope(|scope| {
+        // Some are under way when it dies, and some come later.
+        let before: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| (0..1000).find_map(|_| disk.read(0, &mut [0; 512]).err())))
+            .collect();
+        assert!(session.run(Panics).is_none());
+        before.into_iter().for_each(|reader| {
+            if let Some(error) = reader.join().unwrap() {
+                ended(Err(error))
+            }
+        });
+    });
+    ended(disk.write(0, &[0; 512]));
+    ended(disk.flush());
+    ended(Disk::open(session, LUN).map(drop));
+    ended(session.send_targets("").map(drop));
+    assert!(session.info().is_none() && session.ping(Bytes::new()).is_none());
+    assert!(session.manage(TmfFunction::LogicalUnitReset, LUN).is_none() && session.run(Panics).is_none());
+    session.logout();
     end(server);
 }
 

@@ -30,6 +30,9 @@ pub const MAX_DISCOVERY_TEXT_BYTES: usize = 4 * 1024 * 1024;
 pub const MAX_INITIATOR_TASKS: usize = 32 * 1024;
 /// Times that a refused PDU is sent again before its task fails.
 pub const MAX_RESENDS: u8 = 3;
+/// Longest Time2Wait, and longest time to come back in, that an initiator obeys when a target asks for one, in seconds: commands
+/// wait for that time, and a target could ask for 18 hours.
+pub const MAX_TIME2WAIT_S: u16 = 60;
 /// Statuses that an initiator leaves unacknowledged while it has nothing to send (RFC 7143 4.2.2.2).
 pub const MAX_STATUS_LAG: u32 = 1024;
 /// Most bytes of sense data that an initiator keeps of one response.

@@ -123,9 +123,14 @@ impl State {
     }
 
     pub(crate) fn detach(&mut self, nexus: &Nexus) {
-        self.attached.remove(&nexus.id);
+        let attached = self.attached.remove(&nexus.id);
         if self.reserved_by == Some(nexus.id) {
             self.reserved_by = None;
+        }
+        // A nexus that was not told of power on has still to learn that caches are gone, whenever it returns.
+        if attached.is_some_and(|attached| attached.attentions.contains(Asc::POWER_ON_OR_RESET)) {
+            self.lost.remove(&nexus.id);
+            return;
         }
         if self.lost.len() >= MAX_REMEMBERED
             && let Some(&any) = self.lost.iter().next()

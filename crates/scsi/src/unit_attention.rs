@@ -79,6 +79,10 @@ impl UnitAttentionQueue {
         self.pending.first().map(|asc| (*asc, self.pending.len()))
     }
 
+    pub(crate) fn contains(&self, asc: Asc) -> bool {
+        self.pending.contains(&asc)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }

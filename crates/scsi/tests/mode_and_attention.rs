@@ -233,6 +233,14 @@ fn ua_01_power_on_once_per_nexus_and_nexus_loss_on_return() {
     disk.lu.detach_nexus(&other);
     disk.lu.attach_nexus(&other);
     disk.run_as(&other, &[0; 6], &[]).fails(6, 0x29, 7);
+    // Who was never told of power on is told when it returns: that its nexus was lost is the least of it.
+    let unlucky = nexus("iqn.2026-01.org.example:unlucky");
+    for _ in 0..2 {
+        disk.lu.attach_nexus(&unlucky);
+        disk.lu.detach_nexus(&unlucky);
+    }
+    disk.lu.attach_nexus(&unlucky);
+    disk.run_as(&unlucky, &[0; 6], &[]).fails(6, 0x29, 0);
     disk.run_as(&other, &[0; 6], &[]).good();
 }
 

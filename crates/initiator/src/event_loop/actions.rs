@@ -1,14 +1,18 @@
 //! Doing what the protocol asks for, and letting the workload go on in the same breath.
 
 use engine::Platform;
+use iscsi_core::Time;
 use iscsi_core::initiator::command::{Completion, Ending};
 use iscsi_core::initiator::session::{Action, CloseReason, ManagementAnswer};
+use iscsi_core::wire::{Lun, TmfResponse};
 
+use super::connections::Up;
 use super::pending::Pending;
 use super::{Ended, EventLoop, MAX_ATTENTIONS_PER_LOSS, State};
 use crate::error::IoError;
 use crate::sense::Sense;
 use crate::session::Pong;
+use crate::unit::{Answered, Units, is_probe};
 use crate::workload::{Submitter, WORKLOAD_BIT};
 
 impl<P: Platform> EventLoop<P> {
@@ -27,6 +31,9 @@ impl<P: Platform> EventLoop<P> {
                     if let Some(running) = &mut self.running {
                         running.workload.data_in(user & !WORKLOAD_BIT, offset, data);
                     }
+                }
+                Action::DataIn { user, offset, data } if is_probe(user) => {
+                    self.units.data_in(user, offset, &data)
                 }
                 Action::DataIn { user, offset, data } => {
                     if let Some(Pending::Command { data: pieces, .. }) = self.pending.get(user) {
@@ -83,6 +90,12 @@ impl<P: Platform> EventLoop<P> {
     }
 
     pub(super) fn completed(&mut self, mut completion: Completion) {
+        if is_probe(completion.command.user) {
+            return self.probed(&completion);
+        }
+        if let Some(lun) = self.units.note(&completion) {
+            self.tell_loss(lun);
+        }
         // What the loss itself ends is no fruit.
         if completion.ending != Ending::OutcomeUnknown {
             self.fruitless = 0;
@@ -100,15 +113,53 @@ impl<P: Platform> EventLoop<P> {
             if let Some(running) = &mut self.running {
                 completion.command.user = user & !WORKLOAD_BIT;
                 running.outstanding -= 1;
-                let mut io = Submitter {
-                    session: &mut up.session,
-                    now: self.now,
-                    submitted: &mut running.outstanding,
-                };
+                let mut io = submitter(up, &mut self.units, self.now, &mut running.outstanding);
                 running.workload.completed(completion, &mut io);
             }
         } else if let Some(Pending::Command { answer, data, .. }) = self.pending.take(user) {
             answer.give(Ok(Ended { completion, data }));
+        }
+    }
+
+    /// A unit has answered what it was asked before its commands may go out.
+    fn probed(&mut self, completion: &Completion) {
+        let Answered { next, released, lost, silent } = self.units.answered(self.now, completion);
+        if let Some(lun) = lost {
+            self.tell_loss(lun);
+        }
+        for command in next.into_iter().chain(released) {
+            self.submit(command);
+        }
+        for command in silent {
+            self.completed(Completion { command, ending: Ending::TimedOut });
+        }
+    }
+
+    /// Asks the units that are to be asked now, and ends the commands that no unit will get.
+    pub(super) fn settle_units(&mut self) {
+        if matches!(self.state, State::Up(_)) {
+            for question in self.units.due(self.now) {
+                self.submit(question);
+            }
+        }
+        // Once around: what their owners submit in return may end the same way.
+        for completion in self.units.take_ended() {
+            self.completed(completion);
+        }
+        for user in self.units.take_managed() {
+            let complete = TmfResponse::FunctionComplete;
+            self.managed(user, Some(ManagementAnswer { response: complete, additional: [0; 3] }));
+        }
+    }
+
+    /// The workload is told what a unit has lost; others are when they flush.
+    fn tell_loss(&mut self, lun: Lun) {
+        if let State::Up(up) = &mut self.state
+            && let Some(running) = &mut self.running
+            && let Some(lost) = self.units.last_loss(lun)
+        {
+            let mut io = submitter(up, &mut self.units, self.now, &mut running.outstanding);
+            running.workload.lost_writes(lun, &lost, &mut io);
         }
     }
 
@@ -118,8 +169,7 @@ impl<P: Platform> EventLoop<P> {
             && let Some(running) = &mut self.running
         {
             running.outstanding -= 1;
-            let mut io =
-                Submitter { session: &mut up.session, now: self.now, submitted: &mut running.outstanding };
+            let mut io = submitter(up, &mut self.units, self.now, &mut running.outstanding);
             running.workload.managed(user & !WORKLOAD_BIT, answer, &mut io);
         }
     }
@@ -129,8 +179,7 @@ impl<P: Platform> EventLoop<P> {
         let Some(running) = &mut self.running else { return };
         if let State::Up(up) = &mut self.state {
             let begins = !std::mem::replace(&mut running.started, true);
-            let mut io =
-                Submitter { session: &mut up.session, now: self.now, submitted: &mut running.outstanding };
+            let mut io = submitter(up, &mut self.units, self.now, &mut running.outstanding);
             if begins {
                 running.workload.start(&mut io);
             }
@@ -144,6 +193,10 @@ impl<P: Platform> EventLoop<P> {
         }
         self.drain_actions();
     }
+}
+
+fn submitter<'a>(up: &'a mut Up, units: &'a mut Units, now: Time, submitted: &'a mut usize) -> Submitter<'a> {
+    Submitter { session: &mut up.session, units, now, submitted }
 }
 
 /// Whether a command was turned away only to tell that commands were cleared with a connection or session: we know, and have

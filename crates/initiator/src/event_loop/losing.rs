@@ -12,6 +12,7 @@ use super::{
     MAX_LOSSES_PER_COMMAND, State,
 };
 use crate::error::{ConnectError, IoError};
+use crate::unit::is_probe;
 use crate::workload::WORKLOAD_BIT;
 
 impl<P: Platform> EventLoop<P> {
@@ -30,6 +31,9 @@ impl<P: Platform> EventLoop<P> {
             }
             self.state = State::Leaving(links, self.now + LEAVING_TIME);
             for Unfinished { command, .. } in unfinished {
+                self.fail_command(command, "logged out");
+            }
+            for command in self.units.session_ends() {
                 self.fail_command(command, "logged out");
             }
             return;
@@ -52,8 +56,7 @@ impl<P: Platform> EventLoop<P> {
         if let (Some(address), CloseReason::Lost | CloseReason::Silent) = (self.info.address, &reason) {
             self.ways.failed(address);
         }
-        let wait =
-            wait.unwrap_or_else(|| Duration::from_secs(up.session.params().default_time2wait_s.into()));
+        let wait = wait.unwrap_or_else(|| up.session.time2wait());
         up.session.lost();
         self.attentions_due = MAX_ATTENTIONS_PER_LOSS;
         let stats = up.close_all(&mut self.driver);
@@ -64,6 +67,7 @@ impl<P: Platform> EventLoop<P> {
         for unfinished in up.session.unfinished() {
             self.orphan(unfinished);
         }
+        self.orphans.extend(self.units.session_ends());
         self.orphans.extend(orphans);
         (self.targets, self.finding) = (None, false);
         self.pending.drop_all_but_commands();
@@ -87,6 +91,10 @@ impl<P: Platform> EventLoop<P> {
     /// A command has lost its session. One that may have been carried out, and must not be twice, ends here.
     //= rfc7143 7.15 ERL-10
     fn orphan(&mut self, Unfinished { command, sent }: Unfinished) {
+        // The next session asks by itself.
+        if is_probe(command.user) {
+            return;
+        }
         if sent && !command.idempotent {
             let completion = Completion { command, ending: Ending::OutcomeUnknown };
             match completion.command.user & WORKLOAD_BIT == 0 {
@@ -138,6 +146,10 @@ impl<P: Platform> EventLoop<P> {
         for completion in std::mem::take(&mut self.unknown) {
             self.fail_command(completion.command, &why);
         }
+        for command in self.units.session_ends() {
+            self.fail_command(command, &why);
+        }
+        self.units.give_up(&why);
         self.targets = None;
         self.unanswered.clear();
         self.pending.clear();

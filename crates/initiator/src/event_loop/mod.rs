@@ -39,6 +39,7 @@ use crate::error::{ConnectError, IoError};
 use crate::options::Options;
 use crate::reply::Answer;
 use crate::session::{SessionInfo, add};
+use crate::unit::Units;
 use crate::workload::Workload;
 
 /// First pause between two attempts to come back; it doubles up to [`MAX_BACKOFF`].
@@ -100,6 +101,7 @@ pub(crate) struct EventLoop<P: Platform> {
     finding: bool,
     first: Option<Answer<Result<SessionInfo, ConnectError>>>,
     pending: PendingTable,
+    units: Units,
     /// Commands to submit as soon as a session is up.
     orphans: Vec<Command>,
     /// Commands of the workload that ended with their session, unknown how.
@@ -147,6 +149,7 @@ impl<P: Platform> EventLoop<P> {
             finding: false,
             first: Some(first),
             pending: PendingTable::default(),
+            units: Units::default(),
             orphans: Vec::new(),
             unknown: Vec::new(),
             unanswered: Vec::new(),
@@ -171,6 +174,7 @@ impl<P: Platform> EventLoop<P> {
     pub(crate) fn prepare(&mut self) {
         self.now = self.platform.now();
         self.on_time();
+        self.settle_units();
         self.step_workload();
         if let State::Up(up) = &mut self.state {
             up.flush(&mut self.driver);
@@ -212,7 +216,7 @@ impl<P: Platform> EventLoop<P> {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let state = match &self.state {
             State::Connecting(attempt) => Some(attempt.deadline()),
-            State::Up(up) => up.next_deadline(),
+            State::Up(up) => up.next_deadline().into_iter().chain(self.units.next_deadline()).min(),
             State::Waiting(at) | State::Leaving(_, at) => Some(*at),
             State::Over(_) => None,
         };
@@ -335,6 +339,9 @@ impl<P: Platform> EventLoop<P> {
         self.know_portals(address, &failed);
         self.patience = None;
         self.backoff = MIN_BACKOFF;
+        for question in self.units.session_begins() {
+            self.submit(question);
+        }
         for completion in std::mem::take(&mut self.unknown) {
             self.completed(completion);
         }

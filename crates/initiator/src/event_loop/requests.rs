@@ -13,6 +13,7 @@ use crate::cdb::is_idempotent;
 use crate::error::IoError;
 use crate::reply::Answer;
 use crate::session::{Pong, SessionInfo};
+use crate::unit::{LostBlocks, is_probe};
 use crate::workload::Workload;
 
 /// What other threads ask of the loop.
@@ -23,6 +24,12 @@ pub(crate) enum Request {
     Manage(TmfFunction, Lun, Answer<Option<ManagementAnswer>>),
     ManageTask(TmfFunction, Handle, Answer<Option<ManagementAnswer>>),
     Declare(u32, Answer<bool>),
+    /// Watches a unit; its epoch.
+    Watch(Lun, Answer<Result<u64, IoError>>),
+    /// What a unit has lost since an epoch.
+    Losses(Lun, u64, Answer<Option<LostBlocks>>),
+    /// Why commands of a unit are refused.
+    WhyRefused(Lun, Answer<Option<IoError>>),
     Run(Box<dyn Workload>, Answer<Box<dyn Workload>>),
     Info(Answer<SessionInfo>),
     Logout(Answer<()>),
@@ -85,6 +92,19 @@ impl<P: Platform> EventLoop<P> {
                 }
                 answer.give(all);
             }
+            Request::Watch(lun, answer) => match (self.units.watch(lun), &self.state) {
+                (_, State::Over(why)) => answer.give(Err(IoError::SessionLost(why.clone()))),
+                (question, state) => {
+                    // Without a session the next one asks.
+                    let question = question.filter(|_| matches!(state, State::Up(_)));
+                    self.units.when_known(lun, answer);
+                    if let Some(question) = question {
+                        self.submit(question);
+                    }
+                }
+            },
+            Request::Losses(lun, since, answer) => answer.give(self.units.lost_since(lun, since)),
+            Request::WhyRefused(lun, answer) => answer.give(self.units.why_refused(lun)),
             Request::Run(mut workload, answer) => {
                 if let State::Over(why) = &self.state {
                     workload.lost(why);
@@ -125,6 +145,12 @@ impl<P: Platform> EventLoop<P> {
         answer: Answer<Option<ManagementAnswer>>,
     ) {
         let of = self.pending.command(handle);
+        let held = of.filter(|_| function == TmfFunction::AbortTask).and_then(|of| self.units.take_held(of));
+        if let Some(command) = held {
+            self.completed(Completion { command, ending: Ending::Aborted });
+            let response = TmfResponse::FunctionComplete;
+            return answer.give(Some(ManagementAnswer { response, additional: [0; 3] }));
+        }
         if let (State::Up(up), Some(of)) = (&mut self.state, of) {
             let user = self.pending.insert(Pending::Manage(answer));
             up.session.manage_task(self.now, function, of, user);
@@ -146,9 +172,12 @@ impl<P: Platform> EventLoop<P> {
     pub(super) fn submit(&mut self, command: Command) {
         match &mut self.state {
             State::Up(up) => {
+                let Some(command) = self.units.admit(command) else { return };
                 if let Err(command) = up.session.submit(self.now, command) {
-                    // It is ending: the command goes to its successor.
-                    self.orphans.push(*command);
+                    // It is ending: the command goes to its successor, which asks by itself.
+                    if !is_probe(command.user) {
+                        self.orphans.push(*command);
+                    }
                 } else {
                     self.drain_actions();
                 }

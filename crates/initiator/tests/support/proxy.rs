@@ -1,4 +1,5 @@
 //! A way between initiator and target that can be cut, or damage what passes, one connection at a time.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};

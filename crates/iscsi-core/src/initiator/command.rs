@@ -88,6 +88,8 @@ pub enum Ending {
     Aborted,
     /// Its connection was lost; whether it was carried out is not known, and doing it twice is not the same as doing it once.
     OutcomeUnknown,
+    /// Another volume is behind its LUN than the one that it was meant for: it was not sent.
+    OtherVolume,
     /// It cannot be sent as it is.
     Unsendable(ProtocolViolation),
 }

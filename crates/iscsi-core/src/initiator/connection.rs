@@ -12,7 +12,7 @@ use super::actions::{Action, CloseReason, violation};
 use super::ledger::StatusLedger;
 use super::login::{Join, LoggedIn};
 use super::recovery::Asking;
-use super::session::{InitiatorSession, Phase};
+use super::session::{InitiatorSession, Phase, told_seconds};
 use super::task::{Held, LogoutOf};
 use super::text::TextExchange;
 use crate::limits::MAX_INITIATOR_CONNECTIONS;
@@ -395,7 +395,7 @@ impl InitiatorSession {
         };
         self.tasks.remove(pdu.itt);
         let wait = match pdu.response {
-            LogoutResponseCode::Success => Duration::from_secs(pdu.time2wait.into()),
+            LogoutResponseCode::Success => told_seconds(pdu.time2wait),
             // There is nothing there to wait for.
             LogoutResponseCode::CidNotFound => Duration::ZERO,
             _ => self.time2wait(),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::actions::{Action, CloseReason, Event, violation};
 use super::command::Ending;
 use super::connection::ConnectionState;
-use super::session::{InitiatorSession, Phase};
+use super::session::{InitiatorSession, Phase, told_seconds};
 use super::task::{Held, Management, Ping, Task};
 use crate::Time;
 use crate::limits::{MAX_PING_BYTES, MAX_SENSE_BYTES};
@@ -109,7 +109,7 @@ impl InitiatorSession {
         if !self.take_stat_sn(cid, pdu.stat_sn)? {
             return Ok(());
         }
-        let wait = Duration::from_secs(pdu.parameter2.into());
+        let wait = told_seconds(pdu.parameter2);
         let within = Duration::from_secs(pdu.parameter3.into());
         match pdu.event {
             AsyncEvent::ScsiAsyncEvent => {
@@ -139,7 +139,8 @@ impl InitiatorSession {
             }
             //= rfc7143 11.9.1 ASY-02
             AsyncEvent::ConnectionDrop if self.connection(Cid(pdu.parameter1)).is_some() => {
-                self.fail_connection(Cid(pdu.parameter1), CloseReason::TargetDropped, Some((wait, within)));
+                let told = (wait, told_seconds(pdu.parameter3));
+                self.fail_connection(Cid(pdu.parameter1), CloseReason::TargetDropped, Some(told));
             }
             AsyncEvent::SessionDrop => self.close(CloseReason::TargetDropped, wait),
             //= rfc7143 11.9.1 ASY-03

@@ -31,6 +31,7 @@ pub use super::scheduler::Scheduling;
 use super::task::{Held, LogoutOf, Task, TaskTable};
 use super::task_management::Deferred;
 use crate::error::ProtocolViolation;
+use crate::limits::MAX_TIME2WAIT_S;
 use crate::params::{Bounds, Params, TaskReporting};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
@@ -449,8 +450,8 @@ impl InitiatorSession {
 
     /// DefaultTime2Wait: the time between the loss of a connection or session and its reinstatement.
     //= rfc7143 13.15 SES-06 KEY-14
-    pub(super) fn time2wait(&self) -> Duration {
-        Duration::from_secs(self.params.default_time2wait_s.into())
+    pub fn time2wait(&self) -> Duration {
+        told_seconds(self.params.default_time2wait_s)
     }
 
     /// DefaultTime2Retain: the time after that for which tasks are kept.
@@ -494,6 +495,11 @@ impl InitiatorSession {
 
 /// Whether a PDU that was refused for `reason` may be sent again.
 //= rfc7143 11.17.1 REJ-04
+/// A time that a target has told, as far as it is obeyed.
+pub(super) fn told_seconds(seconds: u16) -> Duration {
+    Duration::from_secs(seconds.min(MAX_TIME2WAIT_S).into())
+}
+
 pub(super) fn may_resend(reason: RejectReason) -> bool {
     matches!(
         reason,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::process::ExitCode;
 
-use initiator::{Disk, IscsiUrl, Session};
+use initiator::{Disk, IoError, IscsiUrl, LostWrites, Session};
 use parking_lot::Mutex;
 
 use crate::cmd::client::{ClientArgs, failed, refused, told};
@@ -26,6 +26,14 @@ pub enum Endpoint {
         /// Held while a block is changed that the copy covers only in part.
         tail: Mutex<()>,
     },
+}
+
+/// Why what was written may not stay.
+#[derive(Debug)]
+pub enum Unfinished {
+    /// Some of it is gone, and can be written again.
+    Lost(LostWrites),
+    Failed(String),
 }
 
 /// Most ranges that are remembered as zero; what lies behind them is read.
@@ -164,14 +172,15 @@ impl Endpoint {
     }
 
     /// Makes what was written stay.
-    pub fn finish(&self) -> Result<(), String> {
+    pub fn finish(&self) -> Result<(), Unfinished> {
         match self {
             Self::File { file, name, .. } => {
-                file.sync_all().map_err(|error| format!("flushing {name}: {error}"))
+                file.sync_all().map_err(|error| Unfinished::Failed(format!("flushing {name}: {error}")))
             }
-            Self::Disk { disk, .. } => {
-                disk.flush().map_err(|error| format!("flushing the LUN: {}", told(&error)))
-            }
+            Self::Disk { disk, .. } => disk.flush().map_err(|error| match error {
+                IoError::LostWrites(lost) => Unfinished::Lost(*lost),
+                error => Unfinished::Failed(format!("flushing the LUN: {}", told(&error))),
+            }),
         }
     }
 }

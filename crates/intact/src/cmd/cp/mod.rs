@@ -5,28 +5,33 @@
 
 mod endpoint;
 
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use initiator::LostWrites;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use self::endpoint::{Endpoint, Source};
+use self::endpoint::{Endpoint, Source, Unfinished};
 use super::client::ClientArgs;
 use super::{FAILED, fail};
 use crate::output;
 
 /// Bytes copied in one step.
 const CHUNK_BYTES: u64 = 1024 * 1024;
+/// Times that what the target has lost is written again.
+const MAX_REPAIRS: u32 = 5;
 
 /// Arguments of `intact cp`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     intact cp disk.img iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
     intact cp --verify iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n\n\
-    The destination is overwritten. Exit codes: 0 copied; 1 it failed, or the copy differs; 2 wrong usage.")]
+    The destination is overwritten. When its target loses what it had acknowledged, by a restart for one, that is written again.\n\n\
+    Exit codes: 0 copied; 1 it failed, or the copy differs; 2 wrong usage.")]
 pub struct Args {
     /// A file or iscsi://[user[%password]@]host[:port]/target/lun
     source: String,
@@ -53,6 +58,8 @@ struct Summary {
     bytes: u64,
     written_bytes: u64,
     zero_bytes: u64,
+    /// Lost by the target after it had acknowledged them, and written again.
+    repaired_bytes: u64,
     seconds: f64,
     verified: bool,
 }
@@ -62,10 +69,14 @@ pub fn run(args: Args) -> ExitCode {
     match copy(&args) {
         Ok(summary) => output::show(args.json, &summary, || {
             format!(
-                "{} copied, {} of them zeros that were not sent, in {:.1} s{}\n",
+                "{} copied, {} of them zeros that were not sent, in {:.1} s{}{}\n",
                 output::bytes(summary.bytes),
                 output::bytes(summary.zero_bytes),
                 summary.seconds,
+                match summary.repaired_bytes {
+                    0 => String::new(),
+                    n => format!("; {} written again", output::bytes(n)),
+                },
                 if summary.verified { "; verified" } else { "" },
             )
         }),
@@ -81,7 +92,7 @@ fn copy(args: &Args) -> Result<Summary, ExitCode> {
     let map = Source::map(&source).map_err(|error| fail(FAILED, error))?;
     let written = AtomicU64::new(0);
     let zeros = AtomicU64::new(0);
-    in_parallel(args, size, "copying", |offset, buffer| {
+    let copy_chunk = |offset: u64, buffer: &mut [u8], written: &AtomicU64, zeros: &AtomicU64| {
         let known_zero = map.is_zero(offset, buffer.len() as u64);
         if known_zero {
             buffer.fill(0);
@@ -95,10 +106,20 @@ fn copy(args: &Args) -> Result<Summary, ExitCode> {
             written.fetch_add(buffer.len() as u64, Ordering::Relaxed);
             destination.write(offset, buffer)
         }
-    })?;
-    destination.finish().map_err(|error| fail(FAILED, error))?;
+    };
+    let whole = [0..size];
+    in_parallel(args, &whole, "copying", |offset, buffer| copy_chunk(offset, buffer, &written, &zeros))?;
+    let again = AtomicU64::new(0);
+    finish(
+        || destination.finish(),
+        |lost| {
+            in_parallel(args, &within(lost, size), "writing again", |at, buffer| {
+                copy_chunk(at, buffer, &again, &again)
+            })
+        },
+    )?;
     if args.verify {
-        in_parallel(args, size, "verifying", |offset, buffer| {
+        in_parallel(args, &whole, "verifying", |offset, buffer| {
             source.read(offset, buffer)?;
             let mut other = vec![0; buffer.len()];
             destination.read(offset, &mut other)?;
@@ -112,39 +133,74 @@ fn copy(args: &Args) -> Result<Summary, ExitCode> {
         bytes: size,
         written_bytes: written.into_inner(),
         zero_bytes: zeros.into_inner(),
+        repaired_bytes: again.into_inner(),
         seconds: began.elapsed().as_secs_f64(),
         verified: args.verify,
     })
 }
 
-/// Calls `step` for each chunk, several at a time; the first error ends it.
+/// Makes what was written stay; what the target has lost is written again, so often and no more.
+fn finish(
+    flush: impl Fn() -> Result<(), Unfinished>,
+    repair: impl Fn(&LostWrites) -> Result<(), ExitCode>,
+) -> Result<(), ExitCode> {
+    for repairs in 0.. {
+        match flush() {
+            Ok(()) => return Ok(()),
+            Err(Unfinished::Failed(why)) => return Err(fail(FAILED, why)),
+            Err(Unfinished::Lost(lost)) if repairs == MAX_REPAIRS => {
+                return Err(fail(
+                    FAILED,
+                    format_args!(
+                        "{lost}: that was written again {repairs} times and lost again each time; the copy is not complete\n  \
+                         remedy: see why the target does not stay up, then copy again"
+                    ),
+                ));
+            }
+            Err(Unfinished::Lost(lost)) => {
+                eprintln!("intact: {lost}; writing it again");
+                repair(&lost)?;
+            }
+        }
+    }
+    unreachable!("the loop ends by its limit")
+}
+
+/// The parts of a copy of `size` bytes that are to be written again.
+fn within(lost: &LostWrites, size: u64) -> Vec<Range<u64>> {
+    let cut = |range: &Range<u64>| range.start..range.end.min(size);
+    lost.ranges.iter().map(cut).filter(|range| !range.is_empty()).collect()
+}
+
+/// Calls `step` for each chunk of `parts`, several at a time; the first error ends it.
 fn in_parallel(
     args: &Args,
-    size: u64,
+    parts: &[Range<u64>],
     what: &'static str,
     step: impl Fn(u64, &mut [u8]) -> Result<(), String> + Sync,
 ) -> Result<(), ExitCode> {
     let bar = match args.quiet || args.json {
         true => ProgressBar::hidden(),
-        false => ProgressBar::new(size),
+        false => ProgressBar::new(parts.iter().map(|part| part.end - part.start).sum()),
     };
     let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}");
     bar.set_style(style.expect("a constant that is right"));
     bar.set_message(what);
-    let next = AtomicU64::new(0);
+    let chunks = parts.iter().flat_map(|part| {
+        let starts = part.clone().step_by(CHUNK_BYTES as usize);
+        starts.map(|at| at..part.end.min(at + CHUNK_BYTES))
+    });
+    let chunks = Mutex::new(chunks);
     let stop = AtomicBool::new(false);
     let failure = Mutex::new(None);
     std::thread::scope(|scope| {
         for _ in 0..args.jobs {
             scope.spawn(|| {
-                let mut buffer = vec![0; CHUNK_BYTES.min(size) as usize];
+                let mut buffer = vec![0; CHUNK_BYTES as usize];
                 while !stop.load(Ordering::Relaxed) {
-                    let offset = next.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
-                    if offset >= size {
-                        return;
-                    }
-                    let length = CHUNK_BYTES.min(size - offset) as usize;
-                    if let Err(error) = step(offset, &mut buffer[..length]) {
+                    let Some(chunk) = chunks.lock().next() else { return };
+                    let length = (chunk.end - chunk.start) as usize;
+                    if let Err(error) = step(chunk.start, &mut buffer[..length]) {
                         stop.store(true, Ordering::Relaxed);
                         failure.lock().get_or_insert(error);
                         return;
@@ -170,7 +226,32 @@ fn is_zero(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_zero;
+    use std::cell::Cell;
+
+    use initiator::LossCause;
+
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_written_again_and_not_for_ever() {
+        let lost =
+            LostWrites { epoch: 1, cause: LossCause::Unknown, bytes: 9, ranges: vec![0..512, 1024..4096] };
+        assert_eq!(within(&lost, 2000), [0..512, 1024..2000]);
+        assert_eq!(within(&lost, 1024), [0..512]);
+        for times in 0..=MAX_REPAIRS + 1 {
+            let (flushes, repairs) = (Cell::new(0), Cell::new(0));
+            let flush = || match flushes.replace(flushes.get() + 1) {
+                n if n < times => Err(Unfinished::Lost(lost.clone())),
+                _ => Ok(()),
+            };
+            let ended = finish(flush, |_| {
+                repairs.set(repairs.get() + 1);
+                Ok(())
+            });
+            assert_eq!((ended.is_ok(), repairs.get()), (times <= MAX_REPAIRS, times.min(MAX_REPAIRS)));
+        }
+        assert!(finish(|| Err(Unfinished::Lost(lost.clone())), |_| Err(ExitCode::FAILURE)).is_err());
+    }
 
     #[test]
     fn one_bit_anywhere_is_not_zero() {

@@ -192,7 +192,9 @@ impl InitiatorSession {
             return None;
         }
         self.any_connection()?;
-        let patience = self.config.recovery_timeout * (1 + u32::from(self.retries));
+        // Another hole begins with all of its tries.
+        let retries = if self.retried == Some(self.window.first_unacknowledged()) { self.retries } else { 0 };
+        let patience = self.config.recovery_timeout * (1 + u32::from(retries));
         self.window.unacknowledged_since().map(|since| since + patience)
     }
 

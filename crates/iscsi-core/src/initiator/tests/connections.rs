@@ -383,6 +383,46 @@ fn erl_06_at_level_2_tasks_go_on_elsewhere_after_time2wait() {
     assert_eq!(script.session.counters().tasks_reassigned, 1);
 }
 
+// covers: ERL-06
+#[test]
+fn a_reassigned_command_has_all_of_its_time_again() {
+    let mut script = Script::with_connections(2, 2);
+    let mut command = Command::new(Lun(0), &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    (command.read_length, command.idempotent, command.timeout) = (512, true, Duration::from_secs(4));
+    script.session.submit(script.now, command).unwrap();
+    let (dead, itt) = script.commands()[0];
+    script.acknowledge_all(1);
+    script.wait(3);
+    // Meanwhile it is sent again, as long as nobody says that it has come.
+    script.commands();
+    script.session.connection_lost(script.now, dead);
+    let (alive, _, _, logout) = script.logout_of();
+    script.on(alive).answer_logout(logout, LogoutResponseCode::Success, 0);
+    let functions = script.functions();
+    assert_eq!((functions[0].1, functions[0].3), (TmfFunction::TaskReassign, itt));
+    script.answer(functions[0].2, TmfResponse::FunctionComplete);
+    // Three of its four seconds went to the connection that is lost.
+    script.wait(3);
+    script.sent_nothing();
+    script.wait(1);
+    let functions = script.functions();
+    assert_eq!((functions[0].1, functions[0].3), (TmfFunction::AbortTask, itt));
+}
+
+// covers: SES-06
+#[test]
+fn a_target_may_ask_for_a_minute_and_not_for_hours() {
+    let mut script = Script::with_connections(2, 2);
+    script.on(Cid(0)).event(AsyncEvent::ConnectionDrop, [1, u16::MAX, u16::MAX], &[]);
+    let (alive, _, dead, logout) = script.logout_of();
+    script.on(alive).answer_logout(logout, LogoutResponseCode::Success, u16::MAX);
+    script.sent_nothing();
+    let connect = format!("connect {} 60", dead.0);
+    assert_eq!(script.about_connections(), [format!("close {} TargetDropped", dead.0), connect]);
+    script.event(AsyncEvent::SessionDrop, [0, u16::MAX, 0], &[]);
+    assert_eq!(script.closed().1, Duration::from_secs(60));
+}
+
 // covers: ERL-06 MCS-07
 #[test]
 fn at_level_2_the_only_connection_comes_back_and_its_tasks_go_on() {

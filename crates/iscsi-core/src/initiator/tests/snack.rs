@@ -11,6 +11,7 @@ use iscsi_wire::{
 use super::{FIRST, Script, params, pattern, status};
 use crate::initiator::command::{Ending, Residual};
 use crate::initiator::session::{Action, CloseReason};
+use crate::limits::MAX_RESENDS;
 use crate::params::Params;
 
 /// Bytes of one Data-In.
@@ -468,6 +469,33 @@ fn a_command_that_nobody_acknowledges_is_sent_again_the_same() {
     script.wait_ms(5000);
     script.sent_nothing();
     assert_eq!(script.session.counters().commands_retried, 1);
+}
+
+// covers: NUM-12
+#[test]
+fn each_hole_has_all_of_its_tries() {
+    let mut script = Script::new(level_1());
+    script.read(0, 0);
+    script.read(1, 0);
+    let tags: Vec<Itt> = script.commands().into_iter().map(|(_, itt)| itt).collect();
+    let tries = |script: &mut Script, missing: Itt| {
+        for n in 0..MAX_RESENDS {
+            script.wait_ms(1000 * (1 + u64::from(n)));
+            let sent = script.sent_on().into_iter();
+            let commands = sent.filter_map(|(_, pdu)| match pdu {
+                Pdu::ScsiCommand(again) => Some(again.itt),
+                // Silent tasks are asked for what may have been lost.
+                _ => None,
+            });
+            assert_eq!(commands.collect::<Vec<_>>(), [missing], "try {n}");
+        }
+    };
+    tries(&mut script, tags[0]);
+    // The first arrived at last, and the second is missing.
+    script.exp_cmd_sn = CmdSn(FIRST).add(1);
+    script.good(tags[0]);
+    assert_eq!(script.all_ended().len(), 1);
+    tries(&mut script, tags[1]);
 }
 
 // covers: SNK-04
