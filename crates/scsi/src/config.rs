@@ -109,6 +109,8 @@ pub struct LuConfig {
     pub serial: String,
     /// NAA identifier, the unit's name to hosts.
     pub naa: NaaIdentifier,
+    /// The UUID of the unit (RFC 4122), for the designator of that type; `None`: it has none.
+    pub uuid: Option<[u8; 16]>,
     /// Capacity in logical blocks.
     pub blocks: u64,
     /// Bytes of a logical block: 512 or 4096.
@@ -162,6 +164,7 @@ impl Default for LuConfig {
             revision: "0001".into(),
             serial: "0".into(),
             naa: NaaIdentifier::Local(0),
+            uuid: None,
             blocks: 0,
             block_bytes: 512,
             physical_block_bytes: 4096,

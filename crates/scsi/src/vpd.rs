@@ -93,6 +93,14 @@ pub(crate) fn vendor_identifier(config: &LuConfig) -> Vec<u8> {
     id
 }
 
+/// The UUID designator: UUID TYPE 1h, RFC 4122 (SPC-5 7.7.6.11).
+pub(crate) fn uuid_identifier(uuid: &[u8; 16]) -> [u8; 18] {
+    let mut value = [0; 18];
+    value[0] = 0x10;
+    value[2..].copy_from_slice(uuid);
+    value
+}
+
 //= spc4 7.8.6 VPD-83
 fn device_identification(request: &Request<'_>) -> Vec<u8> {
     let config = request.lu.config();
@@ -103,9 +111,11 @@ fn device_identification(request: &Request<'_>) -> Vec<u8> {
     let [relative_hi, relative_lo] = port.relative_port.to_be_bytes();
     let [group_hi, group_lo] = port.group.to_be_bytes();
     let port_name = format!("{},t,0x{:04x}", config.target_name, port.group);
+    let uuid = config.uuid.map(|uuid| designator(BINARY, UNIT, 0xa, &uuid_identifier(&uuid)));
     [
         designator(BINARY, UNIT, 0x3, &config.naa.to_bytes()),
         designator(ASCII, UNIT, 0x1, &vendor_identifier(config)),
+        uuid.unwrap_or_default(),
         designator(BINARY, PORT, 0x4, &[0, 0, relative_hi, relative_lo]),
         designator(BINARY, PORT, 0x5, &[0, 0, group_hi, group_lo]),
         designator(UTF8, PORT, 0x8, &scsi_name(&port_name)),

@@ -173,9 +173,11 @@ fn vpd_83_names_unit_port_and_device() {
     assert_eq!(second[3].2, [0, 0, 0, 7]);
 
     let naa = NaaIdentifier::RegisteredExtended([0xff; 16]);
-    let config = LuConfig { naa, ..support::config() };
+    let config = LuConfig { naa, uuid: Some([0xab; 16]), ..support::config() };
     let extended = designators(&page(&mut Disk::with(config), 0x83));
     assert_eq!((extended[0].2[0], extended[0].2.len()), (0x6f, 16), "NAA 6");
+    let uuid = [&[0x10, 0][..], &[0xab; 16]].concat();
+    assert_eq!(extended[2], (0x01, 0x0a, uuid), "a UUID of RFC 4122");
 }
 
 #[test]

@@ -8,11 +8,10 @@ use arc_swap::{ArcSwap, Guard};
 use blockstore::{BlockStore, Geometry, Placement, StoreError, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use scsi::{
-    AccessState, Asc, LogicalUnit, LuConfig, NaaIdentifier, Paths, ProtectionType, TargetPort, TransferLimits,
-};
+use scsi::{AccessState, Asc, LogicalUnit, LuConfig, Paths, ProtectionType, TargetPort, TransferLimits};
 
 use crate::config::{Limits, LunConfig, TargetConfig};
+use crate::identity::UnitIdentity;
 use crate::memory::transfer_bytes_max;
 use crate::observe::{LunStats, Metrics};
 use crate::range_lock::{InUse, RangeLock, Use};
@@ -43,6 +42,8 @@ pub struct Device {
     pub stats: Arc<LunStats>,
     /// Operations that its store failed.
     failures: AtomicU64,
+    /// Who its volume is.
+    identity: UnitIdentity,
     number: u16,
     target_name: String,
     /// What it was made to be, to know after a change of configuration whether it is still the same.
@@ -189,6 +190,11 @@ impl Device {
         self.target.get()?.upgrade()?.luns().get(&lun).cloned()
     }
 
+    /// Who its volume is to hosts.
+    pub(crate) fn identity(&self) -> &UnitIdentity {
+        &self.identity
+    }
+
     /// Its LUN.
     pub fn number(&self) -> u16 {
         self.number
@@ -264,7 +270,8 @@ impl Device {
         target: &TargetConfig,
         making: &Making<'_>,
     ) -> Self {
-        let new = Self::new(config, Arc::clone(&old.store), target, making);
+        let identity = UnitIdentity::new(old.identity.volume, config.serial.as_deref());
+        let new = Self::new(config, Arc::clone(&old.store), target, making, identity);
         Self { apart: Arc::clone(&old.apart), lane: old.lane.clone(), ..new }
     }
 
@@ -319,17 +326,16 @@ impl Device {
         self.reservations.as_ref().map_or(Ok(()), |file| file.save(&self.unit))
     }
 
-    /// Puts a unit on a store that is open.
+    /// Puts a unit on a store that is open, and that hosts know by `identity`.
     pub fn new(
         config: &LunConfig,
         store: Arc<dyn BlockStore>,
         target: &TargetConfig,
         making: &Making<'_>,
+        identity: UnitIdentity,
     ) -> Self {
         let target_name = target.name.as_str();
         let geometry: Geometry = store.geometry();
-        // Name and number make an identity that stays the same over restarts, and differs between units.
-        let identity = identity(target_name, config.number, config.serial.as_deref());
         let offload = store.placement() == Placement::Offload;
         let mut transfers = TransferLimits::for_block_bytes(geometry.logical_block_bytes);
         let longest = transfer_bytes_max(making.limits.buffer_bytes_max);
@@ -344,13 +350,14 @@ impl Device {
         let atomic = store.atomic_write_bytes_max() / u64::from(geometry.logical_block_bytes.max(1));
         transfers.max_atomic_blocks =
             u32::try_from(atomic).unwrap_or(u32::MAX).min(transfers.max_transfer_blocks);
-        let reservations = reservation_file(config, &geometry, making.state_dir, identity);
+        let reservations = reservation_file(config, &geometry, making.state_dir, &identity);
         let format = store.records().map(blockstore::Records::format);
         let unit = LogicalUnit::new(LuConfig {
             lun: config.number,
             product: config.product.clone().unwrap_or_else(|| "VIRTUAL DISK".into()),
-            serial: config.serial.clone().unwrap_or_else(|| format!("{identity:016x}")),
-            naa: NaaIdentifier::Local(identity),
+            serial: identity.serial.clone(),
+            naa: identity.naa,
+            uuid: identity.uuid,
             blocks: geometry.blocks(),
             block_bytes: geometry.logical_block_bytes,
             physical_block_bytes: geometry.physical_block_bytes,
@@ -383,6 +390,7 @@ impl Device {
             heir: OnceLock::new(),
             stats: making.metrics.lun(target_name, config.number),
             failures: AtomicU64::new(0),
+            identity,
             number: config.number,
             target_name: target_name.to_owned(),
             config: ArcSwap::from_pointee(config.clone()),
@@ -394,29 +402,13 @@ fn reservation_file(
     config: &LunConfig,
     geometry: &Geometry,
     state_dir: Option<&Path>,
-    identity: u64,
+    identity: &UnitIdentity,
 ) -> Option<ReservationFile> {
     match (state_dir, &config.store) {
-        (Some(directory), _) => Some(ReservationFile::within(directory, identity)),
+        (Some(directory), _) => Some(ReservationFile::within(directory, &identity.file_name())),
         (None, StoreSpec::File { path, .. }) if !geometry.read_only && path.is_file() => {
             Some(ReservationFile::beside(path))
         }
         _ => None,
     }
-}
-
-/// A 64-bit identity of a unit: the CRC32C of its names and of this machine's, twice with different beginnings. Machines that
-/// serve one volume together are given one serial number in their configurations; without it two machines never look like two
-/// paths to the same disk.
-//= spc4 7.8.6 VPD-80 VPD-83
-fn identity(target_name: &str, lun: u16, serial: Option<&str>) -> u64 {
-    let text = match serial {
-        Some(serial) => format!("serial {serial}"),
-        None => {
-            let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-            format!("{} {target_name} lun {lun}", machine.trim())
-        }
-    };
-    let half = |seed: &str| u64::from(iscsi_core::digest::checksum(format!("{seed}{text}").as_bytes()));
-    half("intact ") << 32 | half("unit ")
 }

@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod device;
+pub mod identity;
 pub mod medium;
 mod memory;
 pub mod observe;

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
@@ -16,6 +17,7 @@ use scsi::{AccessState, TargetPort};
 
 use crate::config::{Config, LunConfig, TargetConfig};
 use crate::device::{Device, Making};
+use crate::identity::{self, Identities};
 use crate::observe::Metrics;
 use crate::units::{Plan, Planner, UnitEvent};
 
@@ -77,6 +79,8 @@ pub struct TargetSet {
     pub removed: BTreeSet<IscsiName>,
     /// What the tokens of copies by token are made with.
     token_secret: TokenSecret,
+    /// Identities that were drawn by this process.
+    drawn: Arc<AtomicU64>,
     /// Devices that are served no more, as long as a session holds them: their stores are open until then.
     departed: Vec<Weak<Device>>,
 }
@@ -120,6 +124,7 @@ impl TargetSet {
             targets: BTreeMap::new(),
             removed: BTreeSet::new(),
             token_secret: TokenSecret(token_secret),
+            drawn: Arc::default(),
             departed: Vec::new(),
         };
         empty.changed(config, metrics, open).map(|change| change.set)
@@ -132,6 +137,7 @@ impl TargetSet {
     pub fn changed(&self, config: Config, metrics: &Metrics, open: &OpenStore) -> Result<Change, OpenError> {
         let ports = ports_of(&config);
         let served = devices_of(&self.targets);
+        let draw = || identity::draw(&self.token_secret.0, self.drawn.fetch_add(1, Ordering::Relaxed));
         let mut planner = Planner {
             making: Making {
                 ports: &ports,
@@ -140,11 +146,16 @@ impl TargetSet {
                 metrics,
                 token_secret: self.token_secret.0,
             },
+            identities: Identities {
+                state_dir: config.state_dir.as_deref(),
+                machine: identity::machine(),
+                draw: &draw,
+            },
             open,
             served: served.clone(),
             departed: self.departed.iter().filter_map(Weak::upgrade).collect(),
             given: FxHashSet::default(),
-            kept_in: FxHashSet::default(),
+            known: Vec::new(),
             plan: Plan::default(),
         };
         let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
@@ -167,6 +178,7 @@ impl TargetSet {
             targets: BTreeMap::new(),
             removed: self.removed.clone(),
             token_secret: self.token_secret,
+            drawn: Arc::clone(&self.drawn),
             departed: Vec::new(),
         };
         let mut changed_luns = Vec::new();

@@ -74,9 +74,9 @@ impl ReservationFile {
         Self { path: name.into(), writing: Mutex::default() }
     }
 
-    /// The file for the unit of this identity in a directory.
-    pub fn within(directory: &Path, identity: u64) -> Self {
-        Self { path: directory.join(format!("{identity:016x}{SUFFIX}")), writing: Mutex::default() }
+    /// The file for the volume of this name in a directory.
+    pub fn within(directory: &Path, name: &str) -> Self {
+        Self { path: directory.join(format!("{name}{SUFFIX}")), writing: Mutex::default() }
     }
 
     /// Its place.
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn pr_10_what_was_registered_with_aptpl_is_there_after_a_restart() {
         let directory = tempfile::tempdir().expect("a directory");
-        let file = ReservationFile::within(directory.path(), 0xabc);
+        let file = ReservationFile::within(directory.path(), "abc");
         let before = unit();
         reserve_out(&before, 0, 0, (0, 7), 1);
         reserve_out(&before, 1, 5, (7, 0), 0);
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn what_is_written_on_a_unit_is_there_after_a_restart() {
         let directory = tempfile::tempdir().expect("a directory");
-        let file = ReservationFile::within(directory.path(), 0xabc);
+        let file = ReservationFile::within(directory.path(), "abc");
         let before = unit();
         let set = |kind: u8, list: &[u8]| {
             let cdb = [0xa4, 6, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, kind << 1, 0];
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn pr_10_a_directory_that_is_not_there_is_told_at_the_start() {
         let directory = tempfile::tempdir().expect("a directory");
-        let file = ReservationFile::within(&directory.path().join("none"), 1);
+        let file = ReservationFile::within(&directory.path().join("none"), "1");
         let error = file.load(&unit()).expect_err("it is not there");
         assert!(error.contains("none") && error.contains("create it"), "{error}");
     }
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn pr_10_a_file_that_makes_no_sense_is_refused_with_a_remedy() {
         let directory = tempfile::tempdir().expect("a directory");
-        let file = ReservationFile::within(directory.path(), 1);
+        let file = ReservationFile::within(directory.path(), "1");
         let registered = |key: u64, kind: u8| {
             format!(
                 "{{\"version\":1,\"registrations\":[{{\"initiator_port\":\"iqn.2025-01.org.example:host,i,0x00023d000001\",\
@@ -329,10 +329,7 @@ mod tests {
         ] {
             fs::write(&file.path, text).expect("written");
             let error = file.load(&unit()).expect_err(text);
-            assert!(
-                error.contains("0000000000000001.reservations") && error.contains("remove it"),
-                "{error}"
-            );
+            assert!(error.contains("1.reservations") && error.contains("remove it"), "{error}");
         }
     }
 }

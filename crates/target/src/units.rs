@@ -7,7 +7,6 @@
 //! Everything that may fail is done before anything is visible ([`Planner::unit`]); then [`Plan::carry_out`] does the rest. What
 //! cannot be undone is done in between: a store that has grown stays large when a later unit cannot be had, and nobody is told.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use blockstore::{BlockStore, StoreError, StoreSpec};
@@ -16,6 +15,7 @@ use scsi::{Asc, Paths};
 
 use crate::config::{LunConfig, TargetConfig};
 use crate::device::{Device, Making};
+use crate::identity::{Identities, UnitIdentity};
 use crate::registry::OpenStore;
 
 /// What is to be done when every unit is there.
@@ -45,14 +45,15 @@ pub struct UnitEvent {
 /// Makes the units of a configuration.
 pub(crate) struct Planner<'a> {
     pub making: Making<'a>,
+    pub identities: Identities<'a>,
     pub open: &'a OpenStore,
     /// Devices that are served, and such as sessions still hold although they are served no more.
     pub served: Vec<Arc<Device>>,
     pub departed: Vec<Arc<Device>>,
     /// Stores that have their unit, by their addresses.
     pub given: FxHashSet<*const ()>,
-    /// Where reservations are kept.
-    pub kept_in: FxHashSet<PathBuf>,
+    /// Units that are planned, with their identities.
+    pub known: Vec<(UnitIdentity, String)>,
     pub plan: Plan,
 }
 
@@ -71,7 +72,14 @@ impl Planner<'_> {
             Some((holder, served)) => self.keep(target, old, &holder, served, config)?,
             None => {
                 let store = (self.open)(config)?;
-                let device = Arc::new(Device::new(config, store, target, &self.making));
+                // What others are called that are served now counts too: who is to keep it is not known yet.
+                let is_taken = |identity: &UnitIdentity| {
+                    self.known.iter().map(|(known, _)| known).any(|known| known.is_told_as(identity))
+                        || self.served.iter().any(|device| device.identity().is_told_as(identity))
+                };
+                let identity = self.identities.of(config, target.name.as_str(), &*store, &is_taken)?;
+                self.check_is_new(&identity)?;
+                let device = Arc::new(Device::new(config, store, target, &self.making, identity));
                 match old {
                     // What was registered with the disk that was here says nothing of this one.
                     Some(old) if device.has_reservations_of(old) => {
@@ -83,13 +91,25 @@ impl Planner<'_> {
             }
         };
         self.given.insert(address(&device.store));
-        if let Some(path) = device.reservations_path()
-            && !self.kept_in.insert(path.to_owned())
-        {
-            let why = "another unit keeps its persistent reservations in the same place; give each a serial number of its own";
-            return Err(StoreError::Unusable(why.to_owned()));
+        let identity = device.identity();
+        if let Some((_, other)) = self.known.iter().find(|(known, _)| known.is_told_as(identity)) {
+            return Err(StoreError::Unusable(format!(
+                "it has the identity {} of {other}, and hosts would take both for one disk: if its file is a copy of that one, give it \
+                 an identity of its own with `intact lun identity --new {}`; two serials must differ",
+                identity.serial, config.store
+            )));
         }
+        self.known.push((identity.clone(), format!("LUN {} of {}", config.number, target.name)));
         Ok(device)
+    }
+
+    /// A store that was not served so far has an identity that no host knows of another one: it would go on writing into what it
+    /// takes for the same disk.
+    fn check_is_new(&self, identity: &UnitIdentity) -> Result<(), StoreError> {
+        let Some(old) = self.served.iter().find(|device| device.identity().is_told_as(identity)) else {
+            return Ok(());
+        };
+        Err(gives_away(old))
     }
 
     /// The device that has the store of `config` open, and whether it is still served. Memory belongs to its place; a file is found
@@ -136,12 +156,28 @@ impl Planner<'_> {
             return Ok(Arc::clone(holder));
         }
         let heir = Arc::new(Device::succeeding(holder, config, target, &self.making));
+        let of_another = |device: &&Arc<Device>| address(&device.store) != address(&heir.store);
+        if let Some(old) =
+            self.served.iter().filter(of_another).find(|d| d.identity().is_told_as(heir.identity()))
+        {
+            return Err(gives_away(old));
+        }
         match served {
             true => self.plan.heirs.push((Arc::clone(&heir), Arc::clone(holder))),
             false => heir.load_reservations().map_err(StoreError::Unusable)?,
         }
         Ok(heir)
     }
+}
+
+/// The identity of `old` would be another store's.
+fn gives_away(old: &Device) -> StoreError {
+    StoreError::Unusable(format!(
+        "hosts know {} by the identity {}, and this is another store: give it another serial, or remove the old unit, read the \
+         configuration, and then add this one",
+        old.config().store,
+        old.identity().serial
+    ))
 }
 
 fn address(store: &Arc<dyn BlockStore>) -> *const () {

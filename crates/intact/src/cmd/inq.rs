@@ -161,6 +161,7 @@ fn designators(page: &[u8]) -> Vec<String> {
             5 => "target port group",
             6 => "logical unit group",
             8 => "SCSI name",
+            10 => "UUID",
             _ => "other",
         };
         let of = match kind >> 4 & 3 {

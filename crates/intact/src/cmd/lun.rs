@@ -1,4 +1,5 @@
-//! `intact lun resize|protect|unprotect`: changes a logical unit of the server on this machine while it is used.
+//! `intact lun resize|protect|unprotect`: changes a logical unit of the server on this machine while it is used. And `intact lun
+//! identity`, for a volume that no server has open.
 
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ enum What {
     Protect(Unit),
     /// Take writes again.
     Unprotect(Unit),
+    /// Show what hosts know a file by that is not served now, or give a copy an identity of its own.
+    Identity(super::identity::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -54,6 +57,7 @@ struct Unit {
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
     let (unit, change) = match args.what {
+        What::Identity(args) => return super::identity::run(args),
         What::Resize { unit, size } => (unit, LunChange::Size(size)),
         What::Protect(unit) => (unit, LunChange::WriteProtect(true)),
         What::Unprotect(unit) => (unit, LunChange::WriteProtect(false)),

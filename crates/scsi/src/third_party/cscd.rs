@@ -14,6 +14,7 @@ const BINARY: u8 = 1;
 const ASCII: u8 = 2;
 const T10_VENDOR: u8 = 1;
 const NAA: u8 = 3;
+const UUID: u8 = 0xa;
 
 /// A side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub(super) fn parse(lu: &LogicalUnit, descriptor: &[u8], at: usize) -> Result<Cs
     let (code_set, kind, value) = (descriptor[4] & 0x0f, descriptor[5] & 0x0f, &descriptor[8..8 + length]);
     let is_it = |config: &LuConfig| match (code_set, kind) {
         (BINARY, NAA) => config.naa.to_bytes() == value,
+        (BINARY, UUID) => config.uuid.is_some_and(|uuid| crate::vpd::uuid_identifier(&uuid) == value),
         // All of it: the beginning of a name may be that of another unit, too, and a copy to that one destroys its data.
         (ASCII, T10_VENDOR) => crate::vpd::vendor_identifier(config) == value,
         _ => false,

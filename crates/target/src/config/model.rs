@@ -109,7 +109,7 @@ pub struct LunConfig {
     pub number: u16,
     /// Where its blocks live.
     pub store: StoreSpec,
-    /// Serial number for VPD pages 80h and 83h; `None`: derived from the target and the number.
+    /// Serial number for VPD pages 80h and 83h; `None`: that of the volume ([`crate::identity`]).
     pub serial: Option<String>,
     /// PRODUCT IDENTIFICATION, up to 16 ASCII characters; `None`: the server's own.
     pub product: Option<String>,

@@ -12,6 +12,7 @@ use scsi::{MediumError, PiField};
 use super::{Cargo, load, unload};
 use crate::config::{Config, Overrides};
 use crate::device::{Device, Making};
+use crate::identity::UnitIdentity;
 use crate::observe::Observe;
 
 const BLOCK: u64 = 512;
@@ -83,7 +84,8 @@ fn unit(kind: u8) -> Unit {
         metrics: &observe.metrics,
         token_secret: [0; 32],
     };
-    let device = Device::new(&config.targets[0].luns[0], store, &config.targets[0], &making);
+    let identity = UnitIdentity::new(blockstore::VolumeId::from_bytes([7; 16]), None);
+    let device = Device::new(&config.targets[0].luns[0], store, &config.targets[0], &making, identity);
     Unit { device, data: ram, faults }
 }
 
