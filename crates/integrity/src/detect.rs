@@ -18,6 +18,16 @@ macro_rules! detected {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use detected;
 
+/// Whether AMD made the processor. Interpreted machines have no maker.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn made_by_amd() -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    let leaf = core::arch::x86_64::__cpuid(0);
+    [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
+}
+
 /// The answer of a detection, asked for once: one that names many features would otherwise ask for each of them again.
 pub(crate) struct Detected(AtomicU8);
 

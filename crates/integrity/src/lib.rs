@@ -1,14 +1,14 @@
 //! Checksums of storage and network data. Every digest that Intact computes comes from this crate.
 //!
 //! - CRC32C (RFC 7143 section 13.1, the iSCSI header and data digests) of runs, of a header, and of each block as well
-//!   as the whole: one kernel per instruction set, and a choice made once at run time.
+//!   as the whole: kernels for sets of instructions and for processors, and a choice made once at run time.
 //! - The fused copy, which digests what it copies, also from and to lists whose elements need not count.
 //! - The combination of digests into that of the concatenation, and of many block digests at once.
 //! - The guards of protection information ([`t10`], IP checksum, CRC64-NVMe), that of T10 also in one pass with copy and
 //!   CRC32C.
 //!
 //! Without the default feature `std` the crate is `no_std`; then the target features that it was compiled for choose the
-//! kernel. Nothing here allocates.
+//! kernel. No checksum allocates.
 //!
 //! Invariants:
 //! - Every kernel gives the same answer as the bit-wise reference for every input; they differ only in speed.
@@ -35,6 +35,7 @@ pub use copy::{LengthMismatch, Store, copy_crc32c};
 pub use copy::{Segment, SegmentMut, copy_crc32c_gather, copy_crc32c_scatter};
 pub use copy::{copy_crc32c_blocks, crc32c_blocks};
 pub use crc32c::kernels;
+pub use crc32c::{Choice, KERNEL_VARIABLE, choice as kernel_choice};
 pub use crc32c::{crc32c, crc32c_append, crc32c_header, kernel_name};
 pub use crc64::{crc64_nvme, crc64_nvme_append};
 pub use protected::{copy_crc32c_t10, crc32c_t10, insert_crc32c_t10, strip_crc32c_t10};

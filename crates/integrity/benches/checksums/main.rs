@@ -88,7 +88,8 @@ fn main() {
     let scale = if full { Scale::full() } else { Scale::smoke() };
     let mut tally = Tally::default();
     tally.filter = args.pop();
-    println!("CPU: {}\nkernel: {}\ncommit: {}", cpu(), integrity::kernel_name(), commit());
+    let choice = integrity::kernel_choice();
+    println!("CPU: {}\nkernel: {}: {choice}\ncommit: {}", cpu(), choice.kernel().name(), commit());
     digest::rows(&scale, &mut tally);
     copy::rows(&scale, &mut tally);
     combine::rows(&scale, &mut tally);

@@ -54,19 +54,28 @@ pub(crate) trait Crc32Unit: Field {
 /// Words per lane, at most: three lanes of 1360 bytes leave 16 bytes of a 4096-byte block.
 const MAX_LANE_WORDS: usize = 170;
 /// Below this, joining lanes costs more than the serial chain that it saves.
-const MIN_BLOCK_BYTES: usize = 96;
+pub(crate) const MIN_BLOCK_BYTES: usize = 96;
 /// Streamed lanes consist of whole cache lines, so the shortest block has three of them.
 const MIN_STREAM_BLOCK_BYTES: usize = 3 * LINE_BYTES;
 const LINE_BYTES: usize = 64;
 
-/// `LANE_SHIFT[w]` moves a register past `w` words by one product and one CRC32 of the product: x^(64w - 33).
+/// The most words that [`lane_shift`] moves past.
+pub(crate) const MAX_SHIFT_WORDS: usize = 1024;
+const _: () = assert!(2 * MAX_LANE_WORDS <= MAX_SHIFT_WORDS);
+
+/// What moves a register past `words` words, of which there are 1 to [`MAX_SHIFT_WORDS`], by one product and one CRC32 of
+/// the product: x^(64·words - 33).
 ///
 /// The 33 are not a choice: as 64-bit reflected polynomials the product of two values of 32 bits stands one power of
-/// x too high, and the CRC32 instruction multiplies by x^32. Entry 0 is never used.
-static LANE_SHIFT: [u32; 2 * MAX_LANE_WORDS + 1] = lane_shifts();
+/// x too high, and the CRC32 instruction multiplies by x^32.
+#[inline(always)]
+pub(crate) fn lane_shift(words: usize) -> u32 {
+    LANE_SHIFT[words]
+}
 
-const fn lane_shifts() -> [u32; 2 * MAX_LANE_WORDS + 1] {
-    let mut t = [0; 2 * MAX_LANE_WORDS + 1];
+/// Entry 0 is never used.
+static LANE_SHIFT: [u32; MAX_SHIFT_WORDS + 1] = {
+    let mut t = [0; MAX_SHIFT_WORDS + 1];
     let (mut power, step) = (gf2::x_pow(64 - 33), gf2::x_pow(64));
     let mut w = 1;
     while w < t.len() {
@@ -75,7 +84,7 @@ const fn lane_shifts() -> [u32; 2 * MAX_LANE_WORDS + 1] {
         w += 1;
     }
     t
-}
+};
 
 /// Loads eight bytes in memory order and, unless only reading, stores the very word that was loaded.
 ///
@@ -85,7 +94,7 @@ const fn lane_shifts() -> [u32; 2 * MAX_LANE_WORDS + 1] {
 /// - For `STREAM`, a fence follows before anybody else may look at `dst`.
 /// - The machine has the instructions of `U`.
 #[inline(always)]
-unsafe fn take64<U: Crc32Unit, const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u64 {
+pub(crate) unsafe fn take64<U: Crc32Unit, const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u64 {
     // SAFETY: both addresses are valid for eight bytes, and the machine has the instructions, as the caller vouches.
     unsafe {
         let mut word = src.add(at).cast::<u64>().read_unaligned();
@@ -237,7 +246,7 @@ pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(
             }
             at += 2 * lane;
             let joined =
-                U::product(a, u64::from(LANE_SHIFT[2 * words])) ^ U::product(b, u64::from(LANE_SHIFT[words]));
+                U::product(a, u64::from(lane_shift(2 * words))) ^ U::product(b, u64::from(lane_shift(words)));
             register = u64::from(U::reduce(joined)) ^ c;
         }
         register = serial::<U, PASS>(register, dst.wrapping_add(at), src.add(at), len - at);

@@ -1,11 +1,14 @@
-//! The list of kernels, fastest first, for the dispatch, the differential tests and the benches.
+//! The list of kernels for the choice, the differential tests and the benches.
 //!
-//! Ordinary callers want [`crc32c`](crate::crc32c()) and its relatives, which use the first available entry.
+//! Ordinary callers want [`crc32c`](crate::crc32c()) and its relatives, which use the one of
+//! [`kernel_choice`](crate::kernel_choice).
 
 use core::fmt;
 
 #[cfg(target_arch = "aarch64")]
 use super::aarch64;
+#[cfg(target_arch = "x86_64")]
+use super::x86_64::braided::{with_avx2, with_avx512};
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{avx2, avx512, sse42};
 use super::{HEADER_BYTES, bitwise, portable, slicing8};
@@ -20,6 +23,7 @@ use crate::detect::Detected;
 pub struct Kernel {
     name: &'static str,
     detect: fn() -> bool,
+    fastest: Fastest,
     detected: Detected,
     append: unsafe fn(u32, &[u8]) -> u32,
     header: unsafe fn(&[u8; HEADER_BYTES]) -> u32,
@@ -28,6 +32,14 @@ pub struct Kernel {
     combine_by: unsafe fn(u32, u32, &CombineBy) -> u32,
     combine_blocks: unsafe fn(u32, &[u32], &CombineBy) -> u32,
 }
+
+/// Where a kernel is the fastest of those that stand at its place of the list or behind it.
+struct Fastest {
+    on: fn() -> bool,
+    why: &'static str,
+}
+
+const EVERYWHERE: fn() -> bool = || true;
 
 /// What users of a named kernel call.
 impl Kernel {
@@ -39,6 +51,17 @@ impl Kernel {
     /// Whether this machine has the instructions that this kernel needs.
     pub fn available(&self) -> bool {
         self.detected.get(self.detect)
+    }
+
+    /// Whether, on this processor, none of those behind it in the list is faster. It may still not be
+    /// [available](Self::available).
+    pub fn suits(&self) -> bool {
+        (self.fastest.on)()
+    }
+
+    /// Why it is chosen where it [suits](Self::suits), in a few words.
+    pub fn why(&self) -> &'static str {
+        self.fastest.why
     }
 
     /// Like [`crc32c_append`](crate::crc32c_append), with this kernel.
@@ -182,50 +205,58 @@ impl fmt::Debug for Kernel {
 }
 
 const COUNT: usize =
-    2 + if cfg!(target_arch = "x86_64") { 3 } else { cfg!(target_arch = "aarch64") as usize };
+    2 + if cfg!(target_arch = "x86_64") { 5 } else { cfg!(target_arch = "aarch64") as usize };
 
-/// Every kernel compiled for this architecture, fastest first; the last two run everywhere.
+#[cfg(target_arch = "x86_64")]
+const BRAIDED: Fastest = Fastest {
+    on: crate::detect::made_by_amd,
+    why: "on AMD the CRC32 instruction and VPCLMULQDQ run in different units, side by side",
+};
+#[cfg(target_arch = "x86_64")]
+const FOLDED: Fastest = Fastest { on: EVERYWHERE, why: "the widest carry-less product that the machine has" };
+#[cfg(target_arch = "x86_64")]
+const LANES: Fastest = Fastest { on: EVERYWHERE, why: "a CRC32 instruction, and no wide carry-less product" };
+
+/// A kernel of x86-64. Headers and combinations are little pieces, for which the instructions of SSE4.2 are enough.
+#[cfg(target_arch = "x86_64")]
+const fn of_x86_64(
+    name: &'static str,
+    detect: fn() -> bool,
+    fastest: Fastest,
+    append: unsafe fn(u32, &[u8]) -> u32,
+    copy: unsafe fn(u32, &mut [u8], &[u8], Store) -> u32,
+) -> Kernel {
+    Kernel {
+        name,
+        detect,
+        fastest,
+        detected: Detected::new(),
+        append,
+        header: sse42::header,
+        copy,
+        combine: sse42::combine,
+        combine_by: sse42::combine_by,
+        combine_blocks: sse42::combine_blocks,
+    }
+}
+
+/// Every kernel compiled for this architecture, the widest first; the last two run everywhere.
 static ALL: [Kernel; COUNT] = [
     #[cfg(target_arch = "x86_64")]
-    Kernel {
-        name: "avx512-vpclmulqdq",
-        detect: avx512::detect,
-        detected: Detected::new(),
-        append: avx512::append,
-        header: sse42::header,
-        copy: avx512::copy,
-        combine: sse42::combine,
-        combine_by: sse42::combine_by,
-        combine_blocks: sse42::combine_blocks,
-    },
+    of_x86_64("avx512-braided", avx512::detect, BRAIDED, with_avx512::append, with_avx512::copy),
     #[cfg(target_arch = "x86_64")]
-    Kernel {
-        name: "avx2-vpclmulqdq",
-        detect: avx2::detect,
-        detected: Detected::new(),
-        append: avx2::append,
-        header: sse42::header,
-        copy: avx2::copy,
-        combine: sse42::combine,
-        combine_by: sse42::combine_by,
-        combine_blocks: sse42::combine_blocks,
-    },
+    of_x86_64("avx512-vpclmulqdq", avx512::detect, FOLDED, avx512::append, avx512::copy),
     #[cfg(target_arch = "x86_64")]
-    Kernel {
-        name: "sse42-pclmulqdq",
-        detect: sse42::detect,
-        detected: Detected::new(),
-        append: sse42::append,
-        header: sse42::header,
-        copy: sse42::copy,
-        combine: sse42::combine,
-        combine_by: sse42::combine_by,
-        combine_blocks: sse42::combine_blocks,
-    },
+    of_x86_64("avx2-braided", avx2::detect, BRAIDED, with_avx2::append, with_avx2::copy),
+    #[cfg(target_arch = "x86_64")]
+    of_x86_64("avx2-vpclmulqdq", avx2::detect, FOLDED, avx2::append, avx2::copy),
+    #[cfg(target_arch = "x86_64")]
+    of_x86_64("sse42-pclmulqdq", sse42::detect, LANES, sse42::append, sse42::copy),
     #[cfg(target_arch = "aarch64")]
     Kernel {
         name: "aarch64-crc-pmull",
         detect: aarch64::detect,
+        fastest: Fastest { on: EVERYWHERE, why: "the machine has a CRC32C instruction" },
         detected: Detected::new(),
         append: aarch64::append,
         header: aarch64::header,
@@ -236,7 +267,8 @@ static ALL: [Kernel; COUNT] = [
     },
     Kernel {
         name: "slicing-8",
-        detect: || true,
+        detect: EVERYWHERE,
+        fastest: Fastest { on: EVERYWHERE, why: "the machine has no instruction for CRC32C" },
         detected: Detected::new(),
         append: slicing8::append,
         header: |header| slicing8::append(0, header),
@@ -247,7 +279,8 @@ static ALL: [Kernel; COUNT] = [
     },
     Kernel {
         name: "bitwise",
-        detect: || true,
+        detect: EVERYWHERE,
+        fastest: Fastest { on: EVERYWHERE, why: "nothing else is there" },
         detected: Detected::new(),
         append: bitwise::append,
         header: |header| bitwise::append(0, header),
@@ -258,12 +291,13 @@ static ALL: [Kernel; COUNT] = [
     },
 ];
 
-/// Every kernel compiled for this architecture, fastest first, whether or not this machine can run it.
+/// Every kernel compiled for this architecture, the widest first, whether or not this machine can run it.
 pub fn all() -> &'static [Kernel] {
     &ALL
 }
 
-/// The kernels that this machine can run, fastest first. Never empty: the last two run everywhere.
+/// The kernels that this machine can run, the widest first: not in every case the fastest first, see
+/// [`suits`](Kernel::suits). Never empty: the last two run everywhere.
 pub fn available() -> impl Iterator<Item = &'static Kernel> {
     ALL.iter().filter(|k| k.available())
 }

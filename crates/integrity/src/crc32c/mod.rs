@@ -9,6 +9,7 @@
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod aarch64;
 mod bitwise;
+mod choice;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod interleaved;
 pub mod kernels;
@@ -17,10 +18,8 @@ mod slicing8;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64;
 
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
-
-use kernels::Kernel;
+pub(crate) use choice::active;
+pub use choice::{Choice, KERNEL_VARIABLE, choice};
 
 /// The CRC32C of `data`, in finished form. On the wire: `.to_le_bytes()`.
 ///
@@ -65,19 +64,4 @@ pub(crate) const HEADER_BYTES: usize = 48;
 /// The name of the kernel in use, for logs and figures: for example `avx512-vpclmulqdq` or `slicing-8`.
 pub fn kernel_name() -> &'static str {
     active().name()
-}
-
-/// The first kernel of the list that this machine can run; found once, then one load and one branch.
-#[inline]
-pub(crate) fn active() -> &'static Kernel {
-    static ACTIVE: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
-    #[cold]
-    fn choose() -> &'static Kernel {
-        let chosen = kernels::available().next().unwrap_or(kernels::reference());
-        ACTIVE.store(ptr::from_ref(chosen).cast_mut(), Ordering::Relaxed);
-        chosen
-    }
-    // SAFETY: the pointer is null or that of a static, which was complete before the program began; nobody writes
-    // through it.
-    unsafe { ACTIVE.load(Ordering::Relaxed).as_ref() }.unwrap_or_else(choose)
 }

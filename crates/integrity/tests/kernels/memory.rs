@@ -49,7 +49,9 @@ mod guarded {
     fn no_kernel_touches_a_byte_outside_its_run() {
         let (mut from, mut to) = (Guarded::new(), Guarded::new());
         from.page().copy_from_slice(&Random(9).bytes(PAGE));
-        for len in (0..=1024).chain([4095, 4096, 4097, 9000]) {
+        // From 1280 bytes on runs are braided, and from 2048 on copies.
+        let braided = (1279..1400).chain(2047..2160);
+        for len in (0..=1024).chain(braided).chain([4095, 4096, 4097, 9000]) {
             for range in [0..len, PAGE - len..PAGE] {
                 let src = &from.page()[range.clone()];
                 let want = under_test().last().expect("slicing-8 runs everywhere").append(0, src);

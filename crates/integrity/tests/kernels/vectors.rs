@@ -64,9 +64,13 @@ fn dig_02_the_rfc_s_examples_are_among_the_vectors() {
 }
 
 #[test]
-fn the_chosen_kernel_is_the_first_that_runs_here() {
-    let first = kernels::available().next().expect("two kernels run everywhere");
+fn the_chosen_kernel_is_the_first_that_runs_and_suits_here() {
+    let named = std::env::var(integrity::KERNEL_VARIABLE).ok();
+    let suits =
+        |kernel: &&kernels::Kernel| named.as_deref().map_or(kernel.suits(), |name| kernel.name() == name);
+    let first = kernels::available().find(suits).expect("two kernels run everywhere");
     assert_eq!(integrity::kernel_name(), first.name());
+    assert_eq!(integrity::kernel_choice().kernel().name(), first.name());
     let mut dst = [0; 4];
     assert_eq!(copy_crc32c(7, &mut dst, b"abcd", Store::Temporal), Ok(first.append(7, b"abcd")));
 }

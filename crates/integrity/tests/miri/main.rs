@@ -9,8 +9,8 @@ use integrity::study;
 use integrity::t10::{self, Layout};
 use integrity::{Segment, Store, copy_crc32c_blocks, copy_crc32c_gather, crc32c_combine, kernels};
 
-/// None, one, around words, vectors and blocks; more than four vectors of 64 bytes; lanes of more than one line.
-const LENGTHS: [usize; 16] = [0, 1, 7, 8, 15, 33, 48, 63, 64, 65, 129, 255, 257, 320, 600, 1100];
+/// None, one, around words, vectors and blocks; more than four vectors of 64 bytes; lanes of more than one line; braids.
+const LENGTHS: [usize; 18] = [0, 1, 7, 8, 15, 33, 48, 63, 64, 65, 129, 255, 257, 320, 600, 1100, 1307, 2075];
 
 fn bytes(len: usize) -> Box<[u8]> {
     (0..len).map(|i| ((i * 167) >> 3) as u8 ^ i as u8).collect()

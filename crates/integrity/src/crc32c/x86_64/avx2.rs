@@ -11,12 +11,13 @@
 //! ```
 
 use core::arch::x86_64::{
-    __m256i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64,
-    _mm_xor_si128, _mm256_castsi256_si128, _mm256_clmulepi64_epi128, _mm256_extracti128_si256,
-    _mm256_load_si256, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256, _mm256_xor_si256,
-    _mm256_zextsi128_si256,
+    __m128i, __m256i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64,
+    _mm_extract_epi64, _mm_xor_si128, _mm256_castsi256_si128, _mm256_clmulepi64_epi128,
+    _mm256_extracti128_si256, _mm256_load_si256, _mm256_loadu_si256, _mm256_set_epi64x, _mm256_storeu_si256,
+    _mm256_stream_si256, _mm256_xor_si256, _mm256_zextsi128_si256,
 };
 
+use super::braided::Vector;
 use super::fold_pair;
 use super::sse42::{self, Sse42};
 use crate::copy::{
@@ -68,15 +69,22 @@ fn fold(x: __m256i, m: __m256i, onto: __m256i) -> __m256i {
     _mm256_xor_si256(_mm256_xor_si256(low, high), onto)
 }
 
-/// The remainder of the whole vector: the first block onto the second, that one to 32 bits.
+/// The first block folded onto the second.
 #[inline]
-#[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
-fn reduce(x: __m256i) -> u64 {
+#[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq")]
+fn onto_last_block(x: __m256i) -> __m128i {
     let by_128 = _mm256_castsi256_si128(multipliers(&BY_128));
     let (first, second) = (_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
     let low = _mm_clmulepi64_si128::<0x00>(first, by_128);
     let high = _mm_clmulepi64_si128::<0x11>(first, by_128);
-    let block = _mm_xor_si128(_mm_xor_si128(low, high), second);
+    _mm_xor_si128(_mm_xor_si128(low, high), second)
+}
+
+/// The remainder of the whole vector: the first block onto the second, that one to 32 bits.
+#[inline]
+#[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
+fn reduce(x: __m256i) -> u64 {
+    let block = onto_last_block(x);
     let register = _mm_crc32_u64(0, _mm_cvtsi128_si64(block) as u64);
     _mm_crc32_u64(register, _mm_extract_epi64::<1>(block) as u64)
 }
@@ -121,6 +129,34 @@ unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m256i {
             _ => _mm256_storeu_si256(dst.cast(), v),
         }
         v
+    }
+}
+
+impl Vector for __m256i {
+    const BYTES: usize = VECTOR_BYTES;
+
+    #[inline(always)]
+    unsafe fn multipliers([low, high]: [u64; 2]) -> Self {
+        // SAFETY: the machine has the instructions: the caller vouches for it.
+        unsafe { _mm256_set_epi64x(high as i64, low as i64, high as i64, low as i64) }
+    }
+
+    #[inline(always)]
+    unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> Self {
+        // SAFETY: the conditions are those of this function; the caller vouches for them.
+        unsafe { take::<PASS>(dst, src) }
+    }
+
+    #[inline(always)]
+    unsafe fn fold(self, by: Self, onto: Self) -> Self {
+        // SAFETY: the machine has the instructions: the caller vouches for it.
+        unsafe { fold(self, by, onto) }
+    }
+
+    #[inline(always)]
+    unsafe fn onto_last_block(self) -> __m128i {
+        // SAFETY: the machine has the instructions: the caller vouches for it.
+        unsafe { onto_last_block(self) }
     }
 }
 

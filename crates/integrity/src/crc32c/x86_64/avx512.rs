@@ -24,11 +24,12 @@ use core::arch::x86_64::{
     __m128i, __m512i, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_load_si128,
     _mm_xor_si128, _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256, _mm512_and_si512,
     _mm512_broadcast_i32x4, _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64,
-    _mm512_load_si512, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_mov_epi8,
+    _mm512_load_si512, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_mov_epi8, _mm512_set_epi64,
     _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
     _mm512_zextsi128_si512,
 };
 
+use super::braided::Vector;
 use super::fold_pair;
 use super::sse42::{self, Sse42};
 use crate::copy::{
@@ -176,10 +177,17 @@ fn reduce_all<const N: usize>(vectors: [__m512i; N]) -> u32 {
     for (x, onto) in vectors.into_iter().rev().zip(&ONTO_LAST_BLOCK) {
         sum = fold(x, multipliers(onto), sum);
     }
-    let halves = _mm256_xor_si256(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
-    let block: __m128i = _mm_xor_si128(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+    let block = added_blocks(sum);
     let register = _mm_crc32_u64(0, _mm_cvtsi128_si64(block) as u64);
     _mm_crc32_u64(register, _mm_extract_epi64::<1>(block) as u64) as u32
+}
+
+/// The sum of the four blocks.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn added_blocks(x: __m512i) -> __m128i {
+    let halves = _mm256_xor_si256(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64::<1>(x));
+    _mm_xor_si128(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
 }
 
 /// Block 3 alone.
@@ -235,6 +243,35 @@ pub(crate) unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m51
             _ => _mm512_storeu_si512(dst.cast(), v),
         }
         v
+    }
+}
+
+impl Vector for __m512i {
+    const BYTES: usize = VECTOR_BYTES;
+
+    #[inline(always)]
+    unsafe fn multipliers([low, high]: [u64; 2]) -> Self {
+        let (low, high) = (low as i64, high as i64);
+        // SAFETY: the machine has the instructions: the caller vouches for it.
+        unsafe { _mm512_set_epi64(high, low, high, low, high, low, high, low) }
+    }
+
+    #[inline(always)]
+    unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> Self {
+        // SAFETY: the conditions are those of this function; the caller vouches for them.
+        unsafe { take::<PASS>(dst, src) }
+    }
+
+    #[inline(always)]
+    unsafe fn fold(self, by: Self, onto: Self) -> Self {
+        // SAFETY: the machine has the instructions: the caller vouches for it.
+        unsafe { fold(self, by, onto) }
+    }
+
+    #[inline(always)]
+    unsafe fn onto_last_block(self) -> __m128i {
+        // SAFETY: the machine has the instructions: the caller vouches for it.
+        unsafe { added_blocks(fold(self, multipliers(&ONTO_LAST_BLOCK[0]), last_block(self))) }
     }
 }
 

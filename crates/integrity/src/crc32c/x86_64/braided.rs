@@ -1,0 +1,447 @@
+//! CRC32C by the CRC32 instruction and by folding with VPCLMULQDQ at the same time, and the copy fused with it: for
+//! processors in which the two run in different units and neither alone keeps up with the loads.
+//!
+//! A block is cut into three lanes for the CRC32 instruction, of equal length, and vectors for folded chains; what
+//! fits neither comes before it:
+//!
+//! ```text
+//! head | lane A: words | lane B: words | lane C: words | v0 v1 v2 ... | next block
+//!   R    A               B               C               V
+//! register = R · x^(bits of the block) + A · x^(bits of B, C and V) + B · x^(bits of C and V) + C · x^(bits of V) + V
+//! ```
+//!
+//! The products and the last block of the fold are added before they are reduced, so the join costs one reduction; and
+//! no lane waits for what came before the block.
+//!
+//! The algorithm is written once for every width of vector ([`Vector`]); what a width brings is how to load, store, fold
+//! and narrow one vector.
+
+use core::arch::x86_64::{
+    __m128i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_extract_epi64,
+    _mm_setzero_si128, _mm_slli_si128, _mm_xor_si128,
+};
+use core::marker::PhantomData;
+
+use super::sse42::Sse42;
+use super::{avx2, avx512, fold_pair};
+use crate::copy::{
+    Store,
+    pass::{COPY, READ},
+};
+use crate::crc32c::interleaved::{self, Crc32Unit, MIN_BLOCK_BYTES as MIN_LANES_BYTES, lane_shift};
+
+/// A vector of the machine, seen as blocks of 128 bits.
+pub(crate) trait Vector: Copy {
+    /// Its length: a multiple of 16.
+    const BYTES: usize;
+
+    /// Multipliers for every block of a vector.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this vector.
+    unsafe fn multipliers(pair: [u64; 2]) -> Self;
+
+    /// Loads the vector at `src` and, unless only reading, stores it at `dst`.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this vector.
+    /// - `src` is valid for a read of [`BYTES`](Self::BYTES).
+    /// - Unless `PASS` is `READ`, `dst` is valid for a write of as many.
+    unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> Self;
+
+    /// Every block forward by the distance that `by` was made for, added to `onto`.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this vector.
+    unsafe fn fold(self, by: Self, onto: Self) -> Self;
+
+    /// All blocks folded onto the last one.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of this vector.
+    unsafe fn onto_last_block(self) -> __m128i;
+}
+
+/// Lanes of the CRC32 instruction, which takes three cycles and may start every cycle.
+const LANES: usize = 3;
+/// Below this a rest is not braided: the lanes alone are as fast.
+const MIN_BRAIDED_BYTES: usize = 512;
+/// Below these, runs and copies are not braided: cutting and joining cost more than they save.
+const MIN_RUN_BYTES: usize = 1280;
+const MIN_COPY_BYTES: usize = 2048;
+
+/// How many chains of vectors there are, and how many words each lane takes while each chain takes one vector.
+///
+/// The best is what keeps both units busy, and that the processor's other limits allow; it is found by trying.
+struct Braid<V, const CHAINS: usize, const WORDS: usize>(PhantomData<V>);
+
+/// How a block is cut.
+struct Cut {
+    /// Steps of all lanes and all chains, at least one.
+    steps: usize,
+    /// Vectors of the first chain before them.
+    extra_vectors: usize,
+    /// Words of each lane before them.
+    extra_words: usize,
+}
+
+impl<V: Vector, const CHAINS: usize, const WORDS: usize> Braid<V, CHAINS, WORDS> {
+    const STEP_BYTES: usize = CHAINS * V::BYTES + 8 * LANES * WORDS;
+    /// Whole steps, as many as shifts are in the table for.
+    const MAX_BLOCK_BYTES: usize = 8 * interleaved::MAX_SHIFT_WORDS / Self::STEP_BYTES * Self::STEP_BYTES;
+
+    /// Of at most `len` bytes, which are at least those of a step and at most those of a block. Less than a word for each
+    /// lane is left over.
+    #[inline(always)]
+    fn cut(len: usize) -> Cut {
+        let (steps, rest) = (len / Self::STEP_BYTES, len % Self::STEP_BYTES);
+        // Of the rest, vectors get their share of a step.
+        let extra_vectors = rest * CHAINS / Self::STEP_BYTES;
+        let extra_words = (rest - extra_vectors * V::BYTES) / (8 * LANES);
+        Cut { steps, extra_vectors, extra_words }
+    }
+
+    const fn lane_words(cut: &Cut) -> usize {
+        cut.steps * WORDS + cut.extra_words
+    }
+
+    const fn vector_bytes(cut: &Cut) -> usize {
+        (cut.steps * CHAINS + cut.extra_vectors) * V::BYTES
+    }
+
+    const fn bytes(cut: &Cut) -> usize {
+        8 * LANES * Self::lane_words(cut) + Self::vector_bytes(cut)
+    }
+
+    /// Continues `crc` (finished form) over `len` bytes at `src`, and copies them to `dst` unless `PASS` is `READ`.
+    ///
+    /// # Safety
+    /// - The machine has the instructions of `V`, SSE4.2 and PCLMULQDQ.
+    /// - `src` is valid for reads of `len` bytes.
+    /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
+    #[inline(always)]
+    unsafe fn run<const PASS: u8>(crc: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
+        const {
+            assert!(PASS == READ || PASS == COPY, "streamed stores are not made here");
+            assert!(Self::STEP_BYTES <= MIN_BRAIDED_BYTES, "what is braided has a step");
+        }
+        if len < MIN_BRAIDED_BYTES {
+            // SAFETY: the conditions are those of this function.
+            return unsafe { interleaved::run::<Sse42, PASS>(crc, dst, src, len) };
+        }
+        let (blocks, rest) = (len / Self::MAX_BLOCK_BYTES, len % Self::MAX_BLOCK_BYTES);
+        let last = (rest >= MIN_BRAIDED_BYTES).then(|| Self::cut(rest));
+        let head = rest - last.as_ref().map_or(0, Self::bytes);
+        // SAFETY: head, blocks and last block are one after the other what both are valid for; the caller vouches for
+        // the instructions.
+        unsafe {
+            let mut register = match head < MIN_LANES_BYTES {
+                true => interleaved::serial::<Sse42, PASS>(u64::from(!crc), dst, src, head),
+                false => u64::from(!interleaved::run::<Sse42, PASS>(crc, dst, src, head)),
+            };
+            let mut at = head;
+            for _ in 0..blocks {
+                let whole = const {
+                    Cut { steps: Self::MAX_BLOCK_BYTES / Self::STEP_BYTES, extra_vectors: 0, extra_words: 0 }
+                };
+                register = Self::block::<PASS>(register, dst.wrapping_add(at), src.add(at), &whole);
+                at += Self::MAX_BLOCK_BYTES;
+            }
+            if let Some(last) = last {
+                register = Self::block::<PASS>(register, dst.wrapping_add(at), src.add(at), &last);
+            }
+            !(register as u32)
+        }
+    }
+
+    /// Continues `register` over the bytes of one block.
+    ///
+    /// # Safety
+    /// - The conditions of [`run`](Self::run), for the bytes of the cut.
+    #[inline(always)]
+    unsafe fn block<const PASS: u8>(register: u64, dst: *mut u8, src: *const u8, cut: &Cut) -> u64 {
+        let lane_bytes = 8 * Self::lane_words(cut);
+        let mut lanes = [0; LANES];
+        let (mut word_at, mut vector_at) = (0, LANES * lane_bytes);
+
+        // The next words of every lane. Lane by lane, because stores that change lanes at every word are slow.
+        macro_rules! words {
+            ($count:expr) => {{
+                for (n, lane) in lanes.iter_mut().enumerate() {
+                    for i in 0..$count {
+                        let place = n * lane_bytes + word_at + 8 * i;
+                        let word = interleaved::take64::<Sse42, PASS>(dst, src, place);
+                        *lane = Sse42::word64(*lane, word);
+                    }
+                }
+                word_at += 8 * $count;
+            }};
+        }
+        // The next vector of the block.
+        macro_rules! vector {
+            () => {{
+                let vector = V::take::<PASS>(dst.wrapping_add(vector_at), src.add(vector_at));
+                vector_at += V::BYTES;
+                vector
+            }};
+        }
+
+        // SAFETY: each lane has `lane_words` words, and behind them are the vectors of the cut; no more are taken, and the
+        // last assertion says that no fewer are. The caller vouches for memory and instructions.
+        unsafe {
+            let by_one = V::multipliers(const { fold_pair(8 * V::BYTES as u64) });
+            let by_step = V::multipliers(const { fold_pair((8 * CHAINS * V::BYTES) as u64) });
+            let first = vector!();
+            let mut chains = [first; CHAINS];
+            for _ in 0..cut.extra_vectors {
+                chains[0] = chains[0].fold(by_one, vector!());
+            }
+            for chain in &mut chains[1..] {
+                *chain = vector!();
+            }
+            for _ in 0..cut.extra_words {
+                words!(1);
+            }
+            words!(WORDS);
+            macro_rules! step {
+                () => {{
+                    for chain in &mut chains {
+                        *chain = chain.fold(by_step, vector!());
+                    }
+                    words!(WORDS);
+                }};
+            }
+            let mut steps = cut.steps - 1;
+            while steps >= 4 {
+                step!();
+                step!();
+                step!();
+                step!();
+                steps -= 4;
+            }
+            while steps > 0 {
+                step!();
+                steps -= 1;
+            }
+            debug_assert_eq!((word_at, vector_at), (lane_bytes, Self::bytes(cut)));
+            let mut all = chains[0];
+            for chain in &chains[1..] {
+                all = all.fold(by_one, *chain);
+            }
+            let vector_words = Self::vector_bytes(cut) / 8;
+            let [a, b, c] = lanes;
+            let lane_words = Self::lane_words(cut);
+            join(
+                all.onto_last_block(),
+                [
+                    (c, vector_words),
+                    (b, vector_words + lane_words),
+                    (a, vector_words + 2 * lane_words),
+                    (register, vector_words + 3 * lane_words),
+                ],
+            )
+        }
+    }
+}
+
+/// The register after `last`, the last block of 128 bits, and `registers`, each of which stands so many words before the end of it.
+///
+/// # Safety
+/// - The machine has SSE4.2 and PCLMULQDQ.
+#[inline(always)]
+unsafe fn join<const N: usize>(last: __m128i, registers: [(u64, usize); N]) -> u64 {
+    // SAFETY: the machine has the instructions: the caller vouches for it.
+    unsafe {
+        let mut products = _mm_setzero_si128();
+        for (register, words) in registers {
+            let (register, shift) = (register as i64, i64::from(lane_shift(words)));
+            let product = _mm_clmulepi64_si128::<0x00>(_mm_cvtsi64_si128(register), _mm_cvtsi64_si128(shift));
+            products = _mm_xor_si128(products, product);
+        }
+        // A product is reduced as if it were the last eight bytes.
+        let last = _mm_xor_si128(last, _mm_slli_si128::<8>(products));
+        let register = _mm_crc32_u64(0, _mm_cvtsi128_si64(last) as u64);
+        _mm_crc32_u64(register, _mm_extract_epi64::<1>(last) as u64)
+    }
+}
+
+/// The entries of a kernel with vectors of one width: long runs braided, all others by the kernel that only folds.
+macro_rules! kernel {
+    ($(#[$about:meta])* $name:ident, $folded:ident, $braid:ty, $features:literal) => {
+        $(#[$about])*
+        pub(crate) mod $name {
+            use super::{Braid, COPY, MIN_COPY_BYTES, MIN_RUN_BYTES, READ, Store, $folded as folded};
+
+            /// Continues `crc` (finished form) over `data`.
+            ///
+            /// # Safety
+            /// - The kernel that only folds is detected.
+            #[target_feature(enable = $features)]
+            pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
+                // SAFETY: `data` is readable for its length, nothing is written, and this function has the
+                // instructions.
+                unsafe {
+                    match data.len() {
+                        ..MIN_RUN_BYTES => folded::append(crc, data),
+                        len => <$braid>::run::<READ>(crc, core::ptr::null_mut(), data.as_ptr(), len),
+                    }
+                }
+            }
+
+            /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied. Where memory is the
+            /// limit, and not a unit of the processor, it is not braided.
+            ///
+            /// # Safety
+            /// - The kernel that only folds is detected.
+            /// - `dst` and `src` have the same length.
+            /// - A [fence](crate::copy::fence) for `store` follows before anybody else may look at `dst`.
+            #[target_feature(enable = $features)]
+            pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
+                // SAFETY: both are valid for their length, a `&mut` overlaps no `&`, this function has the instructions,
+                // and the caller vouches for the rest.
+                unsafe {
+                    match (store, src.len()) {
+                        (Store::Temporal, len @ MIN_COPY_BYTES..) => {
+                            <$braid>::run::<COPY>(crc, dst.as_mut_ptr(), src.as_ptr(), len)
+                        }
+                        _ => folded::copy(crc, dst, src, store),
+                    }
+                }
+            }
+        }
+    };
+}
+
+kernel!(
+    /// With vectors of 256 bits. On an AMD of family 25 one chain that takes a vector while each lane takes two words is the
+    /// fastest of those tried.
+    with_avx2,
+    avx2,
+    Braid<core::arch::x86_64::__m256i, 1, 2>,
+    "avx2,vpclmulqdq,pclmulqdq,sse4.2"
+);
+
+kernel!(
+    /// With vectors of 512 bits. Folding takes two bytes while the lanes take one, so that where the units do not wait for
+    /// each other the braid is half as fast again as folding alone, whatever a product costs.
+    with_avx512,
+    avx512,
+    Braid<core::arch::x86_64::__m512i, 3, 4>,
+    "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2"
+);
+
+#[cfg(test)]
+mod tests {
+    use core::array;
+
+    use super::*;
+    use crate::crc32c::{kernels, portable, x86_64::sse42};
+
+    /// A vector of 512 bits in plain code: what the algorithm does with that width can be seen on every machine that has
+    /// the CRC32 instruction.
+    #[derive(Clone, Copy)]
+    struct Wide([u64; 8]);
+
+    /// The carry-less product, low and high word.
+    fn product(a: u64, b: u64) -> [u64; 2] {
+        let (a_low, a_high) = (a & 0xffff_ffff, a >> 32);
+        // Multipliers have nothing in their low half.
+        assert_eq!(b & 0xffff_ffff, 0, "{b:#x}");
+        let (low, high) = (portable::product(a_low, b >> 32), portable::product(a_high, b >> 32));
+        [low << 32, low >> 32 ^ high]
+    }
+
+    impl Vector for Wide {
+        const BYTES: usize = 64;
+
+        unsafe fn multipliers(pair: [u64; 2]) -> Self {
+            Self(array::from_fn(|i| pair[i % 2]))
+        }
+
+        unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> Self {
+            // SAFETY: both are valid for 64 bytes: the caller vouches for it.
+            unsafe {
+                let words: [u64; 8] = src.cast::<[u64; 8]>().read_unaligned();
+                if PASS != READ {
+                    dst.cast::<[u64; 8]>().write_unaligned(words);
+                }
+                Self(words)
+            }
+        }
+
+        unsafe fn fold(self, by: Self, onto: Self) -> Self {
+            let mut sum = onto.0;
+            for block in 0..4 {
+                for half in 0..2 {
+                    let [low, high] = product(self.0[2 * block + half], by.0[half]);
+                    sum[2 * block] ^= low;
+                    sum[2 * block + 1] ^= high;
+                }
+            }
+            Self(sum)
+        }
+
+        unsafe fn onto_last_block(self) -> __m128i {
+            let mut sum = [self.0[6], self.0[7]];
+            for (block, bits) in [384, 256, 128].into_iter().enumerate() {
+                let pair = fold_pair(bits);
+                for (half, by) in pair.into_iter().enumerate() {
+                    let [low, high] = product(self.0[2 * block + half], by);
+                    sum[0] ^= low;
+                    sum[1] ^= high;
+                }
+            }
+            // SAFETY: SSE2 is part of the x86-64 baseline.
+            unsafe { core::arch::x86_64::_mm_set_epi64x(sum[1] as i64, sum[0] as i64) }
+        }
+    }
+
+    /// The braid of one width, at every length around its cuts, one block and several.
+    fn braids<V: Vector, const CHAINS: usize, const WORDS: usize>(step: usize) {
+        if !sse42::detect() {
+            return;
+        }
+        let longest = 2 * 8 * interleaved::MAX_SHIFT_WORDS + 1000;
+        let data: Vec<u8> = (0..longest).map(|i| ((i * 167) >> 3) as u8 ^ (i >> 8) as u8).collect();
+        let near_blocks = (1..=2).flat_map(|n| {
+            let end = n * Braid::<V, CHAINS, WORDS>::MAX_BLOCK_BYTES;
+            [end - 1, end, end + 1, end + MIN_BRAIDED_BYTES - 1, end + MIN_BRAIDED_BYTES]
+        });
+        for len in (0..2 * MIN_BRAIDED_BYTES).step_by(step).chain(near_blocks).chain([4096, 9000]) {
+            let (src, want) = (&data[len % 61..][..len], kernels::reference());
+            let want = want.append(0x1234, src);
+            let mut dst = vec![0; len];
+            // SAFETY: `src` and `dst` have that length; the machine has SSE4.2 and PCLMULQDQ, and `V` was detected or
+            // needs nothing.
+            unsafe {
+                let run =
+                    Braid::<V, CHAINS, WORDS>::run::<READ>(0x1234, core::ptr::null_mut(), src.as_ptr(), len);
+                assert_eq!(run, want, "{len} bytes");
+                let copy =
+                    Braid::<V, CHAINS, WORDS>::run::<COPY>(0x1234, dst.as_mut_ptr(), src.as_ptr(), len);
+                assert_eq!(copy, want, "{len} bytes copied");
+            }
+            assert!(dst == src, "{len} bytes copied");
+        }
+    }
+
+    const STEP: usize = if cfg!(miri) { 131 } else { 1 };
+
+    #[test]
+    fn vectors_of_512_bits_are_braided_right() {
+        braids::<Wide, 3, 4>(STEP);
+    }
+
+    #[test]
+    fn the_model_of_512_bits_takes_one_chain_too() {
+        braids::<Wide, 1, 2>(STEP);
+    }
+
+    #[test]
+    fn vectors_of_256_bits_are_braided_right() {
+        if avx2::detect() {
+            braids::<core::arch::x86_64::__m256i, 1, 2>(STEP);
+            braids::<core::arch::x86_64::__m256i, 3, 4>(STEP);
+        }
+    }
+}
