@@ -45,7 +45,7 @@ fn the_form_of_the_json_is_what_it_was() {
                 "writes",
             ],
         ),
-        ("/measurements/0/mb_per_s", &["ci95", "mean", "median", "min", "samples", "sd"]),
+        ("/measurements/0/mb_per_s", &["ci95", "mean", "median", "min", "samples", "sd", "trimmed_mean"]),
     ];
     for (place, names) in forms {
         assert_eq!(keys(report.pointer(place).unwrap()), names, "{place}");

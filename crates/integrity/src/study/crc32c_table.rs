@@ -4,6 +4,7 @@
 //! All tables are rows of the one that slicing-by-8 needs, but for the sixteen entries of the nibble-wise form: a
 //! shorter table is its own static, so that each implementation touches as much cache as the paper says.
 
+use super::opaque;
 use crate::gf2;
 
 /// `tables()[k][b]` is the register that byte `b` leaves behind after itself and `k` zero bytes.
@@ -49,12 +50,25 @@ const POLY: u32 = gf2::CRC32C_POLY.reverse_bits();
 
 /// Section 4.4.1: the register stands as the definition reads, so every byte is turned round before it goes in, and
 /// the register before it comes out; one bit per step, by a test of the highest.
+///
+/// What a step leaves is hidden from the compiler. Otherwise it recognises a CRC in the loop and looks it up in a table
+/// of 256 entries: [`bitwise_compiled`].
 pub(super) fn bitwise(data: &[u8]) -> u64 {
+    by_bits(data, opaque)
+}
+
+/// The same as it is written, for the compiler to make of it what it can.
+pub(super) fn bitwise_compiled(data: &[u8]) -> u64 {
+    by_bits(data, |register| register)
+}
+
+#[inline(always)]
+fn by_bits(data: &[u8], after_step: impl Fn(u32) -> u32) -> u64 {
     let mut register = u32::MAX;
     for &byte in data {
         register ^= u32::from(byte.reverse_bits()) << 24;
         for _ in 0..8 {
-            register = if register >> 31 == 1 { register << 1 ^ POLY } else { register << 1 };
+            register = after_step(if register >> 31 == 1 { register << 1 ^ POLY } else { register << 1 });
         }
     }
     u64::from(!register.reverse_bits())

@@ -4,10 +4,12 @@
 //!   chapter 4: thirteen implementations;
 //! - Petersen, *A Note on Guard Tag Calculation Algorithms* (2007), section 1: five;
 //!
-//! and [`read_only`], the limit of all of them.
+//! and [`read_only`], the limit of all of them. Where a compiler of today makes something else of a paper's program, the
+//! list has both, told apart by their [`Build`].
 //!
 //! Invariants:
-//! - What a paper's measurement depends on is as in the paper: bytes per step, tables, how a run is cut into lanes.
+//! - What a paper's measurement depends on is as in the paper: bits or bytes per step, tables, how a run is cut into
+//!   lanes.
 //! - Every implementation takes every length and every alignment; none allocates.
 //! - Values are numbers that do not depend on the byte order of the machine.
 //!
@@ -22,6 +24,20 @@ mod sums;
 mod t10;
 
 pub use limit::read_only;
+
+use crate::copy::pass;
+
+/// Hides from the compiler where `value` came from: see [`pass::pin`].
+#[inline(always)]
+fn opaque(value: u32) -> u32 {
+    opaque_word(u64::from(value)) as u32
+}
+
+/// [`opaque`] for a whole word.
+#[inline(always)]
+fn opaque_word(value: u64) -> u64 {
+    pass::pin(value)
+}
 
 /// Machines without the instruction: the list is the same everywhere, and these are never available.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -65,6 +81,17 @@ pub enum Paper {
     Note2007,
 }
 
+/// What a compiler may make of an implementation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Build {
+    /// The paper's program: step by step what the paper says, in vectors only where its compiler had them.
+    Paper,
+    /// The same source, with everything that a compiler of 2026 finds in it: a table in place of single bits.
+    Compiled,
+    /// One word after the other, never in vectors: for the paper's programs at GCC's -O1.
+    Scalar,
+}
+
 /// What an implementation needs beyond the baseline of its architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Needs {
@@ -89,7 +116,7 @@ impl Needs {
 }
 
 /// One implementation of one checksum, as its paper measured it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Algorithm {
     /// A short, stable name for command lines and tables: `crc32c-bitwise`.
     pub name: &'static str,
@@ -101,6 +128,10 @@ pub struct Algorithm {
     pub family: Family,
     /// The paper that measured it.
     pub paper: Paper,
+    /// What the compiler may make of it.
+    pub build: Build,
+    /// The [name](Self::name) of the paper's algorithm that this is a build of: its own for [`Build::Paper`].
+    pub build_of: &'static str,
     /// The instructions that it needs.
     pub needs: Needs,
     run: unsafe fn(&[u8]) -> u64,
@@ -138,7 +169,8 @@ const fn thesis(
     needs: Needs,
     run: unsafe fn(&[u8]) -> u64,
 ) -> Algorithm {
-    Algorithm { name, title, source, family, paper: Paper::Thesis2019, needs, run }
+    let (paper, build) = (Paper::Thesis2019, Build::Paper);
+    Algorithm { name, title, source, family, paper, build, build_of: name, needs, run }
 }
 
 const fn note(
@@ -148,22 +180,72 @@ const fn note(
     run: unsafe fn(&[u8]) -> u64,
 ) -> Algorithm {
     let (source, paper, needs) = ("Petersen 2007, section 1", Paper::Note2007, Needs::Nothing);
-    Algorithm { name, title, source, family, paper, needs, run }
+    Algorithm { name, title, source, family, paper, build: Build::Paper, build_of: name, needs, run }
 }
 
-/// In the order of the papers' tables (Table 6.1 of the thesis, Table 1 of the note).
-static ALL: [Algorithm; 18] = {
+impl Algorithm {
+    /// Another build of `self`, which needs nothing.
+    const fn built(
+        self,
+        name: &'static str,
+        title: &'static str,
+        build: Build,
+        run: unsafe fn(&[u8]) -> u64,
+    ) -> Self {
+        Self { name, title, build, run, ..self }
+    }
+}
+
+const BITWISE: Algorithm = thesis(
+    "crc32c-bitwise",
+    "CRC32C bit-wise",
+    "Sahu 2019, 4.4.1",
+    Family::Crc32c,
+    Needs::Nothing,
+    crc32c_table::bitwise,
+);
+
+/// The sum of TCP, three widths of words.
+const SUMS: [Algorithm; 3] = {
+    use Family::OnesComplement;
+    use Needs::Nothing;
+    [
+        thesis(
+            "ones-complement-16",
+            "one's complement, 16-bit word",
+            "Sahu 2019, 4.1.1",
+            OnesComplement,
+            Nothing,
+            ones_complement::words16,
+        ),
+        thesis(
+            "ones-complement-32",
+            "one's complement, 32-bit word",
+            "Sahu 2019, 4.1.2",
+            OnesComplement,
+            Nothing,
+            ones_complement::words32,
+        ),
+        thesis(
+            "ones-complement-64",
+            "one's complement, 64-bit word",
+            "Sahu 2019, 4.1.3",
+            OnesComplement,
+            Nothing,
+            ones_complement::words64,
+        ),
+    ]
+};
+
+const T10_REFERENCE: Algorithm = note("t10-reference", "T10 Ref.", Family::T10, t10::reference);
+
+/// In the order of the papers' tables (Table 6.1 of the thesis, Table 1 of the note), then other builds.
+static ALL: [Algorithm; 23] = {
+    use Build::{Compiled, Scalar};
     use Family::{Adler32, Crc32c, Fletcher32, OnesComplement, T10, Xor};
     use Needs::{CrcAndCarrylessProduct, CrcInstruction, Nothing};
     [
-        thesis(
-            "crc32c-bitwise",
-            "CRC32C bit-wise",
-            "Sahu 2019, 4.4.1",
-            Crc32c,
-            Nothing,
-            crc32c_table::bitwise,
-        ),
+        BITWISE,
         thesis(
             "crc32c-nibble",
             "CRC32C nibble-wise",
@@ -215,39 +297,48 @@ static ALL: [Algorithm; 18] = {
         ),
         thesis("adler-32", "Adler-32", "Sahu 2019, 4.3", Adler32, Nothing, sums::adler32),
         thesis("fletcher-32", "Fletcher-32", "Sahu 2019, 4.2", Fletcher32, Nothing, sums::fletcher32),
-        thesis(
-            "ones-complement-16",
-            "one's complement, 16-bit word",
-            "Sahu 2019, 4.1.1",
-            OnesComplement,
-            Nothing,
-            ones_complement::words16,
-        ),
-        thesis(
-            "ones-complement-32",
-            "one's complement, 32-bit word",
-            "Sahu 2019, 4.1.2",
-            OnesComplement,
-            Nothing,
-            ones_complement::words32,
-        ),
-        thesis(
-            "ones-complement-64",
-            "one's complement, 64-bit word",
-            "Sahu 2019, 4.1.3",
-            OnesComplement,
-            Nothing,
-            ones_complement::words64,
-        ),
+        SUMS[0],
+        SUMS[1],
+        SUMS[2],
         note("xor", "XOR", Xor, sums::xor),
         note("tcp-reference", "TCP Ref.", OnesComplement, ones_complement::words16_into_long),
         note("tcp-optimised", "TCP Opt.", OnesComplement, ones_complement::words32),
-        note("t10-reference", "T10 Ref.", T10, t10::reference),
+        T10_REFERENCE,
         note("t10-table", "T10 Opt.", T10, t10::table),
+        BITWISE.built(
+            "crc32c-bitwise-compiled",
+            "CRC32C bit-wise, as a compiler of 2026 has it",
+            Compiled,
+            crc32c_table::bitwise_compiled,
+        ),
+        SUMS[0].built(
+            "ones-complement-16-scalar",
+            "one's complement, 16-bit word, no vectors",
+            Scalar,
+            ones_complement::words16_scalar,
+        ),
+        SUMS[1].built(
+            "ones-complement-32-scalar",
+            "one's complement, 32-bit word, no vectors",
+            Scalar,
+            ones_complement::words32_scalar,
+        ),
+        SUMS[2].built(
+            "ones-complement-64-scalar",
+            "one's complement, 64-bit word, no vectors",
+            Scalar,
+            ones_complement::words64_scalar,
+        ),
+        T10_REFERENCE.built(
+            "t10-reference-compiled",
+            "T10 Ref., as a compiler of 2026 has it",
+            Compiled,
+            t10::reference_compiled,
+        ),
     ]
 };
 
-/// Every implementation, in the order of the papers' tables, whether or not this machine can run it.
+/// Every implementation, in the order of the papers' tables and then other builds of them, whether or not this machine can run it.
 pub fn all() -> &'static [Algorithm] {
     &ALL
 }

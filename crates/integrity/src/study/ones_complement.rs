@@ -4,6 +4,8 @@
 //! All sum words as a little-endian machine sees them; turning the 16 bits round at the end gives what a big-endian
 //! machine would have had (RFC 1071, 2 (B)). An odd byte counts as if a zero followed.
 
+use super::opaque_word;
+
 /// Carries are folded after so many bytes, so that no accumulator overflows: 65536 words of 16 bits sum to less than
 /// 2^32. The papers' programs did this once, at the end; their buffers were no longer.
 const RUN_BYTES: usize = 128 << 10;
@@ -53,6 +55,28 @@ pub(super) fn words32(data: &[u8]) -> u64 {
     })
 }
 
+/// [`words16`] without vectors, as compilers left it that did not look for them: one word after the other.
+pub(super) fn words16_scalar(data: &[u8]) -> u64 {
+    by_runs(data, |run| {
+        let (words, odd) = run.as_chunks::<2>();
+        scalar(words.iter().map(|word| u16::from_le_bytes(*word).into())) + tail(odd)
+    })
+}
+
+/// [`words32`] without vectors.
+pub(super) fn words32_scalar(data: &[u8]) -> u64 {
+    by_runs(data, |run| {
+        let (words, rest) = run.as_chunks::<4>();
+        scalar(words.iter().map(|word| u32::from_le_bytes(*word).into())) + tail(rest)
+    })
+}
+
+/// The sum, of which each step is hidden from the compiler: it can neither join steps nor do several at once.
+#[inline(always)]
+fn scalar(words: impl Iterator<Item = u64>) -> u64 {
+    words.fold(0, |sum, word| opaque_word(sum + word))
+}
+
 /// The reference of RFC 1071, 4.1: words of 16 bits into a C `long`, which has 64 bits on the note's machines.
 pub(super) fn words16_into_long(data: &[u8]) -> u64 {
     by_runs(data, |run| {
@@ -65,12 +89,23 @@ pub(super) fn words16_into_long(data: &[u8]) -> u64 {
 /// Section 4.1.3 of the thesis: words of 64 bits, added with the carry of the addition before; four to a step, then
 /// two, then one, then what is shorter.
 pub(super) fn words64(data: &[u8]) -> u64 {
+    by_carries(data, |sum| sum)
+}
+
+/// [`words64`] without vectors. A chain of carries has none anyway; here the compiler is told so.
+pub(super) fn words64_scalar(data: &[u8]) -> u64 {
+    by_carries(data, opaque_word)
+}
+
+#[inline(always)]
+fn by_carries(data: &[u8], after_step: impl Fn(u64) -> u64) -> u64 {
+    let add = |sum, step: &[u8]| after_step(add_words(sum, step));
     let (steps, rest) = data.as_chunks::<32>();
-    let mut sum = steps.iter().fold(0, |sum, step| add_words(sum, step));
+    let mut sum = steps.iter().fold(0, |sum, step| add(sum, step));
     let (steps, rest) = rest.as_chunks::<16>();
-    sum = steps.iter().fold(sum, |sum, step| add_words(sum, step));
+    sum = steps.iter().fold(sum, |sum, step| add(sum, step));
     let (steps, rest) = rest.as_chunks::<8>();
-    sum = steps.iter().fold(sum, |sum, step| add_words(sum, step));
+    sum = steps.iter().fold(sum, |sum, step| add(sum, step));
     finish((sum & 0xffff_ffff) + (sum >> 32) + tail(rest))
 }
 

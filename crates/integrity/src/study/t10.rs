@@ -1,5 +1,7 @@
 //! CRC16-T10DIF in the two ways of the 2007 note: as the reference program of SBC-3 does it, and by a table.
 
+use super::opaque;
+
 /// x^16 + x^15 + x^11 + x^9 + x^8 + x^7 + x^5 + x^4 + x^2 + x + 1 without its first term (SBC-3, 4.22.4).
 const POLY: u16 = 0x8bb7;
 
@@ -7,25 +9,35 @@ const fn mul_x(register: u16) -> u16 {
     if register >> 15 == 1 { register << 1 ^ POLY } else { register << 1 }
 }
 
-const fn by_bits(register: u16, bits: u32) -> u16 {
-    let (mut register, mut i) = (register, 0);
-    while i < bits {
-        register = mul_x(register);
-        i += 1;
-    }
-    register
-}
-
 /// "T10 Ref.": two bytes go in, sixteen bits are shifted out, one at a time. SBC-3's program knows no odd lengths; an
 /// odd byte takes eight.
+///
+/// What a step leaves is hidden from the compiler. Otherwise it recognises a CRC in the loop and looks it up in a table
+/// of 256 entries: [`reference_compiled`].
 pub(super) fn reference(data: &[u8]) -> u64 {
+    by_bits(data, |register| opaque(u32::from(register)) as u16)
+}
+
+/// The same as it is written, for the compiler to make of it what it can.
+pub(super) fn reference_compiled(data: &[u8]) -> u64 {
+    by_bits(data, |register| register)
+}
+
+#[inline(always)]
+fn by_bits(data: &[u8], after_step: impl Fn(u16) -> u16) -> u64 {
     let (words, odd) = data.as_chunks::<2>();
     let mut register = 0;
     for word in words {
-        register = by_bits(register ^ u16::from_be_bytes(*word), 16);
+        register ^= u16::from_be_bytes(*word);
+        for _ in 0..16 {
+            register = after_step(mul_x(register));
+        }
     }
     for &byte in odd {
-        register = by_bits(register ^ u16::from(byte) << 8, 8);
+        register ^= u16::from(byte) << 8;
+        for _ in 0..8 {
+            register = after_step(mul_x(register));
+        }
     }
     u64::from(register)
 }
@@ -35,7 +47,12 @@ static BYTES: [u16; 256] = {
     let mut t = [0; 256];
     let mut b = 0;
     while b < 256 {
-        t[b] = by_bits((b as u16) << 8, 8);
+        let (mut register, mut bit) = ((b as u16) << 8, 0);
+        while bit < 8 {
+            register = mul_x(register);
+            bit += 1;
+        }
+        t[b] = register;
         b += 1;
     }
     t

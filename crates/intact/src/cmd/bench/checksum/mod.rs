@@ -9,7 +9,7 @@
 //! - Contenders take turns, so that what disturbs the machine disturbs all alike; and if it was disturbed, the result
 //!   says so first.
 //!
-//! What is not here: other architectures' figures than this machine's, and those of the thesis' -O1 programs.
+//! What is not here: other architectures' figures than this machine's.
 
 mod contenders;
 mod memory;
@@ -21,6 +21,7 @@ mod tables;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use integrity::{KERNEL_VARIABLE, kernels};
 
 use self::contenders::{Contender, Group};
 use self::report::{GroupFacts, Report, SCHEMA, Settings};
@@ -115,7 +116,18 @@ fn list() -> String {
         group.contenders.into_iter().for_each(|contender| row(contender, part));
     }
     memory::contenders().into_iter().for_each(|contender| row(contender, "memory"));
-    table.text()
+    format!("{}\n{}\n", table.text(), kernel_in_use())
+}
+
+/// Which CRC32C kernel serves here, why, and how to have another one.
+fn kernel_in_use() -> String {
+    let choice = integrity::kernel_choice();
+    let names: Vec<&str> = kernels::available().map(kernels::Kernel::name).collect();
+    format!(
+        "CRC32C kernel in use: {} ({choice}).\n{KERNEL_VARIABLE} in the environment names another one: {}.",
+        choice.kernel().name(),
+        names.join(", ")
+    )
 }
 
 fn select(args: &Args) -> Result<Selection, ExitCode> {
@@ -179,7 +191,11 @@ fn measure(args: &Args) -> Result<Report, ExitCode> {
     bar.finish_and_clear();
     let after = Snapshot::take();
     let frequency = clock.frequency();
-    let noise = Noise::judge(&before, &after, &sampling::round_factors(&all), &clock.core_drift(), &machine);
+    let mut noise =
+        Noise::judge(&before, &after, &sampling::round_factors(&all), &clock.core_drift(), &machine);
+    let measurements = report::measurements(&groups, &all, &frequency);
+    let memory = report::memory(&runs);
+    noise.reasons.extend(report::tables_in_place_of_bits(&measurements, &memory));
     Ok(Report {
         schema: SCHEMA,
         benchmark: "checksum",
@@ -187,7 +203,7 @@ fn measure(args: &Args) -> Result<Report, ExitCode> {
         kernel: integrity::kernel_name(),
         noise,
         settings: Settings { samples, memory_bytes, memory_runs },
-        measurements: report::measurements(&groups, &all, &frequency),
+        measurements,
         groups: groups
             .into_iter()
             .map(|Group { id, title, about, method, sizes, .. }| GroupFacts {
@@ -198,7 +214,7 @@ fn measure(args: &Args) -> Result<Report, ExitCode> {
                 sizes,
             })
             .collect(),
-        memory: report::memory(&runs),
+        memory,
         frequency,
     })
 }

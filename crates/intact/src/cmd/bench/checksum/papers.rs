@@ -1,5 +1,7 @@
 //! The figures of the two papers, and what of the thesis is shown again: its sizes, its tables, its figures.
 
+use integrity::study::{self, Build};
+
 /// Bytes of Table A.1.
 pub const THESIS_SIZES: [usize; 13] =
     [64, 128, 256, 512, 1024, 1500, 2048, 4096, 8192, 9000, 16384, 32768, 65536];
@@ -54,6 +56,24 @@ impl Bed {
             Self::XeonWithO1 => "Intel Xeon E5-2670 v2, 2.5 GHz, GCC -O1",
         }
     }
+
+    /// Which of our builds stands for its compilations.
+    fn build(self) -> Build {
+        match self {
+            Self::I3WithO1 | Self::XeonWithO1 => Build::Scalar,
+            Self::I3 | Self::Xeon | Self::A53 | Self::Power7 => Build::Paper,
+        }
+    }
+
+    /// Whether this program runs on the same architecture, in the words of [`std::env::consts::ARCH`].
+    pub fn is_of_this_architecture(self) -> bool {
+        let architecture = match self {
+            Self::I3 | Self::Xeon | Self::I3WithO1 | Self::XeonWithO1 => "x86_64",
+            Self::A53 => "aarch64",
+            Self::Power7 => "powerpc64",
+        };
+        architecture == std::env::consts::ARCH
+    }
 }
 
 /// Figures of the thesis for one algorithm at one size; cycles per byte, in the order of [`Bed::ALL`].
@@ -75,9 +95,11 @@ impl Thesis {
         Self { lines: text.lines().filter(|line| !line.starts_with('#')).filter_map(line).collect() }
     }
 
-    /// Mean cycles per byte, if the thesis has the figure.
+    /// Mean cycles per byte, if the thesis has the figure for this build of the algorithm.
     pub fn figure(&self, algorithm: &str, bytes: usize, bed: Bed) -> Option<f64> {
-        let line = self.lines.iter().find(|line| line.algorithm == algorithm && line.bytes == bytes)?;
+        let algorithm = study::find(algorithm).filter(|algorithm| algorithm.build == bed.build())?;
+        let line =
+            self.lines.iter().find(|line| line.algorithm == algorithm.build_of && line.bytes == bytes)?;
         line.figures[Bed::ALL.iter().position(|&b| b == bed)?]
     }
 
@@ -107,8 +129,13 @@ pub struct Figure {
     pub algorithms: &'static [&'static str],
 }
 
-const AGAINST_TCP: &[&str] = &["crc32c-pclmulqdq", "adler-32", "fletcher-32", "ones-complement-64"];
+/// The thesis draws the sum of TCP in words of 64 bits; its claim is of the sum in words of 16.
+const AGAINST_TCP: &[&str] =
+    &["crc32c-pclmulqdq", "adler-32", "fletcher-32", "ones-complement-64", "ones-complement-16"];
 const WIDTHS: &[&str] = &["ones-complement-16", "ones-complement-32", "ones-complement-64"];
+/// What GCC -O1 made of the same: no vectors.
+const SCALAR_WIDTHS: &[&str] =
+    &["ones-complement-16-scalar", "ones-complement-32-scalar", "ones-complement-64-scalar"];
 const TABLES_AND_INSTRUCTION: &[&str] =
     &["crc32c-byte", "crc32c-slicing-4", "crc32c-slicing-8", "crc32c-pclmulqdq"];
 
@@ -119,9 +146,9 @@ pub const FIGURES: [Figure; 10] = [
     Figure { number: "6.3", title: "One's complement by width of word", bed: Bed::I3, algorithms: WIDTHS },
     Figure {
         number: "6.4",
-        title: "One's complement by width of word",
+        title: "One's complement by width of word, without vectors",
         bed: Bed::I3WithO1,
-        algorithms: WIDTHS,
+        algorithms: SCALAR_WIDTHS,
     },
     Figure {
         number: "6.5",
@@ -139,7 +166,13 @@ pub const FIGURES: [Figure; 10] = [
         number: "6.7",
         title: "CRC32C bit by bit and by tables",
         bed: Bed::I3,
-        algorithms: &["crc32c-bitwise", "crc32c-byte", "crc32c-slicing-4", "crc32c-slicing-8"],
+        algorithms: &[
+            "crc32c-bitwise",
+            "crc32c-byte",
+            "crc32c-slicing-4",
+            "crc32c-slicing-8",
+            "crc32c-bitwise-compiled",
+        ],
     },
     Figure {
         number: "6.8",
@@ -180,24 +213,48 @@ const fn finding(
     Finding { says, slower, faster, bytes, bed }
 }
 
+/// The sum of TCP over CRC32C, for each width of word: the thesis puts the last into numbers, and claims it of the first.
+const fn of_widths(bytes: usize, bed: Bed) -> [Finding; 3] {
+    let crc = "crc32c-pclmulqdq";
+    [
+        finding("CRC32C against the sum of TCP, words of 16 bits", "ones-complement-16", crc, bytes, bed),
+        finding("the same, words of 32 bits", "ones-complement-32", crc, bytes, bed),
+        finding("the same, words of 64 bits", "ones-complement-64", crc, bytes, bed),
+    ]
+}
+
 /// The findings that chapter 6 puts into numbers.
-pub const FINDINGS: [Finding; 9] = [
-    finding("CRC32C is slower than the sum of TCP", "crc32c-pclmulqdq", "ones-complement-64", 64, Bed::I3),
-    finding("CRC32C is faster than the sum of TCP", "ones-complement-64", "crc32c-pclmulqdq", 1500, Bed::I3),
-    finding("and more so", "ones-complement-64", "crc32c-pclmulqdq", 9000, Bed::I3),
-    finding("Three lanes beat one", "crc32c-instruction", "crc32c-pclmulqdq", 1500, Bed::I3),
-    finding("A product joins faster than a table", "crc32c-table", "crc32c-pclmulqdq", 1024, Bed::I3),
-    finding("Slicing by 4 beats bytes", "crc32c-byte", "crc32c-slicing-4", 65536, Bed::I3),
-    finding("Slicing by 8 beats bytes", "crc32c-byte", "crc32c-slicing-8", 65536, Bed::I3),
-    finding(
-        "Words of 64 bits are slower than of 16",
-        "ones-complement-64",
-        "ones-complement-16",
-        9000,
-        Bed::I3,
-    ),
-    finding("The instruction beats slicing by 8", "crc32c-slicing-8", "crc32c-instruction", 1500, Bed::A53),
-];
+pub fn findings() -> Vec<Finding> {
+    use Bed::{A53, I3, I3WithO1};
+    let sums = TABLE_6_1_SIZES.into_iter().flat_map(|bytes| of_widths(bytes, I3));
+    sums.chain([
+        finding("Three lanes beat one", "crc32c-instruction", "crc32c-pclmulqdq", 1500, I3),
+        finding("A product joins faster than a table", "crc32c-table", "crc32c-pclmulqdq", 1024, I3),
+        finding("Bytes beat bits", "crc32c-bitwise", "crc32c-byte", 65536, I3),
+        finding("Slicing by 4 beats bytes", "crc32c-byte", "crc32c-slicing-4", 65536, I3),
+        finding("Slicing by 8 beats bytes", "crc32c-byte", "crc32c-slicing-8", 65536, I3),
+        finding(
+            "Words of 64 bits are slower than of 16",
+            "ones-complement-64",
+            "ones-complement-16",
+            9000,
+            I3,
+        ),
+        finding(
+            "Without vectors, words of 16 bits are slower than of 64",
+            "ones-complement-16-scalar",
+            "ones-complement-64-scalar",
+            9000,
+            I3WithO1,
+        ),
+        finding("The instruction beats slicing by 8", "crc32c-slicing-8", "crc32c-instruction", 1500, A53),
+    ])
+    .collect()
+}
+
+/// Pairs of which the first takes one bit at a time and the second a byte.
+pub const BITS_AND_BYTES: [[&str; 2]; 2] =
+    [["crc32c-bitwise", "crc32c-byte"], ["t10-reference", "t10-table"]];
 
 /// One row of Table 2 of the note: a processor, and MB/s of each algorithm.
 pub struct NoteRow {
@@ -225,16 +282,14 @@ pub fn note_table_2() -> Vec<NoteRow> {
 
 #[cfg(test)]
 mod tests {
-    use integrity::study;
-
     use super::*;
 
     #[test]
     fn the_tables_are_whole() {
         let thesis = Thesis::read();
         let of_bed = |bed| {
-            let figures = thesis.lines.iter().filter(|line| THESIS_SIZES.contains(&line.bytes));
-            figures.filter(|line| thesis.figure(line.algorithm, line.bytes, bed).is_some()).count()
+            let names = study::all().iter().map(|algorithm| algorithm.name);
+            names.map(|name| thesis.curve(name, bed).len()).sum::<usize>()
         };
         // Tables A.1 to A.4: 13, 13, 11 and 10 algorithms; three algorithms at five sizes twice.
         assert_eq!(Bed::ALL.map(of_bed), [13 * 13, 13 * 13, 11 * 13, 10 * 13, 3 * 5, 3 * 5]);
@@ -253,13 +308,20 @@ mod tests {
             ("crc32c-pclmulqdq", 9007, Bed::Xeon, 0.128),
             ("ones-complement-16", 1501, Bed::I3, 0.378),
             ("ones-complement-64", 9000, Bed::Power7, 0.958),
-            ("ones-complement-32", 512, Bed::XeonWithO1, 0.437),
+            ("ones-complement-32-scalar", 512, Bed::XeonWithO1, 0.437),
             ("crc32c-byte", 64, Bed::A53, 20.875),
         ] {
             assert_eq!(thesis.figure(algorithm, bytes, bed), Some(figure), "{algorithm} {bytes}");
         }
         assert_eq!(thesis.figure("crc32c-table", 64, Bed::Power7), None);
         assert_eq!(thesis.figure("crc32c-table", 65, Bed::I3), None);
+        for (algorithm, bed) in [
+            ("ones-complement-32", Bed::I3WithO1),
+            ("ones-complement-32-scalar", Bed::I3),
+            ("crc32c-bitwise-compiled", Bed::I3),
+        ] {
+            assert_eq!(thesis.figure(algorithm, 64, bed), None, "{algorithm}: not the build of that bed");
+        }
         assert_eq!(thesis.curve("adler-32", Bed::I3).len(), 13);
     }
 
@@ -267,12 +329,14 @@ mod tests {
     fn every_name_is_that_of_an_algorithm() {
         let thesis = Thesis::read();
         let figures = FIGURES.iter().flat_map(|figure| figure.algorithms.iter());
-        let findings = FINDINGS.iter().flat_map(|finding| [&finding.slower, &finding.faster]);
+        let all_findings = findings();
+        let findings = all_findings.iter().flat_map(|finding| [&finding.slower, &finding.faster]);
         let lines = thesis.lines.iter().map(|line| &line.algorithm);
-        for name in figures.chain(findings).chain(lines).chain(&NOTE_ALGORITHMS) {
+        let pairs = BITS_AND_BYTES.iter().flatten();
+        for name in figures.chain(findings).chain(lines).chain(&NOTE_ALGORITHMS).chain(pairs) {
             assert!(study::find(name).is_some(), "{name}");
         }
-        for finding in &FINDINGS {
+        for finding in &all_findings {
             for name in [finding.slower, finding.faster] {
                 assert!(thesis.figure(name, finding.bytes, finding.bed).is_some(), "{}", finding.says);
             }

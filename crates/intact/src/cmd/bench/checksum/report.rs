@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::contenders::{Contender, Group, Method};
 use super::memory::Runs;
+use super::papers::BITS_AND_BYTES;
 use super::sampling::Samples;
 use crate::cmd::bench::kit::clock::Frequency;
 use crate::cmd::bench::kit::machine::Machine;
@@ -32,7 +33,9 @@ pub struct Measurement {
     pub retaken_samples: usize,
     pub bytes: usize,
     pub cycles_per_byte: Summary,
-    /// 10^9 bytes per second, from the median.
+    /// Whether a sample is so few steps of the counter that the median is one of a few values. Means see between them.
+    pub coarse: bool,
+    /// 10^9 bytes per second, from the median; from the trimmed mean where that is coarse.
     pub gb_per_s: f64,
 }
 
@@ -91,8 +94,10 @@ pub fn measurements(groups: &[Group], all: &[Samples], frequency: &Frequency) ->
 
 fn measurement(group: &Group, samples: &Samples, frequency: &Frequency) -> Measurement {
     let Contender { name, title, source, origin, substitute, .. } = &group.contenders[samples.contender];
-    let cycles_per_byte =
-        Summary::of(&samples.ticks).scaled(frequency.cycles_per_tick() / samples.bytes as f64);
+    let ticks = Summary::of(&samples.ticks);
+    let coarse = is_coarse(ticks.median * samples.calls as f64, frequency.grain_ticks);
+    let cycles_per_byte = ticks.scaled(frequency.cycles_per_tick() / samples.bytes as f64);
+    let typical = if coarse { cycles_per_byte.trimmed_mean } else { cycles_per_byte.median };
     Measurement {
         group: group.id,
         name: name.clone(),
@@ -105,8 +110,44 @@ fn measurement(group: &Group, samples: &Samples, frequency: &Frequency) -> Measu
         retaken_samples: samples.retaken,
         bytes: samples.bytes,
         cycles_per_byte,
-        gb_per_s: frequency.gb_per_s(cycles_per_byte.median),
+        coarse,
+        gb_per_s: frequency.gb_per_s(typical),
     }
+}
+
+/// Below so many steps of the counter the median of samples is off by more than a few percent.
+const MIN_STEPS: f64 = 20.0;
+
+/// Whether a sample of so many ticks is only a few steps of a counter that moves by `grain_ticks`.
+fn is_coarse(sample_ticks: f64, grain_ticks: u64) -> bool {
+    grain_ticks > 1 && sample_ticks < MIN_STEPS * grain_ticks as f64
+}
+
+/// The least that one bit at a time takes against one byte at a time, in lengths where the call does not count: eight
+/// steps in a row against one. A table in place of the bits takes 1.1 times the byte-wise one's.
+const MIN_BITS_OVER_BYTES: f64 = 2.0;
+const LONG_BYTES: usize = 1024;
+
+/// What says that the compiler looked up what the papers worked out bit by bit; nothing, as it should be.
+pub fn tables_in_place_of_bits(measurements: &[Measurement], memory: &[MemoryMeasurement]) -> Vec<String> {
+    let long =
+        |name: &'static str| measurements.iter().filter(move |m| m.name == name && m.bytes >= LONG_BYTES);
+    let rate = |name: &str| memory.iter().find(|m| m.name == name).map(|m| m.mb_per_s.median);
+    let pair = |[bits, bytes]: [&'static str; 2]| {
+        let ratio = |slow: &Measurement| {
+            let fast = long(bytes).find(|fast| fast.bytes == slow.bytes)?;
+            Some(slow.cycles_per_byte.median / fast.cycles_per_byte.median)
+        };
+        let over_memory = rate(bytes).zip(rate(bits)).map(|(fast, slow)| fast / slow);
+        let least = long(bits).filter_map(ratio).chain(over_memory).min_by(f64::total_cmp)?;
+        (least < MIN_BITS_OVER_BYTES).then(|| {
+            format!(
+                "{bits} took {least:.2} times as long as {bytes} (at least {MIN_BITS_OVER_BYTES}): the compiler has made a \
+                 table of it"
+            )
+        })
+    };
+    BITS_AND_BYTES.into_iter().filter_map(pair).collect()
 }
 
 /// Puts runs over the large buffer into numbers.
@@ -141,5 +182,32 @@ impl Report {
             }
         }
         firsts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn over_memory(name: &str, mb_per_s: f64) -> MemoryMeasurement {
+        let (title, source) = (String::new(), String::new());
+        let mb_per_s = Summary::of(&[mb_per_s]);
+        MemoryMeasurement { name: name.to_owned(), title, source, origin: Origin::Paper, mb_per_s }
+    }
+
+    #[test]
+    fn a_table_in_place_of_bits_is_noticed() {
+        let bits = |mb_per_s| [over_memory("t10-reference", mb_per_s), over_memory("t10-table", 417.0)];
+        assert_eq!(tables_in_place_of_bits(&[], &bits(110.0)), [""; 0]);
+        let found = tables_in_place_of_bits(&[], &bits(485.0));
+        assert!(found.len() == 1 && found[0].contains("t10-reference took 0.86 times"), "{found:?}");
+        assert_eq!(tables_in_place_of_bits(&[], &bits(485.0)[..1]), [""; 0], "nothing to compare with");
+    }
+
+    #[test]
+    fn a_few_steps_of_the_counter_are_coarse() {
+        assert!(is_coarse(78.0, 26) && is_coarse(519.0, 26));
+        assert!(!is_coarse(520.0, 26), "twenty steps");
+        assert!(!is_coarse(3.0, 1), "a counter without steps");
     }
 }

@@ -4,7 +4,7 @@
 use integrity::study::Paper;
 
 use super::papers::{
-    self, Bed, EXTRA_BYTES, FIGURES, FINDINGS, Figure, NOTE_ALGORITHMS, TABLE_6_1_SIZES, THESIS_SIZES, Thesis,
+    self, Bed, EXTRA_BYTES, FIGURES, Figure, NOTE_ALGORITHMS, TABLE_6_1_SIZES, THESIS_SIZES, Thesis,
 };
 use super::report::{GroupFacts, Measurement, Report};
 use crate::cmd::bench::kit::arguments::Extent;
@@ -47,18 +47,25 @@ fn the_machine(blocks: &mut Vec<Block>, report: &Report) {
     let ghz = |hz: f64| format!("{:.3} GHz", hz / 1e9);
     let mut facts = report.machine.facts();
     let mut fact = |name: &'static str, value: String| facts.push((name, value));
-    fact("CRC32C kernel in use", report.kernel.to_owned());
+    fact("CRC32C kernel in use", format!("{} ({})", report.kernel, integrity::kernel_choice()));
     fact("counter", format!("{}, {}", frequency.counter, ghz(frequency.counter_hz)));
     fact("core clock, measured", {
         let [slowest, fastest] = frequency.core_hz_range;
         format!("{} ({} to {})", ghz(frequency.core_hz), ghz(slowest), ghz(fastest))
     });
     fact("a cycle in the figures", format!("{}: {}", frequency.cycle, ghz(frequency.cycle_hz)));
+    fact("the counter moves in steps of", format!("{} of its ticks", frequency.grain_ticks));
     fact("an empty sample", format!("{} cycles", short(frequency.empty_sample_cycles)));
     facts.extend(report.noise.facts());
     let samples: usize = report.measurements.iter().map(|m| m.cycles_per_byte.samples).sum();
     let retaken: usize = report.measurements.iter().map(|m| m.retaken_samples).sum();
     facts.push(("samples", format!("{samples}, of which {retaken} were taken again after a context switch")));
+    let coarse = report.measurements.iter().filter(|m| m.coarse).count();
+    let rows = report.measurements.len();
+    facts.push((
+        "rows of a few steps of the counter",
+        format!("{coarse} of {rows}; their medians are left out"),
+    ));
     blocks.extend([Block::Heading(1, "The machine".to_owned()), Block::Table(Table::of_facts(facts))]);
 }
 
@@ -99,25 +106,39 @@ fn figure(figure: Option<f64>) -> String {
 
 fn findings(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
     let mut table = Table::new(
-        "What the thesis found, as a ratio of mean times, and the same ratio here, of medians.",
-        &["finding", "slower / faster", "bytes", "thesis", "on", "here"],
+        "What the thesis found, as a ratio of mean times, and the same ratio here, of means without the fastest and slowest \
+         twentieth. Whether a finding holds here is whether both ratios lie on the same side of 1.",
+        &["finding", "slower / faster", "bytes", "thesis", "on", "here", "holds here"],
     );
-    for finding in &FINDINGS {
+    for finding in papers::findings() {
         let there = |name| thesis.figure(name, finding.bytes, finding.bed);
-        let here = |name| report.find(name, finding.bytes).map(|m| m.cycles_per_byte.median);
-        let ratio = |slower: Option<f64>, faster: Option<f64>| {
-            slower.zip(faster).map_or(NONE.to_owned(), |(slower, faster)| format!("{:.2}", slower / faster))
-        };
+        let here = |name| report.find(name, finding.bytes).map(|m| m.cycles_per_byte.trimmed_mean);
+        let there = there(finding.slower).zip(there(finding.faster)).map(|(slower, faster)| slower / faster);
+        let here = here(finding.slower).zip(here(finding.faster)).map(|(slower, faster)| slower / faster);
+        let ratio = |ratio: Option<f64>| ratio.map_or(NONE.to_owned(), |ratio| format!("{ratio:.2}"));
         table.rows.push(vec![
             finding.says.to_owned(),
             format!("{} / {}", finding.slower, finding.faster),
             finding.bytes.to_string(),
-            ratio(there(finding.slower), there(finding.faster)),
+            ratio(there),
             finding.bed.short().to_owned(),
-            ratio(here(finding.slower), here(finding.faster)),
+            ratio(here),
+            there.zip(here).map_or(NONE, |(there, here)| verdict(there, here)).to_owned(),
         ]);
     }
     blocks.push(Block::Table(table));
+}
+
+/// How near to 1 a ratio is that says "alike".
+const ALIKE: f64 = 0.05;
+
+/// Whether a ratio of the thesis is found again.
+fn verdict(there: f64, here: f64) -> &'static str {
+    match (here - 1.0).abs() < ALIKE {
+        true => "alike here",
+        false if (there > 1.0) == (here > 1.0) => "yes",
+        false => "no",
+    }
 }
 
 fn figures(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
@@ -141,16 +162,27 @@ fn thesis_chart(report: &Report, thesis: &Thesis, figure: &Figure) -> Chart {
             series.push(Series { name: name.to_owned(), role: Role::Measured, hue, points });
         }
         let curve = thesis.curve(name, figure.bed).into_iter();
-        let points = curve.map(|(bytes, y)| Point { x: bytes as f64, y, error: 0.0 }).collect();
-        series.push(Series { name: format!("{name}, thesis"), role: Role::Reference, hue, points });
+        let points: Vec<Point> = curve.map(|(bytes, y)| Point { x: bytes as f64, y, error: 0.0 }).collect();
+        if !points.is_empty() {
+            series.push(Series { name: format!("{name}, thesis"), role: Role::Reference, hue, points });
+        }
     }
     Chart {
         id: format!("figure-{}", figure.number.replace('.', "-")),
-        title: format!("Figure {}: {}", figure.number, figure.title),
+        title: figure_title(figure),
         subtitle: format!("Solid: this machine, mean and 95 %. Dashed: the thesis, {}", figure.bed.long()),
         x: bytes_axis(),
         y: Axis { label: "cycles per byte".to_owned(), scale: Scale::Decades },
         series,
+    }
+}
+
+/// On another architecture a figure of the thesis is not measured again: its curves only stand beside ours.
+fn figure_title(figure: &Figure) -> String {
+    let Figure { number, title, .. } = figure;
+    match figure.bed.is_of_this_architecture() {
+        true => format!("Figure {number}: {title}"),
+        false => format!("Beside Figure {number}, which is of another architecture: {title}"),
     }
 }
 
@@ -231,8 +263,9 @@ fn appendix(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
     for group in &report.groups {
         blocks.push(Block::Heading(1, format!("Every size: {}", group.title)));
         blocks.push(Block::Text(
-            "Cycles per byte: mean, 95 % confidence interval of the mean, median; 10^9 bytes per second of the median. \
-             Beside them the means of the thesis' Tables A.1 to A.3, where it has them."
+            "Cycles per byte: mean, 95 % confidence interval of the mean, median; 10^9 bytes per second of the median, or \
+             where that is of a few steps of the counter, of the mean without the fastest and slowest twentieth. \
+             Beside them the means of the thesis' Tables A.1 to A.4, where it has them."
                 .to_owned(),
         ));
         for first in report.contenders(group.id) {
@@ -261,10 +294,8 @@ fn extra_bytes(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis, number
 }
 
 fn every_size(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis, first: &Measurement) {
-    let beds: Vec<Bed> = [Bed::I3, Bed::Xeon, Bed::A53, Bed::Power7]
-        .into_iter()
-        .filter(|bed| !thesis.curve(&first.name, *bed).is_empty())
-        .collect();
+    let beds: Vec<Bed> =
+        Bed::ALL.into_iter().filter(|bed| !thesis.curve(&first.name, *bed).is_empty()).collect();
     let calls = match first.calls_per_sample {
         1 => "one call a sample",
         _ => "many calls a sample",
@@ -276,10 +307,35 @@ fn every_size(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis, first: 
     table.heading.extend(beds.iter().map(|bed| bed.short().to_owned()));
     for m in report.of(&first.name) {
         let cycles = &m.cycles_per_byte;
-        let mut row = vec![m.bytes.to_string()];
-        row.extend([cycles.mean, cycles.ci95, cycles.median, m.gb_per_s].map(short));
+        let mut row = vec![m.bytes.to_string(), short(cycles.mean), short(cycles.ci95)];
+        row.push(if m.coarse { NONE.to_owned() } else { short(cycles.median) });
+        row.push(short(m.gb_per_s));
         row.extend(beds.iter().map(|&bed| figure(thesis.figure(&first.name, m.bytes, bed))));
         table.rows.push(row);
     }
     blocks.extend([Block::Heading(2, with_substitute(first)), Block::Table(table)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_holds_on_the_same_side_of_one() {
+        assert_eq!((verdict(1.38, 1.17), verdict(0.9, 0.7)), ("yes", "yes"));
+        assert_eq!((verdict(1.38, 0.86), verdict(0.9, 1.2)), ("no", "no"));
+        assert_eq!((verdict(1.38, 1.04), verdict(1.38, 0.96)), ("alike here", "alike here"));
+    }
+
+    #[test]
+    fn figures_of_other_architectures_are_not_called_ours() {
+        let titles: Vec<String> = FIGURES.iter().map(figure_title).collect();
+        let beside = titles.iter().filter(|title| title.starts_with("Beside Figure 6.")).count();
+        let foreign = FIGURES.iter().filter(|figure| !figure.bed.is_of_this_architecture()).count();
+        assert_eq!(beside, foreign);
+        if cfg!(target_arch = "x86_64") {
+            assert!(titles[7..].iter().all(|title| title.starts_with("Beside Figure 6.")), "{titles:?}");
+            assert_eq!(foreign, 3);
+        }
+    }
 }

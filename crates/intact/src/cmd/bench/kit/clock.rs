@@ -13,6 +13,9 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// Steps of the chain that measures the core's clock, and the cycles that one step takes.
 const CHAIN_STEPS: u32 = 100_000;
 const CHAIN_CYCLES_PER_STEP: f64 = 2.0;
+/// Readings of the counter that show its grain, and how much distances differ that are the same.
+const GRAIN_READINGS: usize = 4096;
+const JITTER_TICKS: u64 = 2;
 
 /// Notes when it was made, and measures the counter against the monotonic clock from then on.
 pub struct Clock {
@@ -38,6 +41,9 @@ pub struct Frequency {
     pub cycle_hz: f64,
     /// Cycles, of the figures, from one reading of the counter to the next with nothing between.
     pub empty_sample_cycles: f64,
+    /// The steps that the counter moves in, in ticks: 1 if it has no coarser ones. A median of single calls is about a
+    /// multiple of it.
+    pub grain_ticks: u64,
 }
 
 impl Clock {
@@ -91,6 +97,12 @@ impl Clock {
                 cycles::now().wrapping_sub(start) as f64
             })
             .collect();
+        let readings = (0..GRAIN_READINGS).map(|n| {
+            // Work of different lengths, for distances of different lengths.
+            black_box(chain(3, 5, (n % 32) as u32 * 16));
+            cycles::now()
+        });
+        let grain_ticks = grain(&readings.collect::<Vec<_>>());
         let (slowest, fastest) =
             self.core.iter().fold((f64::INFINITY, 0.0f64), |(min, max), hz| (min.min(*hz), max.max(*hz)));
         Frequency {
@@ -101,6 +113,7 @@ impl Clock {
             core_hz_range: [slowest, fastest],
             cycle_hz,
             empty_sample_cycles: median(&empty) * cycle_hz / counter_hz,
+            grain_ticks,
         }
     }
 }
@@ -114,6 +127,23 @@ impl Frequency {
     /// 10^9 bytes per second at so many cycles per byte.
     pub fn gb_per_s(&self, cycles_per_byte: f64) -> f64 {
         self.cycle_hz / cycles_per_byte / 1e9
+    }
+}
+
+/// The typical step between the distances that readings have from each other; 1 if there are no steps.
+///
+/// A hypervisor scales the counter, so that steps of 24.5 are now 24 and now 25 ticks: distances that differ by no more than
+/// [`JITTER_TICKS`] are the same. The longest tenth is left out, which is rare and so has gaps without steps.
+fn grain(readings: &[u64]) -> u64 {
+    let mut distances: Vec<u64> = readings.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    distances.sort_unstable();
+    distances.truncate(distances.len() * 9 / 10);
+    distances.dedup();
+    let gaps = distances.windows(2).map(|pair| pair[1] - pair[0]);
+    let (steps, same): (Vec<u64>, Vec<u64>) = gaps.partition(|&gap| gap > JITTER_TICKS);
+    match steps.len() > same.len() {
+        true => median(&steps.iter().map(|&step| step as f64).collect::<Vec<_>>()) as u64,
+        false => 1,
     }
 }
 
@@ -133,6 +163,24 @@ fn chain(add: u64, xor: u64, steps: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_grain_is_the_step_between_distances() {
+        // Distances of so many steps, as an EPYC has them under a hypervisor.
+        let stepped = |step: f64| {
+            let mut at = 0.0;
+            let readings = (0..4000).map(move |n| {
+                at += step * f64::from(2 + n * n % 7);
+                at as u64
+            });
+            readings.collect::<Vec<_>>()
+        };
+        assert_eq!(grain(&stepped(24.5)), 24);
+        assert_eq!(grain(&stepped(26.0)), 26);
+        assert_eq!(grain(&stepped(1.0)), 1, "a counter without steps");
+        assert_eq!((grain(&[7]), grain(&[7, 7])), (1, 1), "a counter that was not seen to move");
+        assert!(Clock::start().frequency().grain_ticks >= 1);
+    }
 
     #[test]
     fn frequencies_are_those_of_computers() {
