@@ -1,7 +1,8 @@
 //! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator; and
 //! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]); and
 //! `cargo xtask bench connections`: sessions with several connections beside one with one ([`connections`]); and
-//! `cargo xtask bench idle`: what targets and units cost that nobody uses ([`idle`]).
+//! `cargo xtask bench idle`: what targets and units cost that nobody uses ([`idle`]); and
+//! `cargo xtask bench pages`: the pages of the checksums and of the guards ([`pages`]).
 //!
 //! How such a table misleads, and what is done about it: machines are noisy, so every cell is the median of several rounds in
 //! which the targets take turns within seconds; absolute figures are those of this machine, so ratios are what counts; a
@@ -10,6 +11,7 @@
 
 mod connections;
 mod idle;
+mod pages;
 mod protection;
 mod report;
 mod rows;
@@ -58,6 +60,12 @@ enum What {
         /// Put the table into docs/performance.md
         #[arg(long)]
         write: bool,
+    },
+    /// The figures of docs/checksums.md and docs/guards.md, taken again; the machine must be quiet
+    Pages {
+        /// How often each is taken at most until its program trusts it
+        #[arg(long, default_value_t = 3)]
+        attempts: usize,
     },
     /// Our target with protection information, type 1, beside itself without
     Protection {
@@ -152,6 +160,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
                 report::write(&performance(root), idle::BEGIN, &text)?;
             }
         }
+        What::Pages { attempts } => pages::run(root, &intact, *attempts)?,
         What::Protection { how } => {
             let cells = protection::run(&intact, how.seconds, how.rounds)?;
             how.keep_json(&cells)?;

@@ -47,9 +47,27 @@ pub fn check_texts(root: &Path, paths: &[PathBuf]) -> Result<Vec<Finding>> {
         findings.extend(machine_paths(path, &text));
         if path.extension().is_some_and(|ext| ext == "md") {
             findings.extend(dead_links(root, path, &text));
+            findings.extend(distrusted(path, &text));
         }
     }
     Ok(findings)
+}
+
+/// How a line begins in which `intact bench` says that its own figures are not to be believed.
+const DISTRUST: &str = "**Not to be trusted:**";
+
+/// Why a page that `intact bench` wrote does not believe its own figures; nothing if it does.
+pub fn distrust(page: &str) -> Vec<&str> {
+    page.lines().filter_map(|line| line.strip_prefix(DISTRUST)).map(str::trim).collect()
+}
+
+/// Figures that the program which took them does not believe itself.
+fn distrusted(path: &Path, text: &str) -> Vec<Finding> {
+    let finding = |reason| {
+        let text = format!("its figures are not to be trusted, it says ({reason}): cargo xtask bench pages");
+        Finding::error(path, 0, text)
+    };
+    distrust(text).into_iter().map(finding).collect()
 }
 
 fn machine_paths(path: &Path, text: &str) -> Vec<Finding> {
@@ -123,6 +141,15 @@ mod tests {
         assert_eq!(machine_paths(Path::new("a"), &bad).len(), 1);
         let good = format!("${{tmp}}{0}x a{0}b ./{0}c", MACHINE_PATHS[0]);
         assert_eq!(machine_paths(Path::new("a"), &good), []);
+    }
+
+    #[test]
+    fn a_page_that_distrusts_itself_is_refused() {
+        let page = "# T\n\n**Not to be trusted:** the rounds were 24.1 % apart.\n";
+        let found = distrusted(Path::new("results.md"), page);
+        assert!(found.len() == 1 && !found[0].warning, "{found:?}");
+        assert!(found[0].text.contains("24.1 %"), "{found:?}");
+        assert_eq!(distrusted(Path::new("page.md"), "It says **Not to be trusted:** first.\n"), []);
     }
 
     #[test]

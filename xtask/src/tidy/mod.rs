@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+pub use files::distrust;
 
 use crate::{rust_source, workspace};
 
