@@ -19,6 +19,7 @@ use MayImport::{Everything, Only};
 const LAYERS: &[(&str, MayImport)] = &[
     ("integrity", Only(&[])),
     ("tcp-crc", Only(&["integrity"])),
+    ("wireless", Only(&[])),
     ("iscsi-wire", Only(&[])),
     ("scsi", Only(&["integrity"])),
     ("iscsi-core", Only(&["iscsi-wire", "integrity"])),
@@ -35,9 +36,10 @@ const LAYERS: &[(&str, MayImport)] = &[
 /// Crates that exist for tests and for the command: nothing else imports them.
 const TEST_CRATES: &[&str] = &["sim", "conform"];
 /// Crates whose tests, too, import only what the crate itself may import (and the test crates).
-const LOWER_LAYERS: &[&str] = &["integrity", "tcp-crc", "iscsi-wire", "scsi", "iscsi-core", "blockstore"];
+const LOWER_LAYERS: &[&str] =
+    &["integrity", "tcp-crc", "wireless", "iscsi-wire", "scsi", "iscsi-core", "blockstore"];
 /// Crates that do no I/O, and therefore have no use for a crate that does.
-const SANS_IO: &[&str] = &["integrity", "tcp-crc", "iscsi-wire", "iscsi-core", "scsi"];
+const SANS_IO: &[&str] = &["integrity", "tcp-crc", "wireless", "iscsi-wire", "iscsi-core", "scsi"];
 const IO_CRATES: &[&str] =
     &["tokio", "async-std", "smol", "mio", "socket2", "rustix", "nix", "libc", "io-uring"];
 

@@ -1,0 +1,137 @@
+//! The time of a command (thesis 3.5.1): what iSCSI waits for, and what NFS waits for to do the same (3.6.1).
+
+/// The terms of a read command's delay, µs each (equations 3.16 and 3.17, Figures 3.7 and 3.8). Every term is measured, none is
+/// assumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReadDelay {
+    /// Delay 1, from one command's end to the next command on the wire: the NIC and its driver hand up the status.
+    pub nic_receive_status_us: f64,
+    /// Delay 1: the initiator analyses the status and reports the end.
+    pub initiator_done_us: f64,
+    /// Delay 1: the middle layer begins the next command.
+    pub middle_layer_us: f64,
+    /// Delay 1: the NIC's driver sends the command.
+    pub nic_send_command_us: f64,
+    /// Delay 2, in the target from the command to its data: the driver hands it up.
+    pub nic_receive_command_us: f64,
+    /// Delay 2: the target analyses it and makes its data.
+    pub target_us: f64,
+    /// Delay 2: the disk; 0 for a volume in memory.
+    pub disk_us: f64,
+    /// Delay 2: the driver sends the data.
+    pub nic_send_data_us: f64,
+    /// Delay 3, from the data to the status: 0 where the status travels in the last Data-In PDU.
+    pub status_us: f64,
+}
+
+impl ReadDelay {
+    /// T_delay1, µs.
+    pub fn delay1_us(&self) -> f64 {
+        self.nic_receive_status_us + self.initiator_done_us + self.middle_layer_us + self.nic_send_command_us
+    }
+
+    /// T_delay2, µs.
+    pub fn delay2_us(&self) -> f64 {
+        self.nic_receive_command_us + self.target_us + self.disk_us + self.nic_send_data_us
+    }
+
+    /// T_delay (3.17), µs.
+    pub fn delay_us(&self) -> f64 {
+        self.delay1_us() + self.delay2_us() + self.status_us
+    }
+
+    /// T_average_command_time (3.16) for data that take `transfer_us` on the link, µs.
+    pub fn command_us(&self, transfer_us: f64) -> f64 {
+        self.delay_us() + transfer_us
+    }
+}
+
+/// A file of NFS that is read (3.6.1).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NfsRead {
+    /// Folders on the way to it, each of which costs an ACCESS.
+    pub folders: u32,
+    /// Its size, bytes.
+    pub file_bytes: u64,
+    /// Most bytes of one READ.
+    pub rsize_bytes: u64,
+    /// READs under way at a time.
+    pub depth: u32,
+}
+
+/// What of a file the client has, and how old it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfsCache {
+    /// Nothing.
+    Cold,
+    /// All of it, looked at this many seconds ago.
+    AgeS(u32),
+}
+
+/// Linux asks the server again for metadata that are older than this, seconds (thesis 3.6.1).
+pub const NFS_METADATA_FRESH_S: u32 = 3;
+/// And for data that are older than this, seconds.
+pub const NFS_DATA_FRESH_S: u32 = 30;
+
+impl NfsRead {
+    /// Round trips to read the file: an ACCESS for each folder, LOOKUP and ACCESS of the file, and its READs; from a cache, what
+    /// has to be asked again.
+    pub fn round_trips(&self, cache: NfsCache) -> u64 {
+        match cache {
+            NfsCache::Cold => {
+                u64::from(self.folders) + 2 + self.reads().div_ceil(u64::from(self.depth.max(1)))
+            }
+            NfsCache::AgeS(age) => u64::from(age > NFS_METADATA_FRESH_S) + u64::from(age > NFS_DATA_FRESH_S),
+        }
+    }
+
+    /// READs of the file.
+    pub fn reads(&self) -> u64 {
+        self.file_bytes.div_ceil(self.rsize_bytes.max(1))
+    }
+
+    /// The predicted time, µs: round trips that take `round_trip_us` beyond the transfer, and `transfer_us` for all data.
+    pub fn time_us(&self, cache: NfsCache, round_trip_us: f64, transfer_us: f64) -> f64 {
+        let transfer = if cache == NfsCache::Cold { transfer_us } else { 0.0 };
+        self.round_trips(cache) as f64 * round_trip_us + transfer
+    }
+}
+
+/// Whether a version of NFS waits for the server's disk at each write of data (3.6.1: version 2 does, 3 and 4 do at COMMIT).
+pub fn nfs_data_writes_are_synchronous(version: u32) -> bool {
+    version <= 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_term_counts_once() {
+        let one = ReadDelay {
+            nic_receive_status_us: 1.0,
+            initiator_done_us: 2.0,
+            middle_layer_us: 4.0,
+            nic_send_command_us: 8.0,
+            nic_receive_command_us: 16.0,
+            target_us: 32.0,
+            disk_us: 64.0,
+            nic_send_data_us: 128.0,
+            status_us: 256.0,
+        };
+        assert_eq!((one.delay1_us(), one.delay2_us(), one.delay_us()), (15.0, 240.0, 511.0));
+        assert_eq!(one.command_us(1000.0), 1511.0);
+        let collapsed = ReadDelay { status_us: 0.0, ..one };
+        assert_eq!(one.delay_us() - collapsed.delay_us(), 256.0, "status in the last Data-In saves delay 3");
+    }
+
+    #[test]
+    fn nfs_asks_before_it_reads_and_again_when_its_cache_is_old() {
+        let file = NfsRead { folders: 3, file_bytes: 100_000, rsize_bytes: 32_768, depth: 1 };
+        assert_eq!(file.round_trips(NfsCache::Cold), 3 + 2 + 4);
+        assert_eq!(NfsRead { depth: 4, ..file }.round_trips(NfsCache::Cold), 3 + 2 + 1);
+        let again = [0, 3, 4, 30, 31].map(|age| file.round_trips(NfsCache::AgeS(age)));
+        assert_eq!(again, [0, 0, 1, 1, 2]);
+        assert_eq!(file.time_us(NfsCache::Cold, 10.0, 500.0), 590.0);
+    }
+}

@@ -1,0 +1,24 @@
+//! Wireless links under storage: the models of a thesis of 2004 on iSCSI over 802.11b (chapters 3 and 4), and the medium that they
+//! speak of as a state machine. No I/O and no clock.
+//!
+//! * [`mac`]: what a single sender gets out of the medium (equations 3.1 to 3.7), and what TCP gets (section 3.2.4).
+//! * [`contention`]: several senders and errors (3.8 to 3.15).
+//! * [`chain`]: several hops (section 3.4): which links of a chain may send at once.
+//! * [`delay`]: the time of an iSCSI read command (3.16, 3.17), and round trips of NFS (section 3.6).
+//! * [`queues`]: M/M/1, M/M/m (4.1 to 4.5), and the closed model that fits a bounded queue depth.
+//! * [`medium`]: DCF frame by frame, on a clock of nanoseconds that the caller moves; [`saturation`] drives it with stations that
+//!   always have something to send, which is what [`contention`] predicts.
+//!
+//! The functions keep the symbols of the thesis; units are in the names or at the field. Where a formula of the thesis is printed
+//! wrong, both forms are here and a test shows what the difference is worth.
+//!
+//! Left out so far: a TCP over the discrete events, a device in real time, RTS/CTS and hidden terminals in the medium.
+#![forbid(unsafe_code)]
+
+pub mod chain;
+pub mod contention;
+pub mod delay;
+pub mod mac;
+pub mod medium;
+pub mod queues;
+pub mod saturation;
