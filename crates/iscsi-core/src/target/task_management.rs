@@ -421,11 +421,7 @@ impl TargetSession {
             wait.drains.push(itt);
         }
         match state {
-            State::Held => {
-                self.window
-                    .remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
-                self.run_ready();
-            }
+            State::Held => self.withdraw_held(id),
             State::Released if self.leaving.contains_key(&id) => wait.tasks.push(id),
             State::Released => {}
             _ => {
@@ -439,13 +435,11 @@ impl TargetSession {
     /// Ends a task with status TASK ABORTED, once the initiator has sent what it owes.
     fn end_as_aborted(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let held = task.state == State::Held;
         task.data.clear();
         task.ending = Some(Ending { status: TASK_ABORTED, sense: bytes::Bytes::new(), transfer_bytes: 0 });
-        if held {
+        if task.state == State::Held {
             task.state = State::Released;
-            self.window
-                .remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
+            self.withdraw_held(id);
         } else {
             self.abandon_execution(id);
             if self.leaving.contains_key(&id) {
@@ -453,9 +447,13 @@ impl TargetSession {
             }
         }
         self.end_if_settled(id);
-        if held {
-            self.run_ready();
-        }
+    }
+
+    /// Takes a command that waits for its turn out of the window. That makes nothing ready: the number in front of all that wait
+    /// is missing still, or who runs what waits is at work and goes on by itself. So what an abort sets off never goes deeper than
+    /// the abort itself, whatever aborts wait behind it.
+    fn withdraw_held(&mut self, id: TaskId) {
+        self.window.remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
     }
 
     /// Aborts every task of a connection that is gone; nobody is told, and nothing is sent on it any more.

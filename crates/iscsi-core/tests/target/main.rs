@@ -23,5 +23,6 @@ mod res;
 mod sec;
 mod ses;
 mod snk;
+mod stack;
 mod tmf;
 mod txt;

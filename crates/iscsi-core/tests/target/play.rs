@@ -251,41 +251,48 @@ impl Peer {
     pub fn play(&mut self, script: &str) {
         let pushes_only = script.lines().all(|line| line.trim().starts_with('I'));
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-            let digits: String = word.chars().filter(char::is_ascii_digit).collect();
-            let kind = word.replace(&digits, "");
-            self.at = Cid(digits.parse().unwrap_or(1));
-            match kind.as_str() {
-                "T<" | "D<" => self.expect(line),
-                "I>" => {
-                    self.check_nothing_left();
-                    self.send_line(rest);
-                }
-                "D>" => {
-                    self.check_nothing_left();
-                    self.device(rest);
-                }
-                "@" => {
-                    self.check_nothing_left();
-                    let seconds: u64 = rest.trim_end_matches('s').parse().expect("seconds");
-                    self.now += Duration::from_secs(seconds);
-                    let now = self.now;
-                    self.session().handle_timeout(now);
-                }
-                "X" => {
-                    self.check_nothing_left();
-                    let (now, at) = (self.now, self.at);
-                    self.lines.remove(&at);
-                    self.session().handle_connection_lost(now, at);
-                }
-                other => panic!("no such line: {other}"),
-            }
-            self.drain();
+            self.play_line(line);
         }
         // A single push may be looked at by the caller.
         if !pushes_only {
             self.check_nothing_left();
         }
+    }
+
+    /// Plays one line; everything that comes of it.
+    #[track_caller]
+    pub fn outcome_of(&mut self, line: &str) -> Vec<String> {
+        self.play_line(line);
+        self.output.drain(..).map(|output| output.line).collect()
+    }
+
+    #[track_caller]
+    fn play_line(&mut self, line: &str) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let digits: String = word.chars().filter(char::is_ascii_digit).collect();
+        let kind = word.replace(&digits, "");
+        self.at = Cid(digits.parse().unwrap_or(1));
+        if matches!(kind.as_str(), "T<" | "D<") {
+            return self.expect(line);
+        }
+        self.check_nothing_left();
+        match kind.as_str() {
+            "I>" => self.send_line(rest),
+            "D>" => self.device(rest),
+            "@" => {
+                let seconds: u64 = rest.trim_end_matches('s').parse().expect("seconds");
+                self.now += Duration::from_secs(seconds);
+                let now = self.now;
+                self.session().handle_timeout(now);
+            }
+            "X" => {
+                let (now, at) = (self.now, self.at);
+                self.lines.remove(&at);
+                self.session().handle_connection_lost(now, at);
+            }
+            other => panic!("no such line: {other}"),
+        }
+        self.drain();
     }
 
     /// A response goes out on connection `cid` that nothing depends on: a fence waits until it is acknowledged.
