@@ -21,6 +21,7 @@
 mod absent;
 mod access_state;
 mod atomic;
+mod attached;
 mod capacity;
 mod cdb;
 mod command_table;

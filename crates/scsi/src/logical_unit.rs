@@ -1,8 +1,8 @@
 //! The logical unit: configuration, state, and the checks that every command passes before its handler runs.
 //!
 //! Order of the checks: unit attention, known command, reservation, CDB length and reserved bits, readiness, write
-//! protection. While no unit attention is pending, nothing is reserved and the unit is started, the gate word is zero
-//! and a read or write takes no lock.
+//! protection. While no unit attention is pending for its nexus, nothing is reserved and the unit is started, a read or write
+//! takes no lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -271,14 +271,14 @@ impl LogicalUnit {
 
     /// Withdraws a pending unit attention condition of one nexus, e.g. 3F/0E after REPORT LUNS.
     pub fn clear_unit_attention(&self, nexus: NexusId, asc: Asc) {
-        self.with_state(|state| state.withdraw(nexus, asc));
+        self.with_state(|state| state.nexuses.withdraw(nexus, asc));
     }
 
     /// What QUERY ASYNCHRONOUS EVENT tells of a nexus (SAM-5 7.9): UADE DEPTH with the sense key, additional sense code and
     /// qualifier of the unit attention that would be reported next. `None` when none is pending; nothing is taken.
     //= rfc7144 6.4 P2-04
     pub fn pending_unit_attention(&self, nexus: NexusId) -> Option<[u8; 3]> {
-        let (asc, count) = self.with_state(|state| state.pending_attention(nexus))?;
+        let (asc, count) = self.with_state(|state| state.nexuses.first(nexus))?;
         let depth = if count > 1 { 0x20 } else { 0x10 };
         Some([depth | SenseKey::UnitAttention as u8, asc.asc, asc.ascq])
     }
@@ -286,7 +286,7 @@ impl LogicalUnit {
     /// Attaches a nexus that was there before the unit was; does nothing when it is attached already.
     pub fn ensure_attached(&self, nexus: &Nexus) {
         self.with_state(|state| {
-            if !state.is_attached(nexus.id) {
+            if !state.nexuses.contains(nexus.id) {
                 state.attach(nexus);
             }
         });
@@ -473,6 +473,7 @@ impl LogicalUnit {
         //= sam5 5.14.1 UA-02
         if gate & GATE_UNIT_ATTENTION != 0
             && attention == Attention::Report
+            && nexus.may_have_attention()
             && let Some(asc) = self.with_state(|state| state.report_attention(nexus.id))
         {
             return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
@@ -533,4 +534,38 @@ pub(crate) fn check_cdb(command: &Command, cdb: &[u8]) -> Option<SenseData> {
     let at = (1..usage.len()).find(|&at| cdb[at] & !usage[at] != 0)?;
     let bit = 7 - (cdb[at] & !usage[at]).leading_zeros() as u8;
     Some(SenseData::cdb_field(at as u16, Some(bit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// How long a thread that needs no lock may take to be scheduled; a failure takes as long.
+    const FAR_TOO_LONG: Duration = Duration::from_secs(10);
+
+    /// So the cost of a command does not depend on how many sessions are there and what they have not asked for yet.
+    // covers: UA-02
+    #[test]
+    fn a_read_takes_no_lock_because_others_have_unit_attentions_pending() {
+        let lu = LogicalUnit::new(LuConfig { blocks: 64, ..LuConfig::default() });
+        let nexus = |name: &str| Nexus::new(name, 1, 1);
+        let (quiet, idle) = (nexus("quiet"), nexus("idle"));
+        lu.attach_nexus(&quiet);
+        lu.attach_nexus(&idle);
+        let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let is_refused = |nexus: &Nexus| matches!(lu.begin(nexus, &read).into_step(), Step::Done(_));
+        assert!(is_refused(&quiet), "power on");
+        std::thread::scope(|scope| {
+            let held = lu.state.lock();
+            let (done, reads) = mpsc::channel();
+            scope.spawn(move || done.send(is_refused(&quiet)));
+            let refused = reads.recv_timeout(FAR_TOO_LONG);
+            drop(held);
+            assert_eq!(refused, Ok(false), "it waits for the lock");
+        });
+        assert!(is_refused(&idle));
+        assert!(is_refused(&nexus("a stranger")) == false, "it is not attached, so nothing is pending");
+    }
 }

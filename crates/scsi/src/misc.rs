@@ -13,7 +13,7 @@ pub(crate) fn test_unit_ready(_request: &Request<'_>) -> Execution {
 /// Reports a pending unit attention as data, which clears it; else what keeps the unit from being ready.
 //= spc4 6.39 UA-02
 pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
-    let sense = request.lu.with_state(|state| match state.take_attention(request.nexus.id) {
+    let sense = request.lu.with_state(|state| match state.nexuses.take(request.nexus.id) {
         Some(asc) => SenseData::new(SenseKey::UnitAttention, asc),
         None => state.not_ready().map_or(SenseData::new(SenseKey::NoSense, Asc::NONE), |(sense, _)| sense),
     });

@@ -4,6 +4,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use crate::attached::PendingFlag;
+
 /// Identity of an I_T nexus by value: equal for equal initiator port name, account and target portal group, whenever and on
 /// whichever connection the nexus appears. Not stable between builds: never store it, store the names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +19,8 @@ impl fmt::Debug for NexusId {
 
 /// An I_T nexus: a SCSI initiator port and a SCSI target port. In iSCSI the initiator port is the initiator name with
 /// `,i,0x` and the ISID, and the target port is the target name with its portal group tag (RFC 7143 4.4.1).
+///
+/// A session makes its nexus once and attaches clones of it: a command with one that was made again is right, and slower.
 #[derive(Clone, Debug)]
 pub struct Nexus {
     /// SCSI initiator port name, e.g. `iqn.1993-08.org.debian:host,i,0x00023d000001`.
@@ -32,6 +36,7 @@ pub struct Nexus {
     pub id: NexusId,
     /// iSCSIProtocolLevel of the session (RFC 7144), for the version descriptor of INQUIRY; 0: none is claimed.
     pub protocol_level: u8,
+    pending: PendingFlag,
 }
 
 impl Nexus {
@@ -39,13 +44,30 @@ impl Nexus {
     pub fn new(initiator_port: &str, target_port_group: u16, relative_target_port: u16) -> Self {
         let initiator_port = Arc::from(initiator_port);
         let id = identity(&initiator_port, None, target_port_group);
-        Self { initiator_port, target_port_group, relative_target_port, account: None, id, protocol_level: 0 }
+        Self {
+            initiator_port,
+            target_port_group,
+            relative_target_port,
+            account: None,
+            id,
+            protocol_level: 0,
+            pending: PendingFlag::new(),
+        }
     }
 
-    /// The nexus of the same two ports with an initiator that proved to be `account`.
+    /// The nexus of the same two ports with an initiator that proved to be `account`: it is another one.
     pub fn with_account(self, account: Option<&str>) -> Self {
         let id = identity(&self.initiator_port, account, self.target_port_group);
-        Self { account: account.map(Arc::from), id, ..self }
+        Self { account: account.map(Arc::from), id, pending: PendingFlag::new(), ..self }
+    }
+
+    pub(crate) fn pending_flag(&self) -> &PendingFlag {
+        &self.pending
+    }
+
+    /// False when no unit has a unit attention for it.
+    pub(crate) fn may_have_attention(&self) -> bool {
+        self.pending.is_raised()
     }
 
     /// The same nexus, with sessions of this iSCSIProtocolLevel.

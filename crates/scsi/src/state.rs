@@ -1,11 +1,12 @@
 //! The mutable state of a logical unit, kept behind one lock that is held only for short sections.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::collections::HashSet;
+use std::sync::Weak;
 
 use bytes::Bytes;
 
 use crate::access_state::AccessStates;
+use crate::attached::AttachedNexuses;
 use crate::erase::EraseKind;
 use crate::identifying::IdentifyingInformation;
 use crate::mode_pages::ModePages;
@@ -16,7 +17,7 @@ use crate::pseudo_error::PseudoErrors;
 use crate::sense::{Asc, SenseData, SenseKey};
 use crate::third_party::{Records, RodTokens};
 use crate::timestamp::Timestamp;
-use crate::unit_attention::{UaScope, UnitAttentionQueue};
+use crate::unit_attention::UaScope;
 
 /// Nexuses remembered after they were lost, so that their return is reported as a nexus loss and not as power on.
 const MAX_REMEMBERED: usize = 4096;
@@ -34,7 +35,7 @@ pub(crate) const GATE_ACCESS: u32 = 8;
 /// Mutable state.
 #[derive(Debug)]
 pub(crate) struct State {
-    attached: HashMap<NexusId, Attached>,
+    pub(crate) nexuses: AttachedNexuses,
     lost: HashSet<NexusId>,
     pub(crate) mode: ModePages,
     pub(crate) stopped: bool,
@@ -75,18 +76,10 @@ pub(crate) struct Operation {
     pub(crate) may_exit: bool,
 }
 
-/// An attached nexus.
-#[derive(Debug)]
-struct Attached {
-    initiator_port: Arc<str>,
-    account: Option<Arc<str>>,
-    attentions: UnitAttentionQueue,
-}
-
 impl State {
     pub(crate) fn new(mode: ModePages) -> Self {
         Self {
-            attached: HashMap::new(),
+            nexuses: AttachedNexuses::default(),
             lost: HashSet::new(),
             mode,
             stopped: false,
@@ -109,26 +102,18 @@ impl State {
     pub(crate) fn attach(&mut self, nexus: &Nexus) {
         self.persistent.claim(nexus);
         let returning = self.lost.remove(&nexus.id);
-        let attached = self.attached.entry(nexus.id).or_insert_with(|| Attached {
-            initiator_port: nexus.initiator_port.clone(),
-            account: nexus.account.clone(),
-            attentions: UnitAttentionQueue::default(),
-        });
         //= sam5 5.14.1 UA-01
-        attached.attentions.push(if returning { Asc::I_T_NEXUS_LOSS } else { Asc::POWER_ON_OR_RESET });
-    }
-
-    pub(crate) fn is_attached(&self, nexus: NexusId) -> bool {
-        self.attached.contains_key(&nexus)
+        self.nexuses.attach(nexus, if returning { Asc::I_T_NEXUS_LOSS } else { Asc::POWER_ON_OR_RESET });
     }
 
     pub(crate) fn detach(&mut self, nexus: &Nexus) {
-        let attached = self.attached.remove(&nexus.id);
+        let was_told = !self.nexuses.is_pending(nexus.id, Asc::POWER_ON_OR_RESET);
+        self.nexuses.detach(nexus.id);
         if self.reserved_by == Some(nexus.id) {
             self.reserved_by = None;
         }
         // A nexus that was not told of power on has still to learn that caches are gone, whenever it returns.
-        if attached.is_some_and(|attached| attached.attentions.contains(Asc::POWER_ON_OR_RESET)) {
+        if !was_told {
             self.lost.remove(&nexus.id);
             return;
         }
@@ -141,46 +126,16 @@ impl State {
     }
 
     pub(crate) fn establish(&mut self, to: UaScope, asc: Asc) {
-        for (&nexus, attached) in &mut self.attached {
-            if to.covers(nexus) {
-                attached.attentions.push(asc);
-            }
-        }
-    }
-
-    pub(crate) fn take_attention(&mut self, nexus: NexusId) -> Option<Asc> {
-        self.attached.get_mut(&nexus)?.attentions.pop()
+        self.nexuses.establish(to, asc);
     }
 
     /// The attention that a command ends with. With UA_INTLCK it stays until REQUEST SENSE takes it.
     //= spc4 7.5.8 UA-04
     pub(crate) fn report_attention(&mut self, nexus: NexusId) -> Option<Asc> {
         match self.mode.unit_attention_interlock() {
-            0 => self.take_attention(nexus),
-            _ => self.pending_attention(nexus).map(|(asc, _)| asc),
+            0 => self.nexuses.take(nexus),
+            _ => self.nexuses.first(nexus).map(|(asc, _)| asc),
         }
-    }
-
-    /// The most urgent attention of a nexus, and how many it has pending.
-    pub(crate) fn pending_attention(&self, nexus: NexusId) -> Option<(Asc, usize)> {
-        self.attached.get(&nexus)?.attentions.first()
-    }
-
-    pub(crate) fn withdraw(&mut self, nexus: NexusId, asc: Asc) {
-        if let Some(attached) = self.attached.get_mut(&nexus) {
-            attached.attentions.remove(asc);
-        }
-    }
-
-    /// The account of an initiator port that is attached, if it proved to be one.
-    pub(crate) fn account_of(&self, initiator_port: &str) -> Option<&Arc<str>> {
-        let of_port = self.attached.values().filter(|attached| *attached.initiator_port == *initiator_port);
-        of_port.filter_map(|attached| attached.account.as_ref()).next()
-    }
-
-    /// Names of the attached initiator ports.
-    pub(crate) fn attached_ports(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.attached.values().map(|attached| &attached.initiator_port)
     }
 
     /// Back to the state of power on, but for what outlives a reset: nexuses, registrations, persistent reservation.
@@ -224,7 +179,7 @@ impl State {
 
     pub(crate) fn gate(&self) -> u32 {
         let mut gate = 0;
-        if self.attached.values().any(|attached| !attached.attentions.is_empty()) {
+        if self.nexuses.any_pending() {
             gate |= GATE_UNIT_ATTENTION;
         }
         if self.reserved_by.is_some() || self.persistent.reservation.is_some() {

@@ -239,7 +239,7 @@ impl Change<'_> {
     fn nexus_of(&self, initiator_port: &str, group: u16, relative: u16) -> Nexus {
         let account = match *initiator_port == *self.nexus.initiator_port {
             true => self.nexus.account.as_ref(),
-            false => self.state.account_of(initiator_port),
+            false => self.state.nexuses.account_of(initiator_port),
         };
         Nexus::new(initiator_port, group, relative).with_account(account.map(|account| &**account))
     }
@@ -278,7 +278,7 @@ impl Change<'_> {
         };
         let is_of_device = |port: &str| port.split_once(",i,").is_some_and(|(device, _)| device == name);
         let mut ports: Vec<Arc<str>> =
-            self.state.attached_ports().filter(|port| is_of_device(port)).cloned().collect();
+            self.state.nexuses.initiator_ports().filter(|port| is_of_device(port)).cloned().collect();
         ports.extend(
             self.pr.registrations.iter().map(|r| &r.initiator_port).filter(|p| is_of_device(p)).cloned(),
         );
