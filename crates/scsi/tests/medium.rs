@@ -1,8 +1,8 @@
 //! Medium access commands against a medium in memory.
 mod support;
 
-use scsi::{MediumError, MediumOp, Status};
-use support::{BLOCK, BLOCKS, Disk, cdb};
+use scsi::{DataOut, LogicalUnit, LuConfig, MediumError, MediumOp, Status, Step, TransferLimits};
+use support::{BLOCK, BLOCKS, Disk, cdb, nexus};
 
 fn pattern(blocks: usize, seed: u8) -> Vec<u8> {
     (0..blocks * BLOCK).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
@@ -278,6 +278,22 @@ fn unm_01_unmap_checks_all_descriptors_first() {
     let (cdb, list) = unmap(&[(BLOCKS, 0)]);
     disk.send(&cdb, &list).good();
     disk.run(&[0x42, 1, 0, 0, 0, 0, 0, 0, 0, 0]).fails(5, 0x24, 0);
+}
+
+/// NUMBER OF LOGICAL BLOCKS has 32 bits, the LBA 64: all of them count.
+// covers: UNM-01
+#[test]
+fn unm_01_long_ranges_are_unmapped_whole() {
+    let limits = TransferLimits { max_unmap_blocks: u32::MAX, ..support::config().limits };
+    let lu = LogicalUnit::new(LuConfig { blocks: 1 << 40, limits, ..support::config() });
+    for (lba, blocks) in [(1, 0x0001_0001), (0x12_3456_789a, 0xfedc_ba98)] {
+        let (cdb, list) = unmap(&[(lba, blocks)]);
+        let mut execution = lu.begin(&nexus("a"), &cdb);
+        execution.data_out(&lu, &DataOut::new(&[&list]));
+        let Step::Medium(op) = execution.step() else { panic!("refused: {:?}", execution.step()) };
+        let MediumOp::Unmap { ranges, .. } = op else { panic!("{op:?}") };
+        assert_eq!(*ranges, [(lba, u64::from(blocks))]);
+    }
 }
 
 #[test]

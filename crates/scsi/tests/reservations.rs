@@ -381,6 +381,24 @@ fn clear_removes_everything_and_tells_the_others() {
     assert_eq!((cluster.attention(&b), cluster.attention(&c)), (None, None));
 }
 
+/// The last holder of an all-registrants reservation preempts its own key: the reservation goes with it, and locks nobody out.
+#[test]
+fn pr_08_who_preempts_its_own_key_leaves_no_reservation_of_nobody() {
+    for kind in [7, 8] {
+        let mut cluster = cluster();
+        let (a, b, c) = (cluster.a.clone(), cluster.b.clone(), cluster.c.clone());
+        cluster.register(&a, 1);
+        cluster.register(&b, 2);
+        cluster.out(&a, RESERVE, kind, 1, 0).good();
+        cluster.out(&a, PREEMPT, kind, 1, 1).good();
+        assert_eq!((cluster.keys(), cluster.reservation()), (vec![2], Some((0, kind))), "b holds it");
+        cluster.disk.run_as(&c, &cdb::write(0, 1), &[1; BLOCK]).conflicts();
+        cluster.out(&b, PREEMPT, kind, 2, 2).good();
+        assert_eq!((cluster.keys(), cluster.reservation()), (vec![], None));
+        cluster.disk.run_as(&c, &cdb::write(0, 1), &[1; BLOCK]).good();
+    }
+}
+
 #[test]
 fn pr_09_preempt_and_abort_names_its_victims() {
     let mut cluster = cluster();

@@ -250,3 +250,26 @@ impl TargetSession {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // covers: FAB-04
+    #[test]
+    fn a_unit_attention_is_known_in_either_format() {
+        const UNIT_ATTENTION: u8 = 6;
+        for information_is_valid in [0, 0x80] {
+            for (key, expected) in [(UNIT_ATTENTION, true), (2, false)] {
+                let fixed = [0x70 | information_is_valid, UNIT_ATTENTION ^ 1, 0xe0 | key, 0];
+                let descriptor = [0x72, key, UNIT_ATTENTION, 0];
+                assert_eq!(tells_unit_attention(&fixed), expected);
+                assert_eq!(tells_unit_attention(&descriptor), expected);
+            }
+        }
+        // Deferred errors are of another command, and what is cut short or of another format says nothing.
+        for other in [&[][..], &[0x72], &[0x70, 0], &[0x71, 0, UNIT_ATTENTION], &[0x73, UNIT_ATTENTION]] {
+            assert!(!tells_unit_attention(other));
+        }
+    }
+}

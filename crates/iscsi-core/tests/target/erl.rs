@@ -316,6 +316,30 @@ fn erl_06_what_was_forgotten_is_told_by_its_status() {
     assert_eq!(peer.session().retained_bytes(), 0);
 }
 
+/// A write that is taken over goes on with its R2TSNs where the initiator has seen them end; 0 says nothing of that.
+// covers: ERL-06, R2T-01
+#[test]
+fn erl_06_r2t_numbers_go_on() {
+    for (exp_data_sn, next) in [(0, 2), (1, 1), (2, 2), (3, 2)] {
+        let mut peer = Peer::with_connections(2, LEVEL_2);
+        peer.play(
+            "I2> ScsiCommand itt=1 F W edtl=3072
+             D< Start itt=1
+             D> need itt=1 bytes=3072
+             T2< R2t itt=1 ttt=0 r2t_sn=0 offset=0 len=1024
+             T2< R2t itt=1 ttt=1 r2t_sn=1 offset=1024 len=1024",
+        );
+        peer.lose_for_recovery(2, 1);
+        let last = next + 1;
+        peer.play(&format!(
+            "I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=1 exp_data_sn={exp_data_sn}
+             T< TaskManagementResponse itt=8 response=FunctionComplete
+             T< R2t itt=1 ttt=2 r2t_sn={next} offset=0 len=1024
+             T< R2t itt=1 ttt=3 r2t_sn={last} offset=1024 len=1024"
+        ));
+    }
+}
+
 // covers: ERL-06, ERL-07
 #[test]
 fn erl_07_what_cannot_be_reassigned() {

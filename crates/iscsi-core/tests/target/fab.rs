@@ -46,6 +46,8 @@ fn fab_01_the_initiator_is_told_to_stop() {
          I2> DataOut itt=2 ttt=1 data=256 exp_stat_sn=4294967295",
     );
     assert_eq!(peer.session().holdings().drains, 2);
+    peer.play("I2> NopOut I lun=0 exp_stat_sn=4294967295\n#");
+    assert_eq!(peer.session().holdings().drains, 2, "it was under way when the message was sent");
     peer.play("I2> NopOut I lun=1\n#");
     assert_eq!(peer.session().holdings().drains, 2, "another unit's acknowledgement");
     peer.play("I2> NopOut I lun=0");
@@ -157,6 +159,35 @@ fn fab_04_nothing_overtakes_the_answer() {
          D> managed FunctionComplete
          T< TaskManagementResponse itt=9",
     );
+}
+
+/// Before the answer goes nothing of the SCSI layer passes it on its own connection either, and what was not sent yet cannot be
+/// acknowledged.
+// covers: FAB-04, NUM-09
+#[test]
+fn fab_04_nothing_passes_the_answer_on_its_own_connection() {
+    let mut peer = session("ResponseFence");
+    peer.respond_on(2);
+    peer.play(
+        "I> TaskManagementRequest I itt=9 function=LogicalUnitReset lun=5
+         D< Manage LogicalUnitReset
+         D> managed FunctionComplete
+         T2< NopIn
+         I> DataOut itt=1 ttt=0 F data=512
+         D< DataOut itt=1
+         D> complete itt=1
+         I2> NopOut I exp_stat_sn=1000",
+    );
+    assert_eq!(peer.session().holdings().held_back, 1);
+    peer.play(
+        "I2> NopOut I
+         T< TaskManagementResponse itt=9
+         T< NopIn
+         D> complete itt=4 data=512
+         I> NopOut I exp_stat_sn=1000",
+    );
+    assert_eq!(peer.session().holdings().held_back, 2);
+    peer.play("I> NopOut I\nT< ScsiResponse itt=1\nT3< DataIn itt=4 status=0x00");
 }
 
 /// Answers that end single tasks wait for a fence as statuses do, before and behind it, and those of TASK REASSIGN do not.

@@ -143,6 +143,11 @@ impl PersistentReservations {
         })
     }
 
+    /// Whether a reservation, if there is one, is somebody's: only a registered nexus can release it.
+    fn has_holder(&self) -> bool {
+        self.reservation.is_none() || self.registrations.iter().any(|r| self.is_holder(r.nexus))
+    }
+
     /// How `nexus` stands to the reservation, for the access rules.
     pub(crate) fn standing(&self, nexus: NexusId) -> Standing {
         match self.reservation {

@@ -113,6 +113,7 @@ fn act(request: &Request<'_>, list: &[u8]) -> Execution {
             PREEMPT | PREEMPT_AND_ABORT => aborted = change.preempt(&parameters)?,
             _ => change.register_and_move(&parameters)?,
         }
+        debug_assert!(changed.has_holder(), "a reservation of nobody");
         state.persistent = changed;
         for (to, asc) in attentions {
             state.establish(UaScope::One(to), asc);
