@@ -534,8 +534,10 @@ impl TargetLogin {
         ordered.sort_by_key(|(name, _)| processing_order(name));
         let mut security = Vec::new();
         for (name, value) in ordered {
-            if names.repeats(name, value) && self.negotiator.has_received(name) {
-                // Some initiators say who they are in every request. It changes nothing.
+            if names.repeats(name, value) && (admission.joins.is_some() || self.negotiator.has_received(name))
+            {
+                // Some initiators say who they are in every request, and the type of the session on each of its connections. It
+                // changes nothing; another type is that of another session.
                 continue;
             }
             match self.negotiator.receive(phase, name, value)? {

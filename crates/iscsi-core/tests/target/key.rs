@@ -346,6 +346,26 @@ fn key_29_leading_only_keys_on_a_later_connection() {
     assert!(peer.params.digests.header);
 }
 
+/// SessionType is for the leading connection only. Hosts that say it again on another one do no harm; nothing else is taken.
+// covers: KEY-29, KEY-20
+#[test]
+fn key_29_the_type_of_the_session_may_be_said_again() {
+    let joining = || {
+        let mut peer = Peer::new();
+        peer.policy.joins = Some(Params::default());
+        peer
+    };
+    joining().play(
+        "I> LoginRequest csg=1 tsih=7 | @names SessionType=Normal
+         T< LoginResponse status=Success
+         I> LoginRequest csg=1 tsih=7 | SessionType=Normal HeaderDigest=None
+         T< LoginResponse status=Success
+         I> LoginRequest csg=1 tsih=7 | SessionType=Discovery
+         T< LoginResponse status=InitiatorError
+         D< Close Refused",
+    );
+}
+
 /// Nothing is assumed to have been answered, or offered.
 #[test]
 fn key_30_no_key_is_implied() {

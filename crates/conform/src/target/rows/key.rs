@@ -403,6 +403,8 @@ fn key_29(ctx: &mut Ctx) -> RowResult {
         (keys::INITIAL_R2T, "Yes"),
         (keys::ERROR_RECOVERY_LEVEL, "0"),
         (keys::MAX_CONNECTIONS, "1"),
+        // The same type as that of the session may be let pass.
+        (keys::SESSION_TYPE, "Discovery"),
     ] {
         let session = ctx.session()?;
         let script = session.same_identity().joining(session.logged_in.tsih, session.script.cid);
