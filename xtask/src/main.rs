@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | sim | bench | vectors`.
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | sim | powercut | kill | bench | vectors`.
 //!
 //! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
 //! for. `docs/ci.md` lists every check.
@@ -10,6 +10,7 @@ mod check;
 mod cite;
 mod fuzz;
 mod miri;
+mod powercut;
 mod rust_source;
 mod sim;
 mod tidy;
@@ -42,6 +43,10 @@ enum Task {
     /// Run target and initiators, whole, from seeds on a virtual clock
     #[command(disable_help_flag = true)]
     Sim(sim::Args),
+    /// Replay power cuts and killed processes over all combinations of options
+    Powercut(powercut::PowercutArgs),
+    /// Kill the server under load, again and again, over combinations of options
+    Kill(powercut::KillArgs),
     /// Measure our target: beside another one, idle, with protection information, over several connections
     Bench(bench::Args),
     /// Write the golden vectors of checksums in vectors/
@@ -68,6 +73,8 @@ fn run(task: Task) -> Result<bool> {
         Task::Cite(args) => cite::run(&root, &args),
         Task::Fuzz(args) => fuzz::run(&root, &args),
         Task::Sim(args) => sim::run(&root, &args),
+        Task::Powercut(args) => powercut::powercut(&root, &args),
+        Task::Kill(args) => powercut::kill(&root, &args),
         Task::Bench(args) => bench::run(&root, &args),
         Task::Vectors => vectors::run(&root),
     }

@@ -12,8 +12,8 @@
 //! * **Failure.** A read that failed on the way leaves no bytes of an earlier use in its destination; a failed write
 //!   may have changed any part of its own range and nothing else.
 //!
-//! A [`ProtectedStore`] keeps protection information beside its blocks, a [`JournaledStore`] a journal for writes that are all or
-//! nothing. Left out on purpose: snapshots, encryption. They are
+//! A [`ProtectedStore`] keeps protection information beside its blocks, in one step with them where it has a log; a [`JournaledStore`]
+//! has a journal for writes that are all or nothing. Left out on purpose: snapshots, encryption. They are
 //! wrappers to come.
 
 #![forbid(unsafe_code)]
@@ -23,6 +23,9 @@ mod file;
 mod gather;
 mod journal;
 mod label;
+mod log;
+#[cfg(test)]
+mod power_cuts;
 mod protected;
 mod ram;
 pub mod side_file;

@@ -6,29 +6,41 @@
 //! 4096   record of block 0, of block 1, ...     16 bytes each: tuple (all bits inverted), digest, zeros
 //! ```
 //!
-//! Data and records are not written in one step, so a crash may leave one without the other, in either order. It is
-//! *found* whichever came first, without a journal:
+//! Blocks and records of a file go through a [log](crate::log), which makes both of a write one: a crash leaves the old block with
+//! its old record or the new one with its new. In memory, which no crash leaves anything of, they are written one after the other.
+//! What is wrong all the same is found:
 //!
 //! * A tuple whose guard is checked finds it by the guard.
 //! * A record of zeros says that the block was never written; its data must then be zeros. (Holes of the side file read as
 //!   such records, which is why tuples are inverted there.)
 //! * A tuple that a host sent to turn the checks off has the CRC32C of the data beside it.
 //!
-//! Left out: a guard of the record itself. Damage to a record is found like damage to its block.
+//! Version 2 is that of a side file with a log: who does not know of it must not change one without the other. Version 1 becomes
+//! version 2 when it is opened. Left out: a guard of the record itself. Damage to a record is found like damage to its block.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use integrity::t10::Tuple;
 use parking_lot::Mutex;
 
-use crate::{BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, StoreError};
+use crate::gather::{Gather, total_bytes};
+use crate::log::{Change, Kind, Log, Part, Span};
+use crate::store::check_extent_range;
+use crate::{
+    BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, StoreError, not_atomic,
+    read_then_crc32c,
+};
 
 /// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 16;
 /// Bytes before the first record.
 const HEAD_BYTES: u64 = 4096;
 const MAGIC: &[u8; 8] = b"INTACTPI";
-const VERSION: u8 = 1;
+/// Without and with a log.
+const VERSIONS: [u8; 2] = [1, 2];
+/// Bytes of blocks that are written with their records in one step; more are written in several.
+const STEP_BYTES: u64 = 1 << 20;
 /// Records that are reset with one write.
 const RESET_RECORDS: usize = 4096;
 /// A tuple of a block that was never written.
@@ -95,6 +107,11 @@ impl RecordRun {
         self.0.push(record.to_bytes());
     }
 
+    /// Keeps those of the first `blocks` blocks.
+    pub fn truncate(&mut self, blocks: usize) {
+        self.0.truncate(blocks);
+    }
+
     /// The number of blocks.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -142,9 +159,47 @@ pub struct Format {
     pub interrupted: bool,
 }
 
+/// Blocks and what is beside them.
+struct Parts {
+    data: Arc<dyn BlockStore>,
+    side: Arc<dyn BlockStore>,
+    log: Option<Log>,
+    /// Something went past the log.
+    direct: AtomicBool,
+}
+
+impl Parts {
+    fn read(&self, part: Part, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        match (&self.log, part) {
+            (Some(log), _) => log.read(part, offset, dst),
+            (None, Part::Side) => self.side.read(offset, dst),
+            (None, Part::Data) => self.data.read(offset, dst),
+        }
+    }
+
+    /// Before a change of one part alone: what the log has of it comes first.
+    fn go_past_log(&self, part: Part, span: Span) -> Result<(), StoreError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        log.make_way(part, span)?;
+        self.direct.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        if let Some(log) = &self.log {
+            log.flush()?;
+            if !self.direct.load(Ordering::Acquire) {
+                return Ok(());
+            }
+        }
+        self.side.flush()?;
+        self.data.flush()
+    }
+}
+
 /// The records of a store.
 pub struct Records {
-    side: Arc<dyn BlockStore>,
+    parts: Arc<Parts>,
     format: Mutex<Format>,
 }
 
@@ -156,27 +211,33 @@ impl Records {
         bytes.ok_or_else(|| StoreError::Unusable("the store is too large for protection information".into()))
     }
 
-    /// Opens the records in `side`; a new one is formatted with type `kind`.
-    pub(crate) fn open(side: Arc<dyn BlockStore>, kind: u8) -> Result<Self, StoreError> {
+    /// Opens the records; new ones are formatted with type `kind`.
+    fn open(parts: Arc<Parts>, kind: u8) -> Result<Self, StoreError> {
         let mut head = [0; 11];
-        side.read(0, &mut head)?;
+        parts.side.read(0, &mut head)?;
         let made = match (&head[..8], head[8], head[9], head[10]) {
             (magic, 0, 0, 0) if magic.iter().all(|&byte| byte == 0) => Format { kind, interrupted: false },
-            (magic, VERSION, kind @ 0..=3, state @ 0..=1) if magic == MAGIC => {
+            (magic, version, kind @ 0..=3, state @ 0..=1)
+                if magic == MAGIC && VERSIONS.contains(&version) =>
+            {
                 Format { kind, interrupted: state == 1 }
             }
             _ => {
                 return Err(StoreError::Unusable(format!(
                     "{} holds no protection information of this version; move it away to begin anew",
-                    side.description()
+                    parts.side.description()
                 )));
             }
         };
-        let records = Records { side, format: Mutex::new(made) };
-        if head[8] == 0 && !records.side.geometry().read_only {
+        let records = Records { parts, format: Mutex::new(made) };
+        if head[8] < records.version() && !records.parts.side.geometry().read_only {
             records.remember(made)?;
         }
         Ok(records)
+    }
+
+    fn version(&self) -> u8 {
+        VERSIONS[usize::from(self.parts.log.is_some())]
     }
 
     /// The format as it was last remembered.
@@ -191,8 +252,8 @@ impl Records {
     pub fn remember(&self, format: Format) -> Result<(), StoreError> {
         let mut head = vec![0; 512];
         head[..8].copy_from_slice(MAGIC);
-        head[8..11].copy_from_slice(&[VERSION, format.kind, u8::from(format.interrupted)]);
-        self.side.write(0, &[&head], Durability::Durable)?;
+        head[8..11].copy_from_slice(&[self.version(), format.kind, u8::from(format.interrupted)]);
+        self.parts.side.write(0, &[&head], Durability::Durable)?;
         *self.format.lock() = format;
         Ok(())
     }
@@ -207,32 +268,39 @@ impl Records {
     /// Those of a read.
     pub fn read(&self, lba: u64, blocks: usize) -> Result<RecordRun, StoreError> {
         let mut records = vec![[0; RECORD_BYTES]; blocks];
-        self.side.read(Self::at(lba), records.as_flattened_mut())?;
+        self.parts.read(Part::Side, Self::at(lba), records.as_flattened_mut())?;
         Ok(RecordRun(records))
     }
 
-    /// Writes the records of the blocks from `lba` on.
+    /// Writes the records of the blocks from `lba` on, apart from their blocks: where a crash must not come in between, both are
+    /// written by [`BlockStore::write_atomic`].
     ///
     /// # Errors
     /// Those of a write.
     pub fn write(&self, lba: u64, records: &RecordRun, durability: Durability) -> Result<(), StoreError> {
-        self.side.write(Self::at(lba), &[records.as_bytes()], durability)
+        self.parts.go_past_log(Part::Side, Self::span(lba, records.len() as u64))?;
+        self.parts.side.write(Self::at(lba), &[records.as_bytes()], durability)
     }
 
-    /// The store that the records are in, and where those of a range of blocks are there.
-    pub(crate) fn place(&self, lba: u64, blocks: u64) -> (&dyn BlockStore, u64, u64) {
-        (&*self.side, Self::at(lba), blocks * RECORD_BYTES as u64)
+    fn span(lba: u64, blocks: u64) -> Span {
+        Span { offset: Self::at(lba), len: blocks * RECORD_BYTES as u64 }
     }
 
-    /// Makes blocks unwritten.
+    /// The store that the records are in, and where those of a block are there.
+    pub(crate) fn place(&self, lba: u64) -> (&dyn BlockStore, u64) {
+        (&*self.parts.side, Self::at(lba))
+    }
+
+    /// Makes blocks unwritten, apart from their data.
     ///
     /// # Errors
     /// Those of a write.
     pub fn reset(&self, lba: u64, blocks: u64) -> Result<(), StoreError> {
+        self.parts.go_past_log(Part::Side, Self::span(lba, blocks))?;
         let (mut at, end) = (lba, lba + blocks);
         while at < end {
             let part = (end - at).min(RESET_RECORDS as u64);
-            self.side.write_zeroes(Self::at(at), part * RECORD_BYTES as u64, true)?;
+            self.parts.side.write_zeroes(Self::at(at), part * RECORD_BYTES as u64, true)?;
             at += part;
         }
         Ok(())
@@ -243,7 +311,7 @@ impl Records {
     /// # Errors
     /// Those of a flush.
     pub fn flush(&self) -> Result<(), StoreError> {
-        self.side.flush()
+        self.parts.side.flush()
     }
 }
 
@@ -258,28 +326,123 @@ pub(crate) fn check_protectable(geometry: &Geometry) -> Result<(), StoreError> {
     )))
 }
 
-/// A store with records beside its blocks. Its own reads and writes are of the data alone: whoever writes keeps the
-/// [records](BlockStore::records) up to date.
+/// A store with records beside its blocks. [`write_atomic`](BlockStore::write_atomic) writes both; whoever writes blocks alone keeps
+/// the [records](BlockStore::records) up to date.
 pub struct ProtectedStore {
-    data: Arc<dyn BlockStore>,
+    parts: Arc<Parts>,
     records: Records,
+    /// Most bytes of an all-or-nothing write.
+    atomic_bytes_max: u64,
 }
 
 impl ProtectedStore {
-    /// Puts the records in `side` beside `data`; a new side store is formatted with type `kind`, 0 to 3.
+    /// Puts the records in `side` beside `data`; a new side store is formatted with type `kind`, 0 to 3. A crash may leave a block
+    /// without its record: that is for stores of which it leaves nothing.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] when `side` is too small or holds something else, and those of reading and writing it.
     pub fn new(data: Arc<dyn BlockStore>, side: Arc<dyn BlockStore>, kind: u8) -> Result<Self, StoreError> {
+        // Each block has a record, and a record is shorter than a block.
+        let max = data.atomic_write_bytes_max().min(side.atomic_write_bytes_max());
+        Self::over(Parts { data, side, log: None, direct: AtomicBool::new(false) }, kind, max)
+    }
+
+    /// As [`new`](Self::new), with a log that makes a block and its record one whatever a crash leaves of their stores. What the log
+    /// has of changes that are not in their place is put there. `identity` tells the store from others that have, or had, its place;
+    /// writes of up to `atomic_bytes_max` bytes are offered as all or nothing.
+    ///
+    /// # Errors
+    /// As `new`; [`StoreError::Unusable`] for a log of another store or another time, and those of reading and writing it.
+    pub fn with_log(
+        data: Arc<dyn BlockStore>,
+        (side, kind): (Arc<dyn BlockStore>, u8),
+        log: Arc<dyn BlockStore>,
+        identity: [u8; 16],
+        atomic_bytes_max: u64,
+    ) -> Result<Self, StoreError> {
+        Self::check_side(&*data, &*side)?;
+        let log = Log::open((Arc::clone(&side), Arc::clone(&data)), log, identity)?;
+        let parts = Parts { data, side, log: Some(log), direct: AtomicBool::new(false) };
+        Self::over(parts, kind, atomic_bytes_max.min(STEP_BYTES))
+    }
+
+    fn over(parts: Parts, kind: u8, atomic_bytes_max: u64) -> Result<Self, StoreError> {
+        Self::check_side(&*parts.data, &*parts.side)?;
+        let parts = Arc::new(parts);
+        let records = Records::open(Arc::clone(&parts), kind)?;
+        Ok(ProtectedStore { parts, records, atomic_bytes_max })
+    }
+
+    fn check_side(data: &dyn BlockStore, side: &dyn BlockStore) -> Result<(), StoreError> {
         let needed = Records::bytes_for(data.geometry().blocks())?;
         let found = side.geometry().size_bytes;
-        if found < needed {
-            return Err(StoreError::Unusable(format!(
-                "{} has {found} bytes, the protection information needs {needed}; enlarge it",
-                side.description()
-            )));
+        if found >= needed {
+            return Ok(());
         }
-        Ok(ProtectedStore { data, records: Records::open(side, kind)? })
+        Err(StoreError::Unusable(format!(
+            "{} has {found} bytes, the protection information needs {needed}; enlarge it",
+            side.description()
+        )))
+    }
+
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.geometry().logical_block_bytes)
+    }
+
+    /// Where blocks and their records are.
+    fn spans(&self, offset: u64, len: u64) -> (Span, Span) {
+        let block = self.block_bytes();
+        let blocks = (offset + len).div_ceil(block) - offset / block;
+        (Records::span(offset / block, blocks), Span { offset, len })
+    }
+
+    fn write_step(
+        &self,
+        offset: u64,
+        src: &[&[u8]],
+        records: &[u8],
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let Parts { data, side, log, .. } = &*self.parts;
+        let len = src.iter().map(|piece| piece.len() as u64).sum();
+        let (beside, span) = self.spans(offset, len);
+        if let Some(log) = log {
+            let beside = Span { len: records.len() as u64, ..beside };
+            let change = Change { side: beside, data: span, kind: Kind::Bytes };
+            return log.change(&change, records, src, durability);
+        }
+        let mut before = vec![0; records.len()];
+        side.read(beside.offset, &mut before)?;
+        let written = side.write(beside.offset, &[records], durability).and_then(|()| {
+            match data.atomic_write_bytes_max() {
+                0 => data.write(offset, src, durability),
+                _ => data.write_atomic(offset, src, None, durability),
+            }
+        });
+        if written.is_err() {
+            side.write(beside.offset, &[&before], durability)?;
+        }
+        written
+    }
+
+    /// Makes a range zeros, with the records of blocks that were never written.
+    fn zero(&self, offset: u64, len: u64, kind: Kind) -> Result<(), StoreError> {
+        let geometry = self.geometry();
+        geometry.check_range(offset, len)?;
+        if geometry.read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        let (side, data) = self.spans(offset, len);
+        let parts = &*self.parts;
+        if let Some(log) = &parts.log {
+            return log.change(&Change { side, data, kind }, &[], &[], Durability::Cached);
+        }
+        match kind {
+            Kind::Unmapped => parts.data.unmap(offset, len)?,
+            Kind::Zeroes | Kind::Bytes => parts.data.write_zeroes(offset, len, false)?,
+        }
+        let block = self.block_bytes();
+        self.records.reset(offset / block, side.len / RECORD_BYTES as u64)
     }
 
     /// Bytes that the side store of a store of this geometry needs.
@@ -293,29 +456,31 @@ impl ProtectedStore {
 
 impl BlockStore for ProtectedStore {
     fn geometry(&self) -> Geometry {
-        self.data.geometry()
+        self.parts.data.geometry()
     }
     fn placement(&self) -> Placement {
-        self.data.placement()
+        self.parts.data.placement()
     }
     fn description(&self) -> String {
-        self.data.description()
+        self.parts.data.description()
     }
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
-        self.data.read(offset, dst)
+        self.parts.read(Part::Data, offset, dst)
     }
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
-        self.data.read_crc32c(offset, dst, crc)
+        match self.parts.log {
+            Some(_) => read_then_crc32c(self, offset, dst, crc),
+            None => self.parts.data.read_crc32c(offset, dst, crc),
+        }
     }
     fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
-        self.data.write(offset, src, durability)
+        let len = total_bytes(src, offset, self.geometry().size_bytes)?;
+        self.parts.go_past_log(Part::Data, Span { offset, len })?;
+        self.parts.data.write(offset, src, durability)
     }
     fn atomic_write_bytes_max(&self) -> u64 {
-        // Each block has a record, and a record is shorter than a block.
-        self.data.atomic_write_bytes_max().min(self.records.side.atomic_write_bytes_max())
+        self.atomic_bytes_max
     }
-    /// Against a loss of power only what lies below can help: a record that is here without its block, or the other way round, is
-    /// found.
     fn write_atomic(
         &self,
         offset: u64,
@@ -323,58 +488,93 @@ impl BlockStore for ProtectedStore {
         records: Option<&RecordRun>,
         durability: Durability,
     ) -> Result<(), StoreError> {
-        let Some(records) = records else { return self.data.write_atomic(offset, src, None, durability) };
-        let lba = offset / u64::from(self.geometry().logical_block_bytes);
-        let before = self.records.read(lba, records.len())?;
-        let written = self
-            .records
-            .write(lba, records, durability)
-            .and_then(|()| self.data.write_atomic(offset, src, None, durability));
-        if written.is_err() {
-            self.records.write(lba, &before, durability)?;
+        let geometry = self.geometry();
+        let len = total_bytes(src, offset, geometry.size_bytes)?;
+        geometry.check_range(offset, len)?;
+        if geometry.read_only {
+            return Err(StoreError::ReadOnly);
         }
-        written
+        let Some(records) = records else {
+            return match len > self.atomic_bytes_max {
+                true => Err(not_atomic(self)),
+                false => self.write_step(offset, src, &[], durability),
+            };
+        };
+        let block = self.block_bytes();
+        if records.len() as u64 * block != len || !offset.is_multiple_of(block) {
+            return Err(not_atomic(self));
+        }
+        let (mut gather, mut at) = (Gather::new(src), offset);
+        for records in records.0.chunks((STEP_BYTES / block) as usize) {
+            let (mut step, mut left) = (Vec::with_capacity(src.len()), records.len() * block as usize);
+            at += left as u64;
+            while let Some(run) = gather.next_run(left).filter(|_| left > 0) {
+                left -= run.len();
+                step.push(run);
+            }
+            let from = at - records.len() as u64 * block;
+            self.write_step(from, &step, records.as_flattened(), durability)?;
+        }
+        Ok(())
     }
     fn overwrites_in_place(&self) -> bool {
-        self.data.overwrites_in_place() && self.records.side.overwrites_in_place()
+        self.parts.data.overwrites_in_place() && self.parts.side.overwrites_in_place()
     }
     fn in_place(&self) -> Option<&dyn InPlace> {
-        self.data.in_place()
+        self.parts.data.in_place().filter(|_| self.parts.log.is_none())
     }
     fn flush(&self) -> Result<(), StoreError> {
-        self.records.flush()?;
-        self.data.flush()
+        if self.geometry().read_only { Ok(()) } else { self.parts.flush() }
     }
     fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.data.unmap(offset, len)
+        self.zero(offset, len, Kind::Unmapped)
     }
     fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
-        self.data.write_zeroes(offset, len, may_unmap)
+        self.zero(offset, len, if may_unmap { Kind::Unmapped } else { Kind::Zeroes })
     }
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
-        self.data.extents(offset, len, max)
+        if let Some(log) = &self.parts.log {
+            let span = Span { offset, len };
+            if self.geometry().read_only && log.has(Part::Data, span) {
+                check_extent_range(self.geometry().size_bytes, offset, len)?;
+                return Ok(vec![Extent { offset, len, mapped: true }]);
+            }
+            log.make_way(Part::Data, span)?;
+        }
+        self.parts.data.extents(offset, len, max)
     }
     /// The records grow first: at no moment is there a block without one.
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
-        let block = u64::from(self.geometry().logical_block_bytes);
-        let needed = Records::bytes_for(size_bytes / block)?;
-        if needed > self.records.side.geometry().size_bytes {
-            self.records.side.resize(needed)?;
+        let needed = Records::bytes_for(size_bytes / self.block_bytes())?;
+        if needed > self.parts.side.geometry().size_bytes {
+            self.parts.side.resize(needed)?;
         }
-        self.data.resize(size_bytes)
+        self.parts.data.resize(size_bytes)
     }
     fn medium_bytes(&self) -> Result<u64, StoreError> {
-        self.data.medium_bytes()
+        self.parts.data.medium_bytes()
     }
     fn make_writable(&self) -> Result<(), StoreError> {
-        self.records.side.make_writable()?;
-        self.data.make_writable()
+        let Parts { data, side, log, .. } = &*self.parts;
+        if !self.geometry().read_only {
+            return Ok(());
+        }
+        let Some(log) = log else {
+            return Err(StoreError::Unusable(format!(
+                "{} has protection information and no log yet; open it without ro",
+                self.description()
+            )));
+        };
+        side.make_writable()?;
+        data.make_writable()?;
+        log.make_writable()?;
+        self.records.remember(self.records.format())
     }
     fn records(&self) -> Option<&Records> {
         Some(&self.records)
     }
     fn label(&self) -> Option<&Arc<Label>> {
-        self.data.label()
+        self.parts.data.label()
     }
 }
 
@@ -409,6 +609,22 @@ mod tests {
         records.reset(61, 3).unwrap();
         assert_eq!(read(60, 2), [written[0], Record::Unwritten]);
         assert_eq!(Record::Unwritten.tuple(), UNWRITTEN);
+    }
+
+    #[test]
+    fn in_memory_a_write_without_room_leaves_the_records_of_what_is_there() {
+        let data = RamStore::new(1 << 20, 512).unwrap().with_resident_limit(64 << 10);
+        let side = Arc::new(RamStore::new(64 << 10, 512).unwrap());
+        let store = ProtectedStore::new(Arc::new(data), side, 1).unwrap();
+        let record = Record::Guarded(Tuple { guard: 7, app_tag: 1, ref_tag: 2 });
+        let run: RecordRun = std::iter::repeat_n(record, 4).collect();
+        let write = |lba: u64| store.write_atomic(lba * 512, &[&[7; 2048]], Some(&run), Durability::Cached);
+        write(126).unwrap_err();
+        write(0).unwrap();
+        assert!(matches!(write(1024), Err(StoreError::NoSpace)));
+        let kept = |lba| store.records().unwrap().read(lba, 4).unwrap().iter().collect::<Vec<_>>();
+        assert_eq!((kept(0), kept(1024)), (vec![record; 4], vec![Record::Unwritten; 4]));
+        assert_eq!(kept(126), [Record::Unwritten; 4], "one that meets two chunks, of which one fits");
     }
 
     #[test]

@@ -15,8 +15,7 @@ use std::sync::Arc;
 
 use crate::protected::check_protectable;
 use crate::store::check_block_bytes;
-use crate::volume::Volume;
-use crate::{BlockStore, FileOptions, ProtectedStore, RamStore, StoreError};
+use crate::{BlockStore, FileOptions, ProtectedStore, RamStore, StoreError, volume};
 
 /// A store that is described but not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +68,7 @@ impl StoreSpec {
                 Ok(Arc::new(ProtectedStore::new(Arc::new(store), Arc::new(side), kind)?))
             }
             StoreSpec::File { path, options, protection, atomic_bytes } => {
-                Volume::new(path, options, state_dir).open(*protection, *atomic_bytes)
+                volume::open(path, options, state_dir, *protection, *atomic_bytes)
             }
         }
     }

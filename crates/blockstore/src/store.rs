@@ -168,7 +168,8 @@ pub trait BlockStore: Send + Sync {
     fn atomic_write_bytes_max(&self) -> u64;
 
     /// Writes as [`write`](Self::write), but all or nothing: neither an error nor a loss of power leaves a part of it behind. Other
-    /// calls that are under way may see it block by block. `records` are those of the blocks, and become theirs in the same step.
+    /// calls that are under way may see it block by block. `records` are those of the blocks, and become theirs in the same step. With
+    /// them it may be of any length: what is longer than that is written in steps of whole blocks, each all or nothing with its record.
     ///
     /// # Errors
     /// As `write`, and nothing was written then; [`StoreError::Unusable`] for more than

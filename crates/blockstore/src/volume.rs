@@ -1,65 +1,69 @@
-//! Opening a file with what is kept beside it: its label (`PATH.intact`), its journal (`PATH.atomic`) and its protection information
-//! (`PATH.pi`).
+//! A file and what is kept beside it: its label (`PATH.intact`), its journal (`PATH.atomic`), its protection information (`PATH.pi`)
+//! and the log of both (`PATH.pi-log`).
 //!
-//! Invariant: whoever changes the file has looked at all of them, whatever options they were given. What the journal has left to do
-//! is done before anything else is written, and a file that has protection information is not written without it. So nothing that
-//! is kept beside a file becomes older than the file.
+//! Invariant: whoever changes the file has looked at all of them, whatever options they were given. What a journal or a log has left
+//! to do is done before anything else is written, and a file that has protection information is not written without it. So nothing
+//! that is kept beside a file becomes older than the file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::journal::{Identity, check_max};
+use crate::log::LOG_BYTES;
 use crate::protected::check_protectable;
 use crate::{
     BlockStore, FileOptions, FileStore, JournaledStore, Label, Labelled, ProtectedStore, StoreError,
     side_file,
 };
 
-/// A file and how it is to be opened.
-pub(crate) struct Volume<'a> {
-    path: &'a Path,
-    options: &'a FileOptions,
-    /// Where labels of devices are kept.
-    state_dir: Option<&'a Path>,
+pub(crate) const JOURNAL: &str = ".atomic";
+pub(crate) const RECORDS: &str = ".pi";
+pub(crate) const LOG: &str = ".pi-log";
+
+/// Where what is kept beside a store of blocks is found, by the suffix of its name.
+pub(crate) trait Shelf {
+    /// Its name, for messages.
+    fn name(&self, suffix: &str) -> String;
+    /// Its bytes; 0 where there is none, and where it was being made as the power went.
+    fn found(&self, suffix: &str) -> Result<u64, StoreError>;
+    /// Opens it as the blocks are open, made with `size_bytes` if that is given.
+    fn open(&self, suffix: &str, size_bytes: Option<u64>) -> Result<Arc<dyn BlockStore>, StoreError>;
+    /// Fails where `option` cannot be kept.
+    fn check_room(&self, option: &str) -> Result<(), StoreError>;
 }
 
-impl<'a> Volume<'a> {
-    pub(crate) fn new(path: &'a Path, options: &'a FileOptions, state_dir: Option<&'a Path>) -> Self {
-        Volume { path, options, state_dir }
+/// What is kept beside a file.
+struct Files<'a> {
+    path: &'a Path,
+    read_only: bool,
+    label: Arc<Label>,
+}
+
+impl Shelf for Files<'_> {
+    fn name(&self, suffix: &str) -> String {
+        side_file::beside(self.path, suffix).display().to_string()
     }
 
-    /// Opens the file, and looks at what is beside it, whatever is asked for.
-    pub(crate) fn open(
-        &self,
-        protection: Option<u8>,
-        atomic_bytes: Option<u64>,
-    ) -> Result<Arc<dyn BlockStore>, StoreError> {
-        let place = self.state_dir.map(|directory| Label::within(directory, self.path));
-        let labelled = place.as_deref().map_or(Labelled::Own, Labelled::OwnAt);
-        let file = FileStore::open_labelled(self.path, self.options, labelled)?;
-        let identity = file.identity();
-        let label = Arc::clone(file.volume_label());
-        let store: Arc<dyn BlockStore> = match protection {
-            Some(kind) => Arc::new(self.protected(file, kind)?),
-            None => {
-                self.check_unprotected()?;
-                Arc::new(file)
-            }
-        };
-        match atomic_bytes {
-            Some(max) => self.journaled(store, (identity, &label), max),
-            None => self.settled(store, (identity, &label)),
+    fn found(&self, suffix: &str) -> Result<u64, StoreError> {
+        match std::fs::metadata(side_file::beside(self.path, suffix)) {
+            Ok(metadata) => Ok(metadata.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(StoreError::Unusable(format!(
+                "{}: cannot look whether something is left to do: {error}; give the server's user access",
+                self.name(suffix)
+            ))),
         }
     }
 
-    fn place(&self, suffix: &str) -> PathBuf {
-        side_file::beside(self.path, suffix)
+    fn open(&self, suffix: &str, size_bytes: Option<u64>) -> Result<Arc<dyn BlockStore>, StoreError> {
+        let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: self.read_only };
+        let place = side_file::beside(self.path, suffix);
+        Ok(Arc::new(FileStore::open_labelled(&place, &how, Labelled::Of(&self.label))?))
     }
 
-    /// The place of what an option wants to have beside the file.
-    fn wanted(&self, suffix: &str, option: &str) -> Result<PathBuf, StoreError> {
+    fn check_room(&self, option: &str) -> Result<(), StoreError> {
         if self.path.is_file() {
-            return Ok(self.place(suffix));
+            return Ok(());
         }
         // What lies beside a device node is gone with the next start.
         Err(StoreError::Unusable(format!(
@@ -67,79 +71,109 @@ impl<'a> Volume<'a> {
             self.path.display()
         )))
     }
+}
 
-    /// The bytes of what is beside the file; 0 also when it was being made as the power went.
-    fn found(&self, suffix: &str) -> Result<u64, StoreError> {
-        let place = self.place(suffix);
-        match std::fs::metadata(&place) {
-            Ok(metadata) => Ok(metadata.len()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(StoreError::Unusable(format!(
-                "{}: cannot look whether something is left to do: {error}; give the server's user access",
-                place.display()
-            ))),
+/// Opens a file with what is beside it; labels of devices are kept in `state_dir`.
+pub(crate) fn open(
+    path: &Path,
+    options: &FileOptions,
+    state_dir: Option<&Path>,
+    protection: Option<u8>,
+    atomic_bytes: Option<u64>,
+) -> Result<Arc<dyn BlockStore>, StoreError> {
+    let place = state_dir.map(|directory| Label::within(directory, path));
+    let labelled = place.as_deref().map_or(Labelled::Own, Labelled::OwnAt);
+    let file = FileStore::open_labelled(path, options, labelled)?;
+    let (identity, label) = (file.identity(), Arc::clone(file.volume_label()));
+    let shelf = Files { path, read_only: options.read_only, label };
+    assemble(&shelf, Arc::new(file), identity, protection, atomic_bytes)
+}
+
+/// Puts a store of blocks together with what is beside it, and looks at all of that, whatever is asked for.
+pub(crate) fn assemble(
+    shelf: &dyn Shelf,
+    blocks: Arc<dyn BlockStore>,
+    identity: Identity,
+    protection: Option<u8>,
+    atomic_bytes: Option<u64>,
+) -> Result<Arc<dyn BlockStore>, StoreError> {
+    if let Some(max) = atomic_bytes {
+        check_max(&blocks.geometry(), max)?;
+    }
+    if let Some(kind) = protection {
+        return protected(shelf, blocks, identity, kind, atomic_bytes.unwrap_or(0));
+    }
+    check_unprotected(shelf, &*blocks)?;
+    match atomic_bytes {
+        Some(max) => journaled(shelf, blocks, identity, max),
+        None => settled(shelf, blocks, identity),
+    }
+}
+
+/// A block that is written without its record fails every check from then on.
+fn check_unprotected(shelf: &dyn Shelf, blocks: &dyn BlockStore) -> Result<(), StoreError> {
+    for suffix in [RECORDS, LOG] {
+        if shelf.found(suffix)? > 0 {
+            return Err(StoreError::Unusable(format!(
+                "{} has protection information in {}, which writes without it would make wrong; give pi=, or move that file away to do \
+                 without it for good",
+                blocks.description(),
+                shelf.name(suffix)
+            )));
         }
     }
+    Ok(())
+}
 
-    fn beside(
-        &self,
-        place: &Path,
-        size_bytes: Option<u64>,
-        label: &Arc<Label>,
-    ) -> Result<FileStore, StoreError> {
-        let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: self.options.read_only };
-        FileStore::open_labelled(place, &how, Labelled::Of(label))
-    }
+fn protected(
+    shelf: &dyn Shelf,
+    blocks: Arc<dyn BlockStore>,
+    identity: Identity,
+    kind: u8,
+    atomic_bytes: u64,
+) -> Result<Arc<dyn BlockStore>, StoreError> {
+    check_protectable(&blocks.geometry())?;
+    shelf.check_room("pi=")?;
+    let side = shelf.open(RECORDS, Some(ProtectedStore::side_bytes(&blocks.geometry())?))?;
+    // Versions without a log had such volumes in a journal.
+    let plain = ProtectedStore::new(Arc::clone(&blocks), Arc::clone(&side), kind)?;
+    let plain = settled(shelf, Arc::new(plain), identity)?;
+    let found = shelf.found(LOG)?;
+    let size_bytes = match blocks.geometry().read_only {
+        true if found == 0 => return Ok(plain),
+        true => None,
+        false => Some(found.max(LOG_BYTES)),
+    };
+    let log = shelf.open(LOG, size_bytes)?;
+    Ok(Arc::new(ProtectedStore::with_log(blocks, (side, kind), log, identity, atomic_bytes)?))
+}
 
-    /// A block that is written without its record fails every check from then on.
-    fn check_unprotected(&self) -> Result<(), StoreError> {
-        if self.found(".pi")? == 0 {
-            return Ok(());
-        }
-        Err(StoreError::Unusable(format!(
-            "{} has protection information in {}, which writes without it would make wrong; give pi=, or move that file away to do \
-             without it for good",
-            self.path.display(),
-            self.place(".pi").display()
-        )))
-    }
+/// A store that is only read needs no journal, but it has to be looked at: something may be unfinished.
+fn journaled(
+    shelf: &dyn Shelf,
+    blocks: Arc<dyn BlockStore>,
+    identity: Identity,
+    max: u64,
+) -> Result<Arc<dyn BlockStore>, StoreError> {
+    shelf.check_room("atomic=")?;
+    let found = shelf.found(JOURNAL)?;
+    let size_bytes = match blocks.geometry().read_only {
+        true if found == 0 => return Ok(blocks),
+        true => None,
+        false => Some(found.max(JournaledStore::journal_bytes(max))),
+    };
+    let journal = shelf.open(JOURNAL, size_bytes)?;
+    Ok(Arc::new(JournaledStore::new(blocks, journal, identity, max)?))
+}
 
-    fn protected(&self, store: FileStore, kind: u8) -> Result<ProtectedStore, StoreError> {
-        check_protectable(&store.geometry())?;
-        let size_bytes = Some(ProtectedStore::side_bytes(&store.geometry())?);
-        let side = self.beside(&self.wanted(".pi", "pi=")?, size_bytes, store.volume_label())?;
-        ProtectedStore::new(Arc::new(store), Arc::new(side), kind)
+/// A store without a journal, once one that it had before has nothing left to do.
+fn settled(
+    shelf: &dyn Shelf,
+    blocks: Arc<dyn BlockStore>,
+    identity: Identity,
+) -> Result<Arc<dyn BlockStore>, StoreError> {
+    if shelf.found(JOURNAL)? > 0 {
+        JournaledStore::finish(Arc::clone(&blocks), shelf.open(JOURNAL, None)?, identity)?;
     }
-
-    /// A store that is only read needs no journal, but it has to be looked at: something may be unfinished.
-    fn journaled(
-        &self,
-        store: Arc<dyn BlockStore>,
-        (identity, label): (Identity, &Arc<Label>),
-        max: u64,
-    ) -> Result<Arc<dyn BlockStore>, StoreError> {
-        check_max(&store.geometry(), max)?;
-        let place = self.wanted(".atomic", "atomic=")?;
-        let found = self.found(".atomic")?;
-        let size_bytes = match self.options.read_only {
-            true if found == 0 => return Ok(store),
-            true => None,
-            false => Some(found.max(JournaledStore::journal_bytes(max))),
-        };
-        let journal = self.beside(&place, size_bytes, label)?;
-        Ok(Arc::new(JournaledStore::new(store, Arc::new(journal), identity, max)?))
-    }
-
-    /// A store without a journal, once one that it had before has nothing left to do.
-    fn settled(
-        &self,
-        store: Arc<dyn BlockStore>,
-        (identity, label): (Identity, &Arc<Label>),
-    ) -> Result<Arc<dyn BlockStore>, StoreError> {
-        if self.found(".atomic")? > 0 {
-            let journal = self.beside(&self.place(".atomic"), None, label)?;
-            JournaledStore::finish(Arc::clone(&store), Arc::new(journal), identity)?;
-        }
-        Ok(store)
-    }
+    Ok(blocks)
 }

@@ -106,14 +106,26 @@ impl Mark {
         right.then_some(mark)
     }
 
+    /// Whether these bytes may be a part of the first mark that a journal ever had, of which nothing else is there.
+    fn is_begun(head: &[u8; HEAD_BYTES]) -> bool {
+        let version = u32_at(head, 8);
+        &head[..8] == MARK_MAGIC
+            && (version == 0 || VERSIONS.contains(&version))
+            && head[MARK_BYTES..].iter().all(|&byte| byte == 0)
+    }
+
     /// The mark that counts and its place; `None`: the journal is new.
     pub(super) fn read(journal: &dyn BlockStore) -> Result<Option<(u64, Self)>, StoreError> {
         let mut found: Option<(u64, Mark)> = None;
+        // The power may go while the first mark is written: before it there is no record.
+        let mut slot = [0; HEAD_BYTES];
+        journal.read(SLOTS_AT, &mut slot)?;
+        let unused = slot.iter().all(|&byte| byte == 0);
         let mut blank = true;
         for place in 0..MARKS {
             let mut head = [0; HEAD_BYTES];
             journal.read(place * HEAD_BYTES as u64, &mut head)?;
-            blank &= head.iter().all(|&byte| byte == 0);
+            blank &= head.iter().all(|&byte| byte == 0) || place == 0 && unused && Self::is_begun(&head);
             let mark = Mark::from_bytes(&head).map(|mark| (place, mark));
             found = found.into_iter().chain(mark).max_by_key(|(_, mark)| mark.first);
         }

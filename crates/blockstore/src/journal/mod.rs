@@ -13,9 +13,8 @@
 //! * A write that fails between the two, or in the journal if that cannot be told to forget it, leaves blocks of which nobody knows
 //!   what they will hold after the next start. They cannot be read or written until the store is opened again, which finishes it.
 //!
-//! * Where blocks have protection information, a record of the journal has it behind their data, and both are carried out together.
-//!   Whoever changes it in another way changes its blocks right after, and so waits: if the power goes before, what the journal has
-//!   comes back as a whole.
+//! * Where blocks have protection information they go through a [log](crate::log) instead. Journals of earlier versions may have
+//!   records of such blocks behind their data: both are carried out together when such a journal is finished.
 //!
 //! Invariant: a slot is used again only after a mark on the medium says that what it held is over; marks never go back.
 
@@ -54,7 +53,7 @@ pub struct JournaledStore {
     identity: Identity,
     /// Most bytes of a write.
     max: u64,
-    /// The same with the records of its blocks.
+    /// Bytes of a slot behind its head.
     slot_bytes: u64,
     ring: Mutex<Ring>,
     /// The phase of a write has changed.
@@ -81,16 +80,14 @@ impl JournaledStore {
         max_bytes: u64,
     ) -> Result<Self, StoreError> {
         check_max(&data.geometry(), max_bytes)?;
-        let slot_bytes = max_bytes + data.records().map_or(0, |_| records_bytes(&data.geometry(), max_bytes));
-        Self::with_slots(data, journal, identity, max_bytes, slot_bytes)
+        Self::with_slots(data, journal, identity, (max_bytes, max_bytes))
     }
 
     fn with_slots(
         data: Arc<dyn BlockStore>,
         journal: Arc<dyn BlockStore>,
         identity: Identity,
-        max: u64,
-        slot_bytes: u64,
+        (max, slot_bytes): (u64, u64),
     ) -> Result<Self, StoreError> {
         let store = JournaledStore {
             data,
@@ -119,7 +116,7 @@ impl JournaledStore {
         identity: Identity,
     ) -> Result<(), StoreError> {
         let Some((_, mark)) = Mark::read(&*journal)? else { return Ok(()) };
-        Self::with_slots(data, journal, identity, 0, mark.slot_bytes).map(drop)
+        Self::with_slots(data, journal, identity, (0, mark.slot_bytes)).map(drop)
     }
 
     /// Bytes of a journal for writes of up to `max_bytes`.
@@ -171,7 +168,7 @@ impl JournaledStore {
             ([], _) => None,
             (_, Some(beside)) if records.len() as u64 == records_bytes(&geometry, len) => {
                 let block = u64::from(geometry.logical_block_bytes);
-                Some(beside.place(header.offset / block, len / block))
+                Some(beside.place(header.offset / block))
             }
             _ => {
                 return Err(StoreError::Unusable(format!(
@@ -181,14 +178,14 @@ impl JournaledStore {
             }
         };
         if !geometry.read_only {
-            if let Some((side, at, _)) = beside {
+            if let Some((side, at)) = beside {
                 side.write(at, &[records], Durability::Cached)?;
             }
             return self.data.write(header.offset, &[data], Durability::Cached);
         }
         let mut now = vec![0; data.len() + records.len()];
         self.data.read(header.offset, &mut now[..data.len()])?;
-        if let Some((side, at, _)) = beside {
+        if let Some((side, at)) = beside {
             side.read(at, &mut now[data.len()..])?;
         }
         if now.split_at(data.len()) == (data, records) {
@@ -217,8 +214,7 @@ impl JournaledStore {
     }
 
     fn write_mark(&self, place: u64, first: u64) -> Result<(), StoreError> {
-        let records = self.data.records().is_some();
-        let mark = Mark { slot_bytes: self.slot_bytes, records, identity: self.identity, first };
+        let mark = Mark { slot_bytes: self.slot_bytes, records: false, identity: self.identity, first };
         self.journal.write(place * HEAD_BYTES as u64, &[&mark.to_bytes()], Durability::Durable)
     }
 
@@ -312,28 +308,19 @@ impl JournaledStore {
         }
     }
 
-    fn record(
-        &self,
-        number: u64,
-        offset: u64,
-        len: u64,
-        src: &[&[u8]],
-        records: Option<&RecordRun>,
-    ) -> Result<(), StoreError> {
+    fn record(&self, number: u64, offset: u64, len: u64, src: &[&[u8]]) -> Result<(), StoreError> {
         let mut pieces = vec![&[][..]];
         pieces.extend_from_slice(src);
-        pieces.extend(records.map(RecordRun::as_bytes));
         let data_crc = pieces.iter().fold(0, |crc, piece| integrity::crc32c_append(crc, piece));
-        let records_len = records.map_or(0, |records| records.as_bytes().len() as u32);
-        let header = Header { number, offset, len: len as u32, records_len, data_crc };
-        let head = header.to_bytes(self.data.records().is_some());
+        let header = Header { number, offset, len: len as u32, records_len: 0, data_crc };
+        let head = header.to_bytes(false);
         pieces[0] = &head;
         self.journal.write(slot_at(number, self.slot_bytes), &pieces, Durability::Durable)
     }
 }
 
 /// Takes the space of a range, which keeps what it holds.
-fn allocate(store: &dyn BlockStore, offset: u64, len: u64) -> Result<(), StoreError> {
+pub(crate) fn allocate(store: &dyn BlockStore, offset: u64, len: u64) -> Result<(), StoreError> {
     let end = offset + len;
     let mut at = offset;
     while at < end {
@@ -439,25 +426,15 @@ impl BlockStore for JournaledStore {
         if geometry.read_only {
             return Err(StoreError::ReadOnly);
         }
-        let beside = self.data.records().zip(records);
-        let fit = match records {
-            Some(run) => beside.is_some() && run.as_bytes().len() as u64 == records_bytes(&geometry, len),
-            None => true,
-        };
-        if len > self.max || !fit {
+        if len > self.max || records.is_some() {
             return Err(not_atomic(self));
         }
         if len == 0 {
             return Ok(());
         }
-        let lba = offset / u64::from(geometry.logical_block_bytes);
         allocate(&*self.data, offset, len)?;
-        if let Some((beside, records)) = beside {
-            let (side, at, bytes) = beside.place(lba, records.len() as u64);
-            allocate(side, at, bytes)?;
-        }
         let number = self.take(offset, len)?;
-        if let Err(error) = self.record(number, offset, len, src, records) {
+        if let Err(error) = self.record(number, offset, len, src) {
             // Nothing was written to its place, and nothing has to be. A record that is there all the same has to be over before
             // anybody reads the old data: otherwise the next start could bring back a write that was told to have failed.
             self.update(|ring| ring.place(number));
@@ -466,9 +443,7 @@ impl BlockStore for JournaledStore {
             }
             return Err(of_the_journal(error, offset));
         }
-        let written = beside
-            .map_or(Ok(()), |(beside, records)| beside.write(lba, records, Durability::Cached))
-            .and_then(|()| self.data.write(offset, src, Durability::Cached));
+        let written = self.data.write(offset, src, Durability::Cached);
         match &written {
             Ok(()) => self.update(|ring| ring.place(number)),
             Err(_) => self.get_stuck(number),

@@ -41,9 +41,6 @@ struct Medium<'a> {
     block: usize,
 }
 
-/// Writes data, in pieces, from a block on, with their records; whether it has to be durable.
-type Put<Medium> = fn(&Medium, u64, &[&[u8]], &RecordRun, bool) -> Result<(), Failure>;
-
 /// Data-out, and buffers for its blocks.
 #[derive(Clone, Copy)]
 struct DataOut<'a> {
@@ -303,21 +300,10 @@ impl Medium<'_> {
         Ok(records)
     }
 
-    fn put(&self, lba: u64, data: &[&[u8]], records: &RecordRun, durable: bool) -> Result<(), Failure> {
-        let durability = medium::durability(durable);
-        self.records.write(lba, records, durability)?;
-        Ok(self.device.store.write(self.offset(lba), data, durability)?)
-    }
-
-    /// As [`Self::put`], all or nothing.
+    /// Writes blocks with their records, each of them in one step; all of them in one where that was asked for, which the device
+    /// server grants only for as many as the store takes so.
     //= sbc4 5.43 ATM-01
-    fn put_atomic(
-        &self,
-        lba: u64,
-        data: &[&[u8]],
-        records: &RecordRun,
-        durable: bool,
-    ) -> Result<(), Failure> {
+    fn put(&self, lba: u64, data: &[&[u8]], records: &RecordRun, durable: bool) -> Result<(), Failure> {
         let durability = medium::durability(durable);
         Ok(self.device.store.write_atomic(self.offset(lba), data, Some(records), durability)?)
     }
@@ -363,7 +349,7 @@ impl Medium<'_> {
         match *op {
             MediumOp::Write { lba, blocks, durable } => done(self.write(lba, blocks, durable, data_out)),
             MediumOp::WriteAtomic { lba, blocks, durable } => {
-                done(self.write_gathered(lba, blocks, durable, data_out, Self::put_atomic))
+                done(self.write_gathered(lba, blocks, durable, data_out))
             }
             MediumOp::WriteAndVerify { lba, blocks, bytchk, durable: _ } => {
                 Some(self.write_and_verify(lba, blocks, bytchk, data_out))
@@ -373,8 +359,7 @@ impl Medium<'_> {
                     return Ok(());
                 }
                 let _held = self.device.hold(lba, blocks, Access::Change);
-                self.device.store.unmap(self.offset(lba), self.offset(blocks))?;
-                Ok(self.records.reset(lba, blocks)?)
+                Ok(self.device.store.unmap(self.offset(lba), self.offset(blocks))?)
             })),
             MediumOp::WriteSame { lba, blocks, unmap, zero: true, durable } => {
                 done(self.zero(lba, blocks, unmap, durable))
@@ -431,7 +416,7 @@ impl Medium<'_> {
         }
         match self.device.store.in_place() {
             Some(memory) => self.write_sealed(memory, lba, blocks, durable, data_out),
-            None => self.write_gathered(lba, blocks, durable, data_out, Self::put),
+            None => self.write_gathered(lba, blocks, durable, data_out),
         }
     }
 
@@ -442,12 +427,11 @@ impl Medium<'_> {
         blocks: u64,
         durable: bool,
         data_out: DataOut<'_>,
-        put: Put<Self>,
     ) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         let records = self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Change);
-        put(self, lba, &[&arrived.data], &records, durable)
+        self.put(lba, &[&arrived.data], &records, durable)
     }
 
     /// Writes blocks that came with tuples into memory: checked where they arrived, all of them first, and copied once.
@@ -466,7 +450,24 @@ impl Medium<'_> {
         })?;
         let (mut incoming, len) = (self.incoming(data_out, 0, blocks), self.offset(blocks));
         let _held = self.device.hold(lba, blocks, Access::Change);
-        memory.write_in_place(self.offset(lba), len, &mut |to| incoming.copy_data(to, into_memory(len)))?;
+        let mut done = 0;
+        let written = memory.write_in_place(self.offset(lba), len, &mut |to| {
+            incoming.copy_data(to, into_memory(len));
+            done += to.len() / self.block;
+        });
+        self.keep_records(lba, records, done, durable)?;
+        Ok(written?)
+    }
+
+    /// Writes the records of so many blocks as were written in place, also if the others could not be.
+    fn keep_records(
+        &self,
+        lba: u64,
+        mut records: RecordRun,
+        done: usize,
+        durable: bool,
+    ) -> Result<(), Failure> {
+        records.truncate(done);
         Ok(self.records.write(lba, &records, medium::durability(durable))?)
     }
 
@@ -485,12 +486,13 @@ impl Medium<'_> {
         let _held = self.device.hold(lba, blocks, Access::Change);
         if let Some(memory) = self.device.store.in_place() {
             let mut done = 0;
-            memory.write_in_place(self.offset(lba), len, &mut |to| {
+            let written = memory.write_in_place(self.offset(lba), len, &mut |to| {
                 let count = to.len() / self.block;
                 incoming.copy(to, &mut guards[done..done + count], into_memory(len));
                 done += count;
-            })?;
-            return Ok(self.records.write(lba, &self.made(lba, &guards), medium::durability(durable))?);
+            });
+            self.keep_records(lba, self.made(lba, &guards), done, durable)?;
+            return Ok(written?);
         }
         let mut places = guards.iter_mut();
         incoming.look(self.block, |_, _, guard| {
@@ -530,7 +532,6 @@ impl Medium<'_> {
             true => self.device.store.unmap(offset, len)?,
             false => self.device.store.write_zeroes(offset, len, false)?,
         }
-        self.records.reset(lba, blocks)?;
         if durable {
             self.device.store.flush()?;
         }
