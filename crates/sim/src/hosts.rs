@@ -46,18 +46,19 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Starts it, as the process `owner`, with `disk` as its only logical unit.
+    /// Starts it, as the process `owner`, with `disk` as its only logical unit, whose serial number is `name`.
     pub fn start(
         world: &Arc<World>,
         owner: usize,
         plan: &Plan,
         sabotage: Sabotage,
         disk: &Arc<dyn BlockStore>,
+        name: &str,
     ) -> Result<Self, String> {
         let platform = SimPlatform::new(world, TARGET.ip(), owner);
         let disk = Arc::clone(disk);
         let open: target::registry::OpenStore = Arc::new(move |_| Ok(Arc::clone(&disk)));
-        let config = config(plan, sabotage);
+        let config = config(plan, sabotage, name);
         let portal = config.portals[0].clone();
         let observe = Arc::new(Observe::new());
         let process = Process(Arc::clone(&platform));
@@ -151,6 +152,11 @@ impl Running {
             over: false,
             deadline,
         })
+    }
+
+    /// Whether its unit has said which volume it is.
+    pub fn knows_its_volume(&self) -> bool {
+        self.gone || self.progress.lock().answered
     }
 
     /// When it wants a turn.
@@ -258,7 +264,7 @@ fn chap(plan: &ChapPlan, number: u8, wrong: bool) -> ChapConfig {
     config
 }
 
-fn config(plan: &Plan, sabotage: Sabotage) -> Config {
+fn config(plan: &Plan, sabotage: Sabotage, serial: &str) -> Config {
     let store = StoreSpec::Ram {
         size_bytes: 512,
         logical_block_bytes: None,
@@ -271,7 +277,7 @@ fn config(plan: &Plan, sabotage: Sabotage) -> Config {
         targets: vec![TargetConfig {
             name,
             alias: None,
-            luns: vec![LunConfig { serial: Some("sim".into()), ..LunConfig::new(0, store) }],
+            luns: vec![LunConfig { serial: Some(serial.to_owned()), ..LunConfig::new(0, store) }],
             access: AccessRules::default(),
             auth: auth(plan, sabotage),
             bounds: plan.bounds.clone(),

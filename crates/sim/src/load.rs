@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use initiator::{Command, Completion, Ending, Submitter, Workload, cdb};
+use initiator::{Command, Completion, Ending, LostBlocks, Submitter, Workload, cdb};
 use iscsi_core::Time;
 use iscsi_core::initiator::session::ManagementAnswer;
 use iscsi_wire::{Lun, TmfFunction, TmfResponse};
@@ -58,6 +58,8 @@ pub struct LoadPlan {
     pub timeout: Duration,
     /// Longest pause between two operations, nanoseconds; 0: none.
     pub pause_ns: u64,
+    /// It wants to know what the unit loses, and that it stays the same volume.
+    pub watches: bool,
 }
 
 /// How far a load is, for those outside of the event loop.
@@ -75,6 +77,8 @@ pub struct Progress {
     pub finished: bool,
     /// When the last operation ended.
     pub last: Time,
+    /// The target has answered a command, before which its unit has said which volume it is.
+    pub answered: bool,
     /// Operations under way.
     pub outstanding: usize,
 }
@@ -111,6 +115,7 @@ pub struct Load {
     functions_left: u32,
     managing: FxHashMap<u64, (TmfFunction, Option<u64>)>,
     resubmits: bool,
+    deaf: bool,
     /// What was read last of each shared block, and in which epoch.
     seen: FxHashMap<u64, (Stamp, u32)>,
 }
@@ -124,6 +129,7 @@ impl Load {
             functions_left: plan.functions,
             managing: FxHashMap::default(),
             resubmits: false,
+            deaf: false,
             plan,
             oracle,
             rng,
@@ -141,6 +147,11 @@ impl Load {
     /// As an initiator would be that carries out again what must not be done twice: for a judge who has to see it.
     pub fn resubmitting(self) -> Self {
         Self { resubmits: true, ..self }
+    }
+
+    /// As an initiator would be that does not tell of lost writes.
+    pub fn deaf(self) -> Self {
+        Self { deaf: true, ..self }
     }
 
     /// Begins as many operations as there may be.
@@ -324,12 +335,13 @@ impl Load {
             }
             Kind::Write { lba, versions, through } => {
                 for (lba, version) in (*lba..).zip(versions) {
-                    self.oracle.written(&operation.before, lba, *version, *through);
+                    let stamp = Stamp { writer: self.plan.writer, version: *version };
+                    self.oracle.written(&operation.before, lba, stamp, *through);
                 }
                 versions.len() * BLOCK_BYTES
             }
             Kind::Flush => {
-                self.oracle.flushed(&operation.before);
+                self.oracle.flushed(&operation.before, self.plan.writer);
                 0
             }
             Kind::Swap { lba, new, .. } => {
@@ -374,7 +386,16 @@ fn sense_key(sense: &[u8]) -> u8 {
 
 impl Workload for Load {
     fn start(&mut self, io: &mut Submitter<'_>) {
+        if self.plan.watches {
+            io.watch(Lun(0));
+        }
         self.go_on(io);
+    }
+
+    fn lost_writes(&mut self, _: Lun, lost: &LostBlocks, _: &mut Submitter<'_>) {
+        if !self.deaf {
+            self.oracle.told(self.plan.writer, &lost.ranges(u64::MAX));
+        }
     }
 
     fn managed(&mut self, user: u64, answer: Option<ManagementAnswer>, io: &mut Submitter<'_>) {
@@ -410,7 +431,11 @@ impl Workload for Load {
         let Some(mut operation) = self.under_way.remove(&completion.command.user) else {
             return self.oracle.broken("a command ended twice".to_owned());
         };
-        self.progress.lock().last = now;
+        {
+            let mut progress = self.progress.lock();
+            progress.last = now;
+            progress.answered |= matches!(completion.ending, Ending::Status { .. });
+        }
         let soon = Duration::from_millis(10);
         if self.resubmits && completion.ending == Ending::OutcomeUnknown {
             operation.tries -= 1;
@@ -428,6 +453,11 @@ impl Workload for Load {
                     (MISCOMPARE, _) => self.oracle.broken("MISCOMPARE without COMPARE AND WRITE".to_owned()),
                     _ => self.repeat(operation, soon * 20, now),
                 }
+            }
+            // It will be back, however long that takes.
+            Ending::OtherVolume => {
+                operation.tries -= 1;
+                self.repeat(operation, soon * 50, now);
             }
             Ending::Unsendable(violation) => {
                 self.oracle.broken(format!("a command cannot be sent: {violation}"))

@@ -6,7 +6,8 @@
 //! again after a newer one, a torn block, a block from elsewhere: each breaks that.
 //!
 //! A power cut may take back what was acknowledged and not flushed, never what was flushed or written through; commands that
-//! span one prove nothing about the medium.
+//! span one prove nothing about the medium. What it has taken is owed: a flush that ends well for its writer proves that all that was
+//! acknowledged before it began is on the medium, or that its writer was told what is lost.
 
 use std::sync::Arc;
 
@@ -76,6 +77,8 @@ struct Block {
     floor: Version,
     /// Newest version that was acknowledged.
     acknowledged: Version,
+    /// Who was told so.
+    writer: u32,
     /// Newest version that a power cut may not take.
     durable: Version,
     /// Newest version that was submitted.
@@ -96,6 +99,16 @@ impl Before {
     }
 }
 
+/// A block of which a power cut has taken an acknowledged version, and its writer was not told.
+#[derive(Clone, Copy)]
+struct Owed {
+    lba: u64,
+    /// The epoch that began with the cut.
+    epoch: u32,
+    /// What was left.
+    left: Version,
+}
+
 #[derive(Default)]
 struct Books {
     blocks: Vec<Block>,
@@ -106,6 +119,8 @@ struct Books {
     winners: FxHashMap<(u64, Version), u32>,
     /// Versions whose COMPARE AND WRITE was acknowledged.
     granted: FxHashSet<(u64, Version)>,
+    /// By writer.
+    owed: FxHashMap<u32, Vec<Owed>>,
 }
 
 /// See the module. Clones are the same judge.
@@ -142,13 +157,14 @@ impl Oracle {
     }
 
     /// A write was acknowledged; `through`: with FUA.
-    pub fn written(&self, before: &Before, lba: u64, version: Version, through: bool) {
+    pub fn written(&self, before: &Before, lba: u64, stamp: Stamp, through: bool) {
         let mut books = self.books.lock();
         if before.epoch != books.epoch {
             return;
         }
+        let Stamp { writer, version } = stamp;
         let block = &mut books.blocks[lba as usize];
-        block.acknowledged = block.acknowledged.max(version);
+        block.acknowledge(writer, version);
         block.floor = block.floor.max(version);
         if through {
             block.durable = block.durable.max(version);
@@ -161,14 +177,29 @@ impl Oracle {
         Before { epoch: books.epoch, floors: books.blocks.iter().map(|b| b.acknowledged).collect() }
     }
 
-    /// A flush was acknowledged.
-    pub fn flushed(&self, before: &Before) {
+    /// A flush of `writer` was acknowledged.
+    pub fn flushed(&self, before: &Before, writer: u32) {
         let mut books = self.books.lock();
+        let due = |owed: &&Owed| {
+            before.epoch >= owed.epoch
+                || before.floors.get(owed.lba as usize).is_some_and(|had| *had > owed.left)
+        };
+        if let Some(&Owed { lba, left, .. }) = books.owed.get(&writer).and_then(|all| all.iter().find(due)) {
+            let what = "a flush ended well, and nobody was told what a power cut has taken";
+            self.broken(format!("{what}: block {lba} of I{writer} was left at version {left}"));
+        }
         if before.epoch != books.epoch {
             return;
         }
         for (block, acknowledged) in books.blocks.iter_mut().zip(&before.floors) {
             block.durable = block.durable.max(*acknowledged);
+        }
+    }
+
+    /// `writer` was told that it may have lost the blocks in `ranges`.
+    pub fn told(&self, writer: u32, ranges: &[std::ops::Range<u64>]) {
+        if let Some(owed) = self.books.lock().owed.get_mut(&writer) {
+            owed.retain(|owed| ranges.iter().all(|range| !range.contains(&owed.lba)));
         }
     }
 
@@ -238,7 +269,7 @@ impl Oracle {
         }
         let block = &mut books.blocks[lba as usize];
         block.floor = block.floor.max(stamp.version);
-        block.acknowledged = block.acknowledged.max(stamp.version);
+        block.acknowledge(stamp.writer, stamp.version);
     }
 
     /// It found something else; `carried_once`: it was submitted once, and no initiator carries such a command out again.
@@ -277,9 +308,17 @@ impl Oracle {
                     ));
                 }
                 Ok(stamp) => {
+                    let epoch = books.epoch;
                     let block = &mut books.blocks[lba as usize];
+                    let taken = (block.acknowledged > stamp.version).then_some(block.writer);
                     block.floor = stamp.version;
                     block.acknowledged = stamp.version;
+                    // What is there after a cut is on the medium.
+                    block.durable = stamp.version;
+                    if let Some(writer) = taken {
+                        let owed = Owed { lba, epoch, left: stamp.version };
+                        books.owed.entry(writer).or_default().push(owed);
+                    }
                     books.winners.retain(|(l, version), _| *l != lba || *version <= stamp.version);
                     books.granted.retain(|(l, version)| *l != lba || *version <= stamp.version);
                 }
@@ -293,6 +332,14 @@ impl Oracle {
         for lba in 0..count {
             let before = self.before(lba..lba + 1);
             self.read(&before, lba, &store.peek(lba));
+        }
+    }
+}
+
+impl Block {
+    fn acknowledge(&mut self, writer: u32, version: Version) {
+        if version > self.acknowledged {
+            (self.acknowledged, self.writer) = (version, writer);
         }
     }
 }

@@ -97,6 +97,8 @@ pub enum Fault {
         power: bool,
         /// Nobody resets its connections.
         silent: bool,
+        /// Another volume is behind its LUN for a while.
+        other: bool,
     },
 }
 
@@ -225,6 +227,11 @@ impl Plan {
                 initiator.load.functions = rng.u32(1..=8);
             }
         }
+        for (_, fault) in &mut self.faults {
+            if let Fault::Restart { other, .. } = fault {
+                *other = rng.u8(..) < 64;
+            }
+        }
         for initiator in &mut self.initiators {
             initiator.scheduling = *rng.choice(&SCHEDULING).unwrap_or(&Scheduling::FillFirst);
         }
@@ -341,6 +348,7 @@ fn random_initiator(
         timeout: Duration::from_millis(rng.u64(1_000..=30_000))
             + Duration::from_nanos(most_blocks * 4 * delay_ns),
         pause_ns: 4 * window / u64::from(operations),
+        watches: true,
     };
     let ping = Duration::from_millis(rng.u64(500..=5_000));
     let connections = if rng.bool() { 1 } else { rng.u16(2..=4) };
@@ -380,6 +388,11 @@ fn random_fault(rng: &mut Rng) -> Fault {
         }
         82..84 => Fault::Vanish { which },
         84..90 => Fault::StoreHang { for_ns: rng.u64(1..=8_000) * MS },
-        _ => Fault::Restart { down_ns: rng.u64(1..=3_000) * MS, power: rng.bool(), silent: rng.u8(..) < 64 },
+        _ => Fault::Restart {
+            down_ns: rng.u64(1..=3_000) * MS,
+            power: rng.bool(),
+            silent: rng.u8(..) < 64,
+            other: false,
+        },
     }
 }

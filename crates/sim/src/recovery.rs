@@ -82,6 +82,7 @@ fn plan() -> Plan {
         swaps: 0,
         timeout: Duration::from_secs(30),
         pause_ns: 0,
+        watches: false,
     };
     let path = PathConfig { delay_ns: MS, ..PathConfig::default() };
     Plan {

@@ -32,6 +32,10 @@ const AFTERMATH_NS: Nanos = 120 * SECOND;
 const MAX_STEPS_AT_ONCE: u32 = 200_000;
 /// The number that the intruder's host has.
 const INTRUDER: u8 = 200;
+/// How long another volume is behind the LUN.
+const OTHER_NS: Nanos = 3 * SECOND;
+/// Names of the volume, and of the other one.
+const NAMES: [&str; 2] = ["sim", "other"];
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
@@ -82,13 +86,17 @@ pub enum Sabotage {
     LostFlush,
     /// COMPARE AND WRITE is begun anew when nobody knows whether it was carried out.
     Resubmission,
+    /// Nobody is told of what a power cut has taken.
+    UntoldLoss,
+    /// The other volume has the name of the first.
+    SameName,
     /// The accounts of the target have the secret of those that shall not get in.
     StolenAccounts,
 }
 
 enum Action {
     Fault(Fault),
-    StartTarget { power: bool },
+    StartTarget { power: bool, other: bool },
     MendStore,
     OpenAgain(usize),
     Intrude,
@@ -103,6 +111,8 @@ pub struct Run {
     store: SimStore,
     disk: Arc<dyn BlockStore>,
     faults: FaultHandle,
+    /// What is behind the LUN when it is another volume.
+    other: SimStore,
     target: Option<Serving>,
     initiators: Vec<Running>,
     intruder: Option<Intruder>,
@@ -134,6 +144,7 @@ impl Run {
             store,
             disk: Arc::new(disk),
             faults,
+            other: SimStore::new(plan.blocks as usize, plan.placement),
             target: None,
             initiators: Vec::new(),
             intruder: None,
@@ -144,7 +155,7 @@ impl Run {
             plan,
         };
         run.sabotage_store();
-        run.start_target();
+        run.start_target(false);
         for n in 0..run.plan.initiators.len() {
             run.open(n);
         }
@@ -179,9 +190,13 @@ impl Run {
         self.owners
     }
 
-    fn start_target(&mut self) {
+    /// Starts the target with its volume, or with another one.
+    fn start_target(&mut self, other: bool) {
         let owner = self.next_owner();
-        match Serving::start(&self.world, owner, &self.plan, self.sabotage, &self.disk) {
+        let disk: Arc<dyn BlockStore> =
+            if other { Arc::new(self.other.clone()) } else { Arc::clone(&self.disk) };
+        let name = NAMES[usize::from(other && self.sabotage != Sabotage::SameName)];
+        match Serving::start(&self.world, owner, &self.plan, self.sabotage, &disk, name) {
             Ok(serving) => self.target = Some(serving),
             Err(what) => self.verdict.broken(what),
         }
@@ -192,8 +207,10 @@ impl Run {
         let rng = self.rng.fork();
         let plan = &self.plan.initiators[n];
         let (mut load, progress) = Load::new(plan.load.clone(), self.oracle.clone(), rng);
-        if self.sabotage == Sabotage::Resubmission {
-            load = load.resubmitting();
+        match self.sabotage {
+            Sabotage::Resubmission => load = load.resubmitting(),
+            Sabotage::UntoldLoss => load = load.deaf(),
+            _ => {}
         }
         let wrong = plan.chap.wrong_first && self.initiators.get(n).is_none() && !self.plan.chap.is_empty();
         let load = Box::new(load);
@@ -267,6 +284,7 @@ impl Run {
                 continue;
             }
             if leaving_since.is_some() && self.nobody_is_left() {
+                self.check_other();
                 return self.oracle.check_medium(&self.store);
             }
             // With all initiators gone nothing may happen until the last trouble is over, or not for long.
@@ -279,6 +297,13 @@ impl Run {
                 return self.never_ended(leaving_since.is_some());
             }
             self.world.advance(next.max(now));
+        }
+    }
+
+    /// Nobody has written to the other volume.
+    fn check_other(&self) {
+        if let Some(lba) = (0..self.plan.blocks).find(|lba| self.other.peek(*lba) != [0; BLOCK_BYTES]) {
+            self.verdict.broken(format!("a write went to another volume: its block {lba} is not zeros"));
         }
     }
 
@@ -385,13 +410,14 @@ impl Run {
     fn act(&mut self, action: Action) {
         match action {
             Action::Fault(fault) => self.fault(fault),
-            Action::StartTarget { power } => {
+            Action::StartTarget { power, other } => {
                 if power {
                     self.store.cut_power(&mut self.rng);
                     self.oracle.power_cut(&self.store);
                 }
-                self.note(|| "!! the target starts again".to_owned());
-                self.start_target();
+                let with = if other { ", with another volume" } else { "" };
+                self.note(|| format!("!! the target starts again{with}"));
+                self.start_target(other);
             }
             Action::MendStore => {
                 self.faults.clear();
@@ -490,15 +516,24 @@ impl Run {
                 self.world.state.lock().store_hangs_until = now + for_ns;
                 self.last_trouble = self.last_trouble.max(now + for_ns);
             }
-            Fault::Restart { down_ns, power, silent } => {
+            Fault::Restart { down_ns, power, silent, other } => {
                 let Some(serving) = self.target.take() else { return };
+                // Who does not know yet what its volume is takes what it finds.
+                let other = other && self.initiators.iter().all(Running::knows_its_volume);
                 self.note(|| {
                     format!("!! the target dies{}", if power { ", and the power of its medium" } else { "" })
                 });
                 self.world.kill(serving.owner, &serving.drivers, silent);
                 drop(serving);
                 self.last_trouble = self.last_trouble.max(now + down_ns);
-                self.act_at(now + down_ns, Action::StartTarget { power });
+                self.act_at(now + down_ns, Action::StartTarget { power, other });
+                if other {
+                    let back = now + down_ns + OTHER_NS;
+                    self.last_trouble = self.last_trouble.max(back);
+                    let again =
+                        Fault::Restart { down_ns: SECOND / 10, power: false, silent: false, other: false };
+                    self.act_at(back, Action::Fault(again));
+                }
             }
         }
     }

@@ -90,6 +90,7 @@ impl Cell {
             swaps: 0,
             timeout: Duration::from_secs(600),
             pause_ns: 0,
+            watches: false,
         };
         Plan {
             seed,

@@ -137,10 +137,12 @@ impl<P: Platform> EventLoop<P> {
 
     /// Asks the units that are to be asked now, and ends the commands that no unit will get.
     pub(super) fn settle_units(&mut self) {
-        if matches!(self.state, State::Up(_)) {
-            for question in self.units.due(self.now) {
-                self.submit(question);
-            }
+        // A workload is told nothing while there is no session.
+        if !matches!(self.state, State::Up(_)) {
+            return;
+        }
+        for question in self.units.due(self.now) {
+            self.submit(question);
         }
         // Once around: what their owners submit in return may end the same way.
         for completion in self.units.take_ended() {

@@ -71,20 +71,22 @@ impl<P: Platform> EventLoop<P> {
         self.orphans.extend(orphans);
         (self.targets, self.finding) = (None, false);
         self.pending.drop_all_but_commands();
-        tracing::warn!(%reason, wait = ?wait, "the session is lost");
         self.fruitless += 1;
         let hopeless = self.fruitless > MAX_FRUITLESS_LOSSES
             || self.options.reconnect_timeout.is_zero()
             || self.options.target.is_none();
         if hopeless || !self.leaving.is_empty() {
             let why = reason.to_string();
+            tracing::warn!(%reason, "the session is lost");
             self.give_up(reason, why);
             for answer in self.leaving.drain(..) {
                 answer.give(());
             }
             return;
         }
-        self.patience = Some(self.now + wait + self.options.reconnect_timeout);
+        let patience = wait + self.options.reconnect_timeout;
+        tracing::warn!(%reason, ?wait, ?patience, "the session is lost: logging in again");
+        self.patience = Some(self.now + patience);
         self.state = State::Waiting(self.now + wait);
     }
 
@@ -149,7 +151,9 @@ impl<P: Platform> EventLoop<P> {
         for command in self.units.session_ends() {
             self.fail_command(command, &why);
         }
-        self.units.give_up(&why);
+        for command in self.units.give_up(&why) {
+            self.fail_command(command, &why);
+        }
         self.targets = None;
         self.unanswered.clear();
         self.pending.clear();

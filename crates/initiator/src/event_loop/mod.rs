@@ -333,7 +333,7 @@ impl<P: Platform> EventLoop<P> {
         let session = InitiatorSession::new(&login, self.options.session.clone(), self.now);
         self.info.update(&login, address, connect_time);
         if self.info.logins > 1 {
-            tracing::info!(%address, logins = self.info.logins, "the session is back");
+            tracing::warn!(%address, logins = self.info.logins, "the session is back");
         }
         self.state = State::Up(Box::new(Up::new(session, Connection { cid, link, address })));
         self.know_portals(address, &failed);

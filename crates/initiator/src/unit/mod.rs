@@ -171,7 +171,7 @@ impl Units {
 
     /// The session is gone; commands that were held for it.
     pub(crate) fn session_ends(&mut self) -> Vec<Command> {
-        let mut held: Vec<Command> = self.ended.drain(..).map(|completion| completion.command).collect();
+        let mut held = Vec::new();
         self.unsettled = self.all.len();
         for unit in &mut self.all {
             unit.doubtful |= std::mem::take(&mut unit.owes);
@@ -181,11 +181,13 @@ impl Units {
         held
     }
 
-    /// There will be no other session.
-    pub(crate) fn give_up(&mut self, why: &str) {
+    /// There will be no other session: commands whose end nobody was told.
+    pub(crate) fn give_up(&mut self, why: &str) -> Vec<Command> {
+        self.managed.clear();
         for watcher in self.all.iter_mut().flat_map(|unit| unit.watchers.drain(..)) {
             watcher.give(Err(IoError::SessionLost(why.to_owned())));
         }
+        self.ended.drain(..).map(|completion| completion.command).collect()
     }
 
     /// A command is about to go out: gives it back if it may; else it is held, or will be refused.
@@ -450,7 +452,7 @@ impl Unit {
                 }
                 (self.standing, self.found) = (Standing::Other, found);
                 let other = self.is_other();
-                tracing::error!(%other, "commands are refused");
+                tracing::info!(%other, "commands are refused");
                 self.watchers.drain(..).for_each(|watcher| watcher.give(Err(other.clone())));
             }
             Standing::Cache => {
@@ -489,7 +491,7 @@ impl Unit {
         if blocks.is_empty() {
             return false;
         }
-        tracing::error!(lun = %self.lun, %cause, "acknowledged writes are lost");
+        tracing::info!(lun = %self.lun, %cause, "acknowledged writes are lost");
         self.losses.add(cause, blocks);
         true
     }
