@@ -83,6 +83,21 @@ pub(crate) enum MediumUse {
     Erase(EraseKind),
 }
 
+/// What a command does with the blocks of a unit, for statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandClass {
+    /// Takes them to the host.
+    Read,
+    /// Takes them from the host.
+    Write,
+    /// SYNCHRONIZE CACHE.
+    Flush,
+    /// UNMAP.
+    Unmap,
+    /// None of these.
+    Other,
+}
+
 /// What of the configuration a command depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
@@ -116,6 +131,7 @@ pub(crate) struct Command {
     pub(crate) medium: MediumUse,
     pub(crate) needs: Needs,
     pub(crate) reach: Reach,
+    pub(crate) class: CommandClass,
     pub(crate) handler: fn(&Request<'_>) -> Execution,
 }
 
@@ -136,6 +152,7 @@ const fn command(
         medium: MediumUse::None,
         needs: Needs::Nothing,
         reach: Reach::Active,
+        class: CommandClass::Other,
         handler,
     }
 }
@@ -158,6 +175,11 @@ impl Command {
 
     const fn erases(mut self, kind: EraseKind) -> Self {
         self.medium = MediumUse::Erase(kind);
+        self
+    }
+
+    const fn class(mut self, class: CommandClass) -> Self {
+        self.class = class;
         self
     }
 
@@ -209,8 +231,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("TEST UNIT READY", 0x00, &[FF, 0, 0, 0, 0, 0], Always, misc::test_unit_ready).reads(),
     command("REQUEST SENSE", 0x03, &[FF, 0x01, 0, 0, FF, 0], Discovery, misc::request_sense).under_attention().everywhere(),
     command("FORMAT UNIT", 0x04, &[FF, FF, 0, 0, 0, 0], Write, erase::format_unit).erases(EraseKind::Format),
-    command("READ(6)", 0x08, &[FF, 0x1f, FF, FF, FF, 0], Read, read_write::read_6).reads(),
-    command("WRITE(6)", 0x0a, &[FF, 0x1f, FF, FF, FF, 0], Write, read_write::write_6).writes(),
+    command("READ(6)", 0x08, &[FF, 0x1f, FF, FF, FF, 0], Read, read_write::read_6).reads().class(CommandClass::Read),
+    command("WRITE(6)", 0x0a, &[FF, 0x1f, FF, FF, FF, 0], Write, read_write::write_6).writes().class(CommandClass::Write),
     command("INQUIRY", 0x12, &[FF, 0x01, FF, FF, FF, 0], Discovery, inquiry::inquiry).under_attention().everywhere(),
     command("MODE SELECT(6)", 0x15, &[FF, 0x11, 0, 0, FF, 0], Write, mode_select::mode_select_6).standby(),
     command("RESERVE(6)", 0x16, &[FF, 0, 0, 0, 0, 0], Legacy, reservation::reserve),
@@ -221,16 +243,16 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("SEND DIAGNOSTIC", 0x1d, &[FF, 0xf7, 0, FF, FF, 0], Write, misc::send_diagnostic).standby(),
     command("PREVENT ALLOW MEDIUM REMOVAL", 0x1e, &[FF, 0, 0, 0, 0x01, 0], Prevent, misc::prevent_allow_medium_removal),
     command("READ CAPACITY(10)", 0x25, &[FF, 0, FF, FF, FF, FF, 0, 0, 0x01, 0], Always, capacity::read_capacity_10).reads(),
-    command("READ(10)", 0x28, &[FF, 0xfe, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, read_write::read_10).reads(),
-    command("WRITE(10)", 0x2a, &[FF, 0xfa, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, read_write::write_10).writes(),
-    command("WRITE AND VERIFY(10)", 0x2e, &[FF, 0xf2, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, verify::write_and_verify_10).writes(),
+    command("READ(10)", 0x28, &[FF, 0xfe, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, read_write::read_10).reads().class(CommandClass::Read),
+    command("WRITE(10)", 0x2a, &[FF, 0xfa, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, read_write::write_10).writes().class(CommandClass::Write),
+    command("WRITE AND VERIFY(10)", 0x2e, &[FF, 0xf2, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, verify::write_and_verify_10).writes().class(CommandClass::Write),
     command("VERIFY(10)", 0x2f, &[FF, 0xf6, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, verify::verify_10).reads(),
     command("PRE-FETCH(10)", 0x34, &[FF, 0x02, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, prefetch::prefetch_10).reads(),
-    command("SYNCHRONIZE CACHE(10)", 0x35, &[FF, 0x06, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, sync_cache::synchronize_cache_10).reads(),
+    command("SYNCHRONIZE CACHE(10)", 0x35, &[FF, 0x06, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, sync_cache::synchronize_cache_10).reads().class(CommandClass::Flush),
     command("READ DEFECT DATA(10)", 0x37, &[FF, 0, 0x1f, 0, 0, 0, 0, FF, FF, 0], Read, misc::read_defect_data_10).reads(),
     command("WRITE LONG(10)", 0x3f, &[FF, 0xc0, FF, FF, FF, FF, 0, FF, FF, 0], Write, pseudo_error::write_long_10).writes(),
-    command("WRITE SAME(10)", 0x41, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, write_same::write_same_10).writes(),
-    command("UNMAP", 0x42, &[FF, 0x01, 0, 0, 0, 0, 0x1f, FF, FF, 0], Write, unmap::unmap).writes().needs(Needs::Thin),
+    command("WRITE SAME(10)", 0x41, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, write_same::write_same_10).writes().class(CommandClass::Write),
+    command("UNMAP", 0x42, &[FF, 0x01, 0, 0, 0, 0, 0x1f, FF, FF, 0], Write, unmap::unmap).writes().needs(Needs::Thin).class(CommandClass::Unmap),
     command("SANITIZE, OVERWRITE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_overwrite).sa(1).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
     command("SANITIZE, BLOCK ERASE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_block_erase).sa(2).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
     command("SANITIZE, EXIT FAILURE MODE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_exit_failure_mode).sa(0x1f).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
@@ -251,13 +273,13 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(5).standby(),
     command("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(6).standby(),
     command("PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(7).standby(),
-    command("READ(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfe, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, read_write::read_32).sa(0x09).reads().needs(Needs::Protection),
+    command("READ(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfe, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, read_write::read_32).sa(0x09).reads().needs(Needs::Protection).class(CommandClass::Read),
     command("VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf6, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, verify::verify_32).sa(0x0a).reads().needs(Needs::Protection),
-    command("WRITE(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, read_write::write_32).sa(0x0b).writes().needs(Needs::Protection),
-    command("WRITE AND VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf2, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, verify::write_and_verify_32).sa(0x0c).writes().needs(Needs::Protection),
-    command("WRITE SAME(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf9, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, write_same::write_same_32).sa(0x0d).writes().needs(Needs::Protection),
-    command("ORWRITE(32)", 0x7f, &[FF, 0, 0x07, 0x0f, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, orwrite::or_write_32).sa(0x0e).writes().needs(Needs::Protection),
-    command("WRITE ATOMIC(32)", 0x7f, &[FF, 0, 0, 0, FF, FF, 0x1f, 0x18, FF, FF, 0xf8, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, atomic::write_atomic_32).sa(0x0f).writes().needs(Needs::ProtectionAndAtomic),
+    command("WRITE(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, read_write::write_32).sa(0x0b).writes().needs(Needs::Protection).class(CommandClass::Write),
+    command("WRITE AND VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf2, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, verify::write_and_verify_32).sa(0x0c).writes().needs(Needs::Protection).class(CommandClass::Write),
+    command("WRITE SAME(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf9, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, write_same::write_same_32).sa(0x0d).writes().needs(Needs::Protection).class(CommandClass::Write),
+    command("ORWRITE(32)", 0x7f, &[FF, 0, 0x07, 0x0f, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, orwrite::or_write_32).sa(0x0e).writes().needs(Needs::Protection).class(CommandClass::Write),
+    command("WRITE ATOMIC(32)", 0x7f, &[FF, 0, 0, 0, FF, FF, 0x1f, 0x18, FF, FF, 0xf8, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, atomic::write_atomic_32).sa(0x0f).writes().needs(Needs::ProtectionAndAtomic).class(CommandClass::Write),
     command("EXTENDED COPY(LID1)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid1).sa(0x00),
     command("EXTENDED COPY(LID4)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid4).sa(0x01),
     command("POPULATE TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, third_party::populate_token).sa(0x10).reads().needs(Needs::Tokens),
@@ -268,16 +290,16 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("RECEIVE COPY FAILURE DETAILS(LID1)", 0x84, &[FF, 0x1f, FF, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::failed_segment_details).sa(0x04),
     command("RECEIVE COPY STATUS(LID4)", 0x84, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::copy_status_lid4).sa(0x05),
     command("RECEIVE ROD TOKEN INFORMATION", 0x84, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::rod_token_information).sa(0x07).needs(Needs::Tokens),
-    command("READ(16)", 0x88, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_16).reads(),
-    command("COMPARE AND WRITE", 0x89, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, 0, FF, 0x1f, 0], Write, atomic::compare_and_write).writes(),
-    command("WRITE(16)", 0x8a, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_16).writes(),
-    command("ORWRITE(16)", 0x8b, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, orwrite::or_write_16).writes(),
-    command("WRITE AND VERIFY(16)", 0x8e, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_16).writes(),
+    command("READ(16)", 0x88, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_16).reads().class(CommandClass::Read),
+    command("COMPARE AND WRITE", 0x89, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, 0, FF, 0x1f, 0], Write, atomic::compare_and_write).writes().class(CommandClass::Write),
+    command("WRITE(16)", 0x8a, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_16).writes().class(CommandClass::Write),
+    command("ORWRITE(16)", 0x8b, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, orwrite::or_write_16).writes().class(CommandClass::Write),
+    command("WRITE AND VERIFY(16)", 0x8e, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_16).writes().class(CommandClass::Write),
     command("VERIFY(16)", 0x8f, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_16).reads(),
     command("PRE-FETCH(16)", 0x90, &[FF, 0x02, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, prefetch::prefetch_16).reads(),
-    command("SYNCHRONIZE CACHE(16)", 0x91, &[FF, 0x06, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, sync_cache::synchronize_cache_16).reads(),
-    command("WRITE SAME(16)", 0x93, &[FF, 0xf9, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, write_same::write_same_16).writes(),
-    command("WRITE ATOMIC(16)", 0x9c, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, atomic::write_atomic_16).writes().needs(Needs::Atomic),
+    command("SYNCHRONIZE CACHE(16)", 0x91, &[FF, 0x06, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, sync_cache::synchronize_cache_16).reads().class(CommandClass::Flush),
+    command("WRITE SAME(16)", 0x93, &[FF, 0xf9, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, write_same::write_same_16).writes().class(CommandClass::Write),
+    command("WRITE ATOMIC(16)", 0x9c, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, atomic::write_atomic_16).writes().needs(Needs::Atomic).class(CommandClass::Write),
     command("READ CAPACITY(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x01, 0], Always, capacity::read_capacity_16).sa(0x10).reads(),
     command("GET LBA STATUS(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0], Read, lba_status::get_lba_status).sa(0x12).reads(),
     command("WRITE LONG(16)", 0x9f, &[FF, 0xdf, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, FF, FF, 0, 0], Write, pseudo_error::write_long_16).sa(0x11).writes(),
@@ -290,9 +312,9 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("SET IDENTIFYING INFORMATION", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0xfe, 0], Write, identifying::set).sa(0x06),
     command("SET TARGET PORT GROUPS", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, target_port_groups::set).sa(0x0a).needs(Needs::ExplicitAccess).everywhere(),
     command("SET TIMESTAMP", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, timestamp::set).sa(0x0f),
-    command("READ(12)", 0xa8, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads(),
-    command("WRITE(12)", 0xaa, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_12).writes(),
-    command("WRITE AND VERIFY(12)", 0xae, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_12).writes(),
+    command("READ(12)", 0xa8, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads().class(CommandClass::Read),
+    command("WRITE(12)", 0xaa, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_12).writes().class(CommandClass::Write),
+    command("WRITE AND VERIFY(12)", 0xae, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_12).writes().class(CommandClass::Write),
     command("VERIFY(12)", 0xaf, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_12).reads(),
     command("READ DEFECT DATA(12)", 0xb7, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Read, misc::read_defect_data_12).reads(),
 ];
@@ -376,5 +398,13 @@ pub fn command_name(cdb: &[u8]) -> Option<&'static str> {
     match find_any(cdb) {
         Lookup::Found(command) => Some(command.name),
         _ => None,
+    }
+}
+
+/// What the command that a CDB names does with the blocks of a unit, whether the unit has the command or not.
+pub fn command_class(cdb: &[u8]) -> CommandClass {
+    match find_any(cdb) {
+        Lookup::Found(command) => command.class,
+        _ => CommandClass::Other,
     }
 }
