@@ -605,8 +605,10 @@ mod tests {
                     done.send(()).unwrap();
                 }),
             );
-            finished.recv().unwrap();
-            finished.recv().unwrap();
+            for _ in 0..2 {
+                let ended = finished.recv_timeout(Duration::from_secs(20));
+                ended.expect("a job waits for a thread that another one holds");
+            }
             pool.shutdown();
         }
     }
