@@ -17,6 +17,7 @@ mod server;
 mod shard;
 mod shared;
 mod stepped;
+pub mod supervise;
 mod units;
 
 pub use server::{Server, StartError};

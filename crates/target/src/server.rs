@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use blockstore::StoreSpec;
 use engine::{EpollDriver, Platform, Sender, System};
@@ -20,12 +20,15 @@ use crate::registry::{OpenError, OpenStore, TargetSet};
 use crate::shard::Shard;
 use crate::shard::message::Message;
 use crate::shared::Shared;
+use crate::supervise;
 use crate::units::UnitEvent;
 
 /// Connections that the kernel keeps for us until we accept them.
 const LISTEN_BACKLOG: i32 = 1024;
 /// How long a shard may take to answer a question.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Who waits for a shard looks this often whether the server ends.
+const ENDING_LOOK: Duration = Duration::from_millis(100);
 /// How long the last flush of all stores may take.
 const LAST_FLUSH_LIMIT: Duration = Duration::from_secs(30);
 /// The same when a store has already shown that it hangs.
@@ -109,23 +112,23 @@ impl Server {
             // A driver stays on the thread that made it; only its mailbox comes out.
             let (ready, made) = mpsc::channel();
             let shared = Arc::clone(&shared);
+            let observe = Arc::clone(&shared.observe);
             let run = move || {
                 let (shard, sender) = match Shard::new(number, count, shared) {
                     Ok(made) => made,
-                    Err(error) => return drop(ready.send(Err(error))),
+                    Err(error) => {
+                        // Who starts the server hears of it.
+                        drop(ready.send(Err(error)));
+                        return Ok(());
+                    }
                 };
-                if ready.send(Ok(sender)).is_ok()
-                    && let Err(error) = shard.run()
-                {
-                    tracing::error!(%error, "shard {number} ended with an error");
+                match ready.send(Ok(sender)) {
+                    Ok(()) => shard.run().map_err(|error| error.to_string()),
+                    Err(_) => Ok(()),
                 }
             };
-            shards.threads.push(
-                std::thread::Builder::new()
-                    .name(format!("shard-{number}"))
-                    .spawn(run)
-                    .map_err(StartError::Shard)?,
-            );
+            let thread = supervise::spawn(&format!("shard-{number}"), observe, run);
+            shards.threads.push(thread.map_err(StartError::Shard)?);
             let sender = made.recv().map_err(|_| StartError::Shard(io::Error::other("it ended at once")))?;
             shards.senders.push(sender.map_err(StartError::Shard)?);
         }
@@ -227,10 +230,12 @@ impl Server {
             shard.send(Message::Shutdown { grace });
         }
         for thread in self.threads.lock().drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a shard ended with a panic");
-            }
+            // Its end was told of already if it was not in order.
+            let _ = thread.join();
         }
+        // Of what was held back from the log the number is told now: no line comes after it.
+        let next_second = self.shared.platform.now() + Duration::from_secs(1);
+        self.shared.observe.events.tell_held_back(next_second);
         self.flush_for_the_last_time();
     }
 
@@ -263,6 +268,27 @@ impl Server {
             }
             _ => self.shared.platform.workers().shutdown(),
         }
+    }
+
+    /// The shards that do not answer within `limit`: they stand still, or have ended. None while the server ends.
+    pub fn silent_shards(&self, limit: Duration) -> Vec<usize> {
+        let (reply, answers) = mpsc::channel();
+        let shards = self.shared.shards();
+        shards.iter().for_each(|shard| shard.send(Message::Turn(reply.clone())));
+        drop(reply);
+        let deadline = Instant::now() + limit;
+        let mut silent: Vec<usize> = (0..shards.len()).collect();
+        while !silent.is_empty() && Instant::now() < deadline {
+            // One that has ended in order answers no more.
+            if self.shared.is_shutting_down() {
+                return Vec::new();
+            }
+            let pause = deadline.saturating_duration_since(Instant::now()).min(ENDING_LOOK);
+            if let Ok(number) = answers.recv_timeout(pause) {
+                silent.retain(|other| *other != number);
+            }
+        }
+        silent
     }
 
     /// Log of logins, and metrics.
@@ -447,7 +473,7 @@ impl ServerView for Server {
                     writes: write.latency.count(),
                     read_bytes: read.bytes.get(),
                     written_bytes: write.bytes.get(),
-                    errors: device.stats.errors(),
+                    errors: device.stats.faults(),
                 });
             }
         }

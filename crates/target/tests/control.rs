@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use scsi::AccessState;
 use target::config::ControlSocket;
+use target::observe::clients::MAX_CLIENTS;
 use target::observe::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
 use target::observe::plane::PlaneError;
 use target::observe::{
@@ -163,11 +164,34 @@ fn hostile_requests_are_answered_and_bounded() {
     assert!(send(b"{\"ask\":\"version\"}").contains("one line"), "without its newline a request is cut off");
     let endless = send(&vec![b' '; 100 * MAX_REQUEST_BYTES]);
     assert!(endless.is_empty() || endless.starts_with("{\"error\""), "{endless}");
-    // More clients than places: those that wait are served when the others have gone.
-    let idle: Vec<_> = (0..15).map(|_| UnixStream::connect(&path).unwrap()).collect();
-    assert!(send(b"{\"ask\":\"version\"}\n").starts_with("{\"ok\""));
-    drop(idle);
     assert!(send(b"{\"ask\":\"targets\"}\n{\"ask\":\"version\"}\n").starts_with("{\"ok\":{\"targets\""));
+}
+
+/// Whether the server has closed a connection on which nothing was said.
+fn is_closed(stream: &mut impl Read) -> bool {
+    matches!(stream.read(&mut [0]), Ok(0) | Err(_))
+}
+
+#[test]
+fn clients_that_say_nothing_keep_nobody_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("c");
+    let plane = start(&path, Arc::default()).unwrap();
+    let mut silent: Vec<_> = (0..3 * MAX_CLIENTS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    assert!(matches!(ask(Some(&path), &Request::Version), Ok(Answer::Version(_))));
+    assert!(is_closed(&mut silent[0]), "the first made room for those after it");
+
+    let address = plane.metrics_address().unwrap();
+    let mut silent: Vec<_> = (0..3 * MAX_CLIENTS).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    assert!(is_closed(&mut silent[0]), "the first made room for those after it");
+    let files = fs::read_dir("/proc/self/fd").unwrap().count();
+    // Our ends of all of them, and no more of the server's than it may have.
+    assert!(files < 6 * MAX_CLIENTS + 2 * MAX_CLIENTS + 64, "{files} files are open");
 }
 
 #[test]
@@ -197,21 +221,30 @@ fn metrics_are_served_over_http() {
     let directory = tempfile::tempdir().unwrap();
     let observe = Arc::new(Observe::new());
     let plane = start(&directory.path().join("c"), observe).unwrap();
-    let get = |path: &str| {
+    let get = |path: &str, accept: &str| {
         let mut stream = TcpStream::connect(plane.metrics_address().unwrap()).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n{accept}Connection: close\r\n\r\n").unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         reply
     };
-    let reply = get("/metrics");
+    let reply = get(
+        "/metrics",
+        "Accept: application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.4\r\n",
+    );
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     assert!(
         reply.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
         "{reply}"
     );
     assert!(reply.ends_with("# EOF\n"), "{reply}");
-    assert!(get("/").starts_with("HTTP/1.1 404"));
+    for accept in ["", "Accept: text/plain\r\n", "Accept: */*\r\n"] {
+        let reply = get("/metrics", accept);
+        assert!(reply.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{reply}");
+        assert!(reply.contains("# TYPE intact_logins_accepted_total counter"), "{reply}");
+        assert!(!reply.contains("# EOF") && !reply.contains(" info\n"), "{reply}");
+    }
+    assert!(get("/", "").starts_with("HTTP/1.1 404"));
     let taken = plane.metrics_address();
     let again = ControlPlane::start(
         &ControlSocket::Off,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use iscsi_core::target::login::Refusal;
 use iscsi_core::wire::{LoginStage, LoginStatus};
-use target::observe::metrics::SessionLabels;
+use target::observe::metrics::{Reason, SessionLabels};
 use target::observe::{LoginEvent, Observe, Op};
 
 /// One sample: its name, its labels in order, its value.
@@ -86,11 +86,12 @@ fn value(samples: &[Sample], name: &str, labels: &[(&str, &str)]) -> Option<f64>
 fn everything_that_was_counted_is_in_the_text() {
     let observe = Observe::new();
     let lun = observe.metrics.lun("iqn.a", 3);
-    lun.record(Op::Read, 4096, Duration::from_micros(100), true);
-    lun.record(Op::Read, 4096, Duration::from_micros(200), true);
-    lun.record(Op::Write, 512, Duration::from_secs(100), false);
+    lun.record(Op::Read, 4096, Duration::from_micros(100), None);
+    lun.record(Op::Read, 4096, Duration::from_micros(200), None);
+    lun.record(Op::Write, 512, Duration::from_secs(100), Some(Reason::NotReady));
+    lun.record(Op::Write, 512, Duration::from_secs(100), Some(Reason::Miscompare));
     // The same unit has the same counters, whoever asks.
-    observe.metrics.lun("iqn.a", 3).record(Op::Flush, 0, Duration::ZERO, true);
+    observe.metrics.lun("iqn.a", 3).record(Op::Flush, 0, Duration::ZERO, None);
     let labels = |tsih| SessionLabels {
         target: "iqn.a".to_owned(),
         initiator: "iqn.b\"\\".to_owned(),
@@ -112,7 +113,12 @@ fn everything_that_was_counted_is_in_the_text() {
     let get = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
     let read = [("target", "iqn.a"), ("lun", "3"), ("op", "read")];
     assert_eq!(get("intact_lun_bytes_total", &read), Some(8192.0));
-    assert_eq!(get("intact_lun_errors_total", &[("op", "write")]), Some(1.0));
+    let errors = |op, reason| get("intact_lun_errors_total", &[("op", op), ("reason", reason)]);
+    assert_eq!(errors("write", "not_ready"), Some(1.0));
+    assert_eq!(errors("write", "miscompare"), Some(1.0));
+    assert_eq!(errors("read", "not_ready"), Some(0.0), "an alert finds what has not happened yet");
+    assert_eq!(errors("read", "miscompare"), None);
+    assert_eq!(get("intact_lun_latency_seconds_count", &[("op", "unmap")]), None);
     assert_eq!(get("intact_lun_bytes_total", &[("op", "write")]), Some(0.0));
     assert_eq!(get("intact_lun_latency_seconds_count", &read), Some(2.0));
     assert_eq!(get("intact_lun_latency_seconds_count", &[("op", "flush")]), Some(1.0));
@@ -131,7 +137,7 @@ fn everything_that_was_counted_is_in_the_text() {
         .filter(|(name, labels, _)| name == "intact_lun_latency_seconds_bucket" && labels["op"] == "write")
         .map(|(_, labels, value)| (labels["le"].parse().unwrap_or(f64::INFINITY), *value))
         .collect();
-    assert!(buckets.is_sorted() && buckets.last() == Some(&(f64::INFINITY, 1.0)), "{buckets:?}");
+    assert!(buckets.is_sorted() && buckets.last() == Some(&(f64::INFINITY, 2.0)), "{buckets:?}");
 
     // A session that ends leaves its counts with its target.
     drop(session);

@@ -116,7 +116,8 @@ impl LoginEvent {
         LoginStatus::from(self.code).class() == 1
     }
 
-    fn trace(&self) {
+    /// Writes it to the log.
+    pub(super) fn trace(&self) {
         let initiator = self.initiator.as_deref().unwrap_or("-");
         let target = self.target.as_deref().unwrap_or("-");
         let account = self.account.as_deref().unwrap_or("-");
@@ -169,9 +170,8 @@ struct Inner {
 pub struct LoginLog(Arc<Mutex<Inner>>);
 
 impl LoginLog {
-    /// Keeps, counts and traces one login.
+    /// Keeps and counts one login.
     pub fn record(&self, event: LoginEvent) {
-        event.trace();
         let mut inner = self.0.lock();
         let number = inner.next;
         inner.next += 1;

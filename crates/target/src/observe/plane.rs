@@ -12,23 +12,25 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::routing::get;
 use scsi::AccessState;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::Observe;
+use super::clients::{Placed, Places};
 use super::control::{Answer, MAX_REQUEST_BYTES, Reply, Request};
 use super::view::ServerView;
 use crate::config::ControlSocket;
+use crate::supervise;
 
-/// Clients of the control socket that are served at once.
-const MAX_CLIENTS: usize = 16;
-/// How long a client may take to ask and to read its answer.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Requests that are answered at once, of both together.
+const MAX_ANSWERS: usize = 16;
 /// The content type of OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The content type of what Prometheus spoke before.
+const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Reads and applies the configuration again; what changed, or what is wrong.
 pub type Reload = Box<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
@@ -112,22 +114,25 @@ impl ControlPlane {
         let (metrics_address, metrics) = metrics.unzip();
         let shared = Arc::new(Shared { observe, view, reload });
         let (stop, stopped) = oneshot::channel();
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(PlaneError::Thread)?;
-        let thread = std::thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = serve_control(control, Arc::clone(&shared)) => {}
-                        () = serve_metrics(metrics, shared) => {}
-                        _ = stopped => {}
-                    }
-                });
-                // A view that waits for a shard must not hold up the end of the process.
-                runtime.shutdown_background();
-            })
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(MAX_ANSWERS)
+            .build()
             .map_err(PlaneError::Thread)?;
+        let observe = Arc::clone(&shared.observe);
+        let serve = move || {
+            let ended = runtime.block_on(async {
+                tokio::select! {
+                    () = serve_control(control, Arc::clone(&shared)) => Err("the control socket is served no more"),
+                    () = serve_metrics(metrics, shared) => Err("metrics are served no more"),
+                    _ = stopped => Ok(()),
+                }
+            });
+            // A view that waits for a shard must not hold up the end of the process.
+            runtime.shutdown_background();
+            ended.map_err(str::to_owned)
+        };
+        let thread = supervise::spawn("control", observe, serve).map_err(PlaneError::Thread)?;
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread),
@@ -249,15 +254,16 @@ async fn serve_control(listener: Option<UnixListener>, shared: Arc<Shared>) {
         }
         None => return std::future::pending().await,
     };
-    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let mut places = Places::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let shared = Arc::clone(&shared);
+                let (shared, mut place) = (Arc::clone(&shared), places.take());
                 tokio::spawn(async move {
-                    let _ = tokio::time::timeout(CLIENT_TIMEOUT, serve_client(stream, shared)).await;
-                    drop(place);
+                    tokio::select! {
+                        _ = serve_client(stream, shared) => {}
+                        () = place.over() => {}
+                    }
                 });
             }
             Err(error) => {
@@ -342,10 +348,18 @@ async fn serve_metrics(listener: Option<TcpListener>, shared: Arc<Shared>) {
         }
         None => return std::future::pending().await,
     };
-    let metrics =
-        get(move || async move { ([(header::CONTENT_TYPE, OPENMETRICS)], shared.observe.metrics.text()) });
+    let metrics = get(move |headers: HeaderMap| async move {
+        let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let open = accept.contains("application/openmetrics-text");
+        let text = tokio::task::spawn_blocking(move || match open {
+            true => shared.observe.metrics.text(),
+            false => shared.observe.metrics.plain_text(),
+        });
+        let kind = if open { OPENMETRICS } else { PLAIN_TEXT };
+        ([(header::CONTENT_TYPE, kind)], text.await.unwrap_or_default())
+    });
+    let listener = Placed { listener, places: Places::default() };
     if let Err(error) = axum::serve(listener, Router::new().route("/metrics", metrics)).await {
         tracing::error!("metrics are no longer served: {error}");
     }
-    std::future::pending().await
 }

@@ -10,7 +10,7 @@ use iscsi_core::Time;
 use iscsi_core::target::actions::{Command, Completion, DataInPayload};
 use iscsi_core::target::task::{DataOutPieces, TaskId};
 use iscsi_core::wire::Cid;
-use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, SenseKey, Step};
+use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, Step};
 use smallvec::SmallVec;
 
 use super::Shard;
@@ -19,6 +19,8 @@ use super::sessions::Hosted;
 use super::work::{store_failure, work};
 use crate::device::Device;
 use crate::observe::Op;
+use crate::observe::events::EventKind;
+use crate::observe::metrics::Reason;
 
 /// A session with more than this waiting to be sent, or being read for it, gets no further reads started, bytes.
 pub(super) const BACKLOG_BYTES_MAX: u64 = 16 << 20;
@@ -34,6 +36,9 @@ pub(super) const LONGEST_READ_BYTES: u64 = 32 << 20;
 
 /// Most data of a session that is kept for replay until it is acknowledged, bytes.
 pub(super) const RETAINED_BYTES_MAX: u64 = 64 << 20;
+
+/// A command that takes longer leaves a line in the log: hosts begin to complain at 30 s.
+const SLOW_COMMAND: Time = Time::from_secs(5);
 
 /// SCSI operation code of REPORT LUNS, which is answered for the whole target.
 const REPORT_LUNS: u8 = 0xa0;
@@ -58,6 +63,14 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// Why it failed, when it has ended.
+    pub(super) fn failure(&self) -> Option<Reason> {
+        match self.execution.step() {
+            Step::Done(outcome) => Reason::of(outcome),
+            Step::NeedDataOut { .. } | Step::Medium(_) => None,
+        }
+    }
+
     /// Its logical unit.
     pub(super) fn lun(&self) -> u16 {
         self.device.number()
@@ -124,7 +137,7 @@ impl<P: Platform> Shard<P> {
             digest_chunk_bytes: command.digest_chunk_bytes,
             reserved_bytes,
             started: self.now,
-            kind: kind_of(&command.cdb),
+            kind: Op::of(&command.cdb),
         };
         self.carry_on(hosted, task, running, DataOutPieces::new());
     }
@@ -171,6 +184,8 @@ impl<P: Platform> Shard<P> {
                     let worked = catch_unwind(AssertUnwindSafe(|| work(&mut running, &data, slabs)));
                     let Ok(done) = worked else {
                         tracing::error!(lun, "a store panicked; its command ends with HARDWARE ERROR");
+                        let no_data = DataInPayload::default();
+                        self.observe(hosted, &running, Some(Reason::HardwareError), &no_data, &data);
                         let failed = Outcome::check(store_failure());
                         return self.finish(hosted, task, failed, DataInPayload::default(), reserved);
                     };
@@ -189,7 +204,7 @@ impl<P: Platform> Shard<P> {
         if let Some(rest) = running.execution.take_remainder() {
             self.go_on(&running, rest);
         }
-        self.observe(hosted, &running, &payload, &data);
+        self.observe(hosted, &running, running.failure(), &payload, &data);
         if let Step::Done(outcome) = running.execution.into_step() {
             self.finish(hosted, task, outcome, payload, running.reserved_bytes);
         }
@@ -277,23 +292,41 @@ impl<P: Platform> Shard<P> {
         }
     }
 
+    /// Counts a command that has ended, in its unit and in its session.
     pub(super) fn observe(
         &mut self,
-        hosted: &Hosted,
+        hosted: &mut Hosted,
         running: &Running,
+        failed: Option<Reason>,
         payload: &DataInPayload,
         data: &DataOutPieces,
     ) {
-        let Step::Done(outcome) = running.execution.step() else { return };
         let written = if running.write_length > 0 { data.iter().map(Bytes::len).sum::<usize>() } else { 0 };
-        // A unit attention or a refused CDB is an answer; errors are those of the medium and of the server.
-        let failed = outcome
-            .sense
-            .as_ref()
-            .is_some_and(|s| matches!(s.key, SenseKey::MediumError | SenseKey::HardwareError));
-        let elapsed = self.shared.platform.now().saturating_sub(running.started);
+        let bytes = (payload.bytes.len() + written) as u64;
+        self.observe_end(hosted, &running.device, running.kind, running.started, bytes, failed);
+    }
+
+    /// As [`Shard::observe`], of a command of which nothing more is left than this.
+    pub(super) fn observe_end(
+        &mut self,
+        hosted: &mut Hosted,
+        device: &Device,
+        kind: Op,
+        started: Time,
+        bytes: u64,
+        failed: Option<Reason>,
+    ) {
+        let elapsed = self.shared.platform.now().saturating_sub(started);
         hosted.stats.commands.add(1);
-        running.device.stats.record(running.kind, (payload.bytes.len() + written) as u64, elapsed, !failed);
+        hosted.tally.count(kind, bytes, failed);
+        device.stats.record(kind, bytes, elapsed, failed);
+        if elapsed >= SLOW_COMMAND && self.admits(EventKind::SlowCommand) {
+            let names = hosted.session.names();
+            tracing::warn!(
+                target_name = %device.target_name(), lun = device.number(), initiator = %names.initiator,
+                "a {} command took {:.1} s", kind.label(), elapsed.as_secs_f64()
+            );
+        }
     }
 }
 
@@ -304,17 +337,6 @@ fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
 
 pub(super) fn changes_reservations(outcome: &Outcome) -> bool {
     outcome.effects.contains(&Effect::KeptStateChanged)
-}
-
-/// Which kind of command a CDB is, for the metrics.
-fn kind_of(cdb: &[u8]) -> Op {
-    match cdb.first() {
-        Some(0x08 | 0x28 | 0xa8 | 0x88) => Op::Read,
-        Some(0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e | 0x41 | 0x93 | 0x89 | 0x8b | 0x9c) => Op::Write,
-        Some(0x35 | 0x91) => Op::Flush,
-        Some(0x42) => Op::Unmap,
-        _ => Op::Other,
-    }
 }
 
 /// An outcome in the session's words.

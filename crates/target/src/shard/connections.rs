@@ -18,6 +18,7 @@ use iscsi_core::wire::{Cid, StatSn};
 use super::Shard;
 use super::sessions::SessionKey;
 use crate::config::PortalConfig;
+use crate::observe::EventKind;
 use crate::shared::Home;
 
 /// How long a connection may take to close after we have said our last word.
@@ -137,7 +138,9 @@ impl<P: Platform> Shard<P> {
         let limit = self.shared.set.load().config.limits.max_connections;
         //= rfc7143 10.3 LGN-19
         if self.shared.connections.load(Ordering::Relaxed) >= limit {
-            tracing::warn!(%peer, limit, "a connection was refused: limits.max_connections is reached");
+            if self.admits(EventKind::ConnectionRefused) {
+                tracing::warn!(%peer, limit, "a connection was refused: limits.max_connections is reached");
+            }
             return;
         }
         let Ok(token) = self.driver.adopt(stream) else { return };
@@ -224,7 +227,7 @@ impl<P: Platform> Shard<P> {
                 self.connections.touch(token);
                 self.take_pdus(token);
             }
-            Err(_) => self.connection_lost(token),
+            Err(error) => self.connection_lost(token, &error.to_string()),
         }
     }
 
@@ -249,8 +252,7 @@ impl<P: Platform> Shard<P> {
                         Ok(false) => break,
                         Err(error) => {
                             //= rfc7143 7.8 DIG-07
-                            tracing::warn!(%peer, %error, "the connection is closed");
-                            self.session_lost(key, cid);
+                            self.session_lost(key, cid, peer, &error.to_string());
                             return self.say_goodbye(token);
                         }
                     }
@@ -258,14 +260,14 @@ impl<P: Platform> Shard<P> {
             }
         }
         if self.connections.get_mut(token).is_some_and(|connection| connection.link.peer_closed()) {
-            self.connection_lost(token);
+            self.connection_lost(token, "the initiator closed the connection");
         }
     }
 
     pub(super) fn sent(&mut self, token: Token, segments: Vec<Bytes>, result: io::Result<()>) {
         let Some(connection) = self.connections.get_mut(token) else { return };
-        if result.is_err() {
-            return self.connection_lost(token);
+        if let Err(error) = result {
+            return self.connection_lost(token, &error.to_string());
         }
         connection.link.on_sent(segments);
         match connection.state {
@@ -294,16 +296,17 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// The transport failed, or the peer closed it.
-    pub(super) fn connection_lost(&mut self, token: Token) {
+    /// The transport failed, or the peer closed it; `why`.
+    pub(super) fn connection_lost(&mut self, token: Token, why: &str) {
+        self.login_given_up(token, why);
         let Some(connection) = self.connections.get_mut(token) else { return };
         let session = match connection.state {
-            State::FullFeature(key, cid) => Some((key, cid)),
+            State::FullFeature(key, cid) => Some((key, cid, connection.peer)),
             _ => None,
         };
         self.drop_connection(token);
-        if let Some((key, cid)) = session {
-            self.session_lost(key, cid);
+        if let Some((key, cid, peer)) = session {
+            self.session_lost(key, cid, peer, why);
         }
     }
 

@@ -23,6 +23,9 @@ use crate::units::UnitEvent;
 /// How long the initiators of sessions that a new configuration no longer allows may take to log out.
 const EVICTION_GRACE: Duration = Duration::from_secs(5);
 
+/// Why sessions end with the server.
+const SERVER_ENDS: &str = "the server ends";
+
 impl<P: Platform> Shard<P> {
     pub(super) fn keep_portals(&mut self, portals: &[PortalConfig]) {
         let mut gone: Vec<Token> = Vec::new();
@@ -57,7 +60,10 @@ impl<P: Platform> Shard<P> {
             .collect();
         let now = self.now;
         for key in evicted {
-            self.with_session(key, |_, hosted| hosted.session.request_logout(now, EVICTION_GRACE));
+            self.with_session(key, |_, hosted| {
+                hosted.ending = "the configuration allows it no longer";
+                hosted.session.request_logout(now, EVICTION_GRACE);
+            });
         }
         for node in changed_luns {
             let concerned: Vec<SessionKey> = self
@@ -116,10 +122,13 @@ impl<P: Platform> Shard<P> {
             self.sessions.iter().map(|h| (h.key, h.target.is_some())).partition(|(_, normal)| *normal);
         let now = self.now;
         for (key, _) in normal {
-            self.with_session(key, |_, hosted| hosted.session.request_logout(now, grace));
+            self.with_session(key, |_, hosted| {
+                hosted.ending = SERVER_ENDS;
+                hosted.session.request_logout(now, grace);
+            });
         }
         for (key, _) in discovery {
-            self.end_session(key, CloseReason::Ended);
+            self.end_session(key, CloseReason::Ended, SERVER_ENDS);
         }
         self.ending = Some(self.now + grace);
         self.next_scan = Some(self.now);
@@ -147,7 +156,7 @@ impl<P: Platform> Shard<P> {
     pub(super) fn end_everything(&mut self) {
         let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
         for key in keys {
-            self.end_session(key, CloseReason::Ended);
+            self.end_session(key, CloseReason::Ended, SERVER_ENDS);
         }
     }
 
@@ -297,6 +306,11 @@ impl<P: Platform> Shard<P> {
             (&stats.data_digests_failed, now.digests.data_failed, before.digests.data_failed),
         ] {
             count.add(now - before);
+        }
+        let failed = (now.digests.header_failed + now.digests.data_failed)
+            - (before.digests.header_failed + before.digests.data_failed);
+        if failed > 0 {
+            self.tell_of_digests(hosted, token, failed);
         }
     }
 }

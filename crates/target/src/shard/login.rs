@@ -12,10 +12,10 @@ use iscsi_core::target::login::{Established, LoginNames, LoginReply, Refusal};
 use iscsi_core::wire::{Isid, LoginStage, LoginStatus, Opcode};
 
 use super::Shard;
-use super::connections::State;
+use super::connections::{Connection, State};
 use super::message::{Message, Migrant, Progress};
 use super::sessions::SessionKey;
-use crate::observe::LoginEvent;
+use crate::observe::{EventKind, LoginEvent};
 use crate::policy::{
     Policy, no_access, other_account, shutting_down, too_many_connections, too_many_sessions,
 };
@@ -136,15 +136,17 @@ impl<P: Platform> Shard<P> {
         let before = before.map(|c| c.peer.ip());
         let Some(connection) = self.connections.get_mut(token) else { return };
         let (initiator, isid) = (&established.names.initiator, established.names.isid);
-        match before.filter(|before| *before != connection.peer.ip()) {
-            Some(before) => tracing::warn!(
+        // That it is replaced stands in the session's last line.
+        if let Some(before) = before.filter(|before| *before != connection.peer.ip())
+            && self.shared.observe.events.admits(EventKind::LoginAccepted, self.now)
+        {
+            tracing::warn!(
                 %initiator, %isid, peer = %connection.peer, %before,
                 "the session is taken over from another host; if both go on, give them different initiator names"
-            ),
-            None => tracing::info!(%initiator, %isid, peer = %connection.peer, "the session is reinstated"),
+            );
         }
         connection.state = State::Reinstating(established);
-        self.end_session(old, CloseReason::Replaced);
+        self.end_session(old, CloseReason::Replaced, "");
     }
 
     /// Connections that wait for the end of the session of this nexus.
@@ -286,6 +288,23 @@ impl<P: Platform> Shard<P> {
         self.say_goodbye(token);
     }
 
+    /// The transport ended during the login. Who only looks whether anybody listens is not told of.
+    pub(super) fn login_given_up(&mut self, token: Token, why: &str) {
+        let begun = |connection: &mut Connection| {
+            matches!(connection.state, State::Login(_)) && connection.link.stats().rx_bytes > 0
+        };
+        if self.connections.get_mut(token).is_some_and(begun) {
+            let refusal = Refusal::new(
+                LoginStatus::InitiatorError,
+                "given up by the initiator",
+                format!("the login was given up: {why}"),
+                "look into the initiator's log; often the target's own CHAP secret is another one than it expects, or it wants \
+                 digests or values that were not agreed on",
+            );
+            self.report_refusal(token, &refusal, None);
+        }
+    }
+
     pub(super) fn login_timed_out(&mut self, token: Token) {
         if self.connections.get_mut(token).is_some_and(|c| matches!(c.state, State::Login(_))) {
             let refusal = Refusal::new(
@@ -325,7 +344,8 @@ impl<P: Platform> Shard<P> {
             _ => (LoginStage::FullFeature, None),
         };
         let (peer, portal) = (connection.peer, reached.unwrap_or(connection.portal.address));
-        self.shared.observe.logins.record(LoginEvent::refused(peer, portal, names.or(known), stage, refusal));
+        let event = LoginEvent::refused(peer, portal, names.or(known), stage, refusal);
+        self.shared.observe.record_login(event, self.now);
     }
 
     fn report_acceptance(&mut self, token: Token, established: &Established) {
@@ -334,7 +354,7 @@ impl<P: Platform> Shard<P> {
             let portal = reached.unwrap_or(connection.portal.address);
             let event = LoginEvent::accepted(connection.peer, portal, Some(&established.names))
                 .of_account(established.authenticated_as.as_deref());
-            self.shared.observe.logins.record(event);
+            self.shared.observe.record_login(event, self.now);
         }
     }
 }

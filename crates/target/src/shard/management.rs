@@ -293,7 +293,7 @@ impl<P: Platform> Shard<P> {
             .map(|h| h.key)
             .collect();
         for key in concerned {
-            self.end_session(key, CloseReason::Ended);
+            self.end_session(key, CloseReason::Ended, "a host reset the target");
         }
     }
 }

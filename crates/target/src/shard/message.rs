@@ -103,6 +103,8 @@ pub enum Message<D: Driver> {
     CloseTarget(IscsiName),
     /// List sessions.
     Sessions(mpsc::Sender<Vec<SessionInfo>>),
+    /// Answer with the number of the shard, to show that it turns.
+    Turn(mpsc::Sender<usize>),
     /// Ask every initiator to log out, and end when all have or `grace` is over.
     Shutdown {
         /// How long initiators may take.

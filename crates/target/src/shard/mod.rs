@@ -12,12 +12,14 @@
 //! | `commands` | from a SCSI command to its outcome |
 //! | `room` | memory for the data of commands |
 //! | `task_order` | what the attribute of a command says of its turn |
+//! | `ends` | what the log tells of ends, aborts and digests |
 //! | `management` | aborting tasks, here and on other shards |
 //! | `control` | configuration, shutdown, questions from outside |
 
 pub mod commands;
 mod connections;
 mod control;
+mod ends;
 mod login;
 mod management;
 pub mod message;
@@ -40,12 +42,15 @@ use self::message::Message;
 use self::room::Room;
 use self::sessions::Sessions;
 use crate::config::PortalConfig;
+use crate::observe::EventKind;
 use crate::shared::Shared;
 
 /// After something happened, deadlines are looked at again within this time: none that may have been set is shorter.
 const TIMER_SCAN: Duration = Duration::from_millis(500);
 /// While ending, the shards look this often whether they are all done.
 const ENDING_SCAN: Duration = Duration::from_millis(50);
+/// While events were held back from the log, the shards look this often whether their number can be told.
+const SUMMARY_SCAN: Duration = Duration::from_secs(1);
 /// How long the end waits for commands that are still with their stores when everything else is over.
 const STORE_PATIENCE: Duration = Duration::from_secs(5);
 /// Size of the slabs that small payloads share, bytes.
@@ -141,7 +146,9 @@ impl<P: Platform> Shard<P> {
             match completion {
                 Completion::Accepted { listener, stream, peer } => self.accepted(listener, stream, peer),
                 Completion::AcceptFailed { error, .. } => {
-                    tracing::warn!(%error, "cannot accept connections; trying again")
+                    if self.admits(EventKind::ConnectionRefused) {
+                        tracing::warn!(%error, "cannot accept connections; trying again")
+                    }
                 }
                 Completion::Received { conn, buffer, result } => self.received(conn, buffer, result),
                 Completion::Sent { conn, segments, result } => self.sent(conn, segments, result),
@@ -184,7 +191,14 @@ impl<P: Platform> Shard<P> {
             self.end_everything();
         }
         let ending = self.ending.map(|_| self.now + ENDING_SCAN);
-        self.next_scan = [connections, sessions, ending].into_iter().flatten().min();
+        let held_back = self.shared.observe.events.tell_held_back(self.now);
+        let summary = held_back.then(|| self.now + SUMMARY_SCAN);
+        self.next_scan = [connections, sessions, ending, summary].into_iter().flatten().min();
+    }
+
+    /// Whether an event of this kind has a line in the log.
+    fn admits(&self, kind: EventKind) -> bool {
+        self.shared.observe.events.admits(kind, self.now)
     }
 
     fn take_message(&mut self, message: Message<P::Driver>) {
@@ -204,6 +218,7 @@ impl<P: Platform> Shard<P> {
             Message::GiveRoom => self.give_unused_room(),
             Message::CloseTarget(name) => self.close_target(&name),
             Message::Sessions(reply) => drop(reply.send(self.session_infos())),
+            Message::Turn(reply) => drop(reply.send(self.number)),
             Message::Shutdown { grace } => self.shut_down(grace),
         }
     }

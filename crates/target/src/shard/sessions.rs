@@ -1,5 +1,6 @@
 //! Sessions of a shard, and what they ask for.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -22,11 +23,12 @@ use std::collections::hash_map::Entry;
 
 use super::Shard;
 use super::commands::Running;
+use super::ends::{Tally, words};
 use super::message::Message;
 use super::room::Share;
 use super::task_order::TaskOrder;
-use crate::observe::SessionStats;
 use crate::observe::metrics::SessionLabels;
+use crate::observe::{Op, SessionStats};
 use crate::policy::Joining;
 use crate::registry::{LunMap, TargetNode};
 use crate::shared::Home;
@@ -67,6 +69,10 @@ pub(super) struct Hosted {
     /// The units that the nexus is attached to: those of the target, as this session has learnt of them.
     pub luns: Arc<LunMap>,
     pub stats: SessionStats,
+    /// What is told at its end.
+    pub tally: Tally,
+    /// Why we have asked it to end; empty: we have not.
+    pub ending: &'static str,
     pub since: SystemTime,
     pub authenticated_as: Option<String>,
     /// Since when it has no connection and waits for its initiator.
@@ -106,6 +112,10 @@ pub(super) struct Offloaded {
     pub reserved_bytes: u64,
     /// Its logical unit.
     pub lun: u16,
+    /// What it does.
+    pub kind: Op,
+    /// When it came.
+    pub started: Time,
     /// It goes on when its task is aborted.
     pub outlives_task: bool,
 }
@@ -304,7 +314,8 @@ impl<P: Platform> Shard<P> {
         let cid = names.cid;
         let home = self.shared.home_of(names.isid, Some(names.initiator.clone()));
         let stats = self.shared.observe.metrics.session(SessionLabels {
-            target: names.target.as_ref().map(ToString::to_string).unwrap_or_default(),
+            // A discovery session may name a target too, also one that there is not: it has none.
+            target: target.as_ref().map(|node| node.name.to_string()).unwrap_or_default(),
             initiator: names.initiator.to_string(),
             isid: names.isid.to_string(),
             tsih: tsih.0,
@@ -326,6 +337,8 @@ impl<P: Platform> Shard<P> {
             share: Share::default(),
             luns,
             stats,
+            tally: Tally::default(),
+            ending: "",
             since: SystemTime::now(),
             authenticated_as,
             lost_since: None,
@@ -381,7 +394,10 @@ impl<P: Platform> Shard<P> {
     //= rfc7143 11.13.5 LGN-20
     pub(super) fn end_a_lost_session(&mut self, left: usize) {
         match self.sessions.longest_lost() {
-            Some(key) => self.end_session(key, CloseReason::Ended),
+            Some(key) => {
+                let why = "it had lost its connections, and limits.max_sessions is reached";
+                self.end_session(key, CloseReason::Ended, why)
+            }
             None if left > 1 => {
                 let shards = self.shared.shards();
                 shards[(self.number + 1) % shards.len()].send(Message::EndLostSession { left: left - 1 });
@@ -428,6 +444,8 @@ impl<P: Platform> Shard<P> {
             }
             if pdu.bhs.opcode() == Opcode::DataOut.code() {
                 hosted.share.moved = now;
+            } else if pdu.bhs.opcode() == Opcode::TaskManagementRequest.code() {
+                self.tell_of_management(&hosted, &pdu);
             }
             hosted.session.handle_pdu(now, cid, &pdu);
             behind_commands = is_command;
@@ -436,9 +454,11 @@ impl<P: Platform> Shard<P> {
         left
     }
 
-    pub(super) fn session_lost(&mut self, key: SessionKey, cid: Cid) {
+    /// A connection of a session, to `peer`, has failed; `why`.
+    pub(super) fn session_lost(&mut self, key: SessionKey, cid: Cid, peer: SocketAddr, why: &str) {
         let now = self.now;
         self.with_session(key, |shard, hosted| {
+            shard.connection_ended(hosted, cid, Some(peer), why);
             hosted.session.handle_connection_lost(now, cid);
             if let Some((_, token)) = hosted.connections.iter().find(|(c, _)| *c == cid) {
                 let token = *token;
@@ -448,9 +468,13 @@ impl<P: Platform> Shard<P> {
         });
     }
 
-    pub(super) fn end_session(&mut self, key: SessionKey, reason: CloseReason) {
+    /// Ends a session; `why` where the reason does not say it.
+    pub(super) fn end_session(&mut self, key: SessionKey, reason: CloseReason, why: &'static str) {
         let now = self.now;
-        self.with_session(key, |_, hosted| hosted.session.terminate(now, reason));
+        self.with_session(key, |_, hosted| {
+            hosted.ending = why;
+            hosted.session.terminate(now, reason)
+        });
     }
 
     /// Handles deadlines of sessions; the next one.
@@ -501,9 +525,12 @@ impl<P: Platform> Shard<P> {
                     hosted.session.answer_send_targets(cid, &records);
                 }
                 Action::Close { cid, reason } => {
-                    tracing::debug!(initiator = %hosted.session.names().initiator, ?reason, "a connection is closed");
                     if let Some(position) = hosted.connections.iter().position(|(c, _)| *c == cid) {
-                        let (_, token) = hosted.connections.remove(position);
+                        let (_, token) = hosted.connections[position];
+                        let peer = self.connections.get_mut(token).map(|connection| connection.peer);
+                        let why = words(&reason, hosted.ending);
+                        self.connection_ended(hosted, cid, peer, &why);
+                        hosted.connections.remove(position);
                         self.hand_over_room(hosted, token);
                         self.say_goodbye(token);
                     }
@@ -519,6 +546,7 @@ impl<P: Platform> Shard<P> {
     /// The session is over: its nexus is lost to the logical units, and whoever waited for that goes on.
     //= rfc7143 6.3.5 SES-02 SES-04
     fn session_ended(&mut self, mut hosted: Hosted) {
+        self.tell_of_end(&hosted);
         for device in hosted.luns.values() {
             device.unit.detach_nexus(&hosted.nexus);
         }

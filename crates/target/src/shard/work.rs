@@ -13,6 +13,7 @@ use super::commands::{LONGEST_READ_BYTES, Running, changes_reservations};
 use super::message::Message;
 use super::sessions::{Hosted, Offloaded, SessionKey};
 use crate::medium::{self, Surroundings};
+use crate::observe::metrics::Reason;
 use crate::shared::Shared;
 
 /// Medium operations that a job carries out before it queues again: its lane has other work too, and a server that ends waits
@@ -148,6 +149,8 @@ impl<P: Platform> Shard<P> {
             reading_bytes,
             reserved_bytes: running.reserved_bytes,
             lun: running.lun(),
+            kind: running.kind,
+            started: running.started,
             outlives_task: running.execution.outlives_task(),
         };
         hosted.offloaded.insert(task, offloaded);
@@ -172,10 +175,15 @@ impl<P: Platform> Shard<P> {
                 return hosted.session.task_gone(task);
             }
             let Some((running, payload, data)) = result else {
+                if let Some(device) = hosted.luns.get(&offloaded.lun).cloned() {
+                    let (kind, started) = (offloaded.kind, offloaded.started);
+                    shard.observe_end(hosted, &device, kind, started, 0, Some(Reason::HardwareError));
+                }
                 let failed = Outcome::check(store_failure());
                 return shard.finish(hosted, task, failed, DataInPayload::default(), reserved);
             };
-            shard.observe(hosted, &running, &payload, &data);
+            let failed = if saved { running.failure() } else { Some(Reason::HardwareError) };
+            shard.observe(hosted, &running, failed, &payload, &data);
             match running.execution.into_step() {
                 Step::Done(mut outcome) => {
                     if !saved {

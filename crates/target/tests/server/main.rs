@@ -8,6 +8,7 @@ mod hooked;
 mod logins;
 mod management;
 mod memory;
+mod observing;
 mod protected_units;
 mod protection;
 mod reload;

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use blockstore::Op;
-use conform::{Command, Frame, Sent, Session, Unsolicited};
-use iscsi_core::wire::{TaskManagementRequest, TmfFunction, TmfResponse};
+use conform::{Command, Frame, LoginScript, Sent, Session, Unsolicited};
+use iscsi_core::wire::{TaskManagementRequest, TmfFunction, TmfResponse, Tsih};
 use target::config::Config;
 
 use crate::support::*;
@@ -335,4 +335,21 @@ fn data_at_a_store_that_stands_still_counts_until_the_store_lets_go() {
     assert!(waits.finish(&write).unwrap().is_good());
     hog.end();
     until_all_is_back(&lab);
+}
+
+#[test]
+fn what_a_closed_connection_still_had_to_send_is_given_back_with_it() {
+    let lab = Lab::start(with_memory(64, 1));
+    let mut old = lab.session("a");
+    let read = Command::read_16(0, 2048, BLOCK);
+    let reads: Vec<Frame> = (0..30).map(|_| old.command_frame(&read).1).collect();
+    old.peer.send_together(&reads).unwrap();
+    // Its initiator takes nothing: more than the sockets hold waits to be sent.
+    until(|| waiting(&lab) > 0 && in_use(&lab, "commands") > 0);
+    // A newer login takes the session's place; the old connection has its last words, and then it is gone.
+    let again = LoginScript { tsih: Tsih(0), ..old.same_identity() };
+    let mut newer = lab.login(&again);
+    old.peer.reset();
+    until_all_is_back(&lab);
+    newer.ping().unwrap();
 }

@@ -12,7 +12,7 @@ use prometheus_client::registry::Unit;
 
 use scsi::PiField;
 
-use super::{Count, LunStats, Op, OpStats, SessionCounters, Tables};
+use super::{Count, LunStats, Op, OpStats, Reason, SessionCounters, Tables};
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
@@ -141,8 +141,15 @@ impl Tables {
         )?;
         counters(
             encoder,
-            ("lun_errors", "Commands that failed", None),
-            each(&luns).map(|(labels, op)| (labels, op.errors.get())),
+            ("lun_errors", "Commands that failed, by reason", None),
+            each(&luns).flat_map(|(labels, op)| {
+                let counted = move |reason: &Reason| reason.is_fault() || op.errors(*reason) > 0;
+                Reason::ALL.into_iter().filter(counted).map(move |reason| {
+                    let mut labels = labels.clone();
+                    labels.push(("reason", reason.label()));
+                    (labels, op.errors(reason))
+                })
+            }),
         )?;
         counters(
             encoder,
@@ -160,7 +167,8 @@ impl Tables {
         let unit = Unit::Seconds;
         let mut metric =
             encoder.encode_descriptor("lun_latency", help, Some(&unit), MetricType::Histogram)?;
-        for (labels, op) in each(&luns) {
+        // Of what never happened there are no buckets: they would be most of the text of a server with many units.
+        for (labels, op) in each(&luns).filter(|(_, op)| op.latency.count() > 0) {
             let (sum, count, buckets) = op.latency.snapshot();
             metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
         }

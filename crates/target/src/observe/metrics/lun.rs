@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use scsi::PiField;
+use scsi::{CommandClass, PiField};
 
-use super::{Count, LatencyHistogram};
+use super::{Count, LatencyHistogram, Reason};
 
 /// Kinds of commands that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,17 @@ impl Op {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Flush, Self::Unmap, Self::Other];
 
+    /// Which kind of command a CDB is.
+    pub fn of(cdb: &[u8]) -> Self {
+        match scsi::command_class(cdb) {
+            CommandClass::Read => Self::Read,
+            CommandClass::Write => Self::Write,
+            CommandClass::Flush => Self::Flush,
+            CommandClass::Unmap => Self::Unmap,
+            CommandClass::Other => Self::Other,
+        }
+    }
+
     /// The value of the label `op`.
     pub fn label(self) -> &'static str {
         match self {
@@ -42,10 +53,16 @@ impl Op {
 pub struct OpStats {
     /// Bytes moved, by commands that succeeded.
     pub bytes: Count,
-    /// Commands that failed.
-    pub errors: Count,
+    errors: [Count; Reason::ALL.len()],
     /// Times from the command's arrival to its status; their number is that of the commands.
     pub latency: LatencyHistogram,
+}
+
+impl OpStats {
+    /// Commands that failed for this reason.
+    pub fn errors(&self, reason: Reason) -> u64 {
+        self.errors[reason as usize].get()
+    }
 }
 
 /// Counters of one logical unit.
@@ -57,13 +74,13 @@ pub struct LunStats {
 }
 
 impl LunStats {
-    /// Counts a command that ended: `bytes` moved when it succeeded, `ok` false when it ended with an error.
-    pub fn record(&self, op: Op, bytes: u64, latency: Duration, ok: bool) {
+    /// Counts a command that ended: with `bytes` moved, or with nothing that counts because it failed.
+    pub fn record(&self, op: Op, bytes: u64, latency: Duration, failed: Option<Reason>) {
         let stats = self.op(op);
-        match ok {
-            true if bytes > 0 => stats.bytes.add(bytes),
-            true => {}
-            false => stats.errors.add(1),
+        match failed {
+            None if bytes > 0 => stats.bytes.add(bytes),
+            None => {}
+            Some(reason) => stats.errors[reason as usize].add(1),
         }
         stats.latency.observe(latency);
     }
@@ -83,9 +100,10 @@ impl LunStats {
         self.checks[field as usize].get()
     }
 
-    /// Errors of all kinds.
-    pub fn errors(&self) -> u64 {
-        self.ops.iter().map(|op| op.errors.get()).sum()
+    /// Commands of all kinds that failed because something is wrong with the unit or with data ([`Reason::is_fault`]).
+    pub fn faults(&self) -> u64 {
+        let faults = Reason::ALL.into_iter().filter(|reason| reason.is_fault());
+        faults.map(|reason| self.ops.iter().map(|op| op.errors(reason)).sum::<u64>()).sum()
     }
 }
 
@@ -96,12 +114,39 @@ mod tests {
     #[test]
     fn bytes_count_only_when_the_command_succeeded() {
         let stats = LunStats::default();
-        stats.record(Op::Read, 4096, Duration::from_micros(10), true);
-        stats.record(Op::Read, 4096, Duration::from_micros(10), false);
-        stats.record(Op::Flush, 0, Duration::from_micros(10), false);
+        stats.record(Op::Read, 4096, Duration::from_micros(10), None);
+        stats.record(Op::Read, 4096, Duration::from_micros(10), Some(Reason::IllegalRequest));
+        stats.record(Op::Read, 4096, Duration::from_micros(10), Some(Reason::NotReady));
+        stats.record(Op::Flush, 0, Duration::from_micros(10), Some(Reason::NoSpace));
         assert_eq!(stats.op(Op::Read).bytes.get(), 4096);
-        assert_eq!(stats.op(Op::Read).latency.count(), 2);
+        assert_eq!(stats.op(Op::Read).latency.count(), 3);
         assert_eq!(stats.op(Op::Write).latency.count(), 0);
-        assert_eq!(stats.errors(), 2);
+        assert_eq!(stats.op(Op::Read).errors(Reason::IllegalRequest), 1);
+        assert_eq!(stats.faults(), 2, "what is asked wrongly is no fault of the unit");
+    }
+
+    #[test]
+    fn commands_of_every_length_are_of_their_kind() {
+        let long = |action: u8| {
+            let mut cdb = [0; 32];
+            (cdb[0], cdb[7], cdb[9]) = (0x7f, 0x18, action);
+            Op::of(&cdb)
+        };
+        assert_eq!([0x09, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f].map(long), {
+            use Op::{Read, Write};
+            [Read, Write, Write, Write, Write, Write]
+        });
+        assert_eq!(long(0x0a), Op::Other, "VERIFY takes nothing to the host");
+        for opcode in [0x08, 0x28, 0xa8, 0x88] {
+            assert_eq!(Op::of(&[opcode]), Op::Read);
+        }
+        for opcode in [0x0a, 0x2a, 0xaa, 0x8a, 0x2e, 0xae, 0x8e, 0x41, 0x93, 0x89, 0x8b, 0x9c] {
+            assert_eq!(Op::of(&[opcode]), Op::Write);
+        }
+        assert_eq!([[0x35], [0x91], [0x42], [0x00], [0xff]].map(|cdb| Op::of(&cdb)), {
+            use Op::{Flush, Other, Unmap};
+            [Flush, Flush, Unmap, Other, Other]
+        });
+        assert_eq!(Op::of(&[]), Op::Other);
     }
 }

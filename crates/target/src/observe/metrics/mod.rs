@@ -8,6 +8,8 @@ mod collect;
 mod histogram;
 mod lun;
 mod memory;
+mod plain;
+mod reason;
 mod session;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use prometheus_client::registry::Registry;
 pub use histogram::{BUCKETS, LatencyHistogram};
 pub use lun::{LunStats, Op, OpStats};
 pub use memory::ShardMemory;
+pub use reason::Reason;
 pub use session::{SessionCounters, SessionLabels, SessionStats};
 
 use super::login_log::LoginLog;
@@ -100,6 +103,11 @@ impl Metrics {
     /// The memory for data: `limits.buffer_bytes_max`.
     pub fn set_memory_limit(&self, bytes: u64) {
         self.tables.memory.limit_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Everything as the text that Prometheus spoke before OpenMetrics.
+    pub fn plain_text(&self) -> String {
+        plain::from_openmetrics(&self.text())
     }
 
     /// Everything as OpenMetrics text.

@@ -1,0 +1,124 @@
+//! Clients of the control plane: each is served on its own, none for ever, and no more than a few at a time. When one too many
+//! comes, the one that has been there longest makes room: clients that only sit there keep nobody out.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep};
+
+/// Clients that are served at once, of one kind.
+pub const MAX_CLIENTS: usize = 64;
+/// How long a client may stay.
+pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The places of one kind of clients, the oldest first.
+#[derive(Default)]
+pub(super) struct Places(VecDeque<oneshot::Sender<Infallible>>);
+
+impl Places {
+    /// A place for a client that has come.
+    pub fn take(&mut self) -> Place {
+        self.0.retain(|place| !place.is_closed());
+        if self.0.len() == MAX_CLIENTS {
+            self.0.pop_front();
+        }
+        let (place, taken) = oneshot::channel();
+        self.0.push_back(place);
+        Place { taken, limit: Box::pin(sleep(CLIENT_TIMEOUT)) }
+    }
+}
+
+/// What a client has while it is served.
+pub(super) struct Place {
+    taken: oneshot::Receiver<Infallible>,
+    limit: Pin<Box<Sleep>>,
+}
+
+impl Place {
+    /// Waits until the client has to go.
+    pub async fn over(&mut self) {
+        std::future::poll_fn(|context| self.poll_over(context)).await;
+    }
+
+    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match Pin::new(&mut self.taken).poll(context).is_ready()
+            || self.limit.as_mut().poll(context).is_ready()
+        {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+/// A listener whose connections have places.
+pub(super) struct Placed {
+    pub listener: TcpListener,
+    pub places: Places,
+}
+
+impl Listener for Placed {
+    type Io = Visitor;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Visitor, SocketAddr) {
+        let (stream, peer) = Listener::accept(&mut self.listener).await;
+        (Visitor { stream, place: self.places.take() }, peer)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that ends when its place is over.
+pub(super) struct Visitor {
+    stream: TcpStream,
+    place: Place,
+}
+
+impl Visitor {
+    /// The stream, as long as it may be used.
+    fn stream(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
+        match self.place.poll_over(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(Pin::new(&mut self.stream)),
+        }
+    }
+}
+
+impl AsyncRead for Visitor {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream(context)?.poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Visitor {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream(context)?.poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream(context)?.poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,160 @@
+//! What happens to sessions and commands, as lines for people. What a peer can cause at will is told so many times a second and
+//! then only counted: no peer fills a disk with our log.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// What is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A login was let in.
+    LoginAccepted,
+    /// A login was refused, or given up.
+    LoginRefused,
+    /// A connection was refused.
+    ConnectionRefused,
+    /// A connection of a session ended.
+    ConnectionEnded,
+    /// A session ended.
+    SessionEnded,
+    /// Tasks were aborted, or a unit was reset.
+    TasksAborted,
+    /// A digest did not match.
+    DigestFailed,
+    /// A command was slow.
+    SlowCommand,
+}
+
+impl EventKind {
+    /// All of them.
+    const ALL: [Self; 8] = [
+        Self::LoginAccepted,
+        Self::LoginRefused,
+        Self::ConnectionRefused,
+        Self::ConnectionEnded,
+        Self::SessionEnded,
+        Self::TasksAborted,
+        Self::DigestFailed,
+        Self::SlowCommand,
+    ];
+
+    /// How many lines of it a second may have.
+    fn lines_per_second(self) -> u32 {
+        match self {
+            Self::LoginAccepted | Self::SessionEnded | Self::ConnectionEnded => 50,
+            Self::LoginRefused | Self::TasksAborted | Self::DigestFailed => 10,
+            Self::ConnectionRefused | Self::SlowCommand => 5,
+        }
+    }
+
+    /// What is said of those that had no line.
+    fn more(self) -> &'static str {
+        match self {
+            Self::LoginAccepted => "more logins were accepted; `intact ls logins` shows the last of them",
+            Self::LoginRefused => "more logins were refused; `intact ls logins` shows the last of them",
+            Self::ConnectionRefused => "more connections were refused",
+            Self::ConnectionEnded => "more connections ended",
+            Self::SessionEnded => "more sessions ended",
+            Self::TasksAborted => "more task management requests were carried out",
+            Self::DigestFailed => "more connections had digests that do not match",
+            Self::SlowCommand => "more commands were slow",
+        }
+    }
+}
+
+/// How much was told of one kind.
+#[derive(Debug, Default)]
+struct Quota {
+    /// The second of which the lines are, counted as the callers' clock does.
+    second: u64,
+    lines: u32,
+    /// Had no line, and nothing was said of them yet.
+    held_back: u64,
+}
+
+impl Quota {
+    fn begin(&mut self, now: Duration) {
+        if now.as_secs() != self.second {
+            (self.second, self.lines) = (now.as_secs(), 0);
+        }
+    }
+}
+
+/// Decides what has a line in the log.
+#[derive(Debug, Default)]
+pub struct Events([Mutex<Quota>; EventKind::ALL.len()]);
+
+impl Events {
+    /// Whether an event of this kind has a line. Before one that has, it is said how many had none.
+    pub fn admits(&self, kind: EventKind, now: Duration) -> bool {
+        let mut quota = self.0[kind as usize].lock();
+        quota.begin(now);
+        if quota.lines == kind.lines_per_second() {
+            quota.held_back += 1;
+            return false;
+        }
+        quota.lines += 1;
+        tell(kind, std::mem::take(&mut quota.held_back));
+        true
+    }
+
+    /// Says how many events had no line in seconds that are over; true while there are some left of this one.
+    pub fn tell_held_back(&self, now: Duration) -> bool {
+        let mut left = false;
+        for (kind, quota) in EventKind::ALL.into_iter().zip(&self.0) {
+            let mut quota = quota.lock();
+            quota.begin(now);
+            match quota.lines {
+                0 => tell(kind, std::mem::take(&mut quota.held_back)),
+                _ => left |= quota.held_back > 0,
+            }
+        }
+        left
+    }
+}
+
+fn tell(kind: EventKind, held_back: u64) {
+    if held_back > 0 {
+        tracing::warn!("{held_back} {}", kind.more());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: EventKind = EventKind::LoginRefused;
+
+    fn held_back(events: &Events) -> u64 {
+        events.0[KIND as usize].lock().held_back
+    }
+
+    #[test]
+    fn a_flood_has_so_many_lines_a_second_and_is_counted() {
+        let events = Events::default();
+        let at = |millis: u64| Duration::from_millis(millis);
+        let told = (0..1000).filter(|n| events.admits(KIND, at(5000 + n / 2))).count();
+        assert_eq!((told, held_back(&events)), (10, 990));
+        assert!(events.admits(EventKind::SessionEnded, at(5100)), "other kinds have lines of their own");
+        assert!(events.tell_held_back(at(5999)), "the second is not over");
+        assert_eq!(held_back(&events), 990);
+        assert!(!events.tell_held_back(at(6000)));
+        assert_eq!(held_back(&events), 0, "it was said");
+        assert!(events.admits(KIND, at(6000)));
+    }
+
+    #[test]
+    fn the_next_line_tells_of_those_before_it() {
+        let events = Events::default();
+        assert_eq!((0..15).filter(|_| events.admits(KIND, Duration::from_secs(1))).count(), 10);
+        assert_eq!(held_back(&events), 5);
+        assert!(events.admits(KIND, Duration::from_secs(2)));
+        assert_eq!(held_back(&events), 0);
+    }
+
+    #[test]
+    fn all_holds_each_at_its_place() {
+        assert!(EventKind::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
+    }
+}

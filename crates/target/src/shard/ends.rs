@@ -1,0 +1,142 @@
+//! What the log tells of sessions: how they and their connections end, which tasks were aborted, which digests did not match.
+
+use std::net::SocketAddr;
+
+use engine::{Platform, Token};
+use iscsi_core::pdu_reader::RxPdu;
+use iscsi_core::target::actions::CloseReason;
+use iscsi_core::wire::{Cid, TaskManagementRequest, TmfFunction};
+
+use super::Shard;
+use super::sessions::Hosted;
+use crate::observe::metrics::Reason;
+use crate::observe::{EventKind, Op};
+
+/// What a session did, for its last line.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    read_bytes: u64,
+    written_bytes: u64,
+    /// Commands that failed by a fault of the unit or of data.
+    faults: u64,
+    /// The connection that ended last.
+    last: Option<Ended>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    cid: Cid,
+    peer: Option<SocketAddr>,
+    why: String,
+}
+
+impl Tally {
+    /// Counts a command that has ended.
+    pub fn count(&mut self, kind: Op, bytes: u64, failed: Option<Reason>) {
+        match (failed, kind) {
+            (Some(reason), _) => self.faults += u64::from(reason.is_fault()),
+            (None, Op::Read) => self.read_bytes += bytes,
+            (None, Op::Write) => self.written_bytes += bytes,
+            (None, _) => {}
+        }
+    }
+}
+
+/// Why a connection was closed; `ending`: why its session was asked to end.
+pub(super) fn words(reason: &CloseReason, ending: &str) -> String {
+    let what = match reason {
+        CloseReason::Logout => "logout",
+        CloseReason::Violation(what) => return format!("the initiator broke a rule: {what}"),
+        CloseReason::Replaced => "a newer login took its place",
+        CloseReason::Silent => "the initiator was silent",
+        CloseReason::Ended => "closed by the server",
+        CloseReason::NexusReset => "the initiator reset its nexus",
+    };
+    match ending {
+        "" => what.to_owned(),
+        ending => format!("{what}: {ending}"),
+    }
+}
+
+/// Name of the target of a session, for people.
+fn target_of(hosted: &Hosted) -> &str {
+    hosted.target.as_ref().map_or("(discovery)", |node| node.name.as_str())
+}
+
+impl<P: Platform> Shard<P> {
+    /// A connection has ended. While others are left it has a line of its own; otherwise the session's end tells of it.
+    pub(super) fn connection_ended(
+        &self,
+        hosted: &mut Hosted,
+        cid: Cid,
+        peer: Option<SocketAddr>,
+        why: &str,
+    ) {
+        let goes_on = hosted.connections.len() > 1 || hosted.session.params().error_recovery_level == 2;
+        if goes_on && !hosted.session.is_ending() && self.admits(EventKind::ConnectionEnded) {
+            tracing::info!(
+                initiator = %hosted.session.names().initiator, target_name = target_of(hosted), peer = %shown(peer),
+                tsih = hosted.session.tsih().0, cid = cid.0,
+                "a connection ended: {why}"
+            );
+        }
+        hosted.tally.last = Some(Ended { cid, peer, why: why.to_owned() });
+    }
+
+    /// The last line of a session.
+    pub(super) fn tell_of_end(&self, hosted: &Hosted) {
+        if !self.admits(EventKind::SessionEnded) {
+            return;
+        }
+        let tally = &hosted.tally;
+        let (why, peer, cid) = match &tally.last {
+            Some(last) => (last.why.as_str(), last.peer, last.cid.0),
+            None => (hosted.ending, None, hosted.session.names().cid.0),
+        };
+        tracing::info!(
+            initiator = %hosted.session.names().initiator, target_name = target_of(hosted), peer = %shown(peer),
+            tsih = hosted.session.tsih().0, cid,
+            commands = hosted.stats.commands.get(), read_bytes = tally.read_bytes,
+            written_bytes = tally.written_bytes, errors = tally.faults,
+            "a session ended: {why}"
+        );
+    }
+
+    /// Tasks are to be aborted, or a unit is to be reset: what hosts do when a disk is too slow for them.
+    pub(super) fn tell_of_management(&self, hosted: &Hosted, pdu: &RxPdu) {
+        let Ok(request) = TaskManagementRequest::parse(&pdu.bhs) else { return };
+        let harmless = matches!(
+            request.function,
+            TmfFunction::QueryTask
+                | TmfFunction::QueryTaskSet
+                | TmfFunction::QueryAsyncEvent
+                | TmfFunction::TaskReassign
+        );
+        if !harmless && self.admits(EventKind::TasksAborted) {
+            tracing::warn!(
+                initiator = %hosted.session.names().initiator,
+                target_name = target_of(hosted),
+                tsih = hosted.session.tsih().0,
+                lun = request.lun.to_index(),
+                "the initiator asks for {}; hosts do that when commands take too long for them",
+                request.function
+            );
+        }
+    }
+
+    /// `failed` digests of a connection did not match.
+    pub(super) fn tell_of_digests(&mut self, hosted: &Hosted, token: Token, failed: u64) {
+        let peer = self.connections.get_mut(token).map(|connection| connection.peer);
+        if self.admits(EventKind::DigestFailed) {
+            tracing::warn!(
+                initiator = %hosted.session.names().initiator, target_name = target_of(hosted), peer = %shown(peer),
+                tsih = hosted.session.tsih().0,
+                "{failed} PDUs arrived with a digest that does not match: something between here and the initiator changes bytes"
+            );
+        }
+    }
+}
+
+fn shown(peer: Option<SocketAddr>) -> String {
+    peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string())
+}

@@ -1,0 +1,144 @@
+//! Threads without which a server does not work: their end is noticed, and so is that they stand still.
+//!
+//! What to do about it the host of the server decides. The command `intact serve` ends, so that its service manager starts it
+//! again: half a server would let hosts wait for ever.
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::Server;
+use crate::observe::Observe;
+
+/// A thread that ended before its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its name.
+    pub thread: String,
+    /// Why.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the thread {} has ended: {}", self.thread, self.what)
+    }
+}
+
+type Handler = Box<dyn Fn(&Failure) + Send + Sync>;
+
+/// Who is told of failures.
+#[derive(Default)]
+pub struct Failures(OnceLock<Handler>);
+
+impl fmt::Debug for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Failures").field(&self.0.get().is_some()).finish()
+    }
+}
+
+impl Failures {
+    /// Has `handler` called when a thread fails, on that thread. To be set before anything is started; the first one counts.
+    pub fn set_handler(&self, handler: impl Fn(&Failure) + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(handler));
+    }
+
+    fn report(&self, failure: &Failure) {
+        match self.0.get() {
+            Some(handler) => handler(failure),
+            None => tracing::error!("{failure}"),
+        }
+    }
+}
+
+/// Runs `body` on a thread of its own. When it ends with an error or a panic, those who watch `observe` are told.
+pub(crate) fn spawn(
+    name: &str,
+    observe: Arc<Observe>,
+    body: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let thread = name.to_owned();
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        // Nothing of the body is used after it.
+        let ended = catch_unwind(AssertUnwindSafe(body));
+        let what = match ended {
+            Ok(Ok(())) => return,
+            Ok(Err(what)) => what,
+            Err(payload) => {
+                let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+                format!("it panicked: {}", text.unwrap_or_default())
+            }
+        };
+        observe.failures.report(&Failure { thread, what });
+    })
+}
+
+/// Tells somebody again and again that a server is well, as long as every shard of it turns. Ends when it is dropped.
+pub struct Watchdog {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Calls `feed` at least every `interval` while all is well. A shard that does not answer for half of that is not well.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub fn start(
+        server: Arc<Server>,
+        interval: Duration,
+        feed: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let pause = interval / 4;
+        let observe = Arc::clone(server.observe());
+        let thread = spawn("watchdog", observe, move || {
+            loop {
+                match server.silent_shards(interval / 2)[..] {
+                    [] => feed(),
+                    ref silent => tracing::error!("shards {silent:?} do not turn: the watchdog is not fed"),
+                }
+                if stopped.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Disconnected) {
+                    return Ok(());
+                }
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the end of `body` comes to.
+    fn end_of(body: impl FnOnce() -> Result<(), String> + Send + 'static) -> Option<Failure> {
+        let (tell, told) = mpsc::channel();
+        let observe = Arc::new(Observe::new());
+        observe.failures.set_handler(move |failure| tell.send(failure.clone()).unwrap());
+        spawn("worker", observe, body).unwrap().join().unwrap();
+        told.try_recv().ok()
+    }
+
+    #[test]
+    fn an_end_before_its_time_is_told_and_another_is_not() {
+        assert_eq!(end_of(|| Ok(())), None);
+        let failure = end_of(|| Err("epoll_wait: EBADF".to_owned())).unwrap();
+        assert_eq!(failure.to_string(), "the thread worker has ended: epoll_wait: EBADF");
+        let failure = end_of(|| std::panic::resume_unwind(Box::new("index out of bounds"))).unwrap();
+        assert_eq!(failure.what, "it panicked: index out of bounds");
+    }
+}
