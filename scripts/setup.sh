@@ -16,6 +16,7 @@ tgtd           tgt               our initiator against tgt
 istgt          istgt             our initiator with several connections against istgt
 sg_inq         sg3-utils         SCSI commands by sg3-utils
 tshark         tshark            decoding of our sessions by an independent dissector
+strace         strace            a server in which a system call fails, by injection
 linux.uml      user-mode-linux   the Linux kernel's initiator and target
 slirp4netns    slirp4netns       the Linux kernel's initiator and target
 python3        python3           the Linux kernel's initiator and target

@@ -20,6 +20,7 @@ pub mod scrub;
 pub mod serve;
 pub mod server;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 /// It failed, or data differ.
@@ -27,8 +28,13 @@ pub const FAILED: u8 = 1;
 /// Wrong usage or configuration.
 pub const MISUSED: u8 = 2;
 
+/// Writes a line to standard error. Where nobody reads it, there is nobody to tell.
+pub fn complain(what: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
 /// Says on standard error why the command ends.
 pub fn fail(code: u8, what: impl std::fmt::Display) -> ExitCode {
-    eprintln!("intact: {what}");
+    complain(format_args!("intact: {what}"));
     ExitCode::from(code)
 }

@@ -2,8 +2,8 @@
 //! paste next, and then waits for signals: SIGHUP reads the file again, SIGTERM and SIGINT end the server.
 
 mod hints;
+mod log;
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,8 +17,10 @@ use signal_hook::iterator::Signals;
 use target::Server;
 use target::config::{Config, Loaded, Overrides, Problem, parse_listen};
 use target::observe::{ControlPlane, Observe};
+use target::supervise::Watchdog;
 
-use super::{FAILED, MISUSED, fail};
+use self::log::Log;
+use super::{FAILED, MISUSED, complain, fail};
 
 /// Arguments of `intact serve`.
 #[derive(Debug, clap::Args)]
@@ -26,7 +28,10 @@ use super::{FAILED, MISUSED, fail};
     Examples:\n  intact serve --lun file:disk.img,size=10G --lun ram:1G\n  \
     intact serve -c /etc/intact.toml\n\n\
     Signals: SIGHUP reads the file again; SIGTERM and SIGINT let initiators log out, and end (twice: at once).\n\
-    RUST_LOG chooses what is logged on standard error (warn, info, debug; default info).\n\n\
+    RUST_LOG chooses what is logged on standard error (warn, info, debug; default info). What cannot be written is dropped and\n\
+    counted, and of what comes too often only the number is logged: the server never waits for its log.\n\n\
+    Under a service manager (systemd: Type=notify) it says when it is ready and, with WatchdogSec, that all of its threads\n\
+    turn. When one of them ends, the server ends with 1: have it started again (Restart=on-failure).\n\n\
     Exit codes: 0 ended as asked; 1 it could not serve; 2 wrong usage or configuration.")]
 pub struct Args {
     /// Configuration file; examples/intact.toml shows every key.
@@ -50,7 +55,7 @@ pub struct Args {
     /// Where to keep persistent reservations (APTPL); default: beside each store that is a file.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Serve /metrics (OpenMetrics) on this address.
+    /// Serve /metrics (OpenMetrics, or plain text to who asks for it) on this address.
     #[arg(long, value_name = "ADDR:PORT", value_parser = metrics)]
     metrics: Option<SocketAddr>,
     /// Let anybody on the network use targets that have neither CHAP nor access rules.
@@ -101,7 +106,16 @@ fn all(problems: &[Problem]) -> String {
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
-    log_to_stderr();
+    let log = match Log::start() {
+        Ok(log) => log,
+        Err(error) => return fail(FAILED, format_args!("nothing can be logged: {error}")),
+    };
+    let code = serve(args, &log);
+    log.flush();
+    code
+}
+
+fn serve(args: Args, log: &Log) -> ExitCode {
     let overrides = Overrides {
         listen: args.listen,
         control_socket: args.control,
@@ -117,12 +131,12 @@ pub fn run(args: Args) -> ExitCode {
     let Loaded { config, warnings } = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {
-            eprintln!("{}\n", all(&problems));
+            complain(format_args!("{}\n", all(&problems)));
             return fail(MISUSED, "the configuration cannot be used");
         }
     };
     for problem in &warnings {
-        eprintln!("{problem}\n");
+        complain(format_args!("{problem}\n"));
     }
     raise_file_limit();
     // Taken before anything is started: a signal that comes early is not lost.
@@ -132,6 +146,7 @@ pub fn run(args: Args) -> ExitCode {
     };
 
     let observe = Arc::new(Observe::new());
+    end_on_failure(&observe, log);
     let server = match Server::start(config.clone(), Arc::clone(&observe)) {
         Ok(server) => Arc::new(server),
         Err(error) => return fail(FAILED, error),
@@ -154,6 +169,13 @@ pub fn run(args: Args) -> ExitCode {
     }
     hints::print(&config, &*server, &server.portals(), &plane, args.json);
     notify(&[NotifyState::Ready]);
+    let _watchdog = match feed_watchdog(&server) {
+        Ok(watchdog) => watchdog,
+        Err(error) => {
+            server.shutdown(Duration::ZERO);
+            return fail(FAILED, format_args!("the watchdog cannot be started: {error}"));
+        }
+    };
 
     for signal in signals.forever() {
         if signal != SIGHUP {
@@ -180,12 +202,22 @@ pub fn run(args: Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_default_directive(tracing_subscriber::filter::LevelFilter::INFO.into())
-        .from_env_lossy();
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+/// Half a server would let hosts wait for ever: when a thread of it ends, all of it does, and who started it starts it again.
+fn end_on_failure(observe: &Observe, log: &Log) {
+    let log = log.clone();
+    observe.failures.set_handler(move |failure| {
+        tracing::error!("{failure}; the server cannot go on without it and ends: start it again");
+        log.flush();
+        std::process::exit(i32::from(FAILED));
+    });
+}
+
+/// Tells the service manager that the server is well, if it wants to know (`WatchdogSec` of systemd).
+fn feed_watchdog(server: &Arc<Server>) -> std::io::Result<Option<Watchdog>> {
+    sd_notify::watchdog_enabled()
+        .filter(|interval| !interval.is_zero())
+        .map(|interval| Watchdog::start(Arc::clone(server), interval, || notify(&[NotifyState::Watchdog])))
+        .transpose()
 }
 
 /// Connections are open files; the usual soft limit of 1024 is far below what may connect.

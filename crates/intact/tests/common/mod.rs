@@ -62,9 +62,14 @@ impl Serve {
 
     /// Starts `command`, which prints a line of JSON when it is ready.
     pub fn spawn(mut command: Command, control: PathBuf) -> Self {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let log = lines(child.stderr.take().unwrap());
+        command.stderr(Stdio::piped());
+        Self::spawn_without_log(command, control)
+    }
+
+    /// As [`Serve::spawn`], with a standard error that `command` has.
+    pub fn spawn_without_log(mut command: Command, control: PathBuf) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let log = child.stderr.take().map_or_else(|| mpsc::channel().1, lines);
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready = serde_json::from_str(&line).unwrap_or_else(|error| {
