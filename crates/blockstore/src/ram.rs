@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use integrity::Store;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::gather::{Gather, total_bytes};
 use crate::store::{
@@ -165,6 +165,16 @@ impl RamStore {
         })
     }
 
+    /// The slot of a chunk for which there was no table, with `fresh` in it, unless another writer was first.
+    fn build_with(&self, chunk: u64, fresh: Chunk) -> RwLockWriteGuard<'_, Option<Chunk>> {
+        let mut held = self.find_or_build(chunk).write();
+        match *held {
+            Some(_) => drop(self.resident_bytes.fetch_sub(CHUNK_BYTES as u64, Ordering::Relaxed)),
+            None => *held = Some(fresh),
+        }
+        held
+    }
+
     /// Calls `visit` for every part of a range that lies in one chunk, with the part's place in the range and its bytes,
     /// or `None` for zeros.
     #[inline]
@@ -192,7 +202,11 @@ impl RamStore {
         while at < end {
             let (chunk, start) = split(at);
             let part = (end - at).min((CHUNK_BYTES - start) as u64) as usize;
-            let mut held = self.find_or_build(chunk).write();
+            let mut held = match self.find(chunk) {
+                Ok(slot) => slot.write(),
+                // The table is built for a chunk that is there: a write that finds no memory leaves nothing behind.
+                Err(_) => self.build_with(chunk, self.take_chunk()?),
+            };
             let chunk = match held.as_mut() {
                 Some(chunk) => chunk,
                 None => held.insert(self.take_chunk()?),
@@ -348,10 +362,13 @@ impl BlockStore for RamStore {
             return Err(not_atomic(self));
         }
         let (first, start) = split(offset);
-        let mut held = Vec::new();
-        for chunk in first..(offset + len).div_ceil(CHUNK_BYTES as u64) {
-            held.push(self.find_or_build(chunk).write());
+        let chunks = first..(offset + len).div_ceil(CHUNK_BYTES as u64);
+        // No table is built for chunks for which there is no memory.
+        let new = chunks.clone().filter(|chunk| self.find(*chunk).is_err()).count() * CHUNK_BYTES;
+        if self.resident_bytes().saturating_add(new as u64) > self.resident_limit_bytes {
+            return Err(StoreError::NoSpace);
         }
+        let mut held = chunks.map(|chunk| self.find_or_build(chunk).write()).collect::<Vec<_>>();
         let missing = held.iter().filter(|chunk| chunk.is_none()).count();
         let new = (0..missing).map(|_| self.take_chunk()).collect::<Vec<_>>();
         if new.iter().any(Result::is_err) {
@@ -437,5 +454,26 @@ impl BlockStore for RamStore {
 
     fn label(&self) -> Option<&Arc<Label>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_finds_no_memory_leaves_no_table_behind() {
+        let store = RamStore::new(100 << 40, 512).unwrap().with_resident_limit(CHUNK_BYTES as u64);
+        store.write(0, &[&[1; 512]], Durability::Cached).unwrap();
+        for n in 1..100 {
+            let (far, block) = (n << 30, [1; 512]);
+            let refused = |result| assert!(matches!(result, Err(StoreError::NoSpace)), "{far}: {result:?}");
+            refused(store.write(far, &[&block], Durability::Cached));
+            refused(store.write_atomic(far, &[&block], None, Durability::Cached));
+            assert!(store.find(far / CHUNK_BYTES as u64).is_err(), "a table was built for {far}");
+        }
+        // Where there is a table already, a failed write leaves no chunk in it.
+        assert!(store.write(1 << 20, &[&[1; 512]], Durability::Cached).is_err());
+        assert_eq!(store.resident_bytes(), CHUNK_BYTES as u64);
     }
 }
