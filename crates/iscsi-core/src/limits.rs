@@ -1,8 +1,14 @@
 //! Every bound of the protocol core, by name. A peer's words never size an allocation beyond these.
 
-/// Largest text of one negotiation exchange, over all PDUs joined by the C bit, in bytes (RFC 7143 6.1 asks for 8192 at least).
+/// Largest text that one end may say in one negotiation, over all its exchanges, in bytes (RFC 7143 6.1 asks for 8192 at least).
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
-/// Most login PDU exchanges tolerated before the login is given up (RFC 7143 6.2 asks for six at least).
+/// Most keys that one end may send in one negotiation: all of the standard come to a third of it.
+pub const MAX_NEGOTIATION_KEYS: usize = 128;
+/// Most requests with something to say in one text negotiation; those that only fetch a long answer do not count (RFC 7143 6.2
+/// asks for six at least).
+pub const MAX_TEXT_EXCHANGES: u32 = 16;
+/// Most login PDU exchanges tolerated before the login is given up, the pieces of long texts included (RFC 7143 6.2 asks for six
+/// at least).
 pub const MAX_LOGIN_EXCHANGES: u32 = 64;
 /// Data segment length that rules while logging in, in bytes (RFC 7143 13.12).
 pub const LOGIN_DATA_SEGMENT_BYTES: usize = 8192;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use iscsi_wire::{parse_bool, parse_list, parse_number};
 
 use crate::error::ProtocolViolation;
+use crate::limits::MAX_NEGOTIATION_KEYS;
 use crate::params::{ALLEGIANCE_FREE, Bounds, DigestPolicy, PROTOCOL_LEVEL, Params, TaskReporting};
 
 /// The rule of a refusal because a digest that our side's configuration demands was not agreed on: nobody breaks the
@@ -284,7 +285,7 @@ impl Negotiator {
             ));
         }
         //= rfc7143 6.3 TXT-11
-        if !self.received.insert(name.to_owned()) && !rule.repeatable {
+        if !self.note_received(name)? && !rule.repeatable {
             return Err(violation("RFC 7143 6.3", format!("{name} was sent twice in one negotiation")));
         }
         if let Some(slot) = self.offered.get_mut(name)
@@ -295,10 +296,24 @@ impl Negotiator {
         self.offered_by_peer(rule, value)
     }
 
+    /// Remembers that the peer has sent `name`; false when it had before.
+    fn note_received(&mut self, name: &str) -> Result<bool, ProtocolViolation> {
+        if self.received.contains(name) {
+            return Ok(false);
+        }
+        if self.received.len() >= MAX_NEGOTIATION_KEYS {
+            return Err(violation(
+                "limits of this implementation",
+                format!("more than {MAX_NEGOTIATION_KEYS} keys in one negotiation"),
+            ));
+        }
+        Ok(self.received.insert(name.to_owned()))
+    }
+
     /// A key outside the standard: private ones are offered politely, all are answered NotUnderstood.
     //= rfc7143 6.2 TXT-08 KEY-26 KEY-28 TXT-11
     fn receive_unknown(&mut self, name: &str, value: &str) -> Result<Received, ProtocolViolation> {
-        if !self.received.insert(name.to_owned()) {
+        if !self.note_received(name)? {
             return Err(violation(
                 "RFC 7143 6.3",
                 format!("{} was sent twice in one negotiation", shown(name)),

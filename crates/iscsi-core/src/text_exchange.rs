@@ -3,31 +3,34 @@
 use crate::error::ProtocolViolation;
 use crate::limits::MAX_TEXT_BYTES;
 
-/// Joins the data segments of Login or Text PDUs until one without the C bit arrives.
+/// Joins the data segments of Login or Text PDUs until one without the C bit arrives. One lives for a negotiation.
 #[derive(Debug, Default)]
 pub struct TextAssembler {
     joined: Vec<u8>,
+    /// Bytes that have been added since the beginning.
+    total: usize,
 }
 
 impl TextAssembler {
     /// Adds one data segment.
     ///
     /// # Errors
-    /// When the text grows beyond [`MAX_TEXT_BYTES`].
+    /// When the text of the negotiation grows beyond [`MAX_TEXT_BYTES`].
     //= rfc7143 6.1 TXT-04
     pub fn add(&mut self, piece: &[u8]) -> Result<(), ProtocolViolation> {
-        if self.joined.len() + piece.len() > MAX_TEXT_BYTES {
+        self.total = self.total.saturating_add(piece.len());
+        if self.total > MAX_TEXT_BYTES {
             self.joined = Vec::new();
             return Err(ProtocolViolation::new(
                 "RFC 7143 6.1",
-                format!("more than {MAX_TEXT_BYTES} bytes of text in one exchange"),
+                format!("more than {MAX_TEXT_BYTES} bytes of text in one negotiation"),
             ));
         }
         self.joined.extend_from_slice(piece);
         Ok(())
     }
 
-    /// The whole text; the assembler is empty afterwards.
+    /// The whole text of an exchange; the next one begins.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.joined)
     }

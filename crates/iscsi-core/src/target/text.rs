@@ -7,6 +7,7 @@ use iscsi_wire::{Cid, Itt, Lun, RejectReason, TextBuilder, TextPairs, TextReques
 use super::actions::{Action, Selector, TargetRecord};
 use super::session::TargetSession;
 use crate::error::ProtocolViolation;
+use crate::limits::MAX_TEXT_EXCHANGES;
 use crate::negotiation::{Negotiator, Phase, Received, Role};
 use crate::params::Params;
 use crate::pdu_reader::RxPdu;
@@ -22,6 +23,8 @@ pub(super) struct TextExchange {
     ttt: Option<Ttt>,
     /// The F bit of the last request.
     initiator_done: bool,
+    /// Requests that had something to say.
+    exchanges: u32,
     received: TextAssembler,
     sending: TextSplitter,
     negotiator: Negotiator,
@@ -60,6 +63,7 @@ impl TargetSession {
                     lun: request.lun,
                     ttt: None,
                     initiator_done: false,
+                    exchanges: 0,
                     received: TextAssembler::default(),
                     sending: TextSplitter::default(),
                     negotiator,
@@ -106,6 +110,13 @@ impl TargetSession {
         if request.continue_bit {
             self.send_text(cid);
             return Ok(());
+        }
+        exchange.exchanges += 1;
+        if exchange.exchanges > MAX_TEXT_EXCHANGES {
+            return Err(ProtocolViolation::new(
+                "limits of this implementation",
+                format!("more than {MAX_TEXT_EXCHANGES} exchanges in one text negotiation"),
+            ));
         }
         let text = exchange.received.take();
         let mut answers = TextBuilder::new();

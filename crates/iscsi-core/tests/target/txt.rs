@@ -1,5 +1,6 @@
 //! Text format and negotiation.
 
+use iscsi_core::limits::{MAX_NEGOTIATION_KEYS, MAX_TEXT_BYTES, MAX_TEXT_EXCHANGES};
 use iscsi_core::negotiation::{Negotiator, Phase, Received, Role};
 use iscsi_core::params::{Bounds, Params};
 use iscsi_core::wire::LoginStatus;
@@ -79,9 +80,9 @@ fn txt_03_numbers_decimal_and_hexadecimal() {
 // covers: TXT-04, TXT-05
 #[test]
 fn txt_04_long_texts_over_many_pdus() {
-    let keys: String = (0..600).map(|i| format!("X-key.{i:04}={} ", "v".repeat(60))).collect();
+    let keys: String = (0..120).map(|i| format!("X-key.{i:057}={} ", "v".repeat(255))).collect();
     let text = text_bytes(&format!("@names {keys}"));
-    assert!(text.len() > 40_000);
+    assert!(text.len() > 35_000);
     let mut peer = Peer::new();
     let mut pieces = text.chunks(8000).peekable();
     while let Some(piece) = pieces.next() {
@@ -105,7 +106,7 @@ fn txt_04_long_texts_over_many_pdus() {
         assert!(!reply.line.contains(" T csg"));
         peer.play("I> LoginRequest T csg=1 nsg=3");
     }
-    assert!((590..=600).contains(&answers), "some are cut in two: {answers}");
+    assert!((119..=120).contains(&answers), "one may be cut in two: {answers}");
     // Beyond the limit the login ends cleanly.
     let mut peer = Peer::new();
     for _ in 0..9 {
@@ -142,7 +143,7 @@ fn txt_05_a_text_may_be_cut_at_any_byte() {
 // covers: TXT-05, LGN-08
 #[test]
 fn txt_05_the_last_piece_moves_the_stage_only_when_asked() {
-    let keys: String = (0..500).map(|i| format!("X-key.{i:04}=v ")).collect();
+    let keys: String = (0..115).map(|i| format!("X-key.{i:057}=v ")).collect();
     let mut peer = Peer::new();
     peer.play(&format!("I> LoginRequest T csg=1 nsg=3 | @names {keys}"));
     let mut reply = peer.output.pop_front().expect("an answer").line;
@@ -484,4 +485,55 @@ fn txt_17_keys_in_the_wrong_place() {
              T< Reject reason=ProtocolError of_opcode=0x04 of_itt={itt}"
         ));
     }
+}
+
+/// `count` keys that nobody knows, from number `from` on; none of them is answered.
+fn unknown_keys(from: usize, count: usize) -> String {
+    (from..from + count).map(|n| format!("X-{n}=Reject ")).collect()
+}
+
+#[test]
+fn keys_and_exchanges_of_a_negotiation_are_bounded() {
+    let login = |keys: usize| {
+        let mut peer = Peer::new();
+        peer.play(&format!("I> LoginRequest csg=1 | @names {}", unknown_keys(0, keys - 2)));
+        peer.refusal.map(|refusal| refusal.status)
+    };
+    assert_eq!(login(MAX_NEGOTIATION_KEYS), None);
+    assert_eq!(login(MAX_NEGOTIATION_KEYS + 1), Some(LoginStatus::InitiatorError));
+
+    let mut peer = Peer::logged_in("");
+    let mut ttt = String::new();
+    for n in 0..MAX_TEXT_EXCHANGES as usize {
+        peer.play(&format!("I> TextRequest itt=1{ttt} | X-{n}=Reject"));
+        let line = peer.output.pop_front().expect("an answer").line;
+        let tag = line.split_once(" ttt=").expect("it goes on").1;
+        ttt = format!(" ttt={}", tag.split(' ').next().expect("a number"));
+    }
+    peer.play(&format!(
+        "I> TextRequest itt=1{ttt} | X-more=Reject
+         T< Reject reason=ProtocolError of_opcode=0x04 of_itt=1
+         # It is over, and the next one begins from nothing.
+         I> TextRequest itt=2 F | X-0=Reject
+         T< TextResponse itt=2 F"
+    ));
+}
+
+#[test]
+fn the_text_of_a_negotiation_is_bounded_over_all_its_exchanges() {
+    let mut peer = Peer::new();
+    peer.play("I> LoginRequest csg=1 | @names");
+    let mut said = 0;
+    for n in 0.. {
+        peer.output.clear();
+        let (request, ahs) = build(&Fields::parse("LoginRequest csg=1"), &mut peer);
+        let text: Vec<u8> =
+            (0..10).flat_map(|i| format!("X-{n}-{i}={}\0", "v".repeat(250)).into_bytes()).collect();
+        said += text.len();
+        peer.feed(request.to_bhs(), ahs, text.into(), None);
+        if peer.refusal.is_some() {
+            break;
+        }
+    }
+    assert!(said <= MAX_TEXT_BYTES, "{said} bytes");
 }
