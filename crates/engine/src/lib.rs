@@ -27,4 +27,4 @@ pub use link::{Link, LinkStats};
 pub use mailbox::{Mailbox, Sender};
 pub use offload::{Lane, Offload};
 pub use platform::{Platform, System};
-pub use slab::{SlabRing, SlabStats};
+pub use slab::{Pins, SlabRing, SlabStats};

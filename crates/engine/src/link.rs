@@ -12,8 +12,13 @@
 //! that the PDU at the end still fits and the next one begins in a fresh buffer: only its first few KiB are ever moved. Quiet
 //! connections and logins make do with a small buffer, so that many of them cost little.
 //!
-//! Bounds: receiving stops while more than `tx_high_water_bytes` wait to be sent, and goes on below half of that; so a peer that
-//! does not read its answers cannot make us hold more of them than that and what its last received buffer asked for.
+//! Bounds: receiving stops while more than `tx_high_water_bytes` wait to be sent, and goes on below half of that. And where the
+//! owner sets [`Link::set_answer_high_water`], no PDU is taken while more answers than that wait, PDUs with data of reads aside: a peer that
+//! does not read its answers cannot make us hold more of them than that and the last one.
+//!
+//! A receive buffer lives as long as anybody keeps a piece of it. That is cheap while the ring has plenty; where it has not, small
+//! pieces are copied out of it, and where the ring has none left, all of them ([`Pins`]). So what the buffers of all connections
+//! take up is bounded by the ring, whatever the pieces are that peers make us keep.
 
 use bytes::{Bytes, BytesMut};
 use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
@@ -22,7 +27,7 @@ use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::wire::{Bhs, MAX_AHS_LENGTH, padded_length};
 
 use crate::driver::{Driver, Token};
-use crate::slab::SlabRing;
+use crate::slab::{Pins, SlabRing};
 
 /// Receive buffer of a connection that is logging in or quiet, bytes.
 const SMALL_CHUNK_BYTES: usize = 16 * 1024;
@@ -38,6 +43,8 @@ const QUIET_RECEIVES: u8 = 64;
 const MAX_PDU_OVERHEAD_BYTES: usize = Bhs::SIZE + MAX_AHS_LENGTH + 2 * DIGEST_BYTES;
 /// What may wait to be sent before receiving stops, unless [`Link::set_tx_high_water`] says otherwise, bytes.
 const DEFAULT_TX_HIGH_WATER_BYTES: usize = 4 * 1024 * 1024;
+/// Where receive buffers are scarce, data shorter than the buffer divided by this is copied instead of keeping the buffer.
+const PINNING_PART: usize = 4;
 /// Segments handed to the driver in one send.
 const MAX_SEND_SEGMENTS: usize = 1024;
 
@@ -70,6 +77,8 @@ pub struct Link {
     buffer: BytesMut,
     /// Whole size of the slab that `buffer` is the rest of, bytes.
     chunk_bytes: usize,
+    /// What of it may be kept where it is.
+    pins: Pins,
     /// Size to take next time, when busy, bytes.
     busy_chunk_bytes: usize,
     /// The longest PDU that may arrive, bytes.
@@ -85,7 +94,12 @@ pub struct Link {
     segments: Vec<Bytes>,
     sending: bool,
     in_flight_bytes: usize,
+    /// Of these, what is of no Data-In PDU.
+    in_flight_answer_bytes: usize,
     tx_high_water_bytes: usize,
+    answer_high_water_bytes: usize,
+    /// PDUs that have arrived are not taken because too many answers wait to be sent.
+    holding_back: bool,
     closing: bool,
     fin_sent: bool,
 
@@ -103,7 +117,8 @@ impl Link {
             slabs,
             buffer: BytesMut::new(),
             chunk_bytes: 0,
-            busy_chunk_bytes: MIN_CHUNK_BYTES,
+            pins: Pins::Anything,
+            busy_chunk_bytes: SMALL_CHUNK_BYTES,
             max_pdu_bytes: MAX_PDU_OVERHEAD_BYTES + 8192,
             receiving: false,
             asked_bytes: 0,
@@ -113,7 +128,10 @@ impl Link {
             segments: Vec::new(),
             sending: false,
             in_flight_bytes: 0,
+            in_flight_answer_bytes: 0,
             tx_high_water_bytes: DEFAULT_TX_HIGH_WATER_BYTES,
+            answer_high_water_bytes: usize::MAX,
+            holding_back: false,
             closing: false,
             fin_sent: false,
             stats: LinkStats::default(),
@@ -163,9 +181,27 @@ impl Link {
             self.buffer.clear();
             return Ok(None);
         }
-        let pdu = self.reader.next(&mut self.buffer)?;
-        self.stats.rx_pdus += u64::from(pdu.is_some());
-        Ok(pdu)
+        let answers = self.answer_backlog_bytes();
+        self.holding_back = answers
+            > if self.holding_back { self.answer_high_water_bytes / 2 } else { self.answer_high_water_bytes };
+        if self.holding_back {
+            return Ok(None);
+        }
+        let Some(mut pdu) = self.reader.next(&mut self.buffer)? else { return Ok(None) };
+        self.stats.rx_pdus += 1;
+        if self.pins != Pins::Anything && self.is_too_small_to_keep(pdu.data.len()) {
+            pdu.data = Bytes::copy_from_slice(&pdu.data);
+        }
+        Ok(Some(pdu))
+    }
+
+    /// Whether that much data is copied rather than that the buffer is kept for it.
+    fn is_too_small_to_keep(&self, bytes: usize) -> bool {
+        match self.pins {
+            Pins::Anything => false,
+            Pins::Large => bytes < self.chunk_bytes / PINNING_PART,
+            Pins::Nothing => true,
+        }
     }
 
     /// Queues a PDU for the next [`Link::flush`].
@@ -177,10 +213,11 @@ impl Link {
     /// Sends what is queued, if no send is outstanding, and receives, if no receive is and the peer reads its answers.
     pub fn flush<D: Driver + ?Sized>(&mut self, driver: &mut D) {
         if !self.sending && self.writer.queued_bytes() > 0 && !self.fin_sent {
-            let queued = self.writer.queued_bytes();
+            let (queued, answers) = (self.writer.queued_bytes(), self.writer.answer_bytes());
             let mut segments = std::mem::take(&mut self.segments);
             self.writer.take(MAX_SEND_SEGMENTS, &mut segments);
             self.in_flight_bytes = queued - self.writer.queued_bytes();
+            self.in_flight_answer_bytes = answers - self.writer.answer_bytes();
             self.sending = true;
             driver.send(self.token, segments);
         }
@@ -195,7 +232,7 @@ impl Link {
     pub fn on_sent(&mut self, segments: Vec<Bytes>) {
         self.sending = false;
         self.stats.tx_bytes += self.in_flight_bytes as u64;
-        self.in_flight_bytes = 0;
+        (self.in_flight_bytes, self.in_flight_answer_bytes) = (0, 0);
         self.segments = segments;
     }
 
@@ -220,6 +257,22 @@ impl Link {
     /// Sets how much may wait to be sent before receiving stops, in bytes.
     pub fn set_tx_high_water(&mut self, bytes: usize) {
         self.tx_high_water_bytes = bytes;
+    }
+
+    /// Sets how much may wait to be sent, PDUs with data of reads aside, before no PDU is taken any more, in bytes. Unlimited before.
+    pub fn set_answer_high_water(&mut self, bytes: usize) {
+        self.answer_high_water_bytes = bytes;
+    }
+
+    /// True while PDUs that have arrived are not taken because too many answers wait to be sent: after [`Link::on_sent`] take
+    /// them with [`Link::next_pdu`].
+    pub fn is_holding_back(&self) -> bool {
+        self.holding_back
+    }
+
+    /// Of [`Link::tx_backlog_bytes`], what is of no Data-In PDU.
+    pub fn answer_backlog_bytes(&self) -> usize {
+        self.writer.answer_bytes() + self.in_flight_answer_bytes
     }
 
     /// Bytes queued or with the driver, not yet given to the kernel.
@@ -269,7 +322,8 @@ impl Link {
             return;
         }
         let backlog = self.tx_backlog_bytes();
-        self.paused = backlog > self.tx_high_water_bytes / if self.paused { 2 } else { 1 };
+        self.paused =
+            self.holding_back || backlog > self.tx_high_water_bytes / if self.paused { 2 } else { 1 };
         if self.paused && !self.closing {
             return;
         }
@@ -292,7 +346,7 @@ impl Link {
         let held = self.buffer.len();
         let missing = self.reader.missing(&self.buffer).max(1);
         let room = self.buffer.capacity() - held;
-        let quiet = self.quiet_receives == QUIET_RECEIVES;
+        let quiet = self.quiet_receives == QUIET_RECEIVES || self.busy_chunk_bytes == SMALL_CHUNK_BYTES;
         let chunk_bytes = if quiet { SMALL_CHUNK_BYTES } else { self.busy_chunk_bytes };
         let small = self.chunk_bytes == SMALL_CHUNK_BYTES;
         let worn = held <= MOVE_BYTES && room < self.chunk_bytes / 2;
@@ -305,7 +359,7 @@ impl Link {
                 self.quiet_receives = 0;
                 self.chunk_bytes = needed.next_power_of_two().max(self.busy_chunk_bytes);
             }
-            self.renew_buffer();
+            self.renew_buffer(needed);
         }
         let room = self.buffer.capacity() - held;
         let wanted = if self.chunk_bytes == SMALL_CHUNK_BYTES {
@@ -323,15 +377,15 @@ impl Link {
         wanted.min(room)
     }
 
-    /// Moves what is held to the front of a buffer of `chunk_bytes`.
+    /// Moves what is held to the front of a buffer of `chunk_bytes`, or of no more than the PDU needs where there is none.
     ///
     /// Short bytes are set aside while the old buffer goes back: when all of its PDUs are done with, it is the very one that the
     /// ring gives next, and its lines are still in the cache.
-    fn renew_buffer(&mut self) {
+    fn renew_buffer(&mut self, needed: usize) {
         let held = self.buffer.len();
         self.stats.rx_moved_bytes += held as u64;
         if held > MOVE_BYTES {
-            let mut fresh = self.slabs.rx_buffer(self.chunk_bytes);
+            let mut fresh = self.take_buffer(needed);
             fresh.extend_from_slice(&self.buffer);
             self.buffer = fresh;
             return;
@@ -339,7 +393,18 @@ impl Link {
         let mut aside = [0; MOVE_BYTES];
         aside[..held].copy_from_slice(&self.buffer);
         self.buffer = BytesMut::new();
-        self.buffer = self.slabs.rx_buffer(self.chunk_bytes);
+        self.buffer = self.take_buffer(needed);
         self.buffer.extend_from_slice(&aside[..held]);
+    }
+
+    fn take_buffer(&mut self, needed: usize) -> BytesMut {
+        let least = needed.max(SMALL_CHUNK_BYTES);
+        let (buffer, pins) = self.slabs.rx_buffer_within(self.chunk_bytes, least);
+        self.pins = pins;
+        if pins == Pins::Nothing {
+            self.chunk_bytes = least;
+            self.quiet_receives = QUIET_RECEIVES;
+        }
+        buffer
     }
 }

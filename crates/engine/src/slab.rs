@@ -48,6 +48,17 @@ pub struct SlabStats {
     pub slabs_evicted: u64,
 }
 
+/// What may keep a receive buffer from going back to its ring: whoever keeps a few bytes of it keeps all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pins {
+    /// Anything: there is plenty.
+    Anything,
+    /// What is large against the buffer: half of what the ring may hold is in use.
+    Large,
+    /// Nothing: the buffer is not of the ring, which has none left.
+    Nothing,
+}
+
 #[derive(Debug)]
 struct Ring {
     slab_bytes: usize,
@@ -94,6 +105,21 @@ impl SlabRing {
         buffer
     }
 
+    /// As [`SlabRing::rx_buffer`], and whether what lies in the buffer may be kept there: see [`Pins`]. Where the ring has no room
+    /// for `min`, the buffer is one of its own of `least`.
+    pub fn rx_buffer_within(&self, min: usize, least: usize) -> (BytesMut, Pins) {
+        let mut ring = self.ring.lock();
+        let before = ring.stats;
+        let Some(mut buffer) = ring.slab_of_class(min.max(1)) else {
+            ring.stats.one_off_allocations += 1;
+            return (BytesMut::with_capacity(least), Pins::Nothing);
+        };
+        buffer.clear();
+        let grown = ring.stats.slabs_allocated > before.slabs_allocated;
+        let scarce = grown && ring.stats.held_bytes > ring.max_bytes / 2;
+        (buffer, if scarce { Pins::Large } else { Pins::Anything })
+    }
+
     /// What the ring has done so far.
     pub fn stats(&self) -> SlabStats {
         self.ring.lock().stats
@@ -125,20 +151,21 @@ impl Ring {
     }
 
     fn whole_class(&mut self, min: usize) -> BytesMut {
-        let Some(class_bytes) = min.checked_next_power_of_two().map(|n| n.max(MIN_CLASS_BYTES)) else {
-            return self.one_off(min);
-        };
+        self.slab_of_class(min).unwrap_or_else(|| self.one_off(min))
+    }
+
+    /// A slab of the smallest class that takes `min` bytes; `None` when there is no such class, or no room for one more.
+    fn slab_of_class(&mut self, min: usize) -> Option<BytesMut> {
+        let class_bytes = min.checked_next_power_of_two()?.max(MIN_CLASS_BYTES);
         if class_bytes > MAX_CLASS_BYTES {
-            return self.one_off(min);
+            return None;
         }
         let class = (class_bytes / MIN_CLASS_BYTES).ilog2() as usize;
         let reused = reclaim_last(&mut self.classes[class], class_bytes);
-        let Some(mut slab) = self.counted(reused).or_else(|| self.grow(class_bytes)) else {
-            return self.one_off(min);
-        };
+        let mut slab = self.counted(reused).or_else(|| self.grow(class_bytes))?;
         let handed_out = slab.split_to(class_bytes);
         self.classes[class].push(slab);
-        handed_out
+        Some(handed_out)
     }
 
     fn counted(&mut self, reused: Option<BytesMut>) -> Option<BytesMut> {

@@ -374,6 +374,89 @@ fn receiving_goes_on_when_half_of_the_backlog_is_gone() {
 }
 
 #[test]
+fn no_pdu_is_taken_while_too_many_answers_wait() {
+    const HIGH_WATER: usize = 16 * 1024;
+    const PING: usize = 1024;
+    const PINGS: usize = 20_000;
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut driver = EpollDriver::new().unwrap();
+    let (mut peer, b) = pair();
+    let mut echo = link(&mut driver, b, &slabs, 256 * 1024);
+    echo.set_answer_high_water(HIGH_WATER);
+    echo.start(&mut driver);
+    let mut bhs = Bhs::from_bytes([7; Bhs::SIZE]);
+    bhs.set_total_ahs_length(0);
+    bhs.set_data_segment_length(PING);
+    let ping = [bhs.as_bytes(), &[9; PING][..]].concat();
+    let mut reader = peer.try_clone().unwrap();
+    let whole = ping.clone();
+    let writer = std::thread::spawn(move || (0..PINGS).for_each(|_| peer.write_all(&whole).unwrap()));
+    let (start, started) = std::sync::mpsc::channel::<()>();
+    let checker = std::thread::spawn(move || {
+        started.recv().unwrap();
+        let mut got = vec![0; ping.len()];
+        (0..PINGS).for_each(|_| reader.read_exact(&mut got).unwrap());
+    });
+    let (mut most, mut answered, mut held_back) = (0, 0, None);
+    wait_until(&mut driver, |driver, completion| {
+        feed(&mut [&mut echo], completion);
+        while let Some(got) = echo.next_pdu().unwrap() {
+            answered += 1;
+            echo.push(TxPdu::with_data(got.bhs, got.data));
+        }
+        most = most.max(echo.answer_backlog_bytes());
+        echo.flush(driver);
+        if echo.is_holding_back() && held_back.is_none() && echo.is_paused() {
+            held_back = Some(answered);
+            start.send(()).unwrap();
+        }
+        answered == PINGS && echo.is_drained()
+    });
+    assert!(held_back.unwrap() < PINGS, "it went on");
+    assert!(most <= HIGH_WATER + PING + Bhs::SIZE, "{most} bytes waited");
+    writer.join().unwrap();
+    checker.join().unwrap();
+}
+
+#[test]
+fn what_is_kept_of_many_buffers_takes_up_no_more_than_the_ring() {
+    const SMALL: usize = 512;
+    const LARGE: usize = 128 * 1024;
+    let slabs = SlabRing::new(1 << 20, 4);
+    let mut driver = EpollDriver::new().unwrap();
+    let (mut peer, b) = pair();
+    let mut link = link(&mut driver, b, &slabs, 256 * 1024);
+    link.start(&mut driver);
+    let frame = |length: usize| {
+        let mut bhs = Bhs::from_bytes([7; Bhs::SIZE]);
+        bhs.set_total_ahs_length(0);
+        bhs.set_data_segment_length(length);
+        [bhs.as_bytes(), &vec![9; length][..]].concat()
+    };
+    // A small one in each buffer, and large ones that nobody keeps.
+    let round = [frame(SMALL), frame(LARGE).repeat(4)].concat();
+    let writer = std::thread::spawn(move || (0..100).for_each(|_| peer.write_all(&round).unwrap()));
+    let (mut kept, mut seen) = (Vec::new(), 0);
+    wait_until(&mut driver, |driver, completion| {
+        feed(&mut [&mut link], completion);
+        while let Some(got) = link.next_pdu().unwrap() {
+            seen += 1;
+            if got.data.len() == SMALL {
+                kept.push(got.data);
+            }
+        }
+        link.flush(driver);
+        seen == 500
+    });
+    writer.join().unwrap();
+    assert_eq!(kept.len(), 100);
+    let alone = kept.iter().filter(|data| data.is_unique()).count();
+    assert!(alone > 80, "{alone} of them are copies");
+    let stats = slabs.stats();
+    assert!(stats.held_bytes <= 4 << 20 && stats.held_bytes > 1 << 20, "{stats:?}");
+}
+
+#[test]
 fn closing_sends_what_is_queued_then_fin_and_ignores_what_arrives() {
     let slabs = SlabRing::new(1 << 20, 16);
     let mut driver = EpollDriver::new().unwrap();

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use iscsi_wire::Bhs;
+use iscsi_wire::{Bhs, Opcode};
 
 use crate::digest::{self, DigestScope};
 
@@ -135,13 +135,30 @@ pub struct PduWriter {
     arena: BytesMut,
     /// Arenas whose space is used up; they come back when what was written in them has been sent.
     used_arenas: VecDeque<BytesMut>,
-    segments: VecDeque<Bytes>,
+    segments: VecDeque<Segment>,
     /// PDUs whose data are still to be made and those behind them, with the digests that were in force when they came.
     waiting: VecDeque<(TxPdu, DigestScope)>,
     /// Of what is made and not yet sent.
     made_bytes: usize,
     /// Of what is waiting.
     waiting_bytes: usize,
+    /// Of both, what is of no Data-In PDU.
+    answer_bytes: usize,
+    /// Of these, in the arena.
+    arena_answer_bytes: usize,
+}
+
+/// Bytes that are ready to be sent.
+#[derive(Debug)]
+struct Segment {
+    bytes: Bytes,
+    /// Of these, what is of no Data-In PDU.
+    answer_bytes: usize,
+}
+
+/// Whether a command has memory for what a PDU brings. All others are said without anybody having been asked.
+fn is_answer(bhs: &Bhs) -> bool {
+    bhs.opcode() != Opcode::DataIn.code()
 }
 
 impl Default for PduWriter {
@@ -161,6 +178,8 @@ impl PduWriter {
             waiting: VecDeque::new(),
             made_bytes: 0,
             waiting_bytes: 0,
+            answer_bytes: 0,
+            arena_answer_bytes: 0,
         }
     }
 
@@ -177,10 +196,12 @@ impl PduWriter {
     pub fn push(&mut self, mut pdu: TxPdu) {
         pdu.bhs.set_total_ahs_length(pdu.ahs.len());
         pdu.bhs.set_data_segment_length(pdu.data.len());
+        let total = self.digests.layout(&pdu.bhs).total;
+        self.answer_bytes += if is_answer(&pdu.bhs) { total } else { 0 };
         if self.waiting.is_empty() && matches!(pdu.data, TxSegment::Made(_)) {
             self.encode(pdu, self.digests);
         } else {
-            self.waiting_bytes += self.digests.layout(&pdu.bhs).total;
+            self.waiting_bytes += total;
             self.waiting.push_back((pdu, self.digests));
         }
     }
@@ -198,10 +219,12 @@ impl PduWriter {
     fn encode(&mut self, pdu: TxPdu, digests: DigestScope) -> usize {
         let TxPdu { bhs, ahs, data } = pdu;
         let (layout, data) = (digests.layout(&bhs), data.make());
+        let of_answer = |bytes: usize| if is_answer(&bhs) { bytes } else { 0 };
         self.made_bytes += layout.total;
         if self.arena.capacity() - self.arena.len() < Bhs::SIZE + ahs.len() + INLINE_DATA_BYTES + 16 {
             self.next_arena();
         }
+        self.arena_answer_bytes += of_answer(layout.data_start);
         self.arena.put_slice(bhs.as_bytes());
         self.arena.put_slice(&ahs);
         if digests.header {
@@ -221,12 +244,14 @@ impl PduWriter {
             let crc = data.crc32c.unwrap_or_else(|| integrity::crc32c(&data.bytes));
             if padding.is_empty() { crc } else { integrity::crc32c_append(crc, padding) }
         });
-        if data.bytes.len() <= INLINE_DATA_BYTES {
+        if layout.data_len <= INLINE_DATA_BYTES {
+            self.arena_answer_bytes += of_answer(layout.data_len);
             self.arena.put_slice(&data.bytes);
         } else {
             self.seal_arena();
-            self.segments.push_back(data.bytes);
+            self.segments.push_back(Segment { bytes: data.bytes, answer_bytes: of_answer(layout.data_len) });
         }
+        self.arena_answer_bytes += of_answer(layout.total - layout.data_start - layout.data_len);
         self.arena.put_slice(padding);
         if let Some(crc) = crc {
             self.arena.put_slice(&digest::to_wire(crc));
@@ -239,13 +264,18 @@ impl PduWriter {
         self.made_bytes + self.waiting_bytes
     }
 
+    /// Of [`PduWriter::queued_bytes`], those of all PDUs but Data-In.
+    pub fn answer_bytes(&self) -> usize {
+        self.answer_bytes
+    }
+
     /// Fills `slices` with the front of the queue for one gathering send and returns how many were set.
     pub fn gather<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         self.make();
         self.seal_arena();
         let mut n = 0;
         for (slot, segment) in slices.iter_mut().zip(&self.segments) {
-            *slot = IoSlice::new(segment);
+            *slot = IoSlice::new(&segment.bytes);
             n += 1;
         }
         n
@@ -257,9 +287,10 @@ impl PduWriter {
         self.make();
         self.seal_arena();
         let n = max.min(self.segments.len());
-        for segment in self.segments.drain(..n) {
-            self.made_bytes -= segment.len();
-            out.push(segment);
+        for Segment { bytes, answer_bytes } in self.segments.drain(..n) {
+            self.made_bytes -= bytes.len();
+            self.answer_bytes -= answer_bytes;
+            out.push(bytes);
         }
     }
 
@@ -268,11 +299,15 @@ impl PduWriter {
         self.made_bytes -= sent;
         while sent > 0 {
             let front = self.segments.front_mut().expect("no more was sent than gathered");
-            if front.len() > sent {
-                front.advance(sent);
+            let part = sent.min(front.bytes.len());
+            let answered = part.min(front.answer_bytes);
+            front.answer_bytes -= answered;
+            self.answer_bytes -= answered;
+            if front.bytes.len() > sent {
+                front.bytes.advance(sent);
                 return;
             }
-            sent -= front.len();
+            sent -= part;
             self.segments.pop_front();
         }
     }
@@ -294,7 +329,8 @@ impl PduWriter {
 
     fn seal_arena(&mut self) {
         if !self.arena.is_empty() {
-            self.segments.push_back(self.arena.split().freeze());
+            let answer_bytes = std::mem::take(&mut self.arena_answer_bytes);
+            self.segments.push_back(Segment { bytes: self.arena.split().freeze(), answer_bytes });
         }
     }
 }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use iscsi_core::digest::DigestScope;
 use iscsi_core::pdu_reader::{FramingError, PduReader, RxPdu};
 use iscsi_core::pdu_writer::{Assemble, PduWriter, TxData, TxPdu, TxSegment};
-use iscsi_core::wire::{Bhs, MAX_DATA_SEGMENT_LENGTH};
+use iscsi_core::wire::{Bhs, MAX_DATA_SEGMENT_LENGTH, Opcode};
 use proptest::prelude::*;
 
 const ALL_DIGESTS: [DigestScope; 4] = [
@@ -372,5 +372,44 @@ fn pdu_01_data_are_made_a_few_pdus_ahead_of_the_driver() {
         let due = (2..9).flat_map(|n| [(n, PDU_BYTES), (n, 0)]);
         assert!(sent.into_iter().eq([(1, PDU_BYTES)].into_iter().chain(due)));
         assert_eq!(ahead, [3 * PDU_BYTES, 3 * PDU_BYTES, 2 * PDU_BYTES]);
+    }
+}
+
+/// What is said beside the data of reads is counted to the byte, also where both share a buffer, until it is taken or sent.
+#[test]
+fn answers_are_counted_apart_from_data_of_reads() {
+    for digests in ALL_DIGESTS {
+        let fill = || {
+            let mut writer = PduWriter::new();
+            writer.set_digests(digests);
+            let (mut answers, mut all) = (0, 0);
+            for (n, length) in [0, 4, 513, 500, 9000, 1, 600, 0].into_iter().cycle().take(60).enumerate() {
+                let opcode = if n % 3 == 0 { Opcode::NopIn } else { Opcode::DataIn };
+                let data = vec![n as u8; length];
+                let segment = if n % 7 == 6 { Later::all(data).1 } else { Bytes::from(data).into() };
+                let mut bhs = [0; Bhs::SIZE];
+                bhs[0] = opcode.code();
+                writer.push(TxPdu::with_data(Bhs::from_bytes(bhs), segment));
+                answers += if n % 3 == 0 { writer.queued_bytes() - all } else { 0 };
+                all = writer.queued_bytes();
+                assert_eq!(writer.answer_bytes(), answers, "{digests:?} after {n}");
+            }
+            writer
+        };
+        let (mut writer, mut out) = (fill(), Vec::new());
+        while writer.queued_bytes() > 0 {
+            writer.take(1, &mut out);
+            assert!(writer.answer_bytes() <= writer.queued_bytes());
+        }
+        assert_eq!(writer.answer_bytes(), 0);
+        let mut writer = fill();
+        while writer.queued_bytes() > 0 {
+            let mut slices = [std::io::IoSlice::new(&[]); 8];
+            let count = writer.gather(&mut slices);
+            let gathered: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+            writer.advance(gathered.min(333));
+            assert!(writer.answer_bytes() <= writer.queued_bytes());
+        }
+        assert_eq!(writer.answer_bytes(), 0);
     }
 }

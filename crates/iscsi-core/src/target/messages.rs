@@ -64,8 +64,10 @@ impl TargetSession {
         if !nop.immediate && !self.window.admits(nop.cmd_sn) {
             return;
         }
-        let data = rx.data.slice(..rx.data.len().min(MAX_PING_BYTES));
-        let Some(data) = self.data_for(nop.immediate, nop.cmd_sn, &data) else {
+        // What the answer has no room for is not kept.
+        let answered = self.connection_params(cid).map_or(0, |p| p.max_send_data_segment_length as usize);
+        let kept = rx.data.len().min(MAX_PING_BYTES).min(answered);
+        let Some(data) = self.data_for(nop.immediate, nop.cmd_sn, &rx.data[..kept]) else {
             return self.reject(cid, rx, RejectReason::LongOperationReject);
         };
         self.arrive(nop.immediate, nop.cmd_sn, Queued::NopOut(cid, nop, data));

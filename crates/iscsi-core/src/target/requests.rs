@@ -30,7 +30,7 @@ impl TargetSession {
         self.now = now;
         let Some(connection) = self.connection(cid) else { return };
         // Whatever arrives shows that the initiator lives; the next silence begins with a fresh ping.
-        connection.last_rx = now;
+        connection.last_life = now;
         connection.pinged = false;
         //= rfc7143 11.14 LGO-03
         if connection.closing {
@@ -119,15 +119,18 @@ impl TargetSession {
         }
     }
 
-    /// The data of a request that is no command, as they may wait for its turn: copied, because the whole receive buffer in which
-    /// they came would wait with them. `None` when too much waits already: the number of such a request is not used up.
+    /// The data of a request that is no command, copied: whatever becomes of the request, its turn or its answer may be long in
+    /// coming, and the whole receive buffer in which they came would wait with them. `None` when too much waits already: the
+    /// number of such a request is not used up.
     //= rfc7143 4.2.2.1 NUM-13
-    pub(super) fn data_for(&self, immediate: bool, cmd_sn: CmdSn, data: &Bytes) -> Option<Bytes> {
-        if immediate || cmd_sn == self.window.exp_cmd_sn() {
-            return Some(data.clone());
+    pub(super) fn data_for(&self, immediate: bool, cmd_sn: CmdSn, data: &[u8]) -> Option<Bytes> {
+        if !immediate && cmd_sn != self.window.exp_cmd_sn() {
+            let waiting: usize = self.window.held().map(Queued::data_bytes).sum();
+            if waiting + data.len() > MAX_HELD_REQUEST_BYTES {
+                return None;
+            }
         }
-        let waiting: usize = self.window.held().map(Queued::data_bytes).sum();
-        (waiting + data.len() <= MAX_HELD_REQUEST_BYTES).then(|| Bytes::copy_from_slice(data))
+        Some(Bytes::copy_from_slice(data))
     }
 
     /// Runs a request at once if it is immediate, else in its turn.

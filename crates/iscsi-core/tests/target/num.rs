@@ -1,7 +1,11 @@
 //! Numbering and the command window.
 
-use iscsi_core::wire::CmdSn;
+use bytes::Bytes;
+use iscsi_core::Time;
+use iscsi_core::pdu_reader::RxPdu;
+use iscsi_core::wire::{Cid, CmdSn};
 
+use crate::pdus::{Fields, build};
 use crate::play::Peer;
 
 // covers: NUM-02, NUM-11
@@ -299,4 +303,20 @@ fn num_13_a_rejected_command_takes_no_number() {
          T< TaskManagementResponse itt=5 response=FunctionComplete exp_cmd_sn=4
          D< Start itt=4",
     );
+}
+
+/// What a ping brings is copied: its answer may be long in leaving, and would keep the whole receive buffer.
+// covers: NUM-13
+#[test]
+fn num_13_no_answer_keeps_the_buffer_of_its_ping() {
+    let mut peer = Peer::logged_in("MaxRecvDataSegmentLength=65536");
+    for line in ["NopOut I itt=1", "NopOut itt=2 cmd_sn=1", "NopOut itt=3 cmd_sn=3"] {
+        let (pdu, _) = build(&Fields::parse(line), &mut peer);
+        let buffer = Bytes::from(vec![7; 4096]);
+        let rx =
+            RxPdu { bhs: pdu.to_bhs(), ahs: Bytes::new(), data: buffer.slice(..600), data_digest_ok: true };
+        peer.session().handle_pdu(Time::ZERO, Cid(1), &rx);
+        drop(rx);
+        assert!(buffer.is_unique(), "{line}");
+    }
 }
