@@ -143,6 +143,11 @@ impl RawPeer {
         self.transcript.push(self.connection, self.side, What::Closed);
     }
 
+    /// The connection itself, for what is no exchange of PDUs.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Closes the connection with a RST instead of a FIN.
     pub fn reset(mut self) {
         self.linger_zero();

@@ -4,23 +4,30 @@
 //! |---|---|---|
 //! | half | the data of commands that have begun, from before the first R2T or the first read until the last byte is sent or the status is due | all shards: [`Pool`] |
 //! | a quarter | data that came unasked with commands that have not begun | each shard has its share |
-//! | a quarter | Data-In that is kept until it is acknowledged | each session has its share of the shard's |
+//! | an eighth | Data-In that is kept until it is acknowledged | each session has its share of the shard's |
+//! | an eighth | short commands of sessions that find no room in the first part | each session has its own: [`reserve_bytes`] |
 //!
 //! A command has all of its memory before it begins, and only then: whoever has some never waits for more, so whoever waits is
 //! served in the end. What is in the second part waits for the first; what does not fit into the second is not kept, and its
-//! command ends with BUSY or TASK SET FULL. What is in the third gives way.
+//! command ends with BUSY or TASK SET FULL. What is in the third gives way. The fourth is nobody else's: whatever others do with
+//! the first, a session has its short reads and writes carried out.
 //!
 //! A shard leases from the pool more than one command needs, so that far from the limit a command costs it an addition and a
 //! comparison. Where a shard has to wait, the others give back what they do not use, and shards are served in the order in which
 //! they began to wait.
 //!
-//! On top come what connections have of their own, and nobody asks to be given: receive buffers, and answers without data of a
-//! command. `limits.max_connections` bounds those.
+//! These parts count the bytes of data. They lie in buffers, of which whoever keeps a byte keeps the whole: those come from the
+//! rings of the shards, which hold no more than `limits.buffer_bytes_max` together, and beyond that nothing is kept but copies of
+//! just its length ([`engine::slab::Pins`]). So data in flight takes up twice the limit at most.
+//!
+//! On top come what connections have of their own, and nobody asks to be given: a receive buffer, and what is said on it beside
+//! the data of reads, [`answer_bytes_max`]. `limits.max_connections` bounds those, [`ANONYMOUS`] those of nobody in particular.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use iscsi_core::limits::LOGIN_DATA_SEGMENT_BYTES;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -31,12 +38,21 @@ const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 /// What protection information may add to the longest transfer, bytes: a tuple for each block of 512.
 const TUPLES_BYTES_MAX: u64 = TRANSFER_BYTES_MAX / 512 * 8;
 
+/// The most that a session has for short commands of its own, bytes.
+const RESERVE_BYTES_MAX: u64 = 64 << 10;
+/// The most that may wait to be sent on a connection, the data of reads aside, however much memory there is, bytes.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// Discovery sessions that a shard takes, however many shards there are.
+const DISCOVERY_SESSIONS_MIN: usize = 4;
+/// Connections without a session that a shard takes, however few connections there may be.
+const LOGINS_MIN: usize = 16;
+
 /// What all shards together have for commands that have begun: half of `bytes_max`.
 fn pool_bytes(bytes_max: u64) -> u64 {
     (bytes_max / 2).max(1024)
 }
 
-/// What a shard has for data of commands that have not begun, and as much again for Data-In that it keeps, bytes.
+/// What a shard has for data of commands that have not begun, and half as much for Data-In that it keeps, bytes.
 pub(crate) fn share_bytes(bytes_max: u64, shards: usize) -> u64 {
     (bytes_max / 4 / shards.max(1) as u64).max(512)
 }
@@ -51,6 +67,49 @@ pub(crate) fn transfer_bytes_max(bytes_max: u64) -> u64 {
 /// The most that a command may need: one that claims more has at most this much done for it.
 pub(crate) fn command_bytes_max(bytes_max: u64) -> u64 {
     pool_bytes(bytes_max).min(TRANSFER_BYTES_MAX + TUPLES_BYTES_MAX)
+}
+
+/// What a session has for short commands of its own when there is no room in the pool, bytes.
+pub(crate) fn reserve_bytes(bytes_max: u64, max_sessions: usize) -> u64 {
+    (bytes_max / 8 / max_sessions.max(1) as u64).min(RESERVE_BYTES_MAX)
+}
+
+/// What may wait to be sent on a connection, the data of reads aside, before nothing more is taken from it, bytes.
+pub(crate) fn answer_bytes_max(bytes_max: u64, max_connections: usize) -> usize {
+    let each = bytes_max / 4 / max_connections.max(1) as u64;
+    usize::try_from(each).unwrap_or(ANSWER_BYTES_MAX).clamp(ANONYMOUS.answer_bytes, ANSWER_BYTES_MAX)
+}
+
+/// What those may have who need not prove who they are, all together and each: they must not be in the way of hosts that do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ration {
+    /// Discovery sessions at once, over all shards; the oldest gives way to the next one. None lasts longer than a login may:
+    /// `limits.login_timeout`.
+    pub discovery_sessions: usize,
+    /// MaxRecvDataSegmentLength that is declared in a discovery session, bytes: as while logging in.
+    pub data_segment_bytes: u32,
+    /// What may wait to be sent on a connection before nothing more is taken from it, bytes.
+    pub answer_bytes: usize,
+}
+
+/// See [`Ration`].
+pub(crate) const ANONYMOUS: Ration = Ration {
+    discovery_sessions: 64,
+    data_segment_bytes: LOGIN_DATA_SEGMENT_BYTES as u32,
+    answer_bytes: 16 << 10,
+};
+
+impl Ration {
+    /// Discovery sessions of each of `shards`.
+    pub fn discovery_sessions_of_each(&self, shards: usize) -> usize {
+        (self.discovery_sessions / shards.max(1)).max(DISCOVERY_SESSIONS_MIN)
+    }
+}
+
+/// Most connections of one shard that are with no session, so that those of all shards leave half of `limits.max_connections` to
+/// sessions; a few there are always.
+pub(crate) fn logins_max(max_logins: usize, max_connections: usize, shards: usize) -> usize {
+    max_logins.min((max_connections / 2 / shards.max(1)).max(LOGINS_MIN))
 }
 
 /// What is lent to the shards; see the module.
@@ -333,10 +392,23 @@ mod tests {
             assert!(transfer >= 512 && transfer + transfer / 64 <= pool, "{bytes_max}");
             assert!(transfer + transfer / 64 <= command_bytes_max(bytes_max));
             for shards in [1, 3, 64] {
-                let shares = 2 * shards as u64 * share_bytes(bytes_max, shards);
-                assert!(bytes_max < 1 << 20 || pool + shares <= bytes_max);
+                let shares = shards as u64 * share_bytes(bytes_max, shards) * 3 / 2;
+                let reserves = 1024 * reserve_bytes(bytes_max, 1024);
+                assert!(bytes_max < 1 << 20 || pool + shares + reserves <= bytes_max);
             }
         }
         assert_eq!(transfer_bytes_max(1 << 30), 32 << 20);
+    }
+
+    #[test]
+    fn what_connections_and_sessions_have_of_their_own_follows_from_how_many_there_may_be() {
+        let answers = [16 << 10, 64 << 10, 256 << 10];
+        assert_eq!([64 << 20, 1 << 30, 1 << 40].map(|bytes| answer_bytes_max(bytes, 4096)), answers);
+        assert!(reserve_bytes(64 << 20, 2000) >= 4096, "a session has a short read of its own");
+        assert_eq!(reserve_bytes(1 << 30, 1), RESERVE_BYTES_MAX);
+        // Those who are nobody in particular leave half of all connections to sessions, however many shards there are.
+        assert_eq!([1, 2, 16, 64].map(|shards| logins_max(256, 4096, shards)), [256, 256, 128, 32]);
+        assert_eq!(logins_max(256, 5, 8), LOGINS_MIN);
+        assert_eq!([1, 2, 64].map(|shards| ANONYMOUS.discovery_sessions_of_each(shards)), [64, 32, 4]);
     }
 }

@@ -11,7 +11,7 @@ use iscsi_core::target::login::{Admission, AuthPolicy, LoginNames, LoginPolicy, 
 use iscsi_core::wire::LoginStatus;
 
 use crate::config::{Auth, PortalConfig};
-use crate::memory::share_bytes;
+use crate::memory::{ANONYMOUS, share_bytes};
 use crate::registry::TargetSet;
 use crate::shared::Shared;
 
@@ -120,7 +120,8 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
         }
         let limit = self.set.config.limits.max_sessions;
         let full = names.tsih.0 == 0 && self.shared.is_full(limit);
-        if full && !(self.replaces)(names) {
+        // Discovery sessions are no hosts': they have a ration of their own, and the oldest of them makes room.
+        if full && !names.discovery && !(self.replaces)(names) {
             return Err(too_many_sessions(limit));
         }
         let (bounds, target_alias) = match &names.target {
@@ -168,7 +169,13 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
                     bounds.first_burst_length.min(u32::try_from(room).unwrap_or(u32::MAX));
                 (bounds, config.alias.clone())
             }
-            _ => (Bounds::default(), None),
+            _ => {
+                let bounds = Bounds {
+                    max_recv_data_segment_length: ANONYMOUS.data_segment_bytes,
+                    ..Bounds::default()
+                };
+                (bounds, None)
+            }
         };
         //= rfc7143 6.3.1 LGN-03 LGN-04
         let joins = match names.tsih.0 {

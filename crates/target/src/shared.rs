@@ -40,7 +40,7 @@ pub struct Shared<P: Platform> {
     pub gave_up: AtomicBool,
     /// Connections, logins included.
     pub connections: AtomicUsize,
-    /// Sessions.
+    /// Sessions, those of discovery aside.
     pub sessions: AtomicUsize,
     /// Those of them that have lost their last connection and wait for their initiators.
     pub lost_sessions: AtomicUsize,
@@ -117,6 +117,13 @@ impl<P: Platform> Shared<P> {
         let lost = self.lost_sessions.load(Ordering::Relaxed);
         let one_more = |n: usize| (n.saturating_sub(lost) < limit).then_some(n + 1);
         self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// A session is over. Those of discovery were never booked.
+    pub fn release_session(&self, is_discovery: bool) {
+        if !is_discovery {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// A TSIH that no session has. `None` when 65535 sessions exist.

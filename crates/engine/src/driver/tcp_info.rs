@@ -25,6 +25,10 @@ pub struct TcpInfo {
     pub total_retransmits: u32,
     /// Time since data last arrived.
     pub last_data_received: Duration,
+    /// Bytes that the peer has acknowledged since the beginning; 0 where the kernel does not count them (Linux before 4.1).
+    pub acked_bytes: u64,
+    /// Bytes that the kernel has taken and not sent.
+    pub unsent_bytes: u32,
 }
 
 pub(super) fn query(fd: BorrowedFd<'_>) -> Option<TcpInfo> {
@@ -50,5 +54,7 @@ pub(super) fn query(fd: BorrowedFd<'_>) -> Option<TcpInfo> {
         unacked_segments: raw.tcpi_unacked,
         total_retransmits: raw.tcpi_total_retrans,
         last_data_received: Duration::from_millis(raw.tcpi_last_data_recv.into()),
+        acked_bytes: raw.tcpi_bytes_acked,
+        unsent_bytes: raw.tcpi_notsent_bytes,
     })
 }

@@ -39,7 +39,8 @@ pub(super) struct Connection {
     /// Set once the connection is on its way out: what still arrives is ignored (RFC 7143 11.14).
     pub closing: bool,
     pub text: Option<TextExchange>,
-    pub last_rx: Time,
+    /// When it last showed that its initiator lives: something came, or was taken.
+    pub last_life: Time,
     /// A ping of ours was sent, and nothing has come since.
     pub pinged: bool,
     /// When we give up waiting for the logout that we asked for.
@@ -101,7 +102,7 @@ impl TargetSession {
             params: established.params,
             closing: false,
             text: None,
-            last_rx: now,
+            last_life: now,
             pinged: false,
             logout_deadline: None,
             statuses: SentStatuses::default(),
@@ -260,7 +261,16 @@ impl TargetSession {
         }
         let silence = self.config.ping_interval
             + if connection.pinged { self.config.ping_timeout } else { Duration::ZERO };
-        Some(connection.last_rx + silence)
+        Some(connection.last_life + silence)
+    }
+
+    /// At `at` the initiator's end has taken bytes that were sent on `cid`: it lives, also if a ping stands behind so much data that
+    /// the answer takes long.
+    //= rfc7143 7.14 ERL-11
+    pub fn handle_taken(&mut self, at: Time, cid: Cid) {
+        if let Some(connection) = self.connection(cid) {
+            connection.last_life = connection.last_life.max(at);
+        }
     }
 
     /// Pings connections that are silent, and closes those that stay so; false when the session is closed.

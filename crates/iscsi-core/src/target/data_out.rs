@@ -180,6 +180,22 @@ impl TargetSession {
         self.collect(task);
     }
 
+    /// Gives up the commands whose data have been asked for and do not come: each ends with BUSY as soon as its initiator has sent
+    /// what it still owes, and what it had of the memory for data is free at once.
+    //= sam5 5.3.1 SNS-06
+    pub fn give_way(&mut self) {
+        let waits =
+            |task: &Task| task.state == State::Collecting && task.ending.is_none() && task.expects_data();
+        let ids: SmallVec<[TaskId; 8]> =
+            self.tasks.iter().filter(|(_, task)| waits(task)).map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(task) = self.tasks.get_mut(id) else { continue };
+            task.data.clear();
+            task.ending = Some(Ending { status: BUSY, sense: Bytes::new(), transfer_bytes: 0 });
+            self.after_data(id);
+        }
+    }
+
     /// Hands the data over when it is complete, or asks for more.
     pub(super) fn collect(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };

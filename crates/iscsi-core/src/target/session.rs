@@ -340,11 +340,6 @@ impl TargetSession {
         !self.held_back.is_empty()
     }
 
-    /// Whether a command waits for data of its initiator.
-    pub fn expects_data(&self) -> bool {
-        self.tasks.iter().any(|(_, task)| task.expects_data())
-    }
-
     /// What the session holds.
     pub fn holdings(&self) -> Holdings {
         Holdings {

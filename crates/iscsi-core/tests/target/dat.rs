@@ -412,3 +412,24 @@ fn r2t_01_solicitation_is_bounded() {
     );
     assert_eq!(peer.session().holdings().solicited_bytes, 1424);
 }
+
+/// Data that are asked for and do not come give their memory up: what still comes is swallowed, and the command may be repeated.
+#[test]
+fn r2ts_that_nobody_answers_give_way() {
+    let mut peer = Peer::logged_in("InitialR2T=Yes ImmediateData=No");
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=4096
+         D< Start itt=1
+         D> need itt=1 bytes=4096
+         T< R2t itt=1 ttt=0 offset=0 len=4096",
+    );
+    peer.session().give_way();
+    peer.play(
+        "@ 0s
+         D< Abandon itt=1
+         D> gone itt=1
+         I> DataOut itt=1 ttt=0 F offset=0 data=4096
+         T< ScsiResponse itt=1 status=0x08",
+    );
+    assert_eq!(peer.session().holdings().tasks, 0);
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::play::Peer;
 use iscsi_core::params::TaskReporting;
-use iscsi_core::wire::Lun;
+use iscsi_core::wire::{Cid, Lun};
 
 const LEVEL_1: &str = "ErrorRecoveryLevel=1 InitialR2T=Yes ImmediateData=No MaxBurstLength=2048 FirstBurstLength=512 \
                        MaxOutstandingR2T=4 DataDigest=CRC32C";
@@ -592,6 +592,24 @@ fn erl_11_silence_is_noticed() {
          T< AsyncMessage event=ConnectionDrop parameters=2,2,20",
     );
     assert_eq!(peer.session().holdings().orphans, 1);
+}
+
+/// A ping that stands behind much data is not answered before they are taken: taking them is life too.
+#[test]
+fn erl_11_who_takes_what_it_is_sent_is_not_silent() {
+    let mut peer = Peer::logged_in("");
+    peer.play(
+        "@ 30s
+               T< NopIn
+               @ 29s",
+    );
+    let (now, cid) = (peer.now, Cid(1));
+    peer.session().handle_taken(now, cid);
+    peer.play(
+        "@ 59s
+               @ 1s
+               D< Close Silent",
+    );
 }
 
 /// A response that waits for a fence when the time to take its command over ends goes as well, and its tag is free.

@@ -117,7 +117,7 @@ pub struct Peer {
     lines: HashMap<Cid, Line>,
     /// The connection that the script speaks on.
     pub at: Cid,
-    now: Time,
+    pub now: Time,
     pub cmd_sn: CmdSn,
     pub isid: Isid,
     pub tsih: Tsih,

@@ -92,9 +92,11 @@ impl<P: Platform> Shard<P> {
         }
         let need = self.room.need_of(&command);
         let waits = need > 0
-            && (hosted.share.is_short
-                || (command.read_length > 0 && self.would_overfill(hosted, &command))
-                || !self.reserve(hosted, need));
+            && ((command.read_length > 0 && self.would_overfill(hosted, &command))
+                || !match hosted.share.is_short {
+                    true => self.reserve_own(hosted, need),
+                    false => self.reserve(hosted, need),
+                });
         if waits {
             return hosted.deferred.push_back(command);
         }
@@ -236,10 +238,7 @@ impl<P: Platform> Shard<P> {
     /// Starts one of the commands that waited for room, if there is room for it now, and on its connection for what it reads. What
     /// it brings has to be handed on before the next one is looked at.
     pub(super) fn begin_deferred(&mut self, hosted: &mut Hosted) -> bool {
-        if !self.may_try(hosted) {
-            return false;
-        }
-        hosted.share.is_short = false;
+        let mut short = false;
         let mut full: SmallVec<[Option<Cid>; 4]> = SmallVec::new();
         for position in 0..hosted.deferred.len() {
             let command = &hosted.deferred[position];
@@ -254,14 +253,17 @@ impl<P: Platform> Shard<P> {
                     continue;
                 }
             }
-            if !self.reserve(hosted, need) {
-                return false;
+            let has_room = if short { self.reserve_own(hosted, need) } else { self.reserve(hosted, need) };
+            if !has_room {
+                short = true;
+                continue;
             }
             let Some(command) = hosted.deferred.remove(position) else { return false };
             hosted.share.is_short = !hosted.deferred.is_empty();
             self.begin(hosted, command, need);
             return true;
         }
+        hosted.share.is_short = short;
         false
     }
 

@@ -18,6 +18,7 @@ use iscsi_core::wire::{Cid, StatSn};
 use super::Shard;
 use super::sessions::SessionKey;
 use crate::config::PortalConfig;
+use crate::memory::{ANONYMOUS, logins_max};
 use crate::observe::EventKind;
 use crate::shared::Home;
 
@@ -50,7 +51,52 @@ pub(super) struct Connection {
     pub counted: LinkStats,
     /// Data of a session that it has left, of which the last is still to be sent, bytes of the shard's room.
     pub outgoing_bytes: u64,
+    /// It is or was part of a session that is none of discovery.
+    pub is_hosts: bool,
+    taken: Seen,
+    received: Seen,
     touched: bool,
+}
+
+/// A count that only grows, as it was when somebody last looked, and when it was first seen to be that.
+#[derive(Default)]
+struct Seen {
+    bytes: u64,
+    at: Time,
+}
+
+impl Seen {
+    fn look(&mut self, bytes: u64, now: Time) -> Time {
+        if bytes > self.bytes {
+            *self = Self { bytes, at: now };
+        }
+        self.at
+    }
+}
+
+impl Connection {
+    fn new(
+        link: Link,
+        peer: SocketAddr,
+        portal: Arc<PortalConfig>,
+        home: Option<Home>,
+        deadline: Time,
+    ) -> Self {
+        Self {
+            link,
+            peer,
+            portal,
+            state: State::Login(Box::new(TargetLogin::new(StatSn(1)))),
+            deadline: Some(deadline),
+            home,
+            counted: LinkStats::default(),
+            outgoing_bytes: 0,
+            is_hosts: false,
+            taken: Seen::default(),
+            received: Seen::default(),
+            touched: false,
+        }
+    }
 }
 
 /// Connections by token, and those that have something to send or receive.
@@ -58,7 +104,7 @@ pub(super) struct Connection {
 pub(super) struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     touched: Vec<Token>,
-    /// Connections without a session, oldest first: the first to go when there are too many.
+    /// Connections of nobody in particular, oldest first: the first to go when there are too many.
     logins: std::collections::VecDeque<Token>,
 }
 
@@ -147,23 +193,14 @@ impl<P: Platform> Shard<P> {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         self.make_room_for_login();
         let deadline = self.now + self.shared.set.load().config.limits.login_timeout;
-        let link = Link::new(
+        let mut link = Link::new(
             token,
             PduReader::new(LOGIN_DATA_SEGMENT_BYTES).expect_login(),
             PduWriter::new(),
             self.slabs.clone(),
         );
-        self.insert(Connection {
-            link,
-            peer,
-            portal,
-            state: State::Login(Box::new(TargetLogin::new(StatSn(1)))),
-            deadline: Some(deadline),
-            home: None,
-            counted: LinkStats::default(),
-            outgoing_bytes: 0,
-            touched: false,
-        });
+        link.set_answer_high_water(ANONYMOUS.answer_bytes);
+        self.insert(Connection::new(link, peer, portal, None, deadline));
         self.connections.logins.push_back(token);
     }
 
@@ -183,17 +220,7 @@ impl<P: Platform> Shard<P> {
         };
         link.rebind(token, self.slabs.clone());
         self.make_room_for_login();
-        self.insert(Connection {
-            link,
-            peer,
-            portal,
-            state: State::Login(Box::new(TargetLogin::new(StatSn(1)))),
-            deadline: Some(deadline),
-            home: Some(home),
-            counted: LinkStats::default(),
-            outgoing_bytes: 0,
-            touched: false,
-        });
+        self.insert(Connection::new(link, peer, portal, Some(home), deadline));
         self.connections.logins.push_back(token);
         Some(token)
     }
@@ -202,20 +229,31 @@ impl<P: Platform> Shard<P> {
         self.connections.insert(connection);
     }
 
-    /// When too many connections have no session, the oldest of them goes: a flood of idle ones locks nobody out.
+    /// When too many connections are of nobody in particular, the oldest of them goes, whether it is logging in, for discovery, or
+    /// being closed: a flood of them locks nobody out.
     //= rfc7143 10.3 LGN-19
     fn make_room_for_login(&mut self) {
-        let limit = self.shared.set.load().config.limits.max_logins_in_progress;
+        let set = self.shared.set.load();
+        let limits = &set.config.limits;
+        let shards = self.shared.shards().len();
+        let limit = logins_max(limits.max_logins_in_progress, limits.max_connections, shards);
         let connections = &mut self.connections;
-        let is_login = |connections: &mut Connections, token| matches!(connections.get_mut(token), Some(c) if matches!(c.state, State::Login(_)));
+        let is_nobodys = |connections: &mut Connections, token| {
+            connections
+                .get_mut(token)
+                .is_some_and(|c| !c.is_hosts && !matches!(c.state, State::Reinstating(_)))
+        };
         if connections.logins.len() >= limit {
             let mut logins = std::mem::take(&mut connections.logins);
-            logins.retain(|&token| is_login(connections, token));
+            logins.retain(|&token| is_nobodys(connections, token));
             connections.logins = logins;
         }
         while self.connections.logins.len() >= limit {
             let Some(oldest) = self.connections.logins.pop_front() else { return };
-            self.drop_connection(oldest);
+            self.connection_lost(
+                oldest,
+                "too many connections are logging in, or ask which targets there are",
+            );
         }
     }
 
@@ -259,9 +297,30 @@ impl<P: Platform> Shard<P> {
                 }
             }
         }
-        if self.connections.get_mut(token).is_some_and(|connection| connection.link.peer_closed()) {
+        // What it still holds back is taken when its answers are.
+        let is_over = |c: &mut Connection| c.link.peer_closed() && !c.link.is_holding_back();
+        if self.connections.get_mut(token).is_some_and(is_over) {
             self.connection_lost(token, "the initiator closed the connection");
         }
+    }
+
+    /// When the peer of a connection was last seen to have taken bytes of those that are on their way to it; zero if never, or if
+    /// none are.
+    pub(super) fn last_taken(&mut self, token: Token) -> Time {
+        let info = self.driver.tcp_info(token);
+        let Some(connection) = self.connections.get_mut(token) else { return Time::ZERO };
+        let acked = info.map(|info| info.acked_bytes).filter(|acked| *acked > 0);
+        let taken = acked.unwrap_or_else(|| connection.link.stats().tx_bytes);
+        let at = connection.taken.look(taken, self.now);
+        let in_kernel = info.is_some_and(|info| info.unacked_segments > 0 || info.unsent_bytes > 0);
+        if in_kernel || connection.link.tx_backlog_bytes() > 0 { at } else { Time::ZERO }
+    }
+
+    /// When a connection was last seen to have brought bytes, whether they make a whole PDU or not.
+    pub(super) fn last_received(&mut self, token: Token) -> Time {
+        let now = self.now;
+        let seen = |c: &mut Connection| c.received.look(c.link.stats().rx_bytes, now);
+        self.connections.get_mut(token).map_or(Time::ZERO, seen)
     }
 
     pub(super) fn sent(&mut self, token: Token, segments: Vec<Bytes>, result: io::Result<()>) {
@@ -270,6 +329,7 @@ impl<P: Platform> Shard<P> {
             return self.connection_lost(token, &error.to_string());
         }
         connection.link.on_sent(segments);
+        let held_back = connection.link.is_holding_back();
         match connection.state {
             State::FullFeature(key, _) => {
                 self.connections.touch(token);
@@ -282,6 +342,9 @@ impl<P: Platform> Shard<P> {
                 self.drop_if_said_goodbye(token);
             }
             State::Login(_) | State::Reinstating(_) => self.connections.touch(token),
+        }
+        if held_back {
+            self.take_pdus(token);
         }
     }
 

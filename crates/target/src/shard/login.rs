@@ -15,6 +15,7 @@ use super::Shard;
 use super::connections::{Connection, State};
 use super::message::{Message, Migrant, Progress};
 use super::sessions::SessionKey;
+use crate::memory::answer_bytes_max;
 use crate::observe::{EventKind, LoginEvent};
 use crate::policy::{
     Policy, no_access, other_account, shutting_down, too_many_connections, too_many_sessions,
@@ -198,14 +199,16 @@ impl<P: Platform> Shard<P> {
             _ => None,
         };
         let limit = set.config.limits.max_sessions;
-        if !self.shared.book_session(limit) {
+        if established.names.discovery {
+            self.make_room_for_discovery();
+        } else if !self.shared.book_session(limit) {
             return self.refuse_late(token, &established, &too_many_sessions(limit));
         }
         if self.shared.sessions.load(Ordering::Relaxed) > limit {
             self.end_a_lost_session(self.shared.shards().len());
         }
         let Some(tsih) = self.shared.allocate_tsih() else {
-            self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
+            self.shared.release_session(established.names.discovery);
             let refusal = Refusal::new(
                 LoginStatus::OutOfResources,
                 "RFC 7143 11.12.6",
@@ -258,11 +261,19 @@ impl<P: Platform> Shard<P> {
         let Some(connection) = self.connections.get_mut(token) else { return };
         connection.state = State::FullFeature(key, cid);
         connection.deadline = None;
+        let is_discovery = self.sessions.is_discovery(key);
         self.run_session(key);
         if let Some(connection) = self.connections.get_mut(token) {
             connection.link.set_tx_digests(params.digests);
             connection.link.set_rx_digests(params.digests);
+            if is_discovery {
+                return;
+            }
+            connection.is_hosts = true;
             connection.link.set_max_data_bytes(params.max_recv_data_segment_length as usize);
+            let limits = &self.shared.set.load().config.limits;
+            let answers = answer_bytes_max(limits.buffer_bytes_max, limits.max_connections);
+            connection.link.set_answer_high_water(answers);
             if params.max_connections > 1 {
                 // Commands that were sent here may be what the other connections wait for: what was read for this one
                 // alone does not keep them from being taken.

@@ -92,10 +92,10 @@ impl<P: Platform> Shard<P> {
         let driver = shared.platform.driver()?;
         let mailbox = Mailbox::new(driver.waker());
         let sender = mailbox.sender();
-        let bytes_max = shared.set.load().config.limits.buffer_bytes_max;
-        let budget = bytes_max / shards.max(1) as u64;
+        let limits = shared.set.load().config.limits.clone();
+        let budget = limits.buffer_bytes_max / shards.max(1) as u64;
         let shown = shared.observe.metrics.shard_memory();
-        let room = Room::new(Arc::clone(&shared.pool), number, shards, bytes_max, shown);
+        let room = Room::new(Arc::clone(&shared.pool), number, shards, &limits, shown);
         let shard = Self {
             number,
             now: shared.platform.now(),
@@ -187,6 +187,7 @@ impl<P: Platform> Shard<P> {
         let connections = self.expire_connections();
         let sessions = self.expire_sessions();
         self.sync_stats();
+        self.room.show_buffers(self.slabs.stats().held_bytes);
         if self.ending.is_some_and(|at| at <= self.now) {
             self.end_everything();
         }

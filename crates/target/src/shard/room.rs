@@ -4,8 +4,12 @@
 //! and the session goes to the end: round robin, whatever each of them wants. A command with data never passes another one of its
 //! session that waits, so the largest one is not passed for ever.
 //!
-//! A session that has memory for which others wait, and lets nothing move for [`STALL`], is ended (`end_stalled`): a peer that
-//! neither sends what it is asked for nor takes what it is sent would keep it for ever.
+//! Short commands need not wait: what finds no room has the session's own reserve, which nobody else can use up, and passes those
+//! that wait. It takes nothing from them.
+//!
+//! A write whose data have been asked for and do not come for [`PROMISE`] gives way while others wait: its memory is only promised,
+//! and the command ends with BUSY. A session that has memory for which others wait, and takes nothing of what it is sent for
+//! [`STALL`], is ended: it would keep it for ever (`end_stalled`).
 //!
 //! What a session holds follows from what its commands and connections hold ([`Shard::settle`]): however a command ends, nothing
 //! has to be remembered to be given back.
@@ -24,11 +28,15 @@ use super::Shard;
 use super::commands::RETAINED_BYTES_MAX;
 use super::message::Message;
 use super::sessions::{Hosted, SessionKey};
-use crate::memory::{Grants, Lease, Pool, Tidings, command_bytes_max, share_bytes};
+use crate::config::Limits;
+use crate::memory::{Grants, Lease, Pool, Tidings, command_bytes_max, reserve_bytes, share_bytes};
 use crate::observe::metrics::ShardMemory;
 
-/// How long a session that others wait for may let nothing move: neither take what it is sent, nor send what it is asked for.
+/// How long a session that others wait for may take nothing of what it is sent.
 const STALL: Duration = Duration::from_secs(5);
+/// How long a session that others wait for may send nothing at all, before its writes whose data are due give way. It is looked at
+/// twice, so that it has twice as long.
+const PROMISE: Duration = Duration::from_secs(1);
 /// While somebody waits, who lets nothing move is looked for this often.
 const STALL_SCAN: Duration = Duration::from_millis(500);
 
@@ -41,10 +49,14 @@ pub(super) struct Room {
     served: Option<SessionKey>,
     /// Most bytes that a command gets.
     command_bytes_max: u64,
-    /// For data that came unasked with commands that have not begun, and as much for Data-In that is kept, bytes.
+    /// For data that came unasked with commands that have not begun, and half as much for Data-In that is kept, bytes.
     share_bytes: u64,
+    /// What each session has of its own for short commands, bytes.
+    reserve_bytes: u64,
     early_bytes: u64,
     retained_bytes: u64,
+    /// What sessions have of their reserves, bytes.
+    short_bytes: u64,
     /// Commands that wait.
     waiting: u64,
     shown: Arc<ShardMemory>,
@@ -59,6 +71,8 @@ pub(super) struct Share {
     pub outgoing: u64,
     /// Both, as the shard has it in its books.
     booked: u64,
+    /// Of that, what is of the session's own reserve.
+    reserved: u64,
     /// Data that came unasked, and Data-In that is kept, as the shard has them in its books.
     early: u64,
     retained: u64,
@@ -79,17 +93,20 @@ impl Room {
         pool: Arc<Pool>,
         shard: usize,
         shards: usize,
-        bytes_max: u64,
+        limits: &Limits,
         shown: Arc<ShardMemory>,
     ) -> Self {
+        let bytes_max = limits.buffer_bytes_max;
         Self {
             lease: Lease::new(pool, shard, shards, Arc::clone(&shown)),
             queue: VecDeque::new(),
             served: None,
             command_bytes_max: command_bytes_max(bytes_max),
             share_bytes: share_bytes(bytes_max, shards),
+            reserve_bytes: reserve_bytes(bytes_max, limits.max_sessions),
             early_bytes: 0,
             retained_bytes: 0,
+            short_bytes: 0,
             waiting: 0,
             shown,
         }
@@ -120,6 +137,19 @@ impl Room {
         self.shown.waiting_commands.store(self.waiting, Ordering::Relaxed);
     }
 
+    /// Sessions have `more` of their reserves, and `less` no more, bytes.
+    fn book_short(&mut self, more: u64, less: u64) {
+        if more != less {
+            self.short_bytes = self.short_bytes + more - less;
+            self.shown.short_bytes.store(self.short_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Shows how much memory there is in buffers.
+    pub fn show_buffers(&self, bytes: usize) {
+        self.shown.buffers_bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+
     /// How many commands a session may have outstanding: as many as its part of the room for unasked data is enough for, once
     /// half of that is in use.
     fn window(&self, sessions: usize, first_burst_length: u32) -> u32 {
@@ -140,47 +170,62 @@ pub(super) fn too_long() -> Outcome {
     Outcome::check(SenseData::new(SenseKey::IllegalRequest, Asc::INVALID_FIELD_IN_CDB))
 }
 
-/// Whether it is the initiator, and not a store, that keeps the memory of a session from coming back.
+/// Whether nothing of a session's memory has moved for `long`.
+fn stands_still(hosted: &Hosted, now: Time, long: Duration) -> bool {
+    hosted.share.booked > 0 && now.saturating_sub(hosted.share.moved) >= long
+}
+
+/// Whether the initiator does not take what it is sent, and nothing else keeps the memory of a session from coming back.
 fn is_stalled(hosted: &Hosted, now: Time) -> bool {
-    let share = &hosted.share;
-    share.booked > 0
-        && now.saturating_sub(share.moved) >= STALL
-        && (share.outgoing > 0 || hosted.session.expects_data())
+    stands_still(hosted, now, STALL) && hosted.share.outgoing > 0
 }
 
 impl<P: Platform> Shard<P> {
     /// Takes room for a command that is about to begin. Where there is none, the session waits for it.
     pub(super) fn reserve(&mut self, hosted: &mut Hosted, bytes: u64) -> bool {
         let room = &mut self.room;
-        let held = hosted.share.booked;
+        let held = hosted.share.booked - hosted.share.reserved;
         let in_turn = room.served == Some(hosted.key) || room.queue.is_empty();
         let modest = held == 0 || held + bytes <= room.session_bytes_max();
         if bytes == 0 || (in_turn && modest && room.lease.take(bytes)) {
-            if held == 0 {
-                hosted.share.moved = self.now;
-            }
-            hosted.share.commands += bytes;
-            hosted.share.booked += bytes;
+            self.book_command(hosted, bytes);
+            return true;
+        }
+        if self.reserve_own(hosted, bytes) {
             return true;
         }
         hosted.share.is_short = true;
         // Otherwise the end of what it has brings it back here.
         if modest && !std::mem::replace(&mut hosted.share.queued, true) {
             match in_turn {
-                true => room.queue.push_front(hosted.key),
-                false => room.queue.push_back(hosted.key),
+                true => self.room.queue.push_front(hosted.key),
+                false => self.room.queue.push_back(hosted.key),
             }
             if in_turn {
-                let tidings = room.lease.wait_for(bytes);
+                let tidings = self.room.lease.wait_for(bytes);
                 self.spread(tidings);
             }
         }
         false
     }
 
-    /// Whether the first of the commands of a session that wait may try to begin: not while the session stands in the queue.
-    pub(super) fn may_try(&self, hosted: &Hosted) -> bool {
-        !hosted.share.queued
+    /// Takes room for a short command of what the session has of its own.
+    pub(super) fn reserve_own(&mut self, hosted: &mut Hosted, bytes: u64) -> bool {
+        if hosted.share.reserved + bytes > self.room.reserve_bytes {
+            return false;
+        }
+        hosted.share.reserved += bytes;
+        self.room.book_short(bytes, 0);
+        self.book_command(hosted, bytes);
+        true
+    }
+
+    fn book_command(&self, hosted: &mut Hosted, bytes: u64) {
+        if hosted.share.booked == 0 {
+            hosted.share.moved = self.now;
+        }
+        hosted.share.commands += bytes;
+        hosted.share.booked += bytes;
     }
 
     /// Serves sessions that wait, one command of each at a time, as long as there is room.
@@ -229,7 +274,10 @@ impl<P: Platform> Shard<P> {
         if held < share.booked {
             share.moved = self.now;
             let done = std::mem::replace(&mut share.booked, held) - held;
-            self.give_room(done);
+            let own = share.reserved.min(done);
+            share.reserved -= own;
+            room.book_short(0, own);
+            self.give_room(done - own);
         }
     }
 
@@ -240,18 +288,29 @@ impl<P: Platform> Shard<P> {
             return None;
         }
         let now = self.now;
-        let stalled: Vec<SessionKey> =
-            self.sessions.iter().filter(|h| is_stalled(h, now)).map(|h| h.key).collect();
-        for key in stalled {
-            self.with_session(key, |_, hosted| {
-                tracing::warn!(
-                    initiator = %hosted.session.names().initiator,
-                    bytes = hosted.share.booked,
-                    "the session is ended: others wait for its memory (limits.buffer_bytes_max), and for {} s it has neither taken \
-                     nor sent data that is due",
-                    STALL.as_secs()
-                );
-                hosted.session.terminate(now, CloseReason::Silent);
+        let still: Vec<SessionKey> =
+            self.sessions.iter().filter(|h| stands_still(h, now, PROMISE)).map(|h| h.key).collect();
+        for key in still {
+            self.with_session(key, |shard, hosted| {
+                // A slow peer sends and takes parts of what is counted as a whole.
+                let (mut sent, mut taken) = (Time::ZERO, Time::ZERO);
+                for (_, token) in &hosted.connections {
+                    sent = sent.max(shard.last_received(*token));
+                    taken = taken.max(shard.last_taken(*token));
+                }
+                if now.saturating_sub(sent) >= PROMISE {
+                    hosted.session.give_way();
+                }
+                if is_stalled(hosted, now) && now.saturating_sub(taken) >= STALL {
+                    tracing::warn!(
+                        initiator = %hosted.session.names().initiator,
+                        bytes = hosted.share.booked,
+                        "the session is ended: others wait for its memory (limits.buffer_bytes_max), and for {} s it has taken \
+                         nothing of what it is sent",
+                        STALL.as_secs()
+                    );
+                    hosted.session.terminate(now, CloseReason::Silent);
+                }
             });
         }
         Some(now + STALL_SCAN)
@@ -264,16 +323,20 @@ impl<P: Platform> Shard<P> {
         if share.queued {
             room.queue.retain(|waiting| *waiting != key);
         }
-        self.give_room(share.booked);
+        room.book_short(0, share.reserved);
+        self.give_room(share.booked - share.reserved);
     }
 
     /// A connection leaves its session with data that is still to be sent: from here on it holds the room for it.
     pub(super) fn hand_over_room(&mut self, hosted: &mut Hosted, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         let outgoing = hosted.share.outgoing.min(connection.link.tx_backlog_bytes() as u64);
-        connection.outgoing_bytes += outgoing;
+        let own = hosted.share.reserved.min(outgoing);
+        connection.outgoing_bytes += outgoing - own;
         hosted.share.outgoing -= outgoing;
         hosted.share.booked -= outgoing;
+        hosted.share.reserved -= own;
+        self.room.book_short(0, own);
     }
 
     /// Gives room back to those that wait for it.
@@ -318,7 +381,7 @@ impl<P: Platform> Shard<P> {
 
     /// Divides what there is for Data-In that is kept among the sessions.
     pub(super) fn share_retained(&mut self) {
-        let each = self.room.share_bytes / self.sessions.len().max(1) as u64;
+        let each = self.room.share_bytes / 2 / self.sessions.len().max(1) as u64;
         let each = each.min(RETAINED_BYTES_MAX);
         let room = &mut self.room;
         self.sessions.each_mut(|hosted| {

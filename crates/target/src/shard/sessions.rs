@@ -27,6 +27,7 @@ use super::ends::{Tally, words};
 use super::message::Message;
 use super::room::Share;
 use super::task_order::TaskOrder;
+use crate::memory::ANONYMOUS;
 use crate::observe::metrics::SessionLabels;
 use crate::observe::{Op, SessionStats};
 use crate::policy::Joining;
@@ -127,6 +128,8 @@ pub(super) struct Sessions {
     free: Vec<u32>,
     /// Sessions of an initiator port.
     by_port: FxHashMap<(IscsiName, Isid), SmallVec<[SessionKey; 1]>>,
+    /// Those of discovery with when they end, oldest first.
+    discovery: VecDeque<(Time, SessionKey)>,
 }
 
 fn port(names: &LoginNames) -> (IscsiName, Isid) {
@@ -178,8 +181,16 @@ impl Sessions {
         self.put_back(hosted);
     }
 
+    /// Whether it is one of discovery.
+    pub fn is_discovery(&self, key: SessionKey) -> bool {
+        self.get(key).is_some_and(|hosted| hosted.session.names().discovery)
+    }
+
     /// Frees the place of a session that was taken out and is not put back.
     fn forget(&mut self, key: SessionKey, names: &LoginNames) {
+        if names.discovery {
+            self.discovery.retain(|(_, other)| *other != key);
+        }
         self.slots[key.index as usize].0 = key.generation.wrapping_add(1);
         self.free.push(key.index);
         if let Entry::Occupied(mut of_port) = self.by_port.entry(port(names)) {
@@ -344,9 +355,40 @@ impl<P: Platform> Shard<P> {
             lost_since: None,
             _home: Some(home),
         };
+        if hosted.session.names().discovery {
+            let end = self.now + set.config.limits.login_timeout;
+            self.sessions.discovery.push_back((end, key));
+        }
         self.sessions.enter(Box::new(hosted));
         self.share_retained();
         key
+    }
+
+    /// Ends the oldest discovery sessions when there are as many as there may be: whoever wants to know which targets there are
+    /// needs no time to speak of.
+    pub(super) fn make_room_for_discovery(&mut self) {
+        let most = ANONYMOUS.discovery_sessions_of_each(self.shared.shards().len());
+        while self.sessions.discovery.len() >= most
+            && let Some((_, oldest)) = self.sessions.discovery.pop_front()
+        {
+            self.end_session(oldest, CloseReason::Ended, "it made room for another discovery session");
+        }
+    }
+
+    /// Ends the discovery sessions whose time is up; the next one's.
+    fn expire_discovery(&mut self) -> Option<Time> {
+        while let Some(&(end, key)) = self.sessions.discovery.front() {
+            if end > self.now {
+                return Some(end);
+            }
+            self.sessions.discovery.pop_front();
+            self.end_session(
+                key,
+                CloseReason::Ended,
+                "a discovery session lasts no longer than limits.login_timeout",
+            );
+        }
+        None
     }
 
     /// Adds or replaces a connection of a session.
@@ -487,10 +529,16 @@ impl<P: Platform> Shard<P> {
             .map(|h| h.key)
             .collect();
         for key in late {
-            self.with_session(key, |_, hosted| hosted.session.handle_timeout(now));
+            self.with_session(key, |shard, hosted| {
+                for &(cid, token) in &hosted.connections {
+                    hosted.session.handle_taken(shard.last_taken(token), cid);
+                }
+                hosted.session.handle_timeout(now);
+            });
         }
-        let stalled = self.end_stalled();
-        self.sessions.iter().filter_map(|h| h.session.poll_timeout()).chain(stalled).min()
+        let (discovery, stalled) = (self.expire_discovery(), self.end_stalled());
+        let sessions = self.sessions.iter().filter_map(|h| h.session.poll_timeout());
+        sessions.chain(discovery).chain(stalled).min()
     }
 
     /// Carries out what the session asks for, and what waited for room to do so; true when it has ended.
@@ -556,7 +604,7 @@ impl<P: Platform> Shard<P> {
         if hosted.lost_since.is_some() {
             self.shared.lost_sessions.fetch_sub(1, Ordering::Relaxed);
         }
-        self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.shared.release_session(names.discovery);
         let share = std::mem::take(&mut hosted.share);
         drop(hosted);
         self.settle_ended(key, &share);

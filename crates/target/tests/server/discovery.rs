@@ -1,5 +1,7 @@
 //! SendTargets (rows DSC).
 
+use std::time::Duration;
+
 use conform::{LoginScript, Session};
 use iscsi_core::wire::{Lun, keys};
 use target::config::{AccessRule, AccessRules, Config, Limits, NamePattern, PortalConfig};
@@ -154,4 +156,19 @@ fn dsc_08_unnamed_discovery_is_one_per_initiator_isid_and_portal() {
     let normal = LoginScript { isid: script.isid, ..lab.script("a") };
     lab.login(&normal).ping().unwrap();
     again.ping().unwrap();
+}
+
+/// A discovery session is for a question and its answer: it takes nobody's place, and lasts as long as a login may.
+// covers: LGN-20
+#[test]
+fn discovery_sessions_are_short_and_in_nobodys_way() {
+    let mut config = config();
+    (config.limits.max_sessions, config.limits.login_timeout) = (1, Duration::from_secs(1));
+    let lab = Lab::start(config);
+    let mut first = lab.login(&lab.discovery_script("a"));
+    let mut host = lab.session("host");
+    let mut second = lab.login(&lab.discovery_script("b"));
+    first.peer.until_closed().unwrap();
+    second.peer.until_closed().unwrap();
+    host.ping().unwrap();
 }

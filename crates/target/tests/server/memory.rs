@@ -219,24 +219,46 @@ fn whoever_gives_up_or_goes_away_gives_its_memory_back() {
     }
 }
 
-/// Whoever is asked for data and never sends it has memory for as long as nobody else needs it.
+/// A write whose data never come has memory for as long as nobody else needs it. Then it ends with BUSY, and its session stays.
 #[test]
-fn who_lets_nothing_move_is_ended_when_others_wait() {
+fn a_write_whose_data_do_not_come_gives_way_when_others_wait() {
     let lab = Lab::start(scarce());
     let mut waiting_one = lab.session("waits");
     let [mut stalled, second] = Hog::pair(&lab);
     second.end();
     assert!(stalled.session.ping().is_ok(), "it is no trouble to anybody");
-    let mut other = Hog::begin(&lab, 20480);
+    let other = Hog::begin(&lab, 20480);
     let kept = waiting_one.start(&write_of(4096, LONGEST, 8)).unwrap();
     assert!(waiting_one.finish(&kept).unwrap().is_good());
     assert_eq!(byte_at(&mut waiting_one, 4096), 8);
-    assert!(stalled.session.ping().is_err(), "it had sent nothing for longest");
-    // The other one began a moment later: when it was due, nobody may have waited any more.
-    if other.session.ping().is_ok() {
-        other.end();
-    }
+    stalled.session.serve(&stalled.sent, &stalled.r2t).unwrap();
+    assert_eq!(stalled.session.finish(&stalled.sent).unwrap().status, 0x08, "BUSY");
+    assert_eq!(byte_at(&mut stalled.session, 16384), 0, "nothing of it was written");
+    assert!(run_patiently(&mut stalled.session, &write_of(16384, LONGEST, 3)).0.is_good());
+    drop(other);
     until_all_is_back(&lab);
+}
+
+/// Each session has a little of its own: what others do with the rest keeps nobody from short commands.
+#[test]
+fn short_commands_wait_for_nobody() {
+    let mut config = scarce();
+    // 64 KiB for each.
+    config.limits.max_sessions = 4;
+    let lab = Lab::start(config);
+    let mut session = lab.session("small");
+    let _hogs = Hog::pair(&lab);
+    let long = session.start(&write_of(4096, LONGEST, 8)).unwrap();
+    session.ping().unwrap();
+    assert_eq!(waiting(&lab), 1);
+    for n in 0..100 {
+        session.run_good(&write_of(8192, 4096, n)).unwrap();
+        assert_eq!(byte_at(&mut session, 8192), n);
+        if waiting(&lab) == 0 {
+            break;
+        }
+    }
+    assert!(session.finish(&long).unwrap().is_good());
 }
 
 // covers: SNS-06

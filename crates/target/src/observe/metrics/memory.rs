@@ -15,10 +15,14 @@ use prometheus_client::registry::Unit;
 pub struct ShardMemory {
     /// Data of commands that have begun, until it is sent or done with, bytes.
     pub commands_bytes: AtomicU64,
+    /// Data of short commands that have begun with what their sessions have of their own, bytes.
+    pub short_bytes: AtomicU64,
     /// Data that came unasked with commands that have not begun, bytes.
     pub early_bytes: AtomicU64,
     /// Data-In that is kept until it is acknowledged, bytes.
     pub retained_bytes: AtomicU64,
+    /// Buffers that all of this lies in, and those that are kept for the next, bytes.
+    pub buffers_bytes: AtomicU64,
     /// Commands that wait: for memory, or for their initiator to take what was read before.
     pub waiting_commands: AtomicU64,
 }
@@ -49,11 +53,15 @@ impl MemoryTable {
         let mut metric = encoder.encode_descriptor("data_memory", help, unit, MetricType::Gauge)?;
         for (part, bytes) in [
             ("commands", sum(|shard| &shard.commands_bytes)),
+            ("short_commands", sum(|shard| &shard.short_bytes)),
             ("unsolicited", sum(|shard| &shard.early_bytes)),
             ("retained", sum(|shard| &shard.retained_bytes)),
         ] {
             ConstGauge::new(bytes).encode(metric.encode_family(&[("part", part)])?)?;
         }
+        let help = "Memory of the buffers in which data in flight lie, and of those that are kept for more";
+        let metric = encoder.encode_descriptor("data_memory_buffers", help, unit, MetricType::Gauge)?;
+        ConstGauge::new(sum(|shard| &shard.buffers_bytes)).encode(metric)?;
         let limit = i64::try_from(self.limit_bytes.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         let help = "Most memory for data in flight: limits.buffer_bytes_max";
         let metric = encoder.encode_descriptor("data_memory_limit", help, unit, MetricType::Gauge)?;
