@@ -48,7 +48,7 @@ fn check_op(lu: &LogicalUnit, op: &MediumOp) {
             assert_eq!(pattern.len(), lu.block_bytes() as usize);
         }
         MediumOp::CompareAndWrite { lba, blocks, .. } => check_range(*lba, *blocks),
-        MediumOp::Unmap { ranges } => {
+        MediumOp::Unmap { ranges, .. } => {
             assert!(!ranges.is_empty() && ranges.len() <= 256);
             ranges.iter().for_each(|(lba, blocks)| check_range(*lba, *blocks));
         }
@@ -60,7 +60,7 @@ fn check_op(lu: &LogicalUnit, op: &MediumOp) {
             check_range(*from_lba, *blocks);
             check_range(*lba, *blocks);
         }
-        MediumOp::Flush | MediumOp::Format(_) => {}
+        MediumOp::Flush | MediumOp::Settle | MediumOp::Format(_) => {}
     }
 }
 

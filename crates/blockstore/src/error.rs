@@ -73,10 +73,10 @@ pub enum StoreError {
         /// Start of the failed range.
         offset: u64,
     },
-    /// An earlier flush failed, so it is not known which acknowledged writes reached the medium. Final for this
-    /// store object: see [`FileStore`](crate::FileStore) for the reason.
+    /// A flush failed, so it is not known which acknowledged writes reached the medium. Nothing is written until the store is
+    /// [opened again](crate::BlockStore::reopen), also after a restart: see [`FileStore`](crate::FileStore) for the reason.
     #[error(
-        "an earlier flush failed ({0}): acknowledged writes may be lost; check the disk, reopen the store and its data"
+        "an earlier flush failed ({0}): acknowledged writes may be lost; check the disk and the data, then `intact lun reopen`"
     )]
     FlushFailed(String),
     /// What is behind the store vanished or shrank. Final for this store object.

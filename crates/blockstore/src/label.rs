@@ -12,12 +12,17 @@
 //!   without. What an older one must not overlook raises the **version**, and a label of a version that is not known is refused.
 //! * A label that **cannot be read** is an error that names the file and the remedy. It is never taken for an empty one: that
 //!   would forget a lost write, or give a volume another identity.
-//! * What the object says is what is on the medium: a change that could not be stored is no change.
+//! * What the object says is what is on the medium: a change that could not be stored is no change. The one exception is a flush
+//!   that failed: it counts in any case, and its reason says that it could not be stored.
+//!
+//! Invariant: once a flush has failed, nothing is written to the volume and no sync of it succeeds, whichever of its files is asked,
+//! until an operator opens the volume again. Whoever opens the files of a volume begins with [`Label::take_up`] when they are
+//! ready: what a journal has of interrupted writes is carried out before.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -38,6 +43,10 @@ pub struct Label {
     fields: Mutex<Fields>,
     /// Somebody else may read it, and so nobody may change it.
     shared: AtomicBool,
+    /// Writes are refused. Copy of the fields' failed flush, once it was taken up.
+    refuses: AtomicBool,
+    /// How many flushes failed since it was opened.
+    failures: AtomicU64,
 }
 
 /// Where a label is kept.
@@ -106,12 +115,22 @@ impl Label {
     pub fn open(path: impl Into<PathBuf>, shared: bool) -> Result<Self, StoreError> {
         let path = path.into();
         let fields = read(&path)?;
-        Ok(Label { place: Place::File(path), fields: Mutex::new(fields), shared: AtomicBool::new(shared) })
+        Ok(Self::new(Place::File(path), fields, shared))
     }
 
     /// A label that is not kept: of memory, and of a device for which the caller has no place.
     pub fn in_memory() -> Self {
-        Label { place: Place::Memory, fields: Mutex::default(), shared: AtomicBool::new(false) }
+        Self::new(Place::Memory, Fields::default(), false)
+    }
+
+    fn new(place: Place, fields: Fields, shared: bool) -> Self {
+        Label {
+            place,
+            fields: Mutex::new(fields),
+            shared: AtomicBool::new(shared),
+            refuses: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
+        }
     }
 
     /// Where it is kept; `None` when it ends with the process.
@@ -141,16 +160,65 @@ impl Label {
         self.fields.lock().failed_flush.clone()
     }
 
-    /// Remembers a flush that failed, or that the volume may be used again.
+    /// From here on a flush that failed, also before a restart, refuses writes.
+    pub(crate) fn take_up(&self) {
+        let fields = self.fields.lock();
+        if fields.failed_flush.is_some() {
+            self.failures.fetch_add(1, Ordering::AcqRel);
+            self.refuses.store(true, Ordering::Release);
+        }
+    }
+
+    /// Fails while a failed flush counts.
+    pub(crate) fn check_flushed(&self) -> Result<(), StoreError> {
+        match self.refuses.load(Ordering::Acquire) {
+            true => Err(self.failure()),
+            false => Ok(()),
+        }
+    }
+
+    /// How many flushes have failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// Fails when a flush has failed since there were so many failures, whether or not it still counts.
+    pub(crate) fn check_no_failure_since(&self, failures: u64) -> Result<(), StoreError> {
+        if self.failures() == failures { Ok(()) } else { Err(self.failure()) }
+    }
+
+    fn failure(&self) -> StoreError {
+        let fields = self.fields.lock();
+        let why = fields.failed_flush.as_ref().map_or("it was opened again since", |failed| &failed.reason);
+        StoreError::FlushFailed(why.to_owned())
+    }
+
+    /// A flush has failed: it counts from here on, and is stored. The first reason stays.
+    pub(crate) fn flush_failed(&self, failed: FailedFlush) -> StoreError {
+        let mut fields = self.fields.lock();
+        self.failures.fetch_add(1, Ordering::AcqRel);
+        self.refuses.store(true, Ordering::Release);
+        if fields.failed_flush.is_none() {
+            let mut reason: String = failed.reason.chars().take(REASON_CHARS).collect();
+            fields.failed_flush = Some(FailedFlush { reason: reason.clone(), ..failed });
+            if let Err(error) = self.store(&fields) {
+                reason += &format!("; after a restart nothing will say so, because {error}");
+                fields.failed_flush = Some(FailedFlush { reason, ..failed });
+            }
+        }
+        drop(fields);
+        self.failure()
+    }
+
+    /// An operator says that the volume may be used again; what was known of the flush that failed.
     ///
     /// # Errors
     /// As [`set_identity`](Self::set_identity).
-    pub fn set_failed_flush(&self, failed: Option<FailedFlush>) -> Result<(), StoreError> {
-        let failed = failed.map(|failed| FailedFlush {
-            reason: failed.reason.chars().take(REASON_CHARS).collect(),
-            ..failed
-        });
-        self.change(|fields| fields.failed_flush = failed)
+    pub(crate) fn forgive(&self) -> Result<Option<FailedFlush>, StoreError> {
+        let failed = self.failed_flush();
+        self.change(|fields| fields.failed_flush = None)?;
+        self.refuses.store(false, Ordering::Release);
+        Ok(failed)
     }
 
     /// How often the volume was opened in a way that makes what a journal had of it before out of date; 0 at first.
@@ -171,11 +239,11 @@ impl Label {
     /// # Errors
     /// As [`open`](Self::open).
     pub(crate) fn make_writable(&self) -> Result<(), StoreError> {
-        let mut fields = self.fields.lock();
         if let Place::File(path) = &self.place {
-            *fields = read(path)?;
+            *self.fields.lock() = read(path)?;
         }
         self.shared.store(false, Ordering::Release);
+        self.take_up();
         Ok(())
     }
 
@@ -189,16 +257,19 @@ impl Label {
         if self.shared.load(Ordering::Acquire) {
             return Err(StoreError::ReadOnly);
         }
-        if let Place::File(path) = &self.place {
-            store(path, &changed).map_err(|error| {
-                StoreError::Unusable(format!(
-                    "the label {} cannot be stored: {error}; make room in its directory and give the server's user access to it",
-                    path.display()
-                ))
-            })?;
-        }
+        self.store(&changed)?;
         *fields = changed;
         Ok(())
+    }
+
+    fn store(&self, fields: &Fields) -> Result<(), StoreError> {
+        let Place::File(path) = &self.place else { return Ok(()) };
+        store(path, fields).map_err(|error| {
+            StoreError::Unusable(format!(
+                "the label {} cannot be stored: {error}; make room in its directory and give the server's user access to it",
+                path.display()
+            ))
+        })
     }
 }
 
@@ -299,7 +370,8 @@ mod tests {
         assert!(!path.exists(), "a label that says nothing is no file");
 
         label.set_identity(Some(ID)).unwrap();
-        label.set_failed_flush(Some(failed())).unwrap();
+        let error = label.flush_failed(failed()).to_string();
+        assert!(error.contains("Input/output error"), "{error}");
         label.set_journal_generation(7).unwrap();
         for label in [label, Label::open(&path, false).unwrap()] {
             assert_eq!(label.identity(), Some(ID));
@@ -308,7 +380,11 @@ mod tests {
         }
 
         let label = Label::open(&path, false).unwrap();
-        label.set_failed_flush(None).unwrap();
+        label.check_flushed().expect("not before it is taken up");
+        label.take_up();
+        assert!(matches!(label.check_flushed(), Err(StoreError::FlushFailed(why)) if why == failed().reason));
+        assert_eq!(label.forgive().unwrap(), Some(failed()));
+        label.check_flushed().unwrap();
         let again = Label::open(&path, false).unwrap();
         assert_eq!((again.identity(), again.failed_flush()), (Some(ID), None));
     }
@@ -359,6 +435,10 @@ mod tests {
         let error = label.set_identity(Some(ID)).unwrap_err().to_string();
         assert!(error.contains("none/disk.intact") && error.contains("cannot be stored"), "{error}");
         assert_eq!(label.identity(), None);
+        // But for a failed flush, which then says that it could not be.
+        label.flush_failed(failed());
+        let error = label.check_flushed().unwrap_err().to_string();
+        assert!(error.contains("Input/output error") && error.contains("cannot be stored"), "{error}");
         let memory = Label::in_memory();
         memory.set_identity(Some(ID)).unwrap();
         assert_eq!((memory.identity(), memory.path()), (Some(ID), None));

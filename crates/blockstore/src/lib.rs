@@ -35,14 +35,15 @@ mod volume;
 mod wrappers;
 
 pub use error::{Op, StoreError};
-pub use file::{FileOptions, FileStore, Labelled};
+pub use file::{FileOptions, FileStore};
 pub use journal::JournaledStore;
 pub use label::{FailedFlush, Label, VolumeId};
 pub use protected::{Format, ProtectedStore, Record, RecordRun, Records};
 pub use ram::RamStore;
 pub use spec::{SpecError, StoreSpec, parse_size};
 pub use store::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Placement, fixed_size, not_atomic, read_then_crc32c,
+    BlockStore, Durability, Extent, Geometry, InPlace, MediumReads, Placement, fixed_size, not_atomic,
+    read_then_crc32c,
 };
 pub use wrappers::OpSet;
 pub use wrappers::delay::{DelayStore, Gate};

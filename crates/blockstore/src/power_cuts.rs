@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::volume::{LOG, RECORDS, Shelf, assemble};
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, Record, RecordRun, Records,
-    StoreError, not_atomic, read_then_crc32c,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement, Record,
+    RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
 };
 
 const SECTOR: usize = 512;
@@ -228,6 +228,15 @@ impl BlockStore for Disk {
     }
     fn label(&self) -> Option<&Arc<Label>> {
         Some(&self.label)
+    }
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.read(offset, dst)
+    }
+    fn medium_reads(&self) -> MediumReads {
+        MediumReads::Memory
+    }
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        Ok(None)
     }
 }
 

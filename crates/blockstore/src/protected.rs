@@ -25,11 +25,11 @@ use integrity::t10::Tuple;
 use parking_lot::Mutex;
 
 use crate::gather::{Gather, total_bytes};
-use crate::log::{Change, Kind, Log, Part, Span};
+use crate::log::{Change, Kind, Log, Part, ReadBy, Span};
 use crate::store::check_extent_range;
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, StoreError, not_atomic,
-    read_then_crc32c,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement,
+    StoreError, not_atomic, read_then_crc32c,
 };
 
 /// Bytes of a record.
@@ -170,10 +170,18 @@ struct Parts {
 
 impl Parts {
     fn read(&self, part: Part, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.read_by(part, offset, dst, |store, offset, dst| store.read(offset, dst))
+    }
+
+    fn read_medium(&self, part: Part, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.read_by(part, offset, dst, |store, offset, dst| store.read_medium(offset, dst))
+    }
+
+    fn read_by(&self, part: Part, offset: u64, dst: &mut [u8], by: ReadBy) -> Result<(), StoreError> {
         match (&self.log, part) {
-            (Some(log), _) => log.read(part, offset, dst),
-            (None, Part::Side) => self.side.read(offset, dst),
-            (None, Part::Data) => self.data.read(offset, dst),
+            (Some(log), _) => log.read(part, offset, dst, by),
+            (None, Part::Side) => by(&*self.side, offset, dst),
+            (None, Part::Data) => by(&*self.data, offset, dst),
         }
     }
 
@@ -269,6 +277,16 @@ impl Records {
     pub fn read(&self, lba: u64, blocks: usize) -> Result<RecordRun, StoreError> {
         let mut records = vec![[0; RECORD_BYTES]; blocks];
         self.parts.read(Part::Side, Self::at(lba), records.as_flattened_mut())?;
+        Ok(RecordRun(records))
+    }
+
+    /// As [`read`](Self::read), past what is cached.
+    ///
+    /// # Errors
+    /// Those of a read.
+    pub fn read_medium(&self, lba: u64, blocks: usize) -> Result<RecordRun, StoreError> {
+        let mut records = vec![[0; RECORD_BYTES]; blocks];
+        self.parts.read_medium(Part::Side, Self::at(lba), records.as_flattened_mut())?;
         Ok(RecordRun(records))
     }
 
@@ -575,6 +593,22 @@ impl BlockStore for ProtectedStore {
     }
     fn label(&self) -> Option<&Arc<Label>> {
         self.parts.data.label()
+    }
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.parts.read_medium(Part::Data, offset, dst)
+    }
+    fn medium_reads(&self) -> MediumReads {
+        self.parts.data.medium_reads()
+    }
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        // All have one label, and what was known of it is said once.
+        let Parts { data, side, log, .. } = &*self.parts;
+        let failed = data.reopen()?;
+        let failed = failed.or(side.reopen()?);
+        match log {
+            Some(log) => Ok(failed.or(log.reopen()?)),
+            None => Ok(failed),
+        }
     }
 }
 

@@ -27,8 +27,8 @@ use crate::store::{
     ExtentList, check_block_bytes, check_extent_range, check_range, check_resize, check_size,
 };
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, RecordRun, Records, StoreError,
-    not_atomic,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement, RecordRun,
+    Records, StoreError, not_atomic,
 };
 
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -454,6 +454,18 @@ impl BlockStore for RamStore {
 
     fn label(&self) -> Option<&Arc<Label>> {
         None
+    }
+
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.read(offset, dst)
+    }
+
+    fn medium_reads(&self) -> MediumReads {
+        MediumReads::Memory
+    }
+
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        Ok(None)
     }
 }
 

@@ -26,10 +26,14 @@ struct Real;
 
 impl Disk for Real {
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // Only the server has use for what these files say.
-        let mut how = OpenOptions::new();
-        how.write(true).create(true).truncate(true).mode(0o600);
-        how.open(path)?.write_all(bytes)
+        // One left by a crash has a mode of its own.
+        if let Err(error) = std::fs::remove_file(path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        // What these files say is nobody else's to know or to change.
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
     }
 
     fn sync(&mut self, path: &Path) -> io::Result<()> {

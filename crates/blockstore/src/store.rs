@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Op;
-use crate::{Label, RecordRun, Records, StoreError};
+use crate::{FailedFlush, Label, RecordRun, Records, StoreError};
 
 /// Shape of a store. Cheap to copy; asked again whenever it matters, because a resize changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,28 @@ pub enum Placement {
     Offload,
 }
 
+/// How a store reads its medium, past what is cached of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediumReads {
+    /// It is kept in memory and has no other medium.
+    Memory,
+    /// Past the page cache (`O_DIRECT`).
+    Direct,
+    /// The file system refuses that: the page cache of the range is dropped before.
+    CacheDropped,
+}
+
+impl MediumReads {
+    /// A word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MediumReads::Memory => "memory",
+            MediumReads::Direct => "direct",
+            MediumReads::CacheDropped => "cache-dropped",
+        }
+    }
+}
+
 /// When a write must be on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -149,6 +171,16 @@ pub trait BlockStore: Send + Sync {
     /// [`StoreError::Io`] (`dst` holds bytes of this store or zeros, nothing of an earlier use).
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError>;
 
+    /// Fills `dst` from `offset` with what is on the medium, however much of it is in a cache. What was written to the range before
+    /// the call is written to the medium first, though not durably.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and [`StoreError::FlushFailed`].
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError>;
+
+    /// How [`read_medium`](Self::read_medium) comes to the medium, as far as is known.
+    fn medium_reads(&self) -> MediumReads;
+
     /// Fills `dst` from `offset` and extends `crc`, a finished CRC32C (0 for an empty prefix), over its bytes, in
     /// the same pass where the store can.
     ///
@@ -160,7 +192,7 @@ pub trait BlockStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], [`StoreError::NoSpace`], [`StoreError::MediumWrite`],
-    /// [`StoreError::FlushFailed`] (durable writes), [`StoreError::Gone`], [`StoreError::Io`].
+    /// [`StoreError::FlushFailed`] (also of a flush before), [`StoreError::Gone`], [`StoreError::Io`].
     fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError>;
 
     /// Most bytes that one [`write_atomic`](Self::write_atomic) takes, whole logical blocks; 0 when the store has no such writes.
@@ -188,6 +220,13 @@ pub trait BlockStore: Send + Sync {
     /// Its blocks where they lie in memory, for whoever copies and checks in one pass; `None` from a store that does not hold them
     /// there. Constant.
     fn in_place(&self) -> Option<&dyn InPlace>;
+
+    /// Opens a store again that failed, so that it takes writes: an operator has looked at what is below it. Nothing may be under way
+    /// meanwhile but flushes. What is read from here on is what the medium has. The flush that had failed, if one had.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] when it still fails; then nothing has changed.
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError>;
 
     /// Returns when every write, unmap and zeroing that was acknowledged before the call is on the medium.
     ///
@@ -335,6 +374,15 @@ macro_rules! forward {
             }
             fn records(&self) -> Option<&Records> {
                 (**self).records()
+            }
+            fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+                (**self).read_medium(offset, dst)
+            }
+            fn medium_reads(&self) -> MediumReads {
+                (**self).medium_reads()
+            }
+            fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+                (**self).reopen()
             }
             fn label(&self) -> Option<&Arc<Label>> {
                 (**self).label()

@@ -8,12 +8,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::file::Labelled;
 use crate::journal::{Identity, check_max};
 use crate::log::LOG_BYTES;
 use crate::protected::check_protectable;
 use crate::{
-    BlockStore, FileOptions, FileStore, JournaledStore, Label, Labelled, ProtectedStore, StoreError,
-    side_file,
+    BlockStore, FileOptions, FileStore, JournaledStore, Label, ProtectedStore, StoreError, side_file,
 };
 
 pub(crate) const JOURNAL: &str = ".atomic";
@@ -86,7 +86,10 @@ pub(crate) fn open(
     let file = FileStore::open_labelled(path, options, labelled)?;
     let (identity, label) = (file.identity(), Arc::clone(file.volume_label()));
     let shelf = Files { path, read_only: options.read_only, label };
-    assemble(&shelf, Arc::new(file), identity, protection, atomic_bytes)
+    let store = assemble(&shelf, Arc::new(file), identity, protection, atomic_bytes)?;
+    // Not before what was interrupted is finished.
+    shelf.label.take_up();
+    Ok(store)
 }
 
 /// Puts a store of blocks together with what is beside it, and looks at all of that, whatever is asked for.

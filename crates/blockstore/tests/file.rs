@@ -258,3 +258,76 @@ fn a_new_file_does_not_take_over_the_label_of_another() {
     assert!(why.contains("disk.intact") && why.contains("move the label away"), "{why}");
     assert!(!path.exists());
 }
+
+/// The label says so, whatever options the volume is opened with next.
+#[test]
+fn a_flush_that_failed_refuses_writes_also_after_a_restart() {
+    let (directory, path) = place();
+    let label = directory.path().join("disk.intact");
+    for options in ["", ",pi=1", ",atomic=64K", ",pi=1,atomic=64K"] {
+        let open = |ro: &str| {
+            format!("file:{},size=1M{options}{ro}", path.display())
+                .parse::<StoreSpec>()
+                .unwrap()
+                .open()
+                .unwrap()
+        };
+        drop(open(""));
+        let failed =
+            "{\"version\":1,\"failed_flush\":{\"reason\":\"disk: it failed\",\"unflushed_bytes\":512}}";
+        fs::write(&label, failed).unwrap();
+        for _ in 0..2 {
+            let store = open("");
+            let refused =
+                |result| matches!(result, Err(StoreError::FlushFailed(why)) if why == "disk: it failed");
+            assert!(refused(store.write(0, &[&[1; 512]], Durability::Cached)), "{options}");
+            assert!(refused(store.unmap(0, 512)) && refused(store.flush()), "{options}");
+            if store.atomic_write_bytes_max() > 0 {
+                assert!(refused(store.write_atomic(0, &[&[1; 512]], None, Durability::Cached)));
+            }
+            store.read(0, &mut [0; 512]).unwrap();
+        }
+        open(",ro").read(0, &mut [0; 512]).unwrap();
+        assert_eq!(open("").reopen().unwrap().unwrap().unflushed_bytes, 512);
+        let store = open("");
+        store.write(0, &[&[1; 512]], Durability::Durable).unwrap();
+        store.flush().unwrap();
+        assert!(store.reopen().unwrap().is_none());
+        drop(store);
+        for name in ["disk", "disk.pi", "disk.atomic", "disk.intact"] {
+            let _ = fs::remove_file(directory.path().join(name));
+        }
+    }
+}
+
+/// Bytes that this thread had read from a device.
+fn bytes_from_devices() -> u64 {
+    let io = fs::read_to_string("/proc/thread-self/io").unwrap();
+    io.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().parse().unwrap()
+}
+
+/// The kernel counts what it reads from a device, and not what it finds in its cache.
+#[test]
+fn a_read_of_the_medium_goes_to_the_device_though_all_is_cached() {
+    let (directory, path) = place();
+    let store = FileStore::open(&path, &sized(MIB)).unwrap();
+    let data: Vec<u8> = (0..MIB).map(|at| (at / 3) as u8).collect();
+    store.write(0, &[&data], Durability::Cached).unwrap();
+    let mut read = vec![0; MIB as usize];
+    store.read_medium(0, &mut read).unwrap();
+    assert!(read == data, "what was cached goes to the medium before");
+    store.flush().unwrap();
+    // ext4, XFS and btrfs keep files on devices; others may have no device, or one that is not counted here.
+    let kind = rustix::fs::statfs(directory.path()).unwrap().f_type as u64;
+    if ![0xef53, 0x5846_5342, 0x9123_683e].contains(&kind) {
+        eprintln!("left out: the directory for temporary files is on another file system ({kind:x})");
+        return;
+    }
+    store.read(0, &mut read).unwrap();
+    let before = bytes_from_devices();
+    store.read(0, &mut read).unwrap();
+    assert_eq!(bytes_from_devices(), before, "all of it is cached");
+    store.read_medium(0, &mut read).unwrap();
+    assert!(read == data);
+    assert_eq!(bytes_from_devices() - before, MIB, "{}", store.medium_reads().as_str());
+}

@@ -140,7 +140,7 @@ pub struct LuConfig {
     /// Task management functions that the transport supports, as the first two bytes of REPORT SUPPORTED TASK
     /// MANAGEMENT FUNCTIONS (SPC-4 table 309).
     pub task_management: [u8; 2],
-    /// The caller stores [`crate::LogicalUnit::export_persistent`] whenever [`crate::Effect::KeptStateChanged`] says
+    /// The caller stores by [`crate::LogicalUnit::store_kept`] whenever [`crate::Effect::KeptStateChanged`] says
     /// so, before it sends the status: registrations then survive power loss when a host asks for it (APTPL).
     pub persist_reservations: bool,
     /// The medium has room for protection information: FORMAT UNIT can make the unit type 0 to 3.

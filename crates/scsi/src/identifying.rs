@@ -93,20 +93,20 @@ fn set_list(request: &Request<'_>, list: &[u8]) -> Execution {
             return Execution::check(SenseData::parameter_field(0, None));
         }
     }
-    let set = request.lu.with_state(|state| {
+    let change = request.lu.with_state(|state| {
         if state.replaced {
-            return false;
+            return None;
         }
         if let Some((value, _)) = state.identifying.of(kind) {
             *value = list.to_vec();
         }
         state.establish(UaScope::AllExcept(request.nexus.id), Asc::DEVICE_IDENTIFIER_CHANGED);
-        true
+        Some(state.kept_has_changed())
     });
-    if !set {
+    let Some(change) = change else {
         return Execution::done(Outcome::status(Status::Busy));
-    }
+    };
     let mut outcome = Outcome::good();
-    outcome.effects.push(Effect::KeptStateChanged);
+    outcome.effects.push(Effect::KeptStateChanged(change));
     Execution::done(outcome)
 }

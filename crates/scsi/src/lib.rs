@@ -31,6 +31,7 @@ mod erase;
 mod execution;
 mod identifying;
 mod inquiry;
+mod kept;
 mod lba_status;
 mod log_sense;
 mod logical_unit;

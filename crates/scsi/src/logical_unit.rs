@@ -297,7 +297,7 @@ impl LogicalUnit {
         self.with_state(|state| state.mode.task_aborted_status())
     }
 
-    /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages to their defaults, SPC-2 reservation released,
+    /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages to their defaults, but a WCE of 0 stays, SPC-2 reservation released,
     /// the unit started, 6/29/03 for every nexus: SAM-5 6.2 makes no exception for the one that asked, and multipath
     /// hosts wait for it on every path. The caller ends the tasks.
     pub fn logical_unit_reset(&self) {
@@ -322,12 +322,7 @@ impl LogicalUnit {
     /// neither: then anything stored before must be removed.
     //= spc4 5.12.6 PR-10
     pub fn export_persistent(&self) -> Option<KeptState> {
-        let (reservations, identifying) = self.with_state(|state| {
-            let pr = &state.persistent;
-            (pr.persist.then(|| pr.export()), state.identifying.clone())
-        });
-        let kept = KeptState { reservations, identifying };
-        (kept != KeptState::default()).then_some(kept)
+        self.with_state(|state| state.kept())
     }
 
     /// Takes over what the unit keeps that this one replaces on the same medium: registrations and the reservation, identifying
@@ -343,6 +338,7 @@ impl LogicalUnit {
         });
         self.with_state(|state| {
             ((state.persistent, state.identifying, state.pseudo_errors), state.reserved_by) = before;
+            state.kept_is_stored();
             state.erase_failed = state.erase_failed.or(unfinished);
         });
     }
@@ -353,6 +349,7 @@ impl LogicalUnit {
         self.with_state(|state| {
             state.persistent = reservations.unwrap_or_default();
             state.identifying = stored.identifying.clone().bounded();
+            state.kept_is_stored();
         });
     }
 

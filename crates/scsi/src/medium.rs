@@ -37,10 +37,15 @@ pub enum MediumOp {
     },
     /// Everything written so far to stable storage.
     Flush,
+    /// Everything written so far, and what is being written now, to stable storage: from then on nothing is only cached. Asked when
+    /// WCE has become 0, which writes that begin later go by.
+    Settle,
     /// Deallocate these ranges of (first block, number of blocks); they read as zeros afterwards.
     Unmap {
         /// Ranges in the order of the parameter list; they may overlap.
         ranges: Vec<(u64, u64)>,
+        /// On stable storage before the reply.
+        durable: bool,
     },
     /// Write one block of data-out, or zeros, to every block of the range.
     WriteSame {
@@ -181,9 +186,10 @@ impl MediumOp {
             | Self::CompareAndWrite { lba, blocks, .. }
             | Self::OrWrite { lba, blocks, .. }
             | Self::WriteAndVerify { lba, blocks, .. } => f(lba, blocks),
-            Self::Unmap { ref ranges } => ranges.iter().for_each(|&(lba, blocks)| f(lba, blocks)),
+            Self::Unmap { ref ranges, .. } => ranges.iter().for_each(|&(lba, blocks)| f(lba, blocks)),
             Self::Read { .. }
             | Self::Flush
+            | Self::Settle
             | Self::Verify { .. }
             | Self::Compare { .. }
             | Self::LbaStatus { .. }

@@ -64,6 +64,11 @@ impl ModePages {
         }
     }
 
+    /// The same with WCE 0.
+    pub(crate) fn without_write_cache(self) -> Self {
+        Self { write_cache: false, ..self }
+    }
+
     pub(crate) fn write_cache(&self) -> bool {
         self.write_cache
     }

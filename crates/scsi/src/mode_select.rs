@@ -1,7 +1,12 @@
 //! MODE SELECT(6) and (10) (SPC-4 6.9, 6.10). All pages are checked before the first is applied.
+//!
+//! A host that switches the write cache off sends no more flushes. So what is cached then goes to stable storage before GOOD; if that
+//! fails, the command fails and WCE is 0 all the same.
 
-use crate::execution::{Execution, Request};
+use crate::execution::{After, Execution, MediumPlan, Request};
+use crate::medium::MediumOp;
 use crate::mode_pages::{PageControl, page_bytes, reserved_value};
+use crate::outcome::Status;
 use crate::sense::{Asc, SenseData};
 use crate::unit_attention::UaScope;
 
@@ -48,14 +53,20 @@ fn select(request: &Request<'_>, list: &[u8]) -> Execution {
             }
             mode.apply(code, page);
         }
+        let uncached = state.mode.write_cache() && !mode.write_cache();
         if mode != state.mode {
             state.mode = mode;
             state.establish(UaScope::AllExcept(request.nexus.id), Asc::MODE_PARAMETERS_CHANGED);
         }
-        Ok(())
+        Ok(uncached)
     });
     match selected {
-        Ok(()) => Execution::good(),
+        //= sbc3 6.4.5 MOD-03
+        Ok(true) => Execution::medium(
+            MediumOp::Settle,
+            MediumPlan { transfer_bytes: list.len() as u64, good: Status::Good, after: After::End },
+        ),
+        Ok(false) => Execution::good(),
         Err(sense) => Execution::check(sense),
     }
 }

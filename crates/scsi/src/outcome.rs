@@ -41,9 +41,9 @@ pub enum DataInSource {
 pub enum Effect {
     /// Abort the tasks of these nexuses on this unit (PREEMPT AND ABORT); all must be gone before the status is sent.
     AbortTasksOf(Vec<NexusId>),
-    /// Reservations, registrations or identifying information changed: store [`crate::LogicalUnit::export_persistent`] if it is
-    /// `Some`.
-    KeptStateChanged,
+    /// Reservations, registrations or identifying information changed, by the change of this number: store them by
+    /// [`crate::LogicalUnit::store_kept`].
+    KeptStateChanged(u64),
 }
 
 /// How a command ended.

@@ -9,6 +9,7 @@ use crate::access_state::AccessStates;
 use crate::attached::AttachedNexuses;
 use crate::erase::EraseKind;
 use crate::identifying::IdentifyingInformation;
+use crate::kept::Stored;
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
 use crate::orwrite::Generations;
@@ -48,6 +49,8 @@ pub(crate) struct State {
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
+    /// What is stored of what is kept.
+    pub(crate) stored: Stored,
     /// Another unit has taken over what this one keeps.
     pub(crate) replaced: bool,
     pub(crate) access: AccessStates,
@@ -88,6 +91,7 @@ impl State {
             may_exit: false,
             reserved_by: None,
             persistent: PersistentReservations::default(),
+            stored: Stored::default(),
             replaced: false,
             access: AccessStates::default(),
             copies: Records::default(),
@@ -139,8 +143,9 @@ impl State {
     }
 
     /// Back to the state of power on, but for what outlives a reset: nexuses, registrations, persistent reservation.
-    pub(crate) fn reset(&mut self, mode: ModePages) {
-        self.mode = mode;
+    pub(crate) fn reset(&mut self, defaults: ModePages) {
+        // A host that switched the write cache off sends no flushes, and another one may ask for the reset.
+        self.mode = if self.mode.write_cache() { defaults } else { defaults.without_write_cache() };
         self.stopped = false;
         self.reserved_by = None;
     }

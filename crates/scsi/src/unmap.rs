@@ -25,7 +25,7 @@ fn unmap_list(request: &Request<'_>, list: &[u8]) -> Execution {
         Err(sense) => Execution::check(sense),
         Ok(ranges) if ranges.is_empty() => Execution::good(),
         Ok(ranges) => Execution::medium(
-            MediumOp::Unmap { ranges },
+            MediumOp::Unmap { ranges, durable: !request.lu.write_cache() },
             MediumPlan { transfer_bytes: list.len() as u64, good: Status::Good, after: After::End },
         ),
     }

@@ -324,13 +324,47 @@ fn a_logical_unit_reset_restores_the_defaults() {
     let mut disk = Disk::new();
     let b = nexus("b");
     disk.attach(&b);
-    change(&mut disk, 0x08, 2, 0x04).good();
+    change(&mut disk, 0x0a, 5, 0x40).good();
     disk.run(&[0x16, 0, 0, 0, 0, 0]).good();
     disk.run(&[0x1b, 0, 0, 0, 0, 0]).good();
     disk.lu.logical_unit_reset();
     disk.run(&[0; 6]).fails(6, 0x29, 3);
-    assert_eq!(page(&mut disk, 0, 0x08, 0), page(&mut disk, 2, 0x08, 0));
+    assert_eq!(page(&mut disk, 0, 0x0a, 0), page(&mut disk, 2, 0x0a, 0));
     disk.run(&[0; 6]).good();
     disk.run_as(&b, &[0; 6], &[]).fails(6, 0x29, 3);
     disk.run_as(&b, &[0; 6], &[]).good();
+}
+
+/// Hosts send no flushes to a unit without a write cache: what is in it when it is switched off goes to the medium first.
+// covers: MOD-03
+#[test]
+fn a_write_cache_that_is_switched_off_is_flushed_before_the_status() {
+    let mut disk = Disk::new();
+    assert_eq!(change(&mut disk, 0x08, 2, 0x04).good().ops, [MediumOp::Settle]);
+    assert!(!disk.lu.write_cache());
+    assert_eq!(page(&mut disk, 0, 0x08, 0)[2] & 0x04, 0);
+    // Neither a list that leaves it off nor one that switches it on has anything to flush.
+    let off = page(&mut disk, 0, 0x08, 0);
+    let (cdb, list) = select_6(&off);
+    assert!(disk.send(&cdb, &list).good().ops.is_empty());
+    let mut list = [0; 24];
+    (list[1], list[3], list[19]) = (22, 16, 8);
+    let ops = disk.send(&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &list).good().ops;
+    assert_eq!(ops, [MediumOp::Unmap { ranges: vec![(0, 8)], durable: true }]);
+    assert!(change(&mut disk, 0x08, 2, 0x04).good().ops.is_empty());
+    assert!(disk.lu.write_cache());
+}
+
+/// Another host may ask for the reset; the one that switched the cache off would go on without flushes.
+// covers: MOD-03
+#[test]
+fn a_reset_leaves_a_write_cache_off_that_is_off() {
+    let mut disk = Disk::new();
+    change(&mut disk, 0x08, 2, 0x04).good();
+    for reset in [Asc::BUS_DEVICE_RESET, Asc::BUS_RESET, Asc::POWER_ON_OR_RESET] {
+        disk.lu.reset(UaScope::All, reset);
+        assert!(!disk.lu.write_cache());
+        disk.run(&[0; 6]).fails(6, 0x29, reset.ascq);
+    }
+    assert_eq!(page(&mut disk, 2, 0x08, 0)[2] & 0x04, 0x04, "the default is what it was");
 }

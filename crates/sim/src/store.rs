@@ -3,8 +3,8 @@
 //! Survives the process that uses it, as a disk does. Delay is not its business: the platform decides when a job runs.
 
 use blockstore::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Placement, RecordRun, Records, StoreError,
-    fixed_size, read_then_crc32c,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement, RecordRun,
+    Records, StoreError, fixed_size, read_then_crc32c,
 };
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -192,5 +192,17 @@ impl BlockStore for SimStore {
 
     fn label(&self) -> Option<&Arc<Label>> {
         None
+    }
+
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.read(offset, dst)
+    }
+
+    fn medium_reads(&self) -> MediumReads {
+        MediumReads::Memory
+    }
+
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        Ok(None)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use blockstore::{BlockStore, Geometry, Placement, StoreError, StoreSpec};
+use blockstore::{BlockStore, Durability, Geometry, Placement, StoreError, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scsi::{AccessState, Asc, LogicalUnit, LuConfig, Paths, ProtectionType, TargetPort, TransferLimits};
@@ -172,6 +172,20 @@ impl Device {
         read()
     }
 
+    /// How a write that begins now has to be written, for who holds its range: WCE may have become 0 since its command was taken up.
+    //= sbc3 4.15 MOD-03
+    pub(crate) fn durability(&self, durable: bool) -> Durability {
+        if durable || !self.unit.write_cache() { Durability::Durable } else { Durability::Cached }
+    }
+
+    /// Makes changes durable that the store cannot write durably: unmapped blocks and zeros.
+    pub(crate) fn flush_if(&self, durable: bool) -> Result<(), StoreError> {
+        match self.durability(durable) {
+            Durability::Durable => self.store.flush(),
+            Durability::Cached => Ok(()),
+        }
+    }
+
     /// Whether ranges have to be held: blocks and their protection information are two writes to any store.
     fn holds_ranges(&self) -> bool {
         self.offload || self.store.records().is_some()
@@ -218,6 +232,11 @@ impl Device {
             let (target, lun, store) = (&self.target_name, self.number, &self.config().store);
             tracing::error!(%error, target, lun, %store, failures, "a store fails");
         }
+    }
+
+    /// How many operations of its store have failed.
+    pub(crate) fn failures(&self) -> &AtomicU64 {
+        &self.failures
     }
 
     /// What it is now.

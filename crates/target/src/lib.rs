@@ -12,6 +12,7 @@ mod portal;
 mod protected;
 mod range_lock;
 pub mod registry;
+mod reopen;
 mod reservations;
 mod server;
 mod shard;

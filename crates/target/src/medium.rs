@@ -4,7 +4,9 @@
 //! blocks holds the right to them first ([`Device::hold`]), so that no write slips between the two halves of a COMPARE AND WRITE,
 //! and nobody sees half a block.
 
-use blockstore::{Durability, StoreError};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use blockstore::StoreError;
 use bytes::Bytes;
 use engine::SlabRing;
 use iscsi_core::target::actions::DataInPayload;
@@ -16,6 +18,8 @@ use crate::protected::{self, copying};
 
 /// Blocks are compared and combined in pieces of this many bytes, so that no command takes more memory than that.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
+/// Zeros are made in pieces of this many bytes: cheap as they are, a store may have to write them.
+const ZERO_PIECE_BYTES: u64 = 64 << 20;
 
 /// What surrounds an operation.
 pub struct Surroundings<'a> {
@@ -29,7 +33,12 @@ pub struct Surroundings<'a> {
     pub digest_chunk_bytes: Option<u32>,
     /// What becomes of protection information.
     pub protection: Option<Protection>,
+    /// Nobody waits for the result any more: what is left of a long operation is not done.
+    pub cancelled: &'a AtomicBool,
 }
+
+/// For operations that nobody can cancel.
+pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// A reply, and the data that it may bring.
 pub type Done = (Result<MediumReply, MediumError>, DataInPayload);
@@ -49,7 +58,7 @@ pub fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Done 
         MediumOp::Copy { from, from_lba, to, lba, blocks, durable } => {
             copy(device, (from, from_lba), (to, lba), blocks, durable)
         }
-        _ => change(device, op, with.data_out).map_err(|error| medium_error(device, &error)),
+        _ => change(device, op, with).map_err(|error| medium_error(device, &error)),
     };
     (reply, DataInPayload::default())
 }
@@ -114,8 +123,8 @@ fn read(
     Ok(DataInPayload { chunked_bytes: len, bytes: buffer.freeze(), chunk_bytes: chunk, chunk_crcs: crcs })
 }
 
-fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumReply, StoreError> {
-    let store = &device.store;
+fn change(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Result<MediumReply, StoreError> {
+    let (store, data_out) = (&device.store, with.data_out);
     let bytes = |blocks: u64| blocks * block_bytes(device);
     match *op {
         MediumOp::Read { .. } | MediumOp::Copy { .. } | MediumOp::Format(_) => Ok(MediumReply::Done),
@@ -127,31 +136,40 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
         MediumOp::WriteAtomic { lba, blocks, durable } => {
             let _held = device.hold(lba, blocks, Access::Decide);
             let data = Pieces::new(data_out);
-            store.write_atomic(bytes(lba), &data.range(0, bytes(blocks)), None, durability(durable))?;
+            store.write_atomic(
+                bytes(lba),
+                &data.range(0, bytes(blocks)),
+                None,
+                device.durability(durable),
+            )?;
             Ok(MediumReply::Done)
         }
         MediumOp::Flush => store.flush().map(|()| MediumReply::Done),
-        MediumOp::Unmap { ref ranges } => {
-            for &(lba, blocks) in ranges.iter().filter(|(_, blocks)| *blocks > 0) {
-                let _held = device.hold(lba, blocks, Access::Change);
-                store.unmap(bytes(lba), bytes(blocks))?;
-            }
-            Ok(MediumReply::Done)
+        MediumOp::Settle => {
+            // Writes that looked at WCE before are done once this is held.
+            let _held = device.hold(0, device.unit.blocks(), Access::Decide);
+            store.flush().map(|()| MediumReply::Done)
         }
+        MediumOp::Unmap { ref ranges, durable } => unmap(device, ranges, durable),
         MediumOp::WriteSame { lba, blocks, unmap, zero, durable } => {
             let _held = device.hold(lba, blocks, Access::Change);
-            write_same(device, bytes(lba), bytes(blocks), unmap, zero, durable, data_out)?;
+            let range = (bytes(lba), bytes(blocks));
+            match zero {
+                true => zeros(device, with.cancelled, range, unmap, durable)?,
+                false => fill(device, with.cancelled, range, &one_block(device, data_out), durable)?,
+            }
             Ok(MediumReply::Done)
         }
         MediumOp::Fill { lba, blocks, ref pattern, durable } => {
             let _held = device.hold(lba, blocks, Access::Change);
-            fill(device, bytes(lba), bytes(blocks), pattern, durable)?;
+            fill(device, with.cancelled, (bytes(lba), bytes(blocks)), pattern, durable)?;
             Ok(MediumReply::Done)
         }
         MediumOp::CompareAndWrite { lba, blocks, durable } => {
             let _held = device.hold(lba, blocks, Access::Decide);
             let data = Pieces::new(data_out);
-            if let Some(byte_offset) = first_difference(device, bytes(lba), bytes(blocks), &data, 0)? {
+            let range = (bytes(lba), bytes(blocks));
+            if let Some(byte_offset) = first_difference(device, Source::Cache, range, &data, 0)? {
                 return Ok(MediumReply::Miscompare { byte_offset });
             }
             write(device, bytes(lba), &data.range(bytes(blocks), bytes(blocks)), durable)?;
@@ -162,78 +180,114 @@ fn change(device: &Device, op: &MediumOp, data_out: &[Bytes]) -> Result<MediumRe
             or_write(device, bytes(lba), bytes(blocks), and, durable, data_out)?;
             Ok(MediumReply::Done)
         }
-        MediumOp::Verify { lba, blocks } | MediumOp::Prefetch { lba, blocks } => {
+        MediumOp::Prefetch { lba, blocks } => {
             let _held = device.hold(lba, blocks, Access::Look);
             each_piece(bytes(lba), bytes(blocks), |offset, piece| store.read(offset, piece))?;
             Ok(MediumReply::Done)
+        }
+        MediumOp::Verify { lba, blocks } => {
+            let _held = device.hold(lba, blocks, Access::Look);
+            verify(device, bytes(lba), bytes(blocks))
         }
         MediumOp::Compare { lba, blocks, one_block } => {
             let _held = device.hold(lba, blocks, Access::Look);
             let period = if one_block { block_bytes(device) } else { 0 };
             let data = Pieces::new(data_out);
-            Ok(match first_difference(device, bytes(lba), bytes(blocks), &data, period)? {
-                Some(byte_offset) => MediumReply::Miscompare { byte_offset },
-                None => MediumReply::Done,
-            })
+            let range = (bytes(lba), bytes(blocks));
+            Ok(compared(first_difference(device, Source::Medium, range, &data, period)?))
         }
         MediumOp::WriteAndVerify { lba, blocks, bytchk, durable: _ } => {
             let _held = device.hold(lba, blocks, Access::Decide);
-            let data = Pieces::new(data_out);
-            // What is verified must have been written: the medium is read back, so the data goes there first.
-            write(device, bytes(lba), &data.range(0, bytes(blocks)), true)?;
-            if bytchk
-                && let Some(byte_offset) = first_difference(device, bytes(lba), bytes(blocks), &data, 0)?
-            {
-                return Ok(MediumReply::Miscompare { byte_offset });
-            }
-            if !bytchk {
-                each_piece(bytes(lba), bytes(blocks), |offset, piece| store.read(offset, piece))?;
-            }
-            Ok(MediumReply::Done)
+            write_and_verify(device, (bytes(lba), bytes(blocks)), bytchk, &Pieces::new(data_out))
         }
         MediumOp::LbaStatus { lba, max_descriptors } => lba_status(device, lba, max_descriptors),
     }
 }
 
 fn write(device: &Device, offset: u64, pieces: &[&[u8]], durable: bool) -> Result<(), StoreError> {
-    device.store.write(offset, pieces, durability(durable))
+    device.store.write(offset, pieces, device.durability(durable))
 }
 
-pub(crate) fn durability(durable: bool) -> Durability {
-    if durable { Durability::Durable } else { Durability::Cached }
-}
-
-fn write_same(
-    device: &Device,
-    offset: u64,
-    len: u64,
-    unmap: bool,
-    zero: bool,
-    durable: bool,
-    data_out: &[Bytes],
+/// Calls `f` with the pieces of a range, offset and length, none longer than `most`, until nobody waits for them any more.
+fn piecewise(
+    cancelled: &AtomicBool,
+    (offset, len): (u64, u64),
+    most: u64,
+    mut f: impl FnMut(u64, u64) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    if zero {
-        if unmap {
-            device.store.unmap(offset, len)?;
-        } else {
-            device.store.write_zeroes(offset, len, false)?;
-        }
-        return if durable { device.store.flush() } else { Ok(()) };
-    }
-    fill(device, offset, len, &Pieces::new(data_out).to_vec(block_bytes(device)), durable)
-}
-
-/// Writes `block` over and over.
-fn fill(device: &Device, offset: u64, len: u64, block: &[u8], durable: bool) -> Result<(), StoreError> {
-    let per_piece = (PIECE_BYTES / block_bytes(device)).max(1).min(len / block_bytes(device)) as usize;
-    let pattern = block.repeat(per_piece);
     let mut done = 0;
-    while done < len {
-        let n = (len - done).min(pattern.len() as u64);
-        write(device, offset + done, &[&pattern[..n as usize]], durable)?;
+    while done < len && !cancelled.load(Ordering::Acquire) {
+        let n = (len - done).min(most);
+        f(offset + done, n)?;
         done += n;
     }
     Ok(())
+}
+
+fn unmap(device: &Device, ranges: &[(u64, u64)], durable: bool) -> Result<MediumReply, StoreError> {
+    let block = block_bytes(device);
+    for &(lba, blocks) in ranges.iter().filter(|(_, blocks)| *blocks > 0) {
+        let _held = device.hold(lba, blocks, Access::Change);
+        device.store.unmap(lba * block, blocks * block)?;
+    }
+    device.flush_if(durable)?;
+    Ok(MediumReply::Done)
+}
+
+fn one_block(device: &Device, data_out: &[Bytes]) -> Vec<u8> {
+    Pieces::new(data_out).to_vec(block_bytes(device))
+}
+
+fn zeros(
+    device: &Device,
+    cancelled: &AtomicBool,
+    range: (u64, u64),
+    unmap: bool,
+    durable: bool,
+) -> Result<(), StoreError> {
+    piecewise(cancelled, range, ZERO_PIECE_BYTES, |offset, len| match unmap {
+        true => device.store.unmap(offset, len),
+        false => device.store.write_zeroes(offset, len, false),
+    })?;
+    device.flush_if(durable)
+}
+
+/// What is verified must have been written: the medium is read back, so the data goes there first.
+fn write_and_verify(
+    device: &Device,
+    (offset, len): (u64, u64),
+    bytchk: bool,
+    data: &Pieces<'_>,
+) -> Result<MediumReply, StoreError> {
+    write(device, offset, &data.range(0, len), true)?;
+    if !bytchk {
+        return verify(device, offset, len);
+    }
+    Ok(compared(first_difference(device, Source::Medium, (offset, len), data, 0)?))
+}
+
+fn compared(first_difference: Option<u64>) -> MediumReply {
+    first_difference.map_or(MediumReply::Done, |byte_offset| MediumReply::Miscompare { byte_offset })
+}
+
+fn verify(device: &Device, offset: u64, len: u64) -> Result<MediumReply, StoreError> {
+    each_piece(offset, len, |offset, piece| device.store.read_medium(offset, piece))?;
+    Ok(MediumReply::Done)
+}
+
+/// Writes `block` over and over.
+fn fill(
+    device: &Device,
+    cancelled: &AtomicBool,
+    range: (u64, u64),
+    block: &[u8],
+    durable: bool,
+) -> Result<(), StoreError> {
+    let per_piece = (PIECE_BYTES / block_bytes(device)).max(1).min(range.1 / block_bytes(device)) as usize;
+    let pattern = block.repeat(per_piece);
+    piecewise(cancelled, range, pattern.len() as u64, |offset, len| {
+        write(device, offset, &[&pattern[..len as usize]], durable)
+    })
 }
 
 fn or_write(
@@ -260,11 +314,29 @@ fn or_write(
     })
 }
 
+/// Where blocks are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Wherever they are at hand.
+    Cache,
+    /// The medium: they are verified.
+    Medium,
+}
+
+impl Source {
+    pub(crate) fn read(self, device: &Device, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        match self {
+            Source::Cache => device.store.read(offset, dst),
+            Source::Medium => device.store.read_medium(offset, dst),
+        }
+    }
+}
+
 /// Compares the medium with data-out, or with its first `period` bytes over and over; the first byte that differs.
 fn first_difference(
     device: &Device,
-    offset: u64,
-    len: u64,
+    source: Source,
+    (offset, len): (u64, u64),
     data: &Pieces<'_>,
     period: u64,
 ) -> Result<Option<u64>, StoreError> {
@@ -275,7 +347,7 @@ fn first_difference(
         if found.is_some() {
             return Ok(());
         }
-        device.store.read(at, piece)?;
+        source.read(device, at, piece)?;
         let mut i = 0;
         let mut compare = |part: &[u8]| {
             let here = &piece[i..i + part.len()];
@@ -378,3 +450,6 @@ impl<'a> Pieces<'a> {
         self.range(0, len).concat()
     }
 }
+
+#[cfg(test)]
+mod tests;

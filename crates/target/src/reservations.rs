@@ -5,12 +5,10 @@
 //! command that changed it is sent. So at every moment there is either the old file or the new one. A file that cannot be read
 //! keeps the unit from being served: to forget a reservation is to let two hosts write at once.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use blockstore::side_file;
 use parking_lot::Mutex;
 use scsi::{IdentifyingInformation, KeptState, LogicalUnit, PrRegistration, PrState};
 use serde::{Deserialize, Serialize};
@@ -69,9 +67,7 @@ const VERSION: u32 = 1;
 impl ReservationFile {
     /// The file for the unit whose store is the file `store`.
     pub fn beside(store: &Path) -> Self {
-        let mut name = OsString::from(store.as_os_str());
-        name.push(SUFFIX);
-        Self { path: name.into(), writing: Mutex::default() }
+        Self { path: side_file::beside(store, SUFFIX), writing: Mutex::default() }
     }
 
     /// The file for the volume of this name in a directory.
@@ -89,10 +85,7 @@ impl ReservationFile {
     /// # Errors
     /// What the system says; nothing stored is no error.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| self.flush_directory()),
-        }
+        side_file::remove(&self.path)
     }
 
     /// Gives `unit` what is stored, if anything is.
@@ -108,19 +101,18 @@ impl ReservationFile {
                 self.path.display()
             )
         };
-        if !self.directory().is_dir() {
-            let directory = self.directory().display();
+        let directory = side_file::directory_of(&self.path);
+        if !directory.is_dir() {
+            let directory = directory.display();
             return Err(format!(
                 "there is no directory {directory} to keep persistent reservations in; create it, or change state_dir"
             ));
         }
-        let mut text = String::new();
-        match File::open(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            opened => opened.and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text)),
-        }
-        .map_err(|error| explain(&error))?;
-        let stored: Stored = serde_json::from_str(&text).map_err(|error| explain(&error))?;
+        let Some(bytes) = side_file::read(&self.path, MAX_FILE_BYTES).map_err(|error| explain(&error))?
+        else {
+            return Ok(());
+        };
+        let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| explain(&error))?;
         if stored.version != VERSION {
             return Err(explain(&format_args!("it has version {}, not {VERSION}", stored.version)));
         }
@@ -158,11 +150,20 @@ impl ReservationFile {
     /// Stores what `unit` wants to survive power loss, or removes what was stored when that is nothing. Blocks.
     ///
     /// # Errors
-    /// What the system says; then either the old or the new state is stored.
-    //= spc4 5.12.6 PR-10
+    /// What the system says; then the unit is as it was when it was stored last.
     pub fn save(&self, unit: &LogicalUnit) -> io::Result<()> {
         let _writing = self.writing.lock();
-        let Some(kept) = unit.export_persistent() else {
+        let saved = unit.store_kept(|kept| self.store(kept));
+        if saved.is_err() {
+            // The new state may be there, and not be durable.
+            let _ = self.store(unit.export_persistent());
+        }
+        saved
+    }
+
+    //= spc4 5.12.6 PR-10
+    fn store(&self, kept: Option<KeptState>) -> io::Result<()> {
+        let Some(kept) = kept else {
             return self.remove();
         };
         let state = kept.reservations.unwrap_or_default();
@@ -183,34 +184,13 @@ impl ReservationFile {
                 .to_owned(),
             identifying_information: kept.identifying.bytes,
         };
-        let mut beside = OsString::from(self.path.as_os_str());
-        beside.push(".new");
-        // One left by a crash has a mode of its own.
-        if let Err(error) = fs::remove_file(&beside)
-            && error.kind() != ErrorKind::NotFound
-        {
-            return Err(error);
-        }
-        // Who is registered, and with which key, is nobody else's to know or to change.
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        file.write_all(&serde_json::to_vec_pretty(&stored)?)?;
-        file.sync_all()?;
-        fs::rename(&beside, &self.path)?;
-        self.flush_directory()
-    }
-
-    fn directory(&self) -> &Path {
-        let directory = self.path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        directory.unwrap_or(Path::new("."))
-    }
-
-    fn flush_directory(&self) -> io::Result<()> {
-        File::open(self.directory())?.sync_all()
+        side_file::replace(&self.path, &serde_json::to_vec_pretty(&stored)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use scsi::{DataOut, LuConfig, Nexus, Step};
@@ -331,5 +311,32 @@ mod tests {
             let error = file.load(&unit()).expect_err(text);
             assert!(error.contains("1.reservations") && error.contains("remove it"), "{error}");
         }
+    }
+
+    /// A host that is told that its registration failed is not registered, and who was before still is.
+    #[test]
+    fn pr_10_what_cannot_be_stored_is_taken_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let state = directory.path().join("state");
+        fs::create_dir(&state).expect("a directory");
+        let file = ReservationFile::within(&state, "abc");
+        let unit = unit();
+        reserve_out(&unit, 0, 0, (0, 7), 1);
+        file.save(&unit).expect("saved");
+        let before = unit.export_persistent();
+        assert!(!unit.was_taken_back(1));
+
+        fs::rename(&state, directory.path().join("away")).expect("renamed");
+        reserve_out(&unit, 1, 5, (7, 0), 0);
+        file.save(&unit).expect_err("there is no directory");
+        assert_eq!(unit.export_persistent(), before);
+        assert!(unit.was_taken_back(2) && !unit.was_taken_back(1));
+
+        fs::rename(directory.path().join("away"), &state).expect("renamed");
+        reserve_out(&unit, 1, 5, (7, 0), 0);
+        file.save(&unit).expect("saved");
+        assert!(!unit.was_taken_back(3));
+        let kept = unit.export_persistent().expect("it is kept");
+        assert_eq!(kept.reservations.expect("registrations").reservation, Some((5, 0)));
     }
 }

@@ -379,6 +379,10 @@ impl ServerView for Server {
     fn change_lun(&self, target: &str, lun: u16, change: LunChange) -> Result<Vec<String>, String> {
         let _one_at_a_time = self.changing.lock();
         let set = self.shared.set.load_full();
+        let served = || {
+            let node = set.targets.values().find(|node| node.name.as_str() == target);
+            node.and_then(|node| node.luns().get(&lun).cloned())
+        };
         let mut config = set.config.clone();
         let found = config.targets.iter_mut().find(|known| known.name.as_str() == target);
         let found = found.and_then(|target| target.luns.iter_mut().find(|known| known.number == lun));
@@ -388,9 +392,7 @@ impl ServerView for Server {
         match change {
             LunChange::Size(None) => {}
             LunChange::Size(Some(bytes)) => {
-                let node = set.targets.values().find(|node| node.name.as_str() == target);
-                let device = node.and_then(|node| node.luns().get(&lun).cloned());
-                let has = device.map_or(0, |device| device.store.geometry().size_bytes);
+                let has = served().map_or(0, |device| device.store.geometry().size_bytes);
                 if bytes < has {
                     return Err(format!(
                         "nothing is changed: LUN {lun} of {target} has {has} bytes, and no unit shrinks: it would destroy data in \
@@ -398,6 +400,10 @@ impl ServerView for Server {
                     ));
                 }
                 unit.store.set_size_bytes(bytes)
+            }
+            LunChange::Reopened => {
+                let device = served().ok_or_else(|| unknown(target))?;
+                return device.reopen().map(|line| vec![line]).map_err(|error| error.to_string());
             }
             LunChange::WriteProtect(on) => {
                 unit.read_only = on;
@@ -474,6 +480,8 @@ impl ServerView for Server {
                     read_bytes: read.bytes.get(),
                     written_bytes: write.bytes.get(),
                     errors: device.stats.faults(),
+                    failed_flush: device.failed_flush().map(|failed| failed.reason),
+                    medium_reads: device.store.medium_reads().as_str().to_owned(),
                 });
             }
         }

@@ -80,6 +80,7 @@ impl Planner<'_> {
                 let identity = self.identities.of(config, target.name.as_str(), &*store, &is_taken)?;
                 self.check_is_new(&identity)?;
                 let device = Arc::new(Device::new(config, store, target, &self.making, identity));
+                device.report_failed_flush();
                 match old {
                     // What was registered with the disk that was here says nothing of this one.
                     Some(old) if device.has_reservations_of(old) => {

@@ -3,6 +3,7 @@
 mod dependencies;
 mod files;
 mod manifests;
+mod syncs;
 mod words;
 
 use std::fmt;
@@ -56,6 +57,7 @@ pub fn run(root: &Path) -> Result<bool> {
     findings.extend(manifests::check(root, &packages)?);
     for file in &sources {
         findings.extend(words::check(file));
+        findings.extend(syncs::check(file));
         findings.extend(files::check_length(file));
     }
     findings.extend(files::check_texts(root, &paths)?);

@@ -1,58 +1,218 @@
-//! What a file store remembers about its own failures.
+//! The one owner of every sync of a file, and of what the file remembers about its own failures.
 //!
 //! Linux reports a failed write-back once per open file and then calls the pages clean. A second `fdatasync` would
-//! succeed although data is lost, so the first failure is final here. For the same reason the caller that is told
-//! may not be the one whose data was lost: when two syncs run at once, one takes the report of both. Hence every
-//! sync that succeeded waits until the syncs that ran beside it have recorded their result, and looks again.
+//! succeed although data is lost, so the first failure counts until an operator opens the store again: it is in the [`Label`] of
+//! the volume, which all of its files share and which outlives the process. Meanwhile the volume is read and not changed.
+//!
+//! * The caller that is told may not be the one whose data was lost: when two syncs run at once, one takes the report of both.
+//!   Hence every sync that succeeded waits until the syncs that ran beside it have recorded their result, and looks again.
+//! * Calls that are no syncs can take a report as well: growing a file, a durable write that finds no space, and on NFS any
+//!   write. So after a change that failed a second descriptor is synced, the **witness**: it has its own report of every failed
+//!   write-back, which nobody has taken.
 
-use std::sync::OnceLock;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
-use crate::StoreError;
+use super::os::OsFile;
+use crate::{FailedFlush, Label, StoreError};
 
-#[derive(Default)]
 pub(super) struct Health {
-    gone: OnceLock<String>,
-    failed_flush: OnceLock<String>,
+    name: String,
+    label: Arc<Label>,
+    is_gone: AtomicBool,
+    /// Why, while it is gone.
+    gone: Mutex<String>,
     syncs: RwLock<()>,
+    /// Bytes that were ever written without being durable, and how many of them had been when the last good flush began.
+    written: AtomicU64,
+    flushed: AtomicU64,
+    no_dsync: AtomicBool,
+    /// How many failures of the volume this file has been opened again after.
+    reopened_after: AtomicU64,
+}
+
+/// A durable write that was not.
+pub(super) enum NotDurable {
+    /// The file cannot write durably in one step; nothing was written.
+    Unsupported,
+    /// At this byte. The failure of an earlier write-back was recorded, if there was one.
+    Failed(u64, Errno),
+    Store(StoreError),
 }
 
 impl Health {
-    /// Fails when the store was found gone.
-    pub(super) fn check_present(&self) -> Result<(), StoreError> {
-        self.gone.get().map_or(Ok(()), |why| Err(StoreError::Gone(why.clone())))
+    pub(super) fn new(name: String, label: Arc<Label>) -> Self {
+        Health {
+            name,
+            label,
+            is_gone: AtomicBool::new(false),
+            gone: Mutex::default(),
+            syncs: RwLock::default(),
+            written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            no_dsync: AtomicBool::new(false),
+            reopened_after: AtomicU64::new(0),
+        }
     }
 
-    /// Fails when a sync failed before.
-    fn check_synced(&self) -> Result<(), StoreError> {
-        self.failed_flush.get().map_or(Ok(()), |why| Err(StoreError::FlushFailed(why.clone())))
+    /// What the file is called, for people.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn label(&self) -> &Arc<Label> {
+        &self.label
+    }
+
+    /// Fails when the store was found gone.
+    pub(super) fn check_present(&self) -> Result<(), StoreError> {
+        match self.is_gone.load(Ordering::Acquire) {
+            true => Err(StoreError::Gone(self.gone.lock().clone())),
+            false => Ok(()),
+        }
     }
 
     /// Records that the store is gone; the first reason stays.
     pub(super) fn set_gone(&self, why: String) -> StoreError {
-        StoreError::Gone(self.gone.get_or_init(|| why).clone())
+        let mut gone = self.gone.lock();
+        if !self.is_gone.swap(true, Ordering::AcqRel) {
+            *gone = why;
+        }
+        StoreError::Gone(gone.clone())
     }
 
-    /// Records that a sync failed; the first reason stays.
-    pub(super) fn set_failed_flush(&self, errno: Errno) -> StoreError {
-        StoreError::FlushFailed(
-            self.failed_flush.get_or_init(|| std::io::Error::from(errno).to_string()).clone(),
-        )
+    /// Counts bytes that a flush has to make durable. Before they are written, so that a flush never misses any.
+    pub(super) fn will_write(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Runs a sync, which records its own failure by [`set_failed_flush`](Self::set_failed_flush). Success means that
-    /// no sync up to now has failed.
-    pub(super) fn sync(&self, sync: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
-        self.check_synced()?;
+    /// Everything written to the medium.
+    pub(super) fn flush(&self, os: &dyn OsFile) -> Result<(), StoreError> {
+        let written = self.written.load(Ordering::Relaxed);
+        self.sync(|| until_done(|| os.fdatasync()).map_err(|errno| self.failed(errno)))?;
+        self.flushed.fetch_max(written, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Runs `write`, durable writes of one call, unless the file has none. What it reports is where it failed.
+    pub(super) fn write_durable(
+        &self,
+        os: &dyn OsFile,
+        write: impl FnOnce(&dyn Fn(&[IoSlice<'_>], u64) -> Result<usize, Errno>) -> Result<(), (u64, Errno)>,
+    ) -> Result<(), NotDurable> {
+        if self.no_dsync.load(Ordering::Relaxed) {
+            return Err(NotDurable::Unsupported);
+        }
+        let mut failed = None;
+        let synced = self.sync(|| {
+            let result = write(&|src, at| os.pwritev_dsync(src, at));
+            match result {
+                Err((_, Errno::OPNOTSUPP | Errno::NOSYS)) => {
+                    self.no_dsync.store(true, Ordering::Relaxed);
+                    failed = Some(NotDurable::Unsupported);
+                }
+                Err((at, errno)) => {
+                    // Full while allocating: nothing is lost. Anything else may be about pages of anybody.
+                    if matches!(errno, Errno::NOSPC | Errno::DQUOT) {
+                        self.ask_witness(os)?;
+                    } else {
+                        self.failed(errno);
+                    }
+                    failed = Some(NotDurable::Failed(at, errno));
+                }
+                Ok(()) => {}
+            }
+            Ok(())
+        });
+        match failed {
+            Some(failed @ NotDurable::Failed(..)) => Err(failed),
+            Some(other) if synced.is_ok() => Err(other),
+            _ => synced.map_err(NotDurable::Store),
+        }
+    }
+
+    /// Makes a regular file longer, on the medium.
+    pub(super) fn grow(&self, os: &dyn OsFile, size_bytes: u64) -> Result<Result<(), Errno>, StoreError> {
+        let mut cut = Ok(());
+        self.sync(|| {
+            cut = until_done(|| os.set_size(size_bytes));
+            match cut {
+                Ok(()) => until_done(|| os.fsync()).map_err(|errno| self.failed(errno)),
+                Err(_) => self.ask_witness(os),
+            }
+        })?;
+        Ok(cut)
+    }
+
+    /// After a change that failed: whether it took the report of a write-back that failed.
+    pub(super) fn ask_witness(&self, os: &dyn OsFile) -> Result<(), StoreError> {
+        until_done(|| os.sync_witness()).map_err(|errno| self.failed(errno))
+    }
+
+    /// Records that a sync failed.
+    fn failed(&self, errno: Errno) -> StoreError {
+        let unflushed_bytes =
+            self.written.load(Ordering::Relaxed).saturating_sub(self.flushed.load(Ordering::Relaxed));
+        let reason = format!("{}: {}", self.name, std::io::Error::from(errno));
+        self.label.flush_failed(FailedFlush { reason, unflushed_bytes })
+    }
+
+    /// Runs a sync, which records its own failure. Success means that no sync up to now has failed.
+    fn sync(&self, sync: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
+        self.label.check_flushed()?;
+        let before = self.label.failures();
         {
             let _running = self.syncs.read();
             sync()?;
         }
         // Granted once all syncs that ran beside ours have left, so their results are known.
         drop(self.syncs.write());
-        self.check_synced()
+        self.label.check_no_failure_since(before)
+    }
+
+    /// Whether there is something that opening the file again may end: a failure of its own, or of another file of the volume.
+    pub(super) fn has_failed(&self) -> bool {
+        let after = self.reopened_after.load(Ordering::Acquire);
+        self.is_gone.load(Ordering::Acquire) || self.label.failures() != after
+    }
+
+    /// Opens the file again as far as its failures go: what is cached is written or dropped, so that from here on is read what
+    /// the medium has. `present` says whether all of the file is there.
+    pub(super) fn reopen(
+        &self,
+        os: &dyn OsFile,
+        present: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let _no_sync_runs = self.syncs.write();
+        let failures = self.label.failures();
+        let synced = until_done(|| os.fdatasync()).and(until_done(|| os.sync_witness()));
+        synced.and_then(|()| os.drop_cache(0, 0)).map_err(|errno| {
+            // Another file of the volume may have been forgiven already.
+            self.failed(errno);
+            StoreError::Unusable(format!(
+                "{} still fails: {}; mend what is below it, and open it again then",
+                self.name,
+                std::io::Error::from(errno)
+            ))
+        })?;
+        present()?;
+        self.is_gone.store(false, Ordering::Release);
+        self.reopened_after.store(failures, Ordering::Release);
+        self.flushed.fetch_max(self.written.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn until_done(mut call: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
     }
 }
 
@@ -62,38 +222,52 @@ mod tests {
 
     use super::*;
 
-    /// The kernel tells one of two syncs about the loss of both. The other must not succeed meanwhile.
+    fn health() -> Health {
+        Health::new("disk".to_owned(), Arc::new(Label::in_memory()))
+    }
+
+    /// The kernel tells one of two syncs about the loss of both. The other must not succeed meanwhile, also when the store was
+    /// opened again in between.
     #[test]
     fn a_sync_does_not_succeed_beside_one_that_fails() {
-        let health = Health::default();
-        let (failing_runs, failing_ran) = channel();
-        let (lucky_runs, lucky_ran) = channel::<()>();
-        std::thread::scope(|scope| {
-            let health = &health;
-            let failing = scope.spawn(move || {
-                health.sync(|| {
-                    failing_runs.send(()).unwrap();
-                    lucky_ran.recv().unwrap(); // the other one is done with the kernel
-                    Err(health.set_failed_flush(Errno::IO))
-                })
+        for reopened in [false, true] {
+            let health = health();
+            let (failing_runs, failing_ran) = channel();
+            let (lucky_runs, lucky_ran) = channel::<()>();
+            std::thread::scope(|scope| {
+                let health = &health;
+                let failing = scope.spawn(move || {
+                    health.sync(|| {
+                        failing_runs.send(()).unwrap();
+                        lucky_ran.recv().unwrap(); // the other one is done with the kernel
+                        let error = health.failed(Errno::IO);
+                        if reopened {
+                            health.label.forgive().unwrap();
+                        }
+                        Err(error)
+                    })
+                });
+                failing_ran.recv().unwrap();
+                let lucky = health.sync(|| {
+                    lucky_runs.send(()).unwrap();
+                    Ok(())
+                });
+                assert!(matches!(lucky, Err(StoreError::FlushFailed(_))), "{lucky:?}");
+                assert!(matches!(failing.join().unwrap(), Err(StoreError::FlushFailed(_))));
             });
-            failing_ran.recv().unwrap();
-            let lucky = health.sync(|| {
-                lucky_runs.send(()).unwrap();
-                Ok(())
-            });
-            assert!(matches!(lucky, Err(StoreError::FlushFailed(_))), "{lucky:?}");
-            assert!(matches!(failing.join().unwrap(), Err(StoreError::FlushFailed(_))));
-        });
+        }
     }
 
     #[test]
     fn the_first_reason_stays() {
-        let health = Health::default();
+        let health = health();
         health.sync(|| Ok(())).unwrap();
         health.set_gone("first".to_owned());
         let error = health.set_gone("second".to_owned());
         assert!(matches!(&error, StoreError::Gone(why) if why == "first"));
         assert!(health.check_present().is_err());
+        health.failed(Errno::IO);
+        let error = health.failed(Errno::NOSPC).to_string();
+        assert!(error.contains("Input/output error"), "{error}");
     }
 }

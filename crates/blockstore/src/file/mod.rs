@@ -1,9 +1,9 @@
 //! A volume in a regular file or on a block device, through the page cache.
 //!
 //! * A flush is `fdatasync`, a durable write `pwritev2(RWF_DSYNC)` (where the file system lacks it: write, then
-//!   `fdatasync`). After one of these failed, every later flush and durable write fails with
-//!   [`StoreError::FlushFailed`] until the store is reopened: the kernel has dropped what it could not write, so a
-//!   retry that succeeds would acknowledge lost data. See `health.rs`.
+//!   `fdatasync`). After one of these failed, every later change and flush fails with [`StoreError::FlushFailed`] until an
+//!   operator opens the store again, also after a restart: the kernel has dropped what it could not write, so a retry that
+//!   succeeds would acknowledge lost data. See `health.rs`.
 //! * A file that shrank under the store makes it [`StoreError::Gone`] for good. The size is checked before every change
 //!   too, because a write past a new end would silently grow the file again with zeros in the gap. (A truncation
 //!   between check and write is not seen; the lock keeps well-behaved programs out.)
@@ -15,6 +15,7 @@
 //! Left out: `O_DIRECT` and asynchronous submission; both belong to an engine driver.
 
 mod health;
+mod medium;
 mod open;
 mod os;
 #[cfg(test)]
@@ -27,16 +28,17 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-pub use self::open::{FileOptions, Labelled};
+pub use self::open::FileOptions;
+pub(crate) use self::open::Labelled;
 
-use self::health::Health;
+use self::health::{Health, NotDurable};
 use self::os::OsFile;
 use crate::gather::{Gather, total_bytes};
 use crate::journal::Identity;
 use crate::store::{ExtentList, check_extent_range, check_resize};
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
-    not_atomic, read_then_crc32c,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Op, Placement,
+    RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
 };
 
 /// Slices handed to one system call: enough for a 256 KiB burst in 8 KiB PDUs, small enough for the stack.
@@ -51,12 +53,11 @@ pub struct FileStore {
     /// The same file, opened for writing later.
     writable: OnceLock<Writable>,
     name: String,
-    label: Arc<Label>,
     shape: Shape,
     size_bytes: AtomicU64,
     health: Health,
     resizing: Mutex<()>,
-    no_dsync: AtomicBool,
+    no_direct: AtomicBool,
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
 }
@@ -90,17 +91,16 @@ enum Zeroing {
 }
 
 impl FileStore {
-    fn new(os: Box<dyn OsFile>, name: String, label: Arc<Label>, shape: Shape, size_bytes: u64) -> Self {
+    fn new(os: Box<dyn OsFile>, name: String, health: Health, shape: Shape, size_bytes: u64) -> Self {
         FileStore {
             os,
             writable: OnceLock::new(),
             name,
-            label,
             shape,
             size_bytes: AtomicU64::new(size_bytes),
-            health: Health::default(),
+            health,
             resizing: Mutex::new(()),
-            no_dsync: AtomicBool::new(false),
+            no_direct: AtomicBool::new(false),
             no_punch: AtomicBool::new(shape.discard_granularity_bytes == 0),
             no_zero_range: AtomicBool::new(false),
         }
@@ -113,7 +113,7 @@ impl FileStore {
 
     /// The label of the volume that this is, or is a part of.
     pub(crate) fn volume_label(&self) -> &Arc<Label> {
-        &self.label
+        self.health.label()
     }
 
     fn os(&self) -> &dyn OsFile {
@@ -142,13 +142,35 @@ impl FileStore {
         if found < self.size() { Err(self.shrunk(found)) } else { Ok(()) }
     }
 
+    /// Whether all of the file is there again.
+    fn check_size_again(&self) -> Result<(), StoreError> {
+        let found = self.os().size().map_err(|errno| self.failed(Op::Open, 0, errno))?;
+        if found >= self.size() {
+            return Ok(());
+        }
+        Err(StoreError::Unusable(format!(
+            "{} has {found} bytes of {}; restore it in its place, or read the configuration again when it is another file",
+            self.name,
+            self.size()
+        )))
+    }
+
     /// The checks before every change.
     fn check_change(&self, op: Op, offset: u64, len: u64) -> Result<(), StoreError> {
         if self.read_only() {
             return Err(StoreError::ReadOnly);
         }
         crate::store::check_range(self.size(), offset, len)?;
+        self.health.label().check_flushed()?;
         self.check_whole(op)
+    }
+
+    /// Says what a change that failed at `offset` means: that of an earlier one, if it took the report of its write-back.
+    fn change_failed(&self, op: Op, offset: u64, errno: Errno) -> StoreError {
+        match self.health.ask_witness(self.os()) {
+            Ok(()) => self.failed(op, offset, errno),
+            Err(error) => error,
+        }
     }
 
     /// Says what an error number means for an operation at `offset`.
@@ -225,40 +247,22 @@ impl FileStore {
     }
 
     fn write_cached(&self, op: Op, gather: Gather<'_>, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.health.will_write(len);
         Self::write_all(gather, offset, len, |src, at| self.os().pwritev(src, at))
-            .map_err(|(at, errno)| self.failed(op, at, errno))
+            .map_err(|(at, errno)| self.change_failed(op, at, errno))
     }
 
-    fn fdatasync(&self) -> Result<(), StoreError> {
-        loop {
-            match self.os().fdatasync() {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.health.set_failed_flush(errno)),
-            }
-        }
-    }
-
-    /// A durable write; runs inside [`Health::sync`].
     fn write_durable(&self, gather: Gather<'_>, offset: u64, len: u64) -> Result<(), StoreError> {
-        if !self.no_dsync.load(Ordering::Relaxed) {
-            match Self::write_all(gather, offset, len, |src, at| self.os().pwritev_dsync(src, at)) {
-                Ok(()) => return Ok(()),
-                Err((_, Errno::OPNOTSUPP | Errno::NOSYS)) => self.no_dsync.store(true, Ordering::Relaxed),
-                Err((_, errno @ (Errno::NOSPC | Errno::DQUOT))) => {
-                    // Full while allocating: nothing is lost and the plain write fails alike. Full at write-back: the
-                    // report is consumed, and the pages it was about may be anybody's.
-                    self.write_cached(Op::Write, gather, offset, len)?;
-                    return Err(self.health.set_failed_flush(errno));
-                }
-                Err((at, errno)) => {
-                    self.health.set_failed_flush(errno);
-                    return Err(self.failed(Op::Write, at, errno));
-                }
+        let written = self.health.write_durable(self.os(), |call| Self::write_all(gather, offset, len, call));
+        match written {
+            Ok(()) => Ok(()),
+            Err(NotDurable::Unsupported) => {
+                self.write_cached(Op::Write, gather, offset, len)?;
+                self.health.flush(self.os())
             }
+            Err(NotDurable::Failed(at, errno)) => Err(self.failed(Op::Write, at, errno)),
+            Err(NotDurable::Store(error)) => Err(error),
         }
-        self.write_cached(Op::Write, gather, offset, len)?;
-        self.fdatasync()
     }
 
     /// Asks the kernel to make zeros; false when it cannot do it in this way here.
@@ -273,7 +277,7 @@ impl FileStore {
                 Ok(()) => return Ok(true),
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => unsupported.store(true, Ordering::Relaxed),
-                Err(errno) => return Err(self.failed(op, offset, errno)),
+                Err(errno) => return Err(self.change_failed(op, offset, errno)),
             }
         }
         Ok(false)
@@ -359,7 +363,7 @@ impl BlockStore for FileStore {
         let gather = Gather::new(src);
         match durability {
             Durability::Cached => self.write_cached(Op::Write, gather, offset, len),
-            Durability::Durable => self.health.sync(|| self.write_durable(gather, offset, len)),
+            Durability::Durable => self.write_durable(gather, offset, len),
         }
     }
 
@@ -390,7 +394,7 @@ impl BlockStore for FileStore {
             return Ok(());
         }
         self.check_whole(Op::Flush)?;
-        self.health.sync(|| self.fdatasync())
+        self.health.flush(self.os())
     }
 
     fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -455,7 +459,8 @@ impl BlockStore for FileStore {
                     self.name
                 )));
             }
-            self.os().set_size(size_bytes).map_err(|errno| self.failed(Op::Resize, 0, errno))?;
+            let grown = self.health.grow(self.os(), size_bytes)?;
+            grown.map_err(|errno| self.failed(Op::Resize, 0, errno))?;
         }
         self.size_bytes.store(size_bytes, Ordering::Release);
         Ok(())
@@ -472,7 +477,7 @@ impl BlockStore for FileStore {
             return Ok(());
         }
         let writable = self.os.writable(&self.name, &self.shape, self.size())?;
-        self.label.make_writable()?;
+        self.health.label().make_writable()?;
         self.no_punch.store(writable.discard_granularity_bytes == 0, Ordering::Relaxed);
         let _ = self.writable.set(writable);
         Ok(())
@@ -483,6 +488,22 @@ impl BlockStore for FileStore {
     }
 
     fn label(&self) -> Option<&Arc<Label>> {
-        Some(&self.label)
+        Some(self.health.label())
+    }
+
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.read_from_medium(offset, dst)
+    }
+
+    fn medium_reads(&self) -> MediumReads {
+        self.how_medium_is_read()
+    }
+
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        if !self.health.has_failed() {
+            return Ok(None);
+        }
+        self.health.reopen(self.os(), || self.check_size_again())?;
+        self.health.label().forgive()
     }
 }

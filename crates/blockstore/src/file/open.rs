@@ -11,6 +11,7 @@ use std::time::UNIX_EPOCH;
 use rustix::fs::{FlockOperation, OFlags, flock, ioctl_blkpbszget, ioctl_blksszget, major, minor};
 use rustix::io::Errno;
 
+use super::health::Health;
 use super::os::{OsFile, RealFile};
 use super::{FileStore, Shape, Writable};
 use crate::journal::Identity;
@@ -19,7 +20,7 @@ use crate::{Label, StoreError, side_file};
 
 /// Which label a [`FileStore`] goes by.
 #[derive(Clone, Copy)]
-pub enum Labelled<'a> {
+pub(crate) enum Labelled<'a> {
     /// Its own, kept beside it. That of a device, beside which nothing can be kept, ends with the store.
     Own,
     /// Its own, kept beside it, or here if it is a device.
@@ -48,14 +49,16 @@ impl FileStore {
     /// [`StoreError::Unusable`] with the reason and the remedy: missing, wrong type, locked by another server, not
     /// whole blocks, no permission, a label that cannot be read or that is left of another file.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self, StoreError> {
-        Self::open_labelled(path.as_ref(), options, Labelled::Own)
+        let store = Self::open_labelled(path.as_ref(), options, Labelled::Own)?;
+        store.volume_label().take_up();
+        Ok(store)
     }
 
-    /// As [`open`](Self::open), with a label from elsewhere.
+    /// As [`open`](Self::open), with a label from elsewhere, which whoever opens the volume has to [take up](Label::take_up).
     ///
     /// # Errors
     /// As `open`.
-    pub fn open_labelled(
+    pub(crate) fn open_labelled(
         path: &Path,
         options: &FileOptions,
         labelled: Labelled<'_>,
@@ -119,12 +122,13 @@ impl FileStore {
             fallocate_align: if block_device { sector.max(1) } else { 1 },
             identity: identity(&metadata),
         };
-        let os = RealFile { file, block_device };
-        let size_bytes = settle_size(&os, name, options, &shape, created)?;
+        let os = RealFile::new(file, block_device);
+        let health = Health::new(name.to_owned(), label);
+        let size_bytes = settle_size(&os, &health, options, &shape, created)?;
         if !shape.read_only && can_punch(&os, &metadata, block_device, size_bytes) {
             shape.discard_granularity_bytes = granularity.max(logical);
         }
-        Ok(FileStore::new(Box::new(os), name.to_owned(), label, shape, size_bytes))
+        Ok(FileStore::new(Box::new(os), name.to_owned(), health, shape, size_bytes))
     }
 }
 
@@ -192,23 +196,23 @@ pub(super) fn for_writing(
     size_bytes: u64,
 ) -> Result<Writable, StoreError> {
     let open = || {
-        lock(&os.file, name, false)?;
+        lock(os.file(), name, false)?;
         let mut how = OpenOptions::new();
         how.read(true).write(true);
-        if os.block_device {
+        if os.is_block_device() {
             how.custom_flags(OFlags::EXCL.bits().cast_signed());
         }
         // Not by its path, where by now another file may be.
-        how.open(format!("/proc/self/fd/{}", os.file.as_raw_fd()))
+        how.open(format!("/proc/self/fd/{}", os.file().as_raw_fd()))
             .map_err(|source| cannot(name, "open it for writing", source))
     };
     let file = open().inspect_err(|_| {
         // A lock that could not be converted is lost. If somebody else has it now, our reads of it do no harm.
-        let _ = lock(&os.file, name, true);
+        let _ = lock(os.file(), name, true);
     })?;
     let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
-    let file = RealFile { file, block_device: os.block_device };
-    let punches = can_punch(&file, &metadata, os.block_device, size_bytes);
+    let file = RealFile::new(file, os.is_block_device());
+    let punches = can_punch(&file, &metadata, os.is_block_device(), size_bytes);
     let discard_granularity_bytes = if punches { shape.physical_block_bytes } else { 0 };
     Ok(Writable { os: Box::new(file), discard_granularity_bytes })
 }
@@ -235,12 +239,12 @@ fn lock(file: &File, name: &str, read_only: bool) -> Result<(), StoreError> {
 /// Creates or extends to the size that was asked for, and checks the result.
 fn settle_size(
     os: &RealFile,
-    name: &str,
+    health: &Health,
     options: &FileOptions,
     shape: &Shape,
     created: bool,
 ) -> Result<u64, StoreError> {
-    let block = shape.logical_block_bytes;
+    let (block, name) = (shape.logical_block_bytes, health.name());
     let found = os.size().map_err(|errno| cannot(name, "ask for its size", errno.into()))?;
     // One that has grown in use is larger than it began.
     let Some(wanted) = options.size_bytes.filter(|&wanted| wanted > found || created) else {
@@ -260,7 +264,8 @@ fn settle_size(
             "{name} has {found} bytes and cannot grow to {wanted} while read-only; leave size= or ro away"
         )));
     }
-    os.set_size(wanted)
+    health
+        .grow(os, wanted)?
         .map_err(|errno| cannot(name, &format!("extend it to {wanted} bytes"), errno.into()))?;
     Ok(wanted)
 }

@@ -1,9 +1,17 @@
 //! The system calls that a file store makes, behind a trait so that tests can play a disk that fails.
+//!
+//! A file is open twice: once for all there is to do, and once to meet the medium (`O_DIRECT` where the file system has it) and as
+//! the witness of failed write-backs. The syncs are called by `health.rs` alone.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::IoSlice;
+use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, fstat, fsync, ftruncate, seek};
+use rustix::fs::{
+    Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, fdatasync, fstat, fsync, ftruncate, seek,
+};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev, pwritev2};
 
 use super::{Shape, Writable, open};
@@ -16,9 +24,17 @@ pub(super) trait OsFile: Send + Sync {
     /// Writes and waits until these bytes are on the medium.
     fn pwritev_dsync(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno>;
     fn fdatasync(&self) -> Result<(), Errno>;
+    fn fsync(&self) -> Result<(), Errno>;
+    /// `fdatasync` of the second descriptor, which reports a failed write-back that another descriptor has reported already.
+    fn sync_witness(&self) -> Result<(), Errno>;
+    /// Reads from the medium, with whatever the cache has of the range written to it before. `EINVAL` where that cannot be done,
+    /// or not with this alignment.
+    fn pread_direct(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno>;
+    /// Forgets what is cached of a range and written; a length of 0 is all from `offset` on.
+    fn drop_cache(&self, offset: u64, len: u64) -> Result<(), Errno>;
     /// Bytes in the file or the device now.
     fn size(&self) -> Result<u64, Errno>;
-    /// Sets the size of a regular file and makes it durable.
+    /// Sets the size of a regular file.
     fn set_size(&self, size_bytes: u64) -> Result<(), Errno>;
     fn punch_hole(&self, offset: u64, len: u64) -> Result<(), Errno>;
     fn zero_range(&self, offset: u64, len: u64) -> Result<(), Errno>;
@@ -30,8 +46,37 @@ pub(super) trait OsFile: Send + Sync {
 
 /// The real thing.
 pub(super) struct RealFile {
-    pub(super) file: File,
-    pub(super) block_device: bool,
+    file: File,
+    block_device: bool,
+    /// The same once more; `None` where there is no `/proc`.
+    second: Option<Second>,
+}
+
+struct Second {
+    file: File,
+    direct: bool,
+}
+
+impl RealFile {
+    pub(super) fn new(file: File, block_device: bool) -> Self {
+        // Not by its path, where by now another file may be.
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut direct = OpenOptions::new();
+        direct.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+        let second = match direct.open(&again) {
+            Ok(file) => Some(Second { file, direct: true }),
+            Err(_) => File::open(&again).ok().map(|file| Second { file, direct: false }),
+        };
+        RealFile { file, block_device, second }
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(super) fn is_block_device(&self) -> bool {
+        self.block_device
+    }
 }
 
 impl OsFile for RealFile {
@@ -51,6 +96,26 @@ impl OsFile for RealFile {
         fdatasync(&self.file)
     }
 
+    fn fsync(&self) -> Result<(), Errno> {
+        fsync(&self.file)
+    }
+
+    fn sync_witness(&self) -> Result<(), Errno> {
+        // Who cannot be asked counts as one who saw a loss.
+        self.second.as_ref().map_or(Err(Errno::IO), |second| fdatasync(&second.file))
+    }
+
+    fn pread_direct(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        match &self.second {
+            Some(Second { file, direct: true }) => pread(file, dst, offset),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn drop_cache(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed)
+    }
+
     fn size(&self) -> Result<u64, Errno> {
         if self.block_device {
             // The size of a device is where its end is; the shared file position is used by nobody.
@@ -60,8 +125,7 @@ impl OsFile for RealFile {
     }
 
     fn set_size(&self, size_bytes: u64) -> Result<(), Errno> {
-        ftruncate(&self.file, size_bytes)?;
-        fsync(&self.file)
+        ftruncate(&self.file, size_bytes)
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<(), Errno> {

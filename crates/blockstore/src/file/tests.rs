@@ -7,9 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use super::health::Health;
 use super::os::OsFile;
 use super::{FileStore, Shape, Writable};
-use crate::{BlockStore, Durability, Label, StoreError};
+use crate::{BlockStore, Durability, Label, MediumReads, StoreError};
 
 /// What the next call of a kind does instead of its work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +23,8 @@ enum Act {
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
+    /// What is on the medium, where that matters: nothing but a test changes it.
+    medium: Vec<u8>,
     /// One queue per call name; empty means work.
     script: Vec<(&'static str, VecDeque<Act>)>,
     calls: Vec<&'static str>,
@@ -89,6 +92,26 @@ impl OsFile for Disk {
     fn fdatasync(&self) -> Result<(), Errno> {
         self.enter("fdatasync").map(|_| ())
     }
+    fn fsync(&self) -> Result<(), Errno> {
+        self.enter("fsync").map(|_| ())
+    }
+    fn sync_witness(&self) -> Result<(), Errno> {
+        self.enter("witness").map(|_| ())
+    }
+    fn pread_direct(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let limit = self.enter("direct")?;
+        let state = self.0.lock();
+        let src = state.medium.get(offset as usize..).unwrap_or_default();
+        let n = src.len().min(dst.len()).min(limit);
+        dst[..n].copy_from_slice(&src[..n]);
+        Ok(n)
+    }
+    fn drop_cache(&self, _offset: u64, _len: u64) -> Result<(), Errno> {
+        self.enter("drop_cache")?;
+        let mut state = self.0.lock();
+        state.bytes = state.medium.clone();
+        Ok(())
+    }
     fn size(&self) -> Result<u64, Errno> {
         Ok(self.0.lock().bytes.len() as u64)
     }
@@ -139,8 +162,8 @@ fn pattern(len: usize) -> Vec<u8> {
 fn store_with(shape: Shape) -> (Disk, FileStore) {
     let disk = Disk::default();
     disk.0.lock().bytes = pattern(SIZE as usize);
-    let store =
-        FileStore::new(Box::new(disk.clone()), "disk".to_owned(), Arc::new(Label::in_memory()), shape, SIZE);
+    let health = Health::new("disk".to_owned(), Arc::new(Label::in_memory()));
+    let store = FileStore::new(Box::new(disk.clone()), "disk".to_owned(), health, shape, SIZE);
     (disk, store)
 }
 
@@ -190,9 +213,8 @@ fn a_full_medium_is_no_space_and_not_final() {
         disk.script("pwritev", &[Act::Fail(errno)]);
         let error = store.write(0, &[&[1; 512]], Durability::Cached).unwrap_err();
         assert!(matches!(error, StoreError::NoSpace), "{error}");
-        // Durable: no room to allocate, so the plain write that finds out why fails too.
+        // Durable: no room to allocate, and no write-back failed of which the write could have taken the report.
         disk.script("dsync", &[Act::Fail(errno)]);
-        disk.script("pwritev", &[Act::Fail(errno)]);
         let error = store.write(0, &[&[1; 512]], Durability::Durable).unwrap_err();
         assert!(matches!(error, StoreError::NoSpace), "{error}");
     }
@@ -203,22 +225,26 @@ fn a_full_medium_is_no_space_and_not_final() {
 #[test]
 fn no_space_at_write_back_of_a_durable_write_is_final() {
     let (disk, store) = store();
-    disk.script("dsync", &[Act::Fail(Errno::NOSPC)]); // and the plain write works
+    disk.script("dsync", &[Act::Fail(Errno::NOSPC)]);
+    disk.script("witness", &[Act::Fail(Errno::INTR), Act::Fail(Errno::NOSPC)]);
     let error = store.write(0, &[&[1; 512]], Durability::Durable).unwrap_err();
     assert!(matches!(error, StoreError::FlushFailed(_)), "{error}");
     assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))));
 }
 
 #[test]
-fn a_failed_flush_is_final_for_flushes_and_durable_writes() {
+fn after_a_failed_flush_nothing_is_changed_any_more() {
     let (disk, store) = store();
     disk.script("fdatasync", &[Act::Fail(Errno::INTR), Act::Fail(Errno::IO)]);
     assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))));
     disk.calls();
     assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))));
     assert!(matches!(store.write(0, &[&[1; 512]], Durability::Durable), Err(StoreError::FlushFailed(_))));
+    assert!(matches!(store.write(0, &[&[1; 512]], Durability::Cached), Err(StoreError::FlushFailed(_))));
+    assert!(matches!(store.unmap(0, 512), Err(StoreError::FlushFailed(_))));
+    assert!(matches!(store.write_zeroes(0, 512, false), Err(StoreError::FlushFailed(_))));
+    assert!(matches!(store.resize(2 * SIZE), Err(StoreError::FlushFailed(_))));
     assert_eq!(disk.calls(), [""; 0], "the kernel must not be asked again: it would say yes");
-    store.write(0, &[&[1; 512]], Durability::Cached).unwrap();
     store.read(0, &mut [0; 512]).unwrap();
 }
 
@@ -297,7 +323,7 @@ fn a_medium_error_while_punching_is_not_hidden_by_a_fallback() {
     let (disk, store) = store();
     disk.script("punch", &[Act::Fail(Errno::IO)]);
     assert!(matches!(store.unmap(4096, 4096), Err(StoreError::MediumWrite { offset: 4096 })));
-    assert_eq!(disk.calls(), ["punch"]);
+    assert_eq!(disk.calls(), ["punch", "witness"]);
 }
 
 #[test]
@@ -321,4 +347,117 @@ fn a_read_only_store_changes_nothing() {
     assert!(matches!(store.resize(2 * SIZE), Err(StoreError::ReadOnly)));
     store.flush().unwrap();
     assert_eq!(disk.calls(), [""; 0]);
+}
+
+/// Growing a file syncs it, and takes the report of a write-back that failed.
+#[test]
+fn a_sync_that_fails_while_the_file_grows_is_a_failed_flush() {
+    for (call, lost) in [("fsync", "fsync"), ("set_size", "witness")] {
+        let (disk, store) = store();
+        store.write(0, &[&[1; 512]], Durability::Cached).unwrap();
+        disk.script(call, &[Act::Fail(Errno::IO)]);
+        disk.script(lost, &[Act::Fail(Errno::IO)]);
+        assert!(matches!(store.resize(2 * SIZE), Err(StoreError::FlushFailed(_))), "{call}");
+        assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))), "{call}");
+        let durable = store.write(0, &[&[1; 512]], Durability::Durable);
+        assert!(matches!(durable, Err(StoreError::FlushFailed(_))), "{call}");
+        assert_eq!(store.geometry().size_bytes, SIZE);
+        let failed = store.label().unwrap().failed_flush().unwrap();
+        assert_eq!(failed.unflushed_bytes, 512);
+        assert!(failed.reason.contains("disk: Input/output error"), "{failed:?}");
+    }
+    let (disk, store) = store();
+    disk.script("set_size", &[Act::Fail(Errno::NOSPC)]);
+    assert!(matches!(store.resize(2 * SIZE), Err(StoreError::NoSpace)), "nothing was lost");
+    store.flush().unwrap();
+}
+
+/// On NFS a plain write takes the report of an earlier one that could not be written back.
+#[test]
+fn a_plain_write_that_takes_the_report_of_a_failed_write_back_is_a_failed_flush() {
+    let (disk, store) = store();
+    for (call, change) in [
+        ("pwritev", (|store| store.write(0, &[&[1; 512]], Durability::Cached)) as fn(&FileStore) -> _),
+        ("punch", |store| store.unmap(0, 4096)),
+    ] {
+        disk.script(call, &[Act::Fail(Errno::NOSPC)]);
+        assert!(matches!(change(&store), Err(StoreError::NoSpace)), "no write-back failed");
+        store.flush().unwrap();
+        disk.script(call, &[Act::Fail(Errno::NOSPC)]);
+        disk.script("witness", &[Act::Fail(Errno::NOSPC)]);
+        assert!(matches!(change(&store), Err(StoreError::FlushFailed(_))), "{call}");
+        assert!(matches!(store.flush(), Err(StoreError::FlushFailed(_))), "{call}");
+        disk.0.lock().medium = pattern(SIZE as usize);
+        store.reopen().unwrap().expect("it had failed");
+    }
+}
+
+#[test]
+fn a_store_that_is_opened_again_takes_writes_and_shows_what_the_medium_has() {
+    let (disk, store) = store();
+    assert_eq!(store.reopen().unwrap(), None, "nothing had failed");
+    assert_eq!(disk.calls(), [""; 0]);
+    let medium = vec![7; SIZE as usize];
+    disk.0.lock().medium = medium.clone();
+    store.write(0, &[&[1; 1024]], Durability::Cached).unwrap();
+    disk.script("fdatasync", &[Act::Fail(Errno::IO), Act::Fail(Errno::IO)]);
+    assert!(store.flush().is_err());
+    let error = store.reopen().unwrap_err().to_string();
+    assert!(error.contains("still fails") && error.contains("disk"), "{error}");
+    assert!(matches!(store.write(0, &[&[1; 512]], Durability::Cached), Err(StoreError::FlushFailed(_))));
+
+    let failed = store.reopen().unwrap().expect("it had failed");
+    assert_eq!(failed.unflushed_bytes, 1024);
+    assert_eq!(store.label().unwrap().failed_flush(), None);
+    let mut read = [0; 512];
+    store.read(0, &mut read).unwrap();
+    assert_eq!(read, [7; 512], "not what was only ever cached");
+    store.write(0, &[&[1; 512]], Durability::Durable).unwrap();
+    store.flush().unwrap();
+}
+
+#[test]
+fn a_file_that_was_restored_in_its_place_is_opened_again() {
+    let (disk, store) = store();
+    disk.0.lock().bytes.truncate(1000);
+    assert!(matches!(store.flush(), Err(StoreError::Gone(_))));
+    disk.0.lock().medium = vec![7; 1000];
+    let error = store.reopen().unwrap_err().to_string();
+    assert!(error.contains("has 1000 bytes"), "{error}");
+    assert!(matches!(store.flush(), Err(StoreError::Gone(_))));
+    disk.0.lock().medium = vec![7; SIZE as usize];
+    disk.0.lock().bytes = vec![7; SIZE as usize];
+    store.reopen().unwrap();
+    store.write(0, &[&[1; 512]], Durability::Durable).unwrap();
+}
+
+#[test]
+fn a_read_of_the_medium_does_not_see_what_is_only_cached() {
+    for (direct, how) in [(true, MediumReads::Direct), (false, MediumReads::CacheDropped)] {
+        let (disk, store) = store();
+        let medium: Vec<u8> = pattern(SIZE as usize).iter().map(|byte| !byte).collect();
+        disk.0.lock().medium = medium.clone();
+        if !direct {
+            disk.script("direct", &[Act::Fail(Errno::INVAL)]);
+        }
+        for (offset, len) in [(0, 512), (1000, 5000), (4096, 4096), (SIZE - 700, 700), (0, SIZE)] {
+            let mut read = vec![0; len as usize];
+            store.read_medium(offset, &mut read).unwrap();
+            assert_eq!(read, medium[offset as usize..(offset + len) as usize], "{offset} {len}");
+        }
+        assert_eq!(store.medium_reads(), how);
+        assert!(matches!(store.read_medium(SIZE, &mut [0]), Err(StoreError::OutOfRange { .. })));
+    }
+}
+
+#[test]
+fn a_medium_that_fails_is_seen_although_its_blocks_are_cached() {
+    let (disk, store) = store();
+    let mut read = [0xee; 512];
+    store.read(4096, &mut read).unwrap();
+    disk.script("direct", &[Act::Fail(Errno::INTR), Act::Fail(Errno::IO)]);
+    assert!(matches!(store.read_medium(4096, &mut read), Err(StoreError::MediumRead { offset: 4096 })));
+    assert_eq!(read, [0; 512]);
+    disk.0.lock().medium = pattern(4096);
+    assert!(matches!(store.read_medium(4096, &mut read), Err(StoreError::Gone(_))), "it ends before");
 }

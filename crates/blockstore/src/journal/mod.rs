@@ -35,8 +35,8 @@ use self::ring::{Ring, Stuck};
 use crate::gather::total_bytes;
 use crate::protected::RECORD_BYTES;
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
-    not_atomic, read_then_crc32c,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Op, Placement,
+    RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
 };
 
 /// Most bytes that a journal can be asked to take at once.
@@ -101,7 +101,7 @@ impl JournaledStore {
             any_stuck: AtomicBool::new(false),
             turn: Mutex::new(0),
         };
-        store.recover()?;
+        store.recover(&mut store.turn.lock())?;
         Ok(store)
     }
 
@@ -125,7 +125,7 @@ impl JournaledStore {
     }
 
     /// Finishes what was interrupted, and begins anew.
-    fn recover(&self) -> Result<(), StoreError> {
+    fn recover(&self, turn: &mut u64) -> Result<(), StoreError> {
         let found = Mark::read(&*self.journal)?;
         let mut first = 0;
         if let Some((_, mark)) = found {
@@ -146,8 +146,8 @@ impl JournaledStore {
         // Not over the mark that counts: this one may be torn.
         let place = found.map_or(0, |(place, _)| (place + 1) % MARKS);
         self.write_mark(place, first)?;
-        *self.turn.lock() = (place + 1) % MARKS;
-        *self.ring.lock() = Ring::new(first);
+        *turn = (place + 1) % MARKS;
+        self.update(|ring| *ring = Ring::new(first));
         Ok(())
     }
 
@@ -499,7 +499,7 @@ impl BlockStore for JournaledStore {
         }
         self.journal.make_writable()?;
         self.data.make_writable()?;
-        self.recover()
+        self.recover(&mut self.turn.lock())
     }
 
     fn records(&self) -> Option<&Records> {
@@ -508,5 +508,34 @@ impl BlockStore for JournaledStore {
 
     fn label(&self) -> Option<&Arc<Label>> {
         self.data.label()
+    }
+
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        if let Err(error) = self.check_known(offset, dst.len() as u64) {
+            dst.fill(0);
+            return Err(error);
+        }
+        self.data.read_medium(offset, dst)
+    }
+
+    fn medium_reads(&self) -> MediumReads {
+        self.data.medium_reads()
+    }
+
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        // No mark meanwhile: what the journal has may not have reached its place, whatever a flush says from here on.
+        let mut turn = self.turn.lock();
+        let failed = self.data.reopen()?;
+        let failed = failed.or(self.journal.reopen()?);
+        match self.recover(&mut turn) {
+            Ok(()) => self.any_stuck.store(false, Ordering::Release),
+            Err(error) => {
+                // Nobody may read or write over what is left of these writes, and no mark may pass them.
+                self.any_stuck.store(true, Ordering::Release);
+                self.update(Ring::get_all_stuck);
+                return Err(error);
+            }
+        }
+        Ok(failed)
     }
 }

@@ -88,6 +88,11 @@ impl Ring {
         }
     }
 
+    /// None of those that are not over can be finished.
+    pub(super) fn get_all_stuck(&mut self) {
+        (self.first..self.next).for_each(|number| self.get_stuck(number));
+    }
+
     /// The first number that is not placed.
     pub(super) fn placed(&self) -> u64 {
         self.each().find(|(_, slot)| slot.phase != Phase::Placed).map_or(self.next, |(number, _)| number)

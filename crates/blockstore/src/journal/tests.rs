@@ -400,3 +400,34 @@ fn what_is_unfinished_with_its_protection_information_is_finished_with_it_and_no
         assert_eq!(kept[1..9], [beside(7); 8]);
     }
 }
+
+/// What had its place may have been lost with the flush that failed, and what had none is still to be written.
+// covers: ATM-01
+#[test]
+fn a_store_that_is_opened_again_carries_out_once_more_what_its_journal_has() {
+    let (data, journal) = (ram(1 << 20), ram(file_bytes(MAX)));
+    let (faulty, faults) = FaultStore::new(Arc::clone(&data));
+    let store = JournaledStore::new(Arc::new(faulty), Arc::clone(&journal) as _, ME, MAX).unwrap();
+    let write = |offset, byte: u8| store.write_atomic(offset, &[&[byte; 4096]], None, Durability::Durable);
+    write(8192, 5).unwrap();
+    data.write(8192, &[&[0; 4096]], Durability::Cached).unwrap();
+    faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 1024 }).nth(1));
+    write(1024, 7).unwrap_err();
+
+    let rule = faults.arm(FaultRule::new(Op::Write, Fault::Error(FaultError::Medium)));
+    store.reopen().unwrap_err();
+    faults.disarm(rule);
+    let mut seen = [1; 512];
+    for offset in [1024, 8192] {
+        assert!(store.read(offset, &mut seen).is_err(), "nobody knows what is there");
+        assert!(store.read_medium(offset, &mut seen).is_err());
+        assert!(write(offset, 9).is_err());
+    }
+    store.flush().unwrap();
+
+    assert_eq!(store.reopen().unwrap(), None);
+    assert_eq!((at::<4096>(&store, 1024), at::<4096>(&store, 8192)), ([7; 4096], [5; 4096]));
+    write(1024, 9).unwrap();
+    drop(store);
+    assert_eq!(at::<4096>(&over(&data, &journal, ME).unwrap(), 1024), [9; 4096]);
+}

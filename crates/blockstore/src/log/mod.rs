@@ -30,15 +30,15 @@ mod runs;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
 use self::format::{ENTRIES_AT, FLUSH_ALIGN, HEAD_BYTES, MARKS, Mark, Place, entry, head};
 use self::runs::{Run, Runs, What};
 use crate::journal::{Identity, allocate};
-use crate::{BlockStore, Durability, Op, StoreError};
+use crate::{BlockStore, Durability, FailedFlush, Op, StoreError};
 
 pub(crate) use self::format::{Change, Kind, Span};
 
@@ -60,6 +60,9 @@ pub(crate) enum Part {
     Data,
 }
 
+/// How a store is read: from wherever its blocks are at hand, or from its medium.
+pub(crate) type ReadBy = fn(&dyn BlockStore, u64, &mut [u8]) -> Result<(), StoreError>;
+
 /// See the module's head.
 pub(crate) struct Log {
     side: Arc<dyn BlockStore>,
@@ -74,8 +77,8 @@ pub(crate) struct Log {
     live: AtomicBool,
     /// Counts each begin and each end of settling: what was read in between may be of two times.
     epoch: AtomicU64,
-    /// Why the log takes nothing more.
-    broken: OnceLock<String>,
+    /// Why the log takes nothing more, until it is opened again.
+    broken: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -113,7 +116,7 @@ impl Log {
             index: RwLock::default(),
             live: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
-            broken: OnceLock::new(),
+            broken: Mutex::default(),
         };
         log.recover()?;
         Ok(log)
@@ -123,6 +126,14 @@ impl Log {
     pub(crate) fn make_writable(&self) -> Result<(), StoreError> {
         self.file.make_writable()?;
         self.recover()
+    }
+
+    /// The stores below failed a flush, and were opened again: what the log has goes to its place once more, as at the start.
+    pub(crate) fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        let failed = self.file.reopen()?;
+        *self.broken.lock() = None;
+        self.recover().map_err(|error| self.breaks(&error))?;
+        Ok(failed)
     }
 
     fn recover(&self) -> Result<(), StoreError> {
@@ -302,11 +313,11 @@ impl Log {
 
     fn breaks(&self, error: &StoreError) -> StoreError {
         let why = || format!("{}: {error}; open the volume again", self.file.description());
-        StoreError::FlushFailed(self.broken.get_or_init(why).clone())
+        StoreError::FlushFailed(self.broken.lock().get_or_insert_with(why).clone())
     }
 
     fn check_whole(&self) -> Result<(), StoreError> {
-        self.broken.get().map_or(Ok(()), |why| Err(StoreError::FlushFailed(why.clone())))
+        self.broken.lock().as_ref().map_or(Ok(()), |why| Err(StoreError::FlushFailed(why.clone())))
     }
 
     /// Returns when every change so far is on the medium.
@@ -414,34 +425,34 @@ impl Log {
     }
 
     /// Fills `dst` with what a range holds.
-    pub(crate) fn read(&self, part: Part, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+    pub(crate) fn read(&self, part: Part, offset: u64, dst: &mut [u8], by: ReadBy) -> Result<(), StoreError> {
         for _ in 0..READS {
             let before = self.epoch.load(Ordering::Acquire);
-            self.read_once(part, offset, dst)?;
+            self.read_once(part, offset, dst, by)?;
             if self.epoch.load(Ordering::Acquire) == before {
                 return Ok(());
             }
         }
         let _not_settled = self.tail.lock();
-        self.read_once(part, offset, dst)
+        self.read_once(part, offset, dst, by)
     }
 
-    fn read_once(&self, part: Part, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+    fn read_once(&self, part: Part, offset: u64, dst: &mut [u8], by: ReadBy) -> Result<(), StoreError> {
         let store = self.store(part);
         if !self.live.load(Ordering::Acquire) {
-            return store.read(offset, dst);
+            return by(store, offset, dst);
         }
         let span = Span { offset, len: dst.len() as u64 };
         store.geometry().check_range(span.offset, span.len)?;
         let runs: Vec<Run> = self.index.read()[part as usize].within(span).collect();
         let elsewhere: u64 = runs.iter().map(|run| run.span.len).sum();
         if elsewhere < span.len {
-            store.read(offset, dst)?;
+            by(store, offset, dst)?;
         }
         for Run { span, what } in runs {
             let from = (span.offset - offset) as usize;
             let read = match what {
-                What::At(at) => self.file.read(at, &mut dst[from..from + span.len as usize]),
+                What::At(at) => by(&*self.file, at, &mut dst[from..from + span.len as usize]),
                 What::Zeroes { .. } => {
                     dst[from..from + span.len as usize].fill(0);
                     Ok(())

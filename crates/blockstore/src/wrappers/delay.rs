@@ -11,7 +11,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::OpSet;
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Op, Placement,
+    RecordRun, Records, StoreError,
 };
 
 struct GateState {
@@ -208,5 +209,18 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
 
     fn label(&self) -> Option<&Arc<Label>> {
         self.inner.label()
+    }
+
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.gate.pass(Op::Read);
+        self.inner.read_medium(offset, dst)
+    }
+
+    fn medium_reads(&self) -> MediumReads {
+        self.inner.medium_reads()
+    }
+
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        self.inner.reopen()
     }
 }

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use super::OpSet;
 use crate::gather::{Gather, total_bytes};
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
-    read_then_crc32c,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Op, Placement,
+    RecordRun, Records, StoreError, read_then_crc32c,
 };
 
 /// The error that a rule raises. Offsets are those of the operation, or of the first byte of it in the rule's range.
@@ -222,6 +222,30 @@ impl<S: BlockStore> FaultStore<S> {
         decision
     }
 
+    /// A read by `read`, with the fault that it has.
+    fn read_by(
+        &self,
+        offset: u64,
+        dst: &mut [u8],
+        read: impl Fn(&mut [u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let Some(decision) = self.decide(Op::Read, Some((offset, dst.len() as u64))) else {
+            return read(dst);
+        };
+        let error = match &decision.fault {
+            Fault::Lost => return read(dst),
+            Fault::BitFlip { offset: at, mask } => {
+                read(dst)?;
+                flip(dst, offset, *at, *mask);
+                return Ok(());
+            }
+            Fault::Error(error) => decision.error(Op::Read, error),
+            Fault::Torn { .. } => decision.error(Op::Read, &FaultError::Medium),
+        };
+        dst.fill(0);
+        Err(error)
+    }
+
     /// Runs a change that carries no payload.
     fn change(
         &self,
@@ -261,21 +285,7 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
     }
 
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
-        let Some(decision) = self.decide(Op::Read, Some((offset, dst.len() as u64))) else {
-            return self.inner.read(offset, dst);
-        };
-        let error = match &decision.fault {
-            Fault::Lost => return self.inner.read(offset, dst),
-            Fault::BitFlip { offset: at, mask } => {
-                self.inner.read(offset, dst)?;
-                flip(dst, offset, *at, *mask);
-                return Ok(());
-            }
-            Fault::Error(error) => decision.error(Op::Read, error),
-            Fault::Torn { .. } => decision.error(Op::Read, &FaultError::Medium),
-        };
-        dst.fill(0);
-        Err(error)
+        self.read_by(offset, dst, |dst| self.inner.read(offset, dst))
     }
 
     // With rules armed the inner store's fused copy will not do: a flipped bit comes from the medium, so the digest covers it.
@@ -393,5 +403,17 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
 
     fn label(&self) -> Option<&Arc<Label>> {
         self.inner.label()
+    }
+
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.read_by(offset, dst, |dst| self.inner.read_medium(offset, dst))
+    }
+
+    fn medium_reads(&self) -> MediumReads {
+        self.inner.medium_reads()
+    }
+
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        self.inner.reopen()
     }
 }

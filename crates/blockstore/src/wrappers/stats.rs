@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RecordRun, Records, StoreError,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Op, Placement,
+    RecordRun, Records, StoreError,
 };
 
 /// What was counted for one kind of operation.
@@ -158,5 +159,18 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
 
     fn label(&self) -> Option<&Arc<Label>> {
         self.inner.label()
+    }
+
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        let len = dst.len() as u64;
+        self.stats.count(Op::Read, len, self.inner.read_medium(offset, dst))
+    }
+
+    fn medium_reads(&self) -> MediumReads {
+        self.inner.medium_reads()
+    }
+
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        self.inner.reopen()
     }
 }

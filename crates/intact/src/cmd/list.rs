@@ -116,10 +116,11 @@ fn luns(list: &[LunInfo]) -> String {
         "ERRORS",
     ]);
     for lun in list {
-        let mode = match (lun.read_only, lun.write_cache) {
-            (true, _) => "read-only",
-            (false, true) => "write-back",
-            (false, false) => "write-through",
+        let mode = match (&lun.failed_flush, lun.read_only, lun.write_cache) {
+            (Some(_), ..) => "failed",
+            (None, true, _) => "read-only",
+            (None, false, true) => "write-back",
+            (None, false, false) => "write-through",
         };
         table.row(vec![
             lun.target.clone(),
@@ -136,7 +137,17 @@ fn luns(list: &[LunInfo]) -> String {
             lun.errors.to_string(),
         ]);
     }
-    table.text()
+    let mut text = table.text();
+    for lun in list {
+        if let Some(why) = &lun.failed_flush {
+            text.push_str(&format!(
+                "\nLUN {1} of {0}: a flush failed ({why}); acknowledged writes may be lost, and writes are refused.\n  remedy: check \
+                 the disk and the data, then `intact lun reopen {0} {1}`\n",
+                lun.target, lun.lun
+            ));
+        }
+    }
+    text
 }
 
 fn targets(list: &[TargetInfo]) -> String {

@@ -1,4 +1,4 @@
-//! `intact lun resize|protect|unprotect`: changes a logical unit of the server on this machine while it is used. And `intact lun
+//! `intact lun resize|protect|unprotect|reopen`: changes a logical unit of the server on this machine while it is used. And `intact lun
 //! identity`, for a volume that no server has open.
 
 use std::process::ExitCode;
@@ -16,7 +16,8 @@ use super::server::ServerArgs;
     configuration is read again: write it there too.\n\n\
     Examples:\n  truncate -s 20G /srv/disk0 && intact lun resize iqn.2026-01.io.intact:disk 0\n  \
     intact lun resize iqn.2026-01.io.intact:disk 1 20G\n  \
-    intact lun protect iqn.2026-01.io.intact:disk 0\n\n\
+    intact lun protect iqn.2026-01.io.intact:disk 0\n  \
+    intact lun reopen iqn.2026-01.io.intact:disk 0\n\n\
     Exit codes: 0 changed; 1 it cannot be, or no server answers; 2 wrong usage."
 )]
 pub struct Args {
@@ -38,6 +39,9 @@ enum What {
     Protect(Unit),
     /// Take writes again.
     Unprotect(Unit),
+    /// Take writes again after a flush that failed, as `intact ls luns` shows it. Check the disk first: what was written since the last
+    /// good flush may be lost, and from here on is read what the disk has. Hosts are told as after a loss of power.
+    Reopen(Unit),
     /// Show what hosts know a file by that is not served now, or give a copy an identity of its own.
     Identity(super::identity::Args),
 }
@@ -61,6 +65,7 @@ pub fn run(args: Args) -> ExitCode {
         What::Resize { unit, size } => (unit, LunChange::Size(size)),
         What::Protect(unit) => (unit, LunChange::WriteProtect(true)),
         What::Unprotect(unit) => (unit, LunChange::WriteProtect(false)),
+        What::Reopen(unit) => (unit, LunChange::Reopened),
     };
     unit.server.change(&Request::ChangeLun { target: unit.target, lun: unit.lun, change })
 }

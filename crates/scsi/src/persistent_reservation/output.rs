@@ -91,6 +91,7 @@ fn act(request: &Request<'_>, list: &[u8]) -> Execution {
         return Execution::check(sense);
     }
     let mut aborted = Vec::new();
+    let mut number = 0;
     let result = request.lu.with_state(|state| {
         if state.replaced {
             return Err(Refusal::Busy);
@@ -115,6 +116,7 @@ fn act(request: &Request<'_>, list: &[u8]) -> Execution {
         }
         debug_assert!(changed.has_holder(), "a reservation of nobody");
         state.persistent = changed;
+        number = state.kept_has_changed();
         for (to, asc) in attentions {
             state.establish(UaScope::One(to), asc);
         }
@@ -123,7 +125,7 @@ fn act(request: &Request<'_>, list: &[u8]) -> Execution {
     match result {
         Ok(()) => {
             let mut outcome = Outcome::good();
-            outcome.effects.push(Effect::KeptStateChanged);
+            outcome.effects.push(Effect::KeptStateChanged(number));
             //= spc4 5.12.11.5 PR-09
             if action == PREEMPT_AND_ABORT && !aborted.is_empty() {
                 outcome.effects.push(Effect::AbortTasksOf(aborted));

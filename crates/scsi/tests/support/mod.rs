@@ -304,12 +304,12 @@ impl Disk {
             MediumOp::WriteAndVerify { lba, blocks, .. } => {
                 self.write(lba, blocks, &out[..blocks as usize * block]);
             }
-            MediumOp::Flush => {}
+            MediumOp::Flush | MediumOp::Settle => {}
             MediumOp::Format(mark) => {
                 self.mark = Some(mark);
                 self.tuples.fill(NEVER_WRITTEN);
             }
-            MediumOp::Unmap { ref ranges } => {
+            MediumOp::Unmap { ref ranges, .. } => {
                 for &(lba, blocks) in ranges {
                     let range = self.range(lba, blocks);
                     self.data[range].fill(0);

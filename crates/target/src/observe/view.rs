@@ -50,6 +50,8 @@ pub enum LunChange {
     Size(Option<u64>),
     /// Whether it refuses writes.
     WriteProtect(bool),
+    /// One that takes writes again after a flush that failed.
+    Reopened,
 }
 
 /// One session.
@@ -175,6 +177,13 @@ pub struct LunInfo {
     pub written_bytes: u64,
     /// Commands that ended with an error of the medium or the server.
     pub errors: u64,
+    /// Why a flush failed: writes are refused until the unit is opened again. `None`: none did.
+    #[serde(default)]
+    pub failed_flush: Option<String>,
+    /// How verification reads: `direct` past the page cache, `cache-dropped` where the file system refuses that, `memory` where there
+    /// is no other medium.
+    #[serde(default)]
+    pub medium_reads: String,
 }
 
 /// One target.

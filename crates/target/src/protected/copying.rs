@@ -41,7 +41,8 @@ pub(crate) fn load(device: &Device, lba: u64, blocks: u64) -> Result<Cargo, Medi
         read.map_err(|error| medium::medium_error(device, &error))?;
         return Ok(Cargo { data, origin: None });
     };
-    let (data, records, guards) = medium.read(lba, blocks).map_err(|failure| medium.error(&failure))?;
+    let (data, records, guards) =
+        medium.read(medium::Source::Cache, lba, blocks).map_err(|failure| medium.error(&failure))?;
     Ok(Cargo { data, origin: Some(Origin { kind: medium.kind(), lba, records, guards }) })
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn unload(device: &Device, lba: u64, cargo: &Cargo, durable: bool) ->
     let block = u64::from(device.unit.block_bytes());
     let _held = device.hold(lba, cargo.data.len() as u64 / block, Access::Change);
     let Some(medium) = Medium::internal(device, lba) else {
-        let written = device.store.write(lba * block, &[&cargo.data], medium::durability(durable));
+        let written = device.store.write(lba * block, &[&cargo.data], device.durability(durable));
         return written.map_err(|error| medium::medium_error(device, &error));
     };
     let written = match &cargo.origin {
@@ -68,7 +69,7 @@ impl<'a> Medium<'a> {
     fn internal(device: &'a Device, lba: u64) -> Option<Self> {
         let protection = Protection::internal(device.unit.protection(), lba)?;
         let (records, block) = (device.store.records()?, device.unit.block_bytes() as usize);
-        Some(Self { device, records, protection, block })
+        Some(Self { device, records, protection, block, cancelled: &medium::NEVER })
     }
 
     /// Writes blocks that bring their tuples along.

@@ -9,6 +9,8 @@
 pub(crate) mod copying;
 mod passes;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use blockstore::{Format, InPlace, Record, RecordRun, Records, StoreError};
 use bytes::{Bytes, BytesMut};
 use engine::SlabRing;
@@ -19,7 +21,7 @@ use scsi::{FormatMark, MediumError, MediumOp, MediumReply, PiField, Protection, 
 
 use self::passes::{Digests, Incoming, Outgoing, into_memory};
 use crate::device::{Access, Device};
-use crate::medium::{self, Done, PIECE_BYTES, Pieces, Surroundings};
+use crate::medium::{self, Done, PIECE_BYTES, Pieces, Source, Surroundings};
 
 /// Why an operation failed.
 enum Failure {
@@ -39,6 +41,7 @@ struct Medium<'a> {
     records: &'a Records,
     protection: Protection,
     block: usize,
+    cancelled: &'a AtomicBool,
 }
 
 /// Data-out, and buffers for its blocks.
@@ -67,7 +70,7 @@ pub(crate) fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -
     };
     let protection = with.protection.or_else(|| Protection::internal(device.unit.protection(), first_lba))?;
     let block = device.unit.block_bytes() as usize;
-    let medium = Medium { device, records, protection, block };
+    let medium = Medium { device, records, protection, block, cancelled: with.cancelled };
     let mut payload = DataInPayload::default();
     let result = match *op {
         MediumOp::Read { lba, blocks } => medium.read_to_initiator(lba, blocks, with).map(|read| {
@@ -166,10 +169,10 @@ impl Medium<'_> {
     }
 
     /// Blocks, their records and the guards of their data, checked.
-    fn read(&self, lba: u64, blocks: u64) -> Result<(Vec<u8>, RecordRun, Vec<u16>), Failure> {
+    fn read(&self, source: Source, lba: u64, blocks: u64) -> Result<(Vec<u8>, RecordRun, Vec<u16>), Failure> {
         let count = blocks as usize;
         let (mut data, mut guards) = (vec![0; count * self.block], vec![0; count]);
-        let records = self.records.read(lba, count)?;
+        let records = self.records_from(source, lba, count)?;
         let mut out = Outgoing::new(self.block, &mut data, &mut guards, None, None);
         let (store, offset) = (&self.device.store, self.offset(lba));
         match store.in_place() {
@@ -177,7 +180,7 @@ impl Medium<'_> {
                 memory.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))?
             }
             None => {
-                store.read(offset, out.there())?;
+                source.read(self.device, offset, out.there())?;
                 out.take_there();
             }
         }
@@ -185,9 +188,16 @@ impl Medium<'_> {
         Ok((data, records, guards))
     }
 
+    fn records_from(&self, source: Source, lba: u64, blocks: usize) -> Result<RecordRun, StoreError> {
+        match source {
+            Source::Cache => self.records.read(lba, blocks),
+            Source::Medium => self.records.read_medium(lba, blocks),
+        }
+    }
+
     /// Checks blocks where they lie.
     fn verify(&self, lba: u64, blocks: u64) -> Result<(), Failure> {
-        let run = self.records.read(lba, blocks as usize)?;
+        let run = self.records_from(Source::Medium, lba, blocks as usize)?;
         let (mut records, mut at, mut checked) = (run.iter(), lba, Ok(()));
         let mut look = |data: &[u8]| {
             let guards = self.guards(data);
@@ -201,7 +211,7 @@ impl Medium<'_> {
             Some(memory) => memory.read_in_place(offset, len, &mut look)?,
             None => {
                 let mut data = vec![0; len as usize];
-                store.read(offset, &mut data)?;
+                store.read_medium(offset, &mut data)?;
                 look(&data);
             }
         }
@@ -304,7 +314,7 @@ impl Medium<'_> {
     /// server grants only for as many as the store takes so.
     //= sbc4 5.43 ATM-01
     fn put(&self, lba: u64, data: &[&[u8]], records: &RecordRun, durable: bool) -> Result<(), Failure> {
-        let durability = medium::durability(durable);
+        let durability = self.device.durability(durable);
         Ok(self.device.store.write_atomic(self.offset(lba), data, Some(records), durability)?)
     }
 
@@ -321,10 +331,16 @@ impl Medium<'_> {
 
     /// The first byte, as it travels, in which the medium differs from what arrived.
     //= sbc3 5.2 PI-13
-    fn difference(&self, lba: u64, arrived: &Arrived, one: bool) -> Result<Option<u64>, Failure> {
+    fn difference(
+        &self,
+        source: Source,
+        lba: u64,
+        arrived: &Arrived,
+        one: bool,
+    ) -> Result<Option<u64>, Failure> {
         let wire = u64::from(self.protection.wire_block_bytes(self.block as u32));
         let blocks = if one { 1 } else { arrived.guards.len() };
-        let (medium, records, _) = self.read(lba, blocks as u64)?;
+        let (medium, records, _) = self.read(source, lba, blocks as u64)?;
         let pairs = medium.chunks_exact(self.block).zip(arrived.data.chunks_exact(self.block));
         for (i, ((here, there), record)) in pairs.zip(records.iter()).enumerate() {
             let tuple = |tuple: Tuple| tuple.to_bytes();
@@ -354,13 +370,7 @@ impl Medium<'_> {
             MediumOp::WriteAndVerify { lba, blocks, bytchk, durable: _ } => {
                 Some(self.write_and_verify(lba, blocks, bytchk, data_out))
             }
-            MediumOp::Unmap { ref ranges } => done(ranges.iter().try_for_each(|&(lba, blocks)| {
-                if blocks == 0 {
-                    return Ok(());
-                }
-                let _held = self.device.hold(lba, blocks, Access::Change);
-                Ok(self.device.store.unmap(self.offset(lba), self.offset(blocks))?)
-            })),
+            MediumOp::Unmap { ref ranges, durable } => done(self.unmap(ranges, durable)),
             MediumOp::WriteSame { lba, blocks, unmap, zero: true, durable } => {
                 done(self.zero(lba, blocks, unmap, durable))
             }
@@ -385,6 +395,7 @@ impl Medium<'_> {
             }
             MediumOp::Read { .. }
             | MediumOp::Flush
+            | MediumOp::Settle
             | MediumOp::LbaStatus { .. }
             | MediumOp::Prefetch { .. }
             | MediumOp::Copy { .. }
@@ -392,7 +403,8 @@ impl Medium<'_> {
         }
     }
 
-    /// Calls `f` with the parts of a range, first block and number of blocks, none of them more than [`PIECE_BYTES`].
+    /// Calls `f` with the parts of a range, first block and number of blocks, none of them more than [`PIECE_BYTES`], until nobody
+    /// waits for them any more.
     fn pieces(
         &self,
         lba: u64,
@@ -401,7 +413,7 @@ impl Medium<'_> {
     ) -> Result<(), Failure> {
         let most = (PIECE_BYTES / self.block as u64).max(1);
         let (mut at, end) = (lba, lba + blocks);
-        while at < end {
+        while at < end && !self.cancelled.load(Ordering::Acquire) {
             let part = (end - at).min(most);
             f(at, part)?;
             at += part;
@@ -468,7 +480,7 @@ impl Medium<'_> {
         durable: bool,
     ) -> Result<(), Failure> {
         records.truncate(done);
-        Ok(self.records.write(lba, &records, medium::durability(durable))?)
+        Ok(self.records.write(lba, &records, self.device.durability(durable))?)
     }
 
     /// Writes blocks that came without tuples: there is nothing to check, so they go to their place at once, and the
@@ -518,24 +530,31 @@ impl Medium<'_> {
             self.verify(lba, blocks)?;
             return Ok(MediumReply::Done);
         }
-        Ok(match self.difference(lba, &arrived, false)? {
+        Ok(match self.difference(Source::Medium, lba, &arrived, false)? {
             Some(byte_offset) => MediumReply::Miscompare { byte_offset },
             None => MediumReply::Done,
         })
     }
 
+    fn unmap(&self, ranges: &[(u64, u64)], durable: bool) -> Result<(), Failure> {
+        for &(lba, blocks) in ranges.iter().filter(|(_, blocks)| *blocks > 0) {
+            let _held = self.device.hold(lba, blocks, Access::Change);
+            self.device.store.unmap(self.offset(lba), self.offset(blocks))?;
+        }
+        Ok(self.device.flush_if(durable)?)
+    }
+
     //= sbc3 4.22.4 PI-15
     fn zero(&self, lba: u64, blocks: u64, unmap: bool, durable: bool) -> Result<(), Failure> {
         let _held = self.device.hold(lba, blocks, Access::Change);
-        let (offset, len) = (self.offset(lba), self.offset(blocks));
-        match unmap {
-            true => self.device.store.unmap(offset, len)?,
-            false => self.device.store.write_zeroes(offset, len, false)?,
-        }
-        if durable {
-            self.device.store.flush()?;
-        }
-        Ok(())
+        self.pieces(lba, blocks, |lba, blocks| {
+            let (offset, len) = (self.offset(lba), self.offset(blocks));
+            Ok(match unmap {
+                true => self.device.store.unmap(offset, len)?,
+                false => self.device.store.write_zeroes(offset, len, false)?,
+            })
+        })?;
+        Ok(self.device.flush_if(durable)?)
     }
 
     //= sbc3 5.43 PI-12
@@ -575,7 +594,7 @@ impl Medium<'_> {
         let records = self.records_of(lba, &new)?;
         let _held = self.device.hold(lba, blocks, Access::Decide);
         // The tuples of the first half belong to what is looked for: they are compared and not checked besides.
-        if let Some(byte_offset) = self.difference(lba, &expected, false)? {
+        if let Some(byte_offset) = self.difference(Source::Cache, lba, &expected, false)? {
             return Ok(MediumReply::Miscompare { byte_offset });
         }
         self.put(lba, &[&new.data], &records, durable)?;
@@ -594,7 +613,7 @@ impl Medium<'_> {
         let arrived = self.arrived(data_out, 0, blocks);
         self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Decide);
-        let (medium, ..) = self.read(lba, blocks)?;
+        let (medium, ..) = self.read(Source::Cache, lba, blocks)?;
         let Arrived { mut data, tuples, .. } = arrived;
         let merge = |new: u8, medium: u8| if and { new & medium } else { new | medium };
         data.iter_mut().zip(&medium).for_each(|(new, medium)| *new = merge(*new, *medium));
@@ -623,7 +642,7 @@ impl Medium<'_> {
             if let (true, Some(tuples), Some(first)) = (one_block, &mut arrived.tuples, first) {
                 tuples[0] = self.protection.repeated(lba + at, first);
             }
-            if let Some(offset) = self.difference(lba + at, &arrived, one_block)? {
+            if let Some(offset) = self.difference(Source::Medium, lba + at, &arrived, one_block)? {
                 return Ok(MediumReply::Miscompare { byte_offset: at * wire + offset });
             }
         }

@@ -18,6 +18,7 @@ use super::room::too_long;
 use super::sessions::Hosted;
 use super::work::{store_failure, work};
 use crate::device::Device;
+use crate::medium::NEVER;
 use crate::observe::Op;
 use crate::observe::events::EventKind;
 use crate::observe::metrics::Reason;
@@ -183,7 +184,7 @@ impl<P: Platform> Shard<P> {
                 Step::Medium(_) => {
                     let (lun, reserved, slabs) = (running.lun(), running.reserved_bytes, &self.slabs);
                     // What a store does wrong is its command's end and not its shard's, on which others live.
-                    let worked = catch_unwind(AssertUnwindSafe(|| work(&mut running, &data, slabs)));
+                    let worked = catch_unwind(AssertUnwindSafe(|| work(&mut running, &data, slabs, &NEVER)));
                     let Ok(done) = worked else {
                         tracing::error!(lun, "a store panicked; its command ends with HARDWARE ERROR");
                         let no_data = DataInPayload::default();
@@ -196,7 +197,7 @@ impl<P: Platform> Shard<P> {
                 }
                 // The status tells the host that its reservation survives power loss: a worker sees to it first.
                 Step::Done(outcome)
-                    if running.device.keeps_reservations() && changes_reservations(outcome) =>
+                    if running.device.keeps_reservations() && change_to_store(outcome).is_some() =>
                 {
                     return self.offload(hosted, task, running, data);
                 }
@@ -337,8 +338,12 @@ fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
     hosted.deferred.iter().any(|command| hosted.session.connection_of(command.task) == cid)
 }
 
-pub(super) fn changes_reservations(outcome: &Outcome) -> bool {
-    outcome.effects.contains(&Effect::KeptStateChanged)
+/// The change of what the unit keeps that has to be stored before the status is sent.
+pub(super) fn change_to_store(outcome: &Outcome) -> Option<u64> {
+    outcome.effects.iter().find_map(|effect| match effect {
+        Effect::KeptStateChanged(change) => Some(*change),
+        Effect::AbortTasksOf(_) => None,
+    })
 }
 
 /// An outcome in the session's words.

@@ -9,7 +9,7 @@ use iscsi_core::target::task::{DataOutPieces, TaskId};
 use scsi::{Asc, Execution, Outcome, SenseData, SenseKey, Step};
 
 use super::Shard;
-use super::commands::{LONGEST_READ_BYTES, Running, changes_reservations};
+use super::commands::{LONGEST_READ_BYTES, Running, change_to_store};
 use super::message::Message;
 use super::sessions::{Hosted, Offloaded, SessionKey};
 use crate::medium::{self, Surroundings};
@@ -51,7 +51,12 @@ impl<D: Driver> Drop for Reply<D> {
 }
 
 /// Carries out one medium operation.
-pub(super) fn work(running: &mut Running, data: &DataOutPieces, slabs: &engine::SlabRing) -> DataInPayload {
+pub(super) fn work(
+    running: &mut Running,
+    data: &DataOutPieces,
+    slabs: &engine::SlabRing,
+    cancelled: &AtomicBool,
+) -> DataInPayload {
     let Running { execution, device, read_length, digest_chunk_bytes, .. } = running;
     let (read_length, digest_chunk_bytes) = (*read_length, *digest_chunk_bytes);
     let (reply, payload) = match execution.step() {
@@ -64,6 +69,7 @@ pub(super) fn work(running: &mut Running, data: &DataOutPieces, slabs: &engine::
                 read_length,
                 digest_chunk_bytes,
                 protection: execution.protection().copied(),
+                cancelled,
             },
         ),
         _ => (Ok(scsi::MediumReply::Done), DataInPayload::default()),
@@ -76,15 +82,15 @@ pub(super) fn work(running: &mut Running, data: &DataOutPieces, slabs: &engine::
 //= spc4 5.12.6 PR-10
 fn keep_reservations(running: &Running) -> bool {
     let Step::Done(outcome) = running.execution.step() else { return true };
-    if !changes_reservations(outcome) {
-        return true;
-    }
+    let Some(change) = change_to_store(outcome) else { return true };
     let saved = running.device.save_reservations();
     if let Err(error) = &saved {
         let (lun, store) = (running.lun(), running.device.store.description());
         tracing::error!(%error, lun, store, "persistent reservations cannot be stored: free space there, or change state_dir");
     }
-    saved.is_ok()
+    // Another command may have failed to store this change with its own, and taken both back.
+    let taken_back = running.device.unit.was_taken_back(change);
+    saved.is_ok() && !taken_back
 }
 
 /// A command, or what goes on after one, with a worker thread.
@@ -108,7 +114,7 @@ impl<P: Platform> Job<P> {
             {
                 return self.end();
             }
-            self.payload = work(&mut self.running, &self.data, &self.slabs);
+            self.payload = work(&mut self.running, &self.data, &self.slabs, &self.cancelled);
         }
         self.queue();
     }
@@ -185,11 +191,9 @@ impl<P: Platform> Shard<P> {
             let failed = if saved { running.failure() } else { Some(Reason::HardwareError) };
             shard.observe(hosted, &running, failed, &payload, &data);
             match running.execution.into_step() {
-                Step::Done(mut outcome) => {
-                    if !saved {
-                        (outcome.status, outcome.sense) =
-                            (scsi::Status::CheckCondition, Some(Box::new(store_failure())));
-                    }
+                Step::Done(outcome) => {
+                    // What was taken back has no effects.
+                    let outcome = if saved { outcome } else { Outcome::check(store_failure()) };
                     shard.finish(hosted, task, outcome, payload, reserved)
                 }
                 // The device server never asks for data after the medium.

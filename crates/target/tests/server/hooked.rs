@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use blockstore::{
-    BlockStore, Durability, Extent, Geometry, InPlace, Label, Op, Placement, RamStore, RecordRun, Records,
-    StoreError, not_atomic,
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Op, Placement,
+    RamStore, RecordRun, Records, StoreError, not_atomic,
 };
 
 /// Calls `hook` with every operation and its first byte.
@@ -90,5 +90,14 @@ impl<F: Fn(Op, u64) + Send + Sync> BlockStore for Hooked<F> {
     }
     fn label(&self) -> Option<&Arc<Label>> {
         None
+    }
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.read(offset, dst)
+    }
+    fn medium_reads(&self) -> MediumReads {
+        MediumReads::Memory
+    }
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        Ok(None)
     }
 }

@@ -1,0 +1,82 @@
+//! What a unit keeps over a loss of power, and what becomes of a change of it that cannot be stored: none. A host is told that its
+//! command failed, and finds everything as it was.
+
+use std::collections::BTreeSet;
+
+use crate::identifying::IdentifyingInformation;
+use crate::logical_unit::LogicalUnit;
+use crate::persistent_reservation::PersistentReservations;
+use crate::state::State;
+use crate::{KeptState, PrState};
+
+/// What was stored last.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    persistent: PersistentReservations,
+    identifying: IdentifyingInformation,
+    /// Changes are counted from 1.
+    changes: u64,
+    /// Changes up to here are stored or taken back.
+    stored: u64,
+    /// Changes that were taken back, and whose commands have not heard of it: as many as there are tasks at most.
+    taken_back: BTreeSet<u64>,
+}
+
+impl State {
+    /// What is kept has changed; the number of the change.
+    pub(crate) fn kept_has_changed(&mut self) -> u64 {
+        self.stored.changes += 1;
+        self.stored.changes
+    }
+
+    /// What is kept now was read from where it is kept, or taken over from another unit.
+    pub(crate) fn kept_is_stored(&mut self) {
+        self.stored.persistent = self.persistent.clone();
+        self.stored.identifying = self.identifying.clone();
+        self.stored.stored = self.stored.changes;
+    }
+}
+
+impl LogicalUnit {
+    /// Stores what is kept by `store`, one call at a time: [`LogicalUnit::export_persistent`]. When that fails, the unit goes back
+    /// to what was stored last.
+    ///
+    /// # Errors
+    /// That of `store`.
+    //= spc4 5.12.6 PR-10
+    pub fn store_kept<E>(&self, store: impl FnOnce(Option<KeptState>) -> Result<(), E>) -> Result<(), E> {
+        let (kept, persistent, identifying, changes) = self.with_state(|state| {
+            let (persistent, identifying) = (state.persistent.clone(), state.identifying.clone());
+            (state.kept(), persistent, identifying, state.stored.changes)
+        });
+        let result = store(kept);
+        self.with_state(|state| match &result {
+            Ok(()) => {
+                (state.stored.persistent, state.stored.identifying) = (persistent, identifying);
+                state.stored.stored = changes.max(state.stored.stored);
+            }
+            Err(_) => {
+                state.persistent = state.stored.persistent.clone();
+                state.identifying = state.stored.identifying.clone();
+                let lost = state.stored.stored + 1..=state.stored.changes;
+                state.stored.taken_back.extend(lost);
+                state.stored.stored = state.stored.changes;
+            }
+        });
+        result
+    }
+
+    /// Whether this change of what is kept was taken back, because it could not be stored. Each command asks once.
+    pub fn was_taken_back(&self, change: u64) -> bool {
+        self.with_state(|state| state.stored.taken_back.remove(&change))
+    }
+}
+
+impl State {
+    /// What must survive power loss; `None` without any.
+    pub(crate) fn kept(&self) -> Option<KeptState> {
+        let reservations: Option<PrState> = self.persistent.persist.then(|| self.persistent.export());
+        let kept = KeptState { reservations, identifying: self.identifying.clone() };
+        (kept != KeptState::default()).then_some(kept)
+    }
+}

@@ -1,0 +1,384 @@
+//! What reaches the medium, and what is read from it: a store whose cache and medium are two, and may differ.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+
+use blockstore::{
+    BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement,
+    ProtectedStore, RamStore, RecordRun, Records, StoreError, VolumeId, not_atomic, read_then_crc32c,
+};
+use scsi::{DataOut, Nexus, PiField, Step};
+
+use super::*;
+use crate::config::{Config, Overrides};
+use crate::device::Making;
+use crate::identity::UnitIdentity;
+use crate::observe::Observe;
+
+const BLOCK: u64 = 512;
+const SIZE: u64 = 4 << 20;
+
+/// Memory with a write-back cache before it.
+struct Cached {
+    cache: RamStore,
+    medium: RamStore,
+    flushes: AtomicU32,
+    /// What goes to the medium arrives there wrong.
+    spoils: AtomicBool,
+    /// Set by the first write.
+    written: AtomicBool,
+}
+
+impl Cached {
+    fn new() -> Arc<Self> {
+        let ram = || RamStore::new(SIZE, BLOCK as u32).unwrap();
+        Arc::new(Self {
+            cache: ram(),
+            medium: ram(),
+            flushes: AtomicU32::new(0),
+            spoils: AtomicBool::new(false),
+            written: AtomicBool::new(false),
+        })
+    }
+
+    fn on_medium(&self, lba: u64, blocks: u64) -> Vec<u8> {
+        let mut data = vec![0; (blocks * BLOCK) as usize];
+        self.medium.read(lba * BLOCK, &mut data).unwrap();
+        data
+    }
+}
+
+impl BlockStore for Cached {
+    fn geometry(&self) -> Geometry {
+        self.cache.geometry()
+    }
+    fn placement(&self) -> Placement {
+        Placement::Offload
+    }
+    fn description(&self) -> String {
+        "cached".to_owned()
+    }
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.cache.read(offset, dst)
+    }
+    fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        read_then_crc32c(self, offset, dst, crc)
+    }
+    fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
+        self.cache.write(offset, src, Durability::Cached)?;
+        self.written.store(true, Ordering::Release);
+        if durability == Durability::Durable {
+            let mut data = src.concat();
+            if self.spoils.load(Ordering::Relaxed) {
+                data[0] ^= 1;
+            }
+            self.medium.write(offset, &[&data], Durability::Cached)?;
+        }
+        Ok(())
+    }
+    fn atomic_write_bytes_max(&self) -> u64 {
+        0
+    }
+    fn write_atomic(
+        &self,
+        _offset: u64,
+        _src: &[&[u8]],
+        _records: Option<&RecordRun>,
+        _durability: Durability,
+    ) -> Result<(), StoreError> {
+        Err(not_atomic(self))
+    }
+    fn overwrites_in_place(&self) -> bool {
+        true
+    }
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        let mut all = vec![0; SIZE as usize];
+        self.cache.read(0, &mut all)?;
+        self.medium.write(0, &[&all], Durability::Cached)
+    }
+    fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.cache.unmap(offset, len)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
+        self.cache.write_zeroes(offset, len, may_unmap)
+    }
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+        self.cache.extents(offset, len, max)
+    }
+    fn resize(&self, _size_bytes: u64) -> Result<(), StoreError> {
+        Err(blockstore::fixed_size(self))
+    }
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        Ok(SIZE)
+    }
+    fn make_writable(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn records(&self) -> Option<&Records> {
+        None
+    }
+    fn label(&self) -> Option<&Arc<Label>> {
+        None
+    }
+    fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.medium.read(offset, dst)
+    }
+    fn medium_reads(&self) -> MediumReads {
+        MediumReads::Direct
+    }
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        Ok(None)
+    }
+}
+
+fn device_on(store: Arc<dyn BlockStore>) -> Device {
+    let config = Config::quick(None, vec!["ram:4M".parse().unwrap()], &Overrides::default()).unwrap();
+    let observe = Observe::new();
+    let making = Making {
+        ports: &[],
+        limits: &config.limits,
+        state_dir: None,
+        metrics: &observe.metrics,
+        token_secret: [0; 32],
+    };
+    let identity = UnitIdentity::new(VolumeId::from_bytes([7; 16]), None);
+    Device::new(&config.targets[0].luns[0], store, &config.targets[0], &making, identity)
+}
+
+/// A unit with blocks of its own, and with protection information if that is asked for.
+fn unit(protected: bool) -> (Device, Arc<Cached>) {
+    let cached = Cached::new();
+    let store: Arc<dyn BlockStore> = match protected {
+        false => Arc::clone(&cached) as _,
+        true => {
+            let side = RamStore::new(ProtectedStore::side_bytes(&cached.geometry()).unwrap(), 4096).unwrap();
+            Arc::new(ProtectedStore::new(Arc::clone(&cached) as _, Arc::new(side), 1).unwrap())
+        }
+    };
+    (device_on(store), cached)
+}
+
+fn run(device: &Device, op: &MediumOp, data_out: &[u8]) -> Result<MediumReply, MediumError> {
+    run_until(&NEVER, device, op, data_out)
+}
+
+fn run_until(
+    cancelled: &AtomicBool,
+    device: &Device,
+    op: &MediumOp,
+    data_out: &[u8],
+) -> Result<MediumReply, MediumError> {
+    let slabs = SlabRing::new(64 << 10, 4);
+    // In pieces that end nowhere near a block.
+    let pieces: Vec<Bytes> = data_out.chunks(70_001).map(Bytes::copy_from_slice).collect();
+    let with = Surroundings {
+        slabs: &slabs,
+        data_out: &pieces,
+        read_length: u64::MAX,
+        digest_chunk_bytes: None,
+        protection: None,
+        cancelled,
+    };
+    execute(device, op, &with).0
+}
+
+fn pattern(blocks: u64, seed: usize) -> Vec<u8> {
+    (0..(blocks * BLOCK) as usize).map(|at| (at / 7 + at / 1021 * 3 + seed) as u8 | 1).collect()
+}
+
+/// Zeros that were asked to be durable are on the medium as written data are.
+// covers: MOD-03
+#[test]
+fn what_makes_zeros_is_as_durable_as_a_write() {
+    for protected in [false, true] {
+        let zeros = |unmap, durable| MediumOp::WriteSame { lba: 8, blocks: 4, unmap, zero: true, durable };
+        let unmap = |durable| MediumOp::Unmap { ranges: vec![(8, 4)], durable };
+        for make in [&unmap as &dyn Fn(bool) -> MediumOp, &|durable| zeros(true, durable), &|durable| {
+            zeros(false, durable)
+        }] {
+            let (device, cached) = unit(protected);
+            let data = pattern(16, 1);
+            run(&device, &MediumOp::Write { lba: 0, blocks: 16, durable: true }, &data).unwrap();
+            run(&device, &make(false), &[]).unwrap();
+            assert_eq!(cached.on_medium(0, 16), data, "cached, while WCE is 1");
+            run(&device, &make(true), &[]).unwrap();
+            assert_eq!(cached.on_medium(8, 4), vec![0; 4 * BLOCK as usize], "{:?}", make(true));
+            assert_eq!(cached.on_medium(12, 4), data[12 * BLOCK as usize..]);
+        }
+    }
+}
+
+fn nexus() -> Nexus {
+    Nexus::new("iqn.2025-01.org.example:host,i,0x00023d000001", 1, 1)
+}
+
+/// MODE SELECT(6) of the caching page; what the device server then asks of the medium.
+fn set_write_cache(device: &Device, on: bool) -> Option<MediumOp> {
+    let mut list = [0; 24];
+    (list[4], list[5], list[6]) = (0x08, 0x12, if on { 4 } else { 0 });
+    let mut execution = device.unit.begin(&nexus(), &[0x15, 0x10, 0, 0, 24, 0]);
+    execution.data_out(&device.unit, &DataOut::new(&[&list]));
+    match execution.step() {
+        Step::Medium(op) => Some(op.clone()),
+        Step::Done(outcome) => {
+            assert_eq!(outcome.status, scsi::Status::Good, "{:?}", outcome.sense);
+            None
+        }
+        Step::NeedDataOut { .. } => panic!("it had its data"),
+    }
+}
+
+// covers: MOD-03
+#[test]
+fn a_write_cache_that_is_switched_off_is_empty_and_stays_so() {
+    let (device, cached) = unit(false);
+    let data = pattern(8, 1);
+    let write = MediumOp::Write { lba: 0, blocks: 8, durable: false };
+    run(&device, &write, &data).unwrap();
+    assert_eq!(cached.on_medium(0, 8), vec![0; 8 * BLOCK as usize]);
+    let asked = set_write_cache(&device, false).expect("what is cached goes to the medium first");
+    assert!(!device.unit.write_cache());
+    run(&device, &asked, &[]).unwrap();
+    assert_eq!(cached.on_medium(0, 8), data);
+    // A write that was taken up while WCE was 1, and is carried out now.
+    let newer = pattern(8, 2);
+    run(&device, &write, &newer).unwrap();
+    assert_eq!(cached.on_medium(0, 8), newer);
+
+    assert_eq!(set_write_cache(&device, false), None, "it was off");
+    assert_eq!(set_write_cache(&device, true), None);
+    assert_eq!(cached.flushes.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn switching_the_write_cache_off_waits_for_writes_under_way() {
+    let (device, cached) = unit(false);
+    let (begun, may_settle) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (device, cached) = (&device, &cached);
+        scope.spawn(move || {
+            let _held = device.hold(5, 1, Access::Change);
+            begun.send(()).unwrap();
+            // The other one can only wait now; the write still goes to the cache alone.
+            cached.write(5 * BLOCK, &[&pattern(1, 3)], Durability::Cached).unwrap();
+        });
+        may_settle.recv().unwrap();
+        run(device, &MediumOp::Settle, &[]).unwrap();
+    });
+    assert_eq!(cached.on_medium(5, 1), pattern(1, 3));
+}
+
+/// The medium has other data than the cache: whoever verifies has to see those.
+#[test]
+fn verification_reads_the_medium() {
+    for protected in [false, true] {
+        let (device, cached) = unit(protected);
+        let data = pattern(8, 1);
+        let verify_data = MediumOp::Compare { lba: 0, blocks: 8, one_block: false };
+        let verify = MediumOp::Verify { lba: 0, blocks: 8 };
+        run(&device, &MediumOp::Write { lba: 0, blocks: 8, durable: true }, &data).unwrap();
+        assert_eq!(run(&device, &verify_data, &data), Ok(MediumReply::Done));
+        assert_eq!(run(&device, &verify, &[]), Ok(MediumReply::Done));
+
+        let mut rotten = data.clone();
+        rotten[3 * BLOCK as usize + 5] ^= 0x40;
+        cached.medium.write(0, &[&rotten], Durability::Cached).unwrap();
+        let differs = run(&device, &verify_data, &data);
+        if protected {
+            // Which block it is, the tuple beside it says.
+            let wrong = MediumError::Protection { field: PiField::Guard, lba: 3 };
+            assert_eq!((differs, run(&device, &verify, &[])), (Err(wrong), Err(wrong)));
+        } else {
+            assert_eq!(differs, Ok(MediumReply::Miscompare { byte_offset: 3 * BLOCK + 5 }));
+        }
+        // What is only read is what was written.
+        let caw = MediumOp::CompareAndWrite { lba: 3, blocks: 1, durable: false };
+        let block = &data[3 * BLOCK as usize..4 * BLOCK as usize];
+        assert_eq!(run(&device, &caw, &[block, block].concat()), Ok(MediumReply::Done));
+    }
+}
+
+#[test]
+fn write_and_verify_finds_what_the_medium_made_of_it() {
+    for protected in [false, true] {
+        let (device, cached) = unit(protected);
+        let data = pattern(8, 1);
+        let both = |bytchk| MediumOp::WriteAndVerify { lba: 0, blocks: 8, bytchk, durable: false };
+        for bytchk in [false, true] {
+            assert_eq!(run(&device, &both(bytchk), &data), Ok(MediumReply::Done));
+        }
+        cached.spoils.store(true, Ordering::Relaxed);
+        let found = run(&device, &both(true), &data);
+        if protected {
+            let wrong = MediumError::Protection { field: PiField::Guard, lba: 0 };
+            assert_eq!((found, run(&device, &both(false), &data)), (Err(wrong), Err(wrong)));
+        } else {
+            assert_eq!(found, Ok(MediumReply::Miscompare { byte_offset: 0 }));
+        }
+    }
+}
+
+/// Longer than what is combined at a time, so that each piece has to meet its own data.
+#[test]
+fn or_write_combines_every_piece_with_its_own_data() {
+    let blocks = (PIECE_BYTES / BLOCK) * 2 + 3;
+    for and in [false, true] {
+        let (device, cached) = unit(false);
+        let (before, new) = (pattern(blocks, 1), pattern(blocks, 90));
+        run(&device, &MediumOp::Write { lba: 2, blocks, durable: true }, &before).unwrap();
+        run(&device, &MediumOp::OrWrite { lba: 2, blocks, and, durable: true }, &new).unwrap();
+        let combine = |(a, b): (&u8, &u8)| if and { a & b } else { a | b };
+        let expected: Vec<u8> = before.iter().zip(&new).map(combine).collect();
+        assert!(cached.on_medium(2, blocks) == expected, "and {and}");
+    }
+}
+
+/// The longest command: nobody may have to wait for its end who has aborted it.
+#[test]
+fn a_long_write_same_ends_soon_after_it_was_cancelled() {
+    for protected in [false, true] {
+        let (device, cached) = unit(protected);
+        let blocks = 3 * PIECE_BYTES / BLOCK;
+        let block = pattern(1, 1);
+        let ops = [
+            MediumOp::WriteSame { lba: 0, blocks, unmap: false, zero: false, durable: false },
+            MediumOp::Fill { lba: 0, blocks, pattern: Bytes::from(block.clone()), durable: false },
+        ];
+        for op in ops {
+            cached.cache.unmap(0, SIZE).unwrap();
+            cached.written.store(false, Ordering::Release);
+            // It is cancelled while its first piece is written.
+            run_until(&cached.written, &device, &op, &block).unwrap();
+            let mut after = vec![0; SIZE as usize];
+            cached.read(0, &mut after).unwrap();
+            let written = after.chunks(BLOCK as usize).filter(|found| **found == block[..]).count() as u64;
+            assert_eq!(written, PIECE_BYTES / BLOCK, "{op:?}");
+            run(&device, &op, &block).unwrap();
+            cached.read(0, &mut after).unwrap();
+            let written = after.chunks(BLOCK as usize).filter(|found| **found == block[..]).count() as u64;
+            assert_eq!(written, blocks, "{op:?}");
+        }
+    }
+}
+
+/// A read of memory that ran beside a decision may have seen half of it.
+#[test]
+fn a_look_during_which_a_decision_came_is_repeated() {
+    let device = device_on(Arc::new(RamStore::new(SIZE, BLOCK as u32).unwrap()));
+    let looks = AtomicU32::new(0);
+    let mut decide_once = true;
+    device.look(0, 8, || {
+        looks.fetch_add(1, Ordering::Relaxed);
+        if std::mem::take(&mut decide_once) {
+            drop(device.hold(3, 1, Access::Decide));
+        }
+    });
+    assert_eq!(looks.load(Ordering::Relaxed), 2);
+    device.look(0, 8, || looks.fetch_add(1, Ordering::Relaxed));
+    assert_eq!(looks.load(Ordering::Relaxed), 3, "nobody decided meanwhile");
+}
