@@ -149,6 +149,8 @@ pub struct LuConfig {
     pub protection: ProtectionType,
     /// A FORMAT UNIT had begun and not ended when the power went: the unit is of no use until it is formatted.
     pub format_interrupted: bool,
+    /// The medium cannot be had: the unit is there and not ready (2/04/03) until another one takes its place.
+    pub missing: bool,
 }
 
 /// ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET and TARGET RESET.
@@ -182,6 +184,7 @@ impl Default for LuConfig {
             protectable: false,
             protection: ProtectionType::None,
             format_interrupted: false,
+            missing: false,
         }
     }
 }

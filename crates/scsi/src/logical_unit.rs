@@ -106,7 +106,10 @@ impl LogicalUnit {
         };
         let interrupted = lu.config.format_interrupted;
         //= sbc3 5.3.1 FMT-02
-        lu.with_state(|state| state.erase_failed = interrupted.then_some(EraseKind::Format));
+        lu.with_state(|state| {
+            state.erase_failed = interrupted.then_some(EraseKind::Format);
+            state.missing = lu.config.missing;
+        });
         lu
     }
 
@@ -474,6 +477,11 @@ impl LogicalUnit {
             && let Some(asc) = self.with_state(|state| state.report_attention(nexus.id))
         {
             return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
+        }
+        // Reservations and mode pages too are those of the disk that is not there: nothing may be kept in its place.
+        if self.config.missing && attention == Attention::Report {
+            let asc = Asc::MANUAL_INTERVENTION_REQUIRED;
+            return Some(Execution::check(SenseData::new(SenseKey::NotReady, asc)));
         }
         //= spc4 5.15.2.4 ALU-04 ALU-05
         if gate & GATE_ACCESS != 0

@@ -50,6 +50,8 @@ ascs! {
     OPERATION_IN_PROGRESS = 0x00/0x16;
     /// Logical unit not ready, initializing command required (stopped by START STOP UNIT).
     INITIALIZING_COMMAND_REQUIRED = 0x04/0x02;
+    /// Logical unit not ready, manual intervention required: its medium is missing.
+    MANUAL_INTERVENTION_REQUIRED = 0x04/0x03;
     /// Logical unit not accessible, asymmetric access state transition.
     ACCESS_STATE_TRANSITION = 0x04/0x0a;
     /// Logical unit not accessible, target port in standby state.

@@ -40,6 +40,8 @@ pub(crate) struct State {
     lost: HashSet<NexusId>,
     pub(crate) mode: ModePages,
     pub(crate) stopped: bool,
+    /// There is no medium.
+    pub(crate) missing: bool,
     /// FORMAT UNIT or SANITIZE under way.
     pub(crate) operation: Option<Operation>,
     /// FORMAT UNIT or SANITIZE ended early.
@@ -86,6 +88,7 @@ impl State {
             lost: HashSet::new(),
             mode,
             stopped: false,
+            missing: false,
             operation: None,
             erase_failed: None,
             may_exit: false,
@@ -152,6 +155,9 @@ impl State {
 
     /// Why the medium cannot be accessed. What cures it: the kind of erasure that has to be repeated.
     pub(crate) fn not_ready(&mut self) -> Option<(SenseData, Option<EraseKind>)> {
+        if self.missing {
+            return Some((SenseData::new(SenseKey::NotReady, Asc::MANUAL_INTERVENTION_REQUIRED), None));
+        }
         if let Some(operation) = &self.operation {
             if operation.alive.strong_count() > 0 {
                 return Some((operation.kind.in_progress(operation.progress), None));
@@ -193,7 +199,7 @@ impl State {
         if self.access.restrict() {
             gate |= GATE_ACCESS;
         }
-        if self.stopped || self.operation.is_some() || self.erase_failed.is_some() {
+        if self.missing || self.stopped || self.operation.is_some() || self.erase_failed.is_some() {
             gate |= GATE_NOT_READY;
         }
         gate

@@ -181,6 +181,29 @@ fn vpd_83_names_unit_port_and_device() {
 }
 
 #[test]
+fn a_unit_without_its_medium_says_who_it_is_and_that_it_is_not_ready() {
+    let disk = Disk::with(LuConfig { missing: true, ..support::config() });
+    let nexus = disk.nexus.clone();
+    let mut disk = disk;
+    for cdb in [
+        cdb::read(0, 1),
+        vec![0; 6],
+        vec![0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        vec![0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0],
+        vec![0x1b, 0, 0, 0, 1, 0],
+    ] {
+        disk.run_as(&nexus, &cdb, &[]).fails(2, 0x04, 0x03);
+    }
+    assert!(!page(&mut disk, 0x83).is_empty());
+    let sense = disk.run_as(&nexus, &[0x03, 0, 0, 0, 252, 0], &[]).good().data;
+    assert_eq!((sense[2] & 0xf, sense[12], sense[13]), (2, 0x04, 0x03));
+    // What was started before a reset is not there after it either.
+    disk.lu.logical_unit_reset();
+    disk.run_as(&nexus, &[0; 6], &[]).fails(6, 0x29, 0x03);
+    disk.run_as(&nexus, &[0; 6], &[]).fails(2, 0x04, 0x03);
+}
+
+#[test]
 fn vpd_b0_reports_the_limits() {
     let mut disk = Disk::new();
     let data = page(&mut disk, 0xb0);

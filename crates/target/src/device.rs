@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use blockstore::{BlockStore, Durability, Geometry, Placement, StoreError, StoreSpec};
+use blockstore::{BlockStore, Durability, Geometry, Placement, RamStore, StoreError, StoreSpec};
 use engine::Lane;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scsi::{AccessState, Asc, LogicalUnit, LuConfig, Paths, ProtectionType, TargetPort, TransferLimits};
@@ -44,6 +44,8 @@ pub struct Device {
     failures: AtomicU64,
     /// Who its volume is.
     identity: UnitIdentity,
+    /// Why there is no store.
+    missing: Option<String>,
     number: u16,
     target_name: String,
     /// What it was made to be, to know after a change of configuration whether it is still the same.
@@ -345,6 +347,24 @@ impl Device {
         self.reservations.as_ref().map_or(Ok(()), |file| file.save(&self.unit))
     }
 
+    /// A unit whose store cannot be had, for the reason given: it is there, and not ready.
+    pub(crate) fn missing(
+        config: &LunConfig,
+        target: &TargetConfig,
+        making: &Making<'_>,
+        identity: UnitIdentity,
+        why: String,
+    ) -> Result<Self, StoreError> {
+        // Nothing comes to it: the unit answers for itself.
+        let nothing = Arc::new(RamStore::new(512, 512)?);
+        Ok(Self::make(config, nothing, target, making, identity, Some(why)))
+    }
+
+    /// Why its store cannot be had; `None`: it is there.
+    pub fn why_missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+
     /// Puts a unit on a store that is open, and that hosts know by `identity`.
     pub fn new(
         config: &LunConfig,
@@ -352,6 +372,17 @@ impl Device {
         target: &TargetConfig,
         making: &Making<'_>,
         identity: UnitIdentity,
+    ) -> Self {
+        Self::make(config, store, target, making, identity, None)
+    }
+
+    fn make(
+        config: &LunConfig,
+        store: Arc<dyn BlockStore>,
+        target: &TargetConfig,
+        making: &Making<'_>,
+        identity: UnitIdentity,
+        missing: Option<String>,
     ) -> Self {
         let target_name = target.name.as_str();
         let geometry: Geometry = store.geometry();
@@ -369,7 +400,11 @@ impl Device {
         let atomic = store.atomic_write_bytes_max() / u64::from(geometry.logical_block_bytes.max(1));
         transfers.max_atomic_blocks =
             u32::try_from(atomic).unwrap_or(u32::MAX).min(transfers.max_transfer_blocks);
-        let reservations = reservation_file(config, &geometry, making.state_dir, &identity);
+        let reservations = match missing {
+            // What is kept for the disk is the disk's, which has to find it when it comes.
+            Some(_) => None,
+            None => reservation_file(config, &geometry, making.state_dir, &identity),
+        };
         let format = store.records().map(blockstore::Records::format);
         let unit = LogicalUnit::new(LuConfig {
             lun: config.number,
@@ -393,6 +428,7 @@ impl Device {
             protectable: format.is_some(),
             protection: format.and_then(|f| ProtectionType::from_number(f.kind)).unwrap_or_default(),
             format_interrupted: format.is_some_and(|f| f.interrupted),
+            missing: missing.is_some(),
             ..LuConfig::default()
         });
         for (group, state) in &target.access_states {
@@ -410,6 +446,7 @@ impl Device {
             stats: making.metrics.lun(target_name, config.number),
             failures: AtomicU64::new(0),
             identity,
+            missing,
             number: config.number,
             target_name: target_name.to_owned(),
             config: ArcSwap::from_pointee(config.clone()),

@@ -227,6 +227,19 @@ impl Identities<'_> {
         Ok(UnitIdentity::new(volume, serial))
     }
 
+    /// What a volume is called that cannot be opened: what its label says, if that can be read.
+    pub fn of_missing(&self, config: &LunConfig) -> UnitIdentity {
+        let label = match &config.store {
+            StoreSpec::File { path, .. } => {
+                let within = self.state_dir.map(|directory| Label::within(directory, path));
+                [Some(Label::beside(path)), within].into_iter().flatten().find(|place| place.is_file())
+            }
+            StoreSpec::Ram { .. } => None,
+        };
+        let kept = label.and_then(|place| Label::open(place, true).ok()?.identity());
+        UnitIdentity::new(kept.unwrap_or_else(|| (self.draw)()), config.serial.as_deref())
+    }
+
     /// What a volume is called that has no label yet: what hosts know it by, if they may know it; else what is new.
     fn first(
         &self,

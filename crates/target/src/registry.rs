@@ -127,7 +127,32 @@ impl TargetSet {
             drawn: Arc::default(),
             departed: Vec::new(),
         };
-        empty.changed(config, metrics, open).map(|change| change.set)
+        let lenient = !config.require_every_store;
+        let set = empty.change_to(config, metrics, open, lenient)?.set;
+        // A server that has nothing to serve says so at once.
+        let devices = devices_of(&set.targets);
+        if let Some(first) = devices.first()
+            && devices.iter().all(|device| device.why_missing().is_some())
+        {
+            return Err(OpenError {
+                target: set.name_of(first),
+                lun: first.number(),
+                error: StoreError::Unusable(first.why_missing().unwrap_or_default().to_owned()),
+            });
+        }
+        Ok(set)
+    }
+
+    fn name_of(&self, device: &Device) -> IscsiName {
+        let of = |node: &&Arc<TargetNode>| node.name.as_str() == device.target_name();
+        self.targets.values().find(of).map(|node| node.name.clone()).expect("it is one of ours")
+    }
+
+    /// Whether a store could not be had so far.
+    pub fn is_incomplete(&self) -> bool {
+        let missing =
+            |node: &Arc<TargetNode>| node.luns().values().any(|device| device.why_missing().is_some());
+        self.targets.values().any(missing)
     }
 
     /// The set that `config` describes, with every unchanged unit of this one in it. Nothing changes if a store cannot be opened.
@@ -135,6 +160,16 @@ impl TargetSet {
     /// # Errors
     /// The first store that cannot be opened.
     pub fn changed(&self, config: Config, metrics: &Metrics, open: &OpenStore) -> Result<Change, OpenError> {
+        self.change_to(config, metrics, open, false)
+    }
+
+    fn change_to(
+        &self,
+        config: Config,
+        metrics: &Metrics,
+        open: &OpenStore,
+        lenient: bool,
+    ) -> Result<Change, OpenError> {
         let ports = ports_of(&config);
         let served = devices_of(&self.targets);
         let draw = || identity::draw(&self.token_secret.0, self.drawn.fetch_add(1, Ordering::Relaxed));
@@ -151,6 +186,7 @@ impl TargetSet {
                 machine: identity::machine(),
                 draw: &draw,
             },
+            lenient,
             open,
             served: served.clone(),
             departed: self.departed.iter().filter_map(Weak::upgrade).collect(),
@@ -214,6 +250,7 @@ impl TargetSet {
             self.targets.keys().filter(|name| !set.targets.contains_key(*name)).cloned().collect();
         set.removed.extend(gone.iter().cloned());
         let serving = devices_of(&set.targets);
+        serving.iter().for_each(|device| device.stats.set_missing(device.why_missing().is_some()));
         let stay: FxHashSet<*const Device> = serving.iter().map(Arc::as_ptr).collect();
         let places: FxHashSet<(&str, u16)> = serving.iter().map(|device| device.place()).collect();
         for (target, number) in served.iter().map(|device| device.place()).filter(|at| !places.contains(at)) {

@@ -162,6 +162,19 @@ impl Server {
         self.change_to(config)
     }
 
+    /// Tries again to open the stores that could not be had, if there are any. What came of it, a line each.
+    ///
+    /// # Errors
+    /// When one of them is there and cannot be served.
+    pub fn retry_missing(&self) -> Result<Vec<String>, StartError> {
+        let _one_at_a_time = self.changing.lock();
+        let set = self.shared.set.load_full();
+        if !set.is_incomplete() || self.shared.is_shutting_down() {
+            return Ok(Vec::new());
+        }
+        self.change_to(set.config.clone())
+    }
+
     /// As [`Server::apply`], by whoever holds `changing`.
     fn change_to(&self, mut config: Config) -> Result<Vec<String>, StartError> {
         let old = self.shared.set.load_full();
@@ -469,7 +482,8 @@ impl ServerView for Server {
                     target: node.name.to_string(),
                     lun: *number,
                     store: device.config().store.to_string(),
-                    size_bytes: geometry.size_bytes,
+                    missing: device.why_missing().map(str::to_owned),
+                    size_bytes: if device.why_missing().is_some() { 0 } else { geometry.size_bytes },
                     logical_block_bytes: geometry.logical_block_bytes,
                     serial: device.unit.config().serial.clone(),
                     product: device.unit.config().product.clone(),

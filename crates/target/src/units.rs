@@ -46,6 +46,8 @@ pub struct UnitEvent {
 pub(crate) struct Planner<'a> {
     pub making: Making<'a>,
     pub identities: Identities<'a>,
+    /// A store that cannot be opened does not keep the others from being served.
+    pub lenient: bool,
     pub open: &'a OpenStore,
     /// Devices that are served, and such as sessions still hold although they are served no more.
     pub served: Vec<Arc<Device>>,
@@ -71,11 +73,19 @@ impl Planner<'_> {
         let device = match self.holder(old, config) {
             Some((holder, served)) => self.keep(target, old, &holder, served, config)?,
             None => {
-                let store = (self.open)(config)?;
+                let store = match (self.open)(config) {
+                    Err(error) if self.lenient || old.is_some_and(|old| old.why_missing().is_some()) => {
+                        return self.missing(target, old, config, &error);
+                    }
+                    opened => opened?,
+                };
+                if old.is_some_and(|old| old.why_missing().is_some()) {
+                    self.plan.notes.push(format!("LUN {} of {} is there now", config.number, target.name));
+                }
                 // What others are called that are served now counts too: who is to keep it is not known yet.
                 let is_taken = |identity: &UnitIdentity| {
                     self.known.iter().map(|(known, _)| known).any(|known| known.is_told_as(identity))
-                        || self.served.iter().any(|device| device.identity().is_told_as(identity))
+                        || self.there().any(|device| device.identity().is_told_as(identity))
                 };
                 let identity = self.identities.of(config, target.name.as_str(), &*store, &is_taken)?;
                 self.check_is_new(&identity)?;
@@ -92,7 +102,47 @@ impl Planner<'_> {
             }
         };
         self.given.insert(address(&device.store));
-        let identity = device.identity();
+        self.enter(target, config, device.identity())?;
+        Ok(device)
+    }
+
+    /// Devices that are served and have their stores.
+    fn there(&self) -> impl Iterator<Item = &Arc<Device>> {
+        self.served.iter().filter(|device| device.why_missing().is_none())
+    }
+
+    /// A unit in the place of one whose store cannot be had: the one that is there already, if nothing else is new.
+    fn missing(
+        &mut self,
+        target: &TargetConfig,
+        old: Option<&Arc<Device>>,
+        config: &LunConfig,
+        error: &StoreError,
+    ) -> Result<Arc<Device>, StoreError> {
+        let same = old.filter(|old| old.why_missing().is_some() && **old.config() == *config);
+        let device = match same {
+            Some(old) => Arc::clone(old),
+            None => {
+                let (name, lun, store) = (target.name.as_str(), config.number, &config.store);
+                tracing::error!(
+                    %error, target = name, lun, %store,
+                    "the unit is not ready until its store can be opened, which is tried again and again"
+                );
+                let identity = self.identities.of_missing(config);
+                Arc::new(Device::missing(config, target, &self.making, identity, error.to_string())?)
+            }
+        };
+        self.enter(target, config, device.identity())?;
+        Ok(device)
+    }
+
+    /// Notes what a unit is told as, which no other one of the server may be.
+    fn enter(
+        &mut self,
+        target: &TargetConfig,
+        config: &LunConfig,
+        identity: &UnitIdentity,
+    ) -> Result<(), StoreError> {
         if let Some((_, other)) = self.known.iter().find(|(known, _)| known.is_told_as(identity)) {
             return Err(StoreError::Unusable(format!(
                 "it has the identity {} of {other}, and hosts would take both for one disk: if its file is a copy of that one, give it \
@@ -101,13 +151,13 @@ impl Planner<'_> {
             )));
         }
         self.known.push((identity.clone(), format!("LUN {} of {}", config.number, target.name)));
-        Ok(device)
+        Ok(())
     }
 
     /// A store that was not served so far has an identity that no host knows of another one: it would go on writing into what it
     /// takes for the same disk.
     fn check_is_new(&self, identity: &UnitIdentity) -> Result<(), StoreError> {
-        let Some(old) = self.served.iter().find(|device| device.identity().is_told_as(identity)) else {
+        let Some(old) = self.there().find(|device| device.identity().is_told_as(identity)) else {
             return Ok(());
         };
         Err(gives_away(old))
@@ -116,7 +166,9 @@ impl Planner<'_> {
     /// The device that has the store of `config` open, and whether it is still served. Memory belongs to its place; a file is found
     /// wherever it is.
     fn holder(&self, old: Option<&Arc<Device>>, config: &LunConfig) -> Option<(Arc<Device>, bool)> {
-        let is_free = |device: &Arc<Device>| !self.given.contains(&address(&device.store));
+        let is_free = |device: &Arc<Device>| {
+            device.why_missing().is_none() && !self.given.contains(&address(&device.store))
+        };
         let old = old.filter(|old| is_free(old) && config.store.is_same_medium(&old.config().store));
         if let Some(old) = old {
             return Some((Arc::clone(old), true));

@@ -3,19 +3,23 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use blockstore::StoreSpec;
 use serde_json::json;
 use target::config::{Config, Overrides, Problem};
 
-use super::MISUSED;
+use super::{FAILED, MISUSED};
 use crate::output::print;
 
 /// Arguments of `intact check`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: intact check /etc/intact.toml\n\n\
-    Exit codes: 0 the file can be used (warnings may remain); 2 it cannot.")]
+    Exit codes: 0 the file can be used (warnings may remain); 1 a store cannot be opened (--open); 2 it cannot be used.")]
 pub struct Args {
     /// The configuration file.
     file: PathBuf,
+    /// Open every store too, to be read: whether it is there, and what lies beside it makes sense.
+    #[arg(long)]
+    open: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -23,18 +27,27 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
+    let mut closed = Vec::new();
     let (problems, summary) = match Config::load_file(&args.file, &Overrides::default()) {
-        Ok(loaded) => (loaded.warnings, Some(summary(&loaded.config))),
+        Ok(loaded) => {
+            if args.open {
+                closed = cannot_be_opened(&loaded.config);
+            }
+            (loaded.warnings, Some(summary(&loaded.config)))
+        }
         Err(problems) => (problems, None),
     };
     let usable = summary.is_some();
     let text = if args.json {
         let list: Vec<_> = problems.iter().map(as_json).collect();
-        format!("{}\n", json!({ "usable": usable, "problems": list }))
+        format!("{}\n", json!({ "usable": usable, "problems": list, "cannot_be_opened": closed }))
     } else {
         let mut text = String::new();
         for problem in &problems {
             text.push_str(&format!("{problem}\n\n"));
+        }
+        for line in &closed {
+            text.push_str(&format!("{line}\n\n"));
         }
         let file = args.file.display();
         let errors = problems.iter().filter(|problem| problem.is_error()).count();
@@ -51,7 +64,31 @@ pub fn run(args: Args) -> ExitCode {
         text
     };
     let printed = print(&text);
-    if usable { printed } else { ExitCode::from(MISUSED) }
+    match usable {
+        true if closed.is_empty() => printed,
+        true => ExitCode::from(FAILED),
+        false => ExitCode::from(MISUSED),
+    }
+}
+
+/// The stores that cannot be opened, a line each. A file that is yet to be made is none of them.
+fn cannot_be_opened(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    for target in &config.targets {
+        for lun in &target.luns {
+            let mut store = lun.store.clone();
+            if let StoreSpec::File { path, options, .. } = &mut store {
+                if options.size_bytes.is_some() && !options.read_only && !path.exists() {
+                    continue;
+                }
+                (options.read_only, options.size_bytes) = (true, None);
+            }
+            if let Err(error) = store.open_in(config.state_dir.as_deref()) {
+                lines.push(format!("error: LUN {} of {}: {error}", lun.number, target.name));
+            }
+        }
+    }
+    lines
 }
 
 fn summary(config: &Config) -> String {

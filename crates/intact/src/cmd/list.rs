@@ -117,6 +117,7 @@ fn luns(list: &[LunInfo]) -> String {
     ]);
     for lun in list {
         let mode = match (&lun.failed_flush, lun.read_only, lun.write_cache) {
+            _ if lun.missing.is_some() => "missing",
             (Some(_), ..) => "failed",
             (None, true, _) => "read-only",
             (None, false, true) => "write-back",
@@ -143,7 +144,16 @@ fn luns(list: &[LunInfo]) -> String {
             text.push_str(&format!(
                 "\nLUN {1} of {0}: a flush failed ({why}); acknowledged writes may be lost, and writes are refused.\n  remedy: check \
                  the disk and the data, then `intact lun reopen {0} {1}`\n",
-                lun.target, lun.lun
+                plain(&lun.target),
+                lun.lun
+            ));
+        }
+        if let Some(why) = &lun.missing {
+            text.push_str(&format!(
+                "\nLUN {} of {} is not ready: {}\n",
+                lun.lun,
+                plain(&lun.target),
+                plain(why)
             ));
         }
     }

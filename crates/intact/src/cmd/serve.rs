@@ -22,6 +22,10 @@ use target::supervise::Watchdog;
 use self::log::Log;
 use super::{FAILED, MISUSED, complain, fail};
 
+/// How long after the start a store that is missing is tried again, and how seldom at last.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_LAST: Duration = Duration::from_secs(30);
+
 /// Arguments of `intact serve`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Without arguments: 1 GiB of memory on 127.0.0.1:3260.\n\n\
@@ -61,6 +65,9 @@ pub struct Args {
     /// Let anybody on the network use targets that have neither CHAP nor access rules.
     #[arg(long)]
     allow_open_access: bool,
+    /// Serve nothing when a store cannot be opened; default: serve the others, and try again.
+    #[arg(long)]
+    require_every_store: bool,
     /// How long initiators have to log out when the server ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
     grace: u64,
@@ -122,6 +129,7 @@ fn serve(args: Args, log: &Log) -> ExitCode {
         state_dir: args.state,
         metrics: args.metrics,
         allow_open_access: args.allow_open_access,
+        require_every_store: args.require_every_store,
     };
     let loaded = match &args.config {
         Some(file) => Config::load_file(file, &overrides),
@@ -156,6 +164,7 @@ fn serve(args: Args, log: &Log) -> ExitCode {
         let (origin, server) = (Arc::clone(&origin), Arc::clone(&server));
         Box::new(move || origin.reload(&server))
     };
+    retry_missing(&server);
     let view = Arc::clone(&server);
     let plane = match ControlPlane::start(&config.control_socket, config.metrics, observe, view, reload) {
         Ok(plane) => plane,
@@ -218,6 +227,32 @@ fn feed_watchdog(server: &Arc<Server>) -> std::io::Result<Option<Watchdog>> {
         .filter(|interval| !interval.is_zero())
         .map(|interval| Watchdog::start(Arc::clone(server), interval, || notify(&[NotifyState::Watchdog])))
         .transpose()
+}
+
+/// Tries for as long as the server lives to open stores that could not be had, more and more seldom while there are none.
+fn retry_missing(server: &Arc<Server>) {
+    let server = Arc::downgrade(server);
+    let run = move || {
+        let mut pause = RETRY_FIRST;
+        loop {
+            std::thread::sleep(pause);
+            let Some(server) = server.upgrade() else { return };
+            match server.retry_missing() {
+                Ok(lines) if lines.is_empty() => pause = (pause * 2).min(RETRY_LAST),
+                Ok(lines) => {
+                    lines.iter().for_each(|line| tracing::info!("tried again: {line}"));
+                    pause = RETRY_FIRST;
+                }
+                Err(error) => {
+                    tracing::error!("a store that was missing cannot be served: {error}");
+                    pause = (pause * 2).min(RETRY_LAST);
+                }
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("missing".to_owned()).spawn(run) {
+        tracing::error!("stores that are missing are not tried again: {error}");
+    }
 }
 
 /// Connections are open files; the usual soft limit of 1024 is far below what may connect.

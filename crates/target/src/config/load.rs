@@ -41,6 +41,8 @@ pub struct Overrides {
     pub metrics: Option<SocketAddr>,
     /// Allow targets without CHAP and without access rules beyond loopback.
     pub allow_open_access: bool,
+    /// Serve nothing unless every store can be opened.
+    pub require_every_store: bool,
 }
 
 /// A configuration that can be used.
@@ -198,6 +200,7 @@ impl Config {
             state_dir: overrides.state_dir.clone(),
             metrics: overrides.metrics,
             allow_open_access: overrides.allow_open_access,
+            require_every_store: overrides.require_every_store,
         };
         problems.extend(duplicate_portals(&config.portals).into_iter().map(|(_, problem)| problem));
         problems.extend(exposed(&config).into_iter().map(|(_, problem)| problem));
@@ -231,6 +234,7 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
     let state_dir = top.text(source, "state_dir").map(|(text, _)| source.directory().join(text));
     let metrics = metrics(source, &mut top);
     let allow_open_access = top.boolean(source, "allow_open_access").unwrap_or(false);
+    let require_every_store = top.boolean(source, "require_every_store").unwrap_or(false);
     let (discovery_auth, anybody_may_ask) = match top.table(source, "discovery") {
         Some(mut discovery) => {
             let auth = auth::read(source, &mut discovery, &mut secrets);
@@ -258,6 +262,7 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
         state_dir: overrides.state_dir.clone().or(state_dir),
         metrics: overrides.metrics.or(metrics),
         allow_open_access: allow_open_access || overrides.allow_open_access,
+        require_every_store: require_every_store || overrides.require_every_store,
     };
     for (index, problem) in duplicate_portals(&config.portals) {
         let at = portal_places.get(index).cloned().unwrap_or(0..0);

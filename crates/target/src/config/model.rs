@@ -37,6 +37,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Whether targets without CHAP and without access rules may be reached from other machines.
     pub allow_open_access: bool,
+    /// Serve nothing at the start unless every store can be opened. Otherwise units without their stores are not ready.
+    pub require_every_store: bool,
 }
 
 /// Where the control socket is.

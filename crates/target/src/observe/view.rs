@@ -155,6 +155,9 @@ pub struct LunInfo {
     pub lun: u16,
     /// Where its blocks live, as in the configuration.
     pub store: String,
+    /// Why its store cannot be had: it is not ready then, and its size is not known.
+    #[serde(default)]
+    pub missing: Option<String>,
     /// Size, bytes.
     pub size_bytes: u64,
     /// Logical block, bytes.

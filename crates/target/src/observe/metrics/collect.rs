@@ -163,6 +163,12 @@ impl Tables {
                 )
             }),
         )?;
+        let help = "Whether the store of the unit cannot be had, and it is not ready";
+        let mut metric = encoder.encode_descriptor("lun_missing", help, None, MetricType::Gauge)?;
+        for (target, lun, stats) in &luns {
+            let labels: Labels<'_> = vec![("target", target), ("lun", lun)];
+            ConstGauge::new(i64::from(stats.is_missing())).encode(metric.encode_family(&labels)?)?;
+        }
         let help = "Time from the arrival of a command to its status";
         let unit = Unit::Seconds;
         let mut metric =

@@ -1,5 +1,6 @@
 //! What one logical unit did.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use scsi::{CommandClass, PiField};
@@ -71,6 +72,7 @@ pub struct LunStats {
     ops: [OpStats; Op::ALL.len()],
     /// Checks of protection information that failed: guard, application tag, reference tag.
     checks: [Count; 3],
+    missing: AtomicBool,
 }
 
 impl LunStats {
@@ -98,6 +100,16 @@ impl LunStats {
     /// Checks of this field that failed.
     pub fn checks_failed(&self, field: PiField) -> u64 {
         self.checks[field as usize].get()
+    }
+
+    /// Says whether its store cannot be had.
+    pub fn set_missing(&self, missing: bool) {
+        self.missing.store(missing, Ordering::Relaxed);
+    }
+
+    /// Whether its store cannot be had.
+    pub fn is_missing(&self) -> bool {
+        self.missing.load(Ordering::Relaxed)
     }
 
     /// Commands of all kinds that failed because something is wrong with the unit or with data ([`Reason::is_fault`]).
