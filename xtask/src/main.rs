@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | sim | powercut | kill | bench | vectors`.
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | bench | vectors`.
 //!
 //! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
 //! for. `docs/ci.md` lists every check.
@@ -10,6 +10,7 @@ mod check;
 mod cite;
 mod fuzz;
 mod miri;
+mod mutants;
 mod powercut;
 mod rust_source;
 mod sim;
@@ -40,6 +41,8 @@ enum Task {
     Cite(cite::Args),
     /// Run the fuzz targets for a while each
     Fuzz(fuzz::Args),
+    /// Plant faults in the crates of the data path, one at a time, and say which of them no test notices: takes many hours
+    Mutants(mutants::Args),
     /// Run target and initiators, whole, from seeds on a virtual clock
     #[command(disable_help_flag = true)]
     Sim(sim::Args),
@@ -72,6 +75,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Tidy => tidy::run(&root),
         Task::Cite(args) => cite::run(&root, &args),
         Task::Fuzz(args) => fuzz::run(&root, &args),
+        Task::Mutants(args) => mutants::run(&root, &args),
         Task::Sim(args) => sim::run(&root, &args),
         Task::Powercut(args) => powercut::powercut(&root, &args),
         Task::Kill(args) => powercut::kill(&root, &args),
