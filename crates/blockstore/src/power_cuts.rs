@@ -460,7 +460,7 @@ impl Case {
         }
         self.number = self.number % 250 + 1;
         let value = if what >= 13 { 0 } else { self.number };
-        let durable = what < 13 && (!cached || what % 4 == 0);
+        let durable = what < 13 && (!cached || what.is_multiple_of(4));
         let durability = if durable { Durability::Durable } else { Durability::Cached };
         let data: Vec<u8> = lbas.clone().flat_map(|lba| block(value, lba, bytes)).collect();
         let (a, b) = data.split_at(data.len() / 3);

@@ -3,7 +3,6 @@
 #[path = "support/checker.rs"]
 mod checker;
 #[path = "support/proxy.rs"]
-#[expect(dead_code, reason = "each test uses a part of it")]
 mod proxy;
 #[path = "support/server.rs"]
 mod server;

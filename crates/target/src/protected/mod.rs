@@ -549,10 +549,11 @@ impl Medium<'_> {
         let _held = self.device.hold(lba, blocks, Access::Change);
         self.pieces(lba, blocks, |lba, blocks| {
             let (offset, len) = (self.offset(lba), self.offset(blocks));
-            Ok(match unmap {
+            match unmap {
                 true => self.device.store.unmap(offset, len)?,
                 false => self.device.store.write_zeroes(offset, len, false)?,
-            })
+            }
+            Ok(())
         })?;
         Ok(self.device.flush_if(durable)?)
     }
