@@ -294,7 +294,7 @@ fn a_flush_that_failed_refuses_writes_also_after_a_restart() {
         store.flush().unwrap();
         assert!(store.reopen().unwrap().is_none());
         drop(store);
-        for name in ["disk", "disk.pi", "disk.atomic", "disk.intact"] {
+        for name in ["disk", "disk.pi", "disk.pi-log", "disk.atomic", "disk.intact"] {
             let _ = fs::remove_file(directory.path().join(name));
         }
     }

@@ -162,7 +162,7 @@ fn another_volume_behind_the_lun_gets_nothing_and_gives_nothing() {
     let refused = |result: Result<(), IoError>| match result {
         Err(error @ IoError::OtherVolume { .. }) => {
             let said = error.to_string();
-            assert!(said.contains("LUN 0 is another volume now") && said.contains("naa."), "{said}");
+            assert!(said.contains("LUN 0 is another volume now") && said.contains("uuid."), "{said}");
             assert!(error.remedy().is_some());
         }
         other => panic!("{other:?}"),

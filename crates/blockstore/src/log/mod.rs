@@ -312,12 +312,19 @@ impl Log {
     }
 
     fn breaks(&self, error: &StoreError) -> StoreError {
-        let why = || format!("{}: {error}; open the volume again", self.file.description());
+        let why = || match error {
+            // The volume says itself what failed.
+            StoreError::FlushFailed(why) => why.clone(),
+            error => format!("{}: {error}; open the volume again", self.file.description()),
+        };
         StoreError::FlushFailed(self.broken.lock().get_or_insert_with(why).clone())
     }
 
+    /// A volume that takes no changes is asked before, not by trying: a write of the log that is refused would look like one that
+    /// failed, of which nobody knows what it left.
     fn check_whole(&self) -> Result<(), StoreError> {
-        self.broken.lock().as_ref().map_or(Ok(()), |why| Err(StoreError::FlushFailed(why.clone())))
+        self.broken.lock().as_ref().map_or(Ok(()), |why| Err(StoreError::FlushFailed(why.clone())))?;
+        self.file.label().map_or(Ok(()), |label| label.check_flushed())
     }
 
     /// Returns when every change so far is on the medium.
