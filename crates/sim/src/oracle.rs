@@ -79,6 +79,8 @@ struct Block {
     acknowledged: Version,
     /// Who was told so.
     writer: u32,
+    /// Newest version of which that writer was told that it may be lost.
+    told: Version,
     /// Newest version that a power cut may not take.
     durable: Version,
     /// Newest version that was submitted.
@@ -196,10 +198,18 @@ impl Oracle {
         }
     }
 
-    /// `writer` was told that it may have lost the blocks in `ranges`.
+    /// `writer` was told that it may have lost the blocks in `ranges`: what it wrote there before, and whatever takes it, sooner or
+    /// later.
     pub fn told(&self, writer: u32, ranges: &[std::ops::Range<u64>]) {
-        if let Some(owed) = self.books.lock().owed.get_mut(&writer) {
-            owed.retain(|owed| ranges.iter().all(|range| !range.contains(&owed.lba)));
+        let mut books = self.books.lock();
+        let is_told = |lba: u64| ranges.iter().any(|range| range.contains(&lba));
+        for (lba, block) in (0..).zip(&mut books.blocks) {
+            if block.writer == writer && is_told(lba) {
+                block.told = block.acknowledged;
+            }
+        }
+        if let Some(owed) = books.owed.get_mut(&writer) {
+            owed.retain(|owed| !is_told(owed.lba));
         }
     }
 
@@ -310,7 +320,7 @@ impl Oracle {
                 Ok(stamp) => {
                     let epoch = books.epoch;
                     let block = &mut books.blocks[lba as usize];
-                    let taken = (block.acknowledged > stamp.version).then_some(block.writer);
+                    let taken = (block.acknowledged > stamp.version.max(block.told)).then_some(block.writer);
                     block.floor = stamp.version;
                     block.acknowledged = stamp.version;
                     // What is there after a cut is on the medium.
