@@ -25,8 +25,10 @@ mod options;
 mod packet;
 mod rewrite;
 
-pub use flow::{Action, Config, Counters, Direction, Flow, OnMissing, Plain, State};
-pub use flows::{FlowKey, Flows, Outcome};
+pub use flow::{
+    Action, Config, Counters, Direction, Flow, OnMissing, Plain, REQUESTS_MAX, RESEGMENTED_AFTER, State,
+};
+pub use flows::{FlowKey, Flows, IDLE_MS, LINGER_MS, Outcome, UNANSWERED_MS};
 pub use method::{Codepoints, Host, Method, Offer};
 pub use options::{MAX_OPTION_BYTES, OptionError, TcpOption, TcpOptions};
 pub use packet::{Flags, Packet, Unsuitable};

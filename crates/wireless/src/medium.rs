@@ -141,6 +141,8 @@ pub struct Medium {
     senders: Vec<usize>,
     air: Option<Air>,
     idle_from: u64,
+    /// Frames that were given up in one collision, and are not told yet.
+    given_up: Vec<Outcome>,
     counts: Counts,
 }
 
@@ -173,6 +175,7 @@ impl Medium {
             senders: Vec::new(),
             air: None,
             idle_from: 0,
+            given_up: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -213,6 +216,9 @@ impl Medium {
 
     /// When something happens next; nothing: no station has a frame.
     pub fn next_ns(&self) -> Option<u64> {
+        if !self.given_up.is_empty() {
+            return Some(self.idle_from);
+        }
         match &self.air {
             Some(air) => Some(air.until),
             None => self.first_to_send().map(|(at, _)| at),
@@ -221,6 +227,9 @@ impl Medium {
 
     /// Makes the next event happen, if it is due at `now_ns`. Returns whether there was one, and what became of a frame by it.
     pub fn advance(&mut self, now_ns: u64) -> (bool, Option<Outcome>) {
+        if let Some(outcome) = self.given_up.pop() {
+            return (true, Some(outcome));
+        }
         if let Some(air) = self.air.take_if(|air| air.until <= now_ns) {
             return (true, self.end(&air));
         }
@@ -289,12 +298,12 @@ impl Medium {
             Fate::Collision => {
                 self.counts.collisions += 1;
                 let senders = std::mem::take(&mut self.senders);
-                let mut given_up = None;
                 for sender in &senders {
-                    given_up = given_up.or(self.unanswered(*sender, air.began));
+                    let given_up = self.unanswered(*sender, air.began);
+                    self.given_up.extend(given_up);
                 }
                 self.senders = senders;
-                given_up
+                self.given_up.pop()
             }
         }
     }
@@ -445,6 +454,19 @@ mod tests {
         let [outcome] = run(&mut medium)[..] else { panic!() };
         assert_eq!((outcome.delivered, outcome.tries), (false, TRIES_MAX));
         assert_eq!(medium.counts(), Counts { given_up: 1, errors: 7, transmissions: 7, ..Counts::default() });
+    }
+
+    #[test]
+    fn two_that_give_up_in_one_collision_are_both_told() {
+        // Without any backoff they collide for ever.
+        let mac = Mac { cw_min: 0, doublings: 0, ..Mac::B };
+        let mut medium = Medium::new(Setup { mac, ..cell(2, 0.0, 1).setup });
+        medium.offer(1_000_000, 0, PACKET);
+        medium.offer(1_000_000, 1, Frame { id: 2, ..PACKET });
+        let mut told: Vec<(usize, bool)> =
+            run(&mut medium).iter().map(|outcome| (outcome.station, outcome.delivered)).collect();
+        told.sort_unstable();
+        assert_eq!(told, [(0, false), (1, false)]);
     }
 
     #[test]
