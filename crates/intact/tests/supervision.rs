@@ -23,21 +23,15 @@ fn log_in(server: &Serve, target: &str) -> Result<Session, conform::PeerError> {
     Session::log_in(peer, LoginScript::new(INITIATOR, Some(target)), Lun::from_index(0))
 }
 
+/// A small server; the place of its control socket follows.
+const SERVE: [&str; 9] =
+    ["serve", "--json", "--listen", "127.0.0.1:0", "--target", IQN, "--lun", "ram:1M", "--control"];
+
 /// A server whose standard error is `stderr`.
 fn logging_to(directory: &Path, stderr: impl Into<Stdio>) -> Serve {
     let control = directory.join("control.sock");
     let mut command = intact();
-    command.args([
-        "serve",
-        "--json",
-        "--listen",
-        "127.0.0.1:0",
-        "--target",
-        IQN,
-        "--lun",
-        "ram:1M",
-        "--control",
-    ]);
+    command.args(SERVE);
     command.arg(&control).stderr(stderr);
     Serve::spawn_without_log(command, control)
 }
@@ -130,17 +124,7 @@ fn a_server_of_which_a_thread_ends_ends_with_an_error() {
         inject,
     ]);
     command.arg(env!("CARGO_BIN_EXE_intact"));
-    command.args([
-        "serve",
-        "--json",
-        "--listen",
-        "127.0.0.1:0",
-        "--target",
-        IQN,
-        "--lun",
-        "ram:1M",
-        "--control",
-    ]);
+    command.args(SERVE);
     command.arg(&control);
     let mut server = Serve::spawn(command, control);
     // Whether these are answered depends on which thread is first.
