@@ -1,14 +1,16 @@
 //! `cargo xtask check`: the one gate. Every step is named and timed, all steps run even after one has failed,
 //! and the last line counts: `N passed, N failed`, where each test is one and each other step is one.
 
-use std::io::{BufRead, BufReader};
+mod test_output;
+
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use self::test_output::run_tests;
 use crate::workspace::{cargo, on_ci};
 use crate::{aarch64, cite, fuzz, miri, sim, tidy};
 
@@ -37,17 +39,19 @@ enum Step {
 }
 
 /// How a step ended.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Count {
     passed: usize,
     failed: usize,
     ignored: usize,
+    /// One line for each failed test: its name and what it said first.
+    failures: Vec<String>,
 }
 
 impl Count {
     /// A step that is one check.
     fn single(ok: bool) -> Self {
-        Self { passed: usize::from(ok), failed: usize::from(!ok), ignored: 0 }
+        Self { passed: usize::from(ok), failed: usize::from(!ok), ..Self::default() }
     }
 }
 
@@ -78,6 +82,10 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         total.failed += count.failed;
         total.ignored += count.ignored;
     }
+    // A CI page often shows the end of the output only.
+    for failure in done.iter().flat_map(|(_, count, _)| &count.failures) {
+        println!("FAILED {failure}");
+    }
     println!("{} passed, {} failed", total.passed, total.failed);
     Ok(total.failed == 0)
 }
@@ -87,11 +95,9 @@ fn name(step: Step) -> String {
 }
 
 fn details(count: &Count) -> String {
-    match count {
-        Count { passed: 0 | 1, failed: 0, ignored: 0 } | Count { passed: 0, failed: 1, ignored: 0 } => {
-            String::new()
-        }
-        Count { passed, failed, ignored } => format!("{passed} passed, {failed} failed, {ignored} ignored"),
+    match (count.passed, count.failed, count.ignored) {
+        (0 | 1, 0, 0) | (0, 1, 0) => String::new(),
+        (passed, failed, ignored) => format!("{passed} passed, {failed} failed, {ignored} ignored"),
     }
 }
 
@@ -137,37 +143,6 @@ fn run_cargo(root: &Path, args: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Runs the tests of a `cargo test`, passes their output on, and adds up what cargo says about each test program.
-fn run_tests(mut command: Command) -> Result<Count> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("cargo did not start")?;
-    let out = child.stdout.take().context("cargo test has no output")?;
-    let mut count = Count::default();
-    for line in BufReader::new(out).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        println!("{line}");
-        if let Some(result) = parse_result(&line) {
-            count.passed += result.passed;
-            count.failed += result.failed;
-            count.ignored += result.ignored;
-        }
-    }
-    // A test program that did not build, or died, has no result line.
-    if !child.wait()?.success() && count.failed == 0 {
-        count.failed = 1;
-    }
-    Ok(count)
-}
-
-/// Reads `test result: ok. 5 passed; 0 failed; 1 ignored; ...`.
-fn parse_result(line: &str) -> Option<Count> {
-    let counts = line.trim().strip_prefix("test result:")?.split_once('.')?.1;
-    let number = |word: &str| {
-        let (number, _) = counts.split_once(word)?;
-        number.rsplit(';').next()?.trim().parse().ok()
-    };
-    Some(Count { passed: number(" passed")?, failed: number(" failed")?, ignored: number(" ignored")? })
-}
-
 /// A step whose tools are missing is left out with a word, except on CI, where it fails.
 fn left_out(step: Step, missing: &str) -> Count {
     println!("{}: left out, missing {missing}", name(step));
@@ -181,16 +156,4 @@ fn run_fuzz(root: &Path, seconds: Option<u32>) -> Result<Count> {
     }
     let args = fuzz::Args { targets: Vec::new(), seconds: seconds.unwrap_or(fuzz::DEFAULT_SECONDS) };
     Ok(Count::single(fuzz::run(root, &args)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn result_lines_are_read() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; finished in 0.10s";
-        assert_eq!(parse_result(line), Some(Count { passed: 12, failed: 3, ignored: 1 }));
-        assert_eq!(parse_result("test a::b ... ok"), None);
-    }
 }
