@@ -85,10 +85,23 @@ pub struct Progress {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Read { lba: u64, blocks: u64 },
-    Write { lba: u64, versions: Vec<Version>, through: bool },
+    Read {
+        lba: u64,
+        blocks: u64,
+    },
+    Write {
+        lba: u64,
+        versions: Vec<Version>,
+        through: bool,
+    },
     Flush,
-    Swap { lba: u64, old: Stamp, new: Stamp },
+    /// `seen`: the epoch in which `old` was read or written.
+    Swap {
+        lba: u64,
+        old: Stamp,
+        new: Stamp,
+        seen: u32,
+    },
 }
 
 struct Operation {
@@ -216,7 +229,7 @@ impl Load {
             let Some((old, _)) = seen.copied() else { return Some(Kind::Read { lba, blocks: 1 }) };
             let new = Stamp { writer: self.plan.writer, version: old.version + 1 };
             self.oracle.begin_swap(lba, new);
-            return Some(Kind::Swap { lba, old, new });
+            return Some(Kind::Swap { lba, old, new, seen: epoch });
         }
         let (lba, blocks) = self.extent(false);
         Some(Kind::Read { lba, blocks })
@@ -298,7 +311,7 @@ impl Load {
                 command.cdb = cdb::synchronize_cache();
                 operation.before = self.oracle.begin_flush();
             }
-            Kind::Swap { lba, old, new } => {
+            Kind::Swap { lba, old, new, .. } => {
                 command.cdb = cdb::compare_and_write(*lba, 1);
                 operation.before = self.oracle.before(*lba..*lba + 1);
                 let mut data = vec![0; 2 * BLOCK_BYTES];
@@ -445,9 +458,9 @@ impl Workload for Load {
             Ending::Status { status: CHECK_CONDITION, sense, .. } => {
                 match (sense_key(sense), &operation.kind) {
                     (UNIT_ATTENTION, _) => self.repeat(operation, Duration::ZERO, now),
-                    (MISCOMPARE, Kind::Swap { lba, new, .. }) => {
+                    (MISCOMPARE, Kind::Swap { lba, new, seen, .. }) => {
                         // What may have been carried out is told, and not begun anew: once is once, whatever was lost meanwhile.
-                        self.oracle.miscompared(&operation.before, *lba, *new, operation.tries == 1);
+                        self.oracle.miscompared(*seen, *lba, *new, operation.tries == 1);
                         self.seen.remove(lba);
                     }
                     (MISCOMPARE, _) => self.oracle.broken("MISCOMPARE without COMPARE AND WRITE".to_owned()),

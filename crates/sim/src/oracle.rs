@@ -282,15 +282,16 @@ impl Oracle {
         block.acknowledge(stamp.writer, stamp.version);
     }
 
-    /// It found something else; `carried_once`: it was submitted once, and no initiator carries such a command out again.
-    pub fn miscompared(&self, before: &Before, lba: u64, stamp: Stamp, carried_once: bool) {
+    /// It found something else than what the initiator had seen in epoch `seen`, which may be over although the command was sent
+    /// after it; `carried_once`: it was submitted once, and no initiator carries such a command out again.
+    pub fn miscompared(&self, seen: u32, lba: u64, stamp: Stamp, carried_once: bool) {
         let books = self.books.lock();
         // Another one of the same initiator counts as well: its view of the block may have been an old one.
         let same = |(l, s): &(u64, Stamp)| *l == lba && s.version == stamp.version;
         let tries: u32 = books.tried.iter().filter(|(key, _)| same(key)).map(|(_, count)| *count).sum();
         let others = tries > 1;
         let moved_on = books.blocks[lba as usize].latest > stamp.version;
-        if carried_once && before.epoch == books.epoch && !others && !moved_on {
+        if carried_once && seen == books.epoch && !others && !moved_on {
             drop(books);
             self.broken(format!(
                 "COMPARE AND WRITE of block {lba} found other data than version {}",
@@ -369,5 +370,42 @@ impl Books {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blockstore::Placement;
+
+    use super::*;
+
+    const FIRST: Stamp = Stamp { writer: 1, version: 1 };
+    const SECOND: Stamp = Stamp { writer: 1, version: 2 };
+
+    /// A judge to whom a COMPARE AND WRITE to the first version was acknowledged, and that saw one to the second begin.
+    fn judge() -> (Oracle, Verdict) {
+        let verdict = Verdict::default();
+        let oracle = Oracle::new(1, verdict.clone());
+        oracle.begin_swap(0, FIRST);
+        oracle.swapped(&oracle.before(0..1), 0, FIRST);
+        oracle.begin_swap(0, SECOND);
+        (oracle, verdict)
+    }
+
+    #[test]
+    fn a_miscompare_without_a_reason_is_found() {
+        let (oracle, verdict) = judge();
+        oracle.miscompared(oracle.epoch(), 0, SECOND, true);
+        assert!(verdict.is_broken());
+    }
+
+    #[test]
+    fn what_was_seen_before_a_power_cut_may_be_gone_after_it() {
+        let (oracle, verdict) = judge();
+        let seen = oracle.epoch();
+        // The medium never got the first version: the cut takes it.
+        oracle.power_cut(&SimStore::new(1, Placement::Inline));
+        oracle.miscompared(seen, 0, SECOND, true);
+        assert_eq!(verdict.first(), None);
     }
 }
