@@ -20,7 +20,7 @@ strace         strace            a server in which a system call fails, by injec
 linux.uml      user-mode-linux   the Linux kernel's initiator and target
 slirp4netns    slirp4netns       the Linux kernel's initiator and target
 python3        python3           the Linux kernel's initiator and target
-ip             iproute2          packets that the kernel drops
+ip             iproute2          network namespaces and TUN devices
 c++            g++               fuzzing
 qemu-aarch64   qemu-user         the kernels for aarch64, under emulation
 aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu the kernels for aarch64, under emulation

@@ -9,6 +9,8 @@
 //! - In the steady state nothing is allocated: buffers come from a [`slab::SlabRing`], vectors travel back and forth.
 //! - A stale [`driver::Token`] names nothing: it can never reach a connection that took the same place later.
 //!
+//! Apart from that it has what other system calls need `unsafe` for: network namespaces ([`netns`]) and TUN devices ([`tun`]).
+//!
 //! What is not here: the protocol (`iscsi-core`), and what a PDU means. Linux only.
 
 pub mod clock;
@@ -16,9 +18,11 @@ pub mod cycles;
 pub mod driver;
 pub mod link;
 pub mod mailbox;
+pub mod netns;
 pub mod offload;
 pub mod platform;
 pub mod slab;
+pub mod tun;
 
 pub use clock::Clock;
 pub use driver::epoll::EpollDriver;

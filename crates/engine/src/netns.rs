@@ -1,0 +1,84 @@
+//! Network namespaces (network_namespaces(7)): devices, addresses, routes and ports of their own.
+//!
+//! A [`NetNs`] has no name. It lives as long as somebody holds it, or a thread, socket or device is in it; nothing is left
+//! behind when a program ends. Making and entering one takes `CAP_SYS_ADMIN`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// A network namespace, held open.
+#[derive(Debug)]
+pub struct NetNs {
+    file: OwnedFd,
+}
+
+impl NetNs {
+    /// The one that the calling thread is in.
+    ///
+    /// # Errors
+    /// `/proc` is not there.
+    pub fn current() -> io::Result<NetNs> {
+        NetNs::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// The one that a file of `/proc` or `/run/netns` stands for.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open(path: &Path) -> io::Result<NetNs> {
+        Ok(NetNs { file: File::open(path)?.into() })
+    }
+
+    /// A new one, with a loopback device that is down.
+    ///
+    /// # Errors
+    /// `CAP_SYS_ADMIN` is missing, or the system has no room for one more.
+    pub fn create() -> io::Result<NetNs> {
+        // The calling thread stays where it is.
+        on_a_thread(|| {
+            // SAFETY: only the network namespace changes, and only of this thread, which ends at once: descriptors, memory and
+            // credentials stay shared with the other threads.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+            NetNs::current()
+        })?
+    }
+
+    /// Moves the calling thread into it; what the thread opens and starts from now on is there. Other threads stay.
+    ///
+    /// # Errors
+    /// `CAP_SYS_ADMIN` is missing.
+    pub fn enter(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+
+    /// Runs `work` inside, on a thread of its own.
+    ///
+    /// # Errors
+    /// As of [`NetNs::enter`].
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        on_a_thread(|| self.enter().map(|()| work()))?
+    }
+
+    /// A path that stands for it while it is held, for programs that are told by a path.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+}
+
+impl AsFd for NetNs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A panic of `work` goes on in the caller.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, work)?;
+        thread.join().map_or_else(|panic| std::panic::resume_unwind(panic), Ok)
+    })
+}
