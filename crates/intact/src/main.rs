@@ -81,6 +81,9 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 
 fn main() -> ExitCode {
     let cli = parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    if !matches!(cli.command, Command::Serve(_)) {
+        cmd::client::log_to_stderr();
+    }
     match cli.command {
         Command::Serve(args) => cmd::serve::run(args),
         Command::Check(args) => cmd::check::run(args),

@@ -55,6 +55,7 @@ fn what_the_target_lost_is_written_again() {
     let (copied, server, image) = copy_over_a_restart(directory.path(), "one");
     let said = text(&copied);
     assert_eq!(copied.status.code(), Some(0), "{said}");
+    assert!(said.contains("the session is lost") && said.contains("the session is back"), "{said}");
     assert!(said.contains("the target lost up to") && said.contains("writing it again"), "{said}");
     let mut there = vec![0; SIZE];
     open(&server).read(0, &mut there).unwrap();

@@ -1,6 +1,7 @@
 //! What the client commands share: the URL with its secrets, errors with their remedies, and sizes and times as people write
 //! them.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -70,6 +71,20 @@ impl ClientArgs {
         options.ports = initiator::default_port_directory();
         Ok(options)
     }
+}
+
+/// Lets people know what their session goes through: it is lost and comes back, for one. RUST_LOG asks for more.
+pub fn log_to_stderr() {
+    let usual = "initiator=warn".parse().expect("a constant of the right form");
+    let filter = tracing_subscriber::EnvFilter::builder().with_default_directive(usual).from_env_lossy();
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_target(false)
+        .without_time();
+    // Nobody may be there to read it: that is no reason to end.
+    log.with_writer(std::io::stderr).log_internal_errors(false).init();
 }
 
 /// Says why there is no session, and what to do about it.
