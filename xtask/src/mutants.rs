@@ -77,7 +77,8 @@ fn plant(root: &Path, folder: &Path, crates: &[&str], args: &Args) -> Result<()>
     std::fs::create_dir_all(&output)?;
     let mut command = Command::new("cargo");
     command.arg("mutants").args(crates.iter().flat_map(|name| ["--package", *name]));
-    command.args(["--shard", &args.shard]).arg("--output").arg(&output);
+    // Every part is a fair sample of the whole: it takes faults from all files.
+    command.args(["--shard", &args.shard, "--sharding", "round-robin"]).arg("--output").arg(&output);
     command.args(["--timeout", &TIMEOUT_S.to_string(), "--jobs", &args.jobs.to_string()]);
     command.args(["--no-shuffle", "--colors", "never"]);
     if args.resume {
