@@ -1,6 +1,6 @@
 //! What all shards share: the targets, the limits that hold for the whole process, and each other's mailboxes.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -133,7 +133,7 @@ impl<P: Platform> Shared<P> {
 
     /// Gives a TSIH back.
     pub fn release_tsih(&self, tsih: Tsih) {
-        self.tsihs.lock().used.remove(&tsih.0);
+        self.tsihs.lock().release(tsih);
     }
 
     /// Remembers a CHAP challenge of ours.
@@ -195,22 +195,61 @@ impl Drop for Home {
     }
 }
 
-#[derive(Debug, Default)]
+/// TSIHs in use, a bit for each; 0 always is.
+#[derive(Debug)]
 struct TsihPool {
-    used: BTreeSet<u16>,
+    used: Box<[u64; Self::WORDS]>,
     last: u16,
 }
 
+impl Default for TsihPool {
+    fn default() -> Self {
+        let mut used = Box::new([0; Self::WORDS]);
+        used[0] = 1;
+        Self { used, last: 0 }
+    }
+}
+
 impl TsihPool {
+    const WORDS: usize = (u16::MAX as usize + 1) / 64;
+
+    /// The next free one after the last: none is used again soon.
     fn allocate(&mut self) -> Option<Tsih> {
-        if self.used.len() == usize::from(u16::MAX) {
-            return None;
+        let next = self.last.wrapping_add(1);
+        let (word, bit) = (usize::from(next) / 64, next % 64);
+        // The rest of the first word, all others, and in the end the whole of the first.
+        let found = (0..=Self::WORDS).find_map(|step| {
+            let at = (word + step) % Self::WORDS;
+            let passed = if step == 0 { (1 << bit) - 1 } else { 0 };
+            let used = self.used[at] | passed;
+            (used != u64::MAX).then(|| at * 64 + used.trailing_ones() as usize)
+        })?;
+        self.used[found / 64] |= 1 << (found % 64);
+        self.last = found as u16;
+        Some(Tsih(self.last))
+    }
+
+    fn release(&mut self, tsih: Tsih) {
+        self.used[usize::from(tsih.0) / 64] &= !(1 << (tsih.0 % 64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_handles_go_round_and_each_is_given_once() {
+        let mut pool = TsihPool::default();
+        assert!((1..=u16::MAX).all(|n| pool.allocate() == Some(Tsih(n))));
+        assert_eq!(pool.allocate(), None);
+        for free in [7, 64, 700] {
+            pool.release(Tsih(free));
         }
-        loop {
-            self.last = self.last.checked_add(1).unwrap_or(1);
-            if self.used.insert(self.last) {
-                return Some(Tsih(self.last));
-            }
-        }
+        // It goes on behind the last one, and round.
+        assert_eq!([(); 4].map(|()| pool.allocate()), [Some(Tsih(7)), Some(Tsih(64)), Some(Tsih(700)), None]);
+        pool.release(Tsih(3));
+        pool.release(Tsih(701));
+        assert_eq!([(); 3].map(|()| pool.allocate()), [Some(Tsih(701)), Some(Tsih(3)), None]);
     }
 }

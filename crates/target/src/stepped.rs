@@ -80,6 +80,12 @@ impl<P: Platform> Stepped<P> {
         self.shards.iter().flat_map(Shard::holdings)
     }
 
+    /// How many sessions and connections the shards have looked at so far for what did not come from them: with the number of
+    /// sessions it must not grow faster than what they do.
+    pub fn looked_at(&self) -> u64 {
+        self.shards.iter().map(Shard::looked_at).sum()
+    }
+
     /// Connections that exist, logins included.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)

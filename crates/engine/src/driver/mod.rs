@@ -19,7 +19,7 @@ pub use waker::Waker;
 
 /// Names a listener or a connection of one driver: its place and the generation of that place. The token of something closed
 /// is stale: every call with it does nothing, whatever has taken the place since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
 impl Token {

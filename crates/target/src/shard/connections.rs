@@ -1,5 +1,6 @@
 //! Connections of a shard: accepting, receiving, sending, closing.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use iscsi_core::target::login::{Established, TargetLogin};
 use iscsi_core::wire::{Cid, StatSn};
 
 use super::Shard;
+use super::due::Due;
 use super::sessions::SessionKey;
 use crate::config::PortalConfig;
 use crate::memory::{ANONYMOUS, logins_max};
@@ -43,8 +45,8 @@ pub(super) struct Connection {
     pub peer: SocketAddr,
     pub portal: Arc<PortalConfig>,
     pub state: State,
-    /// When the login or the closing must be complete.
-    pub deadline: Option<Time>,
+    /// When the login or the closing must be complete; [`Connections::set_deadline`] changes it.
+    deadline: Option<Time>,
     /// Keeps its initiator at this shard, from the first PDU on.
     pub home: Option<Home>,
     /// Traffic that the session's counters have already.
@@ -75,19 +77,13 @@ impl Seen {
 }
 
 impl Connection {
-    fn new(
-        link: Link,
-        peer: SocketAddr,
-        portal: Arc<PortalConfig>,
-        home: Option<Home>,
-        deadline: Time,
-    ) -> Self {
+    fn new(link: Link, peer: SocketAddr, portal: Arc<PortalConfig>, home: Option<Home>) -> Self {
         Self {
             link,
             peer,
             portal,
             state: State::Login(Box::new(TargetLogin::new(StatSn(1)))),
-            deadline: Some(deadline),
+            deadline: None,
             home,
             counted: LinkStats::default(),
             outgoing_bytes: 0,
@@ -104,6 +100,9 @@ impl Connection {
 pub(super) struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     touched: Vec<Token>,
+    due: Due<Token>,
+    /// How many were looked at together with others, not for what came on them.
+    pub looked_at: Cell<u64>,
     /// Connections of nobody in particular, oldest first: the first to go when there are too many.
     logins: std::collections::VecDeque<Token>,
 }
@@ -123,16 +122,36 @@ impl Connections {
         link.map_or(0, |link| link.tx_backlog_bytes() as u64)
     }
 
-    fn insert(&mut self, connection: Connection) {
+    fn insert(&mut self, connection: Connection, deadline: Time) {
         let token = connection.link.token();
         if self.slots.len() <= token.index() {
             self.slots.resize_with(token.index() + 1, || None);
         }
         self.slots[token.index()] = Some(Box::new(connection));
+        self.set_deadline(token, Some(deadline));
         self.touch(token);
     }
 
+    /// When a connection must have done what it is about.
+    pub fn set_deadline(&mut self, token: Token, at: Option<Time>) {
+        let slot = self.slots.get_mut(token.index()).and_then(Option::as_deref_mut);
+        if let Some(connection) = slot.filter(|connection| connection.link.token() == token) {
+            self.due.change(token, &mut connection.deadline, at);
+        }
+    }
+
+    /// Where a connection comes from.
+    pub fn peer(&self, token: Token) -> Option<SocketAddr> {
+        let slot = self.slots.get(token.index()).and_then(Option::as_deref);
+        slot.filter(|connection| connection.link.token() == token).map(|connection| connection.peer)
+    }
+
+    pub fn deadline(&mut self, token: Token) -> Option<Time> {
+        self.get_mut(token)?.deadline
+    }
+
     pub fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
+        self.set_deadline(token, None);
         self.get_mut(token)?;
         self.slots[token.index()].take()
     }
@@ -153,7 +172,12 @@ impl Connections {
         }
     }
 
+    fn look_at(&self, connections: usize) {
+        self.looked_at.update(|before| before + connections as u64);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.look_at(self.slots.len());
         self.slots.iter().flatten().map(|connection| &**connection)
     }
 
@@ -200,7 +224,7 @@ impl<P: Platform> Shard<P> {
             self.slabs.clone(),
         );
         link.set_answer_high_water(ANONYMOUS.answer_bytes);
-        self.insert(Connection::new(link, peer, portal, None, deadline));
+        self.connections.insert(Connection::new(link, peer, portal, None), deadline);
         self.connections.logins.push_back(token);
     }
 
@@ -220,13 +244,9 @@ impl<P: Platform> Shard<P> {
         };
         link.rebind(token, self.slabs.clone());
         self.make_room_for_login();
-        self.insert(Connection::new(link, peer, portal, Some(home), deadline));
+        self.connections.insert(Connection::new(link, peer, portal, Some(home)), deadline);
         self.connections.logins.push_back(token);
         Some(token)
-    }
-
-    fn insert(&mut self, connection: Connection) {
-        self.connections.insert(connection);
     }
 
     /// When too many connections are of nobody in particular, the oldest of them goes, whether it is logging in, for discovery, or
@@ -337,7 +357,7 @@ impl<P: Platform> Shard<P> {
             }
             State::Closing => {
                 // Whoever takes what we have to say gets the time for it.
-                connection.deadline = Some(self.now + CLOSE_TIMEOUT);
+                self.connections.set_deadline(token, Some(self.now + CLOSE_TIMEOUT));
                 self.connections.touch(token);
                 self.drop_if_said_goodbye(token);
             }
@@ -367,10 +387,10 @@ impl<P: Platform> Shard<P> {
             State::FullFeature(key, cid) => Some((key, cid, connection.peer)),
             _ => None,
         };
-        self.drop_connection(token);
         if let Some((key, cid, peer)) = session {
             self.session_lost(key, cid, peer, why);
         }
+        self.drop_connection(token);
     }
 
     /// Sends what is queued, then FIN; the peer has a little time to do the same.
@@ -378,8 +398,8 @@ impl<P: Platform> Shard<P> {
     pub(super) fn say_goodbye(&mut self, token: Token) {
         if let Some(connection) = self.connections.get_mut(token) {
             connection.state = State::Closing;
-            connection.deadline = Some(self.now + CLOSE_TIMEOUT);
             connection.link.close_after_flush();
+            self.connections.set_deadline(token, Some(self.now + CLOSE_TIMEOUT));
             self.connections.touch(token);
         }
     }
@@ -407,18 +427,14 @@ impl<P: Platform> Shard<P> {
 
     /// Closes connections whose time is up; the next deadline.
     pub(super) fn expire_connections(&mut self) -> Option<Time> {
-        let late: Vec<Token> = self
-            .connections
-            .iter()
-            .filter(|c| c.deadline.is_some_and(|at| at <= self.now))
-            .map(|c| c.link.token())
-            .collect();
+        let late = self.connections.due.until(self.now);
+        self.connections.look_at(late.len());
         for token in late {
             if !self.refuse_waiting_login(token) {
                 self.login_timed_out(token);
                 self.drop_connection(token);
             }
         }
-        self.connections.iter().filter_map(|c| c.deadline).min()
+        self.connections.due.next()
     }
 }

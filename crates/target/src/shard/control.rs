@@ -105,14 +105,9 @@ impl<P: Platform> Shard<P> {
 
     fn is_still_allowed(&self, hosted: &Hosted) -> bool {
         let Some(node) = &hosted.target else { return true };
-        let peers = self
-            .connections
-            .iter()
-            .filter(|c| matches!(c.state, State::FullFeature(key, _) if key == hosted.key))
-            .map(|c| c.peer.ip());
-        peers
-            .into_iter()
-            .all(|peer| node.is_visible_to(&hosted.session.names().initiator, peer, hosted.group_tag))
+        let initiator = &hosted.session.names().initiator;
+        let mut peers = hosted.connections.iter().filter_map(|(_, token)| self.connections.peer(*token));
+        peers.all(|peer| node.is_visible_to(initiator, peer.ip(), hosted.group_tag))
     }
 
     /// Asks every initiator to log out. As long as sessions are waited for, whoever logs in is told to try again later.
@@ -195,13 +190,13 @@ impl<P: Platform> Shard<P> {
 
     /// What people may know of the sessions of this shard.
     pub fn session_infos(&mut self) -> Vec<SessionInfo> {
-        self.sync_stats();
+        self.look_after_fresh();
         let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
         let mut infos = Vec::new();
         for key in keys {
             let Some(hosted) = self.sessions.take(key) else { continue };
             infos.push(self.session_info(&hosted));
-            self.sessions.put_back(hosted);
+            self.sessions.keep(hosted);
         }
         infos
     }
@@ -275,18 +270,13 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Brings the counters that people read up to date with those of the connections.
-    pub(super) fn sync_stats(&mut self) {
-        let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
-        for key in keys {
-            let Some(mut hosted) = self.sessions.take(key) else { continue };
-            for (_, token) in hosted.connections.clone() {
-                self.count_traffic(&mut hosted, token);
-            }
-            hosted.stats.rejects.set(hosted.session.rejects());
-            count_recovery(&hosted);
-            self.sessions.put_back(hosted);
+    /// Brings the counters of a session that people read up to date with those of its connections.
+    pub(super) fn count(&mut self, hosted: &mut Hosted) {
+        for (_, token) in hosted.connections.clone() {
+            self.count_traffic(hosted, token);
         }
+        hosted.stats.rejects.set(hosted.session.rejects());
+        count_recovery(hosted);
     }
 
     /// Adds what a connection has carried since it was counted last.

@@ -68,6 +68,7 @@ impl<P: Platform> Shard<P> {
 
     /// Hands a connection to the shard where its session lives.
     fn migrate(&mut self, token: Token, progress: Progress, home: Home) {
+        let deadline = self.connections.deadline(token).unwrap_or(self.now);
         let Some(stream) = self.driver.release(token) else { return self.drop_connection(token) };
         let Some(connection) = self.connections.remove(token) else { return };
         let shard = home.shard;
@@ -78,7 +79,7 @@ impl<P: Platform> Shard<P> {
             peer: connection.peer,
             portal: connection.portal,
             home,
-            deadline: connection.deadline.unwrap_or(self.now),
+            deadline,
         };
         self.shared.shards()[shard].send(Message::Migrate(Box::new(migrant)));
     }
@@ -128,13 +129,12 @@ impl<P: Platform> Shard<P> {
 
     /// Ends the session `old`; the login goes on when it has ended.
     fn reinstate(&mut self, token: Token, old: SessionKey, established: Box<Established>) {
+        let (before, earlier) = self.sessions.replace(old, token);
         // Of several that wait for the same end the last one wins, as if they had come one after the other.
-        for earlier in self.reinstating(&established.names, established.portal_group_tag) {
+        if let Some(earlier) = earlier {
             self.say_goodbye(earlier);
         }
-        let before =
-            self.connections.iter().find(|c| matches!(c.state, State::FullFeature(key, _) if key == old));
-        let before = before.map(|c| c.peer.ip());
+        let before = before.and_then(|token| self.connections.get_mut(token)).map(|c| c.peer.ip());
         let Some(connection) = self.connections.get_mut(token) else { return };
         let (initiator, isid) = (&established.names.initiator, established.names.isid);
         // That it is replaced stands in the session's last line.
@@ -150,25 +150,16 @@ impl<P: Platform> Shard<P> {
         self.end_session(old, CloseReason::Replaced, "");
     }
 
-    /// Connections that wait for the end of the session of this nexus.
-    fn reinstating(&self, names: &LoginNames, group_tag: u16) -> Vec<Token> {
-        let waits = |state: &State| {
-            matches!(state, State::Reinstating(e)
-                if super::sessions::is_same_nexus(&e.names, e.portal_group_tag, names, group_tag))
-        };
-        self.connections.iter().filter(|c| waits(&c.state)).map(|c| c.link.token()).collect()
-    }
-
-    /// The session that `names` would replace is gone: logins that waited for it go on.
-    pub(super) fn resume_reinstatement(&mut self, names: &LoginNames, group_tag: u16) {
-        for token in self.reinstating(names, group_tag) {
-            let Some(connection) = self.connections.get_mut(token) else { continue };
-            if let State::Reinstating(established) = std::mem::replace(&mut connection.state, State::Closing)
-            {
-                self.login_complete(token, established);
-                self.connections.touch(token);
-                self.take_pdus(token);
-            }
+    /// The session that the login on `token` waited for is gone: it goes on, if it has not given up.
+    pub(super) fn resume_reinstatement(&mut self, token: Token) {
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        if !matches!(connection.state, State::Reinstating(_)) {
+            return;
+        }
+        if let State::Reinstating(established) = std::mem::replace(&mut connection.state, State::Closing) {
+            self.login_complete(token, established);
+            self.connections.touch(token);
+            self.take_pdus(token);
         }
     }
 
@@ -260,7 +251,7 @@ impl<P: Platform> Shard<P> {
         let Some((cid, params)) = self.sessions.connection_of(key, token) else { return };
         let Some(connection) = self.connections.get_mut(token) else { return };
         connection.state = State::FullFeature(key, cid);
-        connection.deadline = None;
+        self.connections.set_deadline(token, None);
         let is_discovery = self.sessions.is_discovery(key);
         self.run_session(key);
         if let Some(connection) = self.connections.get_mut(token) {

@@ -15,10 +15,12 @@
 //! | `ends` | what the log tells of ends, aborts and digests |
 //! | `management` | aborting tasks, here and on other shards |
 //! | `control` | configuration, shutdown, questions from outside |
+//! | `due` | deadlines in order |
 
 pub mod commands;
 mod connections;
 mod control;
+mod due;
 mod ends;
 mod login;
 mod management;
@@ -186,7 +188,6 @@ impl<P: Platform> Shard<P> {
     fn scan_timers(&mut self) {
         let connections = self.expire_connections();
         let sessions = self.expire_sessions();
-        self.sync_stats();
         self.room.show_buffers(self.slabs.stats().held_bytes);
         if self.ending.is_some_and(|at| at <= self.now) {
             self.end_everything();

@@ -59,6 +59,8 @@ pub(super) struct Room {
     short_bytes: u64,
     /// Commands that wait.
     waiting: u64,
+    /// Into how many parts the room for Data-In that is kept is divided: no fewer than there are sessions.
+    retained_parts: u64,
     shown: Arc<ShardMemory>,
 }
 
@@ -88,6 +90,13 @@ pub(super) struct Share {
     pressed: bool,
 }
 
+impl Share {
+    /// Whether it has memory of commands.
+    pub fn holds_memory(&self) -> bool {
+        self.booked > 0
+    }
+}
+
 impl Room {
     pub fn new(
         pool: Arc<Pool>,
@@ -108,6 +117,7 @@ impl Room {
             retained_bytes: 0,
             short_bytes: 0,
             waiting: 0,
+            retained_parts: 1,
             shown,
         }
     }
@@ -135,6 +145,11 @@ impl Room {
         self.shown.early_bytes.store(self.early_bytes, Ordering::Relaxed);
         self.shown.retained_bytes.store(self.retained_bytes, Ordering::Relaxed);
         self.shown.waiting_commands.store(self.waiting, Ordering::Relaxed);
+    }
+
+    /// What each session may keep of Data-In, bytes.
+    pub fn retained_bytes_of_each(&self) -> u64 {
+        (self.share_bytes / 2 / self.retained_parts).min(RETAINED_BYTES_MAX)
     }
 
     /// Sessions have `more` of their reserves, and `less` no more, bytes.
@@ -288,8 +303,11 @@ impl<P: Platform> Shard<P> {
             return None;
         }
         let now = self.now;
-        let still: Vec<SessionKey> =
-            self.sessions.iter().filter(|h| stands_still(h, now, PROMISE)).map(|h| h.key).collect();
+        let holding = &self.sessions.holding;
+        self.sessions.look_at(holding.len());
+        let stand_still =
+            |key: &SessionKey| self.sessions.get(*key).is_some_and(|h| stands_still(h, now, PROMISE));
+        let still: Vec<SessionKey> = holding.iter().copied().filter(stand_still).collect();
         for key in still {
             self.with_session(key, |shard, hosted| {
                 // A slow peer sends and takes parts of what is counted as a whole.
@@ -379,10 +397,16 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Divides what there is for Data-In that is kept among the sessions.
+    /// Divides what there is for Data-In that is kept among the sessions, when there are more than parts, or far fewer. Parts
+    /// double or are halved, so that of all logins few change what each of the other sessions has.
     pub(super) fn share_retained(&mut self) {
-        let each = self.room.share_bytes / 2 / self.sessions.len().max(1) as u64;
-        let each = each.min(RETAINED_BYTES_MAX);
+        let (sessions, parts) = (self.sessions.len() as u64, self.room.retained_parts);
+        self.room.retained_parts = match parts {
+            _ if sessions > parts => sessions.next_power_of_two(),
+            _ if sessions < parts / 4 => parts / 2,
+            _ => return,
+        };
+        let each = self.room.retained_bytes_of_each();
         let room = &mut self.room;
         self.sessions.each_mut(|hosted| {
             hosted.session.set_retained_bytes_max(each);

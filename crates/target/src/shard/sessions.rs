@@ -1,11 +1,12 @@
 //! Sessions of a shard, and what they ask for.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use engine::{Driver, Link, Platform, Token};
+use engine::{Driver, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Params;
@@ -18,11 +19,12 @@ use iscsi_core::wire::{Cid, Isid, Opcode, Tsih};
 use rustc_hash::FxHashMap;
 use scsi::{Asc, Nexus, UaScope};
 use smallvec::SmallVec;
-use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::Shard;
 use super::commands::Running;
+use super::due::Due;
 use super::ends::{Tally, words};
 use super::message::Message;
 use super::room::Share;
@@ -38,7 +40,7 @@ use crate::shared::Home;
 const GATHERED_BYTES: u64 = 64 << 10;
 
 /// Names a session of a shard; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
     index: u32,
     generation: u32,
@@ -77,7 +79,13 @@ pub(super) struct Hosted {
     pub since: SystemTime,
     pub authenticated_as: Option<String>,
     /// Since when it has no connection and waits for its initiator.
-    pub lost_since: Option<Time>,
+    lost_since: Option<Time>,
+    /// When it has something to do by itself, as was found when it was looked after last.
+    due: Option<Time>,
+    /// Something has happened to it since.
+    is_fresh: bool,
+    /// The login that waits for its end, to take its place.
+    successor: Option<Token>,
     /// Keeps the nexus at this shard while the session lives.
     _home: Option<Home>,
 }
@@ -130,6 +138,15 @@ pub(super) struct Sessions {
     by_port: FxHashMap<(IscsiName, Isid), SmallVec<[SessionKey; 1]>>,
     /// Those of discovery with when they end, oldest first.
     discovery: VecDeque<(Time, SessionKey)>,
+    /// Those that something has happened to since they were looked after last; some have ended since.
+    fresh: Vec<SessionKey>,
+    due: Due<SessionKey>,
+    /// Those that wait for their initiators.
+    lost: Due<SessionKey>,
+    /// Those that had memory for data when they were looked after last.
+    pub holding: BTreeSet<SessionKey>,
+    /// How many were looked at together with others, not for what came for them.
+    pub looked_at: Cell<u64>,
 }
 
 fn port(names: &LoginNames) -> (IscsiName, Isid) {
@@ -170,7 +187,15 @@ impl Sessions {
         }
     }
 
-    pub fn put_back(&mut self, hosted: Box<Hosted>) {
+    pub fn put_back(&mut self, mut hosted: Box<Hosted>) {
+        if !std::mem::replace(&mut hosted.is_fresh, true) {
+            self.fresh.push(hosted.key);
+        }
+        self.keep(hosted);
+    }
+
+    /// As [`Sessions::put_back`], where nothing has happened to it.
+    pub fn keep(&mut self, hosted: Box<Hosted>) {
         let index = hosted.key.index as usize;
         self.slots[index].1 = Some(hosted);
     }
@@ -187,10 +212,14 @@ impl Sessions {
     }
 
     /// Frees the place of a session that was taken out and is not put back.
-    fn forget(&mut self, key: SessionKey, names: &LoginNames) {
+    fn forget(&mut self, mut hosted: Hosted) {
+        let (key, names) = (hosted.key, hosted.session.names());
         if names.discovery {
             self.discovery.retain(|(_, other)| *other != key);
         }
+        self.due.change(key, &mut hosted.due, None);
+        self.lost.change(key, &mut hosted.lost_since, None);
+        self.holding.remove(&key);
         self.slots[key.index as usize].0 = key.generation.wrapping_add(1);
         self.free.push(key.index);
         if let Entry::Occupied(mut of_port) = self.by_port.entry(port(names)) {
@@ -201,9 +230,14 @@ impl Sessions {
         }
     }
 
-    fn get(&self, key: SessionKey) -> Option<&Hosted> {
+    pub fn get(&self, key: SessionKey) -> Option<&Hosted> {
         let (generation, slot) = self.slots.get(key.index as usize)?;
         slot.as_deref().filter(|_| *generation == key.generation)
+    }
+
+    fn get_mut(&mut self, key: SessionKey) -> Option<&mut Hosted> {
+        let (generation, slot) = self.slots.get_mut(key.index as usize)?;
+        slot.as_deref_mut().filter(|_| *generation == key.generation)
     }
 
     /// Sessions of the initiator port that a login is of.
@@ -211,18 +245,25 @@ impl Sessions {
         self.by_port.get(&port(names)).into_iter().flatten().filter_map(|key| self.get(*key))
     }
 
-    /// The session that has waited longest for its initiator.
-    fn longest_lost(&self) -> Option<SessionKey> {
-        let lost = self.iter().filter_map(|h| h.lost_since.map(|since| (since, h.key)));
-        lost.min_by_key(|(since, _)| *since).map(|(_, key)| key)
+    /// The login on `token` is to take the place of session `old`: one of its connections, and the login that was to do so.
+    pub fn replace(&mut self, old: SessionKey, token: Token) -> (Option<Token>, Option<Token>) {
+        let Some(hosted) = self.get_mut(old) else { return (None, None) };
+        let connection = hosted.connections.first().map(|(_, token)| *token);
+        (connection, hosted.successor.replace(token))
     }
 
     /// Calls `f` with every session.
     pub fn each_mut(&mut self, f: impl FnMut(&mut Hosted)) {
+        self.look_at(self.slots.len());
         self.slots.iter_mut().filter_map(|(_, slot)| slot.as_deref_mut()).for_each(f);
     }
 
+    pub fn look_at(&self, sessions: usize) {
+        self.looked_at.update(|before| before + sessions as u64);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Hosted> {
+        self.look_at(self.slots.len());
         self.slots.iter().filter_map(|(_, slot)| slot.as_deref())
     }
 
@@ -315,11 +356,13 @@ impl<P: Platform> Shard<P> {
         }
         let set = self.shared.set.load();
         let target_config = target.as_ref().map(|node| node.config());
+        self.share_retained();
         let config = SessionConfig {
             queue_depth: target_config.as_ref().map_or(16, |c| c.queue_depth),
             ping_interval: set.config.limits.ping_interval,
             ping_timeout: set.config.limits.ping_timeout,
             bounds: target_config.map(|c| c.bounds.clone()).unwrap_or_default(),
+            retained_bytes_max: self.room.retained_bytes_of_each(),
             ..SessionConfig::default()
         };
         let cid = names.cid;
@@ -353,6 +396,9 @@ impl<P: Platform> Shard<P> {
             since: SystemTime::now(),
             authenticated_as,
             lost_since: None,
+            due: None,
+            is_fresh: false,
+            successor: None,
             _home: Some(home),
         };
         if hosted.session.names().discovery {
@@ -360,7 +406,6 @@ impl<P: Platform> Shard<P> {
             self.sessions.discovery.push_back((end, key));
         }
         self.sessions.enter(Box::new(hosted));
-        self.share_retained();
         key
     }
 
@@ -420,12 +465,12 @@ impl<P: Platform> Shard<P> {
     }
 
     /// Books whether a session waits for its initiator.
-    fn note_loss(&self, hosted: &mut Hosted) {
+    fn note_loss(&mut self, hosted: &mut Hosted) {
         let is_lost = hosted.connections.is_empty() && !hosted.session.is_ending();
         if is_lost == hosted.lost_since.is_some() {
             return;
         }
-        hosted.lost_since = is_lost.then_some(self.now);
+        self.sessions.lost.change(hosted.key, &mut hosted.lost_since, is_lost.then_some(self.now));
         match is_lost {
             true => self.shared.lost_sessions.fetch_add(1, Ordering::Relaxed),
             false => self.shared.lost_sessions.fetch_sub(1, Ordering::Relaxed),
@@ -435,7 +480,7 @@ impl<P: Platform> Shard<P> {
     /// Ends the session that has waited longest for its initiator, here or at one of `left` shards: there are too many.
     //= rfc7143 11.13.5 LGN-20
     pub(super) fn end_a_lost_session(&mut self, left: usize) {
-        match self.sessions.longest_lost() {
+        match self.sessions.lost.first() {
             Some(key) => {
                 let why = "it had lost its connections, and limits.max_sessions is reached";
                 self.end_session(key, CloseReason::Ended, why)
@@ -504,6 +549,7 @@ impl<P: Platform> Shard<P> {
             hosted.session.handle_connection_lost(now, cid);
             if let Some((_, token)) = hosted.connections.iter().find(|(c, _)| *c == cid) {
                 let token = *token;
+                shard.count_traffic(hosted, token);
                 shard.hand_over_room(hosted, token);
             }
             hosted.connections.retain(|(c, _)| *c != cid);
@@ -522,12 +568,9 @@ impl<P: Platform> Shard<P> {
     /// Handles deadlines of sessions; the next one.
     pub(super) fn expire_sessions(&mut self) -> Option<Time> {
         let now = self.now;
-        let late: Vec<SessionKey> = self
-            .sessions
-            .iter()
-            .filter(|h| h.session.poll_timeout().is_some_and(|at| at <= now))
-            .map(|h| h.key)
-            .collect();
+        self.look_after_fresh();
+        let late = self.sessions.due.until(now);
+        self.sessions.look_at(late.len());
         for key in late {
             self.with_session(key, |shard, hosted| {
                 for &(cid, token) in &hosted.connections {
@@ -537,8 +580,27 @@ impl<P: Platform> Shard<P> {
             });
         }
         let (discovery, stalled) = (self.expire_discovery(), self.end_stalled());
-        let sessions = self.sessions.iter().filter_map(|h| h.session.poll_timeout());
-        sessions.chain(discovery).chain(stalled).min()
+        self.look_after_fresh();
+        [self.sessions.due.next(), discovery, stalled].into_iter().flatten().min()
+    }
+
+    /// Brings what is kept of sessions up to date for those that something has happened to: when they are due, whether they have
+    /// memory for data, and the counters that people read. The others are as they were.
+    pub(super) fn look_after_fresh(&mut self) {
+        let mut fresh = std::mem::take(&mut self.sessions.fresh);
+        self.sessions.look_at(fresh.len());
+        for key in fresh.drain(..) {
+            let Some(mut hosted) = self.sessions.take(key) else { continue };
+            hosted.is_fresh = false;
+            self.sessions.due.change(key, &mut hosted.due, hosted.session.poll_timeout());
+            match hosted.share.holds_memory() {
+                true => drop(self.sessions.holding.insert(key)),
+                false => drop(self.sessions.holding.remove(&key)),
+            }
+            self.count(&mut hosted);
+            self.sessions.keep(hosted);
+        }
+        self.sessions.fresh = fresh;
     }
 
     /// Carries out what the session asks for, and what waited for room to do so; true when it has ended.
@@ -578,6 +640,7 @@ impl<P: Platform> Shard<P> {
                         let peer = self.connections.get_mut(token).map(|connection| connection.peer);
                         let why = words(&reason, hosted.ending);
                         self.connection_ended(hosted, cid, peer, &why);
+                        self.count_traffic(hosted, token);
                         hosted.connections.remove(position);
                         self.hand_over_room(hosted, token);
                         self.say_goodbye(token);
@@ -598,20 +661,20 @@ impl<P: Platform> Shard<P> {
         for device in hosted.luns.values() {
             device.unit.detach_nexus(&hosted.nexus);
         }
-        let names = hosted.session.names().clone();
-        let (key, group_tag) = (hosted.key, hosted.group_tag);
+        let (key, successor) = (hosted.key, hosted.successor);
         self.shared.release_tsih(hosted.session.tsih());
         if hosted.lost_since.is_some() {
             self.shared.lost_sessions.fetch_sub(1, Ordering::Relaxed);
         }
-        self.shared.release_session(names.discovery);
+        self.shared.release_session(hosted.session.names().discovery);
         let share = std::mem::take(&mut hosted.share);
-        drop(hosted);
+        self.sessions.forget(hosted);
         self.settle_ended(key, &share);
-        self.sessions.forget(key, &names);
         self.share_retained();
         self.forget_orders_of(key);
-        self.resume_reinstatement(&names, group_tag);
+        if let Some(token) = successor {
+            self.resume_reinstatement(token);
+        }
     }
 
     /// The targets that `hosted`'s initiator may see, with the addresses at which it can reach them.
@@ -669,12 +732,17 @@ impl<P: Platform> Shard<P> {
         share.clamp(super::commands::BACKLOG_BYTES_MIN, super::commands::BACKLOG_BYTES_MAX)
     }
 
+    /// How many sessions and connections were looked at together with others: what commands and logins of some cost because there
+    /// are others.
+    pub fn looked_at(&self) -> u64 {
+        self.sessions.looked_at.get() + self.connections.looked_at.get()
+    }
+
     /// What the sessions of this shard hold.
     pub fn holdings(&self) -> impl Iterator<Item = SessionHoldings> {
         self.sessions.iter().map(|hosted| {
-            let own = |link: &Link| hosted.connections.iter().any(|(_, token)| *token == link.token());
-            let links = self.connections.iter().map(|connection| &connection.link).filter(|link| own(link));
-            let backlog: u64 = links.map(|link| link.tx_backlog_bytes() as u64).sum();
+            let backlogs = hosted.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
+            let backlog: u64 = backlogs.sum();
             let config = hosted.session.config();
             SessionHoldings {
                 queue_depth: config.queue_depth,
