@@ -109,7 +109,10 @@ impl<P: Platform> EventLoop<P> {
         }
         let user = completion.command.user;
         if user & WORKLOAD_BIT != 0 {
-            let State::Up(up) = &mut self.state else { return };
+            let State::Up(up) = &mut self.state else {
+                // What was done for another one has ended the session: the workload is told when it can submit again.
+                return self.unknown.push(completion);
+            };
             if let Some(running) = &mut self.running {
                 completion.command.user = user & !WORKLOAD_BIT;
                 running.outstanding -= 1;
@@ -137,7 +140,7 @@ impl<P: Platform> EventLoop<P> {
 
     /// Asks the units that are to be asked now, and ends the commands that no unit will get.
     pub(super) fn settle_units(&mut self) {
-        // A workload is told nothing while there is no session.
+        // A workload is told nothing while there is no session. It may end on the way, by a question that cannot be sent.
         if !matches!(self.state, State::Up(_)) {
             return;
         }
@@ -167,9 +170,8 @@ impl<P: Platform> EventLoop<P> {
 
     /// A function of the workload has ended.
     pub(super) fn managed(&mut self, user: u64, answer: Option<ManagementAnswer>) {
-        if let State::Up(up) = &mut self.state
-            && let Some(running) = &mut self.running
-        {
+        let State::Up(up) = &mut self.state else { return self.unanswered.push(user) };
+        if let Some(running) = &mut self.running {
             running.outstanding -= 1;
             let mut io = submitter(up, &mut self.units, self.now, &mut running.outstanding);
             running.workload.managed(user & !WORKLOAD_BIT, answer, &mut io);

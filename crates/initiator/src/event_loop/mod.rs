@@ -16,6 +16,8 @@ mod connections;
 mod losing;
 mod pending;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod ways;
 
 use std::net::SocketAddr;
@@ -104,9 +106,9 @@ pub(crate) struct EventLoop<P: Platform> {
     units: Units,
     /// Commands to submit as soon as a session is up.
     orphans: Vec<Command>,
-    /// Commands of the workload that ended with their session, unknown how.
+    /// Commands of the workload that ended when it could not be told: with their session, unknown how, or while it was lost.
     unknown: Vec<Completion>,
-    /// Functions of the workload that were under way when their session ended.
+    /// Functions of the workload that were under way when their session ended, or ended while it was lost.
     unanswered: Vec<u64>,
     running: Option<Running>,
     targets: Option<Answer<Result<Vec<TargetRecord>, IoError>>>,
