@@ -57,6 +57,8 @@ impl<P: Platform> Shared<P> {
     pub fn new(platform: P, set: TargetSet, observe: Arc<Observe>, open: OpenStore) -> Self {
         let bytes_max = set.config.limits.buffer_bytes_max;
         observe.metrics.set_memory_limit(bytes_max);
+        let mut first_tsih = [0; 2];
+        platform.fill_random(&mut first_tsih);
         Self {
             platform,
             pool: Arc::new(Pool::new(bytes_max)),
@@ -72,7 +74,7 @@ impl<P: Platform> Shared<P> {
             lost_sessions: AtomicUsize::new(0),
             shards: OnceLock::new(),
             homes: Arc::default(),
-            tsihs: Mutex::default(),
+            tsihs: Mutex::new(TsihPool::after(u16::from_ne_bytes(first_tsih))),
             challenges: Mutex::default(),
         }
     }
@@ -195,23 +197,23 @@ impl Drop for Home {
     }
 }
 
-/// TSIHs in use, a bit for each; 0 always is.
+/// TSIHs in use, a bit for each; 0 always is. The first one is any: a server that was started again must not give out the handles
+/// of its life before in the same order, or a login that was on its way to a session of that life would join another one.
 #[derive(Debug)]
 struct TsihPool {
     used: Box<[u64; Self::WORDS]>,
     last: u16,
 }
 
-impl Default for TsihPool {
-    fn default() -> Self {
-        let mut used = Box::new([0; Self::WORDS]);
-        used[0] = 1;
-        Self { used, last: 0 }
-    }
-}
-
 impl TsihPool {
     const WORDS: usize = (u16::MAX as usize + 1) / 64;
+
+    /// The first one that is given is the next after `last`.
+    fn after(last: u16) -> Self {
+        let mut used = Box::new([0; Self::WORDS]);
+        used[0] = 1;
+        Self { used, last }
+    }
 
     /// The next free one after the last: none is used again soon.
     fn allocate(&mut self) -> Option<Tsih> {
@@ -240,7 +242,7 @@ mod tests {
 
     #[test]
     fn session_handles_go_round_and_each_is_given_once() {
-        let mut pool = TsihPool::default();
+        let mut pool = TsihPool::after(0);
         assert!((1..=u16::MAX).all(|n| pool.allocate() == Some(Tsih(n))));
         assert_eq!(pool.allocate(), None);
         for free in [7, 64, 700] {
@@ -251,5 +253,11 @@ mod tests {
         pool.release(Tsih(3));
         pool.release(Tsih(701));
         assert_eq!([(); 3].map(|()| pool.allocate()), [Some(Tsih(701)), Some(Tsih(3)), None]);
+    }
+
+    #[test]
+    fn session_handles_begin_anywhere_and_are_never_zero() {
+        let mut pool = TsihPool::after(u16::MAX - 1);
+        assert_eq!([(); 2].map(|()| pool.allocate()), [Some(Tsih(u16::MAX)), Some(Tsih(1))]);
     }
 }
