@@ -3,6 +3,7 @@
 use iscsi_wire::Cid;
 
 use crate::digest::DigestScope;
+use crate::error::Level;
 
 /// What we are willing to do about one of the two digests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,15 @@ impl DigestPolicy {
             Self::Required => &["CRC32C"],
         }
     }
+
+    /// The word that configuration has for it.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Offered => "offered",
+            Self::Required => "required",
+        }
+    }
 }
 
 /// How the end of many tasks at once is told (TaskReporting, RFC 7143 13.23), least first.
@@ -42,6 +52,15 @@ pub enum TaskReporting {
 }
 
 impl TaskReporting {
+    /// The word that configuration has for it.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Rfc3720 => "rfc3720",
+            Self::ResponseFence => "response_fence",
+            Self::FastAbort => "fast_abort",
+        }
+    }
+
     /// The value on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -205,6 +224,11 @@ impl Default for Params {
 }
 
 impl Params {
+    /// ErrorRecoveryLevel as what it recovers.
+    pub fn level(&self) -> Level {
+        Level::new(self.error_recovery_level)
+    }
+
     /// FirstBurstLength as it applies: it never exceeds MaxBurstLength (RFC 7143 13.14).
     pub fn effective_first_burst(&self) -> u32 {
         self.first_burst_length.min(self.max_burst_length)

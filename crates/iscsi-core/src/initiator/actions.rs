@@ -7,7 +7,7 @@ use iscsi_wire::{Cid, Lun, RejectReason, TmfResponse};
 
 use super::address::TargetAddress;
 use super::command::{Command, Completion};
-use crate::error::ProtocolViolation;
+use crate::error::{Fault, ProtocolViolation};
 use crate::names::IscsiName;
 use crate::pdu_writer::TxPdu;
 
@@ -47,9 +47,18 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether it is the matter of one connection: the others of its session may go on.
-    pub(super) fn is_of_one_connection(&self) -> bool {
-        matches!(self, Self::DataDigest | Self::NotRecovered | Self::Silent | Self::Lost)
+    /// What went wrong on the connection; `None` for an end of the session that one end wanted.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::DataDigest | Self::NotRecovered => Some(Fault::NotRecovered),
+            Self::Silent | Self::Lost => Some(Fault::Lost),
+            Self::Violation(_) => Some(Fault::Format),
+            Self::LoggedOut
+            | Self::TargetAsked
+            | Self::TargetDropped
+            | Self::Unresponsive
+            | Self::NexusReset => None,
+        }
     }
 }
 

@@ -225,16 +225,16 @@ impl InitiatorSession {
             return self.nexus_was_reset();
         }
         let others = self.connections.iter().any(|c| c.cid != cid && c.state.serves());
-        let revives = self.params.error_recovery_level >= 2 && !retain.is_zero();
+        let revives = self.params.level().recovers_connections() && !retain.is_zero();
         // Below level 2 nobody can tell which commands a connection in asymmetric use took along.
-        let torn = self.is_asymmetric() && self.params.error_recovery_level < 2;
+        let torn = self.is_asymmetric() && !self.params.level().recovers_connections();
         if torn || (!others && !revives) {
             return self.close(reason, wait);
         }
         self.counters.connections_lost += 1;
         self.actions.push_back(Action::CloseConnection { cid, reason });
         let retained_until = self.now + wait + retain;
-        let kills = self.params.error_recovery_level < 2;
+        let kills = !self.params.level().recovers_connections();
         // Before its exchanges are forgotten: those that are begun again at once must not go out on it.
         if let Some(connection) = self.connection(cid) {
             connection.state = ConnectionState::Failed(Failure { wait, retained_until, logout: None, kills });

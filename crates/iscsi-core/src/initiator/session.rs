@@ -30,7 +30,7 @@ use super::scheduler::PROMPT;
 pub use super::scheduler::Scheduling;
 use super::task::{Held, LogoutOf, Task, TaskTable};
 use super::task_management::Deferred;
-use crate::error::ProtocolViolation;
+use crate::error::{Disposition, Fault, ProtocolViolation};
 use crate::limits::MAX_TIME2WAIT_S;
 use crate::params::{Bounds, Params, TaskReporting};
 use crate::pdu_reader::RxPdu;
@@ -255,7 +255,7 @@ impl InitiatorSession {
         }
         match self.dispatch(cid, rx) {
             Ok(()) => {}
-            Err(reason) if reason.is_of_one_connection() => self.fail_connection(cid, reason, None),
+            Err(reason) if self.costs_one_connection(&reason) => self.fail_connection(cid, reason, None),
             Err(reason) => return self.close(reason, self.time2wait()),
         }
         if self.recovery_due().is_some_and(|at| at <= now) {
@@ -308,11 +308,10 @@ impl InitiatorSession {
             Pdu::NopIn(nop) if self.recovers() && !nop.itt.is_reserved() => nop.stat_sn,
             _ => return Ok(false),
         };
-        if !self.recovers() {
-            return Err(CloseReason::DataDigest);
+        match self.disposition(Fault::DataDigest) {
+            Disposition::AskAgain => self.status_damaged(cid, stat_sn).map(|()| true),
+            _ => Err(CloseReason::DataDigest),
         }
-        self.status_damaged(cid, stat_sn)?;
-        Ok(true)
     }
 
     /// The next thing to do.

@@ -154,7 +154,7 @@ impl TargetSession {
     //= rfc7143 7.1.4.4 ERL-05
     pub(super) fn remove_connection(&mut self, cid: Cid, loss: Loss) {
         let keeps = loss != Loss::Final
-            && self.params.error_recovery_level >= 2
+            && self.params.level().recovers_connections()
             && self.params.default_time2retain_s > 0
             && self.phase == Phase::Active;
         let requests = self.forget_requests_of(cid);

@@ -172,7 +172,7 @@ impl TargetSession {
         let max_pdu = connection.map_or(u32::MAX, |c| c.params.max_send_data_segment_length);
         outcome.plan.max_pdu = max_pdu.max(1);
         self.deliver(&mut outcome);
-        if self.params.error_recovery_level > 0 {
+        if self.params.level().recovers_pdus() {
             self.retain(outcome);
         }
     }
@@ -244,7 +244,7 @@ impl TargetSession {
     pub(super) fn send_data_in(&mut self, cid: Cid, outcome: &mut Outcome) {
         let plan = &mut outcome.plan;
         let (mut offset, total) = (plan.acked_offset, plan.total);
-        if self.params.error_recovery_level > 0 && total - offset > plan.max_burst && plan.ttt.is_reserved() {
+        if self.params.level().recovers_pdus() && total - offset > plan.max_burst && plan.ttt.is_reserved() {
             plan.ttt = self.next_ttt();
         }
         if offset < total && outcome.in_data {

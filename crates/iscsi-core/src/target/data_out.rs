@@ -14,7 +14,8 @@ use super::recovery::recovery_r2t::{self, Place};
 use super::sense::{BUSY, CHECK_CONDITION, Condition, TASK_SET_FULL};
 use super::session::TargetSession;
 use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
-use crate::error::Fault;
+use crate::error::{Disposition, Fault};
+use crate::negotiation::Role;
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
@@ -315,7 +316,8 @@ impl TargetSession {
             }
             return;
         };
-        let recovers = self.params.error_recovery_level > 0;
+        let lacking = Disposition::of(Fault::Missing, self.params.level(), Role::Target);
+        let recovers = lacking == Disposition::AskAgain;
         let now = self.now;
         let Some(task) = self.tasks.get_mut(id) else { return };
         //= rfc7143 4.2.5.1 MCS-02

@@ -24,7 +24,7 @@ impl TargetSession {
                 self.answer_logout(cid, request.itt, LogoutResponseCode::Success);
             }
             //= rfc7143 11.14 ERL-05
-            LogoutReason::RemoveConnectionForRecovery if self.params.error_recovery_level < 2 => {
+            LogoutReason::RemoveConnectionForRecovery if !self.params.level().recovers_connections() => {
                 self.answer_logout(cid, request.itt, LogoutResponseCode::RecoveryNotSupported);
             }
             LogoutReason::RemoveConnectionForRecovery => self.log_out_for_recovery(cid, request),

@@ -8,14 +8,20 @@ use super::actions::{Action, CloseReason};
 use super::session::{Numbers, Queued, TargetSession};
 use crate::error::{Disposition, Fault};
 use crate::limits::MAX_PING_BYTES;
+use crate::negotiation::Role;
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
 impl TargetSession {
     /// Does what the table of dispositions says.
     pub(super) fn fault(&mut self, cid: Cid, rx: &RxPdu, fault: Fault) {
-        match Disposition::of(fault) {
+        match Disposition::of(fault, self.params.level(), Role::Target) {
             Disposition::Reject(reason) => self.reject(cid, rx, reason),
+            // The task sees to it: see `take_data`.
+            Disposition::AskAgain | Disposition::FailTask => {}
+            Disposition::DropConnection => {
+                self.lose_connection(cid, CloseReason::Violation(format!("{fault:?}")))
+            }
             Disposition::DropSession => self.close_session(CloseReason::Violation(format!(
                 "a {} PDU contradicts itself (RFC 7143 7.7)",
                 Opcode::try_from(rx.bhs.opcode()).map_or("unknown", Opcode::name)
@@ -140,7 +146,7 @@ impl TargetSession {
 
     /// Sends the status of the command `itt`.
     pub(super) fn send_status_of(&mut self, cid: Cid, pdu: TxPdu, itt: Itt) {
-        if self.params.error_recovery_level > 0 {
+        if self.params.level().recovers_pdus() {
             self.retain_status(cid, &pdu, itt);
         }
         self.send(cid, pdu);

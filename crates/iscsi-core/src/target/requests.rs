@@ -85,7 +85,7 @@ impl TargetSession {
             Pdu::LogoutRequest(request) => {
                 self.arrive(request.immediate, request.cmd_sn, Queued::Logout(cid, request))
             }
-            Pdu::SnackRequest(request) if self.params.error_recovery_level > 0 => {
+            Pdu::SnackRequest(request) if self.params.level().recovers_pdus() => {
                 self.handle_snack(cid, rx, &request);
             }
             // A SNACK has no meaning at level 0, a login none here, and target PDUs none at all.

@@ -72,7 +72,7 @@ impl<P: Platform> Shard<P> {
         peer: Option<SocketAddr>,
         why: &str,
     ) {
-        let goes_on = hosted.connections.len() > 1 || hosted.session.params().error_recovery_level == 2;
+        let goes_on = hosted.connections.len() > 1 || hosted.session.params().level().recovers_connections();
         if goes_on && !hosted.session.is_ending() && self.admits(EventKind::ConnectionEnded) {
             tracing::info!(
                 initiator = %hosted.session.names().initiator, target_name = target_of(hosted), peer = %shown(peer),

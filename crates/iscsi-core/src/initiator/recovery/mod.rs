@@ -15,7 +15,9 @@ pub(super) mod snack;
 
 use std::time::Duration;
 
+use crate::error::{Disposition, Fault};
 use crate::limits::{MAX_RESENDS, MAX_SNACKS};
+use crate::negotiation::Role;
 use crate::{Time, earlier};
 use iscsi_wire::{Cid, StatSn};
 
@@ -92,9 +94,18 @@ struct TooOften;
 
 impl InitiatorSession {
     /// Whether lost and damaged PDUs are asked for again.
-    //= rfc7143 7.1.5 ERL-02
     pub(super) fn recovers(&self) -> bool {
-        self.params.error_recovery_level >= 1
+        self.params.level().recovers_pdus()
+    }
+
+    /// Whether the other connections of the session may go on.
+    pub(super) fn costs_one_connection(&self, reason: &CloseReason) -> bool {
+        reason.fault().is_some_and(|fault| self.disposition(fault) == Disposition::DropConnection)
+    }
+
+    /// What is to be done about `fault`.
+    pub(super) fn disposition(&self, fault: Fault) -> Disposition {
+        Disposition::of(fault, self.params.level(), Role::Initiator)
     }
 
     /// When a task that is sent or taken over now and stays silent is to be asked for what may have been lost.
@@ -104,7 +115,7 @@ impl InitiatorSession {
 
     /// Looks at a StatSN; false when it has been here before. What is missing before it will be asked for.
     pub(super) fn see_stat_sn(&mut self, cid: Cid, stat_sn: StatSn) -> Result<bool, CloseReason> {
-        let recovers = self.recovers();
+        let disposition = self.disposition(Fault::Missing);
         let ask_by = self.now + self.config.snack_delay;
         let Some(connection) = self.connection(cid) else { return Ok(false) };
         let due = connection.statuses.expected();
@@ -114,7 +125,7 @@ impl InitiatorSession {
             }
             return Ok(true);
         }
-        if !recovers {
+        if disposition != Disposition::AskAgain {
             return Err(violation(
                 "RFC 7143 7.9",
                 format!("StatSN {stat_sn} where {due} was due: a status is missing"),

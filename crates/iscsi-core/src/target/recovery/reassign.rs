@@ -155,7 +155,7 @@ impl TargetSession {
 
     fn judge_reassignment(&self, cid: Cid, request: &TaskManagementRequest) -> TmfResponse {
         let referenced = request.referenced_task_tag;
-        if self.params.error_recovery_level < 2 {
+        if !self.params.level().recovers_connections() {
             return TmfResponse::TaskReassignNotSupported;
         }
         let is_request = referenced == request.itt

@@ -120,7 +120,7 @@ impl TargetSession {
     /// Data is due from now on. When it has been so for too long is found out at the time at which that is possible, not for each
     /// PDU: those who ask when to come back do so all the time.
     pub(in super::super) fn expect_data(&mut self) {
-        if self.params.error_recovery_level > 0 {
+        if self.params.level().recovers_pdus() {
             self.data_due.get_or_insert(self.now + DATA_LIMIT);
         }
     }
