@@ -11,18 +11,17 @@ use iscsi_core::chap::{Credentials, Secret};
 use iscsi_core::initiator::address::DEFAULT_PORT;
 use iscsi_core::initiator::login::ChapConfig;
 use iscsi_core::initiator::session::Scheduling;
+use iscsi_core::keys::{Form, Key, Value};
 use iscsi_core::limits::MAX_INITIATOR_CONNECTIONS;
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::{DigestPolicy, PROTOCOL_LEVEL, TaskReporting};
-use iscsi_core::wire::Lun;
+use iscsi_core::params::DigestPolicy;
+use iscsi_core::wire::{Lun, keys};
 
 use crate::options::{Options, Portal};
 use crate::protection::PiTags;
 
-/// The keys that may stand behind the question mark.
-const KEYS: [&str; 16] = [
-    "header_digest",
-    "data_digest",
+/// The options of a URL. What is negotiated has the names of the configuration besides: [`negotiated`].
+const OPTIONS: [&str; 11] = [
     "initiator",
     "target_user",
     "target_password",
@@ -31,9 +30,6 @@ const KEYS: [&str; 16] = [
     "portals",
     "local",
     "scheduling",
-    "asymmetric",
-    "protocol_level",
-    "task_reporting",
     "pi",
     "app_tag",
     "ref_tag",
@@ -56,10 +52,8 @@ pub struct IscsiUrl {
     /// Name that the target must prove itself with.
     pub target_user: Option<String>,
     target_password: Option<Secret>,
-    /// HeaderDigest, if said.
-    pub header_digest: Option<DigestPolicy>,
-    /// DataDigest, if said.
-    pub data_digest: Option<DigestPolicy>,
+    /// What is said of keys to negotiate.
+    wishes: Vec<(&'static Key, Value)>,
     /// InitiatorName, if said.
     pub initiator: Option<IscsiName>,
     /// Connections of the session, if said.
@@ -74,12 +68,6 @@ pub struct IscsiUrl {
     pub local_addresses: Vec<IpAddr>,
     /// How commands are spread over connections, if said.
     pub scheduling: Option<Scheduling>,
-    /// Half of the connections for commands, half for what belongs to them: between peers that both know it.
-    pub asymmetric: bool,
-    /// iSCSIProtocolLevel to offer, if said.
-    pub protocol_level: Option<u8>,
-    /// The best TaskReporting to offer, if said.
-    pub task_reporting: Option<TaskReporting>,
     /// Protection information is made and checked here.
     pub pi: bool,
     /// Application tag of what is written, and of what is read; needs `pi`.
@@ -139,8 +127,7 @@ impl IscsiUrl {
             lun: None,
             target_user: None,
             target_password: None,
-            header_digest: None,
-            data_digest: None,
+            wishes: Vec::new(),
             initiator: None,
             connections: None,
             error_recovery_level: None,
@@ -148,9 +135,6 @@ impl IscsiUrl {
             find_portals: false,
             local_addresses: Vec::new(),
             scheduling: None,
-            asymmetric: false,
-            protocol_level: None,
-            task_reporting: None,
             pi: false,
             app_tag: None,
             ref_tag: None,
@@ -183,8 +167,6 @@ impl IscsiUrl {
     /// When there is no such key, or the value is not of its form.
     pub fn take_option(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
         match key {
-            "header_digest" => self.header_digest = Some(parse_digest(key, value)?),
-            "data_digest" => self.data_digest = Some(parse_digest(key, value)?),
             "target_user" => self.target_user = Some(value.to_owned()),
             "target_password" => self.target_password = Some(Secret::new(value)),
             "initiator" => {
@@ -217,9 +199,6 @@ impl IscsiUrl {
                     _ => return Err(refuse("scheduling is fill_first, least_bytes or round_robin")),
                 });
             }
-            "asymmetric" => {
-                self.asymmetric = parse_switch(key, value)?;
-            }
             "pi" => self.pi = parse_switch(key, value)?,
             "app_tag" => {
                 let wrong = || refuse("app_tag is a number of four hexadecimal digits, and not ffff");
@@ -230,24 +209,31 @@ impl IscsiUrl {
                 let wrong = |_| refuse("ref_tag is a number of eight hexadecimal digits");
                 self.ref_tag = Some(u32::from_str_radix(value, 16).map_err(wrong)?);
             }
-            "protocol_level" => {
-                let level = value.parse().ok().filter(|level| *level <= PROTOCOL_LEVEL);
-                let wrong = || refuse(format!("protocol_level is 0 to {PROTOCOL_LEVEL}"));
-                self.protocol_level = Some(level.ok_or_else(wrong)?);
-            }
-            "task_reporting" => {
-                self.task_reporting = Some(match value {
-                    "rfc3720" => TaskReporting::Rfc3720,
-                    "response_fence" => TaskReporting::ResponseFence,
-                    "fast_abort" => TaskReporting::FastAbort,
-                    _ => return Err(refuse("task_reporting is rfc3720, response_fence or fast_abort")),
-                });
-            }
-            _ => {
-                return Err(refuse(format!("the option {key:?} is unknown: there are {}", KEYS.join(", "))));
-            }
+            _ => match negotiated().find(|known| known.setting() == Some(key)) {
+                Some(known) => self.wish(known, parse_wish(known, value)?),
+                None => {
+                    let settings = negotiated().filter_map(Key::setting);
+                    let all: Vec<&str> = OPTIONS.into_iter().chain(settings).collect();
+                    return Err(refuse(format!(
+                        "the option {key:?} is unknown: there are {}",
+                        all.join(", ")
+                    )));
+                }
+            },
         }
         Ok(())
+    }
+
+    fn wish(&mut self, key: &'static Key, value: Value) {
+        self.wishes.retain(|(earlier, _)| *earlier != key);
+        self.wishes.push((key, value));
+    }
+
+    /// Says what both digests are to be, whatever the URL said.
+    pub fn set_digests(&mut self, policy: DigestPolicy) {
+        for key in [keys::HEADER_DIGEST, keys::DATA_DIGEST].into_iter().filter_map(Key::named) {
+            self.wish(key, Value::Word(policy.setting()));
+        }
     }
 
     /// Takes user and password from the environment where the URL has none: `LIBISCSI_CHAP_USERNAME`, `LIBISCSI_CHAP_PASSWORD`,
@@ -314,31 +300,23 @@ impl IscsiUrl {
     pub fn options(&self) -> Result<Options, UrlError> {
         let mut options = Options::new(self.portal.clone(), self.target.clone());
         options.chap = self.chap()?;
-        if let Some(policy) = self.header_digest {
-            options.bounds.header_digest = policy;
-        }
-        if let Some(policy) = self.data_digest {
-            options.bounds.data_digest = policy;
+        for (key, value) in &self.wishes {
+            if !key.put(&mut options.bounds, *value) {
+                return Err(refuse(format!("{} cannot be {value:?}", key.setting().unwrap_or_default())));
+            }
         }
         if let Some(initiator) = &self.initiator {
             options.initiator = initiator.clone();
         }
         // Commands and data need a connection each.
-        let least = if self.asymmetric { 2 } else { 1 };
+        let least = if options.bounds.allegiance_free { 2 } else { 1 };
         options.connections = self.connections.unwrap_or(least).max(least);
         options.error_recovery_level = self.error_recovery_level;
         options.portals.clone_from(&self.portals);
         options.find_portals = self.find_portals;
         options.local_addresses.clone_from(&self.local_addresses);
-        options.bounds.allegiance_free = self.asymmetric;
         if let Some(scheduling) = self.scheduling {
             options.session.scheduling = scheduling;
-        }
-        if let Some(level) = self.protocol_level {
-            options.bounds.protocol_level = level;
-        }
-        if let Some(reporting) = self.task_reporting {
-            options.bounds.task_reporting = reporting;
         }
         // Who says which tag it is wants it checked.
         options.protection = self.pi.then(|| PiTags {
@@ -423,12 +401,41 @@ fn parse_switch(key: &str, value: &str) -> Result<bool, UrlError> {
     }
 }
 
-fn parse_digest(key: &str, value: &str) -> Result<DigestPolicy, UrlError> {
-    match value.to_ascii_lowercase().as_str() {
-        "none" | "off" => Ok(DigestPolicy::Off),
-        "crc32c" | "on" | "required" => Ok(DigestPolicy::Required),
-        "offered" | "crc32c_none" | "none_crc32c" => Ok(DigestPolicy::Offered),
-        _ => Err(refuse(format!("{key} is crc32c, none or offered"))),
+/// The keys that a URL may set by the name that configuration has for them. Two have options of their own, which also choose what
+/// goes with them: `connections` and `erl`.
+fn negotiated() -> impl Iterator<Item = &'static Key> {
+    Key::all().iter().filter(|key| {
+        key.setting().is_some() && ![keys::MAX_CONNECTIONS, keys::ERROR_RECOVERY_LEVEL].contains(&key.name())
+    })
+}
+
+/// What the text of an option means for `key`.
+fn parse_wish(key: &Key, text: &str) -> Result<Value, UrlError> {
+    let name = key.setting().unwrap_or_default();
+    match key.form() {
+        Some(Form::Number(range) | Form::Size(range)) => {
+            let number = text.parse().ok().filter(|number| range.contains(number));
+            let wrong = || refuse(format!("{name} is a number from {} to {}", range.start(), range.end()));
+            number.map(Value::Number).ok_or_else(wrong)
+        }
+        Some(Form::Switch) => parse_switch(name, text).map(Value::Switch),
+        Some(Form::Word(words)) => {
+            let wanted = other_spelling(&text.to_ascii_lowercase()).to_owned();
+            let word = words.iter().find(|word| **word == wanted);
+            let wrong = || refuse(format!("{name} is one of {}", words.join(", ")));
+            word.map(|word| Value::Word(word)).ok_or_else(wrong)
+        }
+        None => Err(refuse(format!("{name} cannot be set"))),
+    }
+}
+
+/// Digests as libiscsi and QEMU write them in URLs.
+fn other_spelling(word: &str) -> &str {
+    match word {
+        "none" => "off",
+        "crc32c" | "on" => "required",
+        "crc32c_none" | "none_crc32c" => "offered",
+        own => own,
     }
 }
 
@@ -459,6 +466,8 @@ impl fmt::Debug for IscsiUrl {
 
 #[cfg(test)]
 mod tests {
+    use iscsi_core::params::TaskReporting;
+
     use super::*;
 
     #[test]
@@ -471,8 +480,9 @@ mod tests {
         assert_eq!(url.password, Some(Secret::new("se%cr@t")));
         assert_eq!(url.portal, Portal::new("fe80::1", 3261));
         assert_eq!(url.unit().unwrap().1, Lun::from_index(7));
-        assert_eq!(url.header_digest, Some(DigestPolicy::Required));
-        assert_eq!(url.data_digest, Some(DigestPolicy::Off));
+        let bounds = |url: &IscsiUrl| url.options().unwrap().bounds;
+        assert_eq!(bounds(&url).header_digest, DigestPolicy::Required);
+        assert_eq!(bounds(&url).data_digest, DigestPolicy::Off);
         assert_eq!(url.to_string(), "iscsi://joe@[fe80::1]:3261/iqn.2001-04.com.example:disk/7");
         let plain = IscsiUrl::parse("iscsi://disk.example").unwrap();
         assert_eq!((plain.portal.port, plain.target, plain.lun), (3260, None, None));
@@ -496,6 +506,28 @@ mod tests {
         let bounds = asymmetric.login_bounds();
         assert!(bounds.allegiance_free && bounds.protocol_level == 2);
         assert_eq!(bounds.task_reporting, TaskReporting::FastAbort);
+    }
+
+    #[test]
+    fn every_negotiated_key_can_be_set_by_its_name_in_the_configuration() {
+        for key in negotiated() {
+            let name = key.setting().unwrap();
+            let (text, value) = match key.form().unwrap() {
+                Form::Number(range) | Form::Size(range) => {
+                    (range.end().to_string(), Value::Number(*range.end()))
+                }
+                Form::Switch => ("1".to_owned(), Value::Switch(true)),
+                Form::Word(words) => (words[0].to_owned(), Value::Word(words[0])),
+            };
+            let mut wanted = Options::new(Portal::new("h", 3260), None).bounds;
+            assert!(key.put(&mut wanted, value), "{name}");
+            let url = IscsiUrl::parse(&format!("iscsi://h:3260?{name}={text}")).unwrap();
+            assert_eq!(url.options().unwrap().bounds, wanted, "{name}");
+        }
+        let bounds = IscsiUrl::parse("iscsi://h?max_burst_length=4096").unwrap().options().unwrap().bounds;
+        assert_eq!(bounds.max_burst_length, 4096);
+        let error = IscsiUrl::parse("iscsi://h?max_burst_length=511").unwrap_err().to_string();
+        assert!(error.contains("max_burst_length is a number from 512 to 16777215"), "{error}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`digest`], [`pdu_reader`], [`pdu_writer`] | where PDUs begin and end, and what their digests cover |
-//! | [`negotiation`], [`params`], [`names`], [`text_exchange`], [`chap`] | what both roles share of a login |
+//! | [`keys`], [`negotiation`], [`params`], [`names`], [`text_exchange`], [`chap`] | what both roles share of a login |
 //! | [`target`] | a target's login and session |
 //! | [`initiator`] | an initiator's login and session |
 //! | [`error`], [`limits`] | whose fault it was, and every bound |
@@ -17,6 +17,7 @@ pub mod chap;
 pub mod digest;
 pub mod error;
 pub mod initiator;
+pub mod keys;
 pub mod limits;
 pub mod names;
 pub mod negotiation;

@@ -91,7 +91,7 @@ fn sessions(list: &[SessionInfo]) -> String {
             session.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
             session.initiator.clone(),
             if peers.is_empty() { "-".to_owned() } else { peers.join(",") },
-            format!("{}/{}", session.connections.len(), session.max_connections),
+            format!("{}/{}", session.connections.len(), session.max_connections()),
             digests.to_owned(),
             format!("{}/{}", session.outstanding, session.queue_depth),
             session.commands.to_string(),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use iscsi_core::params::{Bounds, DigestPolicy, PROTOCOL_LEVEL, TaskReporting};
+use iscsi_core::keys::{Form, Key, Value};
+use iscsi_core::params::{Bounds, PROTOCOL_LEVEL, TaskReporting};
 
 use super::model::Limits;
 use super::problem::Source;
@@ -10,9 +11,6 @@ use super::reader::Section;
 
 /// Longest time that may be configured, seconds: a day.
 const MAX_SECONDS: u64 = 86_400;
-
-/// Most connections that a session may be given.
-const MAX_CONNECTIONS: u64 = 256;
 
 /// What is negotiated within unless the configuration says otherwise: everything that recovers, and eight connections.
 pub fn default_bounds() -> Bounds {
@@ -64,22 +62,10 @@ pub(super) fn limits(source: &mut Source<'_>, parent: &mut Section<'_>) -> Limit
 pub(super) fn negotiation(source: &mut Source<'_>, parent: &mut Section<'_>, mut bounds: Bounds) -> Bounds {
     let Some(mut section) = parent.table(source, "negotiation") else { return bounds };
     let s = &mut section;
-    for (key, place) in
-        [("header_digest", &mut bounds.header_digest), ("data_digest", &mut bounds.data_digest)]
-    {
-        if let Some(policy) = digest(source, s, key) {
-            *place = policy;
-        }
-    }
-    //= rfc7143 13.12 KEY-11 KEY-12 KEY-13
-    const LENGTH: std::ops::RangeInclusive<u64> = 512..=(1 << 24) - 1;
-    for (key, rule, place) in [
-        ("max_recv_data_segment_length", "RFC 7143 13.12", &mut bounds.max_recv_data_segment_length),
-        ("max_burst_length", "RFC 7143 13.13", &mut bounds.max_burst_length),
-        ("first_burst_length", "RFC 7143 13.14", &mut bounds.first_burst_length),
-    ] {
-        if let Some(bytes) = s.size(source, key, LENGTH, rule) {
-            *place = u32::try_from(bytes).unwrap_or(*place);
+    for key in Key::all() {
+        if let Some(value) = wish(source, s, key) {
+            let fits = key.put(&mut bounds, value);
+            debug_assert!(fits, "the section reads {} in the form that it has", key.name());
         }
     }
     if bounds.first_burst_length > bounds.max_burst_length {
@@ -93,63 +79,26 @@ pub(super) fn negotiation(source: &mut Source<'_>, parent: &mut Section<'_>, mut
             "raise max_burst_length or lower first_burst_length",
         );
     }
-    if let Some(value) = s.boolean(source, "initial_r2t") {
-        bounds.initial_r2t = value;
-    }
-    if let Some(value) = s.boolean(source, "immediate_data") {
-        bounds.immediate_data = value;
-    }
-    if let Some(level) = s.number(source, "error_recovery_level", 0..=2, "RFC 7143 13.20") {
-        bounds.error_recovery_level = u8::try_from(level).unwrap_or(bounds.error_recovery_level);
-    }
-    if let Some(level) = s.number(source, "protocol_level", 1..=PROTOCOL_LEVEL.into(), "RFC 7144 7") {
-        bounds.protocol_level = u8::try_from(level).unwrap_or(bounds.protocol_level);
-    }
-    if let Some(best) = task_reporting(source, s) {
-        bounds.task_reporting = best;
-    }
-    if let Some(value) = s.boolean(source, "asymmetric") {
-        bounds.allegiance_free = value;
-    }
-    for (key, range, rule, place) in [
-        ("max_connections", 1..=MAX_CONNECTIONS, "RFC 7143 13.2", &mut bounds.max_connections),
-        ("max_outstanding_r2t", 1..=65_535, "RFC 7143 13.17", &mut bounds.max_outstanding_r2t),
-        ("default_time2wait_s", 0..=3600, "RFC 7143 13.15", &mut bounds.default_time2wait_s),
-        ("default_time2retain_s", 0..=3600, "RFC 7143 13.16", &mut bounds.default_time2retain_s),
-    ] {
-        if let Some(number) = s.number(source, key, range, rule) {
-            *place = u16::try_from(number).unwrap_or(*place);
-        }
-    }
     section.finish(source);
     bounds
 }
 
-fn task_reporting(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<TaskReporting> {
-    let (value, at) = section.text(source, "task_reporting")?;
-    match value.as_str() {
-        "rfc3720" => Some(TaskReporting::Rfc3720),
-        "response_fence" => Some(TaskReporting::ResponseFence),
-        "fast_abort" => Some(TaskReporting::FastAbort),
-        _ => {
-            let remedy =
-                "write \"rfc3720\", \"response_fence\" or \"fast_abort\" (used when the initiator can)";
-            source.error(&at, "`task_reporting` has a value that means nothing", "RFC 7143 13.23", remedy);
-            None
-        }
-    }
-}
-
-fn digest(source: &mut Source<'_>, section: &mut Section<'_>, key: &'static str) -> Option<DigestPolicy> {
-    let (value, at) = section.text(source, key)?;
-    match value.as_str() {
-        "off" => Some(DigestPolicy::Off),
-        "offered" => Some(DigestPolicy::Offered),
-        "required" => Some(DigestPolicy::Required),
-        _ => {
-            let remedy = "write \"off\", \"offered\" (used when the initiator can) or \"required\"";
-            source.error(&at, format!("`{key}` has a value that means nothing"), "RFC 7143 13.1", remedy);
-            None
+/// What the section says of one key, if anything.
+fn wish(source: &mut Source<'_>, section: &mut Section<'_>, key: &'static Key) -> Option<Value> {
+    let (name, rule) = (key.setting()?, key.section());
+    match key.form()? {
+        Form::Number(range) => section.number(source, name, range, rule).map(Value::Number),
+        Form::Size(range) => section.size(source, name, range, rule).map(Value::Number),
+        Form::Switch => section.boolean(source, name).map(Value::Switch),
+        Form::Word(words) => {
+            let (value, at) = section.text(source, name)?;
+            let word = words.iter().find(|word| **word == value);
+            if word.is_none() {
+                let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+                let what = format!("`{name}` has a value that means nothing");
+                source.error(&at, what, rule, format!("write one of {}", quoted.join(", ")));
+            }
+            word.map(|word| Value::Word(word))
         }
     }
 }

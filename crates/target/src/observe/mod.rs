@@ -26,7 +26,8 @@ pub use login_log::{LoginEvent, LoginLog};
 pub use metrics::{LunStats, Metrics, Op, SessionStats};
 pub use plane::ControlPlane;
 pub use view::{
-    AccessStateInfo, ConnectionInfo, LunChange, LunInfo, RecoveryInfo, ServerView, SessionInfo, TargetInfo,
+    AccessStateInfo, ConnectionInfo, LunChange, LunInfo, Negotiated, RecoveryInfo, ServerView, SessionInfo,
+    TargetInfo,
 };
 
 use crate::supervise::Failures;

@@ -1,8 +1,11 @@
 //! What the control socket tells: plain values with serde, the same in the server and in `intact ls`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use iscsi_core::keys::{Key, Value};
+use iscsi_core::params::Params;
 use scsi::AccessState;
 use serde::{Deserialize, Serialize};
 
@@ -72,18 +75,9 @@ pub struct SessionInfo {
     pub since: SystemTime,
     /// Its connections.
     pub connections: Vec<ConnectionInfo>,
-    /// MaxBurstLength, bytes.
-    pub max_burst_length: u32,
-    /// FirstBurstLength, bytes.
-    pub first_burst_length: u32,
-    /// InitialR2T.
-    pub initial_r2t: bool,
-    /// ImmediateData.
-    pub immediate_data: bool,
-    /// MaxOutstandingR2T.
-    pub max_outstanding_r2t: u16,
-    /// ErrorRecoveryLevel.
-    pub error_recovery_level: u8,
+    /// What was negotiated for the session, each key under the name that configuration has for it.
+    #[serde(flatten)]
+    pub negotiated: BTreeMap<String, Negotiated>,
     /// Commands that the initiator may have outstanding.
     pub queue_depth: u32,
     /// Commands outstanding now.
@@ -92,12 +86,51 @@ pub struct SessionInfo {
     pub commands: u64,
     /// PDUs of ours that rejected one of the initiator's.
     pub rejects: u64,
-    /// MaxConnections.
-    pub max_connections: u16,
     /// Connections that are lost and whose tasks may still be taken over.
     pub lost_connections: u32,
     /// What error recovery did.
     pub recovery: RecoveryInfo,
+}
+
+/// The result of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Negotiated {
+    /// A number: bytes, seconds or a count.
+    Number(u64),
+    /// Yes or no.
+    Switch(bool),
+    /// A word of the standard.
+    Word(String),
+}
+
+impl Negotiated {
+    /// What `params` say of the keys of a session.
+    pub(crate) fn all(params: &Params) -> BTreeMap<String, Self> {
+        let of_session = Key::all().iter().filter(|key| !key.is_of_connection());
+        let named = of_session.filter_map(|key| Some((key.setting()?.to_owned(), key.agreed(params)?)));
+        named.map(|(name, value)| (name, value.into())).collect()
+    }
+}
+
+impl From<Value> for Negotiated {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Number(number) => Self::Number(number),
+            Value::Switch(value) => Self::Switch(value),
+            Value::Word(word) => Self::Word(word.to_owned()),
+        }
+    }
+}
+
+impl SessionInfo {
+    /// MaxConnections.
+    pub fn max_connections(&self) -> u64 {
+        match self.negotiated.get("max_connections") {
+            Some(Negotiated::Number(number)) => *number,
+            _ => 1,
+        }
+    }
 }
 
 /// What error recovery did in a session.

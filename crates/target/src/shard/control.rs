@@ -16,7 +16,7 @@ use super::management::NOBODY;
 use super::sessions::{Hosted, SessionKey};
 use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
-use crate::observe::{ConnectionInfo, RecoveryInfo, SessionInfo};
+use crate::observe::{ConnectionInfo, Negotiated, RecoveryInfo, SessionInfo};
 use crate::registry::TargetNode;
 use crate::units::UnitEvent;
 
@@ -235,17 +235,11 @@ impl<P: Platform> Shard<P> {
             authenticated_as: hosted.authenticated_as.clone(),
             since: hosted.since,
             connections,
-            max_burst_length: params.max_burst_length,
-            first_burst_length: params.first_burst_length,
-            initial_r2t: params.initial_r2t,
-            immediate_data: params.immediate_data,
-            max_outstanding_r2t: params.max_outstanding_r2t,
-            error_recovery_level: params.error_recovery_level,
+            negotiated: Negotiated::all(params),
             queue_depth: session.queue_depth(),
             outstanding: session.outstanding() as u32,
             commands: hosted.stats.commands.get(),
             rejects: hosted.stats.rejects.get(),
-            max_connections: params.max_connections,
             lost_connections: session.lost_connection_count() as u32,
             recovery: {
                 let RecoveryCounts {

@@ -47,7 +47,7 @@ fn mcs_01_a_session_has_several_connections() {
         turn(&mut all, i, (i + 1) % 4);
     }
     let info = &lab.sessions()[0];
-    assert_eq!((lab.sessions().len(), info.connections.len(), info.max_connections), (1, 4, 4));
+    assert_eq!((lab.sessions().len(), info.connections.len(), info.max_connections()), (1, 4, 4));
     // A fifth is one too many; a portal of another group leads elsewhere.
     assert_eq!(refused(all[0].join(lab.connect(), Cid(5))), LoginStatus::TooManyConnections);
     let elsewhere = lab.connect_to(lab.server.portals()[1]);

@@ -147,8 +147,8 @@ fn bench(args: &Args) -> Result<Vec<Report>, ExitCode> {
 
 fn run_once(args: &Args, url: &IscsiUrl, policy: Option<DigestPolicy>) -> Result<Report, ExitCode> {
     let mut url = url.clone();
-    if policy.is_some() {
-        (url.header_digest, url.data_digest) = (policy, policy);
+    if let Some(policy) = policy {
+        url.set_digests(policy);
     }
     let options = args.client.options(&url)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;

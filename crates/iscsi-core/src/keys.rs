@@ -1,0 +1,514 @@
+//! The text keys of RFC 7143 13 and 12, one row each: how its result comes about, where it may appear, which field of [`Bounds`]
+//! and of [`Params`] it stands for, and how configuration names it.
+//!
+//! Whoever lists keys iterates over [`Key::all`]: the negotiation with its answers and offers, a configuration file, a URL, the
+//! report of what a session has agreed on. A new key is a name in [`iscsi_wire::keys`], a field in `params` and a row here. A row
+//! without the functions that its class needs does not compile.
+
+use std::ops::RangeInclusive;
+
+use iscsi_wire::keys as name;
+
+use crate::params::{ALLEGIANCE_FREE, Bounds, DigestPolicy, PROTOCOL_LEVEL, Params, TaskReporting};
+
+/// Which of two numbers wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pick {
+    Min,
+    Max,
+}
+
+/// Where the value of a key comes from and where its result goes.
+pub(crate) struct Field<T: 'static> {
+    /// What our side wants.
+    pub wanted: fn(&Bounds) -> T,
+    /// What is agreed on.
+    pub agreed: fn(&Params) -> T,
+    pub agree: fn(&mut Params, T),
+}
+
+/// A key whose result is one of a list of words.
+pub(crate) struct Words {
+    /// What our side supports, best first.
+    pub supported: fn(&Bounds) -> &'static [&'static str],
+    /// What is agreed on.
+    pub agreed: fn(&Params) -> &'static str,
+    pub agree: fn(&mut Params, &str),
+}
+
+/// How a key's result comes about (RFC 7143 6.2).
+pub(crate) enum Class {
+    /// The first value of the offered list that the responder supports.
+    List(Words),
+    /// A number in a range.
+    Number { range: RangeInclusive<u64>, pick: Pick, field: Field<u64> },
+    /// `Yes` only if both say so.
+    And(Field<bool>),
+    /// `Yes` if either says so.
+    Or(Field<bool>),
+    /// Each end states its own, as a number; the peer's is what is agreed on.
+    Length { range: RangeInclusive<u64>, field: Field<u64>, declare: fn(&mut Params, &Bounds) },
+    /// Stated, never answered.
+    Declared,
+    /// Markers of RFC 3720: understood, never used.
+    Obsolete { answer: &'static str },
+    /// Handled by the login itself.
+    Login,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Either,
+    Initiator,
+    Target,
+}
+
+/// Phases in which a key may appear, as a bit set: security negotiation, operational negotiation, full feature phase.
+pub(crate) const S: u8 = 1;
+/// See [`S`].
+pub(crate) const O: u8 = 2;
+/// See [`S`].
+pub(crate) const F: u8 = 4;
+
+/// A value of a key, as configuration gives it and as a report shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A number: bytes, seconds or a count, as the key has it.
+    Number(u64),
+    /// `Yes` or `No`.
+    Switch(bool),
+    /// One of a few words.
+    Word(&'static str),
+}
+
+/// Of which form the value of a setting is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A number in a range.
+    Number(RangeInclusive<u64>),
+    /// A number of bytes in a range.
+    Size(RangeInclusive<u64>),
+    /// Yes or no.
+    Switch,
+    /// One of these words.
+    Word(&'static [&'static str]),
+}
+
+/// How configuration gives our side's wish for a key, and where it is kept.
+enum Wish {
+    Number { range: RangeInclusive<u64>, put: fn(&mut Bounds, u64) },
+    Size { range: RangeInclusive<u64>, put: fn(&mut Bounds, u64) },
+    Switch { put: fn(&mut Bounds, bool) },
+    Word { words: &'static [&'static str], put: fn(&mut Bounds, usize) },
+}
+
+/// One key: see the module.
+pub struct Key {
+    name: &'static str,
+    section: &'static str,
+    pub(crate) class: Class,
+    phases: u8,
+    pub(crate) sender: Sender,
+    /// Has a meaning only in normal sessions.
+    pub(crate) normal_only: bool,
+    /// May be sent on the leading connection only.
+    pub(crate) leading_only: bool,
+    pub(crate) repeatable: bool,
+    /// Left unsaid at its default: some targets are old enough not to know it.
+    pub(crate) newer: bool,
+    /// What is wanted in a discovery session, whatever the bounds say.
+    pub(crate) in_discovery: Option<u64>,
+    setting: Option<(&'static str, Wish)>,
+}
+
+impl Key {
+    /// Every key that is known, in the order in which a login offers them.
+    pub fn all() -> &'static [Self] {
+        KEYS
+    }
+
+    /// The key that is spelled so on the wire.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// As it is spelled on the wire.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Where it is defined: "RFC 7143 13.13".
+    pub fn section(&self) -> &'static str {
+        self.section
+    }
+
+    /// What configuration calls it, where it can be configured.
+    pub fn setting(&self) -> Option<&'static str> {
+        self.setting.as_ref().map(|(name, _)| *name)
+    }
+
+    /// Of which form a configured value is.
+    pub fn form(&self) -> Option<Form> {
+        self.setting.as_ref().map(|(_, wish)| match wish {
+            Wish::Number { range, .. } => Form::Number(range.clone()),
+            Wish::Size { range, .. } => Form::Size(range.clone()),
+            Wish::Switch { .. } => Form::Switch,
+            Wish::Word { words, .. } => Form::Word(words),
+        })
+    }
+
+    /// Makes `value` what our side wants; false, and nothing is changed, when it is not of the key's [`Form`] or there is none.
+    #[must_use]
+    pub fn put(&self, bounds: &mut Bounds, value: Value) -> bool {
+        match (self.setting.as_ref().map(|(_, wish)| wish), value) {
+            (Some(Wish::Number { range, put } | Wish::Size { range, put }), Value::Number(number))
+                if range.contains(&number) =>
+            {
+                put(bounds, number);
+            }
+            (Some(Wish::Switch { put }), Value::Switch(value)) => put(bounds, value),
+            (Some(Wish::Word { words, put }), Value::Word(word)) => {
+                let Some(index) = words.iter().position(|known| *known == word) else { return false };
+                put(bounds, index);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// What `params` say about it; `None` for a key that leaves no parameter.
+    pub fn agreed(&self, params: &Params) -> Option<Value> {
+        match &self.class {
+            Class::List(words) => Some(Value::Word((words.agreed)(params))),
+            Class::Number { field, .. } | Class::Length { field, .. } => {
+                Some(Value::Number((field.agreed)(params)))
+            }
+            Class::And(field) | Class::Or(field) => Some(Value::Switch((field.agreed)(params))),
+            Class::Declared | Class::Obsolete { .. } | Class::Login => None,
+        }
+    }
+
+    /// True for a parameter of each connection, false for one of the session.
+    pub fn is_of_connection(&self) -> bool {
+        !self.leading_only
+    }
+
+    pub(crate) fn is_allowed_in(&self, phase: u8) -> bool {
+        self.phases & phase != 0
+    }
+
+    /// Whether offering `value` settles the result whatever the peer says.
+    pub(crate) fn is_settled_by(&self, value: &str) -> bool {
+        match self.class {
+            Class::And(_) => value == name::NO,
+            Class::Or(_) => value == name::YES,
+            _ => false,
+        }
+    }
+}
+
+/// There is one row for each name.
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Key {}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A row; what is unusual about it is added by the methods below.
+const fn key(name: &'static str, section: &'static str, class: Class, phases: u8) -> Key {
+    Key {
+        name,
+        section,
+        class,
+        phases,
+        sender: Sender::Either,
+        normal_only: false,
+        leading_only: false,
+        repeatable: false,
+        newer: false,
+        in_discovery: None,
+        setting: None,
+    }
+}
+
+/// Changes one fact of a row.
+macro_rules! with {
+    ($($change:ident($($argument:ident: $type:ty),*) => $field:ident = $value:expr;)*) => {
+        impl Key {
+            $(const fn $change(mut self, $($argument: $type),*) -> Self {
+                self.$field = $value;
+                self
+            })*
+        }
+    };
+}
+
+with! {
+    normal() => normal_only = true;
+    leading() => leading_only = true;
+    by_initiator() => sender = Sender::Initiator;
+    by_target() => sender = Sender::Target;
+    repeatable() => repeatable = true;
+    newer() => newer = true;
+    in_discovery(number: u64) => in_discovery = Some(number);
+}
+
+/// A number: a field of the same name in [`Bounds`] and [`Params`].
+macro_rules! number {
+    ($range:expr, $pick:ident, $field:ident) => {
+        Class::Number {
+            range: $range,
+            pick: Pick::$pick,
+            field: Field {
+                wanted: |bounds| bounds.$field as u64,
+                agreed: |params| params.$field as u64,
+                agree: |params, number| params.$field = number.try_into().unwrap_or(params.$field),
+            },
+        }
+    };
+}
+
+/// `Yes` or `No`: a field of the same name in [`Bounds`] and [`Params`].
+macro_rules! switch {
+    ($field:ident) => {
+        Field {
+            wanted: |bounds| bounds.$field,
+            agreed: |params| params.$field,
+            agree: |params, value| params.$field = value,
+        }
+    };
+}
+
+/// `Yes` always, on our side: data in order is simpler for both ends and for people who read a trace.
+macro_rules! in_order {
+    ($field:ident) => {
+        Field {
+            wanted: |_| true,
+            agreed: |params| params.$field,
+            agree: |params, value| params.$field = value,
+        }
+    };
+}
+
+macro_rules! digest {
+    ($field:ident, $place:ident) => {
+        Class::List(Words {
+            supported: |bounds| bounds.$field.values(),
+            agreed: |params| if params.digests.$place { name::CRC32C } else { name::NONE },
+            agree: |params, value| params.digests.$place = value == name::CRC32C,
+        })
+    };
+}
+
+/// Gives a row its name in configuration, with what may be configured.
+macro_rules! setting {
+    ($key:expr, $name:literal, Word $words:expr, $put:expr) => {
+        Key { setting: Some(($name, Wish::Word { words: $words, put: $put })), ..$key }
+    };
+    ($key:expr, $name:literal, Switch, $field:ident) => {
+        Key { setting: Some(($name, Wish::Switch { put: |bounds, value| bounds.$field = value })), ..$key }
+    };
+    ($key:expr, $name:literal, $form:ident $range:expr, $field:ident) => {
+        Key {
+            setting: Some((
+                $name,
+                Wish::$form {
+                    range: $range,
+                    put: |bounds, number| bounds.$field = number.try_into().unwrap_or(bounds.$field),
+                },
+            )),
+            ..$key
+        }
+    };
+}
+
+/// The policies, and the words that configuration has for them, in the same order.
+const DIGESTS: [DigestPolicy; 3] = [DigestPolicy::Off, DigestPolicy::Offered, DigestPolicy::Required];
+const DIGEST_WORDS: &[&str] = &[DIGESTS[0].setting(), DIGESTS[1].setting(), DIGESTS[2].setting()];
+/// As [`DIGESTS`].
+const REPORTING: [TaskReporting; 3] =
+    [TaskReporting::Rfc3720, TaskReporting::ResponseFence, TaskReporting::FastAbort];
+const REPORTING_WORDS: &[&str] = &[REPORTING[0].setting(), REPORTING[1].setting(), REPORTING[2].setting()];
+
+const MAX24: u64 = (1 << 24) - 1;
+/// Lengths of RFC 7143 13.12 to 13.14, bytes.
+const LENGTH: RangeInclusive<u64> = 512..=MAX24;
+const COUNT: RangeInclusive<u64> = 1..=65_535;
+const SECONDS: RangeInclusive<u64> = 0..=3600;
+const LEVELS: RangeInclusive<u64> = 0..=2;
+/// Most connections that a session may be configured to have.
+const MAX_CONFIGURED_CONNECTIONS: u64 = 256;
+
+/// Every key of RFC 7143, so that none is ever answered NotUnderstood.
+//= rfc7143 13 TXT-08 TXT-17 KEY-01 KEY-02 KEY-04 KEY-05 KEY-06 KEY-07 KEY-08 KEY-09 KEY-10 KEY-11 KEY-12 KEY-13
+//= rfc7143 13 KEY-14 KEY-15 KEY-16 KEY-17 KEY-18 KEY-19 KEY-20 KEY-21 KEY-22 KEY-23 KEY-24 KEY-25 KEY-27
+static KEYS: &[Key] = &[
+    setting!(
+        key(name::HEADER_DIGEST, "RFC 7143 13.1", digest!(header_digest, header), O),
+        "header_digest", Word DIGEST_WORDS,
+        |bounds, word| bounds.header_digest = DIGESTS[word]
+    ),
+    setting!(
+        key(name::DATA_DIGEST, "RFC 7143 13.1", digest!(data_digest, data), O),
+        "data_digest", Word DIGEST_WORDS,
+        |bounds, word| bounds.data_digest = DIGESTS[word]
+    ),
+    setting!(
+        //= rfc7143 13.12 KEY-11 KEY-12 KEY-13
+        key(
+            name::MAX_RECV_DATA_SEGMENT_LENGTH,
+            "RFC 7143 13.12",
+            Class::Length {
+                range: LENGTH,
+                field: Field {
+                    wanted: |bounds| bounds.max_recv_data_segment_length.into(),
+                    agreed: |params| params.max_send_data_segment_length.into(),
+                    agree: |params, bytes| {
+                        params.max_send_data_segment_length =
+                            bytes.try_into().unwrap_or(params.max_send_data_segment_length);
+                    },
+                },
+                declare: |params, bounds| {
+                    params.max_recv_data_segment_length = bounds.max_recv_data_segment_length;
+                },
+            },
+            S | O | F
+        ),
+        "max_recv_data_segment_length", Size LENGTH, max_recv_data_segment_length
+    ),
+    setting!(
+        key(name::DEFAULT_TIME2WAIT, "RFC 7143 13.15", number!(SECONDS, Max, default_time2wait_s), O).leading(),
+        "default_time2wait_s", Number SECONDS, default_time2wait_s
+    ),
+    setting!(
+        key(name::DEFAULT_TIME2RETAIN, "RFC 7143 13.16", number!(SECONDS, Min, default_time2retain_s), O)
+            .leading(),
+        "default_time2retain_s", Number SECONDS, default_time2retain_s
+    ),
+    setting!(
+        //= rfc7143 7.4.1 DSC-07
+        //= rfc7143 7.1.5 ERL-01
+        key(name::ERROR_RECOVERY_LEVEL, "RFC 7143 13.20", number!(LEVELS, Min, error_recovery_level), O)
+            .leading()
+            .in_discovery(0),
+        "error_recovery_level", Number LEVELS, error_recovery_level
+    ),
+    setting!(
+        key(name::INITIAL_R2T, "RFC 7143 13.10", Class::Or(switch!(initial_r2t)), O).normal().leading(),
+        "initial_r2t",
+        Switch,
+        initial_r2t
+    ),
+    setting!(
+        key(name::IMMEDIATE_DATA, "RFC 7143 13.11", Class::And(switch!(immediate_data)), O)
+            .normal()
+            .leading(),
+        "immediate_data",
+        Switch,
+        immediate_data
+    ),
+    setting!(
+        key(name::MAX_BURST_LENGTH, "RFC 7143 13.13", number!(LENGTH, Min, max_burst_length), O)
+            .normal()
+            .leading(),
+        "max_burst_length", Size LENGTH, max_burst_length
+    ),
+    setting!(
+        key(name::FIRST_BURST_LENGTH, "RFC 7143 13.14", number!(LENGTH, Min, first_burst_length), O)
+            .normal()
+            .leading(),
+        "first_burst_length", Size LENGTH, first_burst_length
+    ),
+    setting!(
+        key(name::MAX_CONNECTIONS, "RFC 7143 13.2", number!(COUNT, Min, max_connections), O).normal().leading(),
+        "max_connections", Number 1..=MAX_CONFIGURED_CONNECTIONS, max_connections
+    ),
+    setting!(
+        key(name::MAX_OUTSTANDING_R2T, "RFC 7143 13.17", number!(COUNT, Min, max_outstanding_r2t), O)
+            .normal()
+            .leading(),
+        "max_outstanding_r2t", Number COUNT, max_outstanding_r2t
+    ),
+    key(name::DATA_PDU_IN_ORDER, "RFC 7143 13.18", Class::Or(in_order!(data_pdu_in_order)), O)
+        .normal()
+        .leading(),
+    key(name::DATA_SEQUENCE_IN_ORDER, "RFC 7143 13.19", Class::Or(in_order!(data_sequence_in_order)), O)
+        .normal()
+        .leading(),
+    setting!(
+        key(
+            name::TASK_REPORTING,
+            "RFC 7143 13.23",
+            Class::List(Words {
+                supported: |bounds| bounds.task_reporting.values(),
+                agreed: |params| params.task_reporting.as_str(),
+                agree: |params, value| params.task_reporting = TaskReporting::from_value(value),
+            }),
+            O
+        )
+        .normal()
+        .leading()
+        .newer(),
+        "task_reporting", Word REPORTING_WORDS,
+        |bounds, word| bounds.task_reporting = REPORTING[word]
+    ),
+    setting!(
+        //= rfc7144 7 P2-01
+        key(
+            name::ISCSI_PROTOCOL_LEVEL,
+            "RFC 7144 7",
+            Class::Number {
+                range: 0..=31,
+                pick: Pick::Min,
+                field: Field {
+                    wanted: |bounds| bounds.protocol_level.min(PROTOCOL_LEVEL).into(),
+                    agreed: |params| params.protocol_level.into(),
+                    agree: |params, level| {
+                        params.protocol_level = level.try_into().unwrap_or(params.protocol_level);
+                    },
+                },
+            },
+            O
+        )
+        .normal()
+        .leading()
+        .newer(),
+        "protocol_level", Number 0..=PROTOCOL_LEVEL as u64, protocol_level
+    ),
+    setting!(
+        key(ALLEGIANCE_FREE, "docs/mcs.md", Class::And(switch!(allegiance_free)), O)
+            .normal()
+            .leading()
+            .newer(),
+        "asymmetric",
+        Switch,
+        allegiance_free
+    ),
+    key(name::SEND_TARGETS, "RFC 7143 13.3", Class::Login, F).by_initiator(),
+    key(name::TARGET_NAME, "RFC 7143 13.4", Class::Login, S | O | F),
+    key(name::INITIATOR_NAME, "RFC 7143 13.5", Class::Login, S | O).by_initiator(),
+    key(name::TARGET_ALIAS, "RFC 7143 13.6", Class::Declared, S | O | F).by_target(),
+    key(name::INITIATOR_ALIAS, "RFC 7143 13.7", Class::Declared, S | O | F).by_initiator(),
+    key(name::TARGET_ADDRESS, "RFC 7143 13.8", Class::Declared, S | O | F).by_target().repeatable(),
+    key(name::TARGET_PORTAL_GROUP_TAG, "RFC 7143 13.9", Class::Declared, S | O).by_target(),
+    key(name::SESSION_TYPE, "RFC 7143 13.21", Class::Login, S | O).by_initiator().leading(),
+    key(name::NODE_ARCHITECTURE, "RFC 7143 13.26", Class::Declared, S | O | F),
+    key(name::IF_MARKER, "RFC 7143 13.25", Class::Obsolete { answer: name::NO }, O),
+    key(name::OF_MARKER, "RFC 7143 13.25", Class::Obsolete { answer: name::NO }, O),
+    key(name::IF_MARK_INT, "RFC 7143 13.25", Class::Obsolete { answer: name::REJECT }, O),
+    key(name::OF_MARK_INT, "RFC 7143 13.25", Class::Obsolete { answer: name::REJECT }, O),
+    key(name::AUTH_METHOD, "RFC 7143 12.1", Class::Login, S),
+    key(name::CHAP_A, "RFC 7143 12.1.3", Class::Login, S),
+    key(name::CHAP_I, "RFC 7143 12.1.3", Class::Login, S),
+    key(name::CHAP_C, "RFC 7143 12.1.3", Class::Login, S),
+    key(name::CHAP_N, "RFC 7143 12.1.3", Class::Login, S),
+    key(name::CHAP_R, "RFC 7143 12.1.3", Class::Login, S),
+];
