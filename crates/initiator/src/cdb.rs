@@ -5,27 +5,9 @@ use std::ops::Range;
 use iscsi_core::wire::Lun;
 use smallvec::{SmallVec, smallvec};
 
-/// Whether carrying a command out twice is the same as once, as far as its initiator can tell: only then it may be begun anew
-/// when nobody knows whether it was carried out. What is not known here is not.
-//= rfc7143 7.15 ERL-10
+/// Whether a command may be sent again when nobody knows whether it was carried out: see [`scsi::CommandFacts::idempotent`].
 pub fn is_idempotent(cdb: &[u8]) -> bool {
-    match cdb.first() {
-        // TEST UNIT READY, REQUEST SENSE, INQUIRY, MODE SENSE, START STOP UNIT, READ CAPACITY, LOG SENSE, PERSISTENT RESERVE IN
-        Some(0x00 | 0x03 | 0x12 | 0x1a | 0x1b | 0x25 | 0x4d | 0x5a | 0x5e) => true,
-        // READ, WRITE, VERIFY, WRITE AND VERIFY in all lengths; ORWRITE
-        Some(0x08 | 0x0a | 0x28 | 0x2a | 0x2e | 0x2f | 0x88 | 0x8a | 0x8b | 0x8e | 0x8f) => true,
-        Some(0xa8 | 0xaa | 0xae | 0xaf) => true,
-        // PRE-FETCH, SYNCHRONIZE CACHE, WRITE SAME, UNMAP
-        Some(0x34 | 0x35 | 0x41 | 0x42 | 0x90 | 0x91 | 0x93) => true,
-        // REPORT LUNS, MAINTENANCE IN, SERVICE ACTION IN (16)
-        Some(0x9e | 0xa0 | 0xa3) => true,
-        // READ, VERIFY, WRITE, WRITE AND VERIFY, WRITE SAME (32)
-        Some(0x7f) => {
-            let action = cdb.get(8..10).map(|two| u16::from_be_bytes([two[0], two[1]]));
-            matches!(action, Some(0x0009..=0x000d))
-        }
-        _ => false,
-    }
+    scsi::command_facts(cdb).idempotent
 }
 
 /// A CDB as commands carry it.

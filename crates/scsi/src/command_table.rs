@@ -98,6 +98,25 @@ pub enum CommandClass {
     Other,
 }
 
+/// What a program around the device server has to know of a command, for statistics, repetition and dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandFacts {
+    /// What it does with blocks.
+    pub class: CommandClass,
+    /// Carrying it out twice is the same as once, as far as its initiator can see: only then it may be sent again when nobody
+    /// knows whether it was carried out. False for a command that is not known.
+    pub idempotent: bool,
+    /// It asks for the time or depends on it: [`LogicalUnit::set_time`] goes before it.
+    pub timed: bool,
+    /// It is answered for all units of the target ([`crate::report_luns`]).
+    pub of_target: bool,
+}
+
+impl CommandFacts {
+    const UNKNOWN: Self =
+        Self { class: CommandClass::Other, idempotent: false, timed: false, of_target: false };
+}
+
 /// What of the configuration a command depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
@@ -131,7 +150,7 @@ pub(crate) struct Command {
     pub(crate) medium: MediumUse,
     pub(crate) needs: Needs,
     pub(crate) reach: Reach,
-    pub(crate) class: CommandClass,
+    pub(crate) facts: CommandFacts,
     pub(crate) handler: fn(&Request<'_>) -> Execution,
 }
 
@@ -152,7 +171,7 @@ const fn command(
         medium: MediumUse::None,
         needs: Needs::Nothing,
         reach: Reach::Active,
-        class: CommandClass::Other,
+        facts: CommandFacts::UNKNOWN,
         handler,
     }
 }
@@ -179,7 +198,22 @@ impl Command {
     }
 
     const fn class(mut self, class: CommandClass) -> Self {
-        self.class = class;
+        self.facts.class = class;
+        self
+    }
+
+    const fn idempotent(mut self) -> Self {
+        self.facts.idempotent = true;
+        self
+    }
+
+    const fn timed(mut self) -> Self {
+        self.facts.timed = true;
+        self
+    }
+
+    const fn of_target(mut self) -> Self {
+        self.facts.of_target = true;
         self
     }
 
@@ -228,43 +262,43 @@ const FF: u8 = 0xff;
 /// All commands, by operation code and service action.
 #[rustfmt::skip]
 pub(crate) static COMMANDS: &[Command] = &[
-    command("TEST UNIT READY", 0x00, &[FF, 0, 0, 0, 0, 0], Always, misc::test_unit_ready).reads(),
-    command("REQUEST SENSE", 0x03, &[FF, 0x01, 0, 0, FF, 0], Discovery, misc::request_sense).under_attention().everywhere(),
+    command("TEST UNIT READY", 0x00, &[FF, 0, 0, 0, 0, 0], Always, misc::test_unit_ready).reads().idempotent(),
+    command("REQUEST SENSE", 0x03, &[FF, 0x01, 0, 0, FF, 0], Discovery, misc::request_sense).under_attention().everywhere().idempotent(),
     command("FORMAT UNIT", 0x04, &[FF, FF, 0, 0, 0, 0], Write, erase::format_unit).erases(EraseKind::Format),
-    command("READ(6)", 0x08, &[FF, 0x1f, FF, FF, FF, 0], Read, read_write::read_6).reads().class(CommandClass::Read),
-    command("WRITE(6)", 0x0a, &[FF, 0x1f, FF, FF, FF, 0], Write, read_write::write_6).writes().class(CommandClass::Write),
-    command("INQUIRY", 0x12, &[FF, 0x01, FF, FF, FF, 0], Discovery, inquiry::inquiry).under_attention().everywhere(),
+    command("READ(6)", 0x08, &[FF, 0x1f, FF, FF, FF, 0], Read, read_write::read_6).reads().class(CommandClass::Read).idempotent(),
+    command("WRITE(6)", 0x0a, &[FF, 0x1f, FF, FF, FF, 0], Write, read_write::write_6).writes().class(CommandClass::Write).idempotent(),
+    command("INQUIRY", 0x12, &[FF, 0x01, FF, FF, FF, 0], Discovery, inquiry::inquiry).under_attention().everywhere().idempotent(),
     command("MODE SELECT(6)", 0x15, &[FF, 0x11, 0, 0, FF, 0], Write, mode_select::mode_select_6).standby(),
     command("RESERVE(6)", 0x16, &[FF, 0, 0, 0, 0, 0], Legacy, reservation::reserve),
     command("RELEASE(6)", 0x17, &[FF, 0, 0, 0, 0, 0], Legacy, reservation::release),
-    command("MODE SENSE(6)", 0x1a, &[FF, 0x08, FF, FF, FF, 0], Write, mode_sense::mode_sense_6).standby(),
-    command("START STOP UNIT", 0x1b, &[FF, 0x01, 0, 0x0f, 0xf7, 0], StartStop, misc::start_stop_unit),
+    command("MODE SENSE(6)", 0x1a, &[FF, 0x08, FF, FF, FF, 0], Write, mode_sense::mode_sense_6).standby().idempotent(),
+    command("START STOP UNIT", 0x1b, &[FF, 0x01, 0, 0x0f, 0xf7, 0], StartStop, misc::start_stop_unit).idempotent(),
     command("RECEIVE DIAGNOSTIC RESULTS", 0x1c, &[FF, 0x01, FF, FF, FF, 0], Write, misc::receive_diagnostic_results).standby(),
     command("SEND DIAGNOSTIC", 0x1d, &[FF, 0xf7, 0, FF, FF, 0], Write, misc::send_diagnostic).standby(),
     command("PREVENT ALLOW MEDIUM REMOVAL", 0x1e, &[FF, 0, 0, 0, 0x01, 0], Prevent, misc::prevent_allow_medium_removal),
-    command("READ CAPACITY(10)", 0x25, &[FF, 0, FF, FF, FF, FF, 0, 0, 0x01, 0], Always, capacity::read_capacity_10).reads(),
-    command("READ(10)", 0x28, &[FF, 0xfe, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, read_write::read_10).reads().class(CommandClass::Read),
-    command("WRITE(10)", 0x2a, &[FF, 0xfa, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, read_write::write_10).writes().class(CommandClass::Write),
-    command("WRITE AND VERIFY(10)", 0x2e, &[FF, 0xf2, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, verify::write_and_verify_10).writes().class(CommandClass::Write),
-    command("VERIFY(10)", 0x2f, &[FF, 0xf6, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, verify::verify_10).reads(),
-    command("PRE-FETCH(10)", 0x34, &[FF, 0x02, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, prefetch::prefetch_10).reads(),
-    command("SYNCHRONIZE CACHE(10)", 0x35, &[FF, 0x06, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, sync_cache::synchronize_cache_10).reads().class(CommandClass::Flush),
+    command("READ CAPACITY(10)", 0x25, &[FF, 0, FF, FF, FF, FF, 0, 0, 0x01, 0], Always, capacity::read_capacity_10).reads().idempotent(),
+    command("READ(10)", 0x28, &[FF, 0xfe, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, read_write::read_10).reads().class(CommandClass::Read).idempotent(),
+    command("WRITE(10)", 0x2a, &[FF, 0xfa, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, read_write::write_10).writes().class(CommandClass::Write).idempotent(),
+    command("WRITE AND VERIFY(10)", 0x2e, &[FF, 0xf2, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, verify::write_and_verify_10).writes().class(CommandClass::Write).idempotent(),
+    command("VERIFY(10)", 0x2f, &[FF, 0xf6, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, verify::verify_10).reads().idempotent(),
+    command("PRE-FETCH(10)", 0x34, &[FF, 0x02, FF, FF, FF, FF, 0x1f, FF, FF, 0], Read, prefetch::prefetch_10).reads().idempotent(),
+    command("SYNCHRONIZE CACHE(10)", 0x35, &[FF, 0x06, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, sync_cache::synchronize_cache_10).reads().class(CommandClass::Flush).idempotent(),
     command("READ DEFECT DATA(10)", 0x37, &[FF, 0, 0x1f, 0, 0, 0, 0, FF, FF, 0], Read, misc::read_defect_data_10).reads(),
     command("WRITE LONG(10)", 0x3f, &[FF, 0xc0, FF, FF, FF, FF, 0, FF, FF, 0], Write, pseudo_error::write_long_10).writes(),
-    command("WRITE SAME(10)", 0x41, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, write_same::write_same_10).writes().class(CommandClass::Write),
-    command("UNMAP", 0x42, &[FF, 0x01, 0, 0, 0, 0, 0x1f, FF, FF, 0], Write, unmap::unmap).writes().needs(Needs::Thin).class(CommandClass::Unmap),
+    command("WRITE SAME(10)", 0x41, &[FF, 0xf8, FF, FF, FF, FF, 0x1f, FF, FF, 0], Write, write_same::write_same_10).writes().class(CommandClass::Write).idempotent(),
+    command("UNMAP", 0x42, &[FF, 0x01, 0, 0, 0, 0, 0x1f, FF, FF, 0], Write, unmap::unmap).writes().needs(Needs::Thin).class(CommandClass::Unmap).idempotent(),
     command("SANITIZE, OVERWRITE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_overwrite).sa(1).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
     command("SANITIZE, BLOCK ERASE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_block_erase).sa(2).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
     command("SANITIZE, EXIT FAILURE MODE", 0x48, &[FF, 0xbf, 0, 0, 0, 0, 0, FF, FF, 0], Write, erase::sanitize_exit_failure_mode).sa(0x1f).erases(EraseKind::Sanitize).needs(Needs::Sanitize),
-    command("LOG SENSE", 0x4d, &[FF, 0x01, FF, FF, 0, FF, FF, FF, FF, 0], Always, log_sense::log_sense).standby(),
+    command("LOG SENSE", 0x4d, &[FF, 0x01, FF, FF, 0, FF, FF, FF, FF, 0], Always, log_sense::log_sense).standby().idempotent(),
     command("MODE SELECT(10)", 0x55, &[FF, 0x11, 0, 0, 0, 0, 0, FF, FF, 0], Write, mode_select::mode_select_10).standby(),
     command("RESERVE(10)", 0x56, &[FF, 0, 0, 0, 0, 0, 0, 0, 0, 0], Legacy, reservation::reserve),
     command("RELEASE(10)", 0x57, &[FF, 0, 0, 0, 0, 0, 0, 0, 0, 0], Legacy, reservation::release),
-    command("MODE SENSE(10)", 0x5a, &[FF, 0x18, FF, FF, 0, 0, 0, FF, FF, 0], Write, mode_sense::mode_sense_10).standby(),
-    command("PERSISTENT RESERVE IN, READ KEYS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_keys).sa(0).standby(),
-    command("PERSISTENT RESERVE IN, READ RESERVATION", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_reservation).sa(1).standby(),
-    command("PERSISTENT RESERVE IN, REPORT CAPABILITIES", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::report_capabilities).sa(2).standby(),
-    command("PERSISTENT RESERVE IN, READ FULL STATUS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_full_status).sa(3).standby(),
+    command("MODE SENSE(10)", 0x5a, &[FF, 0x18, FF, FF, 0, 0, 0, FF, FF, 0], Write, mode_sense::mode_sense_10).standby().idempotent(),
+    command("PERSISTENT RESERVE IN, READ KEYS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_keys).sa(0).standby().idempotent(),
+    command("PERSISTENT RESERVE IN, READ RESERVATION", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_reservation).sa(1).standby().idempotent(),
+    command("PERSISTENT RESERVE IN, REPORT CAPABILITIES", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::report_capabilities).sa(2).standby().idempotent(),
+    command("PERSISTENT RESERVE IN, READ FULL STATUS", 0x5e, &[FF, 0x1f, 0, 0, 0, 0, 0, FF, FF, 0], PersistentIn, pr::read_full_status).sa(3).standby().idempotent(),
     command("PERSISTENT RESERVE OUT, REGISTER", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(0).standby(),
     command("PERSISTENT RESERVE OUT, RESERVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(1).standby(),
     command("PERSISTENT RESERVE OUT, RELEASE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(2).standby(),
@@ -273,49 +307,49 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(5).standby(),
     command("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(6).standby(),
     command("PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5f, &[FF, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0], PersistentOut, pr::persistent_reserve_out).sa(7).standby(),
-    command("READ(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfe, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, read_write::read_32).sa(0x09).reads().needs(Needs::Protection).class(CommandClass::Read),
-    command("VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf6, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, verify::verify_32).sa(0x0a).reads().needs(Needs::Protection),
-    command("WRITE(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, read_write::write_32).sa(0x0b).writes().needs(Needs::Protection).class(CommandClass::Write),
-    command("WRITE AND VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf2, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, verify::write_and_verify_32).sa(0x0c).writes().needs(Needs::Protection).class(CommandClass::Write),
-    command("WRITE SAME(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf9, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, write_same::write_same_32).sa(0x0d).writes().needs(Needs::Protection).class(CommandClass::Write),
+    command("READ(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfe, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, read_write::read_32).sa(0x09).reads().needs(Needs::Protection).class(CommandClass::Read).idempotent(),
+    command("VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf6, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Read, verify::verify_32).sa(0x0a).reads().needs(Needs::Protection).idempotent(),
+    command("WRITE(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, read_write::write_32).sa(0x0b).writes().needs(Needs::Protection).class(CommandClass::Write).idempotent(),
+    command("WRITE AND VERIFY(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf2, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, verify::write_and_verify_32).sa(0x0c).writes().needs(Needs::Protection).class(CommandClass::Write).idempotent(),
+    command("WRITE SAME(32)", 0x7f, &[FF, 0, 0, 0, 0, 0, 0x1f, 0x18, FF, FF, 0xf9, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, write_same::write_same_32).sa(0x0d).writes().needs(Needs::Protection).class(CommandClass::Write).idempotent(),
     command("ORWRITE(32)", 0x7f, &[FF, 0, 0x07, 0x0f, 0, 0, 0x1f, 0x18, FF, FF, 0xfa, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, orwrite::or_write_32).sa(0x0e).writes().needs(Needs::Protection).class(CommandClass::Write),
     command("WRITE ATOMIC(32)", 0x7f, &[FF, 0, 0, 0, FF, FF, 0x1f, 0x18, FF, FF, 0xf8, 0, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF], Write, atomic::write_atomic_32).sa(0x0f).writes().needs(Needs::ProtectionAndAtomic).class(CommandClass::Write),
-    command("EXTENDED COPY(LID1)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid1).sa(0x00),
-    command("EXTENDED COPY(LID4)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid4).sa(0x01),
-    command("POPULATE TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, third_party::populate_token).sa(0x10).reads().needs(Needs::Tokens),
-    command("WRITE USING TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, third_party::write_using_token).sa(0x11).writes().needs(Needs::Tokens),
-    command("COPY OPERATION ABORT", 0x83, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], Always, third_party::copy_operation_abort).sa(0x1c),
-    command("RECEIVE COPY STATUS(LID1)", 0x84, &[FF, 0x1f, FF, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::copy_status_lid1).sa(0x00),
-    command("RECEIVE COPY OPERATING PARAMETERS", 0x84, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::operating_parameters).sa(0x03),
-    command("RECEIVE COPY FAILURE DETAILS(LID1)", 0x84, &[FF, 0x1f, FF, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::failed_segment_details).sa(0x04),
-    command("RECEIVE COPY STATUS(LID4)", 0x84, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::copy_status_lid4).sa(0x05),
-    command("RECEIVE ROD TOKEN INFORMATION", 0x84, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::rod_token_information).sa(0x07).needs(Needs::Tokens),
-    command("READ(16)", 0x88, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_16).reads().class(CommandClass::Read),
+    command("EXTENDED COPY(LID1)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid1).sa(0x00).timed(),
+    command("EXTENDED COPY(LID4)", 0x83, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, third_party::extended_copy_lid4).sa(0x01).timed(),
+    command("POPULATE TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, third_party::populate_token).sa(0x10).reads().needs(Needs::Tokens).timed(),
+    command("WRITE USING TOKEN", 0x83, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, third_party::write_using_token).sa(0x11).writes().needs(Needs::Tokens).timed(),
+    command("COPY OPERATION ABORT", 0x83, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], Always, third_party::copy_operation_abort).sa(0x1c).timed(),
+    command("RECEIVE COPY STATUS(LID1)", 0x84, &[FF, 0x1f, FF, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::copy_status_lid1).sa(0x00).timed(),
+    command("RECEIVE COPY OPERATING PARAMETERS", 0x84, &[FF, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::operating_parameters).sa(0x03).timed(),
+    command("RECEIVE COPY FAILURE DETAILS(LID1)", 0x84, &[FF, 0x1f, FF, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::failed_segment_details).sa(0x04).timed(),
+    command("RECEIVE COPY STATUS(LID4)", 0x84, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::copy_status_lid4).sa(0x05).timed(),
+    command("RECEIVE ROD TOKEN INFORMATION", 0x84, &[FF, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, third_party::rod_token_information).sa(0x07).needs(Needs::Tokens).timed(),
+    command("READ(16)", 0x88, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_16).reads().class(CommandClass::Read).idempotent(),
     command("COMPARE AND WRITE", 0x89, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, 0, FF, 0x1f, 0], Write, atomic::compare_and_write).writes().class(CommandClass::Write),
-    command("WRITE(16)", 0x8a, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_16).writes().class(CommandClass::Write),
-    command("ORWRITE(16)", 0x8b, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, orwrite::or_write_16).writes().class(CommandClass::Write),
-    command("WRITE AND VERIFY(16)", 0x8e, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_16).writes().class(CommandClass::Write),
-    command("VERIFY(16)", 0x8f, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_16).reads(),
-    command("PRE-FETCH(16)", 0x90, &[FF, 0x02, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, prefetch::prefetch_16).reads(),
-    command("SYNCHRONIZE CACHE(16)", 0x91, &[FF, 0x06, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, sync_cache::synchronize_cache_16).reads().class(CommandClass::Flush),
-    command("WRITE SAME(16)", 0x93, &[FF, 0xf9, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, write_same::write_same_16).writes().class(CommandClass::Write),
+    command("WRITE(16)", 0x8a, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_16).writes().class(CommandClass::Write).idempotent(),
+    command("ORWRITE(16)", 0x8b, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, orwrite::or_write_16).writes().class(CommandClass::Write).idempotent(),
+    command("WRITE AND VERIFY(16)", 0x8e, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_16).writes().class(CommandClass::Write).idempotent(),
+    command("VERIFY(16)", 0x8f, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_16).reads().idempotent(),
+    command("PRE-FETCH(16)", 0x90, &[FF, 0x02, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, prefetch::prefetch_16).reads().idempotent(),
+    command("SYNCHRONIZE CACHE(16)", 0x91, &[FF, 0x06, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, sync_cache::synchronize_cache_16).reads().class(CommandClass::Flush).idempotent(),
+    command("WRITE SAME(16)", 0x93, &[FF, 0xf9, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, write_same::write_same_16).writes().class(CommandClass::Write).idempotent(),
     command("WRITE ATOMIC(16)", 0x9c, &[FF, 0xf8, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, atomic::write_atomic_16).writes().needs(Needs::Atomic).class(CommandClass::Write),
-    command("READ CAPACITY(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x01, 0], Always, capacity::read_capacity_16).sa(0x10).reads(),
-    command("GET LBA STATUS(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0], Read, lba_status::get_lba_status).sa(0x12).reads(),
+    command("READ CAPACITY(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0x01, 0], Always, capacity::read_capacity_16).sa(0x10).reads().idempotent(),
+    command("GET LBA STATUS(16)", 0x9e, &[FF, 0x1f, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0], Read, lba_status::get_lba_status).sa(0x12).reads().idempotent(),
     command("WRITE LONG(16)", 0x9f, &[FF, 0xdf, FF, FF, FF, FF, FF, FF, FF, FF, 0, 0, FF, FF, 0, 0], Write, pseudo_error::write_long_16).sa(0x11).writes(),
-    command("REPORT LUNS", 0xa0, &[FF, 0, FF, 0, 0, 0, FF, FF, FF, FF, 0, 0], Discovery, report_luns::own_lun).under_attention().everywhere(),
-    command("REPORT IDENTIFYING INFORMATION", 0xa3, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0xfe, 0], Always, identifying::report).sa(0x05),
-    command("REPORT TARGET PORT GROUPS", 0xa3, &[FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, target_port_groups::report).sa(0x0a).everywhere(),
-    command("REPORT SUPPORTED OPERATION CODES", 0xa3, &[FF, 0x1f, 0x87, FF, FF, FF, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_opcodes).sa(0x0c),
-    command("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xa3, &[FF, 0x1f, 0x80, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_task_management).sa(0x0d),
-    command("REPORT TIMESTAMP", 0xa3, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, timestamp::report).sa(0x0f),
-    command("SET IDENTIFYING INFORMATION", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0xfe, 0], Write, identifying::set).sa(0x06),
-    command("SET TARGET PORT GROUPS", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, target_port_groups::set).sa(0x0a).needs(Needs::ExplicitAccess).everywhere(),
-    command("SET TIMESTAMP", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, timestamp::set).sa(0x0f),
-    command("READ(12)", 0xa8, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads().class(CommandClass::Read),
-    command("WRITE(12)", 0xaa, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_12).writes().class(CommandClass::Write),
-    command("WRITE AND VERIFY(12)", 0xae, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_12).writes().class(CommandClass::Write),
-    command("VERIFY(12)", 0xaf, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_12).reads(),
+    command("REPORT LUNS", 0xa0, &[FF, 0, FF, 0, 0, 0, FF, FF, FF, FF, 0, 0], Discovery, report_luns::own_lun).under_attention().everywhere().idempotent().of_target(),
+    command("REPORT IDENTIFYING INFORMATION", 0xa3, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0xfe, 0], Always, identifying::report).sa(0x05).idempotent().timed(),
+    command("REPORT TARGET PORT GROUPS", 0xa3, &[FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, target_port_groups::report).sa(0x0a).everywhere().idempotent().timed(),
+    command("REPORT SUPPORTED OPERATION CODES", 0xa3, &[FF, 0x1f, 0x87, FF, FF, FF, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_opcodes).sa(0x0c).idempotent().timed(),
+    command("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xa3, &[FF, 0x1f, 0x80, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, report_opcodes::report_task_management).sa(0x0d).idempotent().timed(),
+    command("REPORT TIMESTAMP", 0xa3, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Always, timestamp::report).sa(0x0f).idempotent().timed(),
+    command("SET IDENTIFYING INFORMATION", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0xfe, 0], Write, identifying::set).sa(0x06).timed(),
+    command("SET TARGET PORT GROUPS", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, target_port_groups::set).sa(0x0a).needs(Needs::ExplicitAccess).everywhere().timed(),
+    command("SET TIMESTAMP", 0xa4, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Write, timestamp::set).sa(0x0f).timed(),
+    command("READ(12)", 0xa8, &[FF, 0xfe, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, read_write::read_12).reads().class(CommandClass::Read).idempotent(),
+    command("WRITE(12)", 0xaa, &[FF, 0xfa, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, read_write::write_12).writes().class(CommandClass::Write).idempotent(),
+    command("WRITE AND VERIFY(12)", 0xae, &[FF, 0xf2, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Write, verify::write_and_verify_12).writes().class(CommandClass::Write).idempotent(),
+    command("VERIFY(12)", 0xaf, &[FF, 0xf6, FF, FF, FF, FF, FF, FF, FF, FF, 0x1f, 0], Read, verify::verify_12).reads().idempotent(),
     command("READ DEFECT DATA(12)", 0xb7, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Read, misc::read_defect_data_12).reads(),
 ];
 
@@ -401,10 +435,50 @@ pub fn command_name(cdb: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What the command that a CDB names does with the blocks of a unit, whether the unit has the command or not.
-pub fn command_class(cdb: &[u8]) -> CommandClass {
+/// What there is to know of the command that a CDB names, whether a unit has the command or not.
+//= rfc7143 7.15 ERL-10
+pub fn command_facts(cdb: &[u8]) -> CommandFacts {
     match find_any(cdb) {
-        Lookup::Found(command) => command.class,
-        _ => CommandClass::Other,
+        Lookup::Found(command) => command.facts,
+        _ => CommandFacts::UNKNOWN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is repeated although it was not to be destroys data, so the rule is read from the standard's names here.
+    // covers: ERL-10
+    #[test]
+    fn only_commands_whose_repetition_changes_nothing_are_idempotent() {
+        let not_twice = [
+            "COMPARE AND WRITE",
+            "RESERVE",
+            "RELEASE",
+            "PERSISTENT RESERVE OUT",
+            "EXTENDED COPY",
+            "POPULATE TOKEN",
+            "WRITE USING TOKEN",
+            "ORWRITE(32)",
+            "WRITE ATOMIC",
+            "WRITE LONG",
+            "FORMAT UNIT",
+            "SANITIZE",
+            "MODE SELECT",
+            "SEND DIAGNOSTIC",
+            "SET ",
+        ];
+        for command in COMMANDS {
+            if not_twice.iter().any(|name| command.name.starts_with(name)) {
+                assert!(!command.facts.idempotent, "{}", command.name);
+            }
+            let moves_plain_blocks = ["READ(", "WRITE(", "WRITE SAME(", "VERIFY(", "SYNCHRONIZE CACHE("];
+            if moves_plain_blocks.iter().any(|name| command.name.starts_with(name)) {
+                assert!(command.facts.idempotent, "{}", command.name);
+            }
+        }
+        assert_eq!(command_facts(&[]), CommandFacts::UNKNOWN);
+        assert_eq!(command_facts(&[0x7f; 4]), CommandFacts::UNKNOWN, "a 32-byte command that is cut short");
     }
 }

@@ -65,7 +65,7 @@ mod write_same;
 
 pub use absent::{absent_lun, report_luns};
 pub use access_state::AccessState;
-pub use command_table::{CommandClass, command_class, command_name};
+pub use command_table::{CommandClass, CommandFacts, command_facts, command_name};
 pub use config::{LuConfig, NaaIdentifier, Paths, TargetPort, TransferLimits};
 pub use data_out::DataOut;
 pub use execution::{Execution, Step};

@@ -41,15 +41,6 @@ pub(super) const RETAINED_BYTES_MAX: u64 = 64 << 20;
 /// A command that takes longer leaves a line in the log: hosts begin to complain at 30 s.
 const SLOW_COMMAND: Time = Time::from_secs(5);
 
-/// SCSI operation code of REPORT LUNS, which is answered for the whole target.
-const REPORT_LUNS: u8 = 0xa0;
-/// Operation codes of the commands whose tokens expire.
-const THIRD_PARTY_COPY_OUT: u8 = 0x83;
-const THIRD_PARTY_COPY_IN: u8 = 0x84;
-/// Operation codes under which the clock of a unit is asked for and set.
-const MAINTENANCE_IN: u8 = 0xa3;
-const MAINTENANCE_OUT: u8 = 0xa4;
-
 /// A command under way.
 pub(super) struct Running {
     pub(super) execution: Execution,
@@ -113,7 +104,8 @@ impl<P: Platform> Shard<P> {
     /// Begins a command that has `reserved_bytes` for its data.
     fn begin(&mut self, hosted: &mut Hosted, command: Command, reserved_bytes: u64) {
         let task = command.task;
-        if command.cdb.first() == Some(&REPORT_LUNS) {
+        let facts = scsi::command_facts(&command.cdb);
+        if facts.of_target {
             let numbers: Vec<u16> = hosted.luns.keys().copied().collect();
             for device in hosted.luns.values() {
                 device.unit.clear_unit_attention(hosted.nexus.id, Asc::REPORTED_LUNS_DATA_CHANGED);
@@ -125,10 +117,7 @@ impl<P: Platform> Shard<P> {
             let outcome = scsi::absent_lun(&command.cdb);
             return self.finish(hosted, task, outcome, DataInPayload::default(), reserved_bytes);
         };
-        if matches!(
-            command.cdb.first(),
-            Some(&THIRD_PARTY_COPY_OUT | &THIRD_PARTY_COPY_IN | &MAINTENANCE_IN | &MAINTENANCE_OUT)
-        ) {
+        if facts.timed {
             device.unit.set_time(self.now);
         }
         let execution = device.unit.begin_offering(&hosted.nexus, &command.cdb, command.write_length.into());

@@ -28,7 +28,7 @@ impl Op {
 
     /// Which kind of command a CDB is.
     pub fn of(cdb: &[u8]) -> Self {
-        match scsi::command_class(cdb) {
+        match scsi::command_facts(cdb).class {
             CommandClass::Read => Self::Read,
             CommandClass::Write => Self::Write,
             CommandClass::Flush => Self::Flush,
