@@ -16,7 +16,8 @@ use smallvec::SmallVec;
 use crate::device::{Access, Device};
 use crate::protected::{self, copying};
 
-/// Blocks are compared and combined in pieces of this many bytes, so that no command takes more memory than that.
+/// Blocks of the medium are read in pieces of this many bytes to be compared, checked and combined: no command takes more memory
+/// than that besides its data-out, and besides one copy of it where it has to be put together with protection information.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 /// Zeros are made in pieces of this many bytes: cheap as they are, a store may have to write them.
 const ZERO_PIECE_BYTES: u64 = 64 << 20;

@@ -1,7 +1,9 @@
 //! Which blocks of a store are in use by which command: stores that block promise nothing for operations that overlap, so the
 //! commands of a unit on one take their ranges first (SBC-3 4.3: a logical block is read as it was before or after a write).
 //!
-//! For worker threads only: whoever waits here blocks. Rights are given in the order in which they were asked for, so nobody
+//! A thread that asks for a right waits until it has it. It is a worker thread where the store may block. A shard waits here only
+//! for a volume in memory with protection information, whose blocks and tuples are two stores: there a holder works in memory and
+//! waits for nothing, so the wait is that of a lock around a copy, 32 MiB at most. Rights are given in the order in which they were asked for, so nobody
 //! waits for ever, and a holder of one range asks for no other, so nobody waits in a circle.
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! What reaches the medium, and what is read from it: a store whose cache and medium are two, and may differ.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use blockstore::{
@@ -28,6 +28,8 @@ struct Cached {
     spoils: AtomicBool,
     /// Set by the first write.
     written: AtomicBool,
+    /// Length of the longest read, bytes.
+    longest_read: AtomicU64,
 }
 
 impl Cached {
@@ -39,6 +41,7 @@ impl Cached {
             flushes: AtomicU32::new(0),
             spoils: AtomicBool::new(false),
             written: AtomicBool::new(false),
+            longest_read: AtomicU64::new(0),
         })
     }
 
@@ -60,6 +63,7 @@ impl BlockStore for Cached {
         "cached".to_owned()
     }
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.longest_read.fetch_max(dst.len() as u64, Ordering::Relaxed);
         self.cache.read(offset, dst)
     }
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
@@ -126,6 +130,7 @@ impl BlockStore for Cached {
         None
     }
     fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        self.longest_read.fetch_max(dst.len() as u64, Ordering::Relaxed);
         self.medium.read(offset, dst)
     }
     fn medium_reads(&self) -> MediumReads {
@@ -335,6 +340,41 @@ fn or_write_combines_every_piece_with_its_own_data() {
         let combine = |(a, b): (&u8, &u8)| if and { a & b } else { a | b };
         let expected: Vec<u8> = before.iter().zip(&new).map(combine).collect();
         assert!(cached.on_medium(2, blocks) == expected, "and {and}");
+    }
+}
+
+/// Commands that look at the medium and are not reads: what they find first and what they take of memory for it.
+#[test]
+fn blocks_are_compared_and_combined_in_pieces_with_and_without_protection() {
+    let blocks = (PIECE_BYTES / BLOCK) * 2 + 3;
+    for protected in [false, true] {
+        let (device, cached) = unit(protected);
+        let before = pattern(blocks, 1);
+        run(&device, &MediumOp::Write { lba: 2, blocks, durable: true }, &before).unwrap();
+        let mut other = before.clone();
+        let at = (2 * PIECE_BYTES + BLOCK + 7) as usize;
+        other[at] ^= 0x40;
+        let looks = [
+            (MediumOp::Compare { lba: 2, blocks, one_block: false }, &before, &other),
+            (MediumOp::WriteAndVerify { lba: 2, blocks, bytchk: true, durable: true }, &before, &before),
+            (MediumOp::WriteAndVerify { lba: 2, blocks, bytchk: false, durable: true }, &before, &before),
+            (MediumOp::Verify { lba: 2, blocks }, &before, &before),
+        ];
+        for (op, same, different) in looks {
+            assert_eq!(run(&device, &op, same), Ok(MediumReply::Done), "{op:?}");
+            if different != same {
+                let miscompare = MediumReply::Miscompare { byte_offset: at as u64 };
+                assert_eq!(run(&device, &op, different), Ok(miscompare), "{op:?}");
+            }
+        }
+        let swap = MediumOp::CompareAndWrite { lba: 2, blocks, durable: true };
+        let miscompare = MediumReply::Miscompare { byte_offset: at as u64 };
+        assert_eq!(run(&device, &swap, &[&other[..], &before[..]].concat()), Ok(miscompare));
+        assert_eq!(run(&device, &swap, &[&before[..], &other[..]].concat()), Ok(MediumReply::Done));
+        run(&device, &MediumOp::OrWrite { lba: 2, blocks, and: false, durable: true }, &before).unwrap();
+        let combined: Vec<u8> = before.iter().zip(&other).map(|(a, b)| a | b).collect();
+        assert!(cached.on_medium(2, blocks) == combined, "protected {protected}");
+        assert!(cached.longest_read.load(Ordering::Relaxed) <= PIECE_BYTES, "protected {protected}");
     }
 }
 

@@ -9,6 +9,7 @@
 pub(crate) mod copying;
 mod passes;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use blockstore::{Format, InPlace, Record, RecordRun, Records, StoreError};
@@ -338,11 +339,34 @@ impl Medium<'_> {
         arrived: &Arrived,
         one: bool,
     ) -> Result<Option<u64>, Failure> {
+        let blocks = if one { 1 } else { arrived.guards.len() as u64 };
+        let mut done = 0;
+        // All of them, whoever waits for it: what follows may be a write.
+        while done < blocks {
+            let part = self.per_piece().min(blocks - done);
+            let found = self.difference_in(source, lba, arrived, done..done + part)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            done += part;
+        }
+        Ok(None)
+    }
+
+    /// As [`Self::difference`], in these blocks of what arrived.
+    fn difference_in(
+        &self,
+        source: Source,
+        lba: u64,
+        arrived: &Arrived,
+        blocks: Range<u64>,
+    ) -> Result<Option<u64>, Failure> {
         let wire = u64::from(self.protection.wire_block_bytes(self.block as u32));
-        let blocks = if one { 1 } else { arrived.guards.len() };
-        let (medium, records, _) = self.read(source, lba, blocks as u64)?;
-        let pairs = medium.chunks_exact(self.block).zip(arrived.data.chunks_exact(self.block));
-        for (i, ((here, there), record)) in pairs.zip(records.iter()).enumerate() {
+        let first = blocks.start as usize;
+        let (medium, records, _) = self.read(source, lba + blocks.start, blocks.end - blocks.start)?;
+        let there = arrived.data[first * self.block..].chunks_exact(self.block);
+        let pairs = medium.chunks_exact(self.block).zip(there);
+        for (i, ((here, there), record)) in (first..).zip(pairs.zip(records.iter())) {
             let tuple = |tuple: Tuple| tuple.to_bytes();
             let sent = arrived.tuples.as_ref().map(|tuples| tuple(tuples[i]));
             let at = match here.iter().zip(there).position(|(a, b)| a != b) {
@@ -403,6 +427,11 @@ impl Medium<'_> {
         }
     }
 
+    /// Blocks of one piece.
+    fn per_piece(&self) -> u64 {
+        (PIECE_BYTES / self.block as u64).max(1)
+    }
+
     /// Calls `f` with the parts of a range, first block and number of blocks, none of them more than [`PIECE_BYTES`], until nobody
     /// waits for them any more.
     fn pieces(
@@ -411,7 +440,7 @@ impl Medium<'_> {
         blocks: u64,
         mut f: impl FnMut(u64, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let most = (PIECE_BYTES / self.block as u64).max(1);
+        let most = self.per_piece();
         let (mut at, end) = (lba, lba + blocks);
         while at < end && !self.cancelled.load(Ordering::Acquire) {
             let part = (end - at).min(most);
@@ -527,7 +556,7 @@ impl Medium<'_> {
         let _held = self.device.hold(lba, blocks, Access::Decide);
         self.put(lba, &[&arrived.data], &records, true)?;
         if !bytchk {
-            self.verify(lba, blocks)?;
+            self.pieces(lba, blocks, |lba, blocks| self.verify(lba, blocks))?;
             return Ok(MediumReply::Done);
         }
         Ok(match self.difference(Source::Medium, lba, &arrived, false)? {
@@ -614,10 +643,15 @@ impl Medium<'_> {
         let arrived = self.arrived(data_out, 0, blocks);
         self.records_of(lba, &arrived)?;
         let _held = self.device.hold(lba, blocks, Access::Decide);
-        let (medium, ..) = self.read(Source::Cache, lba, blocks)?;
         let Arrived { mut data, tuples, .. } = arrived;
         let merge = |new: u8, medium: u8| if and { new & medium } else { new | medium };
-        data.iter_mut().zip(&medium).for_each(|(new, medium)| *new = merge(*new, *medium));
+        let mut at = lba;
+        for piece in data.chunks_mut(self.per_piece() as usize * self.block) {
+            let count = (piece.len() / self.block) as u64;
+            let (medium, ..) = self.read(Source::Cache, at, count)?;
+            piece.iter_mut().zip(&medium).for_each(|(new, medium)| *new = merge(*new, *medium));
+            at += count;
+        }
         let guards = self.guards(&data);
         let tuples = tuples.map(|tuples| {
             tuples.iter().zip(&guards).map(|(&tuple, &guard)| Tuple { guard, ..tuple }).collect()
