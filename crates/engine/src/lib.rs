@@ -30,5 +30,5 @@ pub use driver::{Completion, Driver, TcpInfo, Token, Waker};
 pub use link::{Link, LinkStats};
 pub use mailbox::{Mailbox, Sender};
 pub use offload::{Lane, Offload};
-pub use platform::{Platform, System};
+pub use platform::{Platform, Resolve, System};
 pub use slab::{Pins, SlabRing, SlabStats};

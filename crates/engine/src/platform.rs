@@ -4,12 +4,17 @@
 //! says so, and randomness from its seed; then everything above runs unchanged, and twice the same way.
 
 use std::io;
-use std::time::Duration;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::driver::epoll::EpollDriver;
 use crate::offload::{Job, Lane, Offload};
+
+/// Finds the addresses of a host by its name, for a port. May block as long as a name server likes: for threads that may wait.
+pub type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
 /// Everything that the data plane asks of its surroundings.
 pub trait Platform: Send + Sync + 'static {
@@ -25,8 +30,18 @@ pub trait Platform: Send + Sync + 'static {
     /// Time since a start that all threads share; never goes back.
     fn now(&self) -> Duration;
 
+    /// The date, for what people read: logins, the beginning of a session. Nothing is decided by it.
+    fn date(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
     /// Runs `job`, which may block, apart from the caller: see [`Offload::submit`].
     fn offload(&self, lane: &Lane, job: Job);
+
+    /// How names of hosts become addresses. To be called in a job of [`Platform::offload`]: it blocks.
+    fn resolver(&self) -> Resolve {
+        Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
+    }
 
     /// Fills `bytes` with random ones, good enough for secrets.
     fn fill_random(&self, bytes: &mut [u8]);

@@ -12,10 +12,10 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use engine::offload::Job;
-use engine::{Completion, Lane, Platform, Waker};
+use engine::{Completion, Lane, Platform, Resolve, Waker};
 use fastrand::Rng;
 use parking_lot::Mutex;
 
@@ -293,6 +293,15 @@ impl Platform for Process {
 
     fn now(&self) -> Duration {
         Duration::from_nanos(self.0.world.now())
+    }
+
+    fn date(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.now()
+    }
+
+    /// A simulated network has addresses and no names.
+    fn resolver(&self) -> Resolve {
+        Arc::new(|_, _| Err(io::ErrorKind::NotFound.into()))
     }
 
     fn offload(&self, _lane: &Lane, job: Job) {

@@ -15,8 +15,8 @@ use target::observe::clients::MAX_CLIENTS;
 use target::observe::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
 use target::observe::plane::PlaneError;
 use target::observe::{
-    AccessStateInfo, ConnectionInfo, ControlPlane, LoginEvent, LunChange, LunInfo, Observe, RecoveryInfo,
-    ServerView, SessionInfo, TargetInfo,
+    AccessStateInfo, ConnectionInfo, ControlPlane, LoginEvent, LunChange, LunInfo, Negotiated, Observe,
+    RecoveryInfo, ServerView, SessionInfo, TargetInfo,
 };
 
 struct Fixed;
@@ -42,17 +42,16 @@ fn session() -> SessionInfo {
             digests_verified: 3,
             digests_failed: 4,
         }],
-        max_burst_length: 1 << 20,
-        first_burst_length: 1 << 18,
-        initial_r2t: false,
-        immediate_data: true,
-        max_outstanding_r2t: 8,
-        error_recovery_level: 0,
+        negotiated: [
+            ("max_burst_length".to_owned(), Negotiated::Number(1 << 20)),
+            ("initial_r2t".to_owned(), Negotiated::Switch(false)),
+            ("task_reporting".to_owned(), Negotiated::Word("FastAbort".to_owned())),
+        ]
+        .into(),
         queue_depth: 128,
         outstanding: 5,
         commands: 6,
         rejects: 0,
-        max_connections: 1,
         lost_connections: 0,
         recovery: RecoveryInfo::default(),
     }
@@ -107,7 +106,7 @@ fn every_question_has_its_answer() {
     let path = directory.path().join("run/control.sock");
     let observe = Arc::new(Observe::new());
     let address = "192.0.2.1:3260".parse().unwrap();
-    observe.logins.record(LoginEvent::accepted(address, address, None));
+    observe.logins.record(LoginEvent::accepted(SystemTime::UNIX_EPOCH, address, address, None));
     let plane = start(&path, Arc::clone(&observe)).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(directory.path().join("run")).unwrap().permissions().mode() & 0o777, 0o700);

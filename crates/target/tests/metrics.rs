@@ -1,7 +1,7 @@
 //! The text of `/metrics` is OpenMetrics: families declared before their samples, labels escaped, histograms cumulative.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use iscsi_core::target::login::Refusal;
 use iscsi_core::wire::{LoginStage, LoginStatus};
@@ -105,9 +105,16 @@ fn everything_that_was_counted_is_in_the_text() {
     other.rx_bytes.set(5);
 
     let address = "192.0.2.1:3260".parse().unwrap();
-    observe.logins.record(LoginEvent::accepted(address, address, None));
+    observe.logins.record(LoginEvent::accepted(SystemTime::UNIX_EPOCH, address, address, None));
     let refusal = Refusal::new(LoginStatus::NotFound, "RFC 7143 6.3", "there is none", "use another name");
-    observe.logins.record(LoginEvent::refused(address, address, None, LoginStage::Security, &refusal));
+    observe.logins.record(LoginEvent::refused(
+        SystemTime::UNIX_EPOCH,
+        address,
+        address,
+        None,
+        LoginStage::Security,
+        &refusal,
+    ));
 
     let samples = parse(&observe.metrics.text());
     let get = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);

@@ -2,7 +2,7 @@
 //!
 //! Drives one attempt. The event loop feeds completions and the time, and gets an established session or the reason why not.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,6 +15,7 @@ use iscsi_core::pdu_reader::PduReader;
 use iscsi_core::pdu_writer::PduWriter;
 use iscsi_core::wire::{Cid, CmdSn, Isid, LoginStage, LoginStatus};
 
+use super::resolving::{Question, gather};
 use crate::error::ConnectError;
 use crate::options::{Options, Portal};
 use crate::support::ProcessSupport;
@@ -36,8 +37,17 @@ pub(super) struct Established {
 ///     └──the next address────┴───┴── closed, silent, redirected; refused by the target: (failed)
 /// ```
 enum Step {
-    Connecting { token: Token, began: Time },
-    LoggingIn { link: Box<Link>, login: Box<InitiatorLogin>, connect_time: Duration },
+    /// Redirected to hosts that have names.
+    Resolving(Question),
+    Connecting {
+        token: Token,
+        began: Time,
+    },
+    LoggingIn {
+        link: Box<Link>,
+        login: Box<InitiatorLogin>,
+        connect_time: Duration,
+    },
 }
 
 /// Which connection of which session an attempt is for.
@@ -76,6 +86,8 @@ struct Addresses {
 /// What came of feeding an attempt.
 pub(super) enum Outcome {
     Pending(Box<Attempt>),
+    /// The target is elsewhere, at these portals in their order; see [`Attempt::on_resolved`].
+    Redirected(Box<Attempt>, Vec<Portal>),
     Established(Box<Established>),
     Failed(ConnectError),
 }
@@ -114,11 +126,16 @@ impl Attempt {
         }
     }
 
-    /// The connection of the moment.
-    pub(super) fn token(&self) -> Token {
+    /// Whether `conn` is the connection of the moment.
+    pub(super) fn owns(&self, conn: Token) -> bool {
+        self.token() == Some(conn)
+    }
+
+    fn token(&self) -> Option<Token> {
         match &self.step {
-            Step::Connecting { token, .. } => *token,
-            Step::LoggingIn { link, .. } => link.token(),
+            Step::Resolving(_) => None,
+            Step::Connecting { token, .. } => Some(*token),
+            Step::LoggingIn { link, .. } => Some(link.token()),
         }
     }
 
@@ -137,7 +154,7 @@ impl Attempt {
             return Outcome::Pending(self);
         }
         let error = match self.step {
-            Step::Connecting { .. } => {
+            Step::Resolving(_) | Step::Connecting { .. } => {
                 let error = std::io::ErrorKind::TimedOut.into();
                 ConnectError::Connect { address: self.address, error }
             }
@@ -236,7 +253,7 @@ impl Attempt {
                 Ok(Progress::Complete(logged_in)) => return self.complete(*logged_in),
                 Err(LoginFailure::Redirected { addresses, .. }) => {
                     let portals = addresses.iter().map(Portal::from).collect();
-                    return self.redirect(driver, now, portals);
+                    return self.redirect(driver, portals);
                 }
                 Err(failure) if misnumbers_sha1(&failure, login) => {
                     tracing::info!(address = %self.address, "refused with CHAP algorithm 7: trying without it");
@@ -275,17 +292,39 @@ impl Attempt {
         }))
     }
 
-    /// Goes on where the target says that it is.
+    /// The target says that it is elsewhere.
     //= rfc7143 11.13.5 LGN-15
-    fn redirect(mut self: Box<Self>, driver: &mut impl Driver, now: Time, portals: Vec<Portal>) -> Outcome {
+    fn redirect(mut self: Box<Self>, driver: &mut impl Driver, portals: Vec<Portal>) -> Outcome {
         self.close(driver);
-        let redirects = self.redirects + 1;
-        if redirects > MAX_REDIRECTS {
-            return Outcome::Failed(ConnectError::TooManyRedirects(redirects));
+        self.redirects += 1;
+        if self.redirects > MAX_REDIRECTS {
+            return Outcome::Failed(ConnectError::TooManyRedirects(self.redirects));
         }
-        let (left, failure) = resolve_all(portals.iter().rev());
         tracing::info!(from = %self.address, to = ?portals, "redirected");
-        (self.addresses.left, self.redirects) = (left, redirects);
+        Outcome::Redirected(self, portals)
+    }
+
+    /// Waits for the addresses of where it was redirected to.
+    pub(super) fn until_resolved(mut self: Box<Self>, question: Question, now: Time) -> Box<Self> {
+        self.step = Step::Resolving(question);
+        self.deadline = now + self.options.connect_timeout;
+        self
+    }
+
+    /// Whether `question` is what it waits for.
+    pub(super) fn awaits(&self, question: Question) -> bool {
+        matches!(self.step, Step::Resolving(awaited) if awaited == question)
+    }
+
+    /// Goes on at `addresses`, those of the portals in turn, the one to try first last.
+    pub(super) fn on_resolved(
+        mut self: Box<Self>,
+        driver: &mut impl Driver,
+        now: Time,
+        addresses: super::Addresses,
+    ) -> Outcome {
+        let (left, failure) = gather(addresses);
+        self.addresses.left = left;
         self.go_on(driver, now, failure)
     }
 
@@ -311,7 +350,9 @@ impl Attempt {
     }
 
     pub(super) fn close(&self, driver: &mut impl Driver) {
-        driver.close(self.token());
+        if let Some(token) = self.token() {
+            driver.close(token);
+        }
     }
 }
 
@@ -346,22 +387,4 @@ impl Addresses {
 fn misnumbers_sha1(failure: &LoginFailure, login: &InitiatorLogin) -> bool {
     let refused = LoginFailure::Refused { status: LoginStatus::InitiatorError, stage: LoginStage::Security };
     *failure == refused && login.chap_algorithm() == Some(ChapAlgorithm::Sha256)
-}
-
-/// The addresses of portals, the one to try first last, and why others of them have none.
-pub(super) fn resolve_all<'a>(
-    portals: impl IntoIterator<Item = &'a Portal>,
-) -> (Vec<SocketAddr>, Option<ConnectError>) {
-    let (mut all, mut failure) = (Vec::new(), None);
-    for portal in portals {
-        match (portal.host.as_str(), portal.port).to_socket_addrs() {
-            Ok(addresses) => {
-                let mut addresses: Vec<SocketAddr> = addresses.collect();
-                addresses.reverse();
-                all.extend(addresses);
-            }
-            Err(error) => failure = Some(ConnectError::Resolve { host: portal.host.clone(), error }),
-        }
-    }
-    (all, failure)
 }

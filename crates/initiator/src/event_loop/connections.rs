@@ -16,7 +16,8 @@ use iscsi_core::initiator::address::TargetAddress;
 use iscsi_core::initiator::session::{CloseReason, InitiatorSession, JoinError, TargetRecord};
 use iscsi_core::wire::{Cid, Opcode};
 
-use super::connecting::{Attempt, Established, Outcome, Place, resolve_all};
+use super::connecting::{Attempt, Established, Outcome, Place};
+use super::resolving::{Addresses, Question};
 use super::{EventLoop, MAX_BACKOFF, MIN_BACKOFF, State, TX_SLACK_BYTES};
 use crate::error::ConnectError;
 use crate::options::Portal;
@@ -293,12 +294,28 @@ impl<P: Platform> EventLoop<P> {
         let same_group = |address: &&TargetAddress| tag.is_some() && address.group_tag == tag;
         let portals: Vec<Portal> =
             ours.flat_map(|record| &record.addresses).filter(same_group).map(Portal::from).collect();
-        let (found, _) = resolve_all(portals.iter().rev());
-        found.iter().rev().for_each(|address| self.ways.add(*address));
-        self.want_all();
+        match self.resolver.resolve(&self.platform, portals) {
+            Ok(addresses) => self.portals_found(addresses),
+            // The first connection serves meanwhile; the others are to be spread over all portals.
+            Err(question) => self.naming = Some(question),
+        }
         if let Some(first) = self.first.take() {
             first.give(Ok(self.info.clone()));
         }
+    }
+
+    /// The portals that the target has named are at these addresses.
+    pub(super) fn portals_found(&mut self, addresses: Addresses) {
+        addresses.into_iter().flatten().flatten().for_each(|address| self.ways.add(address));
+        self.want_all();
+    }
+
+    /// Names have become addresses, perhaps for a connection that is not there yet.
+    pub(super) fn resolved_absent(&mut self, question: Question, addresses: Addresses) {
+        self.with_absent(
+            |attempt| attempt.awaits(question),
+            |attempt, _, driver, now| attempt.on_resolved(driver, now, addresses),
+        );
     }
 
     /// Wants every connection that the session may have and has not.
@@ -345,12 +362,21 @@ impl<P: Platform> EventLoop<P> {
         conn: Token,
         feed: impl FnOnce(Box<Attempt>, &P, &mut P::Driver, Time) -> Outcome,
     ) {
+        self.with_absent(|attempt| attempt.owns(conn), feed);
+    }
+
+    /// Feeds the attempt that `is` the one.
+    fn with_absent(
+        &mut self,
+        is: impl Fn(&Attempt) -> bool,
+        feed: impl FnOnce(Box<Attempt>, &P, &mut P::Driver, Time) -> Outcome,
+    ) {
         let State::Up(up) = &mut self.state else { return };
-        let owns = |absent: &Absent| match &absent.step {
-            Step::Connecting(attempt) => attempt.token() == conn,
+        let found = |absent: &Absent| match &absent.step {
+            Step::Connecting(attempt) => is(attempt),
             Step::Waiting(_) => false,
         };
-        let Some(at) = up.absent.iter().position(owns) else { return };
+        let Some(at) = up.absent.iter().position(found) else { return };
         let Absent { cid, tries, backoff, step } = up.absent.swap_remove(at);
         if let Step::Connecting(attempt) = step {
             let outcome = feed(attempt, &self.platform, &mut self.driver, self.now);
@@ -361,6 +387,10 @@ impl<P: Platform> EventLoop<P> {
     fn on_join_outcome(&mut self, cid: Cid, tries: u32, backoff: Duration, outcome: Outcome) {
         let State::Up(up) = &mut self.state else { return };
         match outcome {
+            Outcome::Redirected(attempt, portals) => {
+                let outcome = self.follow(attempt, portals);
+                self.on_join_outcome(cid, tries, backoff, outcome);
+            }
             Outcome::Pending(attempt) => {
                 up.absent.push(Absent { cid, tries, backoff, step: Step::Connecting(attempt) });
             }

@@ -135,7 +135,7 @@ impl<P: Platform> EventLoop<P> {
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
     }
 
-    /// Nothing will come any more: the session ended for `reason`, and `why` it did not come back is what its commands are told.
+    /// The session is over for good: it ended because of `reason`; pending commands fail with `why`.
     pub(super) fn give_up(&mut self, reason: CloseReason, why: String) {
         // One that ended before all was known of it.
         if let Some(first) = self.first.take() {
@@ -169,7 +169,7 @@ impl<P: Platform> EventLoop<P> {
             State::Up(mut up) => drop(up.close_all(&mut self.driver)),
             State::Connecting(attempt) => attempt.close(&mut self.driver),
             State::Leaving(links, _) => links.iter().for_each(|link| self.driver.close(link.token())),
-            State::Waiting(_) | State::Over(_) => {}
+            State::Resolving(..) | State::Waiting(_) | State::Over(_) => {}
         }
         self.give_up(CloseReason::LoggedOut, "closed".to_owned());
     }

@@ -1,7 +1,7 @@
 //! The thread of a session: waits for completions, feeds the protocol, and lets the workload go on in the same breath.
 //!
 //! ```text
-//!   Connecting ──login──► Up ──lost──► Waiting ──Time2Wait, back-off──► Connecting ...
+//!   Resolving ──► Connecting ──login──► Up ──lost──► Waiting ──Time2Wait, back-off──► Connecting ...
 //!       │                 │                └──────── patience ended ───────┐
 //!       └──first failure──┼── logout ──► Leaving ──► (end)                 ▼
 //!                         └───────────────────────────────────────────► Over: every command fails
@@ -16,6 +16,7 @@ mod connections;
 mod losing;
 mod pending;
 mod requests;
+mod resolving;
 #[cfg(test)]
 mod tests;
 mod ways;
@@ -31,14 +32,15 @@ use iscsi_core::initiator::session::{CloseReason, InitiatorSession, TargetRecord
 use iscsi_core::wire::{Cid, Isid};
 use smallvec::SmallVec;
 
-use self::connecting::{Attempt, Established, Outcome, Place, resolve_all};
+use self::connecting::{Attempt, Established, Outcome, Place};
 use self::connections::{Connection, Up};
 pub(crate) use self::pending::Handle;
 use self::pending::PendingTable;
 pub(crate) use self::requests::Request;
+use self::resolving::{Addresses, Question, Resolver, gather};
 use self::ways::Ways;
 use crate::error::{ConnectError, IoError};
-use crate::options::Options;
+use crate::options::{Options, Portal};
 use crate::reply::Answer;
 use crate::session::{SessionInfo, add};
 use crate::unit::Units;
@@ -66,6 +68,8 @@ pub(crate) struct Ended {
 }
 
 enum State {
+    /// Until the addresses of the portals are known, or for so long.
+    Resolving(Question, Time),
     Connecting(Box<Attempt>),
     Up(Box<Up>),
     /// Until the next attempt.
@@ -101,6 +105,9 @@ pub(crate) struct EventLoop<P: Platform> {
     further: Vec<SocketAddr>,
     /// The target is being asked for them.
     finding: bool,
+    resolver: Resolver,
+    /// The question for the addresses of portals that the target has named.
+    naming: Option<Question>,
     first: Option<Answer<Result<SessionInfo, ConnectError>>>,
     pending: PendingTable,
     units: Units,
@@ -113,6 +120,8 @@ pub(crate) struct EventLoop<P: Platform> {
     running: Option<Running>,
     targets: Option<Answer<Result<Vec<TargetRecord>, IoError>>>,
     leaving: Vec<Answer<()>>,
+    /// Futures that wait before they repeat a command, one for each command at most, and until when.
+    pauses: Vec<(Time, Answer<()>)>,
     /// When a lost session is given up.
     patience: Option<Time>,
     backoff: Duration,
@@ -133,6 +142,7 @@ impl<P: Platform> EventLoop<P> {
         let driver = platform.driver()?;
         let mailbox = Mailbox::new(driver.waker());
         let sender = mailbox.sender();
+        let resolver = Resolver::new(mailbox.sender());
         let info = SessionInfo::new(isid);
         let event_loop = Self {
             now: platform.now(),
@@ -149,6 +159,8 @@ impl<P: Platform> EventLoop<P> {
             ways: Ways::default(),
             further: Vec::new(),
             finding: false,
+            resolver,
+            naming: None,
             first: Some(first),
             pending: PendingTable::default(),
             units: Units::default(),
@@ -158,6 +170,7 @@ impl<P: Platform> EventLoop<P> {
             running: None,
             targets: None,
             leaving: Vec::new(),
+            pauses: Vec::new(),
             patience: None,
             backoff: MIN_BACKOFF,
             fruitless: 0,
@@ -175,6 +188,8 @@ impl<P: Platform> EventLoop<P> {
     /// Does what is due by the time, and hands on what there is to send and to receive; before every wait.
     pub(crate) fn prepare(&mut self) {
         self.now = self.platform.now();
+        // An answer that is dropped is one.
+        self.pauses.retain(|(at, _)| *at > self.now);
         self.on_time();
         self.settle_units();
         self.step_workload();
@@ -219,13 +234,14 @@ impl<P: Platform> EventLoop<P> {
         let state = match &self.state {
             State::Connecting(attempt) => Some(attempt.deadline()),
             State::Up(up) => up.next_deadline().into_iter().chain(self.units.next_deadline()).min(),
-            State::Waiting(at) | State::Leaving(_, at) => Some(*at),
+            State::Resolving(_, at) | State::Waiting(at) | State::Leaving(_, at) => Some(*at),
             State::Over(_) => None,
         };
         // Without a session the workload is not told the time: waiting for a moment that has passed would be spinning.
         let told = |running: &&Running| running.started && matches!(self.state, State::Up(_));
         let workload = self.running.as_ref().filter(told).and_then(|r| r.workload.deadline());
-        state.into_iter().chain(workload).min()
+        let pause = self.pauses.iter().map(|(at, _)| *at).min();
+        state.into_iter().chain(workload).chain(pause).min()
     }
 
     fn on_time(&mut self) {
@@ -241,6 +257,10 @@ impl<P: Platform> EventLoop<P> {
                 self.join_on_time();
             }
             State::Waiting(at) if *at <= self.now => self.attempt(),
+            State::Resolving(_, at) if *at <= self.now => {
+                let (host, error) = (self.options.portal.host.clone(), std::io::ErrorKind::TimedOut.into());
+                self.failed(ConnectError::Resolve { host, error });
+            }
             State::Leaving(links, at) if *at <= self.now => {
                 links.iter().for_each(|link| self.driver.close(link.token()));
                 self.left();
@@ -254,8 +274,39 @@ impl<P: Platform> EventLoop<P> {
     }
 
     fn attempt(&mut self) {
-        let (mut listed, failure) = resolve_all([&self.options.portal]);
-        (self.further, _) = resolve_all(self.options.portals.iter().rev());
+        let portals: Vec<_> =
+            self.options.portals.iter().rev().chain([&self.options.portal]).cloned().collect();
+        match self.resolver.resolve(&self.platform, portals) {
+            Ok(addresses) => self.attempt_at(addresses),
+            Err(question) => {
+                self.state = State::Resolving(question, self.now + self.options.connect_timeout);
+            }
+        }
+    }
+
+    /// Names have become addresses: whoever asked goes on. Answers that came too late are of no use.
+    fn on_resolved(&mut self, question: Question, addresses: Addresses) {
+        self.resolver.answered();
+        if self.naming == Some(question) {
+            self.naming = None;
+            return self.portals_found(addresses);
+        }
+        match &self.state {
+            State::Resolving(awaited, _) if *awaited == question => self.attempt_at(addresses),
+            State::Connecting(attempt) if attempt.awaits(question) => {
+                let State::Connecting(attempt) = self.take_state() else { return };
+                let outcome = attempt.on_resolved(&mut self.driver, self.now, addresses);
+                self.on_outcome(outcome);
+            }
+            State::Up(_) => self.resolved_absent(question, addresses),
+            _ => {}
+        }
+    }
+
+    /// `addresses`: of the further portals, the last one first, and of the portal.
+    fn attempt_at(&mut self, mut addresses: Addresses) {
+        let (mut listed, failure) = gather(addresses.pop());
+        (self.further, _) = gather(addresses);
         listed.splice(0..0, self.further.iter().copied());
         let Some(candidates) = Some(self.ways.for_session(&listed)).filter(|all| !all.is_empty()) else {
             return self.failed(failure.unwrap_or(ConnectError::Local(std::io::ErrorKind::NotFound.into())));
@@ -317,15 +368,28 @@ impl<P: Platform> EventLoop<P> {
                     self.left();
                 }
             }
-            State::Waiting(_) | State::Over(_) => {}
+            State::Resolving(..) | State::Waiting(_) | State::Over(_) => {}
         }
     }
 
     fn on_outcome(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Pending(attempt) => self.state = State::Connecting(attempt),
+            Outcome::Redirected(attempt, portals) => {
+                let outcome = self.follow(attempt, portals);
+                self.on_outcome(outcome);
+            }
             Outcome::Failed(error) => self.failed(error),
             Outcome::Established(established) => self.established(*established),
+        }
+    }
+
+    /// Goes on with an attempt where the target says that it is.
+    fn follow(&mut self, attempt: Box<Attempt>, portals: Vec<Portal>) -> Outcome {
+        let portals = portals.into_iter().rev().collect();
+        match self.resolver.resolve(&self.platform, portals) {
+            Ok(addresses) => attempt.on_resolved(&mut self.driver, self.now, addresses),
+            Err(question) => Outcome::Pending(attempt.until_resolved(question, self.now)),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What other threads ask of a session.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use engine::Platform;
 use iscsi_core::initiator::command::{Command, Completion, Ending};
@@ -8,6 +10,7 @@ use iscsi_core::wire::{Cid, Lun, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
 use super::pending::{Handle, Pending};
+use super::resolving::{Addresses, Question};
 use super::{Ended, EventLoop, Running, State};
 use crate::cdb::is_idempotent;
 use crate::error::IoError;
@@ -32,7 +35,11 @@ pub(crate) enum Request {
     WhyRefused(Lun, Answer<Option<IoError>>),
     Run(Box<dyn Workload>, Answer<Box<dyn Workload>>),
     Info(Answer<SessionInfo>),
+    /// Answers after so long: for futures, which have no clock.
+    Pause(Duration, Answer<()>),
     Logout(Answer<()>),
+    /// The names of hosts that the loop itself has asked for.
+    Resolved(Question, Addresses),
     Quit,
 }
 
@@ -116,6 +123,7 @@ impl<P: Platform> EventLoop<P> {
                     answer.give(workload);
                 }
             }
+            Request::Pause(time, answer) => self.pauses.push((self.now + time, answer)),
             Request::Info(answer) => answer.give(self.info()),
             Request::Logout(answer) => {
                 self.leaving.push(answer);
@@ -133,6 +141,7 @@ impl<P: Platform> EventLoop<P> {
                     }
                 }
             }
+            Request::Resolved(question, addresses) => self.on_resolved(question, addresses),
             Request::Quit => {}
         }
     }

@@ -21,7 +21,11 @@ struct Way {
     ends: [TcpStream; 2],
     flips: [AtomicBool; 2],
     dies_of_text: Arc<AtomicBool>,
+    renames: Renames,
 }
+
+/// What the target says and what the initiator reads instead, of the same length.
+type Renames = Arc<Mutex<Option<(&'static [u8], &'static [u8])>>>;
 
 /// See the module. Connections are counted in the order in which they came.
 pub struct Proxy {
@@ -29,6 +33,7 @@ pub struct Proxy {
     ways: Arc<Mutex<Vec<Arc<Way>>>>,
     closed: Arc<AtomicBool>,
     dies_of_text: Arc<AtomicBool>,
+    renames: Renames,
 }
 
 /// Opcode of a Text Request.
@@ -47,7 +52,8 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let ways = Arc::new(Mutex::new(Vec::new()));
         let (closed, dies_of_text) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let (all, over, text) = (ways.clone(), closed.clone(), dies_of_text.clone());
+        let renames = Renames::default();
+        let (all, over, text, names) = (ways.clone(), closed.clone(), dies_of_text.clone(), renames.clone());
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { return };
@@ -59,6 +65,7 @@ impl Proxy {
                     ends: [client, server],
                     flips: Default::default(),
                     dies_of_text: text.clone(),
+                    renames: names.clone(),
                 });
                 all.lock().push(way.clone());
                 for from in 0..2 {
@@ -67,7 +74,7 @@ impl Proxy {
                 }
             }
         });
-        Self { address, ways, closed, dies_of_text }
+        Self { address, ways, closed, dies_of_text, renames }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -106,6 +113,12 @@ impl Proxy {
         self.dies_of_text.store(true, Ordering::Relaxed);
     }
 
+    /// From now on the initiator reads `new` wherever the target says `old`; no digest may cover it.
+    pub fn rename(&self, old: &'static [u8], new: &'static [u8]) {
+        assert_eq!(old.len(), new.len());
+        *self.renames.lock() = Some((old, new));
+    }
+
     /// Flips a bit of the next data on the connection `n`.
     pub fn damage(&self, n: usize, damage: Damage) {
         let from = usize::from(damage == Damage::ToInitiator);
@@ -133,6 +146,13 @@ impl Way {
             if n >= LONG && self.flips[from].swap(false, Ordering::Relaxed) {
                 // Within a chunk of this length the middle belongs to data.
                 buffer[n / 2] ^= 0x10;
+            }
+            if let (1, Some((old, new))) = (from, *self.renames.lock()) {
+                for at in 0..(n + 1).saturating_sub(old.len()) {
+                    if buffer[at..].starts_with(old) {
+                        buffer[at..at + old.len()].copy_from_slice(new);
+                    }
+                }
             }
             if tx.write_all(&buffer[..n]).is_err() {
                 break;

@@ -65,6 +65,7 @@ fn stage_words(stage: LoginStage) -> Cow<'static, str> {
 impl LoginEvent {
     /// A login that was refused in `stage`; `names` as far as they were known.
     pub fn refused(
+        time: SystemTime,
         peer: SocketAddr,
         portal: SocketAddr,
         names: Option<&LoginNames>,
@@ -80,14 +81,19 @@ impl LoginEvent {
             remedy: refusal.remedy.clone(),
             account: refusal.chap_name.clone(),
             accepted: false,
-            ..Self::accepted(peer, portal, names)
+            ..Self::accepted(time, peer, portal, names)
         }
     }
 
     /// A login that was let in.
-    pub fn accepted(peer: SocketAddr, portal: SocketAddr, names: Option<&LoginNames>) -> Self {
+    pub fn accepted(
+        time: SystemTime,
+        peer: SocketAddr,
+        portal: SocketAddr,
+        names: Option<&LoginNames>,
+    ) -> Self {
         Self {
-            time: SystemTime::now(),
+            time,
             peer,
             portal,
             initiator: names.map(|names| names.initiator.to_string()),
@@ -236,7 +242,7 @@ mod tests {
             format!("event {n}"),
             "do better",
         );
-        LoginEvent::refused(address, address, None, LoginStage::Operational, &refusal)
+        LoginEvent::refused(SystemTime::UNIX_EPOCH, address, address, None, LoginStage::Operational, &refusal)
     }
 
     #[test]
@@ -258,10 +264,10 @@ mod tests {
     fn refused_logins_survive_a_flood_of_accepted_ones_in_order() {
         let log = LoginLog::default();
         let address = "192.0.2.1:3260".parse().unwrap();
-        log.record(LoginEvent::accepted(address, address, None));
+        log.record(LoginEvent::accepted(SystemTime::UNIX_EPOCH, address, address, None));
         log.record(refused(1));
         for _ in 0..ACCEPTED_KEPT {
-            log.record(LoginEvent::accepted(address, address, None));
+            log.record(LoginEvent::accepted(SystemTime::UNIX_EPOCH, address, address, None));
         }
         let kept = log.recent();
         assert_eq!(kept.len(), ACCEPTED_KEPT + 1);
@@ -275,7 +281,14 @@ mod tests {
         let address = "192.0.2.1:3260".parse().unwrap();
         let refusal =
             Refusal::new(LoginStatus::TargetMovedTemporarily, "targets.redirect", "elsewhere", "go");
-        log.record(LoginEvent::refused(address, address, None, LoginStage::Operational, &refusal));
+        log.record(LoginEvent::refused(
+            SystemTime::UNIX_EPOCH,
+            address,
+            address,
+            None,
+            LoginStage::Operational,
+            &refusal,
+        ));
         log.record(refused(1));
         assert_eq!((log.redirected_count(), log.accepted_count()), (1, 0));
         let refused: Vec<_> = log.refused_counts().into_iter().map(|(reason, _)| reason.code).collect();

@@ -346,7 +346,8 @@ impl<P: Platform> Shard<P> {
             _ => (LoginStage::FullFeature, None),
         };
         let (peer, portal) = (connection.peer, reached.unwrap_or(connection.portal.address));
-        let event = LoginEvent::refused(peer, portal, names.or(known), stage, refusal);
+        let event =
+            LoginEvent::refused(self.shared.platform.date(), peer, portal, names.or(known), stage, refusal);
         self.shared.observe.record_login(event, self.now);
     }
 
@@ -354,8 +355,13 @@ impl<P: Platform> Shard<P> {
         let reached = self.driver.local_addr(token);
         if let Some(connection) = self.connections.get_mut(token) {
             let portal = reached.unwrap_or(connection.portal.address);
-            let event = LoginEvent::accepted(connection.peer, portal, Some(&established.names))
-                .of_account(established.authenticated_as.as_deref());
+            let event = LoginEvent::accepted(
+                self.shared.platform.date(),
+                connection.peer,
+                portal,
+                Some(&established.names),
+            )
+            .of_account(established.authenticated_as.as_deref());
             self.shared.observe.record_login(event, self.now);
         }
     }

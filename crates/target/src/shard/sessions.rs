@@ -393,7 +393,7 @@ impl<P: Platform> Shard<P> {
             stats,
             tally: Tally::default(),
             ending: "",
-            since: SystemTime::now(),
+            since: self.shared.platform.date(),
             authenticated_as,
             lost_since: None,
             due: None,
@@ -498,11 +498,11 @@ impl<P: Platform> Shard<P> {
         self.with_session(key, |_, _| {});
     }
 
-    /// Gives a session every whole PDU that has arrived on its connection `cid`: what belongs to all of them, its books and what
-    /// waits for room, is looked at once. Commands that follow each other are all taken in before the first of them begins: one
-    /// part of the code after the other for many of them stays in the instruction cache, the whole of it for each does not.
-    /// Whatever else arrives finds the commands before it begun. False when nothing is left of the PDUs, true when the connection
-    /// has become something else.
+    /// Gives a session every whole PDU that has arrived on its connection `cid`. The work for the session as a whole, its accounts and
+    /// the commands that wait for memory, is done once for all of them. Commands that follow each other are all received before the
+    /// first of them begins: running each stage for a batch of commands keeps that stage in the instruction cache; running all stages
+    /// per command does not. Any other PDU finds the commands before it begun. Returns false when no whole PDU is left, true when the
+    /// connection has become something else.
     ///
     /// # Errors
     /// The stream cannot be followed any further.
