@@ -6,7 +6,7 @@
 //!
 //! * **Range.** A call outside `0..size_bytes` fails with [`StoreError::OutOfRange`] and changes nothing.
 //! * **Atomicity.** A read that runs beside a write sees each aligned logical block whole in [`RamStore`]; other
-//!   stores promise nothing, and the caller orders overlapping commands (DESIGN: one range lock per unit).
+//!   stores promise nothing, and the caller orders overlapping commands (decision 006: a lock of ranges for each unit).
 //! * **Durability.** A [`Durability::Cached`] write is durable after the next [`BlockStore::flush`] that succeeds; a
 //!   [`Durability::Durable`] one when it returns.
 //! * **Failure.** A read that failed on the way leaves no bytes of an earlier use in its destination; a failed write
@@ -29,6 +29,7 @@ mod power_cuts;
 mod protected;
 mod ram;
 pub mod side_file;
+mod simple;
 mod spec;
 mod store;
 mod volume;
@@ -40,6 +41,7 @@ pub use journal::JournaledStore;
 pub use label::{FailedFlush, Label, VolumeId};
 pub use protected::{Format, ProtectedStore, Record, RecordRun, Records};
 pub use ram::RamStore;
+pub use simple::{Simple, SimpleStore};
 pub use spec::{SpecError, StoreSpec, parse_size};
 pub use store::{
     BlockStore, Durability, Extent, Geometry, InPlace, MediumReads, Placement, fixed_size, not_atomic,

@@ -6,36 +6,29 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
-use iscsi_core::initiator::command::{Command, Ending, WriteData};
+use iscsi_core::initiator::command::{Command, WriteData};
 use iscsi_core::wire::Lun;
 use scsi::ProtectionType;
-use smallvec::SmallVec;
 
 use crate::cdb;
-use crate::error::{BUSY, CHECK_CONDITION, GOOD, IoError, TASK_ABORTED, TASK_SET_FULL};
-use crate::event_loop::{Ended, Handle};
-use crate::protection::{PiFailure, Protection, UnitProtection};
-use crate::reply::Awaited;
-use crate::sense::Sense;
+use crate::error::IoError;
+use crate::protection::{Protection, UnitProtection};
 use crate::session::Session;
+use crate::ticket::{Response, Ticket};
 use crate::unit::LostWrites;
 
 /// Most bytes of one command, unless the device says less.
 const MAX_TRANSFER_BYTES: u64 = 4 * 1024 * 1024;
-/// Times that a command is repeated for a reason that passes.
-const MAX_REPEATS: u32 = 8;
-/// First pause when the device is busy; it doubles.
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Pieces of one long request under way at a time.
-const MAX_PIECES_UNDER_WAY: usize = 16;
+pub(crate) const MAX_PIECES_UNDER_WAY: usize = 16;
 /// Bytes asked for in an INQUIRY or a list; such answers are short.
 const ALLOCATION_BYTES: u16 = 1024;
 
 /// Size of a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Capacity {
     /// Blocks.
     pub blocks: u64,
@@ -56,6 +49,7 @@ impl Capacity {
 
 /// What the device is and can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DiskInfo {
     /// Peripheral device type; 0 is a disk.
     pub device_type: u8,
@@ -88,139 +82,6 @@ pub struct Extent {
     pub range: Range<u64>,
     /// Whether the device keeps data for it (GET LBA STATUS).
     pub mapped: bool,
-}
-
-/// A command's answer.
-#[derive(Debug)]
-pub struct Response {
-    pub(crate) pieces: SmallVec<[Bytes; 4]>,
-    /// Bytes of data that count.
-    pub len: usize,
-}
-
-impl Response {
-    /// True without data.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// That it has as many bytes as were asked for.
-    //= rfc7143 11.4.5 RES-04
-    pub(crate) fn holds(&self, expected: usize) -> Result<(), IoError> {
-        let arrived: usize = self.pieces.iter().map(Bytes::len).sum();
-        match self.len.min(arrived) {
-            got if got == expected && arrived == expected => Ok(()),
-            got => Err(IoError::Short { got, expected }),
-        }
-    }
-
-    /// The data in one piece.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = vec![0; self.len];
-        self.copy_to(&mut all);
-        all
-    }
-
-    /// Copies the data to the front of `to`, as far as both reach; gives the number of bytes.
-    pub fn copy_to(&self, to: &mut [u8]) -> usize {
-        let mut at = 0;
-        let end = self.len.min(to.len());
-        for piece in &self.pieces {
-            let n = piece.len().min(end - at);
-            to[at..at + n].copy_from_slice(&piece[..n]);
-            at += n;
-        }
-        at
-    }
-}
-
-/// A command under way; see [`Disk::submit`].
-#[derive(Debug)]
-pub struct Ticket {
-    session: Session,
-    handle: Handle,
-    awaited: Awaited<Result<Ended, IoError>>,
-    aborted: bool,
-}
-
-impl Ticket {
-    /// Hands `command` to `session`.
-    fn new(session: &Session, command: Command) -> Self {
-        let (handle, awaited) = session.submit(command);
-        Self { session: session.clone(), handle, awaited, aborted: false }
-    }
-
-    /// Its name for a function; one that `aborts` it keeps it from being repeated.
-    pub(crate) fn begin_managing(&mut self, aborts: bool) -> Handle {
-        self.aborted |= aborts;
-        self.handle
-    }
-
-    /// Waits for the command to end. It is repeated when the reason for its failure passes by itself.
-    ///
-    /// # Errors
-    /// Why it brought nothing.
-    pub fn wait(self) -> Result<Response, IoError> {
-        let Ticket { session, mut awaited, aborted, .. } = self;
-        let mut pause = BUSY_PAUSE;
-        for repeats in 0.. {
-            let Ended { completion, data } = awaited.wait().unwrap_or_else(|| Err(IoError::loop_ended()))?;
-            let error = match completion.ending {
-                Ending::Status { status: GOOD, data_in_bytes, .. } => {
-                    return Ok(Response { pieces: data, len: data_in_bytes as usize });
-                }
-                Ending::Status { status: CHECK_CONDITION, sense, .. } => {
-                    let sense = Sense::parse(&sense);
-                    if sense.is_miscompare() {
-                        return Err(IoError::Miscompare { offset: sense.information.unwrap_or(0) });
-                    }
-                    if let Some(failure) = PiFailure::told(&sense, !completion.command.write.is_empty()) {
-                        session.protection_errors().count(failure.field);
-                        return Err(IoError::Protection(failure));
-                    }
-                    let error = IoError::CheckCondition(sense);
-                    if sense.is_unit_attention() || sense.deferred {
-                        error
-                    } else if sense.is_aborted_command() && cdb::is_idempotent(&completion.command.cdb) {
-                        // It may have been carried out in part; what it was given up for passes, a bit that flipped on the way
-                        // for one.
-                        std::thread::sleep(pause);
-                        pause *= 2;
-                        error
-                    } else {
-                        return Err(error);
-                    }
-                }
-                Ending::Status { status: status @ (BUSY | TASK_SET_FULL), .. } => {
-                    std::thread::sleep(pause);
-                    pause *= 2;
-                    IoError::Status(status)
-                }
-                Ending::Status { status: TASK_ABORTED, .. } => IoError::Aborted,
-                Ending::Status { status, .. } => return Err(IoError::Status(status)),
-                Ending::DataDigest => IoError::DataDigest,
-                Ending::Rejected(reason) => IoError::Rejected(reason),
-                Ending::Aborted => IoError::Aborted,
-                Ending::OtherVolume => {
-                    let why = session.why_refused(completion.command.lun);
-                    // It may be back by now.
-                    why.map_or(Ok(IoError::Aborted), Err)?
-                }
-                Ending::OutcomeUnknown => return Err(IoError::OutcomeUnknown),
-                Ending::TimedOut => return Err(IoError::TimedOut),
-                Ending::TargetFailure { response } => return Err(IoError::TargetFailure(response)),
-                Ending::Unsendable(violation) => return Err(IoError::Request(violation.to_string())),
-            };
-            // After CHECK CONDITION it was not carried out; after anything else it may have been.
-            let once = !cdb::is_idempotent(&completion.command.cdb)
-                && !matches!(error, IoError::CheckCondition(_) | IoError::Status(_));
-            if repeats == MAX_REPEATS || once || aborted {
-                return Err(error);
-            }
-            (_, awaited) = session.submit(completion.command);
-        }
-        unreachable!("the loop ends by its limit")
-    }
 }
 
 /// One logical unit.
@@ -345,19 +206,35 @@ impl Disk {
             if under_way.len() < MAX_PIECES_UNDER_WAY
                 && let Some(range) = pieces.next()
             {
-                let ticket =
-                    self.submit_read(self.lba(offset + range.start as u64), self.blocks(range.len()));
+                let ticket = self.submit_piece(offset, &range);
                 under_way.push_back((range, ticket));
                 continue;
             }
             let (range, ticket): (Range<usize>, Ticket) = under_way.pop_front().expect("one is under way");
             let response = ticket.wait()?;
-            let (blocks, lba) = (self.blocks(range.len()), self.lba(offset + range.start as u64));
-            response.holds(self.wire_bytes(blocks))?;
-            match &self.protection {
-                Some(protection) => drop(protection.take_data(lba, &response.pieces, &mut to[range])?),
-                None => drop(response.copy_to(&mut to[range])),
-            }
+            self.take_piece(offset, range, &response, to)?;
+        }
+        Ok(())
+    }
+
+    /// READ of one of the [pieces](Self::pieces) of a range at `offset`.
+    pub(crate) fn submit_piece(&self, offset: u64, range: &Range<usize>) -> Ticket {
+        self.submit_read(self.lba(offset + range.start as u64), self.blocks(range.len()))
+    }
+
+    /// What has come for it, checked when the disk is protected.
+    pub(crate) fn take_piece(
+        &self,
+        offset: u64,
+        range: Range<usize>,
+        response: &Response,
+        to: &mut [u8],
+    ) -> Result<(), IoError> {
+        let (blocks, lba) = (self.blocks(range.len()), self.lba(offset + range.start as u64));
+        response.holds(self.wire_bytes(blocks))?;
+        match &self.protection {
+            Some(protection) => drop(protection.take_data(lba, &response.pieces, &mut to[range])?),
+            None => drop(response.copy_to(&mut to[range])),
         }
         Ok(())
     }
@@ -397,7 +274,7 @@ impl Disk {
     }
 
     /// Whole blocks that do not change any more, with their tuples when the disk is protected.
-    fn shared_data(&self, lba: u64, data: Bytes) -> WriteData {
+    pub(crate) fn shared_data(&self, lba: u64, data: Bytes) -> WriteData {
         match &self.protection {
             Some(protection) => {
                 let slabs = self.session.slabs().clone();
@@ -408,7 +285,7 @@ impl Disk {
     }
 
     /// A copy of whole blocks, with their tuples when the disk is protected.
-    fn write_data(&self, lba: u64, from: &[u8]) -> WriteData {
+    pub(crate) fn write_data(&self, lba: u64, from: &[u8]) -> WriteData {
         let runs = self.digest_runs();
         let space = self.session.slabs().take(self.wire_bytes(self.blocks(from.len())));
         match &self.protection {
@@ -447,16 +324,26 @@ impl Disk {
             if result.is_err() {
                 break;
             }
-            let (lba, blocks) = (self.lba(offset + range.start as u64), self.blocks(range.len()));
-            let cdb = match &self.protection {
-                Some(protection) => protection.write_cdb(lba, blocks),
-                None => cdb::write(lba, blocks),
-            };
-            under_way.push_back(self.submit(&cdb, 0, data(lba, range)));
+            under_way.push_back(self.submit_write(offset, range, &data));
         }
         // Also after an error: no piece is carried out behind the caller's back.
         under_way.into_iter().for_each(|ticket| settle(ticket, &mut result));
         result
+    }
+
+    /// WRITE of one of the [pieces](Self::pieces) of a range at `offset`.
+    pub(crate) fn submit_write(
+        &self,
+        offset: u64,
+        range: Range<usize>,
+        data: impl Fn(u64, Range<usize>) -> WriteData,
+    ) -> Ticket {
+        let (lba, blocks) = (self.lba(offset + range.start as u64), self.blocks(range.len()));
+        let cdb = match &self.protection {
+            Some(protection) => protection.write_cdb(lba, blocks),
+            None => cdb::write(lba, blocks),
+        };
+        self.submit(&cdb, 0, data(lba, range))
     }
 
     /// Makes everything written before stay (SYNCHRONIZE CACHE).
@@ -470,6 +357,11 @@ impl Disk {
     pub fn flush(&self) -> Result<(), IoError> {
         let told = self.told.load(Ordering::Acquire);
         self.query(&cdb::synchronize_cache(), 0)?;
+        self.flushed(told)
+    }
+
+    /// A flush was good that began when this disk knew of the epoch `told`.
+    pub(crate) fn flushed(&self, told: u64) -> Result<(), IoError> {
         let Some(lost) = self.lost_since(told) else { return Ok(()) };
         self.told.fetch_max(lost.epoch, Ordering::Release);
         Err(IoError::LostWrites(Box::new(lost)))
@@ -491,19 +383,26 @@ impl Disk {
     /// # Errors
     /// When the device cannot or will not.
     pub fn unmap(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        for ticket in self.unmaps(offset, length)? {
+            ticket.wait()?;
+        }
+        Ok(())
+    }
+
+    /// The commands of [`Disk::unmap`], each submitted when it is asked for.
+    pub(crate) fn unmaps(&self, offset: u64, length: u64) -> Result<impl Iterator<Item = Ticket>, IoError> {
         self.check(offset, length)?;
         let most = match self.info.max_unmap_blocks {
             0 => u32::MAX,
             n => n,
         };
         let (mut lba, end) = (self.lba(offset), self.lba(offset + length));
-        while lba < end {
+        Ok(std::iter::from_fn(move || {
             let blocks = u64::from(most).min(end - lba) as u32;
             let list = cdb::unmap_list(&[(lba, blocks)]);
-            self.submit(&cdb::unmap(list.len() as u16), 0, Bytes::from(list).into()).wait()?;
             lba += u64::from(blocks);
-        }
-        Ok(())
+            (blocks > 0).then(|| self.submit(&cdb::unmap(list.len() as u16), 0, Bytes::from(list).into()))
+        }))
     }
 
     /// Writes zeros, letting the device deallocate where that reads as zeros (WRITE SAME).
@@ -652,7 +551,7 @@ impl Disk {
     }
 
     /// Cuts a request into what one command may carry.
-    fn pieces(
+    pub(crate) fn pieces(
         &self,
         offset: u64,
         length: usize,

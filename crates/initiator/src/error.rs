@@ -23,6 +23,7 @@ pub(crate) const TASK_ABORTED: u8 = 0x40;
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The host has no address.
     #[error("{host} cannot be resolved: {error}")]
@@ -166,6 +167,7 @@ impl ConnectError {
 
 /// Why a command brought nothing.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum IoError {
     /// The device server said CHECK CONDITION.
     #[error("the target refuses the command: {0}")]

@@ -2,14 +2,16 @@
 //!
 //! * [`Session`] is one login at a target, on an event loop of its own: commands go in from any thread, and it logs in again
 //!   with the same ISID when the connection is lost.
-//! * [`Disk`] is a logical unit of it as a block device.
+//! * [`Disk`] is a logical unit of it as a block device; [`AsyncDisk`] is the same for asynchronous programs, on any runtime.
 //! * [`protection`] makes and checks the protection information of blocks in the caller's process.
 //! * [`Workload`] runs inside the event loop, for who cannot pay for a thread switch per command.
 //! * [`IscsiUrl`] and [`Options`] say where to log in and how; [`discovery`] asks a portal what it has.
 //!
-//! The protocol is `iscsi-core`'s and the sockets are `engine`'s; what is here joins them.
+//! The protocol is `iscsi-core`'s and the sockets are `engine`'s; what is here joins them. What the signatures here name is exported
+//! here: a program needs no other crate of ours.
 #![forbid(unsafe_code)]
 
+mod asynchronous;
 pub mod cdb;
 pub mod discovery;
 mod disk;
@@ -23,19 +25,27 @@ mod sense;
 mod session;
 mod stepped;
 mod support;
+mod ticket;
 mod unit;
 mod url;
 mod workload;
 
+pub use asynchronous::{AsyncDisk, OpenError};
 pub use discovery::DiscoveryError;
-pub use disk::{Capacity, Disk, DiskInfo, Extent, Response, Ticket};
+pub use disk::{Capacity, Disk, DiskInfo, Extent};
+pub use engine::{LinkStats, Platform, SlabRing, System};
 pub use error::{ConnectError, IoError};
+pub use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
+pub use iscsi_core::initiator::address::TargetAddress;
 pub use iscsi_core::initiator::command::WriteBuilder;
 pub use iscsi_core::initiator::command::{Command, Completion, Ending, Residual, WriteData};
 pub use iscsi_core::initiator::login::{ChapConfig, KeyLine, LoginFailure};
 pub use iscsi_core::initiator::session::{
-    CloseReason, ManagementAnswer, RecoveryCounters, Scheduling, TargetRecord,
+    CloseReason, ManagementAnswer, RecoveryCounters, Scheduling, SessionConfig, TargetRecord,
 };
+pub use iscsi_core::names::IscsiName;
+pub use iscsi_core::params::{Bounds, DigestPolicy, Params, TaskReporting};
+pub use iscsi_core::wire::{Cid, Isid, LoginStatus, Lun, RejectReason, TmfFunction, TmfResponse, Tsih};
 pub use isid::default_directory as default_port_directory;
 pub use options::{Options, Portal};
 pub use protection::{Arrival, PiCounters, PiFailure, PiPlace, PiTags, Protection, UnitProtection};
@@ -43,6 +53,7 @@ pub use scsi::{PiField, ProtectionType};
 pub use sense::Sense;
 pub use session::{ConnectionInfo, Pong, Session, SessionInfo, write_slabs};
 pub use stepped::Stepped;
+pub use ticket::{Response, Ticket};
 pub use unit::{LossCause, LostBlocks, LostWrites};
 pub use url::{CONNECTIONS, IscsiUrl, UrlError, read_password};
 pub use workload::{Submitter, Workload};

@@ -56,6 +56,7 @@ impl fmt::Display for Portal {
 
 /// How to open a session.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Where to log in first; every address of the host is tried.
     pub portal: Portal,

@@ -1,6 +1,9 @@
-//! One answer from the event loop to one waiting thread.
+//! One answer from the event loop to one waiting thread, or to one future.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -14,6 +17,8 @@ struct Shared<T> {
 #[derive(Debug)]
 enum State<T> {
     Waiting,
+    /// A future waits, and is to be woken.
+    Polled(Waker),
     Filled(T),
     /// The event loop is gone.
     Dropped,
@@ -34,17 +39,46 @@ pub(crate) fn reply<T>() -> (Answer<T>, Awaited<T>) {
 
 impl<T> Answer<T> {
     pub(crate) fn give(self, value: T) {
-        *self.0.state.lock() = State::Filled(value);
+        self.end(State::Filled(value));
+    }
+
+    /// Whoever waits learns how it ended; only the first end counts.
+    fn end(&self, end: State<T>) {
+        let mut state = self.0.state.lock();
+        let waker = match &mut *state {
+            State::Waiting => None,
+            State::Polled(waker) => Some(std::mem::replace(waker, Waker::noop().clone())),
+            State::Filled(_) | State::Dropped => return,
+        };
+        *state = end;
+        drop(state);
+        match waker {
+            Some(waker) => waker.wake(),
+            None => drop(self.0.filled.notify_one()),
+        }
     }
 }
 
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
+        self.end(State::Dropped);
+    }
+}
+
+/// `None` when there will be no answer.
+impl<T> Future for Awaited<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.0.state.lock();
-        if matches!(*state, State::Waiting) {
-            *state = State::Dropped;
+        match std::mem::replace(&mut *state, State::Dropped) {
+            State::Filled(value) => Poll::Ready(Some(value)),
+            State::Dropped => Poll::Ready(None),
+            State::Waiting | State::Polled(_) => {
+                *state = State::Polled(context.waker().clone());
+                Poll::Pending
+            }
         }
-        self.0.filled.notify_one();
     }
 }
 
@@ -83,5 +117,57 @@ impl<T> Awaited<T> {
             State::Filled(value) => Some(value),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_future_is_woken_once_by_an_answer_or_by_its_absence() {
+        for answered in [true, false] {
+            let (count, other) = (Arc::<Count>::default(), Arc::<Count>::default());
+            let (answer, mut awaited) = reply::<u32>();
+            let poll = |awaited: &mut Awaited<u32>, count: &Arc<Count>| {
+                let waker = Waker::from(Arc::clone(count));
+                Pin::new(awaited).poll(&mut Context::from_waker(&waker))
+            };
+            assert_eq!(poll(&mut awaited, &other), Poll::Pending);
+            // The last one who polls is woken.
+            assert_eq!(poll(&mut awaited, &count), Poll::Pending);
+            match answered {
+                true => answer.give(7),
+                false => drop(answer),
+            }
+            assert_eq!((count.0.load(Ordering::Relaxed), other.0.load(Ordering::Relaxed)), (1, 0));
+            assert_eq!(poll(&mut awaited, &count), Poll::Ready(answered.then_some(7)));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_there_before_anybody_asks_is_given_at_once() {
+        let (answer, mut awaited) = reply();
+        answer.give(1);
+        let poll = Pin::new(&mut awaited).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(poll, Poll::Ready(Some(1)));
+        let (answer, awaited) = reply();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| awaited.wait());
+            answer.give(2);
+            assert_eq!(waiting.join().unwrap(), Some(2));
+        });
     }
 }

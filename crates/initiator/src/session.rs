@@ -16,7 +16,6 @@ use iscsi_core::initiator::session::{CloseReason, Event, ManagementAnswer, Recov
 use iscsi_core::params::Params;
 use iscsi_core::wire::{Cid, Isid, Lun, TmfFunction, Tsih};
 
-use crate::disk::Ticket;
 use crate::error::{ConnectError, IoError};
 use crate::event_loop::{Ended, EventLoop, Handle, Request};
 use crate::isid::Port;
@@ -24,6 +23,7 @@ use crate::options::Options;
 use crate::protection::{PiCounters, PiErrors};
 use crate::reply::{Awaited, reply};
 use crate::support::random_isid;
+use crate::ticket::Ticket;
 use crate::unit::LostBlocks;
 use crate::workload::Workload;
 
@@ -40,6 +40,7 @@ pub fn write_slabs() -> SlabRing {
 
 /// A ping that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pong {
     /// The data came back as it was sent, and its digest matched.
     pub intact: bool,
@@ -49,6 +50,7 @@ pub struct Pong {
 
 /// What there is to know about a session.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct SessionInfo {
     /// Address of the portal.
     pub address: Option<SocketAddr>,
@@ -96,6 +98,7 @@ pub struct SessionInfo {
 
 /// One connection of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionInfo {
     /// CID.
     pub cid: Cid,
@@ -248,6 +251,15 @@ impl Session {
         self.shared.requests.send(Request::Info(answer));
         let protection = self.protection_errors().counters();
         awaited.wait().map(|info| SessionInfo { protection, ..info })
+    }
+
+    /// Is over after `time`, or when the event loop is gone.
+    pub(crate) async fn pause(&self, time: Duration) {
+        if !time.is_zero() {
+            let (answer, awaited) = reply();
+            self.shared.requests.send(Request::Pause(time, answer));
+            awaited.await;
+        }
     }
 
     /// Where failed checks of protection information are counted.

@@ -57,7 +57,7 @@ impl Serving {
     ) -> Result<Self, String> {
         let platform = SimPlatform::new(world, TARGET.ip(), owner);
         let disk = Arc::clone(disk);
-        let open: target::registry::OpenStore = Arc::new(move |_| Ok(Arc::clone(&disk)));
+        let open: target::OpenStore = Arc::new(move |_| Ok(Arc::clone(&disk)));
         let config = config(plan, sabotage, name);
         let portal = config.portals[0].clone();
         let observe = Arc::new(Observe::new());

@@ -1,17 +1,25 @@
-//! An iSCSI target as a library. See the workspace's docs/architecture.md.
+//! An iSCSI target as a library.
+//!
+//! * [`config`] makes a checked [`config::Config`] of a text, a file or a few arguments.
+//! * [`Server`] serves it: with the stores that the configuration names, or with those of the program ([`OpenStore`],
+//!   [`SimpleStore`]).
+//! * [`observe`] is what can be seen of it: logins, metrics, the control socket.
+//!
+//! What the signatures here name is exported here: a program needs no other crate of ours. `docs/architecture.md` of the
+//! workspace shows how it is built.
 #![forbid(unsafe_code)]
 
 pub mod config;
-pub mod device;
+mod device;
 pub mod identity;
-pub mod medium;
+mod medium;
 mod memory;
 pub mod observe;
 mod policy;
 mod portal;
 mod protected;
 mod range_lock;
-pub mod registry;
+mod registry;
 mod reopen;
 mod reservations;
 mod server;
@@ -21,5 +29,15 @@ mod stepped;
 pub mod supervise;
 mod units;
 
+pub use blockstore::{
+    BlockStore, Durability, Extent, FailedFlush, FileOptions, FileStore, Geometry, InPlace, Label,
+    MediumReads, Placement, RamStore, RecordRun, Records, Simple, SimpleStore, SpecError, StoreError,
+    StoreSpec, VolumeId,
+};
+pub use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
+pub use iscsi_core::names::IscsiName;
+pub use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
+pub use registry::OpenStore;
+pub use scsi::AccessState;
 pub use server::{Server, StartError};
 pub use stepped::{SessionHoldings, Stepped};

@@ -36,6 +36,7 @@ const LAST_FLUSH_LIMIT_HANGING: Duration = Duration::from_secs(1);
 
 /// Why the server did not start, or did not change.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// A portal's address cannot be listened on.
     #[error("cannot listen on {address}: {error}{}", remedy(error))]

@@ -50,6 +50,7 @@ impl News {
 
 /// How it is known that acknowledged writes are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LossCause {
     /// The unit has said it.
     Told(Sense),
@@ -68,6 +69,7 @@ impl fmt::Display for LossCause {
 
 /// Acknowledged writes that a unit may have lost, by its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostBlocks {
     /// The epoch of the unit that began with the loss.
     pub epoch: u64,
@@ -95,6 +97,7 @@ impl LostBlocks {
 
 /// Acknowledged writes that a unit may have lost: to be written again from where they came.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostWrites {
     /// The epoch of the unit that began with the loss: it grows by one with each.
     pub epoch: u64,

@@ -61,7 +61,9 @@ impl ClientArgs {
 
     /// The options that `url` means for who only asks what there is: whether protection information is made makes no difference.
     pub fn asking_options(&self, url: &IscsiUrl) -> Result<Options, ExitCode> {
-        Ok(Options { protection: None, ..self.options(url)? })
+        let mut options = self.options(url)?;
+        options.protection = None;
+        Ok(options)
     }
 
     /// The options that `url` means.

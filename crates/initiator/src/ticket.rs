@@ -1,0 +1,213 @@
+//! A command under way, waited for by a thread or by a future: what its end means, and how often it is repeated.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use iscsi_core::initiator::command::{Command, Completion, Ending};
+use smallvec::SmallVec;
+
+use crate::cdb;
+use crate::error::{BUSY, CHECK_CONDITION, GOOD, IoError, TASK_ABORTED, TASK_SET_FULL};
+use crate::event_loop::{Ended, Handle};
+use crate::protection::PiFailure;
+use crate::reply::Awaited;
+use crate::sense::Sense;
+use crate::session::Session;
+
+/// Times that a command is repeated for a reason that passes.
+const MAX_REPEATS: u32 = 8;
+/// First pause when the device is busy; it doubles.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// A command's answer.
+#[derive(Debug)]
+pub struct Response {
+    pub(crate) pieces: SmallVec<[Bytes; 4]>,
+    /// Bytes of data that count.
+    pub len: usize,
+}
+
+impl Response {
+    /// True without data.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// That it has as many bytes as were asked for.
+    //= rfc7143 11.4.5 RES-04
+    pub(crate) fn holds(&self, expected: usize) -> Result<(), IoError> {
+        let arrived: usize = self.pieces.iter().map(Bytes::len).sum();
+        match self.len.min(arrived) {
+            got if got == expected && arrived == expected => Ok(()),
+            got => Err(IoError::Short { got, expected }),
+        }
+    }
+
+    /// The data in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = vec![0; self.len];
+        self.copy_to(&mut all);
+        all
+    }
+
+    /// Copies the data to the front of `to`, as far as both reach; gives the number of bytes.
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        let mut at = 0;
+        let end = self.len.min(to.len());
+        for piece in &self.pieces {
+            let n = piece.len().min(end - at);
+            to[at..at + n].copy_from_slice(&piece[..n]);
+            at += n;
+        }
+        at
+    }
+}
+
+/// A command under way; see [`Disk::submit`](crate::Disk::submit).
+#[derive(Debug)]
+pub struct Ticket {
+    session: Session,
+    handle: Handle,
+    awaited: Awaited<Result<Ended, IoError>>,
+    aborted: bool,
+}
+
+impl Ticket {
+    /// Hands `command` to `session`.
+    pub(crate) fn new(session: &Session, command: Command) -> Self {
+        let (handle, awaited) = session.submit(command);
+        Self { session: session.clone(), handle, awaited, aborted: false }
+    }
+
+    /// Its name for a function; one that `aborts` it keeps it from being repeated.
+    pub(crate) fn begin_managing(&mut self, aborts: bool) -> Handle {
+        self.aborted |= aborts;
+        self.handle
+    }
+
+    /// Waits for the command to end. It is repeated when the reason for its failure passes by itself.
+    ///
+    /// # Errors
+    /// Why it brought nothing.
+    pub fn wait(self) -> Result<Response, IoError> {
+        let Ticket { session, mut awaited, aborted, .. } = self;
+        let mut repeats = Repeats::new(aborted);
+        loop {
+            let ended = awaited.wait().unwrap_or_else(|| Err(IoError::loop_ended()))?;
+            match repeats.judge(&session, ended) {
+                Verdict::Over(result) => return result,
+                Verdict::Again(command, pause) => {
+                    std::thread::sleep(pause);
+                    (_, awaited) = session.submit(*command);
+                }
+            }
+        }
+    }
+
+    /// As [`Ticket::wait`], for an asynchronous program on any runtime.
+    ///
+    /// # Errors
+    /// As [`Ticket::wait`].
+    pub async fn ended(self) -> Result<Response, IoError> {
+        let Ticket { session, mut awaited, aborted, .. } = self;
+        let mut repeats = Repeats::new(aborted);
+        loop {
+            let ended = awaited.await.unwrap_or_else(|| Err(IoError::loop_ended()))?;
+            match repeats.judge(&session, ended) {
+                Verdict::Over(result) => return result,
+                Verdict::Again(command, pause) => {
+                    session.pause(pause).await;
+                    (_, awaited) = session.submit(*command);
+                }
+            }
+        }
+    }
+}
+
+/// What follows from the end of a command.
+enum Verdict {
+    Over(Result<Response, IoError>),
+    /// It is sent once more, after a pause.
+    Again(Box<Command>, Duration),
+}
+
+/// How often a command was repeated, and how patiently.
+struct Repeats {
+    count: u32,
+    pause: Duration,
+    /// Somebody asked for its end.
+    aborted: bool,
+}
+
+impl Repeats {
+    fn new(aborted: bool) -> Self {
+        Self { count: 0, pause: BUSY_PAUSE, aborted }
+    }
+
+    fn judge(&mut self, session: &Session, ended: Ended) -> Verdict {
+        let Ended { completion, data } = ended;
+        let Completion { command, ending } = completion;
+        let (error, waits) = match meaning(session, &command, ending, data) {
+            Meaning::Passes(error, waits) => (error, waits),
+            Meaning::Over(result) => return Verdict::Over(result),
+        };
+        // After CHECK CONDITION it was not carried out; after anything else it may have been.
+        let once = !cdb::is_idempotent(&command.cdb)
+            && !matches!(error, IoError::CheckCondition(_) | IoError::Status(_));
+        if self.count == MAX_REPEATS || once || self.aborted {
+            return Verdict::Over(Err(error));
+        }
+        self.count += 1;
+        let pause = if waits { self.pause } else { Duration::ZERO };
+        self.pause *= if waits { 2 } else { 1 };
+        Verdict::Again(Box::new(command), pause)
+    }
+}
+
+/// What the end of a command means by itself.
+enum Meaning {
+    Over(Result<Response, IoError>),
+    /// An error that passes, and whether that takes a while.
+    Passes(IoError, bool),
+}
+
+fn meaning(session: &Session, command: &Command, ending: Ending, data: SmallVec<[Bytes; 4]>) -> Meaning {
+    let error = match ending {
+        Ending::Status { status: GOOD, data_in_bytes, .. } => {
+            return Meaning::Over(Ok(Response { pieces: data, len: data_in_bytes as usize }));
+        }
+        Ending::Status { status: CHECK_CONDITION, sense, .. } => {
+            let sense = Sense::parse(&sense);
+            if sense.is_miscompare() {
+                return Meaning::Over(Err(IoError::Miscompare { offset: sense.information.unwrap_or(0) }));
+            }
+            if let Some(failure) = PiFailure::told(&sense, !command.write.is_empty()) {
+                session.protection_errors().count(failure.field);
+                return Meaning::Over(Err(IoError::Protection(failure)));
+            }
+            // It may have been carried out in part; what it was given up for passes, a bit that flipped on the way for one.
+            let aborted = sense.is_aborted_command() && cdb::is_idempotent(&command.cdb);
+            let told = sense.is_unit_attention() || sense.deferred;
+            let error = IoError::CheckCondition(sense);
+            return if told || aborted { Meaning::Passes(error, !told) } else { Meaning::Over(Err(error)) };
+        }
+        Ending::Status { status: status @ (BUSY | TASK_SET_FULL), .. } => {
+            return Meaning::Passes(IoError::Status(status), true);
+        }
+        Ending::Status { status: TASK_ABORTED, .. } => IoError::Aborted,
+        Ending::Status { status, .. } => return Meaning::Over(Err(IoError::Status(status))),
+        Ending::DataDigest => IoError::DataDigest,
+        Ending::Rejected(reason) => IoError::Rejected(reason),
+        Ending::Aborted => IoError::Aborted,
+        // It may be back by now.
+        Ending::OtherVolume => match session.why_refused(command.lun) {
+            Some(why) => return Meaning::Over(Err(why)),
+            None => IoError::Aborted,
+        },
+        Ending::OutcomeUnknown => return Meaning::Over(Err(IoError::OutcomeUnknown)),
+        Ending::TimedOut => return Meaning::Over(Err(IoError::TimedOut)),
+        Ending::TargetFailure { response } => return Meaning::Over(Err(IoError::TargetFailure(response))),
+        Ending::Unsendable(violation) => return Meaning::Over(Err(IoError::Request(violation.to_string()))),
+    };
+    Meaning::Passes(error, false)
+}
