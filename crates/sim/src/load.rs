@@ -157,7 +157,7 @@ impl Load {
         (load, progress)
     }
 
-    /// As an initiator would be that carries out again what must not be done twice: for a judge who has to see it.
+    /// Simulates an initiator that repeats a non-idempotent command, to check that the oracle notices.
     pub fn resubmitting(self) -> Self {
         Self { resubmits: true, ..self }
     }

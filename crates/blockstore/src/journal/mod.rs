@@ -8,8 +8,8 @@
 //!   journal, FUA costs no more.
 //! * Whoever changes blocks in another way waits until what the journal has of them is over. Otherwise the next start would
 //!   bring the older data back.
-//! * Space is taken before: holes become zeros that are allocated, and the journal is written over and over. So a full file
-//!   system is told while nothing has changed yet.
+//! * Space is allocated up front: holes become allocated zeros, and the journal is written over and over. So a full file system is
+//!   reported before anything has changed.
 //! * A write that fails between the two, or in the journal if that cannot be told to forget it, leaves blocks of which nobody knows
 //!   what they will hold after the next start. They cannot be read or written until the store is opened again, which finishes it.
 //!

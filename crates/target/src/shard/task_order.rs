@@ -1,8 +1,8 @@
 //! Task attributes (SAM-5 8.6): a SIMPLE command runs as it comes, an ORDERED one after everything that came before it and before
 //! everything that comes after it, one for the HEAD OF QUEUE at once.
 //!
-//! The order is kept among the commands of one session for one logical unit. Between sessions there is none to keep: which of
-//! their commands came first nobody can tell but by the status of one of them, and what has its status is over.
+//! The order is kept among the commands of one session for one logical unit. No order is kept across sessions: an initiator can only
+//! observe it through a status, and a command that has its status is finished.
 
 use std::collections::VecDeque;
 
