@@ -31,6 +31,8 @@ enum Step {
     Tidy,
     Cite,
     Clippy,
+    Doc,
+    Deny,
     Tests,
     Sim,
     Aarch64,
@@ -112,6 +114,18 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
             lint(&["--workspace", "--all-targets"])?
                 & lint(&["--package", "integrity", "--no-default-features"])?
         }
+        Step::Doc => doc(root)?,
+        Step::Deny => {
+            return match deny_missing() {
+                Some(missing) => {
+                    println!("{}: left out, missing {missing}", name(step));
+                    Ok(Count::default())
+                }
+                None => {
+                    Ok(Count::single(run_cargo(root, &["deny", "check", "bans", "licenses", "sources"])?))
+                }
+            };
+        }
         Step::Tidy => tidy::run(root)?,
         Step::Cite => cite::run(root, &cite::Args::default())?,
         Step::Tests => {
@@ -135,6 +149,24 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
         }
     };
     Ok(Count::single(ok))
+}
+
+/// The documentation of our crates, in which every link leads somewhere.
+fn doc(root: &Path) -> Result<bool> {
+    let mut command = Command::new(cargo());
+    command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
+    Ok(command.current_dir(root).status().context("cargo did not start")?.success())
+}
+
+/// What is missing for the rules of `deny.toml`, if anything. It takes longer to build than all of ours, and the rules concern a
+/// change of dependencies only: so it is missed with a word, also on CI.
+fn deny_missing() -> Option<&'static str> {
+    let mut command = Command::new(cargo());
+    let status = command.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => None,
+        _ => Some("cargo-deny: cargo install cargo-deny --locked"),
+    }
 }
 
 fn run_cargo(root: &Path, args: &[&str]) -> Result<bool> {

@@ -274,7 +274,7 @@ fn is_test_attribute(text: &str) -> bool {
 
 /// The end of what the attribute before `from` applies to: the item's closing brace or semicolon; for a
 /// field, a match arm or an expression also its comma.
-fn item_end(code: &[char], from: usize) -> usize {
+pub fn item_end(code: &[char], from: usize) -> usize {
     const ITEMS: [&str; 14] = [
         "mod",
         "fn",
@@ -340,7 +340,7 @@ fn external_module(item: &str) -> Option<String> {
     Some(item[after..].trim().trim_end_matches(';').trim().to_owned())
 }
 
-fn line_of(code: &[char], position: usize) -> usize {
+pub fn line_of(code: &[char], position: usize) -> usize {
     code.iter().take(position).filter(|&&c| c == '\n').count()
 }
 

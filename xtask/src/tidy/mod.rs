@@ -3,6 +3,7 @@
 mod dependencies;
 mod files;
 mod manifests;
+mod ratchets;
 mod syncs;
 mod words;
 
@@ -60,6 +61,7 @@ pub fn run(root: &Path) -> Result<bool> {
         findings.extend(syncs::check(file));
         findings.extend(files::check_length(file));
     }
+    findings.extend(ratchets::check(root, &sources)?);
     findings.extend(files::check_texts(root, &paths)?);
 
     findings.sort_by(|a, b| (a.warning, &a.path, a.line).cmp(&(b.warning, &b.path, b.line)));
