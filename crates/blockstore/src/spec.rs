@@ -31,7 +31,7 @@ pub enum StoreSpec {
         /// Room for protection information, at first of this type, 0 to 3.
         protection: Option<u8>,
     },
-    /// A [`FileStore`].
+    /// A [`FileStore`](crate::FileStore).
     File {
         /// Regular file or block device.
         path: PathBuf,

@@ -7,7 +7,7 @@
 //! - **those that all lanes share**: a lane's second job and those after it start while fewer than `max_threads` threads are
 //!   busy. A thread that is stuck in one job for [`STUCK_AFTER`] is no more counted, up to a bound: another takes its place.
 //!
-//! Threads are started when needed and end after [`IDLE_LIMIT`] without work. A job that panics ends alone: the panic is caught
+//! Threads are started when needed and end after `IDLE_LIMIT` without work. A job that panics ends alone: the panic is caught
 //! and counted.
 
 use std::collections::VecDeque;

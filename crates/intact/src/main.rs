@@ -1,5 +1,6 @@
 //! The command `intact`: one subcommand per file in `cmd`.
 #![forbid(unsafe_code)]
+#![allow(rustdoc::broken_intra_doc_links, reason = "help texts show what is optional in brackets")]
 
 mod cmd;
 mod output;

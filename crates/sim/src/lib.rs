@@ -5,15 +5,15 @@
 //! |---|---|
 //! | [`plan`] | from a seed to who is there and what goes wrong when |
 //! | [`run`] | builds it, lets time pass, judges |
-//! | [`hosts`] | the processes: target and initiators |
+//! | `hosts` | the processes: target and initiators |
 //! | [`world`] | clock, events, processes |
 //! | [`network`], [`driver`] | connections with delay, bandwidth, loss; what the engine asks of a system |
 //! | [`store`] | a medium that can lose its power |
 //! | [`load`], [`oracle`] | what initiators do, and what every block may hold |
-//! | [`watch`], [`rules`] | reads along on the wire: transcript, and the numbers of RFC 7143 |
+//! | [`watch`], `rules` | reads along on the wire: transcript, and the numbers of RFC 7143 |
 //! | [`campaign`] | many seeds on all cores |
 //! | [`table`], [`recovery`] | what the documentation shows of it |
-//! | [`intruder`] | a host that sends what it likes |
+//! | `intruder` | a host that sends what it likes |
 //!
 //! Invariants that are checked all the time: no wrong byte is delivered or acknowledged; no write is lost, applied twice or late;
 //! every command ends; sessions hold what they may hold and nothing is left in the end; the numbers on the wire are right.

@@ -1,5 +1,5 @@
 //! Reads along on every connection, knowing nothing of the products: cuts the bytes into PDUs, writes the transcript, hands each
-//! PDU to the [`rules`](crate::rules), and says where a flipped bit would meet a digest.
+//! PDU to the `rules`, and says where a flipped bit would meet a digest.
 //!
 //! It sees what is sent, before anything on the way can harm it. What does not parse is a finding, except from hosts that are
 //! there to send such things.

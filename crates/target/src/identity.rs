@@ -9,7 +9,7 @@
 //! | memory without `state_dir`, and what has none of these | drawn for as long as the process lives |
 //!
 //! Before there were identities, hosts were told 64 bits made of the machine, the target's name and the number of the unit. A volume
-//! that hosts may know by these keeps them ([`Legacy`]): its label has them from the first start on, wherever it moves then.
+//! that hosts may know by these keeps them (`Legacy`): its label has them from the first start on, wherever it moves then.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -47,7 +47,7 @@ pub enum Fault {
 /// TCP's own sum is made, whatever stood in the Checksum field. Returns how many SACK blocks gave way to the CRC.
 ///
 /// # Errors
-/// When there is no room ([`has_room`] says which segments these are); then `out` is left empty.
+/// When there is no room (`has_room` says which segments these are); then `out` is left empty.
 pub fn stamp(
     packet: &Packet<'_>,
     method: Method,

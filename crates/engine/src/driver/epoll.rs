@@ -7,10 +7,10 @@
 //! - a receive that filled its buffer is followed by the next without asking epoll. Other receives wait for its word: trying them
 //!   on the chance saved one call in ten under load, cost one in thirty else, and by coming early it broke batches apart (four
 //!   requests of 4 KiB outstanding: 2.9-3.4 us each instead of 2.3; benches/loopback.rs);
-//! - completions at hand are returned without asking epoll, though at most [`MAX_ROUNDS_WITHOUT_POLL`] times in a row.
+//! - completions at hand are returned without asking epoll, though at most `MAX_ROUNDS_WITHOUT_POLL` times in a row.
 //!
 //! Fairness: per call of wait a connection gets one receive and a bounded number of sends, a listener
-//! [`MAX_ACCEPTS_PER_ROUND`] connections.
+//! `MAX_ACCEPTS_PER_ROUND` connections.
 //!
 //! What it leaves out: MSG_ZEROCOPY (loopback copies anyway, and short sends cost more with it), and TCP urgent data: a peer that
 //! sends it can at worst delay its own bytes.

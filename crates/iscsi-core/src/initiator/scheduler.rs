@@ -14,8 +14,8 @@ use super::session::InitiatorSession;
 /// How commands are spread over the connections of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
-    /// To the connection that has the most bytes under way and still room for it ([`FILL_BYTES`], and more where commands end
-    /// within [`PROMPT`]); where none has room, to the one with the fewest. What is small stays together: one call of the
+    /// To the connection that has the most bytes under way and still room for it (`FILL_BYTES`, and more where commands end
+    /// within `PROMPT`); where none has room, to the one with the fewest. What is small stays together: one call of the
     /// system sends it, one receives it at the target, and one brings the answers, so that connections that are not needed cost
     /// nothing. What is large, or slow to come, is spread.
     #[default]

@@ -6,7 +6,7 @@
 //! | [`access`] | who may see a target |
 //! | [`load`] | the file as a whole, the command line, and checks across sections |
 //! | `targets`, `auth`, `settings` | the sections |
-//! | [`problem`], `reader` | what is wrong and where; tables read key by key |
+//! | `problem`, `reader` | what is wrong and where; tables read key by key |
 //!
 //! `examples/intact.toml` shows every key.
 

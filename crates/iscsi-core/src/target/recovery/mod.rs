@@ -1,5 +1,5 @@
-//! What a target does above ErrorRecoveryLevel 0 (RFC 7143 7): [`retained`] keeps what may be asked for again, [`snack`]
-//! answers who asks, [`recovery_r2t`] asks again for data that was lost, [`reassign`] moves tasks from a connection that is
+//! What a target does above ErrorRecoveryLevel 0 (RFC 7143 7): `retained` keeps what may be asked for again, `snack`
+//! answers who asks, `recovery_r2t` asks again for data that was lost, `reassign` moves tasks from a connection that is
 //! gone to another one.
 //!
 //! At level 0 none of it holds anything.
