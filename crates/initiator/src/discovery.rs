@@ -9,7 +9,6 @@ use crate::session::Session;
 
 /// Why a portal did not tell its targets.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum DiscoveryError {
     /// There was no session.
     #[error(transparent)]

@@ -97,7 +97,6 @@ impl LostBlocks {
 
 /// Acknowledged writes that a unit may have lost: to be written again from where they came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LostWrites {
     /// The epoch of the unit that began with the loss: it grows by one with each.
     pub epoch: u64,
