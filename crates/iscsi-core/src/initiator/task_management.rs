@@ -261,8 +261,8 @@ impl InitiatorSession {
         if let Wanted::Caller(user) = management.wanted {
             self.tasks.remove(pdu.itt);
             self.managing -= 1;
-            // Whatever a task sent that does not exist any more has arrived before this answer, unless it is on our list of
-            // what is missing, or travels elsewhere.
+            // If the target says that the task does not exist, all its PDUs have already arrived, except those that we know to be
+            // missing and those on another connection.
             let holes = |session: &mut Self| session.connection(cid).is_some_and(|c| c.statuses.has_holes());
             let gone = management.function == TmfFunction::AbortTask
                 && pdu.response == TmfResponse::TaskDoesNotExist

@@ -13,6 +13,7 @@ mod connection;
 mod data_in;
 mod data_out;
 pub mod fence;
+mod invariants;
 pub mod login;
 mod logout;
 mod messages;

@@ -374,6 +374,7 @@ impl TargetSession {
             self.phase = Phase::Ended;
             return Some(Action::Ended);
         }
+        self.check_invariants();
         None
     }
 
