@@ -135,7 +135,7 @@ pub enum Damage {
     None = 0,
     /// A bit flips behind the back of TCP's checksum.
     Wire = 1,
-    /// A bit flips in something that makes digests anew.
+    /// A bit flips in something that recomputes digests.
     Gateway = 2,
 }
 
