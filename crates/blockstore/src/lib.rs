@@ -17,6 +17,7 @@
 //! wrappers to come.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod error;
 mod file;

@@ -10,6 +10,7 @@
 //! The protocol is `iscsi-core`'s and the sockets are `engine`'s; what is here joins them. What the signatures here name is exported
 //! here: a program needs no other crate of ours.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod asynchronous;
 pub mod cdb;
@@ -47,7 +48,7 @@ pub use iscsi_core::names::IscsiName;
 pub use iscsi_core::params::{Bounds, DigestPolicy, Params, TaskReporting};
 pub use iscsi_core::wire::{Cid, Isid, LoginStatus, Lun, RejectReason, TmfFunction, TmfResponse, Tsih};
 pub use isid::default_directory as default_port_directory;
-pub use options::{Options, Portal};
+pub use options::{DEFAULT_INITIATOR_NAME, Options, Portal};
 pub use protection::{Arrival, PiCounters, PiFailure, PiPlace, PiTags, Protection, UnitProtection};
 pub use scsi::{PiField, ProtectionType};
 pub use sense::Sense;
