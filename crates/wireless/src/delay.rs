@@ -1,5 +1,7 @@
 //! The time of a command (thesis 3.5.1): what iSCSI waits for, and what NFS waits for to do the same (3.6.1).
 
+use crate::mac::{AckBackoff, AckForm, HEADERS_BYTES, Mac};
+
 /// The terms of a read command's delay, µs each (equations 3.16 and 3.17, Figures 3.7 and 3.8). Every term is measured, none is
 /// assumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,6 +45,48 @@ impl ReadDelay {
     /// T_average_command_time (3.16) for data that take `transfer_us` on the link, µs.
     pub fn command_us(&self, transfer_us: f64) -> f64 {
         self.delay_us() + transfer_us
+    }
+}
+
+/// Bytes of a basic header segment of iSCSI.
+pub const BHS_BYTES: u32 = 48;
+
+/// How a read command's data travel: the T_transfer of 3.16, derived from frames.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReadTransfer {
+    /// The link.
+    pub mac: Mac,
+    /// Packets, bytes.
+    pub mtu_bytes: u32,
+    /// Most data of a Data-In PDU, bytes.
+    pub pdu_bytes: u32,
+    /// What TCP's acknowledgements cost.
+    pub backoff: AckBackoff,
+}
+
+impl ReadTransfer {
+    /// Segments of `data_bytes` with their PDU headers: how many are full, and what is in the last one, bytes.
+    fn segments(&self, data_bytes: u32) -> (u32, u32) {
+        let stream = data_bytes + BHS_BYTES * data_bytes.div_ceil(self.pdu_bytes.max(1));
+        let most = self.mtu_bytes.saturating_sub(HEADERS_BYTES as u32).max(1);
+        (stream / most, stream % most)
+    }
+
+    /// The time on the link of a read of `data_bytes` whose status travels in the last Data-In PDU, µs. The first command and the
+    /// first data find an idle medium and a backoff that is over, unless commands follow each other (`busy`).
+    pub fn read_us(&self, data_bytes: u32, busy: bool) -> f64 {
+        let form = AckForm::Standard;
+        let (full, last) = self.segments(data_bytes);
+        let segments = full + u32::from(last > 0);
+        let packet = |payload: f64| self.mac.cycle_us(payload + HEADERS_BYTES, form);
+        let mut data = f64::from(full) * self.mac.cycle_us(f64::from(self.mtu_bytes), form);
+        if last > 0 {
+            data += packet(f64::from(last));
+        }
+        let overlap = if self.backoff == AckBackoff::Overlapped { self.mac.backoff_us() } else { 0.0 };
+        let acknowledgements = f64::from(segments / 2) * (packet(0.0) - overlap);
+        let waits = self.mac.backoff_us() + self.mac.t_difs_us;
+        packet(f64::from(BHS_BYTES)) + data + acknowledgements - if busy { 0.0 } else { 2.0 * waits }
     }
 }
 
@@ -123,6 +167,20 @@ mod tests {
         assert_eq!(one.command_us(1000.0), 1511.0);
         let collapsed = ReadDelay { status_us: 0.0, ..one };
         assert_eq!(one.delay_us() - collapsed.delay_us(), 256.0, "status in the last Data-In saves delay 3");
+    }
+
+    #[test]
+    fn a_transfer_is_its_frames() {
+        let mac = Mac::B.with_r_ack(1.0);
+        let transfer = ReadTransfer { mac, mtu_bytes: 1500, pdu_bytes: 8192, backoff: AckBackoff::Serial };
+        // 2048 + 48 bytes: one full segment and one of 648; 131072 + 16 * 48: 91 full ones and one of 72.
+        assert_eq!((transfer.segments(2048), transfer.segments(131_072)), ((1, 648), (91, 72)));
+        let cycle = |packet: f64| mac.cycle_us(packet, AckForm::Standard);
+        let frames = cycle(100.0) + cycle(1500.0) + cycle(700.0) + cycle(52.0);
+        assert!((transfer.read_us(2048, true) - frames).abs() < 1e-9);
+        assert!((frames - transfer.read_us(2048, false) - 2.0 * (310.0 + 50.0)).abs() < 1e-9);
+        let overlapped = ReadTransfer { backoff: AckBackoff::Overlapped, ..transfer };
+        assert!((frames - overlapped.read_us(2048, true) - 310.0).abs() < 1e-9);
     }
 
     #[test]

@@ -8,17 +8,24 @@
 //! * [`queues`]: M/M/1, M/M/m (4.1 to 4.5), and the closed model that fits a bounded queue depth.
 //! * [`medium`]: DCF frame by frame, on a clock of nanoseconds that the caller moves; [`saturation`] drives it with stations that
 //!   always have something to send, which is what [`contention`] predicts.
+//! * [`crossing`]: packets from host to host over the medium, hop by hop, for every driver.
+//! * [`tcp`]: one end of a TCP connection; [`link`]: two hosts with connections over a crossing, in discrete events; [`stream`] drives
+//!   it with connections that always have something to send, as iperf does.
 //!
 //! The functions keep the symbols of the thesis; units are in the names or at the field. Where a formula of the thesis is printed
 //! wrong, both forms are here and a test shows what the difference is worth.
 //!
-//! Left out so far: a TCP over the discrete events, a device in real time, RTS/CTS and hidden terminals in the medium.
+//! Left out so far: a device in real time, RTS/CTS and hidden terminals in the medium.
 #![forbid(unsafe_code)]
 
 pub mod chain;
 pub mod contention;
+pub mod crossing;
 pub mod delay;
+pub mod link;
 pub mod mac;
 pub mod medium;
 pub mod queues;
 pub mod saturation;
+pub mod stream;
+pub mod tcp;

@@ -1,5 +1,8 @@
 //! The MAC throughput of one sender with one receiver and no errors (thesis 3.2.3), and the net throughput of TCP (3.2.4).
 
+/// Headers of a TCP segment with timestamps, bytes: IP 20, TCP 20, timestamps 12.
+pub const HEADERS_BYTES: f64 = 52.0;
+
 /// The frames of a MAC layer and their times: Tables 3.1 and 3.2. Times in microseconds, rates in Mbit/s, so that a product of
 /// the two is bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,8 +123,6 @@ impl Mac {
     /// The net throughput of TCP in Mbit/s, derived: segments of `mtu_bytes` with timestamps one way, one acknowledgement for every
     /// two of them the other way, on the same medium. The thesis takes 15 to 20 % off the MAC throughput instead.
     pub fn tcp_throughput_mbit_s(&self, mtu_bytes: f64, backoff: AckBackoff) -> f64 {
-        /// IP 20, TCP 20, timestamps 12.
-        const HEADERS_BYTES: f64 = 52.0;
         let form = AckForm::Standard;
         let segments = 2.0 * self.cycle_us(mtu_bytes, form);
         let acknowledgement = self.cycle_us(HEADERS_BYTES, form)

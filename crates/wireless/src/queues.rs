@@ -97,6 +97,10 @@ mod tests {
     fn only_a_second_link_is_faster() {
         let two = LOADS.map(|load| mmm_time(load, 1.0, 2).unwrap());
         assert_eq!(rounded(two), [1.0, 1.07, 1.25, 1.32]);
+        // The closed form of two servers: 1 / (1 - (λ / 2)²). So 1.3245 at a load of 0.99; 4/3 is the limit at 1.
+        for (load, time) in LOADS.iter().zip(two) {
+            assert!((time - 1.0 / (1.0 - load * load / 4.0)).abs() < 1e-12);
+        }
     }
 
     #[test]
@@ -130,6 +134,30 @@ mod tests {
         let p_0 = 1.0 / (1.0 + offered + offered.powi(2) / 2.0 + offered.powi(3) / 6.0 / (1.0 - rho));
         let printed = p_0 * offered.powi(3) / 6.0 / (1.0 - rho);
         assert!((p_queueing(2.1, 1.0, 3).unwrap() - printed).abs() < 1e-12);
+    }
+
+    /// A closed system event by event: `depth` commands go round a delay and a queue, both exponential. Commands per second.
+    fn counted_per_s(delay_us: f64, queue_us: f64, depth: usize, commands: u32) -> f64 {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut exponential = |mean: f64| -mean * (1.0 - random.f64()).ln();
+        let mut arrivals: Vec<f64> = (0..depth).map(|_| exponential(delay_us)).collect();
+        let mut free_at = 0.0f64;
+        for _ in 0..commands {
+            let (first, _) = arrivals.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap();
+            free_at = free_at.max(arrivals[first]) + exponential(queue_us);
+            arrivals[first] = free_at + exponential(delay_us);
+        }
+        f64::from(commands) / free_at * 1e6
+    }
+
+    #[test]
+    fn mean_value_analysis_is_what_events_show() {
+        let stations = [Station::Delay(4000.0), Station::Queue(3400.0)];
+        for depth in [1, 2, 4, 8] {
+            let expected = mean_value_analysis(&stations, depth).throughput_per_s;
+            let got = counted_per_s(4000.0, 3400.0, depth as usize, 200_000);
+            assert!((got / expected - 1.0).abs() < 0.02, "depth {depth}: {got}, expected {expected}");
+        }
     }
 
     #[test]

@@ -1,0 +1,257 @@
+//! Two hosts with TCP connections over the [`Medium`], as discrete events on a clock that the caller moves.
+//!
+//! What is between the hosts is a [`Crossing`]. A host gives its station frames while that has room, so that a host never drops its
+//! own packets. What is lost on the way, TCP repairs. The same seed and the same calls give the same run, on every machine.
+//!
+//! Left out: handshake and end of connections, and stations that do not hear each other.
+
+use crate::crossing::Crossing;
+use crate::mac::Mac;
+use crate::medium::Counts;
+use crate::tcp::{Endpoint, Progress, Segment, TcpSetup};
+
+/// Most hops of a link.
+pub const HOPS_MAX: u32 = 16;
+/// Most connections over a link.
+pub const CONNECTIONS_MAX: usize = 1024;
+
+/// The host of an end, and its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Host {
+    /// The one at station 0.
+    Near = 0,
+    /// The one at the last station.
+    Far = 1,
+}
+
+impl Host {
+    /// Both, in order.
+    pub const BOTH: [Host; 2] = [Host::Near, Host::Far];
+
+    /// The other one.
+    pub const fn other(self) -> Host {
+        match self {
+            Host::Near => Host::Far,
+            Host::Far => Host::Near,
+        }
+    }
+}
+
+/// What a link is set to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSetup {
+    /// Frames and their times.
+    pub mac: Mac,
+    /// Hops, 1 to [`HOPS_MAX`].
+    pub hops: u32,
+    /// Frames that a station keeps besides the one it is sending.
+    pub queue_frames: usize,
+    /// P_e: the chance that a frame is not acknowledged and has to be sent again by its station.
+    pub p_error: f64,
+    /// The share of packets that arrive and are lost all the same: what outlives the medium's tries.
+    pub loss: f64,
+    /// Added to each packet's time, one way, ns: what hosts and disks take.
+    pub latency_ns: u64,
+    /// Packets, bytes.
+    pub mtu_bytes: u32,
+    /// The ends of connections.
+    pub tcp: TcpSetup,
+}
+
+impl LinkSetup {
+    /// One hop of `mac` without errors: packets of 1500 bytes, a queue of 100 frames.
+    pub const fn of(mac: Mac) -> LinkSetup {
+        LinkSetup {
+            mac,
+            hops: 1,
+            queue_frames: 100,
+            p_error: 0.0,
+            loss: 0.0,
+            latency_ns: 0,
+            mtu_bytes: 1500,
+            tcp: TcpSetup::of_mtu(1500),
+        }
+    }
+
+    /// The same with packets of another size.
+    pub const fn with_mtu(self, mtu_bytes: u32) -> LinkSetup {
+        let tcp = TcpSetup { mss_bytes: mtu_bytes - 52, ..self.tcp };
+        LinkSetup { mtu_bytes, tcp, ..self }
+    }
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Happening {
+    /// Its number.
+    pub conn: usize,
+    /// The host at which it happened.
+    pub host: Host,
+    /// `delivered`: so many bytes can be read there. `acknowledged`: so many of the bytes that were written there have arrived.
+    pub progress: Progress,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    conn: usize,
+    to: Host,
+    segment: Segment,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Link {
+    setup: LinkSetup,
+    crossing: Crossing,
+    conns: Vec<[Endpoint; 2]>,
+    /// Packets on the way, by their number; a connection that ended leaves none.
+    packets: Vec<Option<Packet>>,
+    happened: Vec<Happening>,
+    /// Which connection of a host sends first when there is room again.
+    turn: [usize; 2],
+    /// The connections' next timer, and whether it has to be looked for again.
+    timer: (Option<u64>, bool),
+}
+
+impl Link {
+    /// A quiet link at time 0.
+    pub fn new(setup: LinkSetup, seed: u64) -> Link {
+        Link {
+            setup,
+            crossing: Crossing::new(&setup, seed),
+            conns: Vec::new(),
+            packets: Vec::new(),
+            happened: Vec::new(),
+            turn: [0; 2],
+            timer: (None, false),
+        }
+    }
+
+    /// A new connection; its number. `None`: there are [`CONNECTIONS_MAX`].
+    pub fn connect(&mut self) -> Option<usize> {
+        if self.conns.len() >= CONNECTIONS_MAX {
+            return None;
+        }
+        self.conns.push([Endpoint::new(self.setup.tcp), Endpoint::new(self.setup.tcp)]);
+        Some(self.conns.len() - 1)
+    }
+
+    /// The share of packets that is lost from now on.
+    pub fn set_loss(&mut self, loss: f64) {
+        self.crossing.set_loss(loss);
+    }
+
+    /// The program at `host` sends so many bytes.
+    pub fn write(&mut self, now_ns: u64, conn: usize, host: Host, bytes: u64) {
+        self.conns[conn][host as usize].write(bytes);
+        self.send(now_ns, host);
+    }
+
+    /// The program at `host` takes so many bytes of what was delivered.
+    pub fn read(&mut self, now_ns: u64, conn: usize, host: Host, bytes: u64) {
+        self.conns[conn][host as usize].read(bytes);
+        self.send(now_ns, host);
+    }
+
+    /// A connection ends: what it has not sent yet is forgotten, at both ends.
+    pub fn abandon(&mut self, conn: usize) {
+        self.conns[conn] = [Endpoint::new(self.setup.tcp), Endpoint::new(self.setup.tcp)];
+        // Its frames stay on the air; nobody takes what is in them.
+        for packet in &mut self.packets {
+            *packet = packet.filter(|packet| packet.conn != conn);
+        }
+        self.happened.retain(|happening| happening.conn != conn);
+        self.timer.1 = true;
+    }
+
+    /// An end of a connection.
+    pub fn endpoint(&self, conn: usize, host: Host) -> &Endpoint {
+        &self.conns[conn][host as usize]
+    }
+
+    /// What happened on the medium so far.
+    pub fn counts(&self) -> Counts {
+        self.crossing.counts()
+    }
+
+    /// Packets that were lost although they had crossed the medium, or at a full queue between two hops.
+    pub fn lost(&self) -> u64 {
+        self.crossing.lost()
+    }
+
+    /// A fingerprint of all frames so far: the same for the same run, on every machine and in every build.
+    pub fn hash(&self) -> u64 {
+        self.crossing.hash()
+    }
+
+    /// When something happens next.
+    pub fn next_ns(&mut self) -> Option<u64> {
+        if !self.happened.is_empty() {
+            return Some(0);
+        }
+        if std::mem::take(&mut self.timer.1) {
+            self.timer.0 = self.conns.iter().flatten().filter_map(Endpoint::next_ns).min();
+        }
+        [self.crossing.next_ns(), self.timer.0].into_iter().flatten().min()
+    }
+
+    /// Lets the next thing happen that is due at `now_ns`. Returns whether there was one, and what a connection learns by it.
+    pub fn advance(&mut self, now_ns: u64) -> (bool, Option<Happening>) {
+        if let Some(happening) = self.happened.pop() {
+            return (true, Some(happening));
+        }
+        let step = self.crossing.advance(now_ns);
+        if let Some((number, _, _)) = step.arrived
+            && let Some(packet) = self.packets[number].take()
+        {
+            self.arrive(now_ns, packet);
+        }
+        if let Some(number) = step.lost {
+            self.packets[number] = None;
+        }
+        if let Some(host) = step.room {
+            self.send(now_ns, host);
+        }
+        if step.happened {
+            return (true, self.happened.pop());
+        }
+        if self.timer.0.is_some_and(|at| at <= now_ns) {
+            self.conns.iter_mut().flatten().for_each(|end| end.on_timer(now_ns));
+            self.timer.1 = true;
+            Host::BOTH.into_iter().for_each(|host| self.send(now_ns, host));
+            return (true, self.happened.pop());
+        }
+        (false, None)
+    }
+
+    fn arrive(&mut self, now_ns: u64, packet: Packet) {
+        let progress = self.conns[packet.conn][packet.to as usize].on_segment(now_ns, &packet.segment);
+        self.timer.1 = true;
+        if progress != Progress::default() {
+            self.happened.push(Happening { conn: packet.conn, host: packet.to, progress });
+        }
+        self.send(now_ns, packet.to);
+    }
+
+    /// Gives the station of `host` frames, one of each connection in turn, as long as it takes them.
+    fn send(&mut self, now_ns: u64, host: Host) {
+        self.timer.1 = true;
+        let count = self.conns.len();
+        let mut silent = 0;
+        while silent < count && self.crossing.has_room(host) {
+            let conn = self.turn[host as usize] % count;
+            self.turn[host as usize] = (conn + 1) % count;
+            let Some(segment) = self.conns[conn][host as usize].poll(now_ns) else {
+                silent += 1;
+                continue;
+            };
+            silent = 0;
+            let headers = self.setup.mtu_bytes - self.setup.tcp.mss_bytes;
+            let Some(number) = self.crossing.offer(now_ns, host, segment.bytes + headers) else { continue };
+            if self.packets.len() <= number {
+                self.packets.resize(number + 1, None);
+            }
+            self.packets[number] = Some(Packet { conn, to: host.other(), segment });
+        }
+    }
+}
