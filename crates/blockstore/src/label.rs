@@ -5,7 +5,8 @@
 //! volume without one has an empty label.
 //!
 //! ```json
-//! { "version": 1, "identity": "9f0c…", "journal_generation": 7, "failed_flush": { "reason": "…", "unflushed_bytes": 4096 } }
+//! { "version": 1, "identity": "9f0c…", "journal_generation": 7, "records": { "generation": 3 },
+//!   "failed_flush": { "reason": "…", "unflushed_bytes": 4096 } }
 //! ```
 //!
 //! * **Fields** that this program does not know are kept as they are: a newer program may add some that an older one can do
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::{StoreError, side_file};
 
 /// What the label of a file is called beside it.
-const SUFFIX: &str = ".intact";
+pub(crate) const SUFFIX: &str = ".intact";
 /// Largest label that is read, bytes: many times what its fields need.
 const MAX_BYTES: u64 = 64 * 1024;
 const VERSION: u32 = 1;
@@ -78,9 +79,20 @@ struct Fields {
     failed_flush: Option<FailedFlush>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     journal_generation: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    records: Option<RecordsLife>,
     /// What a newer program has to say.
     #[serde(flatten)]
     others: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Which life of a volume its records are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordsLife {
+    generation: u64,
+    /// The life that is beginning: the records may say so already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
 }
 
 impl Default for Fields {
@@ -90,6 +102,7 @@ impl Default for Fields {
             identity: None,
             failed_flush: None,
             journal_generation: None,
+            records: None,
             others: serde_json::Map::new(),
         }
     }
@@ -98,7 +111,7 @@ impl Default for Fields {
 impl Label {
     /// Where the label of the file at `volume` is kept.
     pub fn beside(volume: &Path) -> PathBuf {
-        side_file::beside(volume, SUFFIX)
+        side_file::beside_volume(volume, SUFFIX)
     }
 
     /// Where the label of the device at `volume` is kept in a directory: its path, with `%2F` for each slash.
@@ -232,6 +245,29 @@ impl Label {
     /// As [`set_identity`](Self::set_identity).
     pub fn set_journal_generation(&self, generation: u64) -> Result<(), StoreError> {
         self.change(|fields| fields.journal_generation = Some(generation))
+    }
+
+    /// Whether records that say that they are of this life of the volume can be its own: those of its last life, or of one whose
+    /// beginning was interrupted. A label that says nothing of records takes any.
+    pub(crate) fn knows_records_of(&self, generation: u64) -> bool {
+        let life = self.fields.lock().records;
+        life.is_none_or(|life| generation == life.generation || Some(generation) == life.next)
+    }
+
+    /// Begins another life of the records, which are of `generation`: `say` has them say so, durable when it returns.
+    ///
+    /// # Errors
+    /// As [`set_identity`](Self::set_identity), and those of `say`.
+    pub(crate) fn begin_life_of_records(
+        &self,
+        generation: u64,
+        say: impl FnOnce(u64) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let known = self.fields.lock().records.map_or(0, |life| life.generation.max(life.next.unwrap_or(0)));
+        let next = known.max(generation) + 1;
+        self.change(|fields| fields.records = Some(RecordsLife { generation, next: Some(next) }))?;
+        say(next)?;
+        self.change(|fields| fields.records = Some(RecordsLife { generation: next, next: None }))
     }
 
     /// The lock of the volume was shared, and is its own now: another one may have changed the label meanwhile.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use integrity::t10::Tuple;
 use parking_lot::Mutex;
 
-use crate::volume::{LOG, RECORDS, Shelf, assemble};
+use crate::volume::{JOURNAL, LOG, RECORDS, Shelf, assemble};
 use crate::{
     BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement, Record,
     RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
@@ -588,4 +588,54 @@ fn whatever_a_crash_leaves_every_block_is_whole_and_nothing_that_was_flushed_is_
             return;
         }
     }
+}
+
+/// Whoever puts a side file back from a copy that was made in the middle of an earlier life of the volume is told so; where that
+/// file had nothing left to do, nothing comes of it.
+// covers: ATM-01 PI-15
+#[test]
+fn a_side_file_of_another_life_is_refused_or_has_nothing_to_say() {
+    let mut refused: BTreeMap<&str, u32> = BTreeMap::new();
+    for seed in 1..200 {
+        let mut random = Random(seed * 0x9e37_79b9);
+        let protection = [None, Some(1)][(0..8).fold(0, |_, _| random.below(2))];
+        let options = Options { block: 512, protection, atomic: true, cached: true };
+        let suffix = if protection.is_none() { JOURNAL } else { [RECORDS, LOG][random.below(2)] };
+        let blocks = vec![Allowed { values: vec![0], unsure: false }; BLOCKS];
+        let mut case = Case { bench: Bench::new(options.block, seed), options, blocks, number: 0, cuts: 0 };
+        let live = |case: &mut Case, atomic: bool| {
+            case.options.atomic = atomic;
+            let store = case.bench.put_together(case.options, false).unwrap();
+            let found = case.look_at_all(&*store).unwrap();
+            case.blocks =
+                found.into_iter().map(|value| Allowed { values: vec![value], unsure: false }).collect();
+            (0..12).for_each(|_| assert_eq!(case.change(&*store, &mut None), Ok(true)));
+            let held = case.bench.beside.lock()[suffix].medium.lock().now.clone();
+            store.flush().unwrap();
+            case.flushed(0..BLOCKS);
+            drop(store);
+            case.bench.restart(false);
+            held
+        };
+        let copy = live(&mut case, true);
+        // With or without the journal: both are another life.
+        live(&mut case, random.below(2) == 0);
+        let medium = Arc::clone(&case.bench.beside.lock()[suffix].medium);
+        *medium.lock() = Medium { now: copy.clone(), stable: copy, loose: Vec::new() };
+        case.options.atomic = random.below(2) == 0;
+        let read_only = random.below(2) == 0;
+        match case.bench.put_together(case.options, read_only) {
+            Ok(store) => {
+                assert_ne!(suffix, RECORDS, "seed {seed}: records of another time are taken");
+                case.look_at_all(&*store).unwrap_or_else(|what| panic!("seed {seed}, {suffix}: {what}"));
+            }
+            Err(StoreError::Unusable(why))
+                if why.contains("another time") && why.contains("put the files") =>
+            {
+                *refused.entry(suffix).or_default() += 1;
+            }
+            Err(error) => panic!("seed {seed}, {suffix}: {error}"),
+        }
+    }
+    assert!([JOURNAL, RECORDS, LOG].iter().all(|suffix| refused[suffix] > 10), "{refused:?}");
 }

@@ -2,7 +2,8 @@
 //! `PATH.pi`; for memory, memory).
 //!
 //! ```text
-//! 0      "INTACTPI", version, type, state       4096 bytes
+//! 0      "INTACTPI", version, type, state,      4096 bytes
+//!        at 16 the generation of the records
 //! 4096   record of block 0, of block 1, ...     16 bytes each: tuple (all bits inverted), digest, zeros
 //! ```
 //!
@@ -15,11 +16,12 @@
 //!   such records, which is why tuples are inverted there.)
 //! * A tuple that a host sent to turn the checks off has the CRC32C of the data beside it.
 //!
-//! Version 2 is that of a side file with a log: who does not know of it must not change one without the other. Version 1 becomes
-//! version 2 when it is opened. Left out: a guard of the record itself. Damage to a record is found like damage to its block.
+//! Version 2 is that of a side file with a log: who does not know of it must not change one without the other. Version 3 has the
+//! generation, which the label of the volume knows too: records that were put back from another time are refused. Earlier versions
+//! become version 3 when they are opened with a log. Left out: a guard of the record itself. Damage to a record is found like damage to its block.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use integrity::t10::Tuple;
 use parking_lot::Mutex;
@@ -37,8 +39,10 @@ pub(crate) const RECORD_BYTES: usize = 16;
 /// Bytes before the first record.
 const HEAD_BYTES: u64 = 4096;
 const MAGIC: &[u8; 8] = b"INTACTPI";
-/// Without and with a log.
-const VERSIONS: [u8; 2] = [1, 2];
+/// Without and with a log; 2 had one, and no generation.
+const VERSIONS: [u8; 3] = [1, 2, 3];
+/// Where the generation of the records is.
+const GENERATION_AT: usize = 16;
 /// Bytes of blocks that are written with their records in one step; more are written in several.
 const STEP_BYTES: u64 = 1 << 20;
 /// Records that are reset with one write.
@@ -209,6 +213,8 @@ impl Parts {
 pub struct Records {
     parts: Arc<Parts>,
     format: Mutex<Format>,
+    /// Of this life of the volume; 0 without a log.
+    generation: AtomicU64,
 }
 
 impl Records {
@@ -221,7 +227,7 @@ impl Records {
 
     /// Opens the records; new ones are formatted with type `kind`.
     fn open(parts: Arc<Parts>, kind: u8) -> Result<Self, StoreError> {
-        let mut head = [0; 11];
+        let mut head = [0; GENERATION_AT + 8];
         parts.side.read(0, &mut head)?;
         let made = match (&head[..8], head[8], head[9], head[10]) {
             (magic, 0, 0, 0) if magic.iter().all(|&byte| byte == 0) => Format { kind, interrupted: false },
@@ -237,15 +243,47 @@ impl Records {
                 )));
             }
         };
-        let records = Records { parts, format: Mutex::new(made) };
-        if head[8] < records.version() && !records.parts.side.geometry().read_only {
-            records.remember(made)?;
+        let records = Records { parts, format: Mutex::new(made), generation: AtomicU64::new(0) };
+        // Those of earlier versions have none, which reads as 0.
+        let generation = head[GENERATION_AT..].iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        if records.parts.log.is_some() && head[8] != 0 {
+            records.check_life(generation)?;
+            records.generation.store(generation, Ordering::Relaxed);
+        }
+        if !records.parts.side.geometry().read_only {
+            records.begin_life()?;
         }
         Ok(records)
     }
 
-    fn version(&self) -> u8 {
-        VERSIONS[usize::from(self.parts.log.is_some())]
+    /// Records of another time would refuse what is in the blocks now, or let pass what is not.
+    fn check_life(&self, generation: u64) -> Result<(), StoreError> {
+        let Parts { data, side, .. } = &*self.parts;
+        if data.label().is_none_or(|label| label.knows_records_of(generation)) {
+            return Ok(());
+        }
+        Err(StoreError::Unusable(format!(
+            "{} is of another time than the label of {} says; put the files of the volume back that belong together, all from one \
+             copy; without such a copy move the label away, and what does not belong together fails its checks when it is read",
+            side.description(),
+            data.description()
+        )))
+    }
+
+    /// The records say of which life of the volume they are, before anything of it is changed; without a log they have no room for
+    /// that, and nobody puts them back.
+    fn begin_life(&self) -> Result<(), StoreError> {
+        if self.parts.log.is_none() {
+            return Ok(());
+        }
+        let say = |generation| {
+            self.generation.store(generation, Ordering::Relaxed);
+            self.remember(self.format())
+        };
+        match self.parts.data.label() {
+            Some(label) => label.begin_life_of_records(self.generation.load(Ordering::Relaxed), say),
+            None => say(0),
+        }
     }
 
     /// The format as it was last remembered.
@@ -260,7 +298,10 @@ impl Records {
     pub fn remember(&self, format: Format) -> Result<(), StoreError> {
         let mut head = vec![0; 512];
         head[..8].copy_from_slice(MAGIC);
-        head[8..11].copy_from_slice(&[self.version(), format.kind, u8::from(format.interrupted)]);
+        let version = if self.parts.log.is_some() { VERSIONS[2] } else { VERSIONS[0] };
+        head[8..11].copy_from_slice(&[version, format.kind, u8::from(format.interrupted)]);
+        let generation = self.generation.load(Ordering::Relaxed);
+        head[GENERATION_AT..GENERATION_AT + 8].copy_from_slice(&generation.to_be_bytes());
         self.parts.side.write(0, &[&head], Durability::Durable)?;
         *self.format.lock() = format;
         Ok(())
@@ -586,7 +627,7 @@ impl BlockStore for ProtectedStore {
         side.make_writable()?;
         data.make_writable()?;
         log.make_writable()?;
-        self.records.remember(self.records.format())
+        self.records.begin_life()
     }
     fn records(&self) -> Option<&Records> {
         Some(&self.records)

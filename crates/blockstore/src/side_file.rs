@@ -102,6 +102,15 @@ pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Where what is kept beside the volume at `path` is, by the suffix of its name. By whichever link a file is found, that is beside
+/// the file itself. A device has many names and none that stays: what is kept of it is found by the one that is given.
+pub fn beside_volume(path: &Path, suffix: &str) -> PathBuf {
+    match path.canonicalize() {
+        Ok(real) if real.is_file() => beside(&real, suffix),
+        _ => beside(path, suffix),
+    }
+}
+
 /// `path` with `suffix` behind its last name.
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path.as_os_str());

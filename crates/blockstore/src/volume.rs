@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::file::Labelled;
-use crate::journal::{Identity, check_max};
+use crate::journal::{Identity, Life, check_max};
 use crate::log::LOG_BYTES;
 use crate::protected::check_protectable;
 use crate::{
-    BlockStore, FileOptions, FileStore, JournaledStore, Label, ProtectedStore, StoreError, side_file,
+    BlockStore, FileOptions, FileStore, JournaledStore, Label, ProtectedStore, StoreError, label, side_file,
 };
 
 pub(crate) const JOURNAL: &str = ".atomic";
@@ -41,11 +41,11 @@ struct Files<'a> {
 
 impl Shelf for Files<'_> {
     fn name(&self, suffix: &str) -> String {
-        side_file::beside(self.path, suffix).display().to_string()
+        side_file::beside_volume(self.path, suffix).display().to_string()
     }
 
     fn found(&self, suffix: &str) -> Result<u64, StoreError> {
-        match std::fs::metadata(side_file::beside(self.path, suffix)) {
+        match std::fs::metadata(side_file::beside_volume(self.path, suffix)) {
             Ok(metadata) => Ok(metadata.len()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(StoreError::Unusable(format!(
@@ -57,7 +57,7 @@ impl Shelf for Files<'_> {
 
     fn open(&self, suffix: &str, size_bytes: Option<u64>) -> Result<Arc<dyn BlockStore>, StoreError> {
         let how = FileOptions { size_bytes, logical_block_bytes: None, read_only: self.read_only };
-        let place = side_file::beside(self.path, suffix);
+        let place = side_file::beside_volume(self.path, suffix);
         Ok(Arc::new(FileStore::open_labelled(&place, &how, Labelled::Of(&self.label))?))
     }
 
@@ -83,6 +83,7 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn BlockStore>, StoreError> {
     let place = state_dir.map(|directory| Label::within(directory, path));
     let labelled = place.as_deref().map_or(Labelled::Own, Labelled::OwnAt);
+    check_no_other_place(path)?;
     let file = FileStore::open_labelled(path, options, labelled)?;
     let (identity, label) = (file.identity(), Arc::clone(file.volume_label()));
     let shelf = Files { path, read_only: options.read_only, label };
@@ -90,6 +91,25 @@ pub(crate) fn open(
     // Not before what was interrupted is finished.
     shelf.label.take_up();
     Ok(store)
+}
+
+/// What lies beside a link is not looked at: it was put there when it was, or it is of another file.
+fn check_no_other_place(path: &Path) -> Result<(), StoreError> {
+    let all = [label::SUFFIX, JOURNAL, RECORDS, LOG];
+    let places = all.map(|suffix| (side_file::beside(path, suffix), side_file::beside_volume(path, suffix)));
+    let is_elsewhere = |place: &Path, right: &Path| {
+        place != right && place.exists() && place.canonicalize().ok() != right.canonicalize().ok()
+    };
+    match places.iter().find(|(place, right)| is_elsewhere(place, right)) {
+        None => Ok(()),
+        Some((place, right)) => Err(StoreError::Unusable(format!(
+            "{} is a link to a file, and {} lies beside the link; what belongs to the file lies beside the file: move it to {} if it \
+             does, or away",
+            path.display(),
+            place.display(),
+            right.display()
+        ))),
+    }
 }
 
 /// Puts a store of blocks together with what is beside it, and looks at all of that, whatever is asked for.
@@ -109,7 +129,7 @@ pub(crate) fn assemble(
     check_unprotected(shelf, &*blocks)?;
     match atomic_bytes {
         Some(max) => journaled(shelf, blocks, identity, max),
-        None => settled(shelf, blocks, identity),
+        None => settled(shelf, blocks, identity, Life::Begins),
     }
 }
 
@@ -140,7 +160,7 @@ fn protected(
     let side = shelf.open(RECORDS, Some(ProtectedStore::side_bytes(&blocks.geometry())?))?;
     // Versions without a log had such volumes in a journal.
     let plain = ProtectedStore::new(Arc::clone(&blocks), Arc::clone(&side), kind)?;
-    let plain = settled(shelf, Arc::new(plain), identity)?;
+    let plain = settled(shelf, Arc::new(plain), identity, Life::Stays)?;
     let found = shelf.found(LOG)?;
     let size_bytes = match blocks.geometry().read_only {
         true if found == 0 => return Ok(plain),
@@ -174,9 +194,10 @@ fn settled(
     shelf: &dyn Shelf,
     blocks: Arc<dyn BlockStore>,
     identity: Identity,
+    life: Life,
 ) -> Result<Arc<dyn BlockStore>, StoreError> {
     if shelf.found(JOURNAL)? > 0 {
-        JournaledStore::finish(Arc::clone(&blocks), shelf.open(JOURNAL, None)?, identity)?;
+        JournaledStore::finish(Arc::clone(&blocks), shelf.open(JOURNAL, None)?, identity, life)?;
     }
     Ok(blocks)
 }

@@ -331,3 +331,50 @@ fn a_read_of_the_medium_goes_to_the_device_though_all_is_cached() {
     assert!(read == data);
     assert_eq!(bytes_from_devices() - before, MIB, "{}", store.medium_reads().as_str());
 }
+
+/// Records as the version before wrote them, which did not say of which life of the volume they are.
+// covers: PI-15
+#[test]
+fn records_without_a_generation_get_one_and_are_another_times_from_then_on() {
+    let (directory, path) = place();
+    let open = || format!("file:{},size=64K,pi=1", path.display()).parse::<StoreSpec>().unwrap().open();
+    drop(open().unwrap());
+    let (records, label) = (path.with_extension("pi"), path.with_extension("intact"));
+    let mut old = fs::read(&records).unwrap();
+    old[8] = 2;
+    old[16..24].fill(0);
+    fs::write(&records, &old).unwrap();
+    let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&label).unwrap()).unwrap();
+    fields.as_object_mut().unwrap().remove("records").expect("the label knows of the records");
+    fs::write(&label, fields.to_string()).unwrap();
+    drop(open().unwrap());
+    assert_eq!(fs::read(&records).unwrap()[8], 3);
+    fs::write(&records, &old).unwrap();
+    let refused = open().err().expect("records of another time").to_string();
+    assert!(refused.contains("another time") && refused.contains("put the files"), "{refused}");
+    // What the message offers who has no other copy.
+    fs::rename(&label, directory.path().join("away")).unwrap();
+    open().unwrap();
+}
+
+#[test]
+fn a_link_and_the_file_have_the_same_beside_them() {
+    let (directory, path) = place();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let spec =
+        |path: &PathBuf, more: &str| format!("file:{}{more}", path.display()).parse::<StoreSpec>().unwrap();
+    let store = spec(&path, ",size=64K,atomic=4K").open().unwrap();
+    let label = store.label().unwrap().path().unwrap().to_owned();
+    store.label().unwrap().set_identity(Some(VolumeId::from_bytes([7; 16]))).unwrap();
+    drop(store);
+    let store = spec(&link, ",atomic=4K").open().unwrap();
+    assert_eq!(store.label().unwrap().path(), Some(&*label));
+    assert_eq!(store.label().unwrap().identity(), Some(VolumeId::from_bytes([7; 16])));
+    drop(store);
+    assert!(!directory.path().join("link.atomic").exists() && !directory.path().join("link.intact").exists());
+    // An earlier version kept it beside the link.
+    fs::rename(directory.path().join("disk.atomic"), directory.path().join("link.atomic")).unwrap();
+    let refused = spec(&link, "").open().err().unwrap().to_string();
+    assert!(refused.contains("disk.atomic if it does, or away"), "{refused}");
+}

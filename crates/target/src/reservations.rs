@@ -67,7 +67,7 @@ const VERSION: u32 = 1;
 impl ReservationFile {
     /// The file for the unit whose store is the file `store`.
     pub fn beside(store: &Path) -> Self {
-        Self { path: side_file::beside(store, SUFFIX), writing: Mutex::default() }
+        Self { path: side_file::beside_volume(store, SUFFIX), writing: Mutex::default() }
     }
 
     /// The file for the volume of this name in a directory.

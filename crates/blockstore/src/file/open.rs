@@ -18,6 +18,9 @@ use crate::journal::Identity;
 use crate::store::{check_block_bytes, check_size};
 use crate::{Label, StoreError, side_file};
 
+/// Where the kernel lists the block devices.
+const BLOCK_DEVICES: &str = "/sys/block";
+
 /// Which label a [`FileStore`] goes by.
 #[derive(Clone, Copy)]
 pub(crate) enum Labelled<'a> {
@@ -168,7 +171,9 @@ fn open_or_create(path: &Path, name: &str, options: &FileOptions) -> Result<(Fil
                 how.custom_flags(OFlags::EXCL.bits().cast_signed());
             }
         }
-        Ok(metadata) if metadata.is_file() => {}
+        Ok(metadata) if metadata.is_file() => {
+            check_no_loop_device(Path::new(BLOCK_DEVICES), &metadata, name, options)?
+        }
         Ok(_) => return Err(wrong_type(name)),
         Err(error)
             if error.kind() == ErrorKind::NotFound && options.size_bytes.is_some() && !options.read_only =>
@@ -211,10 +216,37 @@ pub(super) fn for_writing(
         let _ = lock(os.file(), name, true);
     })?;
     let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
+    check_no_loop_device(Path::new(BLOCK_DEVICES), &metadata, name, &FileOptions::default())?;
     let file = RealFile::new(file, os.is_block_device());
     let punches = can_punch(&file, &metadata, os.is_block_device(), size_bytes);
     let discard_granularity_bytes = if punches { shape.physical_block_bytes } else { 0 };
     Ok(Writable { os: Box::new(file), discard_granularity_bytes })
+}
+
+/// Refuses to change a file that is a device at the same time: what one of the two has in its cache the other would not see.
+fn check_no_loop_device(
+    devices: &Path,
+    file: &Metadata,
+    name: &str,
+    options: &FileOptions,
+) -> Result<(), StoreError> {
+    let device = (!options.read_only).then(|| loop_device_of(devices, file)).flatten();
+    device.map_or(Ok(()), |device| {
+        Err(StoreError::Unusable(format!(
+            "{name} is behind the loop device /dev/{device}, which may be mounted; release it first (umount, losetup -d /dev/{device}), \
+             or open it with ro"
+        )))
+    })
+}
+
+/// The loop device that a file is behind, if there is one.
+fn loop_device_of(devices: &Path, file: &Metadata) -> Option<String> {
+    std::fs::read_dir(devices).ok()?.flatten().find_map(|device| {
+        let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+        let behind = std::fs::metadata(backing.trim_end_matches('\n')).ok()?;
+        let is_it = (behind.dev(), behind.ino()) == (file.dev(), file.ino());
+        is_it.then(|| device.file_name().to_string_lossy().into_owned())
+    })
 }
 
 fn wrong_type(name: &str) -> StoreError {
@@ -315,4 +347,32 @@ fn cannot(name: &str, what: &str, source: std::io::Error) -> StoreError {
         _ => "; see the system log",
     };
     StoreError::Unusable(format!("{name}: cannot {what}: {source}{remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_behind_a_loop_device_is_not_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (disk, other) = (directory.path().join("disk"), directory.path().join("other"));
+        std::fs::write(&disk, [0; 512]).unwrap();
+        std::fs::write(&other, [0; 512]).unwrap();
+        // The kernel gives the path by which the file was attached, and devices without a file have no such entry.
+        let devices = directory.path().join("block");
+        std::fs::create_dir_all(devices.join("sda")).unwrap();
+        std::fs::create_dir_all(devices.join("loop7/loop")).unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&disk, &link).unwrap();
+        std::fs::write(devices.join("loop7/loop/backing_file"), format!("{}\n", link.display())).unwrap();
+        let check = |path: &Path, read_only| {
+            let options = FileOptions { read_only, ..FileOptions::default() };
+            check_no_loop_device(&devices, &std::fs::metadata(path).unwrap(), "it", &options)
+        };
+        let refused = check(&disk, false).unwrap_err().to_string();
+        assert!(refused.contains("losetup -d /dev/loop7") && refused.contains("with ro"), "{refused}");
+        check(&disk, true).unwrap();
+        check(&other, false).unwrap();
+    }
 }

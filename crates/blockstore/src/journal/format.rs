@@ -1,7 +1,9 @@
-//! The journal on its medium, version 1, or 2 with protection information. Numbers are big-endian.
+//! The journal on its medium, version 3; 2 with protection information, and 1, are finished and not written any more. Numbers are
+//! big-endian.
 //!
 //! ```text
-//! 0      mark: "INTACTAW", version, bytes of a slot, identity of the store, first number that counts, CRC32C     4096 bytes
+//! 0      mark: "INTACTAW", version, bytes of a slot, identity of the store, first number that counts, from version 3 on the
+//!        generation of the volume, CRC32C                                                                        4096 bytes
 //! 4096   mark: the other one; they are written in turn, and the larger first number is right                     4096 bytes
 //! 8192   slot 0: "INTACTAR", number, offset, length, CRC32C of what follows, CRC32C of all that     4096 bytes, then the data
 //!                version 2: the length of the records behind the data comes before the last CRC32C
@@ -24,9 +26,12 @@ pub(super) const MARKS: u64 = 2;
 pub(super) const SLOTS_AT: u64 = MARKS * HEAD_BYTES as u64;
 const MARK_MAGIC: &[u8; 8] = b"INTACTAW";
 const RECORD_MAGIC: &[u8; 8] = b"INTACTAR";
-/// Without and with room for the records of blocks.
-const VERSIONS: [u32; 2] = [1, 2];
-const MARK_BYTES: usize = 44;
+/// What is written; 1 has no generation, and 2 has none and room for the records of blocks.
+const VERSION: u32 = 3;
+const WITH_RECORDS: u32 = 2;
+/// Bytes of a mark that are sealed: of this version, and of those before.
+const MARK_SEALED: usize = 48;
+const OLD_MARK_SEALED: usize = 40;
 /// Bytes of a header that are sealed, without and with the length of records.
 const SEALED_BYTES: [usize; 2] = [32, 36];
 /// Most bytes of a slot: a write of the greatest length, with the records of the smallest blocks.
@@ -47,6 +52,8 @@ pub(super) struct Mark {
     pub(super) identity: Identity,
     /// Records with smaller numbers are over.
     pub(super) first: u64,
+    /// Of the volume when the journal was opened to be written; `None`: a version before did not say.
+    pub(super) generation: Option<u64>,
 }
 
 /// What stands before the data of a record.
@@ -86,21 +93,35 @@ impl Mark {
     pub(super) fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(MARK_MAGIC);
-        head[8..12].copy_from_slice(&VERSIONS[usize::from(self.records)].to_be_bytes());
+        let version = match (self.generation, self.records) {
+            (Some(_), _) => VERSION,
+            (None, true) => WITH_RECORDS,
+            (None, false) => 1,
+        };
+        head[8..12].copy_from_slice(&version.to_be_bytes());
         head[12..16].copy_from_slice(&(self.slot_bytes as u32).to_be_bytes());
         head[16..32].copy_from_slice(&self.identity);
         head[32..40].copy_from_slice(&self.first.to_be_bytes());
-        seal(head, MARK_BYTES - 4)
+        let Some(generation) = self.generation else { return seal(head, OLD_MARK_SEALED) };
+        head[40..48].copy_from_slice(&generation.to_be_bytes());
+        seal(head, MARK_SEALED)
     }
 
     fn from_bytes(head: &[u8; HEAD_BYTES]) -> Option<Self> {
         let mut identity = [0; 16];
         identity.copy_from_slice(&head[16..32]);
-        let records = u32_at(head, 8) == VERSIONS[1];
-        let mark = Mark { slot_bytes: u32_at(head, 12).into(), records, identity, first: u64_at(head, 32) };
+        let version = u32_at(head, 8);
+        let generation = (version == VERSION).then(|| u64_at(head, 40));
+        let mark = Mark {
+            slot_bytes: u32_at(head, 12).into(),
+            records: version == WITH_RECORDS,
+            identity,
+            first: u64_at(head, 32),
+            generation,
+        };
         let right = &head[..8] == MARK_MAGIC
-            && is_sealed(head, MARK_BYTES - 4)
-            && VERSIONS.contains(&u32_at(head, 8))
+            && is_sealed(head, if generation.is_some() { MARK_SEALED } else { OLD_MARK_SEALED })
+            && (1..=VERSION).contains(&version)
             && (1..=MAX_SLOT_BYTES).contains(&mark.slot_bytes)
             && mark.first < MAX_NUMBER;
         right.then_some(mark)
@@ -110,8 +131,8 @@ impl Mark {
     fn is_begun(head: &[u8; HEAD_BYTES]) -> bool {
         let version = u32_at(head, 8);
         &head[..8] == MARK_MAGIC
-            && (version == 0 || VERSIONS.contains(&version))
-            && head[MARK_BYTES..].iter().all(|&byte| byte == 0)
+            && version <= VERSION
+            && head[MARK_SEALED + 4..].iter().all(|&byte| byte == 0)
     }
 
     /// The mark that counts and its place; `None`: the journal is new.

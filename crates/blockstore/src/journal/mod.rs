@@ -46,6 +46,14 @@ const EXTENTS: usize = 16;
 /// Bytes that are written at a time where a journal is made.
 const FILL_BYTES: usize = 256 * 1024;
 
+/// Whether a journal is opened as that of a volume which begins another life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Begins,
+    /// What else is beside the volume begins it.
+    Stays,
+}
+
 /// A store with a journal for all-or-nothing writes; see the module's head.
 pub struct JournaledStore {
     data: Arc<dyn BlockStore>,
@@ -62,8 +70,15 @@ pub struct JournaledStore {
     live: AtomicU64,
     /// A write could not be finished.
     any_stuck: AtomicBool,
-    /// Where the next mark goes; held while one is written.
-    turn: Mutex<u64>,
+    /// Held while a mark is written.
+    turn: Mutex<Turn>,
+}
+
+/// What the next mark is to say, and where.
+#[derive(Default)]
+struct Turn {
+    place: u64,
+    generation: u64,
 }
 
 impl JournaledStore {
@@ -80,7 +95,7 @@ impl JournaledStore {
         max_bytes: u64,
     ) -> Result<Self, StoreError> {
         check_max(&data.geometry(), max_bytes)?;
-        Self::with_slots(data, journal, identity, (max_bytes, max_bytes))
+        Self::with_slots(data, journal, identity, (max_bytes, max_bytes), Life::Begins)
     }
 
     fn with_slots(
@@ -88,6 +103,7 @@ impl JournaledStore {
         journal: Arc<dyn BlockStore>,
         identity: Identity,
         (max, slot_bytes): (u64, u64),
+        life: Life,
     ) -> Result<Self, StoreError> {
         let store = JournaledStore {
             data,
@@ -99,9 +115,9 @@ impl JournaledStore {
             moved: Condvar::new(),
             live: AtomicU64::new(0),
             any_stuck: AtomicBool::new(false),
-            turn: Mutex::new(0),
+            turn: Mutex::default(),
         };
-        store.recover(&mut store.turn.lock())?;
+        store.recover(&mut store.turn.lock(), life)?;
         Ok(store)
     }
 
@@ -114,9 +130,10 @@ impl JournaledStore {
         data: Arc<dyn BlockStore>,
         journal: Arc<dyn BlockStore>,
         identity: Identity,
+        life: Life,
     ) -> Result<(), StoreError> {
         let Some((_, mark)) = Mark::read(&*journal)? else { return Ok(()) };
-        Self::with_slots(data, journal, identity, (0, mark.slot_bytes)).map(drop)
+        Self::with_slots(data, journal, identity, (0, mark.slot_bytes), life).map(drop)
     }
 
     /// Bytes of a journal for writes of up to `max_bytes`.
@@ -125,7 +142,7 @@ impl JournaledStore {
     }
 
     /// Finishes what was interrupted, and begins anew.
-    fn recover(&self, turn: &mut u64) -> Result<(), StoreError> {
+    fn recover(&self, turn: &mut Turn, life: Life) -> Result<(), StoreError> {
         let found = Mark::read(&*self.journal)?;
         let mut first = 0;
         if let Some((_, mark)) = found {
@@ -144,21 +161,33 @@ impl JournaledStore {
         self.data.flush()?;
         self.allocate_journal(found.map_or(0, |(_, mark)| file_bytes(mark.slot_bytes)))?;
         // Not over the mark that counts: this one may be torn.
-        let place = found.map_or(0, |(place, _)| (place + 1) % MARKS);
-        self.write_mark(place, first)?;
-        *turn = (place + 1) % MARKS;
+        turn.place = found.map_or(0, |(place, _)| (place + 1) % MARKS);
+        // A copy of the journal that somebody puts back later is of another time.
+        let label = self.data.label();
+        turn.generation = self.generation() + u64::from(label.is_some() && life == Life::Begins);
+        self.write_mark(turn, first)?;
         self.update(|ring| *ring = Ring::new(first));
-        Ok(())
+        // Only now: until the journal is empty, what it has is of the generation before.
+        label.map_or(Ok(()), |label| label.set_journal_generation(turn.generation))
+    }
+
+    /// Of the volume.
+    fn generation(&self) -> u64 {
+        self.data.label().map_or(0, |label| label.journal_generation())
     }
 
     /// Carries a record out once more.
     fn repeat(&self, mark: &Mark, header: &Header, data: &[u8]) -> Result<(), StoreError> {
         let geometry = self.geometry();
         let len = u64::from(header.len);
-        if mark.identity != self.identity || geometry.check_range(header.offset, len).is_err() {
+        let of_this_time = mark.generation.is_none_or(|generation| generation == self.generation());
+        if mark.identity != self.identity
+            || !of_this_time
+            || geometry.check_range(header.offset, len).is_err()
+        {
             return Err(StoreError::Unusable(format!(
-                "{} has a write for another {}, or for an older copy of it, that was not finished; put the file that it belongs to \
-                 back, or move the journal away to do without that write",
+                "{} has a write that was not finished, for another {} or of another time of it; put the files back that belong \
+                 together, or move the journal away to do without that write",
                 self.journal.description(),
                 self.data.description()
             )));
@@ -213,9 +242,19 @@ impl JournaledStore {
         self.journal.flush()
     }
 
-    fn write_mark(&self, place: u64, first: u64) -> Result<(), StoreError> {
-        let mark = Mark { slot_bytes: self.slot_bytes, records: false, identity: self.identity, first };
-        self.journal.write(place * HEAD_BYTES as u64, &[&mark.to_bytes()], Durability::Durable)
+    /// Writes a mark where the next one goes. One that fails may be torn: the next try goes to the same place, and the other mark
+    /// is whole.
+    fn write_mark(&self, turn: &mut Turn, first: u64) -> Result<(), StoreError> {
+        let mark = Mark {
+            slot_bytes: self.slot_bytes,
+            records: false,
+            identity: self.identity,
+            first,
+            generation: Some(turn.generation),
+        };
+        self.journal.write(turn.place * HEAD_BYTES as u64, &[&mark.to_bytes()], Durability::Durable)?;
+        turn.place = (turn.place + 1) % MARKS;
+        Ok(())
     }
 
     /// Says on the medium that everything below `first` is over: it was placed, and flushed since.
@@ -224,9 +263,7 @@ impl JournaledStore {
         if self.ring.lock().first() >= first {
             return Ok(());
         }
-        // One that fails may be torn: the next try goes to the same place, and the other mark is whole.
-        self.write_mark(*turn, first)?;
-        *turn = (*turn + 1) % MARKS;
+        self.write_mark(&mut turn, first)?;
         self.update(|ring| ring.advance(first));
         Ok(())
     }
@@ -499,7 +536,7 @@ impl BlockStore for JournaledStore {
         }
         self.journal.make_writable()?;
         self.data.make_writable()?;
-        self.recover(&mut self.turn.lock())
+        self.recover(&mut self.turn.lock(), Life::Begins)
     }
 
     fn records(&self) -> Option<&Records> {
@@ -527,7 +564,7 @@ impl BlockStore for JournaledStore {
         let mut turn = self.turn.lock();
         let failed = self.data.reopen()?;
         let failed = failed.or(self.journal.reopen()?);
-        match self.recover(&mut turn) {
+        match self.recover(&mut turn, Life::Begins) {
             Ok(()) => self.any_stuck.store(false, Ordering::Release),
             Err(error) => {
                 // Nobody may read or write over what is left of these writes, and no mark may pass them.

@@ -93,7 +93,8 @@ fn what_is_no_journal_is_refused() {
     assert!(
         matches!(over(&data, &journal, ME), Err(StoreError::Unusable(why)) if why.contains("this version"))
     );
-    let large = Mark { slot_bytes: MAX_ATOMIC_BYTES, records: false, identity: ME, first: 1 };
+    let large =
+        Mark { slot_bytes: MAX_ATOMIC_BYTES, records: false, identity: ME, first: 1, generation: None };
     journal.write(0, &[&large.to_bytes()], Durability::Cached).unwrap();
     assert!(matches!(over(&data, &journal, ME), Err(StoreError::Unusable(why)) if why.contains("cut off")));
     for max in [0, 511, 513, MAX_ATOMIC_BYTES + 512] {
@@ -316,7 +317,7 @@ fn unfinished_file(directory: &std::path::Path, records_of: Option<u8>) -> std::
         Some(kind) => {
             let side = opened("disk.pi", ProtectedStore::side_bytes(&data.geometry()).unwrap());
             ProtectedStore::new(data, Arc::new(side), kind).unwrap();
-            let mark = Mark { slot_bytes: MAX + 128, records: true, identity, first: 5 };
+            let mark = Mark { slot_bytes: MAX + 128, records: true, identity, first: 5, generation: None };
             journal.write(0, &[&mark.to_bytes()], Durability::Durable).unwrap();
             let (blocks, run) = ([7; MAX as usize], records(7, 8));
             let data_crc = integrity::crc32c(&[&blocks, run.as_bytes()].concat());
