@@ -122,3 +122,32 @@ impl AsyncWrite for Visitor {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    /// The clock is tokio's own: it moves on when there is nothing else to do.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_says_nothing_stays_no_longer_than_it_may() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut placed = Placed { listener, places: Places::default() };
+        let (mut visitor, _) = placed.accept().await;
+        let come = Instant::now();
+        let read = timeout(10 * CLIENT_TIMEOUT, visitor.read(&mut [0])).await;
+        assert_eq!(read.expect("it has to go").unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(come.elapsed().as_secs(), CLIENT_TIMEOUT.as_secs());
+        drop(client);
+
+        // Clients of the control socket are asked to go.
+        let taken = Instant::now();
+        let mut places = Places::default();
+        let mut place = places.take();
+        timeout(10 * CLIENT_TIMEOUT, place.over()).await.expect("it has to go");
+        assert_eq!(taken.elapsed().as_secs(), CLIENT_TIMEOUT.as_secs());
+    }
+}
