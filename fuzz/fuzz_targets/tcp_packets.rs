@@ -5,14 +5,43 @@
 
 use libfuzzer_sys::fuzz_target;
 use tcp_crc::{
-    Action, Codepoints, Config, Direction, Flows, Method, Offer, OnMissing, Outcome, Packet, check, clamp_mss, request, stamp,
-    strip,
+    Action, Codepoints, Config, Direction, Flows, Joined, Method, Offer, OnMissing, Outcome, Packet, check, clamp_mss, cut,
+    finish_sums, request, resets, stamp, strip,
 };
 
 fn same_data(packet: &Packet<'_>, written: &[u8]) {
     let written = Packet::parse(written).expect("what is written can be read");
     assert_eq!(written.data(), packet.data());
     assert_eq!(written.sequence_number(), packet.sequence_number());
+}
+
+/// Cut into segments and joined again, the data are the same; a reset can be read.
+fn cut_and_join(packet: &Packet<'_>, mss_bytes: u16) {
+    let (mut data, mut joined) = (Vec::new(), Joined::default());
+    let mut take = |joined: &mut Joined| {
+        if let Some(packet) = joined.take() {
+            data.extend_from_slice(Packet::parse(packet.bytes).expect("what is joined can be read").data());
+        }
+    };
+    let mut refused = 0;
+    cut(packet, mss_bytes, &mut Vec::new(), |segment| {
+        let mut bytes = segment.bytes().to_vec();
+        finish_sums(&mut bytes);
+        let segment = Packet::parse(&bytes).expect("what is cut can be read");
+        assert!(segment.sum_is_right());
+        if !joined.push(&segment) {
+            take(&mut joined);
+            refused += if joined.push(&segment) { 0 } else { segment.data().len() };
+        }
+    });
+    take(&mut joined);
+    assert_eq!(data.len() + refused, packet.data().len());
+    if refused == 0 {
+        assert_eq!(data, packet.data());
+    }
+    let (mut there, mut back) = (Vec::new(), Vec::new());
+    resets(packet, &mut there, &mut back);
+    assert!([there, back].iter().all(|bytes| Packet::parse(bytes).is_ok_and(|reset| reset.sum_is_right())));
 }
 
 /// Every rewriting of one packet.
@@ -28,7 +57,7 @@ fn rewrite(packet: &Packet<'_>, method: Method, codepoints: Codepoints, isn: u32
         same_data(packet, &back);
         assert!(Packet::parse(&back).is_ok_and(|packet| packet.sum_is_right()));
     }
-    clamp_mss(packet, 8, &mut out);
+    clamp_mss(packet, 8, None, &mut out);
     if !out.is_empty() {
         same_data(packet, &out);
     }
@@ -42,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
     let method = Method::ALL[usize::from(choice & 3)];
     let codepoints = if choice & 4 == 0 { Codepoints::Historic } else { Codepoints::Experimental };
     let on_missing = if choice & 8 == 0 { OnMissing::Lenient } else { OnMissing::Strict };
-    let config = Config { offer: Offer::of(&[method, Method::Placed]), codepoints, on_missing };
+    let config = Config { offer: Offer::of(&[method, Method::Placed]), codepoints, on_missing, mtu_bytes: Some(1500) };
     let mut flows = Flows::new(config, 4);
     let mut out = Vec::new();
     // A length and a direction before each packet.
@@ -59,6 +88,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(flows.len() <= 4);
         if let Ok(packet) = Packet::parse(packet) {
             rewrite(&packet, method, codepoints, u32::from(*head));
+            cut_and_join(&packet, u16::from(*head >> 1));
         }
     }
 });

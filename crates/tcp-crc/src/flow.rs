@@ -28,6 +28,9 @@ pub const REQUESTS_MAX: u32 = 2;
 /// So many segments in a row with a wrong CRC under a right sum look like a middlebox that cuts segments anew.
 pub const RESEGMENTED_AFTER: u32 = 8;
 
+/// How far ahead of our last acknowledgement a RST is believed. Who does not know the number hits this once in 65,536 times.
+const RST_WINDOW_BYTES: u32 = 65_536;
+
 /// What a shim is set to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -37,6 +40,8 @@ pub struct Config {
     pub codepoints: Codepoints,
     /// What follows when CRCs vanish.
     pub on_missing: OnMissing,
+    /// Longest packet of the link, in bytes: no peer that takes larger segments makes a stamped one longer. None: not known.
+    pub mtu_bytes: Option<u16>,
 }
 
 /// What follows when a segment of a protected connection comes without its CRC: something on the way takes options out.
@@ -124,6 +129,32 @@ pub struct Counters {
     pub resegmented: u64,
 }
 
+impl Counters {
+    /// Adds what another connection has seen.
+    pub fn add(&mut self, other: &Counters) {
+        let Counters {
+            stamped,
+            verified,
+            bad_crc,
+            bad_sum,
+            bare_sent,
+            bare_received,
+            missing,
+            sack_blocks_dropped,
+            resegmented,
+        } = other;
+        self.stamped += stamped;
+        self.verified += verified;
+        self.bad_crc += bad_crc;
+        self.bad_sum += bad_sum;
+        self.bare_sent += bare_sent;
+        self.bare_received += bare_received;
+        self.missing += missing;
+        self.sack_blocks_dropped += sack_blocks_dropped;
+        self.resegmented += resegmented;
+    }
+}
+
 /// What one end said in its SYN.
 #[derive(Clone, Copy, Debug)]
 struct Syn {
@@ -147,9 +178,13 @@ pub struct Flow {
     syns: u32,
     syn_acks: u32,
     wrong_in_a_row: u32,
+    /// The last number that our TCP acknowledged.
+    acknowledged: Option<u32>,
     /// Our direction and the peer's.
     ended: [bool; 2],
     counters: Counters,
+    /// Of earlier connections between the same ports.
+    earlier: Counters,
 }
 
 impl Flow {
@@ -165,8 +200,10 @@ impl Flow {
             syns: 0,
             syn_acks: 0,
             wrong_in_a_row: 0,
+            acknowledged: None,
             ended: [false; 2],
             counters: Counters::default(),
+            earlier: Counters::default(),
         }
     }
 
@@ -180,6 +217,13 @@ impl Flow {
         self.counters
     }
 
+    /// What it and earlier connections between the same ports have seen.
+    pub(crate) fn total(&self) -> Counters {
+        let mut total = self.earlier;
+        total.add(&self.counters);
+        total
+    }
+
     /// Whether both directions have ended, or one of them by RST: nothing but late segments comes.
     pub fn has_ended(&self) -> bool {
         self.ended == [true; 2]
@@ -190,8 +234,13 @@ impl Flow {
         out.clear();
         let flags = packet.flags();
         if flags.rst() {
-            self.ended = [true; 2];
+            if direction == Direction::Out || self.may_be_reset_by(packet) {
+                self.ended = [true; 2];
+            }
             return Action::Keep;
+        }
+        if direction == Direction::Out && flags.ack() {
+            self.acknowledged = Some(packet.acknowledgement_number());
         }
         if flags.fin() {
             self.ended[usize::from(direction == Direction::In)] = true;
@@ -206,11 +255,19 @@ impl Flow {
         }
     }
 
+    /// Whether our TCP may take this RST of the peer's: it has the number that our TCP waits for, or one that data on their way would
+    /// explain (RFC 5961 3.2). Any other is forged or late and ends nothing. Before our first acknowledgement every RST counts.
+    fn may_be_reset_by(&self, packet: &Packet<'_>) -> bool {
+        self.acknowledged.is_none_or(|next| packet.sequence_number().wrapping_sub(next) < RST_WINDOW_BYTES)
+    }
+
     /// Begins again for another initial sequence number of ours: a new connection on the same ports.
     fn begin(&mut self, packet: &Packet<'_>) {
         let isn = packet.sequence_number();
         if self.ours.is_none_or(|syn| syn.isn != isn) {
-            *self = Flow { unanswered: self.unanswered, ..Flow::new(self.config) };
+            let mut earlier = self.earlier;
+            earlier.add(&self.counters);
+            *self = Flow { unanswered: self.unanswered, earlier, ..Flow::new(self.config) };
             self.ours = Some(Syn { isn, offer: Offer::NONE, data_bytes: packet.data().len() as u32 });
         }
     }
@@ -306,7 +363,7 @@ impl Flow {
 
     fn clamp(&self, packet: &Packet<'_>, method: Method, timestamps: bool, out: &mut Vec<u8>) -> Action {
         let growth = rewrite::growth_bytes(method, self.config.codepoints, timestamps);
-        rewrite::clamp_mss(packet, growth, out);
+        rewrite::clamp_mss(packet, growth, self.config.mtu_bytes, out);
         if out.is_empty() { Action::Keep } else { Action::Rewritten }
     }
 

@@ -74,12 +74,14 @@ pub struct Flows {
     entries: HashMap<FlowKey, Entry>,
     swept_ms: Option<u64>,
     refused: u64,
+    /// What connections have seen that are not in the table any more.
+    gone: Counters,
 }
 
 impl Flows {
     /// A table of at most `max` connections. Those beyond it stay plain.
     pub fn new(config: Config, max: usize) -> Flows {
-        Flows { config, max, entries: HashMap::new(), swept_ms: None, refused: 0 }
+        Flows { config, max, entries: HashMap::new(), swept_ms: None, refused: 0, gone: Counters::default() }
     }
 
     /// Takes a packet as it comes from our TCP or from the network at `now_ms` (of any clock that does not go back); what
@@ -90,19 +92,31 @@ impl Flows {
             Ok(packet) => packet,
             Err(unsuitable) => return Outcome::Unsuitable(unsuitable),
         };
-        let key = FlowKey::of(direction, &packet);
-        if let Some(entry) = self.entries.get_mut(&key) {
-            entry.last_ms = now_ms;
-            return Outcome::Flow(key, entry.flow.handle(direction, &packet, out));
+        match self.find(now_ms, direction, &packet) {
+            Some((key, flow)) => Outcome::Flow(key, flow.handle(direction, &packet, out)),
+            None => Outcome::Unknown,
         }
-        let flags = packet.flags();
-        if !flags.syn() || flags.ack() || flags.rst() || !self.has_room(now_ms) {
-            return Outcome::Unknown;
+    }
+
+    /// The connection of a packet. A SYN begins one, if there is room for it.
+    pub fn find(
+        &mut self,
+        now_ms: u64,
+        direction: Direction,
+        packet: &Packet<'_>,
+    ) -> Option<(FlowKey, &mut Flow)> {
+        let key = FlowKey::of(direction, packet);
+        if !self.entries.contains_key(&key) {
+            let flags = packet.flags();
+            if !flags.syn() || flags.ack() || flags.rst() || !self.has_room(now_ms) {
+                return None;
+            }
         }
-        let mut flow = Flow::new(self.config);
-        let action = flow.handle(direction, &packet, out);
-        self.entries.insert(key, Entry { flow, last_ms: now_ms });
-        Outcome::Flow(key, action)
+        let config = self.config;
+        let entry =
+            self.entries.entry(key).or_insert_with(|| Entry { flow: Flow::new(config), last_ms: now_ms });
+        entry.last_ms = now_ms;
+        Some((key, &mut entry.flow))
     }
 
     fn has_room(&mut self, now_ms: u64) -> bool {
@@ -111,7 +125,14 @@ impl Flows {
         }
         if self.swept_ms.is_none_or(|swept| now_ms.saturating_sub(swept) >= SWEEP_EVERY_MS) {
             self.swept_ms = Some(now_ms);
-            self.entries.retain(|_, entry| !entry.may_go(now_ms));
+            let gone = &mut self.gone;
+            self.entries.retain(|_, entry| {
+                let goes = entry.may_go(now_ms);
+                if goes {
+                    gone.add(&entry.flow.total());
+                }
+                !goes
+            });
         }
         let room = self.entries.len() < self.max;
         self.refused += u64::from(!room);
@@ -131,6 +152,13 @@ impl Flows {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// What all connections have seen, also those that are not in the table any more.
+    pub fn total(&self) -> Counters {
+        let mut total = self.gone;
+        self.entries.values().for_each(|entry| total.add(&entry.flow.total()));
+        total
     }
 
     /// SYNs that found the table full.

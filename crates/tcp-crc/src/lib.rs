@@ -6,6 +6,7 @@
 //! * [`stamp`] puts the CRC into a packet, [`check`] judges one, [`strip`] takes the option out again.
 //! * [`Flow`] is one connection: it reads and writes the request in SYN and SYN-ACK, falls back to plain TCP, and says what is to
 //!   be done with each packet. [`Flows`] holds many, within a bound.
+//! * [`cut`] makes segments of a super-segment, [`Joined`] a super-segment of segments; [`resets`] ends a connection.
 //!
 //! Invariants:
 //! - What [`stamp`] writes, [`check`] accepts, and [`strip`] gives back a segment with the same header fields and the same data.
@@ -14,7 +15,7 @@
 //! - Segments with SYN or RST carry the ordinary sum and no CRC (RFC 1146). Data in a SYN (TCP Fast Open) is not covered.
 //! - A packet that this crate does not understand is never changed.
 //!
-//! Left out: sockets, devices, segmentation and the reassembly of IP fragments.
+//! Left out: sockets, devices and the reassembly of IP fragments.
 #![forbid(unsafe_code)]
 
 mod coverage;
@@ -23,7 +24,9 @@ mod flows;
 mod method;
 mod options;
 mod packet;
+mod reset;
 mod rewrite;
+mod segment;
 
 pub use flow::{
     Action, Config, Counters, Direction, Flow, OnMissing, Plain, REQUESTS_MAX, RESEGMENTED_AFTER, State,
@@ -32,4 +35,6 @@ pub use flows::{FlowKey, Flows, IDLE_MS, LINGER_MS, Outcome, UNANSWERED_MS};
 pub use method::{Codepoints, Host, Method, Offer};
 pub use options::{MAX_OPTION_BYTES, OptionError, TcpOption, TcpOptions};
 pub use packet::{Flags, Packet, Unsuitable};
+pub use reset::resets;
 pub use rewrite::{Fault, NoRoom, check, clamp_mss, growth_bytes, request, stamp, strip};
+pub use segment::{Joined, Super, cut, finish_sums};

@@ -48,6 +48,12 @@ pub enum Unsuitable {
 pub struct Flags(pub u8);
 
 impl Flags {
+    pub(crate) const FIN: u8 = 1;
+    pub(crate) const RST: u8 = 4;
+    pub(crate) const PSH: u8 = 8;
+    pub(crate) const ACK: u8 = 16;
+    pub(crate) const CWR: u8 = 128;
+
     /// The last segment of its direction.
     pub fn fin(self) -> bool {
         self.0 & 1 != 0
@@ -186,7 +192,7 @@ impl<'a> Packet<'a> {
         (address(source), address(destination))
     }
 
-    fn address_ranges(&self) -> [Range<usize>; 2] {
+    pub(crate) fn address_ranges(&self) -> [Range<usize>; 2] {
         if self.is_ipv4() { [12..16, 16..20] } else { [8..24, 24..40] }
     }
 

@@ -196,14 +196,17 @@ pub(crate) fn has_timestamps(packet: &Packet<'_>) -> bool {
 }
 
 /// Writes a SYN or SYN-ACK whose Maximum Segment Size is less by `bytes` to `out`, whose content is replaced, so that who
-/// receives it leaves room for the CRC. Without that option segments are small enough; then `out` is left empty.
-pub fn clamp_mss(packet: &Packet<'_>, bytes: u16, out: &mut Vec<u8>) {
+/// receives it leaves room for the CRC. A host sends no more than its own link takes either (RFC 9293 3.7.1), so the size is
+/// that of `mtu_bytes` before, if that is less. Without that option segments are small enough; then `out` is left empty.
+pub fn clamp_mss(packet: &Packet<'_>, bytes: u16, mtu_bytes: Option<u16>, out: &mut Vec<u8>) {
     out.clear();
     let Some(option) = packet.options().find(|option| option.kind == kind::MSS && option.body.len() == 2)
     else {
         return;
     };
-    let mss = u16::from_be_bytes([option.body[0], option.body[1]]);
+    let said = u16::from_be_bytes([option.body[0], option.body[1]]);
+    let headers = TCP_HEADER_BYTES as u16 + if packet.is_ipv4() { 20 } else { 40 };
+    let mss = mtu_bytes.map_or(said, |mtu| said.min(mtu.saturating_sub(headers)));
     let clamped = mss.saturating_sub(bytes).max(MIN_MSS_BYTES.min(mss));
     let mut layout = without(packet, |_| false);
     if let Some(written) = rebuild(packet, &mut layout, out) {

@@ -51,6 +51,48 @@ fn a_flood_searches_the_table_once_a_second() {
 }
 
 #[test]
+fn a_reset_with_a_number_that_cannot_be_ends_nothing() {
+    for (seq, believed) in [(5001, true), (5001 + 65_535, true), (5001 + 65_536, false), (5000, false)] {
+        let mut flows = flows(1);
+        let mut out = Vec::new();
+        flows.handle(0, Direction::Out, &syn_from(40000), &mut out);
+        flows.handle(0, Direction::In, &support::syn_ack().bytes(), &mut out);
+        // Our TCP waits for 5001.
+        flows.handle(0, Direction::Out, &Segment { seq: 1001, ..Segment::new(ACK, b"") }.bytes(), &mut out);
+        flows.handle(0, Direction::In, &Segment { seq, ..Segment::new(RST, b"") }.back().bytes(), &mut out);
+        let came = flows.handle(121_000, Direction::Out, &syn_from(2), &mut out);
+        assert_eq!(matches!(came, Outcome::Flow(..)), believed, "{seq}: {came:?}");
+    }
+}
+
+#[test]
+fn what_was_counted_stays_counted_when_its_connection_goes() {
+    let mut flows = flows(1);
+    let mut out = Vec::new();
+    let send = |flows: &mut Flows, now: u64, out: &mut Vec<u8>| {
+        flows.handle(now, Direction::Out, &Segment { seq: 1001, ..Segment::new(ACK, b"data") }.bytes(), out);
+    };
+    let open = |flows: &mut Flows, out: &mut Vec<u8>, isn: u32| {
+        flows.handle(0, Direction::Out, &Segment { seq: isn, ..support::syn() }.bytes(), out);
+        let answer = Segment { ack: isn + 1, options: vec![14, 3, 4, 1], ..support::syn_ack() };
+        flows.handle(0, Direction::In, &answer.bytes(), out);
+    };
+    open(&mut flows, &mut out, 1000);
+    send(&mut flows, 0, &mut out);
+    assert_eq!(flows.total().stamped, 1);
+    // The same ports again, for another connection.
+    open(&mut flows, &mut out, 77_000);
+    send(&mut flows, 0, &mut out);
+    assert_eq!(flows.total().stamped, 2);
+    let now = tcp_crc::IDLE_MS + 1;
+    assert!(
+        matches!(flows.handle(now, Direction::Out, &syn_from(2), &mut out), Outcome::Flow(..)),
+        "it gave way"
+    );
+    assert_eq!(flows.total().stamped, 2);
+}
+
+#[test]
 fn what_was_open_before_is_handed_on() {
     let mut flows = flows(8);
     let packet = Segment::new(ACK, b"data").bytes();

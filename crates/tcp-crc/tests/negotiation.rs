@@ -234,6 +234,21 @@ fn a_full_segment_fits_into_the_mtu_after_it_was_stamped() {
 }
 
 #[test]
+fn a_peer_that_takes_more_than_our_link_makes_no_stamped_segment_longer_than_that() {
+    for (mtu_bytes, expected) in [(None, 8960 - 4), (Some(1500), 1460 - 4), (Some(9500), 8960 - 4)] {
+        let mut pair = Pair::new(Config { mtu_bytes, ..strict(&[Method::Data]) }, strict(&[Method::Data]));
+        let jumbo = |segment: Segment| Segment {
+            options: [&[2, 4, 0x23, 0x00], support::TIMESTAMPS].concat(),
+            ..segment
+        };
+        pair.send(&jumbo(syn()), clean);
+        let Through::Arrived(arrived) = pair.send(&jumbo(syn_ack()), clean) else { panic!() };
+        let mss = Packet::parse(&arrived).unwrap().options().find(|option| option.kind == 2).unwrap();
+        assert_eq!(u16::from_be_bytes([mss.body[0], mss.body[1]]), expected, "{mtu_bytes:?}");
+    }
+}
+
+#[test]
 fn a_request_keeps_within_40_bytes_and_value_6_gives_way_first() {
     // A SYN of Linux with a Fast Open cookie of 16 bytes leaves three bytes.
     let cookie: Vec<u8> = [34, 18].into_iter().chain([7; 16]).collect();

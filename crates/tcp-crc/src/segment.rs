@@ -1,0 +1,184 @@
+//! TCP super-segments: what a kernel hands over to be cut by a NIC, cut here, so that each segment has a CRC of its own; and
+//! segments that came one by one joined again, as a NIC's receive offload does (`Documentation/networking/segmentation-offloads.rst`).
+
+use crate::packet::{Flags, Packet, TCP_HEADER_BYTES, sum_of};
+
+const CHECKSUM_AT: usize = 16;
+const FLAGS_AT: usize = 13;
+/// Longest packet of either version that both length fields can say.
+const MAX_PACKET_BYTES: usize = 65535;
+
+/// Cuts `packet` into segments of `mss_bytes` of data, the last one shorter, and gives each to `each`. A packet without more data than
+/// that, or without a size, is given as it is. `scratch` is used for nothing else.
+///
+/// Sequence number, IPv4's identification and length are each segment's own; FIN and PSH stay with the last, CWR with the first.
+/// **Neither IPv4's nor TCP's sum is made**: who stamps or strips a segment makes both, and [`finish_sums`] does it for others.
+pub fn cut(packet: &Packet<'_>, mss_bytes: u16, scratch: &mut Vec<u8>, mut each: impl FnMut(&Packet<'_>)) {
+    let mss = usize::from(mss_bytes);
+    if mss == 0 || packet.data().len() <= mss {
+        return each(packet);
+    }
+    let tcp_at = packet.ip_header().len();
+    let header_bytes = tcp_at + packet.tcp_header().len();
+    let last = packet.data().len().div_ceil(mss) - 1;
+    let identification = u16::from_be_bytes([packet.bytes()[4], packet.bytes()[5]]);
+    for (i, data) in packet.data().chunks(mss).enumerate() {
+        scratch.clear();
+        scratch.extend_from_slice(&packet.bytes()[..header_bytes]);
+        scratch.extend_from_slice(data);
+        set_ip_length(scratch);
+        if packet.is_ipv4() {
+            scratch[4..6].copy_from_slice(&identification.wrapping_add(i as u16).to_be_bytes());
+        }
+        let sequence_number = packet.sequence_number().wrapping_add((i * mss) as u32);
+        scratch[tcp_at + 4..][..4].copy_from_slice(&sequence_number.to_be_bytes());
+        let flags = &mut scratch[tcp_at + FLAGS_AT];
+        if i != last {
+            *flags &= !(Flags::FIN | Flags::PSH);
+        }
+        if i != 0 {
+            *flags &= !Flags::CWR;
+        }
+        if let Ok(segment) = Packet::parse(scratch) {
+            each(&segment);
+        }
+    }
+}
+
+/// Makes IPv4's header sum and TCP's sum of a packet, if it is one that carries a whole TCP segment.
+pub fn finish_sums(bytes: &mut [u8]) {
+    let Ok(packet) = Packet::parse(bytes) else { return };
+    let (tcp_at, is_ipv4, length) = (packet.ip_header().len(), packet.is_ipv4(), packet.bytes().len());
+    let (pseudo, pseudo_bytes) = packet.pseudo_header(length - tcp_at);
+    bytes[tcp_at + CHECKSUM_AT..][..2].fill(0);
+    let sum = !sum_of(&[&pseudo[..pseudo_bytes], &bytes[tcp_at..length]]);
+    bytes[tcp_at + CHECKSUM_AT..][..2].copy_from_slice(&sum.to_be_bytes());
+    if is_ipv4 {
+        set_ipv4_sum(&mut bytes[..tcp_at]);
+    }
+}
+
+fn set_ip_length(packet: &mut [u8]) {
+    let length = packet.len() as u16;
+    if packet[0] >> 4 == 4 {
+        packet[2..4].copy_from_slice(&length.to_be_bytes());
+    } else {
+        packet[4..6].copy_from_slice(&(length - 40).to_be_bytes());
+    }
+}
+
+fn set_ipv4_sum(header: &mut [u8]) {
+    header[10..12].fill(0);
+    let sum = integrity::ip_checksum(header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Segments of one connection that follow each other without a gap and differ in nothing but their data, as one packet.
+#[derive(Clone, Debug, Default)]
+pub struct Joined {
+    packet: Vec<u8>,
+    tcp_at: usize,
+    data_at: usize,
+    /// Data of the first segment; no later one has more.
+    mss_bytes: usize,
+    segments: usize,
+    /// A shorter segment, or one with PSH, is the last.
+    closed: bool,
+}
+
+/// A packet of [`Joined`] as it is handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Super<'a> {
+    /// The packet. Of several segments, TCP's sum is that of the pseudo header alone, not inverted, as a kernel wants it of what is to
+    /// be finished by others; of a single one it is right.
+    pub bytes: &'a [u8],
+    /// Where TCP begins.
+    pub tcp_at: usize,
+    /// Where the data begin.
+    pub data_at: usize,
+    /// Data of each segment but the last.
+    pub mss_bytes: usize,
+    /// How many segments it is made of.
+    pub segments: usize,
+}
+
+impl Joined {
+    /// Takes `packet` if it is the next one. What it does not take is to be handed on after [`Joined::take`]. A segment without data,
+    /// or with flags other than ACK and PSH, is never taken.
+    pub fn push(&mut self, packet: &Packet<'_>) -> bool {
+        let flags = packet.flags();
+        if packet.data().is_empty() || flags.0 & !Flags::PSH != Flags::ACK {
+            return false;
+        }
+        if self.segments == 0 {
+            self.packet.clear();
+            self.packet.extend_from_slice(packet.bytes());
+            self.tcp_at = packet.ip_header().len();
+            self.data_at = self.tcp_at + packet.tcp_header().len();
+            self.mss_bytes = packet.data().len();
+        } else if self.closed || !self.is_followed_by(packet) {
+            return false;
+        } else {
+            self.packet[self.tcp_at + FLAGS_AT] |= flags.0;
+            self.packet.extend_from_slice(packet.data());
+        }
+        self.segments += 1;
+        self.closed = flags.0 & Flags::PSH != 0 || packet.data().len() < self.mss_bytes;
+        true
+    }
+
+    fn is_followed_by(&self, packet: &Packet<'_>) -> bool {
+        let (ours, theirs) = (&self.packet[..self.data_at], packet.bytes());
+        let data = packet.data();
+        if theirs.len() - data.len() != self.data_at
+            || packet.ip_header().len() != self.tcp_at
+            || data.len() > self.mss_bytes
+            || self.packet.len() + data.len() > MAX_PACKET_BYTES
+        {
+            return false;
+        }
+        let tcp = self.tcp_at;
+        let first = u32::from_be_bytes([ours[tcp + 4], ours[tcp + 5], ours[tcp + 6], ours[tcp + 7]]);
+        let next = first.wrapping_add((self.packet.len() - self.data_at) as u32);
+        // IP's length, IPv4's identification and its sum are each packet's own.
+        let same_ip = match packet.is_ipv4() {
+            true => {
+                ours[..2] == theirs[..2] && ours[6..10] == theirs[6..10] && ours[12..tcp] == theirs[12..tcp]
+            }
+            false => ours[..4] == theirs[..4] && ours[6..tcp] == theirs[6..tcp],
+        };
+        // Ports, acknowledgement number, length of the header; window; what stands behind Checksum.
+        let same = |from: usize, to: usize| ours[from..to] == theirs[from..to];
+        same_ip
+            && next == packet.sequence_number()
+            && same(tcp, tcp + 4)
+            && same(tcp + 8, tcp + FLAGS_AT)
+            && same(tcp + 14, tcp + CHECKSUM_AT)
+            && same(tcp + 18, self.data_at)
+    }
+
+    /// What was taken, or nothing; then it is empty again.
+    pub fn take(&mut self) -> Option<Super<'_>> {
+        let segments = std::mem::take(&mut self.segments);
+        if segments > 1 {
+            set_ip_length(&mut self.packet);
+            if self.packet[0] >> 4 == 4 {
+                set_ipv4_sum(&mut self.packet[..self.tcp_at]);
+            }
+            // It was made of packets that were read, and its lengths are right.
+            let (pseudo, pseudo_bytes) =
+                Packet::parse(&self.packet).ok()?.pseudo_header(self.packet.len() - self.tcp_at);
+            let sum = sum_of(&[&pseudo[..pseudo_bytes]]);
+            self.packet[self.tcp_at + CHECKSUM_AT..][..2].copy_from_slice(&sum.to_be_bytes());
+        }
+        (segments > 0).then_some(Super {
+            bytes: &self.packet,
+            tcp_at: self.tcp_at,
+            data_at: self.data_at,
+            mss_bytes: self.mss_bytes,
+            segments,
+        })
+    }
+}
+
+const _: () = assert!(CHECKSUM_AT + 2 < TCP_HEADER_BYTES);
