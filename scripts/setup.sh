@@ -20,6 +20,8 @@ strace         strace            a server in which a system call fails, by injec
 linux.uml      user-mode-linux   the Linux kernel's initiator and target
 slirp4netns    slirp4netns       the Linux kernel's initiator and target
 python3        python3           the Linux kernel's initiator and target
+curl           curl              CRC32C in TCP for programs that know nothing of it
+nft            nftables          a translator of addresses
 ip             iproute2          network namespaces and TUN devices
 c++            g++               fuzzing
 qemu-aarch64   qemu-user         the kernels for aarch64, under emulation

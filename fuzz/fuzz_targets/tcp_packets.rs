@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use tcp_crc::{
-    Action, Codepoints, Config, Direction, Flows, Joined, Method, Offer, OnMissing, Outcome, Packet, check, clamp_mss, cut,
-    finish_sums, request, resets, stamp, strip,
+    Action, Codepoints, Config, Direction, Flows, Joined, Method, Offer, OnMissing, Outcome, Packet, check,
+    clamp_mss, cut, finish_sums, request, resets, stamp, strip,
 };
 
 fn same_data(packet: &Packet<'_>, written: &[u8]) {
@@ -71,7 +71,8 @@ fuzz_target!(|input: &[u8]| {
     let method = Method::ALL[usize::from(choice & 3)];
     let codepoints = if choice & 4 == 0 { Codepoints::Historic } else { Codepoints::Experimental };
     let on_missing = if choice & 8 == 0 { OnMissing::Lenient } else { OnMissing::Strict };
-    let config = Config { offer: Offer::of(&[method, Method::Placed]), codepoints, on_missing, mtu_bytes: Some(1500) };
+    let config =
+        Config { offer: Offer::of(&[method, Method::Placed]), codepoints, on_missing, mtu_bytes: Some(1500) };
     let mut flows = Flows::new(config, 4);
     let mut out = Vec::new();
     // A length and a direction before each packet.

@@ -107,7 +107,7 @@ pub enum Action {
 }
 
 /// What a connection has seen, in segments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counters {
     /// Sent with a CRC.
     pub stamped: u64,
@@ -205,6 +205,11 @@ impl Flow {
             counters: Counters::default(),
             earlier: Counters::default(),
         }
+    }
+
+    /// Whether no segment but a SYN is changed or judged any more, so that super-segments need not be cut.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.state, State::Plain(why) if why != Plain::RequestsLost)
     }
 
     /// Where it stands.

@@ -19,6 +19,7 @@ use MayImport::{Everything, Only};
 const LAYERS: &[(&str, MayImport)] = &[
     ("integrity", Only(&[])),
     ("tcp-crc", Only(&["integrity"])),
+    ("tcp-crc-shim", Only(&["engine", "tcp-crc"])),
     ("wireless", Only(&[])),
     ("iscsi-wire", Only(&[])),
     ("scsi", Only(&["integrity"])),

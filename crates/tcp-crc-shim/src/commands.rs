@@ -1,0 +1,124 @@
+//! Addresses, routes, rules and switches of the network namespace that the calling thread is in, by `ip`, `nft` and `/proc/sys`.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use engine::netns::NetNs;
+
+/// What was to be set, and why it could not be.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A program that is not there.
+    #[error("`{program}` cannot be run ({source}); on Debian: apt-get install {package}")]
+    Missing {
+        /// Its name.
+        program: &'static str,
+        /// Debian's package that has it.
+        package: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A program refused.
+    #[error("`{program}` refused: {said}")]
+    Refused {
+        /// Its name.
+        program: &'static str,
+        /// What it was given and what it said.
+        said: String,
+    },
+    /// A switch of the kernel.
+    #[error("{path} cannot be set to {value}: {source}")]
+    Switch {
+        /// The file below `/proc/sys`.
+        path: String,
+        /// What it was to be.
+        value: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Namespaces, devices and threads.
+    #[error("{what}: {source}; it takes root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun")]
+    System {
+        /// What was to be made.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl SetupError {
+    /// For `map_err`.
+    pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> SetupError {
+        move |source| SetupError::System { what, source }
+    }
+}
+
+/// Gives `lines` to `ip -batch`, each without the leading `ip`. Those of IPv6 begin with `-6` and come after all others.
+pub(crate) fn ip(lines: &[String]) -> Result<(), SetupError> {
+    let (v6, others): (Vec<&str>, Vec<&str>) =
+        lines.iter().map(String::as_str).partition(|line| line.starts_with("-6 "));
+    feed("ip", "iproute2", &["-batch", "-"], &others.join("\n"))?;
+    if v6.is_empty() {
+        return Ok(());
+    }
+    let v6: Vec<&str> = v6.iter().map(|line| line.trim_start_matches("-6 ")).collect();
+    feed("ip", "iproute2", &["-6", "-batch", "-"], &v6.join("\n"))
+}
+
+/// Gives `rules` to `nft`.
+pub(crate) fn nft(rules: &str) -> Result<(), SetupError> {
+    feed("nft", "nftables", &["-f", "-"], rules)
+}
+
+fn feed(
+    program: &'static str,
+    package: &'static str,
+    arguments: &[&str],
+    text: &str,
+) -> Result<(), SetupError> {
+    let missing = |source| SetupError::Missing { program, package, source };
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("PATH", path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(missing)?;
+    // A program that ends early says why on its standard error.
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = stdin.write_all(text.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
+    }
+    let output = child.wait_with_output().map_err(missing)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(SetupError::Refused { program, said: format!("{}\n{text}", said.trim()) })
+}
+
+/// Reads a switch below `/proc/sys/net`, if there is one.
+pub(crate) fn switch(name: &str) -> Option<String> {
+    let value = std::fs::read_to_string(Path::new("/proc/sys/net").join(name)).ok()?;
+    Some(value.trim().to_owned())
+}
+
+/// Sets a switch below `/proc/sys/net`.
+pub(crate) fn set_switch(name: &str, value: &str) -> Result<(), SetupError> {
+    let path = Path::new("/proc/sys/net").join(name);
+    std::fs::write(&path, value).map_err(|source| SetupError::Switch {
+        path: path.display().to_string(),
+        value: value.to_owned(),
+        source,
+    })
+}
+
+/// Runs `work` in a namespace.
+pub(crate) fn within<T: Send>(
+    namespace: &NetNs,
+    work: impl FnOnce() -> Result<T, SetupError> + Send,
+) -> Result<T, SetupError> {
+    namespace.within(work).map_err(SetupError::system("a network namespace cannot be entered"))?
+}

@@ -1,0 +1,231 @@
+//! A laboratory: a client and a server in network namespaces of their own, and between them a third one that routes every packet
+//! through a forwarder that may do anything with it.
+//!
+//! ```text
+//!   client ── shim ── m0 ┐ kernel's routes ┌ m1 ── shim ── server
+//!                        f0 ── forwarder ── f1
+//! ```
+//!
+//! A host without a shim has a veth pair in its place. The forwarder's devices have no offloads, so that the kernel cuts and sums
+//! what comes from such a host. Nothing of it has a name outside its namespaces; it goes when the [`Lab`] is dropped.
+
+mod damage;
+mod forwarder;
+mod transfer;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use engine::netns::NetNs;
+use engine::tun::{Framing, Tun};
+use tcp_crc::{Config, Counters, State};
+
+use crate::commands::{SetupError, ip, nft, set_switch, within};
+use crate::relay::Relay;
+use crate::shim::{PacketCounters, Shim};
+
+use forwarder::Forwarder;
+
+pub use damage::{Damage, Damager};
+pub use forwarder::{Middle, Pass, untouched};
+pub use transfer::{Transfer, content, sum_errors};
+
+/// Packets of all links, in bytes.
+pub const MTU_BYTES: u16 = 1500;
+/// Connections of a shim of the laboratory.
+const CONNECTIONS_MAX: usize = 20_000;
+
+/// One of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The one that is usually called the client.
+    Client,
+    /// The other one.
+    Server,
+}
+
+impl End {
+    /// Its address.
+    pub fn address(self, v6: bool) -> IpAddr {
+        let net = self as u8 + 1;
+        match v6 {
+            false => Ipv4Addr::new(10, 77, net, 2).into(),
+            true => Ipv6Addr::new(0xfd77, net.into(), 0, 0, 0, 0, 0, 2).into(),
+        }
+    }
+
+    /// The network's device on its side.
+    fn device(self) -> &'static str {
+        ["m0", "m1"][self as usize]
+    }
+}
+
+/// What a laboratory is made of.
+pub struct Plan {
+    /// The client's shim, if it has one.
+    pub client: Option<Config>,
+    /// The server's.
+    pub server: Option<Config>,
+    /// The network translates the client's address into its own (IPv4, nft's masquerade).
+    pub nat: bool,
+    /// Switches below `/proc/sys/net` of both hosts.
+    pub switches: Vec<(&'static str, &'static str)>,
+    /// What happens to packets on their way.
+    pub middle: Middle,
+}
+
+impl Plan {
+    /// Both ends with this configuration, or without shim, and nothing happens on the way.
+    pub fn both(config: Option<Config>) -> Plan {
+        Plan { client: config, server: config, nat: false, switches: Vec::new(), middle: untouched() }
+    }
+}
+
+struct Host {
+    namespace: NetNs,
+    relay: Option<Relay>,
+}
+
+/// What a shim of the laboratory has seen.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Each connection's state and counters.
+    pub connections: Vec<(State, Counters)>,
+    /// All connections together.
+    pub total: Counters,
+    /// Everything else.
+    pub packets: PacketCounters,
+    /// Packets that a device did not take.
+    pub lost: u64,
+}
+
+/// A laboratory at work.
+pub struct Lab {
+    hosts: [Host; 2],
+    network: NetNs,
+    _forwarder: Forwarder,
+}
+
+impl Lab {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// What it takes is not there: root, `/dev/net/tun`, `ip`, and `nft` where the plan says NAT.
+    pub fn build(plan: Plan) -> Result<Lab, SetupError> {
+        let space = || NetNs::create().map_err(SetupError::system("a network namespace cannot be made"));
+        let network = space()?;
+        within(&network, || {
+            set_switch("ipv4/ip_forward", "1")?;
+            set_switch("ipv6/conf/all/forwarding", "1")?;
+            set_switch("ipv4/conf/all/rp_filter", "0")?;
+            set_switch("ipv4/conf/default/rp_filter", "0")?;
+            ip(&["link set lo up".to_owned()])
+        })?;
+        let configs = [(End::Client, plan.client), (End::Server, plan.server)];
+        let mut hosts = Vec::new();
+        for (end, config) in configs {
+            let namespace = space()?;
+            within(&namespace, || {
+                plan.switches.iter().try_for_each(|(name, value)| set_switch(name, value))?;
+                ip(&["link set lo up".to_owned()])
+            })?;
+            hosts.push(Host { relay: connect(end, &namespace, &network, config)?, namespace });
+        }
+        let forwarder = within(&network, || {
+            let forwarder = Forwarder::start(plan.middle)?;
+            ip(&routes())?;
+            if plan.nat {
+                nft(NAT)?;
+            }
+            Ok(forwarder)
+        })?;
+        let [client, server] = hosts.try_into().unwrap_or_else(|_| unreachable!("two ends"));
+        Ok(Lab { hosts: [client, server], network, _forwarder: forwarder })
+    }
+
+    /// The namespace of one end: a program that is started there has its TCP protected.
+    pub fn host(&self, end: End) -> &NetNs {
+        &self.hosts[end as usize].namespace
+    }
+
+    /// The namespace between.
+    pub fn network(&self) -> &NetNs {
+        &self.network
+    }
+
+    /// What the shim of one end has seen, if it has one.
+    pub fn seen(&self, end: End) -> Option<Seen> {
+        Some(self.hosts[end as usize].relay.as_ref()?.look(|shared| Seen {
+            connections: shared.shim.flows().iter().map(|(_, state, counters)| (state, counters)).collect(),
+            total: shared.shim.flows().total(),
+            packets: shared.shim.counters(),
+            lost: shared.lost,
+        }))
+    }
+}
+
+/// Joins a host to the network: by a shim, or by a veth pair.
+fn connect(
+    end: End,
+    host: &NetNs,
+    network: &NetNs,
+    config: Option<Config>,
+) -> Result<Option<Relay>, SetupError> {
+    let name = end.device();
+    let Some(config) = config else {
+        let pair = format!("link add {name} type veth peer name eth0 netns {}", host.path().display());
+        within(network, || ip(&[pair]))?;
+        within(host, || ip(&addresses("eth0", end, 2)))?;
+        within(network, || ip(&addresses(name, end, 1)))?;
+        return Ok(None);
+    };
+    let open =
+        |name| Tun::open(name, Framing::Offload).map_err(SetupError::system("a TUN device cannot be made"));
+    let inside = within(host, || {
+        let tun = open("crc0")?;
+        ip(&addresses("crc0", end, 2))?;
+        Ok(tun)
+    })?;
+    let outside = within(network, || {
+        let tun = open(name)?;
+        ip(&addresses(name, end, 1))?;
+        Ok(tun)
+    })?;
+    let shim = Shim::new(Config { mtu_bytes: Some(MTU_BYTES), ..config }, CONNECTIONS_MAX);
+    Relay::start(shim, inside, outside).map(Some).map_err(SetupError::system("a shim cannot be started"))
+}
+
+/// Addresses of a device on the link of `end`, and for a host (2) its routes to everything else.
+fn addresses(device: &str, end: End, host: u8) -> Vec<String> {
+    let net = end as u8 + 1;
+    let mut lines = vec![
+        format!("link set {device} mtu {MTU_BYTES} up"),
+        format!("addr add 10.77.{net}.{host}/24 dev {device}"),
+        format!("addr add fd77:{net}::{host}/64 dev {device} nodad"),
+    ];
+    if host == 2 {
+        lines.push(format!("route add default via 10.77.{net}.1 dev {device}"));
+        lines.push(format!("-6 route add default via fd77:{net}::1 dev {device}"));
+    }
+    lines
+}
+
+/// What comes from a host goes to the forwarder, what comes from the forwarder to a host.
+fn routes() -> Vec<String> {
+    let mut lines = Vec::new();
+    for (side, table) in [(0, 100), (1, 101)] {
+        lines.push(format!("link set f{side} mtu {MTU_BYTES} up"));
+        for version in ["", "-6 "] {
+            lines.push(format!("{version}rule add iif m{side} lookup {table}"));
+            lines.push(format!("{version}route add default dev f{side} table {table}"));
+        }
+    }
+    lines
+}
+
+/// Only what passes the server's side is tracked: each packet passes the network's routes twice.
+const NAT: &str = r#"
+table ip lab {
+    chain raw { type filter hook prerouting priority raw; iifname { "m0", "f0" } notrack; }
+    chain nat { type nat hook postrouting priority srcnat; oifname "m1" masquerade; }
+}
+"#;

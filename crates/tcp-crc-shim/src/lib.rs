@@ -1,0 +1,32 @@
+//! CRC32C in TCP for programs that know nothing of it: a shim between two TUN devices, on the codec and the negotiation of
+//! [`tcp_crc`].
+//!
+//! ```text
+//!   program ── its TCP ── inside device ── Relay ── outside device ── routes, NAT, network
+//!                                            │
+//!                                          Shim: cut, stamp │ judge, strip, join
+//! ```
+//!
+//! * [`Shim`] decides about each packet; it does no I/O.
+//! * [`Relay`] is the thread that moves packets between two devices through a shim.
+//! * [`Enclosure`] is a network namespace whose programs' TCP goes through a shim; [`report`] tells others what it has seen.
+//! * [`lab`] has two hosts in network namespaces and a forwarder between them that may do anything with a packet.
+//!
+//! Invariants:
+//! - A packet that the shim does not understand, or of a connection that it does not know, goes on as it is. The exception is a
+//!   fragment from the network under the strict policy, which is discarded. Each is counted.
+//! - Segments are joined only when their CRC and their sum were found right; every other sum is left for the kernel to verify.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod enclosure;
+mod icmp;
+pub mod lab;
+mod relay;
+pub mod report;
+mod shim;
+
+pub use commands::SetupError;
+pub use enclosure::{Enclosure, Options};
+pub use relay::{Relay, Shared};
+pub use shim::{PacketCounters, Ports, Shim};

@@ -1,0 +1,132 @@
+//! The thread of a shim: packets from a pair of devices through a [`Shim`] to the other one.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use engine::tun::{MAX_PACKET_BYTES, Tun, VnetHeader};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::shim::{Ports, Shim};
+
+/// Packets that are taken from one device before the other has its turn.
+const BATCH: usize = 64;
+
+/// The two devices of a shim, and what they did not take.
+struct Devices {
+    inside: Tun,
+    outside: Tun,
+    lost: u64,
+}
+
+impl Ports for Devices {
+    fn inside(&mut self, header: &VnetHeader, packet: &[u8]) {
+        self.lost += u64::from(self.inside.send(header, packet).is_err());
+    }
+
+    fn outside(&mut self, header: &VnetHeader, packet: &[u8]) {
+        self.lost += u64::from(self.outside.send(header, packet).is_err());
+    }
+}
+
+/// A shim at work. It ends when this is dropped.
+pub struct Relay {
+    shared: Arc<Mutex<Shared>>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread and its observers share; the thread holds it for a batch of packets.
+pub struct Shared {
+    /// The shim.
+    pub shim: Shim,
+    /// Packets that a device did not take.
+    pub lost: u64,
+}
+
+impl Relay {
+    /// Starts a thread that moves packets between `inside`, the device of the programs, and `outside`, that of the network.
+    ///
+    /// # Errors
+    /// The system has no thread or descriptor left.
+    pub fn start(shim: Shim, inside: Tun, outside: Tun) -> io::Result<Relay> {
+        let shared = Arc::new(Mutex::new(Shared { shim, lost: 0 }));
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (theirs, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
+        let devices = Devices { inside, outside, lost: 0 };
+        let thread = std::thread::Builder::new()
+            .name("tcp-crc".into())
+            .spawn(move || run(&theirs, devices, &stopped))?;
+        Ok(Relay { shared, stop, thread: Some(thread) })
+    }
+
+    /// Looks at the shim between two batches of packets.
+    pub fn look<T>(&self, look: impl FnOnce(&Shared) -> T) -> T {
+        look(&self.shared.lock())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // A full counter has woken the thread as well.
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) {
+    let started = Instant::now();
+    let mut buffer = vec![0; MAX_PACKET_BYTES];
+    loop {
+        {
+            let mut shared = shared.lock();
+            let now_ms = started.elapsed().as_millis() as u64;
+            let more = turn(&mut shared.shim, now_ms, &mut devices, &mut buffer);
+            shared.lost = devices.lost;
+            if more {
+                continue;
+            }
+        }
+        let mut fds = [
+            PollFd::from_borrowed_fd(devices.inside.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(devices.outside.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+        let is_gone =
+            |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
+        if !fds[2].revents().is_empty() || fds[..2].iter().any(is_gone) {
+            return;
+        }
+    }
+}
+
+/// A batch of packets from each device. Says whether more may be waiting.
+fn turn(shim: &mut Shim, now_ms: u64, devices: &mut Devices, buffer: &mut [u8]) -> bool {
+    let (mut more_out, mut more_in) = (true, true);
+    for _ in 0..BATCH {
+        let Ok((header, read)) = devices.inside.receive(buffer) else {
+            more_out = false;
+            break;
+        };
+        shim.outbound(now_ms, &header, &buffer[..read], devices);
+    }
+    for _ in 0..BATCH {
+        let Ok((header, read)) = devices.outside.receive(buffer) else {
+            more_in = false;
+            break;
+        };
+        shim.inbound(now_ms, &header, &mut buffer[..read], devices);
+    }
+    shim.flush(devices);
+    more_out || more_in
+}

@@ -1,0 +1,191 @@
+//! What a shim has seen, for other programs: a document of JSON on a socket of its own.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tcp_crc::{Counters, Method, Plain, State};
+
+use crate::relay::Shared;
+use crate::shim::PacketCounters;
+
+/// Where sockets are, one for each shim; root's alone.
+pub const DIRECTORY: &str = "/run/intact-tcp-crc";
+/// Longest report that is read. 65,536 connections take a third of it.
+const REPORT_BYTES_MAX: u64 = 64 << 20;
+/// Nobody waits longer for a report.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a shim has seen.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Its device.
+    pub name: String,
+    /// All connections since it began.
+    pub total: Counters,
+    /// Packets of no connection.
+    pub packets: PacketCounters,
+    /// Packets that a device did not take.
+    pub lost: u64,
+    /// SYNs that found the table full: their connections stay plain.
+    pub refused: u64,
+    /// Each connection.
+    pub connections: Vec<Connection>,
+}
+
+/// A connection of a shim.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Connection {
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// `opening`, `protected` or `plain`.
+    pub state: String,
+    /// The value of the method of a protected one.
+    pub method: Option<u8>,
+    /// Why it is plain.
+    pub why: Option<String>,
+    /// What it has seen.
+    #[serde(flatten)]
+    pub counters: Counters,
+}
+
+impl Report {
+    /// Of the shim of the device `name`.
+    pub fn of(name: &str, shared: &Shared) -> Report {
+        let flows = shared.shim.flows();
+        let mut connections: Vec<_> = flows
+            .iter()
+            .map(|(key, state, counters)| Connection {
+                local: key.local.into(),
+                remote: key.remote.into(),
+                state: word(state).to_owned(),
+                method: if let State::Protected(method) = state { Some(Method::value(method)) } else { None },
+                why: if let State::Plain(why) = state { Some(reason(why).to_owned()) } else { None },
+                counters,
+            })
+            .collect();
+        connections.sort_by_key(|connection| (connection.local, connection.remote));
+        Report {
+            name: name.to_owned(),
+            total: flows.total(),
+            packets: shared.shim.counters(),
+            lost: shared.lost,
+            refused: flows.refused(),
+            connections,
+        }
+    }
+
+    /// Of a shim that has ended.
+    pub fn empty(name: &str) -> Report {
+        Report {
+            name: name.to_owned(),
+            total: Counters::default(),
+            packets: PacketCounters::default(),
+            lost: 0,
+            refused: 0,
+            connections: Vec::new(),
+        }
+    }
+
+    /// How many connections are in `state`.
+    pub fn count(&self, state: &str) -> usize {
+        self.connections.iter().filter(|connection| connection.state == state).count()
+    }
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Opening => "opening",
+        State::Protected(_) => "protected",
+        State::Plain(_) => "plain",
+    }
+}
+
+fn reason(why: Plain) -> &'static str {
+    match why {
+        Plain::NotOffered => "nothing is asked for",
+        Plain::PeerSilent => "the peer, or something on the way, does not answer the request",
+        Plain::NoCommonMethod => "no value in common",
+        Plain::RequestsLost => "two SYNs with the request were lost",
+        Plain::AnswerStripped => "the answer was taken out on the way",
+        Plain::Signed => "TCP-MD5 or TCP-AO forbids changes",
+        Plain::NoRoom => "no room in the SYN",
+    }
+}
+
+/// Gives reports to who connects; its socket goes with it.
+pub struct Publisher {
+    path: PathBuf,
+}
+
+impl Publisher {
+    /// Opens the socket of `name` in `directory` and answers on a thread until the program ends.
+    ///
+    /// # Errors
+    /// The directory or the socket cannot be made.
+    pub fn start(
+        directory: &Path,
+        name: &str,
+        report: Arc<dyn Fn() -> Report + Send + Sync>,
+    ) -> io::Result<Publisher> {
+        fs::create_dir_all(directory)?;
+        fs::set_permissions(directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        remove_those_of_nobody(directory)?;
+        // Devices in different namespaces have the same name.
+        let path = directory.join(format!("{name}-{}.sock", std::process::id()));
+        let listener = UnixListener::bind(&path)?;
+        std::thread::Builder::new().name("tcp-crc-status".into()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // Who does not read gets no report.
+                let _ = stream.set_write_timeout(Some(PATIENCE));
+                let _ = serde_json::to_vec(&report()).map(|text| (&stream).write_all(&text));
+            }
+        })?;
+        Ok(Publisher { path })
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Programs that were killed leave their sockets.
+fn remove_those_of_nobody(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    Ok(())
+}
+
+/// The reports of all shims that have their sockets in `directory`, by name. Sockets without a program are left out.
+///
+/// # Errors
+/// The directory cannot be read, or a report not understood.
+pub fn reports(directory: &Path) -> io::Result<Vec<Report>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut reports = Vec::new();
+    for entry in entries {
+        let Ok(stream) = UnixStream::connect(entry?.path()) else { continue };
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut text = Vec::new();
+        stream.take(REPORT_BYTES_MAX).read_to_end(&mut text)?;
+        reports.push(serde_json::from_slice(&text)?);
+    }
+    reports.sort_by(|a: &Report, b| a.name.cmp(&b.name));
+    Ok(reports)
+}

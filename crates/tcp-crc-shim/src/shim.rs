@@ -1,0 +1,259 @@
+//! What a shim does with each packet that a device hands over: cut, stamp, judge, join. No I/O: packets go to a [`Ports`].
+
+use engine::tun::{Gso, VnetHeader};
+use serde::{Deserialize, Serialize};
+use tcp_crc::{
+    Action, Config, Direction, Flow, Flows, Joined, OnMissing, Packet, Unsuitable, cut, finish_sums, resets,
+};
+
+use crate::icmp;
+
+/// Where packets go.
+pub trait Ports {
+    /// To the programs' own TCP.
+    fn inside(&mut self, header: &VnetHeader, packet: &[u8]);
+    /// To the network.
+    fn outside(&mut self, header: &VnetHeader, packet: &[u8]);
+}
+
+/// Packets that are no business of a connection's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketCounters {
+    /// Packets that are not TCP, handed on.
+    pub not_tcp: u64,
+    /// TCP of connections that the table does not have, handed on: opened before the shim, or beyond its bound.
+    pub unknown: u64,
+    /// Fragments of IP packets, handed on.
+    pub fragments: u64,
+    /// Fragments of IP packets from the network, discarded because the policy is strict.
+    pub fragments_discarded: u64,
+    /// Packets whose headers or options cannot be read, handed on: TCP discards them by itself.
+    pub malformed: u64,
+    /// Connections that were ended because their CRC vanished.
+    pub resets: u64,
+    /// Super-segments that were cut.
+    pub cut: u64,
+    /// Segments that were handed on as part of a longer one.
+    pub joined: u64,
+    /// ICMP messages of a path's MTU, lowered by the room that a CRC takes.
+    pub path_mtu_lowered: u64,
+}
+
+/// One shim: the connections of one queue, and what it needs for a packet.
+pub struct Shim {
+    flows: Flows,
+    strict: bool,
+    growth_bytes: u16,
+    counters: PacketCounters,
+    arrived: Arrived,
+    segment: Vec<u8>,
+    written: Vec<u8>,
+}
+
+/// What was judged and waits to be handed on, and room to write it.
+#[derive(Default)]
+struct Arrived {
+    joined: Joined,
+    written: Vec<u8>,
+    resets: [Vec<u8>; 2],
+}
+
+impl Shim {
+    /// A shim for at most `connections_max` connections; those beyond it stay plain.
+    pub fn new(config: Config, connections_max: usize) -> Shim {
+        let growth = |method| tcp_crc::growth_bytes(method, config.codepoints, false);
+        Shim {
+            flows: Flows::new(config, connections_max),
+            strict: config.on_missing == OnMissing::Strict,
+            growth_bytes: config.offer.methods().map(growth).max().unwrap_or(0),
+            counters: PacketCounters::default(),
+            arrived: Arrived::default(),
+            segment: Vec::new(),
+            written: Vec::new(),
+        }
+    }
+
+    /// Its connections.
+    pub fn flows(&self) -> &Flows {
+        &self.flows
+    }
+
+    /// What it has seen apart from connections.
+    pub fn counters(&self) -> PacketCounters {
+        self.counters
+    }
+
+    /// Takes a packet of the programs' TCP at `now_ms`.
+    pub fn outbound(&mut self, now_ms: u64, header: &VnetHeader, bytes: &[u8], ports: &mut impl Ports) {
+        let Shim { flows, counters, segment, written, .. } = self;
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(why) => {
+                count(counters, why);
+                return ports.outside(header, bytes);
+            }
+        };
+        let Some((_, flow)) = flows.find(now_ms, Direction::Out, &packet) else {
+            counters.unknown += 1;
+            return ports.outside(header, bytes);
+        };
+        let mss_bytes = if flow.is_plain() { 0 } else { super_bytes(header) };
+        counters.cut += u64::from(is_super(mss_bytes, &packet));
+        let mut keep = false;
+        cut(&packet, mss_bytes, segment, |piece| match flow.handle(Direction::Out, piece, written) {
+            Action::Rewritten => ports.outside(&VnetHeader::default(), written),
+            Action::Keep if piece.bytes().len() == packet.bytes().len() => keep = true,
+            Action::Keep => {
+                written.extend_from_slice(piece.bytes());
+                finish_sums(written);
+                ports.outside(&VnetHeader::default(), written);
+            }
+            // Judgements are of what comes from the network.
+            Action::Discard(_) | Action::Reset => {}
+        });
+        if keep {
+            ports.outside(header, bytes);
+        }
+    }
+
+    /// Takes a packet of the network's at `now_ms`. `bytes` is what a device has read; its sums may be finished in place.
+    pub fn inbound(&mut self, now_ms: u64, header: &VnetHeader, bytes: &mut [u8], ports: &mut impl Ports) {
+        // What is one packet with an unfinished sum was never on a wire: a program on this machine sent it.
+        let mut header = *header;
+        if header.sum_unfinished && header.gso == Gso::None && Packet::parse(bytes).is_ok() {
+            finish_sums(bytes);
+            header = VnetHeader::default();
+        }
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(why) => {
+                self.flush(ports);
+                return self.unsuitable(why, &header, bytes, ports);
+            }
+        };
+        let Shim { flows, counters, arrived, segment, .. } = self;
+        let Some((_, flow)) = flows.find(now_ms, Direction::In, &packet) else {
+            counters.unknown += 1;
+            arrived.flush(counters, ports);
+            return ports.inside(&header, bytes);
+        };
+        let mss_bytes = if flow.is_plain() { 0 } else { super_bytes(&header) };
+        let is_super = is_super(mss_bytes, &packet);
+        cut(&packet, mss_bytes, segment, |piece| {
+            // What a NIC or the kernel has joined had right sums; cutting leaves them to be made.
+            let mut mended = Vec::new();
+            let whole = if is_super { None } else { Some(&header) };
+            if is_super {
+                mended.extend_from_slice(piece.bytes());
+                finish_sums(&mut mended);
+            }
+            let mended = Packet::parse(&mended);
+            let piece = mended.as_ref().unwrap_or(piece);
+            arrived.judge(flow, piece, whole, counters, ports);
+        });
+    }
+
+    /// Hands on what waits to be joined with more. To be called when no packet waits to be read.
+    pub fn flush(&mut self, ports: &mut impl Ports) {
+        self.arrived.flush(&mut self.counters, ports);
+    }
+
+    fn unsuitable(&mut self, why: Unsuitable, header: &VnetHeader, bytes: &mut [u8], ports: &mut impl Ports) {
+        if why == Unsuitable::Fragment && self.strict {
+            self.counters.fragments_discarded += 1;
+            return;
+        }
+        count(&mut self.counters, why);
+        if icmp::lower_path_mtu(bytes, self.growth_bytes) {
+            self.counters.path_mtu_lowered += 1;
+        }
+        ports.inside(header, bytes);
+    }
+}
+
+impl Arrived {
+    /// Judges one segment of the network's and hands it on, joins it, or ends its connection. `header` is that of a segment that came
+    /// by itself.
+    fn judge(
+        &mut self,
+        flow: &mut Flow,
+        piece: &Packet<'_>,
+        header: Option<&VnetHeader>,
+        counters: &mut PacketCounters,
+        ports: &mut impl Ports,
+    ) {
+        match flow.handle(Direction::In, piece, &mut self.written) {
+            Action::Discard(_) => {}
+            // Its sum was not looked at: the kernel does that, so it is joined with nothing.
+            Action::Keep => {
+                self.flush(counters, ports);
+                ports.inside(header.unwrap_or(&VnetHeader::default()), piece.bytes());
+            }
+            Action::Rewritten => self.join(counters, ports),
+            Action::Reset => {
+                counters.resets += 1;
+                self.flush(counters, ports);
+                let [there, back] = &mut self.resets;
+                resets(piece, there, back);
+                ports.inside(&VnetHeader::default(), there);
+                ports.outside(&VnetHeader::default(), back);
+            }
+        }
+    }
+
+    /// Joins what was written to what waits, or hands both on.
+    fn join(&mut self, counters: &mut PacketCounters, ports: &mut impl Ports) {
+        let push = |arrived: &mut Arrived| {
+            Packet::parse(&arrived.written).is_ok_and(|packet| arrived.joined.push(&packet))
+        };
+        if push(self) {
+            return;
+        }
+        self.flush(counters, ports);
+        if !push(self) {
+            ports.inside(&VnetHeader::default(), &self.written);
+        }
+    }
+
+    fn flush(&mut self, counters: &mut PacketCounters, ports: &mut impl Ports) {
+        let Some(packet) = self.joined.take() else { return };
+        if packet.segments == 1 {
+            // CRC and sum were found right.
+            let header = VnetHeader { sum_verified: true, ..VnetHeader::default() };
+            return ports.inside(&header, packet.bytes);
+        }
+        counters.joined += packet.segments as u64;
+        let header = VnetHeader {
+            sum_unfinished: true,
+            gso: if packet.bytes[0] >> 4 == 4 { Gso::TcpV4 } else { Gso::TcpV6 },
+            header_bytes: packet.data_at as u16,
+            gso_bytes: packet.mss_bytes as u16,
+            sum_start: packet.tcp_at as u16,
+            sum_offset: TCP_CHECKSUM_AT,
+            ..VnetHeader::default()
+        };
+        ports.inside(&header, packet.bytes);
+    }
+}
+
+/// Where Checksum stands in a TCP header.
+const TCP_CHECKSUM_AT: u16 = 16;
+
+fn super_bytes(header: &VnetHeader) -> u16 {
+    match header.gso {
+        Gso::TcpV4 | Gso::TcpV6 => header.gso_bytes,
+        Gso::None | Gso::Other(_) => 0,
+    }
+}
+
+fn is_super(mss_bytes: u16, packet: &Packet<'_>) -> bool {
+    mss_bytes != 0 && packet.data().len() > usize::from(mss_bytes)
+}
+
+fn count(counters: &mut PacketCounters, why: Unsuitable) {
+    match why {
+        Unsuitable::Protocol(_) | Unsuitable::Version(_) => counters.not_tcp += 1,
+        Unsuitable::Fragment => counters.fragments += 1,
+        _ => counters.malformed += 1,
+    }
+}
