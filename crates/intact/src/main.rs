@@ -52,6 +52,8 @@ enum Command {
     Bench(cmd::bench::Args),
     /// Test a target against the rows of the conformance table.
     Conform(cmd::conform::Args),
+    /// Let unmodified programs' TCP connections carry a CRC32C, and show what that finds.
+    TcpCrc(cmd::tcp_crc::Args),
     /// Print a completion script for a shell.
     #[command(hide = true)]
     Completions(cmd::docs::CompletionsArgs),
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         Command::Scrub(args) => cmd::scrub::run(args),
         Command::Bench(args) => cmd::bench::run(args),
         Command::Conform(args) => cmd::conform::run(args),
+        Command::TcpCrc(args) => cmd::tcp_crc::run(args),
         Command::Completions(args) => cmd::docs::completions(args, Cli::command()),
         Command::Man => cmd::docs::man(Cli::command()),
     }

@@ -19,6 +19,7 @@ pub mod reset;
 pub mod scrub;
 pub mod serve;
 pub mod server;
+pub mod tcp_crc;
 
 use std::io::Write;
 use std::process::ExitCode;

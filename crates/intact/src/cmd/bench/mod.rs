@@ -5,7 +5,7 @@
 
 mod checksum;
 mod guard;
-mod kit;
+pub mod kit;
 mod lun;
 
 use std::process::ExitCode;

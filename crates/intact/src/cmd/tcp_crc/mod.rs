@@ -1,0 +1,91 @@
+//! `intact tcp-crc`: CRC32C in TCP for programs that know nothing of it (docs/tcp-crc.md).
+
+mod demo;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Subcommand, ValueEnum};
+use tcp_crc::{Codepoints, Config, Method, Offer, OnMissing};
+
+/// Arguments of `intact tcp-crc`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Both ends of a connection need it; with any other peer the connection is plain TCP. docs/tcp-crc.md has the protocol.\n\n\
+    Examples:\n  intact tcp-crc run -- curl -O http://192.0.2.1/image\n  intact tcp-crc status\n  intact tcp-crc demo\n\n\
+    Exit codes: 0 done; 1 it failed, or wrong bytes arrived with a CRC; 2 wrong usage; `run` ends as its program does."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Run a program in a network namespace of its own, whose TCP carries the CRC.
+    Run(run::Args),
+    /// Say what the shims on this machine have negotiated, stamped, verified and discarded.
+    Status(status::Args),
+    /// Damage a transfer in a way that TCP's sum does not see: without a CRC, and with one.
+    Demo(demo::Args),
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match args.what {
+        What::Run(args) => run::run(args),
+        What::Status(args) => status::run(&args),
+        What::Demo(args) => demo::run(&args),
+    }
+}
+
+/// What a shim asks for and how it takes what it gets.
+#[derive(Debug, clap::Args)]
+struct Protocol {
+    /// Values to ask for: at most one of 3, 4 and 5, and 6. Without it 4 and 6, which pass translators of addresses.
+    #[arg(long, value_name = "VALUE", value_delimiter = ',', value_parser = method)]
+    values: Vec<Method>,
+    /// Reset a connection whose CRCs vanish on the way, and discard fragments, in place of counting them.
+    #[arg(long)]
+    strict: bool,
+    /// Numbers of the options; the same at both ends.
+    #[arg(long, value_enum, default_value_t = Kinds::Historic)]
+    kinds: Kinds,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kinds {
+    /// 14 and 15, as in RFC 1146.
+    Historic,
+    /// 254 with an experiment identifier, as in RFC 6994.
+    Experimental,
+}
+
+impl Protocol {
+    fn config(&self) -> Result<Config, String> {
+        let of_thesis = self.values.iter().filter(|method| **method != Method::Placed).count();
+        if of_thesis > 1 {
+            return Err(
+                "--values takes at most one of 3, 4 and 5: both ends come to one of them by Table 7.2"
+                    .to_owned(),
+            );
+        }
+        let values: &[Method] =
+            if self.values.is_empty() { &[Method::Data, Method::Placed] } else { &self.values };
+        Ok(Config {
+            offer: Offer::of(values),
+            codepoints: match self.kinds {
+                Kinds::Historic => Codepoints::Historic,
+                Kinds::Experimental => Codepoints::Experimental,
+            },
+            on_missing: if self.strict { OnMissing::Strict } else { OnMissing::Lenient },
+            mtu_bytes: None,
+        })
+    }
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    let value = text.parse().ok().and_then(Method::from_value);
+    value.ok_or_else(|| format!("`{text}` is none of 3, 4, 5 and 6"))
+}

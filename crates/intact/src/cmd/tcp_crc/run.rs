@@ -1,0 +1,156 @@
+//! `intact tcp-crc run`: a program whose TCP carries the CRC.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tcp_crc_shim::report::{DIRECTORY, Publisher, Report};
+use tcp_crc_shim::{Enclosure, Options};
+
+use super::Protocol;
+use crate::cmd::{FAILED, MISUSED, complain, fail};
+use crate::output::count;
+
+/// Arguments of `intact tcp-crc run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The program has a network of its own, behind a translator of addresses (nft). It reaches everything that this machine \
+    reaches over IPv4, and over IPv6 if net.ipv6.conf.all.forwarding is on; 127.0.0.1 is its own. It takes root (CAP_NET_ADMIN and \
+    CAP_SYS_ADMIN), /dev/net/tun, ip and nft, and sets net.ipv4.ip_forward.\n\n\
+    Examples:\n  intact tcp-crc run -- iperf3 -c 192.0.2.1\n  intact tcp-crc run --publish 3260 -- intact serve\n\n\
+    Exit codes: as the program; 1 it could not be run; 2 wrong usage."
+)]
+pub struct Args {
+    #[command(flatten)]
+    protocol: Protocol,
+    /// A port of this machine that leads to the program, or HERE:THERE for another one inside. May be repeated.
+    #[arg(long, value_name = "PORT", value_parser = port)]
+    publish: Vec<(u16, u16)>,
+    /// Longest packets on the way to the peers, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
+    mtu: u16,
+    /// Connections that are protected at the same time; those beyond are plain TCP.
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// Say at the end what was stamped, verified and discarded.
+    #[arg(long)]
+    summary: bool,
+    /// The program and its arguments.
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+}
+
+fn port(text: &str) -> Result<(u16, u16), String> {
+    let (here, there) = text.split_once(':').unwrap_or((text, text));
+    let read = |text: &str| text.parse().ok().filter(|port| *port != 0);
+    read(here).zip(read(there)).ok_or_else(|| format!("`{text}` is no PORT and no HERE:THERE"))
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    let config = match args.protocol.config() {
+        Ok(config) => config,
+        Err(error) => return fail(MISUSED, error),
+    };
+    let options = Options {
+        config,
+        connections_max: args.connections as usize,
+        mtu_bytes: args.mtu,
+        publish: args.publish.clone(),
+    };
+    match Enclosure::build(&options) {
+        Ok(enclosure) => inside(&args, Arc::new(enclosure)),
+        Err(error) => fail(FAILED, error),
+    }
+}
+
+fn inside(args: &Args, enclosure: Arc<Enclosure>) -> ExitCode {
+    // Kept for this program before there is one to hand them to: a signal between the two is not lost.
+    let signals = match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+        Ok(signals) => signals,
+        Err(error) => return fail(FAILED, format_args!("signals cannot be received: {error}")),
+    };
+    let observed = Arc::downgrade(&enclosure);
+    let name = enclosure.name().to_owned();
+    let report = Arc::new(move || match observed.upgrade() {
+        Some(enclosure) => enclosure.report(),
+        None => Report::empty(&name),
+    });
+    let publisher = Publisher::start(Path::new(DIRECTORY), enclosure.name(), report);
+    if let Err(error) = &publisher {
+        complain(format_args!("intact: `intact tcp-crc status` will not see this: {DIRECTORY}: {error}"));
+    }
+    let (program, arguments) = args.program.split_first().expect("clap has asked for one");
+    let started = enclosure.namespace().within(|| Command::new(program).args(arguments).spawn());
+    let child = match started.and_then(|started| started) {
+        Ok(child) => child,
+        Err(error) => return fail(FAILED, format_args!("`{program}` cannot be run: {error}")),
+    };
+    let handle = signals.handle();
+    let forwarder = hand_signals_to(&child, signals);
+    let ended = wait(child);
+    handle.close();
+    let _ = forwarder.map(std::thread::JoinHandle::join);
+    if args.summary {
+        complain(summary(&enclosure.report()));
+    }
+    match ended {
+        Ok(status) => exit_code(status),
+        Err(error) => fail(FAILED, format_args!("`{program}` cannot be waited for: {error}")),
+    }
+}
+
+/// A terminal sends its interrupt to the program as well; this one stays for what is to be taken down.
+fn hand_signals_to(child: &Child, mut signals: Signals) -> Option<std::thread::JoinHandle<()>> {
+    let pid = Pid::from_raw(child.id() as i32)?;
+    let hand_on = move || {
+        for signal in signals.forever().filter(|signal| *signal != SIGINT) {
+            let signal = if signal == SIGHUP { Signal::HUP } else { Signal::TERM };
+            let _ = kill_process(pid, signal);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(hand_on).ok()
+}
+
+fn wait(mut child: Child) -> std::io::Result<ExitStatus> {
+    child.wait()
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    // As shells say it.
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(FAILED))
+}
+
+fn summary(report: &Report) -> String {
+    let total = &report.total;
+    format!(
+        "{}: {}, {} protected, {} plain; segments: {} stamped, {} verified, {} discarded, {} without CRC",
+        report.name,
+        count(report.connections.len(), "connection"),
+        report.count("protected"),
+        report.count("plain"),
+        total.stamped,
+        total.verified,
+        total.bad_crc + total.bad_sum,
+        total.bare_sent + total.bare_received + total.missing,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::port;
+
+    #[test]
+    fn ports_are_one_or_two() {
+        assert_eq!(port("3260"), Ok((3260, 3260)));
+        assert_eq!(port("80:8080"), Ok((80, 8080)));
+        for wrong in ["", "0", "80:", "80:0", "70000", "80:1:2", "x"] {
+            assert!(port(wrong).is_err(), "{wrong}");
+        }
+    }
+}

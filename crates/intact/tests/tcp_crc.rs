@@ -1,0 +1,130 @@
+//! `intact tcp-crc` with programs that know nothing of it, in network namespaces of the test's own.
+
+mod common;
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use engine::netns::NetNs;
+use support::{finish, left_out, need, program};
+
+fn intact(arguments: &str) -> Command {
+    let mut command = program(env!("CARGO_BIN_EXE_intact"), Duration::from_secs(60));
+    command.args(arguments.split(' '));
+    command
+}
+
+/// A namespace that stands for a machine, or none where the tester may make none.
+fn machine() -> Option<NetNs> {
+    match NetNs::create() {
+        Ok(machine) => Some(machine),
+        Err(error) => {
+            left_out(&format!("no network namespace can be made: {error}"));
+            None
+        }
+    }
+}
+
+/// A program in the background, ended by SIGTERM.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn curl_and_a_server_move_the_same_bytes_through_two_shims() {
+    if !need("curl", "curl") || !need("python3", "python3") || !need("nft", "nftables") {
+        return;
+    }
+    let Some(machine) = machine() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(folder.path().join("image"), &data).unwrap();
+    let folder = folder.path().display();
+
+    let _server = machine
+        .within(|| {
+            let serve =
+                format!("tcp-crc run --publish 8000 -- python3 -u -m http.server 8000 --directory {folder}");
+            let mut child = intact(&serve).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            assert!(line.contains("8000"), "the server says when it is ready: {line}");
+            Running(child)
+        })
+        .unwrap();
+    let get = format!(
+        "tcp-crc run --strict --summary -- curl -sS -m 30 -o {folder}/copy http://10.213.0.1:8000/image"
+    );
+    let text = machine.within(|| finish(intact(&get))).unwrap().well();
+    assert!(std::fs::read(format!("{folder}/copy")).unwrap() == data, "other bytes: {text}");
+    assert!(text.contains("1 connection, 1 protected, 0 plain"), "{text}");
+    assert!(text.contains(" 0 discarded, 0 without CRC"), "{text}");
+
+    // The server's shim tells what it has seen, with the connection that went.
+    let reports = finish(intact("tcp-crc status --json")).well();
+    let reports: serde_json::Value = serde_json::from_str(&reports).unwrap();
+    let is_ours = |connection: &serde_json::Value| {
+        connection["local"] == "10.213.0.2:8000"
+            && connection["remote"].as_str().unwrap().starts_with("10.213.0.1:")
+    };
+    let connections =
+        reports.as_array().unwrap().iter().flat_map(|report| report["connections"].as_array().unwrap());
+    let ours: Vec<_> = connections.filter(|connection| is_ours(connection)).collect();
+    assert_eq!(ours.len(), 1, "{reports}");
+    assert_eq!((&ours[0]["state"], &ours[0]["method"]), (&"protected".into(), &6.into()));
+    let metrics = finish(intact("tcp-crc status --metrics")).well();
+    assert!(metrics.contains("intact_tcp_crc_segments_total{") && metrics.ends_with("# EOF\n"), "{metrics}");
+}
+
+#[test]
+fn the_program_decides_the_exit_code_and_nothing_is_left_behind() {
+    if !need("nft", "nftables") {
+        return;
+    }
+    let Some(machine) = machine() else { return };
+    let rules = || {
+        let mut command = Command::new("nft");
+        command.args(["list", "ruleset"]).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    machine
+        .within(|| {
+            let mut command = intact("tcp-crc run -- sh -c");
+            command.arg("ip -brief address show crc0; exit 7");
+            let ended = finish(command);
+            assert_eq!(ended.code, Some(7), "{}", ended.text);
+            assert!(ended.text.contains("10.213.0.2/24"), "{}", ended.text);
+            assert_eq!(rules(), "", "the rules are taken back");
+            assert_eq!(finish(intact("tcp-crc run -- /nowhere/program")).code, Some(1));
+            assert_eq!(finish(intact("tcp-crc run --values 3,4 -- true")).code, Some(2));
+            assert_eq!(rules(), "");
+        })
+        .unwrap();
+}
+
+#[test]
+fn the_demonstration_shows_what_it_says() {
+    if machine().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let started = Instant::now();
+    let text =
+        finish(intact(&format!("tcp-crc demo --json --damaged 50 --markdown {}", folder.path().display())))
+            .well();
+    let outcome: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(outcome["shown"], true, "{text}");
+    assert!(outcome["without"]["wrong_bytes"].as_u64().unwrap() > 100, "{text}");
+    assert_eq!(outcome["with"]["wrong_bytes"], 0);
+    assert_ne!(outcome["without"]["sha256_arrived"], outcome["without"]["sha256_sent"]);
+    assert!(std::fs::read_to_string(folder.path().join("tcp-crc-damage.svg")).unwrap().contains("<svg"));
+    assert!(started.elapsed() < Duration::from_secs(30), "a demonstration is short");
+}
