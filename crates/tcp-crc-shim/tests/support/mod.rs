@@ -2,18 +2,20 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use tcp_crc::{Config, Counters, Method, Offer, OnMissing, State};
+use tcp_crc_shim::SetupError;
 use tcp_crc_shim::lab::{End, Lab, Middle, Plan};
 
-/// Builds a laboratory; without root says so, and fails on CI.
+/// Builds a laboratory. Where the tester may not, or a program is missing, it says so, and fails on CI.
 pub fn lab(plan: Plan) -> Option<Lab> {
     let error = match Lab::build(plan) {
         Ok(lab) => return Some(lab),
-        Err(error) => error,
+        Err(error @ (SetupError::System { .. } | SetupError::Missing { .. } | SetupError::Switch { .. })) => {
+            error
+        }
+        Err(error) => panic!("{error}"),
     };
     let on_ci = !matches!(std::env::var("CI").as_deref(), Err(_) | Ok("" | "0" | "false"));
-    let is_root =
-        std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
-    assert!(!on_ci && !is_root, "on CI, and for root, no test may be left out: {error}");
+    assert!(!on_ci, "on CI no test may be left out: {error}");
     eprintln!("left out: {error}");
     None
 }
