@@ -147,7 +147,7 @@ fn through_a_translator_values_4_and_6_work() {
 }
 
 #[test]
-fn a_middlebox_that_cuts_segments_anew_is_told_and_no_byte_of_it_arrives() {
+fn a_middlebox_that_cuts_segments_again_is_told_and_no_byte_of_it_arrives() {
     let middle: Middle = Box::new(|_, packet| {
         let mut pieces = Vec::new();
         if let Ok(packet) = Packet::parse(packet) {

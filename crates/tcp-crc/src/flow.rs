@@ -25,7 +25,7 @@ use crate::rewrite::{self, Fault};
 /// A SYN goes out with the request this many times, and so does a SYN-ACK; then without, for middleboxes that discard what they do
 /// not know.
 pub const REQUESTS_MAX: u32 = 2;
-/// So many segments in a row with a wrong CRC under a right sum look like a middlebox that cuts segments anew.
+/// So many segments in a row with a wrong CRC under a right sum look like a middlebox that cuts segments again.
 pub const RESEGMENTED_AFTER: u32 = 8;
 
 /// How far ahead of our last acknowledgement a RST is believed. Who does not know the number hits this once in 65,536 times.

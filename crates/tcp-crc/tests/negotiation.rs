@@ -268,7 +268,7 @@ fn a_request_keeps_within_40_bytes_and_value_6_gives_way_first() {
 }
 
 #[test]
-fn pieces_cut_anew_by_a_middlebox_are_discarded_and_told() {
+fn pieces_cut_again_by_a_middlebox_are_discarded_and_told() {
     let mut pair = Pair::new(asking(&[Method::Data]), asking(&[Method::Data]));
     pair.open(clean);
     for _ in 0..8 {

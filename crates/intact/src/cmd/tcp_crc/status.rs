@@ -74,7 +74,7 @@ fn row(name: &str, connection: &Connection) -> Vec<String> {
     };
     let why = match counters.resegmented {
         0 => connection.why.clone().unwrap_or_default(),
-        _ => "something on the way cuts segments anew".to_owned(),
+        _ => "something on the way cuts segments again".to_owned(),
     };
     vec![
         name.to_owned(),
