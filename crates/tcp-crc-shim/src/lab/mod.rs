@@ -31,6 +31,9 @@ pub use transfer::{Transfer, content, sum_errors};
 
 /// Packets of all links, in bytes.
 pub const MTU_BYTES: u16 = 1500;
+/// Packets that a device keeps for a reader that is late: more than a window of TCP's, each with a twin, so that what is counted at
+/// the two ends of the network agrees.
+const QUEUE_PACKETS: u32 = 20_000;
 /// Connections of a shim of the laboratory.
 const CONNECTIONS_MAX: usize = 20_000;
 
@@ -198,7 +201,7 @@ fn connect(
 fn addresses(device: &str, end: End, host: u8) -> Vec<String> {
     let net = end as u8 + 1;
     let mut lines = vec![
-        format!("link set {device} mtu {MTU_BYTES} up"),
+        format!("link set {device} mtu {MTU_BYTES} txqueuelen {QUEUE_PACKETS} up"),
         format!("addr add 10.77.{net}.{host}/24 dev {device}"),
         format!("addr add fd77:{net}::{host}/64 dev {device} nodad"),
     ];
@@ -213,7 +216,7 @@ fn addresses(device: &str, end: End, host: u8) -> Vec<String> {
 fn routes() -> Vec<String> {
     let mut lines = Vec::new();
     for (side, table) in [(0, 100), (1, 101)] {
-        lines.push(format!("link set f{side} mtu {MTU_BYTES} up"));
+        lines.push(format!("link set f{side} mtu {MTU_BYTES} txqueuelen {QUEUE_PACKETS} up"));
         for version in ["", "-6 "] {
             lines.push(format!("{version}rule add iif m{side} lookup {table}"));
             lines.push(format!("{version}route add default dev f{side} table {table}"));
