@@ -21,6 +21,7 @@
 //! Left out: threads. What two shards do at the same time is interleaved here, event by event, never truly parallel.
 #![forbid(unsafe_code)]
 
+pub mod air;
 pub mod campaign;
 pub mod driver;
 mod hosts;
@@ -34,6 +35,7 @@ mod rules;
 pub mod run;
 pub mod store;
 pub mod table;
+pub mod trial;
 pub mod verdict;
 pub mod watch;
 pub mod world;

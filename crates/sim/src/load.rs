@@ -62,6 +62,28 @@ pub struct LoadPlan {
     pub watches: bool,
 }
 
+impl LoadPlan {
+    /// Verified reads of as many blocks each, one at a time, by initiator `writer` in blocks of its own.
+    pub fn steady(writer: u32, own: std::ops::Range<u64>) -> Self {
+        Self {
+            writer,
+            own,
+            shared: 0..0,
+            operations: 1000,
+            depth: 1,
+            max_blocks: 8,
+            exact: true,
+            functions: 0,
+            writes: 0,
+            flushes: 0,
+            swaps: 0,
+            timeout: Duration::from_secs(600),
+            pause_ns: 0,
+            watches: false,
+        }
+    }
+}
+
 /// How far a load is, for those outside of the event loop.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {

@@ -11,6 +11,8 @@
 //! a loss otherwise. All connections of a path share its wire, whose queue drops what does not fit. Without it the window is the
 //! receiver's: good enough to shake a protocol, and fast.
 //!
+//! Over the air (`PathConfig::air`) the medium of [`wireless`] and its TCP take the place of all this; see [`crate::air`].
+//!
 //! Left out: segments that are reordered inside a connection (TCP hides them), and the cost of processors.
 
 use std::collections::VecDeque;
@@ -23,6 +25,7 @@ use engine::{Completion, Token};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::air::{Air, AirPlan};
 use crate::driver::Entry;
 use crate::world::{DriverId, Event, Nanos, State, World};
 
@@ -71,6 +74,9 @@ pub struct PathConfig {
     pub queue_bytes: u64,
     /// Whether connections have congestion windows.
     pub congestion: bool,
+    /// The path is over the air, and this is the link, the TCP on it, and the loss of the path; then of the above only `delay_ns` (for what
+    /// begins and ends a connection) and `send_buffer_bytes` count.
+    pub air: Option<AirPlan>,
 }
 
 impl Default for PathConfig {
@@ -85,6 +91,7 @@ impl Default for PathConfig {
             receive_window_bytes: 1 << 20,
             queue_bytes: 1 << 20,
             congestion: false,
+            air: None,
         }
     }
 }
@@ -134,24 +141,24 @@ impl Drop for SimStream {
 
 /// One end of a connection.
 #[derive(Default)]
-struct End {
+pub(crate) struct End {
     owner: Option<(DriverId, Token)>,
     recv: Option<(BytesMut, usize)>,
     listed: bool,
     /// The host has forgotten it: what arrives is answered with a reset.
-    closed: bool,
+    pub closed: bool,
     /// A reset has arrived.
-    reset: bool,
+    pub reset: bool,
 }
 
 /// One direction of a connection.
-struct Pipe {
-    queue: VecDeque<Bytes>,
-    queued: usize,
+pub(crate) struct Pipe {
+    pub queue: VecDeque<Bytes>,
+    pub queued: usize,
     /// A send that the system has not taken over whole.
-    sending: Option<Vec<Bytes>>,
-    fin: bool,
-    fin_sent: bool,
+    pub sending: Option<Vec<Bytes>>,
+    pub fin: bool,
+    pub fin_sent: bool,
     /// On the way, bytes.
     flight: usize,
     last_arrival: Nanos,
@@ -170,6 +177,8 @@ struct Pipe {
     /// Segments sent, and the last one whose loss is already paid for.
     sent_segments: u64,
     recovery_until: u64,
+    /// Given to the link and not delivered yet.
+    pub on_air: VecDeque<Bytes>,
 }
 
 impl Pipe {
@@ -194,23 +203,44 @@ impl Pipe {
             ssthresh: f64::INFINITY,
             sent_segments: 0,
             recovery_until: 0,
+            on_air: VecDeque::new(),
         }
+    }
+
+    /// Takes a segment of at most so many bytes off the queue: its pieces, and its length.
+    fn cut(&mut self, most: usize) -> (SmallVec<[Bytes; 2]>, usize) {
+        let mut segment: SmallVec<[Bytes; 2]> = SmallVec::new();
+        let mut length = 0;
+        while length < most && segment.len() < MAX_PIECES {
+            let Some(front) = self.queue.front_mut() else { break };
+            let part = front.split_to(front.len().min(most - length));
+            if front.is_empty() {
+                self.queue.pop_front();
+            }
+            length += part.len();
+            segment.push(part);
+        }
+        (segment, length)
     }
 }
 
 pub(crate) struct Conn {
-    path: usize,
+    pub path: usize,
     addresses: [SocketAddr; 2],
-    ends: [End; 2],
+    pub ends: [End; 2],
     /// By the side that sends.
-    pipes: [Pipe; 2],
+    pub pipes: [Pipe; 2],
+    /// Its number on the link of a path over the air.
+    pub air: Option<usize>,
     established: bool,
 }
 
-struct Path {
+pub(crate) struct Path {
     config: PathConfig,
     /// When the wire is free again, by direction.
     busy_until: [Nanos; 2],
+    /// What takes the place of the wire.
+    pub air: Option<Air>,
 }
 
 /// What a connection is to those who choose one to harm.
@@ -226,23 +256,32 @@ pub struct Live {
 #[derive(Default)]
 pub struct Network {
     pub(crate) conns: Vec<Conn>,
-    paths: Vec<Path>,
+    pub(crate) paths: Vec<Path>,
     by_host: FxHashMap<IpAddr, usize>,
     listeners: FxHashMap<SocketAddr, (DriverId, Token)>,
     next_port: u16,
 }
 
 impl Network {
-    /// Puts a path between `host`, which connects, and those that listen.
+    /// Puts a path between `host`, which connects, and those that listen. Paths over the same air are one.
     pub fn add_path(&mut self, host: IpAddr, config: PathConfig) {
-        self.by_host.insert(host, self.paths.len());
-        self.paths.push(Path { config, busy_until: [0; 2] });
+        let same = |path: &Path| config.air.is_some() && path.config.air == config.air;
+        let number = self.paths.iter().position(same).unwrap_or(self.paths.len());
+        self.by_host.insert(host, number);
+        if number < self.paths.len() {
+            return;
+        }
+        let air = config.air.map(Air::new);
+        self.paths.push(Path { config, busy_until: [0; 2], air });
     }
 
     /// Changes what is between `host` and the others.
     pub fn set_loss(&mut self, host: IpAddr, loss_ppm: u32) {
         if let Some(&path) = self.by_host.get(&host) {
             self.paths[path].config.loss_ppm = loss_ppm;
+            if let Some(air) = &mut self.paths[path].air {
+                air.link.set_loss(f64::from(loss_ppm) / 1e6);
+            }
         }
     }
 
@@ -288,8 +327,10 @@ impl State {
         let conn = network.conns.len();
         let token = self.drivers[driver].insert(Entry::Conn { conn, side: NEAR });
         let owned = End { owner: Some((driver, token)), ..End::default() };
+        let air = network.paths[path].air.as_mut().and_then(|air| air.connect(conn));
         network.conns.push(Conn {
             path,
+            air,
             addresses: [near, to],
             ends: [owned, End::default()],
             pipes: [Pipe::new(&config), Pipe::new(&config)],
@@ -314,11 +355,12 @@ impl State {
             Event::Acknowledged { conn, side, bytes, number } => self.acknowledged(conn, side, bytes, number),
             Event::Thaw { conn, side } => self.thaw(conn, side),
             Event::Reset { conn, side } => self.reset_end(conn, side),
+            Event::Air { path } => self.air(path),
             Event::Job { .. } | Event::Notice { .. } | Event::Planned { .. } => {}
         }
     }
 
-    fn path(&self, conn: usize) -> PathConfig {
+    pub(crate) fn path(&self, conn: usize) -> PathConfig {
         self.network.paths[self.network.conns[conn].path].config
     }
 
@@ -408,6 +450,7 @@ impl State {
             left -= n;
         }
         pipe.received_bytes -= take;
+        self.read_air(conn, side, take);
         self.pump(conn, side.other());
         Some((buffer, Ok(take)))
     }
@@ -421,7 +464,7 @@ impl State {
     }
 
     /// Lets the system take over what there is room for.
-    fn take_over(&mut self, conn: usize, side: Side) {
+    pub(crate) fn take_over(&mut self, conn: usize, side: Side) {
         let limit = self.path(conn).send_buffer_bytes;
         let c = &mut self.network.conns[conn];
         let Some((driver, token)) = c.ends[side.0].owner else { return };
@@ -457,13 +500,16 @@ impl State {
     }
 
     /// Sends what the windows allow.
-    fn pump(&mut self, conn: usize, side: Side) {
+    pub(crate) fn pump(&mut self, conn: usize, side: Side) {
         let path = self.path(conn);
         loop {
             let Network { conns, paths, .. } = &mut self.network;
             let c = &mut conns[conn];
             if !c.established {
                 return;
+            }
+            if c.air.is_some() {
+                return self.pump_air(conn, side);
             }
             let pipe = &mut c.pipes[side.0];
             if pipe.queued == 0 {
@@ -484,17 +530,7 @@ impl State {
             {
                 return;
             }
-            let mut segment: SmallVec<[Bytes; 2]> = SmallVec::new();
-            let mut length = 0;
-            while length < path.segment_bytes && segment.len() < MAX_PIECES {
-                let Some(front) = pipe.queue.front_mut() else { break };
-                let part = front.split_to(front.len().min(path.segment_bytes - length));
-                if front.is_empty() {
-                    pipe.queue.pop_front();
-                }
-                length += part.len();
-                segment.push(part);
-            }
+            let (segment, length) = pipe.cut(path.segment_bytes);
             pipe.queued -= length;
             pipe.sent_segments += 1;
             let number = pipe.sent_segments;
@@ -554,7 +590,7 @@ impl State {
     }
 
     /// What `side` has sent reaches the other end.
-    fn arrive(&mut self, conn: usize, side: Side, what: Passing) {
+    pub(crate) fn arrive(&mut self, conn: usize, side: Side, what: Passing) {
         let pipe = &mut self.network.conns[conn].pipes[side.0];
         if pipe.frozen_until > self.now || !pipe.parked.is_empty() {
             pipe.parked.push_back(what);
@@ -580,7 +616,8 @@ impl State {
     }
 
     fn deliver(&mut self, conn: usize, side: Side, what: Passing) {
-        let congestion = self.path(conn).congestion;
+        let c = &self.network.conns[conn];
+        let counts_flight = !self.path(conn).congestion && c.air.is_none();
         let c = &mut self.network.conns[conn];
         let pipe = &mut c.pipes[side.0];
         let receiver = &c.ends[side.other().0];
@@ -609,7 +646,7 @@ impl State {
                     pipe.flips = flips;
                     pipe.arrived_bytes = end;
                     pipe.received_bytes += piece.len();
-                    if !congestion {
+                    if counts_flight {
                         pipe.flight -= piece.len();
                     }
                     pipe.received.push_back(piece);
@@ -633,6 +670,7 @@ impl State {
         let pipe = &mut c.pipes[side.0];
         pipe.queue.clear();
         pipe.queued = 0;
+        self.leave_air(conn);
         self.take_over(conn, side);
         self.list_readable(conn, side);
     }
@@ -658,6 +696,7 @@ impl State {
         pipe.fin = true;
         pipe.fin_sent |= broken;
         self.watch.closed(self.now, conn, side);
+        self.leave_air(conn);
         self.pump(conn, side);
     }
 

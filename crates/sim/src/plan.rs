@@ -134,6 +134,27 @@ pub struct InitiatorPlan {
     pub chap: ChapPlan,
 }
 
+impl InitiatorPlan {
+    /// What an initiator with so many connections negotiates within, to measure them.
+    pub fn bounds_of(connections: u16) -> Bounds {
+        Bounds { max_connections: connections, error_recovery_level: 2, ..Bounds::default() }
+    }
+
+    /// One that works without a pause and pings nobody who is only slow.
+    pub fn steady(path: PathConfig, connections: u16, load: LoadPlan) -> Self {
+        Self {
+            path,
+            bounds: Self::bounds_of(connections),
+            load,
+            ping: Duration::from_secs(60),
+            connections,
+            recovery: 2,
+            scheduling: Scheduling::default(),
+            chap: ChapPlan::default(),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -164,6 +185,24 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A run in which nothing goes wrong, to measure: one shard, a store that answers at once.
+    pub fn steady(seed: u64, blocks: u64, bounds: Bounds, initiators: Vec<InitiatorPlan>) -> Self {
+        Self {
+            seed,
+            blocks,
+            placement: Placement::Inline,
+            latencies: Latencies { notice_ns: 10 * US, job_ns: (0, 0) },
+            shards: 1,
+            bounds,
+            queue_depth: 128,
+            initiators,
+            faults: Vec::new(),
+            intrusions: 0,
+            chap: Vec::new(),
+            buffer_bytes: 64 << 20,
+        }
+    }
+
     /// The run that `seed` stands for.
     pub fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x5157_1a2e_0d5e_ed00);

@@ -9,7 +9,7 @@ use iscsi_core::params::{Bounds, DigestPolicy};
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
-use crate::plan::{ChapPlan, Fault, InitiatorPlan, MS, Plan, US};
+use crate::plan::{Fault, InitiatorPlan, MS, Plan, US};
 use crate::run::{Run, Sabotage};
 use crate::watch::Part;
 use crate::world::Latencies;
@@ -85,32 +85,22 @@ fn plan() -> Plan {
         watches: false,
     };
     let path = PathConfig { delay_ns: MS, ..PathConfig::default() };
+    let initiator = InitiatorPlan {
+        bounds: bounds.clone(),
+        ping: Duration::from_secs(5),
+        // So that each of the two connections carries something.
+        scheduling: Scheduling::LeastOutstandingBytes,
+        ..InitiatorPlan::steady(path, 2, load)
+    };
     Plan {
-        seed: SEED,
-        blocks: 256,
         placement: Placement::Offload,
         latencies: Latencies { notice_ns: 10 * US, job_ns: (MS, 4 * MS) },
-        shards: 1,
-        bounds: bounds.clone(),
         queue_depth: 32,
-        initiators: vec![InitiatorPlan {
-            path,
-            bounds,
-            load,
-            ping: Duration::from_secs(5),
-            connections: 2,
-            recovery: 2,
-            // So that each of the two connections carries something.
-            scheduling: Scheduling::LeastOutstandingBytes,
-            chap: ChapPlan::default(),
-        }],
         faults: vec![
             (9 * MS, Fault::Flip { which: 0, side: 1, part: Part::Data }),
             (15_500 * US, Fault::Reset { which: 1, only: None }),
         ],
-        intrusions: 0,
-        chap: Vec::new(),
-        buffer_bytes: 64 << 20,
+        ..Plan::steady(SEED, 256, bounds, vec![initiator])
     }
 }
 

@@ -5,17 +5,11 @@
 //! of the wire, not what a machine makes of the protocol.
 
 use std::fmt::Write as _;
-use std::time::Duration;
-
-use blockstore::Placement;
-use initiator::Scheduling;
-use iscsi_core::params::Bounds;
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
-use crate::plan::{ChapPlan, InitiatorPlan, Plan, US};
+use crate::plan::{InitiatorPlan, Plan, US};
 use crate::run::{Run, Sabotage};
-use crate::world::Latencies;
 
 /// Numbers of connections that are compared.
 pub const CONNECTIONS: [u16; 4] = [1, 2, 4, 8];
@@ -63,8 +57,6 @@ pub struct Cell {
 impl Cell {
     fn plan(&self, seed: u64) -> Plan {
         let blocks = 8192;
-        let bounds =
-            Bounds { max_connections: self.connections, error_recovery_level: 2, ..Bounds::default() };
         let path = PathConfig {
             delay_ns: self.round_trip_us * US / 2,
             jitter_ns: 0,
@@ -75,46 +67,16 @@ impl Cell {
             receive_window_bytes: 4 << 20,
             queue_bytes: 512 << 10,
             congestion: true,
+            air: None,
         };
         let load = LoadPlan {
-            writer: 1,
-            own: 0..blocks,
-            shared: 0..0,
             operations: self.work.operations,
             depth: self.work.depth,
             max_blocks: self.work.blocks,
-            exact: true,
-            functions: 0,
-            writes: 0,
-            flushes: 0,
-            swaps: 0,
-            timeout: Duration::from_secs(600),
-            pause_ns: 0,
-            watches: false,
+            ..LoadPlan::steady(1, 0..blocks)
         };
-        Plan {
-            seed,
-            blocks,
-            placement: Placement::Inline,
-            latencies: Latencies { notice_ns: 10 * US, job_ns: (0, 0) },
-            shards: 1,
-            bounds: bounds.clone(),
-            queue_depth: 128,
-            initiators: vec![InitiatorPlan {
-                path,
-                bounds,
-                load,
-                ping: Duration::from_secs(60),
-                connections: self.connections,
-                recovery: 2,
-                scheduling: Scheduling::default(),
-                chap: ChapPlan::default(),
-            }],
-            faults: Vec::new(),
-            intrusions: 0,
-            chap: Vec::new(),
-            buffer_bytes: 64 << 20,
-        }
+        let initiator = InitiatorPlan::steady(path, self.connections, load);
+        Plan::steady(seed, blocks, initiator.bounds.clone(), vec![initiator])
     }
 
     /// Throughput of one run, megabytes per second; `Err`: the invariant that did not hold.

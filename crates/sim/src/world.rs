@@ -43,6 +43,8 @@ pub(crate) enum Event {
     Thaw { conn: usize, side: Side },
     /// A reset reaches `side`.
     Reset { conn: usize, side: Side },
+    /// Something happens on the link of a path over the air.
+    Air { path: usize },
     /// A job that blocks ends now.
     Job { owner: usize, job: Job },
     /// A driver notices what has happened.

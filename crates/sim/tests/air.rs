@@ -1,0 +1,64 @@
+//! The product over the air.
+#![forbid(unsafe_code)]
+
+use sim::trial::{Measured, Trial};
+use wireless::link::LinkSetup;
+use wireless::mac::Mac;
+
+/// The thesis' link: acknowledgements at 1 Mbit/s, and 4 ms for everything in a command that is not the link.
+const LINK: LinkSetup = LinkSetup { latency_ns: 2_000_000, ..LinkSetup::of(Mac::B.with_r_ack(1.0)) };
+
+fn run(trial: Trial) -> Measured {
+    let measured = trial.run(1).expect("every invariant holds");
+    println!("{:.3} MB/s, {:.1}/s, {:.2} ms: {trial:?}", measured.mb_s, measured.per_s, measured.command_ms);
+    measured
+}
+
+fn near(got: f64, expected: f64, share: f64) {
+    assert!((got / expected - 1.0).abs() <= share, "{got}, expected {expected} within {share}");
+}
+
+#[test]
+fn one_connection_reads_as_the_thesis_measured() {
+    near(run(Trial::reads(LINK, 2048)).mb_s, 0.25, 0.10);
+    near(run(Trial::reads(LINK, 4096)).per_s, 94.0, 0.10);
+    near(run(Trial { depth: 8, ..Trial::reads(LINK, 4096) }).per_s, 140.0, 0.10);
+    near(run(Trial { commands: 60, ..Trial::reads(LINK, 128 << 10) }).mb_s, 0.60, 0.10);
+}
+
+#[test]
+fn a_connection_of_depth_two_is_two_of_depth_one() {
+    let two_deep = run(Trial { depth: 2, ..Trial::reads(LINK, 2048) }).mb_s;
+    let two_wide = run(Trial { depth: 2, connections: 2, ..Trial::reads(LINK, 2048) }).mb_s;
+    let one = run(Trial::reads(LINK, 2048)).mb_s;
+    near(two_wide, two_deep, 0.05);
+    assert!(two_deep > 1.3 * one, "{two_deep} of {one}: it is the depth that helps");
+}
+
+#[test]
+fn sessions_share_the_link() {
+    let both = run(Trial { sessions: 2, depth: 2, ..Trial::reads(LINK, 2048) }).mb_s;
+    let alone = run(Trial { depth: 2, ..Trial::reads(LINK, 2048) }).mb_s;
+    near(both, alone, 0.10);
+}
+
+#[test]
+fn writes_and_asymmetric_reads_cross_the_air_as_well() {
+    run(Trial { writes: true, depth: 4, ..Trial::reads(LINK, 8192) });
+    run(Trial { asymmetric: true, connections: 4, depth: 4, ..Trial::reads(LINK, 8192) });
+}
+
+#[test]
+fn losses_behind_the_medium_repeat_no_command_and_lose_none() {
+    let lossy = LinkSetup { loss: 0.02, ..LINK };
+    let clean = run(Trial { depth: 4, connections: 2, ..Trial::reads(LINK, 8192) });
+    let lossy = run(Trial { depth: 4, connections: 2, ..Trial::reads(lossy, 8192) });
+    assert!(lossy.mb_s < 0.95 * clean.mb_s, "{} of {}", lossy.mb_s, clean.mb_s);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let trial = Trial { depth: 4, connections: 2, commands: 100, ..Trial::reads(LINK, 8192) };
+    assert_eq!(trial.run(7), trial.run(7));
+    assert_ne!(trial.run(7).unwrap().sum, trial.run(8).unwrap().sum);
+}
