@@ -50,6 +50,8 @@ enum Command {
     Scrub(cmd::scrub::Args),
     /// Measure a LUN, checksums, or guards on the way to a disk: bytes per second, latencies, CPU time.
     Bench(cmd::bench::Args),
+    /// Storage over 802.11: the models and experiments of a thesis, with its numbers next to ours, and an emulated link.
+    Wireless(cmd::wireless::Args),
     /// Test a target against the rows of the conformance table.
     Conform(cmd::conform::Args),
     /// Let unmodified programs' TCP connections carry a CRC32C, and show what that finds.
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Command::Reset(args) => cmd::reset::run(args),
         Command::Scrub(args) => cmd::scrub::run(args),
         Command::Bench(args) => cmd::bench::run(args),
+        Command::Wireless(args) => cmd::wireless::run(&args),
         Command::Conform(args) => cmd::conform::run(args),
         Command::TcpCrc(args) => cmd::tcp_crc::run(args),
         Command::Completions(args) => cmd::docs::completions(args, Cli::command()),

@@ -20,6 +20,7 @@ pub mod scrub;
 pub mod serve;
 pub mod server;
 pub mod tcp_crc;
+pub mod wireless;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -5,7 +5,7 @@
 
 mod checksum;
 mod guard;
-pub mod kit;
+pub(in crate::cmd) mod kit;
 mod lun;
 
 use std::process::ExitCode;

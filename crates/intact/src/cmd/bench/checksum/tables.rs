@@ -9,7 +9,7 @@ use super::papers::{
 use super::report::{GroupFacts, Measurement, Report};
 use crate::cmd::bench::kit::arguments::Extent;
 use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series, short};
-use crate::cmd::bench::kit::document::{Block, Document, Table};
+use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::cmd::bench::kit::source::{Origin, citation};
 use crate::output;
 
@@ -39,7 +39,11 @@ pub fn document(report: &Report, extent: Extent) -> Document {
     if extent == Extent::Everything {
         appendix(&mut blocks, report, &thesis);
     }
-    Document { title: "Checksums on this machine".to_owned(), distrust: report.noise.reasons.clone(), blocks }
+    Document {
+        title: "Checksums on this machine".to_owned(),
+        trust: Trust::Measured(report.noise.reasons.clone()),
+        blocks,
+    }
 }
 
 fn the_machine(blocks: &mut Vec<Block>, report: &Report) {

@@ -6,7 +6,7 @@ use super::disks::DiskFacts;
 use super::report::{Measurement, Report};
 use crate::cmd::bench::kit::arguments::Extent;
 use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series, short};
-use crate::cmd::bench::kit::document::{Block, Document, Table};
+use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::cmd::bench::kit::source::{Origin, citation};
 use crate::cmd::bench::kit::statistics::Summary;
 use crate::output;
@@ -47,7 +47,7 @@ pub fn document(report: &Report, extent: Extent) -> Document {
     }
     Document {
         title: "Guards on the way to a disk".to_owned(),
-        distrust: report.noise.reasons.clone(),
+        trust: Trust::Measured(report.noise.reasons.clone()),
         blocks,
     }
 }

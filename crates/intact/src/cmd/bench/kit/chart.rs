@@ -8,6 +8,8 @@
 
 use std::fmt::Write;
 
+use serde::Serialize;
+
 /// Size of every chart.
 const WIDTH: f64 = 820.0;
 const HEIGHT: f64 = 440.0;
@@ -40,7 +42,8 @@ pub const STYLE: &str = "\
 ";
 
 /// How values become places on an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Scale {
     /// Even steps, from zero.
     Linear,
@@ -51,7 +54,7 @@ pub enum Scale {
 }
 
 /// One axis.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Axis {
     /// What it shows, with the unit.
     pub label: String,
@@ -59,7 +62,8 @@ pub struct Axis {
 }
 
 /// What a line stands for; it decides how the line looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Measured here: solid, with points and its name.
     Measured,
@@ -70,7 +74,7 @@ pub enum Role {
 }
 
 /// One value, and how far it may be off to either side.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     pub x: f64,
     pub y: f64,
@@ -78,7 +82,7 @@ pub struct Point {
 }
 
 /// One line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Series {
     pub name: String,
     pub role: Role,
@@ -89,7 +93,7 @@ pub struct Series {
 }
 
 /// A chart.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Chart {
     /// The stem of its file's name.
     pub id: String,

@@ -1,6 +1,8 @@
 //! A result for people: headings, text, tables and charts in order, and its forms for a terminal and as Markdown.
 //! The form as a page is [`page`](super::page).
 
+use serde::Serialize;
+
 use super::chart::Chart;
 use crate::output;
 
@@ -15,7 +17,7 @@ pub enum Block {
 }
 
 /// A table whose first column names things and whose other columns are figures.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Table {
     pub caption: String,
     pub heading: Vec<String>,
@@ -39,12 +41,41 @@ impl Table {
     }
 }
 
+/// Whether figures are to be trusted.
+#[derive(Clone, Debug, Default)]
+pub enum Trust {
+    /// They are computed: no machine can disturb them.
+    #[default]
+    Computed,
+    /// They are measured. Reasons not to trust them; none: the machine was quiet.
+    Measured(Vec<String>),
+}
+
+impl Trust {
+    /// Reasons not to trust the figures.
+    pub fn reasons(&self) -> &[String] {
+        match self {
+            Trust::Computed => &[],
+            Trust::Measured(reasons) => reasons,
+        }
+    }
+
+    /// The verdict in words, and whether it is a good one.
+    pub fn verdict(&self) -> (&'static str, bool) {
+        match self {
+            Trust::Computed => ("computed, not measured", true),
+            Trust::Measured(reasons) if reasons.is_empty() => ("the machine was quiet", true),
+            Trust::Measured(_) => ("not to be trusted", false),
+        }
+    }
+}
+
 /// A whole result.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
     pub title: String,
-    /// Whether the figures are to be trusted, and why not.
-    pub distrust: Vec<String>,
+    /// Whether the figures are to be trusted.
+    pub trust: Trust,
     pub blocks: Vec<Block>,
 }
 
@@ -52,7 +83,7 @@ impl Document {
     /// For a terminal: charts are left out.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
-        for reason in &self.distrust {
+        for reason in self.trust.reasons() {
             text.push_str(&format!("NOT TO BE TRUSTED: {reason}\n"));
         }
         let plain: Vec<&Block> =
@@ -84,7 +115,7 @@ impl Document {
     /// As Markdown that shows each chart from the file [`Chart::id`]`.svg` in the same folder.
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n", self.title);
-        for reason in &self.distrust {
+        for reason in self.trust.reasons() {
             text.push_str(&format!("\n**Not to be trusted:** {reason}.\n"));
         }
         for block in &self.blocks {
@@ -155,7 +186,7 @@ mod tests {
         table.rows.push(vec!["a|b".to_owned(), "1".to_owned()]);
         Document {
             title: "T".to_owned(),
-            distrust: vec!["it is noisy".to_owned()],
+            trust: Trust::Measured(vec!["it is noisy".to_owned()]),
             blocks: vec![
                 Block::Heading(1, "charts only".to_owned()),
                 Block::Heading(1, "part".to_owned()),

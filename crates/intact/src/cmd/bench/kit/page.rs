@@ -42,11 +42,12 @@ pub fn html(document: &Document) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
          <style>\n{PAGE_STYLE}{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
     );
-    if document.distrust.is_empty() {
-        page.push_str("<p class=\"verdict quiet\">the machine was quiet</p>\n");
-    } else {
-        page.push_str("<p class=\"verdict noisy\">not to be trusted</p>\n<ul>\n");
-        document.distrust.iter().for_each(|reason| put(&mut page, "li", reason));
+    let (verdict, good) = document.trust.verdict();
+    let class = if good { "quiet" } else { "noisy" };
+    let _ = writeln!(page, "<p class=\"verdict {class}\">{verdict}</p>");
+    if !good {
+        page.push_str("<ul>\n");
+        document.trust.reasons().iter().for_each(|reason| put(&mut page, "li", reason));
         page.push_str("</ul>\n");
     }
     contents(&mut page, document);
@@ -102,6 +103,7 @@ fn put_table(page: &mut String, table: &Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::bench::kit::document::Trust;
 
     #[test]
     fn a_page_escapes_what_it_shows_and_says_whether_to_trust_it() {
@@ -110,10 +112,12 @@ mod tests {
         let mut table = Table::new("", &["x"]);
         table.rows.push(vec!["<script>".to_owned()]);
         document.blocks.push(Block::Table(table));
+        assert!(html(&document).contains("computed, not measured"));
+        document.trust = Trust::Measured(Vec::new());
         let page = html(&document);
         assert!(page.contains("the machine was quiet") && !page.contains("<script"), "{page}");
         assert!(page.contains("<a href=\"#part-1\">a &amp; b</a>") && page.contains("<h2 id=\"part-1\">"));
-        document.distrust.push("noise".to_owned());
+        document.trust = Trust::Measured(vec!["noise".to_owned()]);
         let page = html(&document);
         assert!(page.contains("not to be trusted") && page.contains("<li>noise</li>"));
         assert!(!page.contains("the machine was quiet"));
