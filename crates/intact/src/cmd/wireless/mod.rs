@@ -3,6 +3,7 @@
 //! The models and the medium are in the crate `wireless`; here they are set against the thesis' numbers, which are in `papers/`,
 //! and shown.
 
+mod lab;
 mod model;
 mod papers;
 mod plot;
@@ -16,7 +17,8 @@ use clap::Subcommand;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     intact wireless model\n  \
-    intact wireless model --html model.html\n\n\
+    intact wireless model --html model.html\n  \
+    intact wireless lab --quick\n\n\
     Exit codes: 0 done; 1 it failed; 2 wrong usage.")]
 pub struct Args {
     #[command(subcommand)]
@@ -27,11 +29,14 @@ pub struct Args {
 enum What {
     /// Print and plot the thesis' equations, with its numbers next to ours, and its errors.
     Model(model::Args),
+    /// Repeat the thesis' experiments in discrete events, with the real target and initiator.
+    Lab(lab::Args),
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> ExitCode {
     match &args.what {
         What::Model(args) => model::run(args),
+        What::Lab(args) => lab::run(args),
     }
 }
