@@ -21,6 +21,7 @@ pub mod mailbox;
 pub mod netns;
 pub mod offload;
 pub mod platform;
+pub mod realtime;
 pub mod slab;
 pub mod tun;
 

@@ -8,6 +8,7 @@ mod model;
 mod papers;
 mod plot;
 mod report;
+mod run;
 
 use std::process::ExitCode;
 
@@ -18,7 +19,8 @@ use clap::Subcommand;
 #[command(after_help = "Examples:\n  \
     intact wireless model\n  \
     intact wireless model --html model.html\n  \
-    intact wireless lab --quick\n\n\
+    intact wireless lab --quick\n  \
+    intact wireless run --link 802.11b --peer 'iperf3 -s -1' -- iperf3 -c 10.77.0.2\n\n\
     Exit codes: 0 done; 1 it failed; 2 wrong usage.")]
 pub struct Args {
     #[command(subcommand)]
@@ -31,6 +33,8 @@ enum What {
     Model(model::Args),
     /// Repeat the thesis' experiments in discrete events, with the real target and initiator.
     Lab(lab::Args),
+    /// Run a program on an emulated link, in real time, in a network of its own.
+    Run(run::Args),
 }
 
 /// Runs the command.
@@ -38,5 +42,6 @@ pub fn run(args: &Args) -> ExitCode {
     match &args.what {
         What::Model(args) => model::run(args),
         What::Lab(args) => lab::run(args),
+        What::Run(args) => run::run(args),
     }
 }

@@ -1,0 +1,23 @@
+//! A thread that is on time: sched(7), and the slack of its timers (prctl(2)).
+
+use std::io;
+
+/// Lets the calling thread run before all ordinary ones whenever it has something to do, and wakes it when its timers say. It must
+/// not spin: nothing ordinary would run meanwhile.
+///
+/// # Errors
+/// `CAP_SYS_NICE` is missing.
+pub fn prefer_this_thread(priority: i32) -> io::Result<()> {
+    // SAFETY: `sched_param` is made of integers, for which zeros are valid.
+    let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameter.sched_priority = priority;
+    // SAFETY: 0 is the calling thread, and the kernel only reads `parameter`.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory.
+    if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! The medium between two TUN devices, in real time.
+//!
+//! What a device hands over is offered to the [`Crossing`]; what has crossed is written to the other device. Every time is that of the
+//! ideal schedule, so what is late once does not make the rest late. How late packets were is kept, and a run whose packets were
+//! late too often distrusts itself.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::tun::{MAX_PACKET_BYTES, Tun, VnetHeader};
+use hdrhistogram::Histogram;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use wireless::crossing::Crossing;
+use wireless::link::{Host, LinkSetup};
+
+/// Longest sleep, so that the end of a run is noticed.
+const NAP: Duration = Duration::from_millis(20);
+/// Packets taken from a device before the others have their turn.
+const BATCH: usize = 64;
+/// Highest lateness that is told apart, µs.
+const LATENESS_MAX_US: u64 = 10_000_000;
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Passed {
+    /// How late packets were, µs.
+    pub lateness_us: Histogram<u64>,
+    /// Packets that arrived, and their bytes.
+    pub arrived: u64,
+    pub bytes: u64,
+    /// Packets that a device's queue had no room for, and those that were lost on the way.
+    pub refused: u64,
+    pub lost: u64,
+    /// Transmissions of the medium, and collisions.
+    pub transmissions: u64,
+    pub collisions: u64,
+}
+
+/// See the module.
+pub struct Air<'a> {
+    devices: [&'a Tun; 2],
+    crossing: Crossing,
+    /// What is on its way, by number.
+    packets: Vec<Vec<u8>>,
+    began: Instant,
+    passed: Passed,
+}
+
+impl<'a> Air<'a> {
+    /// Between the devices of the near and the far host.
+    ///
+    /// # Errors
+    /// None that a right program meets: the histogram's bounds are constants.
+    pub fn new(setup: &LinkSetup, seed: u64, devices: [&'a Tun; 2]) -> io::Result<Air<'a>> {
+        let lateness_us = Histogram::new_with_max(LATENESS_MAX_US, 3).map_err(io::Error::other)?;
+        let passed = Passed {
+            lateness_us,
+            arrived: 0,
+            bytes: 0,
+            refused: 0,
+            lost: 0,
+            transmissions: 0,
+            collisions: 0,
+        };
+        let (crossing, began) = (Crossing::new(setup, seed), Instant::now());
+        Ok(Air { devices, crossing, packets: Vec::new(), began, passed })
+    }
+
+    /// Carries packets until `over` is set.
+    ///
+    /// # Errors
+    /// A device or poll(2) fails.
+    pub fn run(mut self, over: &AtomicBool) -> io::Result<Passed> {
+        let mut buffer = vec![0; MAX_PACKET_BYTES];
+        while !over.load(Ordering::Relaxed) {
+            for host in Host::BOTH {
+                self.take(host, &mut buffer)?;
+            }
+            self.advance()?;
+            let now = self.now_ns();
+            let rest = self.crossing.next_ns().map_or(NAP, |at| Duration::from_nanos(at.saturating_sub(now)));
+            let [near, far] = self.devices;
+            let mut both = [
+                PollFd::from_borrowed_fd(near.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(far.as_fd(), PollFlags::IN),
+            ];
+            let rest = Timespec::try_from(rest.min(NAP)).map_err(io::Error::other)?;
+            match poll(&mut both, Some(&rest)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let counts = self.crossing.counts();
+        (self.passed.lost, self.passed.refused) = (self.crossing.lost(), counts.refused);
+        (self.passed.transmissions, self.passed.collisions) = (counts.transmissions, counts.collisions);
+        Ok(self.passed)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    /// Takes what the device of `host` has to send.
+    fn take(&mut self, host: Host, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let bytes = match self.devices[host as usize].receive(buffer) {
+                Ok((_, bytes)) => bytes,
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+                {
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
+            // Only IPv4: the kernel also says things of its own, in IPv6.
+            if buffer.first().is_none_or(|first| first >> 4 != 4) {
+                continue;
+            }
+            // What was due before goes first, so that the packet joins the schedule where it belongs.
+            self.advance()?;
+            let now = self.now_ns();
+            if let Some(number) = self.crossing.offer(now, host, bytes as u32) {
+                if self.packets.len() <= number {
+                    self.packets.resize_with(number + 1, Vec::new);
+                }
+                let packet = &mut self.packets[number];
+                packet.clear();
+                packet.extend_from_slice(&buffer[..bytes]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everything happen that is due.
+    fn advance(&mut self) -> io::Result<()> {
+        loop {
+            let now = self.now_ns();
+            let step = self.crossing.advance(now);
+            if !step.happened {
+                return Ok(());
+            }
+            let Some((number, to, due)) = step.arrived else { continue };
+            self.passed.lateness_us.saturating_record((now - due) / 1000);
+            self.passed.arrived += 1;
+            self.passed.bytes += self.packets[number].len() as u64;
+            match self.devices[to as usize].send(&VnetHeader::default(), &self.packets[number]) {
+                Ok(()) => {}
+                // A device without room loses packets, as any does; one that is down loses all.
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock) => {}
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
