@@ -12,7 +12,7 @@ use tcp_crc_shim::lab::{Damage, Damager, End, Lab, Plan, content, sum_errors};
 use super::Protocol;
 use crate::cmd::bench::kit::arguments::{Extent, Forms};
 use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
-use crate::cmd::bench::kit::document::{Block, Document, Table};
+use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::cmd::{FAILED, MISUSED, fail};
 
 /// Bytes of one connection of a transfer.
@@ -183,7 +183,8 @@ fn document(outcome: &Outcome, _: Extent) -> Document {
     );
     Document {
         title: "Damage that TCP's sum does not see".to_owned(),
-        distrust: Vec::new(),
+        // What is counted is exact however busy the machine is.
+        trust: Trust::Measured(Vec::new()),
         blocks: vec![Block::Text(about), Block::Table(table), Block::Chart(chart(outcome))],
     }
 }
