@@ -8,7 +8,8 @@
 //! after each of them, and after pushing  →  link.flush(driver)        one sendmsg for the batch, and the next receive
 //! ```
 //!
-//! Receiving: PDUs are views of the buffer they arrived in, never copied. Where a buffer nears its end, the receive is limited so
+//! Receiving: PDUs are views of the buffer they arrived in, never copied. One receive takes in several of them where two or more
+//! of the kind that is arriving fit into it (`is_long`). Where a buffer nears its end, the receive is limited so
 //! that the PDU at the end still fits and the next one begins in a fresh buffer: only its first few KiB are ever moved. Quiet
 //! connections and logins make do with a small buffer, so that many of them cost little.
 //!
@@ -35,8 +36,12 @@ const SMALL_CHUNK_BYTES: usize = 16 * 1024;
 const MIN_CHUNK_BYTES: usize = 256 * 1024;
 /// The most that is moved from one buffer to the next for the sake of fewer receives, and read past a PDU that ends a buffer.
 const MOVE_BYTES: usize = 4096;
-/// A PDU that misses more than this is received by itself: its bytes, not the calls, are then what costs.
-const LONG_BYTES: usize = 32 * 1024;
+/// What one receive is to bring where as much has arrived, bytes: enough that its call hardly counts, and little enough that all
+/// of it is still in the cache when the last of its PDUs is handled.
+const RECEIVE_BYTES: usize = 256 * 1024;
+/// As much data with what is around it in PDUs, bytes: a receive of [`RECEIVE_BYTES`] does not end a few bytes before the last PDU
+/// does.
+const LARGEST_RECEIVE_BYTES: usize = RECEIVE_BYTES + MAX_PDU_OVERHEAD_BYTES;
 /// So many receives of at most [`MOVE_BYTES`] in a row make a connection quiet.
 const QUIET_RECEIVES: u8 = 64;
 /// Everything of a PDU but its data: BHS, AHS, and two digests.
@@ -364,17 +369,33 @@ impl Link {
         let room = self.buffer.capacity() - held;
         let wanted = if self.chunk_bytes == SMALL_CHUNK_BYTES {
             room
-        } else if missing > LONG_BYTES {
+        } else if self.is_long(missing) {
             // Up to the end of this PDU and the header of the next, so that the next one begins in a buffer that is warm.
             missing + MOVE_BYTES
         } else {
             // What arrives beyond should still leave room for the whole of a PDU that it begins. A fresh buffer takes a whole
             // PDU at once all the same, where that leaves almost room enough.
-            let least =
-                if held + room == self.chunk_bytes { self.max_pdu_bytes } else { missing + MOVE_BYTES };
-            room.saturating_sub(self.max_pdu_bytes).max(least)
+            let fresh = held + room == self.chunk_bytes;
+            let most = match fresh {
+                true => self.receive_bytes(),
+                false => room.saturating_sub(self.max_pdu_bytes),
+            };
+            most.min(LARGEST_RECEIVE_BYTES).saturating_sub(held).max(missing + MOVE_BYTES)
         };
         wanted.min(room)
+    }
+
+    /// Whether a PDU that misses so many bytes is received by itself: a receive that takes no second one of its kind would only end
+    /// in the middle of that. Its bytes, not the calls, are then what costs.
+    fn is_long(&self, missing: usize) -> bool {
+        2 * missing > self.receive_bytes()
+    }
+
+    /// What a fresh buffer of a busy connection may take in at once, bytes: one PDU of the longest kind, whose length we have
+    /// declared, and more where what is left would still hold another.
+    fn receive_bytes(&self) -> usize {
+        let roomy = self.chunk_bytes.saturating_sub(self.max_pdu_bytes);
+        self.max_pdu_bytes.max(roomy).min(LARGEST_RECEIVE_BYTES)
     }
 
     /// Moves what is held to the front of a buffer of `chunk_bytes`, or of no more than the PDU needs where there is none.

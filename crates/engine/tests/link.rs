@@ -176,6 +176,68 @@ fn a_long_pdu_after_a_quiet_time_is_received_whole() {
     }
 }
 
+/// What comes of receiving PDUs with `data_bytes` of data, all of which have arrived already: PDUs for each receive, and the
+/// longest receive in bytes.
+fn receive_what_waits(declared_bytes: usize, data_bytes: usize) -> (f64, usize) {
+    let mut bhs = Bhs::from_bytes([7; Bhs::SIZE]);
+    bhs.set_total_ahs_length(0);
+    bhs.set_data_segment_length(data_bytes);
+    let pdu = [bhs.as_bytes(), &vec![9; data_bytes][..]].concat();
+    let (mut driver, slabs) = (Held::default(), SlabRing::new(1 << 20, 256));
+    let reader = PduReader::new(8192);
+    let mut link = Link::new(Token::new(0, 0), reader, PduWriter::new(), slabs);
+    link.set_max_data_bytes(declared_bytes);
+    link.start(&mut driver);
+    let (mut at, mut pdus, mut receives, mut longest) = (0, 0, 0, 0);
+    for n in 0..600 {
+        let (mut buffer, max_bytes) = driver.receive.take().expect("a receive is always outstanding");
+        let bytes = (buffer.capacity() - buffer.len()).min(max_bytes);
+        let mut left = bytes;
+        while left > 0 {
+            let part = left.min(pdu.len() - at);
+            buffer.extend_from_slice(&pdu[at..at + part]);
+            (at, left) = ((at + part) % pdu.len(), left - part);
+        }
+        link.on_received(buffer, bytes);
+        // The beginning, until the link knows that the connection is busy, says nothing.
+        let counts = n >= 100;
+        while let Some(got) = link.next_pdu().unwrap() {
+            assert_eq!(got.data.len(), data_bytes);
+            pdus += usize::from(counts);
+        }
+        link.flush(&mut driver);
+        (receives, longest) = (receives + usize::from(counts), longest.max(bytes));
+    }
+    let stats = link.stats();
+    assert!(stats.rx_moved_bytes < stats.rx_bytes / 20, "{declared_bytes} {data_bytes} {stats:?}");
+    (f64::from(u32::try_from(pdus).unwrap()) / f64::from(receives as u32), longest)
+}
+
+#[test]
+fn one_receive_takes_in_as_many_pdus_as_fit_and_a_long_one_by_itself() {
+    const K: usize = 1024;
+    for (declared, data, least) in [
+        (256 * K, 4 * K, 50.0),
+        (256 * K, 32 * K, 7.0),
+        (256 * K, 64 * K, 3.5),
+        (256 * K, 128 * K, 1.8),
+        (64 * K, 64 * K, 1.5),
+        (16 * K, 16 * K, 7.0),
+        (1024 * K, 64 * K, 3.0),
+    ] {
+        let (pdus, longest) = receive_what_waits(declared, data);
+        assert!(pdus >= least, "{declared} {data}: {pdus} PDUs for each receive");
+        assert!(longest < 260 * K, "{declared} {data}: {longest} bytes in one receive");
+    }
+    for (declared, data) in
+        [(256 * K, 160 * K), (256 * K, 256 * K), (1024 * K, 1024 * K), (1024 * K, 192 * K)]
+    {
+        let (pdus, longest) = receive_what_waits(declared, data);
+        assert!((0.8..=1.05).contains(&pdus), "{declared} {data}: {pdus} PDUs for each receive");
+        assert!(longest < data + 100 * K, "{declared} {data}: {longest} bytes in one receive");
+    }
+}
+
 #[test]
 fn digests_and_limits_change_between_two_pdus_that_arrived_together() {
     let slabs = SlabRing::new(1 << 20, 16);
@@ -291,6 +353,8 @@ fn a_peer_that_does_not_read_stops_being_read_until_it_does() {
 #[derive(Default)]
 struct Held {
     receives: usize,
+    /// The receive that is outstanding.
+    receive: Option<(BytesMut, usize)>,
     sends: Vec<Vec<Bytes>>,
 }
 
@@ -310,8 +374,9 @@ impl Driver for Held {
         unreachable!()
     }
 
-    fn recv_up_to(&mut self, _: Token, _: BytesMut, _: usize) {
+    fn recv_up_to(&mut self, _: Token, buffer: BytesMut, max_bytes: usize) {
         self.receives += 1;
+        self.receive = Some((buffer, max_bytes));
     }
 
     fn send(&mut self, _: Token, segments: Vec<Bytes>) {
