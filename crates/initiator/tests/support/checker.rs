@@ -1,7 +1,7 @@
 //! A workload that reads what it wrote and compares every byte.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use initiator::{Command, Completion, Ending, Submitter, Workload, WriteData, cdb};
@@ -21,6 +21,8 @@ pub struct Checker {
     pub wrong: Vec<String>,
     /// Commands that ended, for others to see.
     pub done: Arc<AtomicU64>,
+    /// Set by others: no further command is begun.
+    pub enough: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -36,7 +38,14 @@ impl Checker {
     /// Keeps `slots` commands under way until `total` have ended.
     pub fn new(slots: usize, total: u32) -> Self {
         let slots = (0..slots).map(|_| Slot::default()).collect();
-        Self { left: total, begun: false, slots, wrong: Vec::new(), done: Arc::default() }
+        Self {
+            left: total,
+            begun: false,
+            slots,
+            wrong: Vec::new(),
+            done: Arc::default(),
+            enough: Arc::default(),
+        }
     }
 
     fn submit(&mut self, slot: usize, io: &mut Submitter<'_>) {
@@ -101,6 +110,9 @@ impl Workload for Checker {
                 state.reading = !state.reading;
             }
             other => self.wrong.push(format!("{other:?}")),
+        }
+        if self.enough.load(Ordering::Relaxed) {
+            self.left = 0;
         }
         if self.left > 0 {
             self.left -= 1;

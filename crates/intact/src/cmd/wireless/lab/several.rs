@@ -139,10 +139,9 @@ fn targets(
     if b {
         rows.push(Row::against(number, "128 KiB, two targets", "MB/s", two, "6.7-128k", 0.10));
     }
-    rows.push(
-        Row::holds(number, "four targets below two, 128 KiB", "", four / two, four < 0.99 * two)
-            .note("the link does not mind; what cost theirs is not said"),
-    );
+    let below = four < 0.99 * two;
+    let row = Row::holds(number, "four targets below two, 128 KiB", "", four / two, below);
+    rows.push(if below { row } else { row.note("the link does not mind; what cost theirs is not said") });
     section.rows.splice(0..0, rows);
     Ok(section)
 }
