@@ -1,4 +1,4 @@
-//! Two hosts with TCP connections over the [`Medium`], as discrete events on a clock that the caller moves.
+//! Two hosts with TCP connections over the [`Medium`](crate::medium::Medium), as discrete events on a clock that the caller moves.
 //!
 //! What is between the hosts is a [`Crossing`]. A host gives its station frames while that has room, so that a host never drops its
 //! own packets. What is lost on the way, TCP repairs. The same seed and the same calls give the same run, on every machine.
