@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use engine::tun::{MAX_PACKET_BYTES, Tun, VnetHeader};
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::shim::{Ports, Shim};
@@ -84,21 +84,21 @@ fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) {
     let started = Instant::now();
     let mut buffer = vec![0; MAX_PACKET_BYTES];
     loop {
-        {
+        let more = {
             let mut shared = shared.lock();
             let now_ms = started.elapsed().as_millis() as u64;
             let more = turn(&mut shared.shim, now_ms, &mut devices, &mut buffer);
             shared.lost = devices.lost;
-            if more {
-                continue;
-            }
-        }
+            more
+        };
+        // However busy the devices are, the end is seen after a batch.
+        let wait = more.then(Timespec::default);
         let mut fds = [
             PollFd::from_borrowed_fd(devices.inside.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(devices.outside.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
         ];
-        match poll(&mut fds, None) {
+        match poll(&mut fds, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return,
         }

@@ -131,7 +131,7 @@ impl Shim {
                 return self.unsuitable(why, &header, bytes, ports);
             }
         };
-        let Shim { flows, counters, arrived, segment, .. } = self;
+        let Shim { flows, counters, arrived, segment, written, .. } = self;
         let Some((_, flow)) = flows.find(now_ms, Direction::In, &packet) else {
             counters.unknown += 1;
             arrived.flush(counters, ports);
@@ -141,15 +141,14 @@ impl Shim {
         let is_super = is_super(mss_bytes, &packet);
         cut(&packet, mss_bytes, segment, |piece| {
             // What a NIC or the kernel has joined had right sums; cutting leaves them to be made.
-            let mut mended = Vec::new();
-            let whole = if is_super { None } else { Some(&header) };
-            if is_super {
-                mended.extend_from_slice(piece.bytes());
-                finish_sums(&mut mended);
+            if !is_super {
+                return arrived.judge(flow, piece, Some(&header), counters, ports);
             }
-            let mended = Packet::parse(&mended);
-            let piece = mended.as_ref().unwrap_or(piece);
-            arrived.judge(flow, piece, whole, counters, ports);
+            written.clear();
+            written.extend_from_slice(piece.bytes());
+            finish_sums(written);
+            let mended = Packet::parse(written);
+            arrived.judge(flow, mended.as_ref().unwrap_or(piece), None, counters, ports);
         });
     }
 
