@@ -526,6 +526,10 @@ impl BlockStore for ProtectedStore {
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
         self.parts.read(Part::Data, offset, dst)
     }
+    fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
+        Ok(false) // a read has to find blocks and records together
+    }
+
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         match self.parts.log {
             Some(_) => read_then_crc32c(self, offset, dst, crc),

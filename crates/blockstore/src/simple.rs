@@ -111,6 +111,10 @@ impl<S: SimpleStore> BlockStore for Simple<S> {
         MediumReads::Memory
     }
 
+    fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
+        Ok(false) // a simple store does not tell what takes waiting
+    }
+
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         read_then_crc32c(self, offset, dst, crc)
     }

@@ -171,6 +171,14 @@ pub trait BlockStore: Send + Sync {
     /// [`StoreError::Io`] (`dst` holds bytes of this store or zeros, nothing of an earlier use).
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError>;
 
+    /// Fills `dst` from `offset` if that takes no waiting, for the medium or for anybody: for a look from a shard at a store that is
+    /// otherwise called on worker threads. False: it would take some, or the store cannot tell; `dst` holds anything then, and the
+    /// read is still to be done.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_now(&self, offset: u64, dst: &mut [u8]) -> Result<bool, StoreError>;
+
     /// Fills `dst` from `offset` with what is on the medium, however much of it is in a cache. What was written to the range before
     /// the call is written to the medium first, though not durably.
     ///
@@ -326,6 +334,9 @@ macro_rules! forward {
             }
             fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
                 (**self).read(offset, dst)
+            }
+            fn read_now(&self, offset: u64, dst: &mut [u8]) -> Result<bool, StoreError> {
+                (**self).read_now(offset, dst)
             }
             fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
                 (**self).read_crc32c(offset, dst, crc)

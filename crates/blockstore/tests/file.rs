@@ -378,3 +378,16 @@ fn a_link_and_the_file_have_the_same_beside_them() {
     let refused = spec(&link, "").open().err().unwrap().to_string();
     assert!(refused.contains("disk.atomic if it does, or away"), "{refused}");
 }
+
+#[test]
+fn what_was_just_written_is_read_without_waiting_or_not_at_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk");
+    std::fs::write(&path, vec![0x5a; 1 << 20]).unwrap();
+    let store = FileStore::open(&path, &FileOptions::default()).unwrap();
+    let mut dst = vec![0; 32 << 10];
+    // Some file systems (tmpfs) cannot tell what takes no waiting.
+    if store.read_now(4096, &mut dst).unwrap() {
+        assert!(dst.iter().all(|byte| *byte == 0x5a));
+    }
+}

@@ -77,6 +77,9 @@ fn run(store: &dyn BlockStore, steps: &[Step]) -> Result<(), TestCaseError> {
                 if let Some(range) = inside {
                     prop_assert!(dst == model[range.clone()], "read {offset}+{len}");
                     dst.fill(0xEE);
+                    let at_once = store.read_now(offset, &mut dst).unwrap();
+                    prop_assert!(!at_once || dst == model[range.clone()], "read_now {offset}+{len}");
+                    dst.fill(0xEE);
                     let crc = store.read_crc32c(offset, &mut dst, 0x1234_5678).unwrap();
                     prop_assert!(dst == model[range], "read_crc32c {offset}+{len}");
                     prop_assert_eq!(crc, crc32c_bitwise(0x1234_5678, &dst));

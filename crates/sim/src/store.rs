@@ -170,6 +170,10 @@ impl BlockStore for SimStore {
         Ok(vec![Extent { offset, len, mapped: true }])
     }
 
+    fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         read_then_crc32c(self, offset, dst, crc)
     }

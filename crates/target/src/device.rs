@@ -174,6 +174,11 @@ impl Device {
         read()
     }
 
+    /// Takes the right to look at these blocks of a store that is called on worker threads, if nobody has to be waited for.
+    pub(crate) fn try_look(&self, lba: u64, blocks: u64) -> Option<InUse<'_>> {
+        self.apart.ranges.try_take(lba..lba.saturating_add(blocks), Use::Shared)
+    }
+
     /// How a write that begins now has to be written, for who holds its range: WCE may have become 0 since its command was taken up.
     //= sbc3 4.15 MOD-03
     pub(crate) fn durability(&self, durable: bool) -> Durability {

@@ -3,7 +3,8 @@
 //!
 //! A thread that asks for a right waits until it has it. It is a worker thread where the store may block. A shard waits here only
 //! for a volume in memory with protection information, whose blocks and tuples are two stores: there a holder works in memory and
-//! waits for nothing, so the wait is that of a lock around a copy, 32 MiB at most. Rights are given in the order in which they were asked for, so nobody
+//! waits for nothing, so the wait is that of a lock around a copy, 32 MiB at most. Of a store that may block a shard takes what is
+//! free at once, or leaves it ([`RangeLock::try_take`]). Rights are given in the order in which they were asked for, so nobody
 //! waits for ever, and a holder of one range asks for no other, so nobody waits in a circle.
 
 use std::collections::VecDeque;
@@ -60,6 +61,18 @@ impl RangeLock {
         }
         InUse { lock: self, number }
     }
+
+    /// As [`RangeLock::take`], but `None` where it would have to wait.
+    pub fn try_take(&self, range: Range<u64>, how: Use) -> Option<InUse<'_>> {
+        let mut state = self.state.lock();
+        if state.entries.iter().any(|e| e.excludes(&range, how)) {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.entries.push_back(Entry { number, range, how });
+        Some(InUse { lock: self, number })
+    }
 }
 
 impl Entry {
@@ -89,6 +102,21 @@ mod tests {
         let _other_reader = lock.take(5..15, Use::Shared);
         let _writer_elsewhere = lock.take(15..20, Use::Exclusive);
         let _nothing = lock.take(3..3, Use::Exclusive);
+    }
+
+    #[test]
+    fn who_does_not_want_to_wait_gets_only_what_is_free() {
+        let lock = RangeLock::default();
+        let reader = lock.take(0..10, Use::Shared);
+        let second = lock.try_take(5..15, Use::Shared);
+        assert!(second.is_some());
+        assert!(lock.try_take(9..12, Use::Exclusive).is_none());
+        assert!(lock.try_take(15..20, Use::Exclusive).is_some());
+        drop((reader, second));
+        let writer = lock.try_take(9..12, Use::Exclusive);
+        assert!(writer.is_some() && lock.try_take(0..10, Use::Shared).is_none());
+        drop(writer);
+        assert!(lock.try_take(0..10, Use::Shared).is_some());
     }
 
     #[test]

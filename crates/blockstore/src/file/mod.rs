@@ -60,6 +60,8 @@ pub struct FileStore {
     no_direct: AtomicBool,
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
+    /// The file system does not read without waiting.
+    no_wait: AtomicBool,
 }
 
 /// What opening found out; constant afterwards.
@@ -103,6 +105,7 @@ impl FileStore {
             no_direct: AtomicBool::new(false),
             no_punch: AtomicBool::new(shape.discard_granularity_bytes == 0),
             no_zero_range: AtomicBool::new(false),
+            no_wait: AtomicBool::new(false),
         }
     }
 
@@ -211,6 +214,22 @@ impl FileStore {
             }
         }
         Ok(())
+    }
+
+    /// Fills `dst` with what is in the cache of the system; false when not all of it is there, or nobody can tell. What is wrong with
+    /// the file is for the read to say that follows then.
+    fn read_cached(&self, offset: u64, dst: &mut [u8]) -> bool {
+        if self.no_wait.load(Ordering::Relaxed) {
+            return false;
+        }
+        match self.os().pread_nowait(dst, offset) {
+            Ok(n) => n == dst.len(),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.no_wait.store(true, Ordering::Relaxed);
+                false
+            }
+            Err(_) => false,
+        }
     }
 
     /// Writes a gather list with `call`, however little that takes at a time. Reports the error and where it was.
@@ -351,6 +370,12 @@ impl BlockStore for FileStore {
             return result;
         }
         self.read_all(offset, dst)
+    }
+
+    fn read_now(&self, offset: u64, dst: &mut [u8]) -> Result<bool, StoreError> {
+        crate::store::check_range(self.size(), offset, dst.len() as u64)?;
+        self.health.check_present()?;
+        Ok(self.read_cached(offset, dst))
     }
 
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {

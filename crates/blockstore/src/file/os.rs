@@ -4,7 +4,7 @@
 //! the witness of failed write-backs. The syncs are called by `health.rs` alone.
 
 use std::fs::{File, OpenOptions};
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use rustix::fs::{
     Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, fdatasync, fstat, fsync, ftruncate, seek,
 };
-use rustix::io::{Errno, ReadWriteFlags, pread, pwritev, pwritev2};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev, pwritev2};
 
 use super::{Shape, Writable, open};
 use crate::StoreError;
@@ -20,6 +20,8 @@ use crate::StoreError;
 /// One open file or block device. Calls may transfer less than asked and may report `EINTR`.
 pub(super) trait OsFile: Send + Sync {
     fn pread(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno>;
+    /// Reads what takes no waiting: `EAGAIN` where nothing is cached, `EOPNOTSUPP` from file systems that cannot tell (tmpfs).
+    fn pread_nowait(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno>;
     fn pwritev(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno>;
     /// Writes and waits until these bytes are on the medium.
     fn pwritev_dsync(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno>;
@@ -82,6 +84,10 @@ impl RealFile {
 impl OsFile for RealFile {
     fn pread(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno> {
         pread(&self.file, dst, offset)
+    }
+
+    fn pread_nowait(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        preadv2(&self.file, &mut [IoSliceMut::new(dst)], offset, ReadWriteFlags::NOWAIT)
     }
 
     fn pwritev(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno> {

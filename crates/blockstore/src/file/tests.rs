@@ -81,6 +81,12 @@ impl OsFile for Disk {
         dst[..n].copy_from_slice(&src[..n]);
         Ok(n)
     }
+    fn pread_nowait(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        self.enter("nowait").and_then(|limit| {
+            let limit = limit.min(dst.len());
+            self.pread(&mut dst[..limit], offset)
+        })
+    }
     fn pwritev(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno> {
         let limit = self.enter("pwritev")?;
         Ok(self.put(src, offset, limit))
@@ -460,4 +466,27 @@ fn a_medium_that_fails_is_seen_although_its_blocks_are_cached() {
     assert_eq!(read, [0; 512]);
     disk.0.lock().medium = pattern(4096);
     assert!(matches!(store.read_medium(4096, &mut read), Err(StoreError::Gone(_))), "it ends before");
+}
+
+#[test]
+fn a_read_that_takes_no_waiting_brings_all_or_nothing_and_is_not_asked_for_where_there_is_none() {
+    let (disk, store) = store();
+    let mut dst = vec![0; 5000];
+    assert!(store.read_now(100, &mut dst).unwrap());
+    assert_eq!(dst, pattern(SIZE as usize)[100..5100]);
+    assert!(matches!(store.read_now(SIZE, &mut dst), Err(StoreError::OutOfRange { .. })));
+
+    // Not all of it is cached, nothing is, or the medium has lost it: the read that follows says.
+    for act in [Act::Short(4999), Act::Fail(Errno::AGAIN), Act::Fail(Errno::INTR), Act::Fail(Errno::IO)] {
+        disk.script("nowait", &[act]);
+        assert!(!store.read_now(100, &mut dst).unwrap());
+    }
+    assert!(store.read_now(100, &mut dst).unwrap());
+
+    disk.script("nowait", &[Act::Fail(Errno::OPNOTSUPP)]);
+    assert!(!store.read_now(100, &mut dst).unwrap());
+    disk.calls();
+    assert!(!store.read_now(100, &mut dst).unwrap());
+    assert!(disk.calls().is_empty(), "the file system has said that it cannot");
+    store.read(100, &mut dst).unwrap();
 }

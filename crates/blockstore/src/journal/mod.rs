@@ -431,6 +431,13 @@ impl BlockStore for JournaledStore {
         self.data.read(offset, dst)
     }
 
+    fn read_now(&self, offset: u64, dst: &mut [u8]) -> Result<bool, StoreError> {
+        match self.any_stuck.load(Ordering::Acquire) {
+            true => Ok(false),
+            false => self.data.read_now(offset, dst),
+        }
+    }
+
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         if self.any_stuck.load(Ordering::Acquire) {
             return read_then_crc32c(self, offset, dst, crc);

@@ -137,6 +137,10 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
         self.inner.read(offset, dst)
     }
 
+    fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
+        Ok(false) // a read is delayed, and a delay is a wait
+    }
+
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         self.gate.pass(Op::Read);
         self.inner.read_crc32c(offset, dst, crc)

@@ -288,6 +288,10 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
         self.read_by(offset, dst, |dst| self.inner.read(offset, dst))
     }
 
+    fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
+        Ok(false) // faults are in what is read
+    }
+
     // With rules armed the inner store's fused copy will not do: a flipped bit comes from the medium, so the digest covers it.
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         if self.shared.count.load(Ordering::Acquire) == 0 {

@@ -66,6 +66,10 @@ impl BlockStore for Cached {
         self.longest_read.fetch_max(dst.len() as u64, Ordering::Relaxed);
         self.cache.read(offset, dst)
     }
+    fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         read_then_crc32c(self, offset, dst, crc)
     }

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::Shard;
 use super::room::too_long;
 use super::sessions::Hosted;
-use super::work::{store_failure, work};
+use super::work::{store_failure, work, work_now};
 use crate::device::Device;
 use crate::medium::NEVER;
 use crate::observe::Op;
@@ -167,14 +167,20 @@ impl<P: Platform> Shard<P> {
                 }
                 // A copy may read or write a unit whose store blocks.
                 Step::Medium(MediumOp::Copy { .. }) => return self.offload(hosted, task, running, data),
-                Step::Medium(_) if running.device.offload || steps == INLINE_STEPS_MAX => {
+                Step::Medium(_) if steps == INLINE_STEPS_MAX => {
                     return self.offload(hosted, task, running, data);
                 }
                 Step::Medium(_) => {
                     let (lun, reserved, slabs) = (running.lun(), running.reserved_bytes, &self.slabs);
                     // What a store does wrong is its command's end and not its shard's, on which others live.
-                    let worked = catch_unwind(AssertUnwindSafe(|| work(&mut running, &data, slabs, &NEVER)));
-                    let Ok(done) = worked else {
+                    let worked = catch_unwind(AssertUnwindSafe(|| match running.device.offload {
+                        true => work_now(&mut running, slabs),
+                        false => Some(work(&mut running, &data, slabs, &NEVER)),
+                    }));
+                    if let Ok(None) = worked {
+                        return self.offload(hosted, task, running, data);
+                    }
+                    let Ok(Some(done)) = worked else {
                         tracing::error!(lun, "a store panicked; its command ends with HARDWARE ERROR");
                         let no_data = DataInPayload::default();
                         self.observe(hosted, &running, Some(Reason::HardwareError), &no_data, &data);

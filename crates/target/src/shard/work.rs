@@ -12,7 +12,7 @@ use super::Shard;
 use super::commands::{LONGEST_READ_BYTES, Running, change_to_store};
 use super::message::Message;
 use super::sessions::{Hosted, Offloaded, SessionKey};
-use crate::medium::{self, Surroundings};
+use crate::medium::{self, NEVER, Surroundings};
 use crate::observe::metrics::Reason;
 use crate::shared::Shared;
 
@@ -76,6 +76,23 @@ pub(super) fn work(
     };
     execution.medium_done(&device.unit, reply);
     payload
+}
+
+/// Carries out the medium operation that a command begins with, if it is a read that takes no waiting.
+pub(super) fn work_now(running: &mut Running, slabs: &engine::SlabRing) -> Option<DataInPayload> {
+    let Running { execution, device, read_length, digest_chunk_bytes, .. } = running;
+    let Step::Medium(op) = execution.step() else { return None };
+    let surroundings = Surroundings {
+        slabs,
+        data_out: &[],
+        read_length: *read_length,
+        digest_chunk_bytes: *digest_chunk_bytes,
+        protection: execution.protection().copied(),
+        cancelled: &NEVER,
+    };
+    let (reply, payload) = medium::execute_now(device, op, &surroundings)?;
+    execution.medium_done(&device.unit, reply);
+    Some(payload)
 }
 
 /// Stores the unit's reservations if the command changed them; false when that failed.

@@ -30,6 +30,52 @@ fn a_store_that_panics_ends_its_command_and_nothing_else() {
     }
 }
 
+/// A store that blocks is asked on the shard for what is short and at hand, and on a worker for the rest.
+#[test]
+fn what_is_at_hand_of_a_store_that_blocks_is_read_at_once() {
+    let workers_reads = |op, _| {
+        if op == Op::Read {
+            std::panic::resume_unwind(Box::new("a worker reads"));
+        }
+    };
+    let store = Hooked::new(16 << 20, Placement::Offload, workers_reads).reading_now();
+    let lab = Lab::with_store(config(), 0, Arc::new(store));
+    let mut session = lab.session("a");
+    session.run_good(&write(3, 0x5a)).unwrap();
+    let done = session.run_good(&read(3)).unwrap();
+    assert!(done.data.len() == BLOCK as usize && done.data.iter().all(|byte| *byte == 0x5a));
+    let blocks = |n| Command::read_16(0, n, BLOCK);
+    session.run_good(&blocks(64)).unwrap();
+    assert_eq!(sense(&session.run(&blocks(65)).unwrap()), Some((4, 0x44, 0)), "more than 32 KiB");
+}
+
+/// A read that finds its block being written is the worker's that waits for the write.
+#[test]
+fn a_read_at_once_does_not_see_a_write_under_way() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let (begun, writing) = std::sync::mpsc::channel();
+    let hold_writes = move |op, offset| {
+        if op == Op::Write && offset == 3 * u64::from(BLOCK) {
+            begun.send(()).unwrap();
+            held.lock().unwrap().recv().unwrap();
+        }
+    };
+    let store = Hooked::new(16 << 20, Placement::Offload, hold_writes).reading_now();
+    let lab = Lab::with_store(config(), 0, Arc::new(store));
+    let mut session = lab.session("a");
+    let written = session.start(&write(3, 0x5a)).unwrap();
+    writing.recv().unwrap();
+    let seen = session.start(&read(3)).unwrap();
+    // Another block is nobody's, and its read comes after that one in order.
+    session.run_good(&read(4)).unwrap();
+    assert!(session.stashed(seen.itt).is_none());
+    release.send(()).unwrap();
+    assert!(session.finish(&written).unwrap().is_good());
+    let seen = session.finish(&seen).unwrap();
+    assert!(seen.is_good() && seen.data.iter().all(|byte| *byte == 0x5a));
+}
+
 /// However many units hang, each with all of the threads that it may have, another one's commands end before theirs.
 #[test]
 fn hanging_units_delay_nobody_else() {
