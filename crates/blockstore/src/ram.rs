@@ -269,6 +269,19 @@ impl InPlace for RamStore {
         Ok(())
     }
 
+    fn prefetch(&self, offset: u64, len: usize) {
+        if check_range(self.size(), offset, len as u64).is_err() {
+            return;
+        }
+        let (chunk, start) = split(offset);
+        if let Ok(slot) = self.find(chunk)
+            && let Some(held) = slot.try_read()
+            && let Some(chunk) = held.as_ref()
+        {
+            integrity::prefetch(&chunk.bytes()[start..CHUNK_BYTES.min(start + len)]);
+        }
+    }
+
     fn write_in_place(
         &self,
         offset: u64,

@@ -135,6 +135,10 @@ pub trait InPlace {
     /// As [`BlockStore::read`]; `look` may have seen a part then.
     fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<(), StoreError>;
 
+    /// Lets the processor fetch the first `len` bytes of a range, as far as they are there and nobody changes them just now: they
+    /// are about to be read or written. Never waits.
+    fn prefetch(&self, offset: u64, len: usize);
+
     /// Lets `fill` write a range, piece by piece in order. It overwrites all of each piece: what it is given holds what was there
     /// before. Nobody sees a piece before `fill` is done with it.
     ///

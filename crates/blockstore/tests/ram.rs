@@ -217,3 +217,41 @@ fn what_is_shown_and_filled_in_place_is_what_is_read_and_written() {
     let outside = store.read_in_place(u64::MAX, 2, &mut |_| panic!("it is outside"));
     assert!(matches!(outside, Err(StoreError::OutOfRange { .. })));
 }
+
+#[test]
+fn fetching_early_changes_nothing_and_asks_for_nothing_that_is_not_there() {
+    let store = RamStore::new(8 * CHUNK, 512).unwrap();
+    store.write(CHUNK, &[&[7; 512]], Durability::Cached).unwrap();
+    for (offset, len) in
+        [(0, 4096), (CHUNK, 4096), (2 * CHUNK - 512, 4096), (8 * CHUNK, 512), (u64::MAX, 4096), (0, 0)]
+    {
+        store.prefetch(offset, len);
+    }
+    assert_eq!(store.resident_bytes(), CHUNK);
+    // A chunk that is being written is not waited for.
+    store.write_in_place(CHUNK, 512, &mut |_| store.prefetch(CHUNK, 512)).unwrap();
+}
+
+#[test]
+fn a_chunk_that_was_unmapped_holds_nothing_of_what_was_there() {
+    let store = RamStore::new(64 * CHUNK, 512).unwrap();
+    let secret = vec![0xee; CHUNK as usize];
+    (0..64).for_each(|n| store.write(n * CHUNK, &[&secret], Durability::Cached).unwrap());
+    // Some whole, one in part, in one call.
+    store.unmap(CHUNK, 40 * CHUNK + 512).unwrap();
+    assert_eq!(store.resident_bytes(), 24 * CHUNK);
+    let mut seen = vec![1; CHUNK as usize];
+    for n in 1..41 {
+        store.write(n * CHUNK + 512, &[&[7; 512]], Durability::Cached).unwrap();
+        store.read(n * CHUNK, &mut seen).unwrap();
+        let others = seen[..512].iter().chain(&seen[1024..]);
+        assert!(
+            others.copied().all(|byte| byte == 0) && seen[512..1024].iter().all(|byte| *byte == 7),
+            "{n}"
+        );
+    }
+    store.read(41 * CHUNK, &mut seen).unwrap();
+    assert!(seen[..512].iter().all(|byte| *byte == 0) && seen[512..].iter().all(|byte| *byte == 0xee));
+    store.read(0, &mut seen).unwrap();
+    assert!(seen == secret);
+}

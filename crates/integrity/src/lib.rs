@@ -6,6 +6,7 @@
 //! - The combination of digests into that of the concatenation, and of many block digests at once.
 //! - The guards of protection information ([`t10`], IP checksum, CRC64-NVMe), that of T10 also in one pass with copy and
 //!   CRC32C.
+//! - A hint to fetch memory before it is needed ([`prefetch()`]).
 //!
 //! Without the default feature `std` the crate is `no_std`; then the target features that it was compiled for choose the
 //! kernel. No checksum allocates.
@@ -25,6 +26,7 @@ mod crc32c;
 mod crc64;
 mod detect;
 mod gf2;
+mod prefetch;
 mod protected;
 pub mod study;
 mod sum;
@@ -38,6 +40,7 @@ pub use crc32c::kernels;
 pub use crc32c::{Choice, KERNEL_VARIABLE, choice as kernel_choice};
 pub use crc32c::{crc32c, crc32c_append, crc32c_header, kernel_name};
 pub use crc64::{crc64_nvme, crc64_nvme_append};
+pub use prefetch::prefetch;
 pub use protected::{copy_crc32c_t10, crc32c_t10, insert_crc32c_t10, strip_crc32c_t10};
 pub use sum::ip_checksum;
 pub use t10::{crc16_t10dif, crc16_t10dif_append};

@@ -76,6 +76,7 @@ pub use nexus::{Nexus, NexusId};
 pub use outcome::{DataInSource, Effect, Outcome, Status};
 pub use persistent_reservation::{PrRegistration, PrState};
 pub use protection::{Checks, PiField, Protection, ProtectionType, TUPLE_BYTES};
+pub use read_write::blocks_ahead;
 pub use sense::{Asc, SenseData, SenseKey, SenseSpecific};
 pub use third_party::Neighbours;
 pub use unit_attention::UaScope;

@@ -142,6 +142,22 @@ pub(crate) fn read_6(request: &Request<'_>) -> Execution {
     read(request, Fields::six(request.cdb))
 }
 
+/// The blocks that a READ or WRITE with a CDB of 10 or 16 bytes names, first and number, before anything of it was checked: a hint
+/// for callers that can make use of the time until then.
+pub fn blocks_ahead(cdb: &[u8]) -> Option<(u64, u64)> {
+    match cdb {
+        [0x28 | 0x2a, _, lba @ .., _] if cdb.len() >= 10 => {
+            let lba = u32::from_be_bytes(*lba.first_chunk()?);
+            Some((lba.into(), u16::from_be_bytes([cdb[7], cdb[8]]).into()))
+        }
+        [0x88 | 0x8a, _, lba @ .., _] if cdb.len() >= 16 => {
+            let blocks = u32::from_be_bytes(*cdb[10..].first_chunk()?);
+            Some((u64::from_be_bytes(*lba.first_chunk()?), blocks.into()))
+        }
+        _ => None,
+    }
+}
+
 pub(crate) fn read_10(request: &Request<'_>) -> Execution {
     read(request, Fields::ten(request.cdb))
 }
@@ -215,4 +231,21 @@ pub(crate) fn write_16(request: &Request<'_>) -> Execution {
 
 pub(crate) fn write_32(request: &Request<'_>) -> Execution {
     type_2_only(request, |request| write_blocks(request, Fields::thirty_two(request.cdb), WriteKind::Write))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::blocks_ahead;
+
+    #[test]
+    fn plain_reads_and_writes_name_their_blocks_early() {
+        let ten = [0x28, 0xff, 1, 2, 3, 4, 0xff, 5, 6, 0xff];
+        assert_eq!(blocks_ahead(&ten), Some((0x0102_0304, 0x0506)));
+        assert_eq!(blocks_ahead(&ten[..9]), None, "it is cut short");
+        let mut sixteen = [0x8a, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0];
+        assert_eq!(blocks_ahead(&sixteen), Some((0x0102_0304_0506_0708, 0x090a_0b0c)));
+        sixteen[0] = 0x93; // WRITE SAME
+        assert_eq!(blocks_ahead(&sixteen), None);
+        assert_eq!(blocks_ahead(&[]), None);
+    }
 }

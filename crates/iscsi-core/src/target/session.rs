@@ -378,6 +378,14 @@ impl TargetSession {
         None
     }
 
+    /// The command that the next action starts, if it starts one.
+    pub fn next_to_start(&self) -> Option<&Command> {
+        match self.actions.front() {
+            Some(Action::Start(command)) => Some(command),
+            _ => None,
+        }
+    }
+
     /// When [`TargetSession::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let mut due = match self.phase {

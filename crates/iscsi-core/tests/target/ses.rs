@@ -58,7 +58,9 @@ fn ses_03_the_connection_is_replaced_and_its_tasks_die() {
         cdb: [0; 16],
     };
     session.handle_pdu(Time::ZERO, Cid(1), &crate::policy::rx(command.to_bhs(), bytes::Bytes::new()));
+    assert_eq!(session.next_to_start().map(|next| next.read_length), Some(512));
     assert!(matches!(drain(&mut session)[..], [Action::Start(_)]));
+    assert!(session.next_to_start().is_none());
     // The same CID again, while the old connection seems to be up.
     policy.joins = Some(session.params().clone());
     let again = LoginRequest { tsih: Tsih(1), cmd_sn: iscsi_core::wire::CmdSn(2), ..login_request() };

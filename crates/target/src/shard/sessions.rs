@@ -625,7 +625,12 @@ impl<P: Platform> Shard<P> {
                         self.connections.push(*token, pdu);
                     }
                 }
-                Action::Start(command) => self.start(hosted, command),
+                Action::Start(command) => {
+                    if let Some(next) = hosted.session.next_to_start() {
+                        fetch_early(hosted, next);
+                    }
+                    self.start(hosted, command)
+                }
                 Action::DataOut { task, data } => self.data_out(hosted, task, data),
                 Action::Abandon { task } => self.abandon(hosted, task),
                 Action::Manage(request) => self.manage(hosted, request),
@@ -763,6 +768,15 @@ impl<P: Platform> Shard<P> {
 fn gathers_commands(session: &TargetSession) -> bool {
     let early = session.early_bytes();
     early == 0 || (early <= GATHERED_BYTES && session.has_room_for_first_burst())
+}
+
+/// Lets the processor fetch what a command begins with while the one before it is carried out: a short command waits longer for
+/// its first block from memory than it takes.
+fn fetch_early(hosted: &Hosted, command: &Command) {
+    let Some((lba, blocks)) = scsi::blocks_ahead(&command.cdb) else { return };
+    if let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) {
+        device.prefetch(lba, blocks);
+    }
 }
 
 /// Commands died with a connection and the session goes on: its nexus is told that something was cleared.
