@@ -18,7 +18,7 @@ use bytes::Bytes;
 use iscsi_core::Time;
 use iscsi_core::params::{Bounds, TaskReporting};
 use iscsi_core::pdu_reader::RxPdu;
-use iscsi_core::target::actions::{Action, CloseReason, Completion, DataInPayload};
+use iscsi_core::target::actions::{Action, CloseReason, Completion, Payload};
 use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
@@ -353,7 +353,7 @@ impl Run<'_> {
                 } else {
                     Bytes::new()
                 },
-                data_in: DataInPayload { bytes: pattern(itt, 0, len), ..DataInPayload::default() },
+                data_in: Payload { bytes: pattern(itt, 0, len), ..Payload::default() },
                 transfer_bytes: u64::from(len),
                 ..Completion::default()
             };

@@ -5,54 +5,68 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use blockstore::{BlockStore, Durability, Geometry, Placement, RamStore, StoreError, StoreSpec};
-use engine::Lane;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use scsi::{AccessState, Asc, LogicalUnit, LuConfig, Paths, ProtectionType, TargetPort, TransferLimits};
+use blockstore::{BlockStore, Geometry, Placement, RamStore, StoreError, StoreSpec};
+use lun::{Host, ReservationFile, Unit};
+use scsi::{
+    AccessState, Asc, LogicalUnit, LuConfig, Paths, PiField, ProtectionType, TargetPort, TransferLimits,
+};
 
 use crate::config::{Limits, LunConfig, TargetConfig};
 use crate::identity::UnitIdentity;
 use crate::memory::transfer_bytes_max;
 use crate::observe::{LunStats, Metrics};
-use crate::range_lock::{InUse, RangeLock, Use};
 use crate::registry::TargetNode;
-use crate::reservations::ReservationFile;
 use crate::units::UnitEvent;
 
-/// Of a run of blocks so many bytes are fetched early: the processor sees by itself where a longer one goes on.
-const PREFETCH_BYTES: u64 = 4096;
-
-/// A logical unit with its store. Shared by every session that uses it.
+/// A logical unit as the server knows it. Shared by every session that uses it.
 pub struct Device {
-    /// The device server.
-    pub unit: LogicalUnit,
-    /// The medium.
-    pub store: Arc<dyn BlockStore>,
-    /// Whether medium operations run on a worker thread, because the store may block.
-    pub offload: bool,
-    /// Its share of the worker threads.
-    pub lane: Lane,
-    /// Keeps operations apart. One for each store: while a unit takes the place of another one on the same store, commands of
-    /// both may be under way.
-    apart: Arc<Apart>,
-    /// The target whose unit it is.
-    target: OnceLock<Weak<TargetNode>>,
+    /// The device server on its store.
+    pub unit: Arc<Unit>,
+    /// Where it is, for whatever goes on below.
+    place: Arc<Place>,
     /// Where its persistent reservations are kept.
     reservations: Option<ReservationFile>,
     /// Who has its reservations now.
     heir: OnceLock<Weak<Device>>,
     /// What it has done.
     pub stats: Arc<LunStats>,
-    /// Operations that its store failed.
-    failures: AtomicU64,
     /// Who its volume is.
     identity: UnitIdentity,
     /// Why there is no store.
     missing: Option<String>,
-    number: u16,
+}
+
+/// Where a unit is: what its store and its device server find around them.
+struct Place {
     target_name: String,
+    number: u16,
+    /// The target whose unit it is.
+    target: OnceLock<Weak<TargetNode>>,
+    stats: Arc<LunStats>,
+    /// Operations that its store failed.
+    failures: AtomicU64,
     /// What it was made to be, to know after a change of configuration whether it is still the same.
     config: ArcSwap<LunConfig>,
+}
+
+impl Host for Place {
+    fn neighbour(&self, lun: u16) -> Option<Arc<Unit>> {
+        self.target.get()?.upgrade()?.luns().get(&lun).map(|device| Arc::clone(&device.unit))
+    }
+
+    /// Whoever runs the server has to know; a host that goes on trying does not fill the log: the first, second, fourth, eighth...
+    /// failure is told.
+    fn store_failed(&self, error: &StoreError) {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if failures.is_power_of_two() {
+            let (target, lun, store) = (&self.target_name, self.number, &self.config.load().store);
+            tracing::error!(%error, target, lun, %store, failures, "a store fails");
+        }
+    }
+
+    fn check_failed(&self, field: PiField) {
+        self.stats.check_failed(field);
+    }
 }
 
 /// What every unit of a server is made with.
@@ -80,149 +94,22 @@ impl Making<'_> {
     }
 }
 
-/// What an operation does to its blocks, for others that come near them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// It looks at them.
-    Look,
-    /// It writes them.
-    Change,
-    /// It looks, decides, and writes: nothing may come in between.
-    Decide,
-}
-
-/// Keeps operations apart that may not meet.
-///
-/// A store that is called on the shards gives and takes each logical block whole, so there only decisions need protection: a
-/// plain write costs one atomic addition, and a plain read looks whether a decision came in between ([`Device::look`]). A store
-/// that is called on worker threads promises nothing: there each range is held.
-#[derive(Debug, Default)]
-struct Apart {
-    /// Held shared by who looks and by changes, and exclusively by decisions.
-    decisions: RwLock<()>,
-    /// How many decisions have begun and ended: odd while one is under way.
-    decided: AtomicU64,
-    ranges: RangeLock,
-}
-
-/// The right to an operation, until it is dropped.
-#[expect(dead_code, reason = "held for what its drop does")]
-pub(crate) enum Held<'a> {
-    /// Beside others that do not decide.
-    Beside(RwLockReadGuard<'a, ()>),
-    /// Alone on the store.
-    Alone(Alone<'a>),
-    /// A range of it.
-    Range(InUse<'a>),
-}
-
-/// The right to be alone on a store, until it is dropped.
-pub(crate) struct Alone<'a> {
-    decided: &'a AtomicU64,
-    _lock: RwLockWriteGuard<'a, ()>,
-}
-
-impl<'a> Alone<'a> {
-    fn new(apart: &'a Apart) -> Self {
-        let lock = apart.decisions.write();
-        apart.decided.fetch_add(1, Ordering::AcqRel);
-        Self { decided: &apart.decided, _lock: lock }
-    }
-}
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        self.decided.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device")
-            .field("lun", &self.number)
-            .field("store", &self.store.description())
+            .field("lun", &self.place.number)
+            .field("store", &self.unit.store.description())
             .finish_non_exhaustive()
     }
 }
 
 impl Device {
-    /// Takes the right to `access` these blocks. Never take two.
-    //= sam5 5.3 TSK-08 CAW-01
-    pub(crate) fn hold(&self, lba: u64, blocks: u64, access: Access) -> Held<'_> {
-        match (self.holds_ranges(), access) {
-            (true, _) => {
-                let how = if access == Access::Look { Use::Shared } else { Use::Exclusive };
-                Held::Range(self.apart.ranges.take(lba..lba.saturating_add(blocks), how))
-            }
-            (false, Access::Look | Access::Change) => Held::Beside(self.apart.decisions.read()),
-            (false, Access::Decide) => Held::Alone(Alone::new(&self.apart)),
-        }
-    }
-
-    /// Runs `read`, a look at these blocks that changes nothing but what it returns, so that it sees every decision whole or not
-    /// at all. Where nobody decides meanwhile, nothing is written that other processors would have to be told of.
-    //= sbc4 5.43 ATM-01
-    pub(crate) fn look<T>(&self, lba: u64, blocks: u64, mut read: impl FnMut() -> T) -> T {
-        if !self.holds_ranges() {
-            // Who sees a byte of a decision has seen the lock of its block released after it, and so its odd number.
-            let before = self.apart.decided.load(Ordering::Acquire);
-            if before.is_multiple_of(2) {
-                let seen = read();
-                if self.apart.decided.load(Ordering::Acquire) == before {
-                    return seen;
-                }
-            }
-        }
-        let _held = self.hold(lba, blocks, Access::Look);
-        read()
-    }
-
-    /// Lets the processor fetch the first of these blocks, where they are in memory. Nothing was checked of them.
-    pub(crate) fn prefetch(&self, lba: u64, blocks: u64) {
-        if !self.offload
-            && let Some(memory) = self.store.in_place()
-        {
-            let block = u64::from(self.unit.block_bytes());
-            let len = blocks.saturating_mul(block).min(PREFETCH_BYTES);
-            memory.prefetch(lba.saturating_mul(block), len as usize);
-        }
-    }
-
-    /// Takes the right to look at these blocks of a store that is called on worker threads, if nobody has to be waited for.
-    pub(crate) fn try_look(&self, lba: u64, blocks: u64) -> Option<InUse<'_>> {
-        self.apart.ranges.try_take(lba..lba.saturating_add(blocks), Use::Shared)
-    }
-
-    /// How a write that begins now has to be written, for who holds its range: WCE may have become 0 since its command was taken up.
-    //= sbc3 4.15 MOD-03
-    pub(crate) fn durability(&self, durable: bool) -> Durability {
-        if durable || !self.unit.write_cache() { Durability::Durable } else { Durability::Cached }
-    }
-
-    /// Makes changes durable that the store cannot write durably: unmapped blocks and zeros.
-    pub(crate) fn flush_if(&self, durable: bool) -> Result<(), StoreError> {
-        match self.durability(durable) {
-            Durability::Durable => self.store.flush(),
-            Durability::Cached => Ok(()),
-        }
-    }
-
-    /// Whether ranges have to be held: blocks and their protection information are two writes to any store.
-    fn holds_ranges(&self) -> bool {
-        self.offload || self.store.records().is_some()
-    }
-
     /// Says whose unit it is, once.
     pub(crate) fn introduce(&self, target: &Arc<TargetNode>) {
         let weak = Arc::downgrade(target);
-        if self.target.set(Weak::clone(&weak)).is_ok() {
-            self.unit.set_neighbours(weak);
+        if self.place.target.set(Weak::clone(&weak)).is_ok() {
+            self.unit.scsi.set_neighbours(weak);
         }
-    }
-
-    /// Another unit of the same target, or this one.
-    pub(crate) fn neighbour(&self, lun: u16) -> Option<Arc<Self>> {
-        self.target.get()?.upgrade()?.luns().get(&lun).cloned()
     }
 
     /// Who its volume is to hosts.
@@ -232,74 +119,64 @@ impl Device {
 
     /// Its LUN.
     pub fn number(&self) -> u16 {
-        self.number
+        self.place.number
     }
 
     /// TargetName of its target.
     pub fn target_name(&self) -> &str {
-        &self.target_name
+        &self.place.target_name
     }
 
     /// Both: what people and metrics know it by.
     pub(crate) fn place(&self) -> (&str, u16) {
-        (&self.target_name, self.number)
-    }
-
-    /// Its store failed an operation. Whoever runs the server has to know; a host that goes on trying does not fill the log: the
-    /// first, second, fourth, eighth... failure is told.
-    pub(crate) fn store_failed(&self, error: &StoreError) {
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if failures.is_power_of_two() {
-            let (target, lun, store) = (&self.target_name, self.number, &self.config().store);
-            tracing::error!(%error, target, lun, %store, failures, "a store fails");
-        }
+        (&self.place.target_name, self.place.number)
     }
 
     /// How many operations of its store have failed.
     pub(crate) fn failures(&self) -> &AtomicU64 {
-        &self.failures
+        &self.place.failures
     }
 
     /// What it is now.
     pub fn config(&self) -> Guard<Arc<LunConfig>> {
-        self.config.load()
+        self.place.config.load()
     }
 
     /// Becomes what `config` and `paths` say: the same disk, but for its size and its thin provisioning, which are what its store
     /// has, its write protection, and how hosts reach it. What every initiator is to be told of it, and people.
     //= sbc3 4.8 UA-03
     pub(crate) fn adopt(&self, config: LunConfig, paths: Paths) -> Vec<(Asc, String)> {
-        let geometry = self.store.geometry();
+        let geometry = self.unit.store.geometry();
         let read_only = config.read_only || geometry.read_only;
         let mut changes = Vec::new();
-        if self.unit.blocks() != geometry.blocks() {
-            self.unit.set_blocks(geometry.blocks());
+        if self.unit.scsi.blocks() != geometry.blocks() {
+            self.unit.scsi.set_blocks(geometry.blocks());
             changes.push((Asc::CAPACITY_DATA_CHANGED, format!("has {} bytes now", geometry.size_bytes)));
         }
-        if self.unit.read_only() != read_only {
-            self.unit.set_read_only(read_only);
+        if self.unit.scsi.read_only() != read_only {
+            self.unit.scsi.set_read_only(read_only);
             let what = if read_only { "refuses writes now" } else { "takes writes now" };
             changes.push((Asc::MODE_PARAMETERS_CHANGED, what.to_owned()));
         }
         let thin = geometry.discard_granularity_bytes != 0;
-        if self.unit.thin() != thin {
-            self.unit.set_thin(thin);
+        if self.unit.scsi.thin() != thin {
+            self.unit.scsi.set_thin(thin);
             let what = if thin { "gives unmapped blocks back now" } else { "keeps unmapped blocks now" };
             changes.push((Asc::INQUIRY_DATA_CHANGED, what.to_owned()));
         }
-        if self.unit.set_paths(paths) {
+        if self.unit.scsi.set_paths(paths) {
             changes
                 .push((Asc::INQUIRY_DATA_CHANGED, "has other ports, or another management URL".to_owned()));
         }
-        self.config.store(Arc::new(config));
+        self.place.config.store(Arc::new(config));
         changes
     }
 
     /// Changes the state of a target port group for this unit; what its initiators are to be told, if it is another one.
     pub(crate) fn set_access_state(&self, group: u16, state: AccessState) -> Option<UnitEvent> {
-        let before = self.unit.access_state(group);
-        let changes = before != state && self.unit.set_access_state(group, state);
-        let (target, lun) = (self.target_name.clone(), self.number);
+        let before = self.unit.scsi.access_state(group);
+        let changes = before != state && self.unit.scsi.set_access_state(group, state);
+        let (target, lun) = (self.place.target_name.clone(), self.place.number);
         changes.then_some(UnitEvent { target, lun, asc: Asc::ACCESS_STATE_CHANGED })
     }
 
@@ -311,14 +188,14 @@ impl Device {
         making: &Making<'_>,
     ) -> Self {
         let identity = UnitIdentity::new(old.identity.volume, config.serial.as_deref());
-        let new = Self::new(config, Arc::clone(&old.store), target, making, identity);
-        Self { apart: Arc::clone(&old.apart), lane: old.lane.clone(), ..new }
+        let store = Below::StoreOf(&old.unit);
+        Self::make(config, store, target, making, identity, None)
     }
 
     /// It is the disk that `old` was: who was registered stays registered.
     //= spc4 5.12.1 PR-13
     pub(crate) fn inherit(self: &Arc<Self>, old: &Self) {
-        self.unit.inherit(&old.unit);
+        self.unit.scsi.inherit(&old.unit.scsi);
         let _ = old.heir.set(Arc::downgrade(self));
     }
 
@@ -337,7 +214,7 @@ impl Device {
         if let Some(file) = &self.reservations
             && let Err(error) = file.remove()
         {
-            tracing::error!(%error, lun = self.number, "old persistent reservations cannot be removed");
+            tracing::error!(%error, lun = self.place.number, "old persistent reservations cannot be removed");
         }
     }
 
@@ -346,7 +223,7 @@ impl Device {
     /// # Errors
     /// When they cannot be read.
     pub fn load_reservations(&self) -> Result<(), String> {
-        self.reservations.as_ref().map_or(Ok(()), |file| file.load(&self.unit))
+        self.reservations.as_ref().map_or(Ok(()), |file| file.load(&self.unit.scsi))
     }
 
     /// Whether a change of reservations has to be stored before its status is sent.
@@ -363,7 +240,7 @@ impl Device {
         if let Some(heir) = self.heir.get() {
             return heir.upgrade().map_or(Ok(()), |heir| heir.save_reservations());
         }
-        self.reservations.as_ref().map_or(Ok(()), |file| file.save(&self.unit))
+        self.reservations.as_ref().map_or(Ok(()), |file| file.save(&self.unit.scsi))
     }
 
     /// A unit whose store cannot be had, for the reason given: it is there, and not ready.
@@ -376,7 +253,7 @@ impl Device {
     ) -> Result<Self, StoreError> {
         // Nothing comes to it: the unit answers for itself.
         let nothing = Arc::new(RamStore::new(512, 512)?);
-        Ok(Self::make(config, nothing, target, making, identity, Some(why)))
+        Ok(Self::make(config, Below::Store(nothing), target, making, identity, Some(why)))
     }
 
     /// Why its store cannot be had; `None`: it is there.
@@ -392,40 +269,27 @@ impl Device {
         making: &Making<'_>,
         identity: UnitIdentity,
     ) -> Self {
-        Self::make(config, store, target, making, identity, None)
+        Self::make(config, Below::Store(store), target, making, identity, None)
     }
 
     fn make(
         config: &LunConfig,
-        store: Arc<dyn BlockStore>,
+        below: Below<'_>,
         target: &TargetConfig,
         making: &Making<'_>,
         identity: UnitIdentity,
         missing: Option<String>,
     ) -> Self {
         let target_name = target.name.as_str();
-        let geometry: Geometry = store.geometry();
-        let offload = store.placement() == Placement::Offload;
-        let mut transfers = TransferLimits::for_block_bytes(geometry.logical_block_bytes);
-        let longest = transfer_bytes_max(making.limits.buffer_bytes_max);
-        let longest = longest / u64::from(geometry.logical_block_bytes.max(1));
-        let longest = u32::try_from(longest).unwrap_or(u32::MAX).max(1);
-        transfers.max_transfer_blocks = transfers.max_transfer_blocks.min(longest);
-        transfers.optimal_transfer_blocks = transfers.optimal_transfer_blocks.min(longest);
-        if !offload {
-            // One command must not keep a shard from its other sessions for long.
-            transfers.max_write_same_blocks = transfers.max_transfer_blocks.into();
-        }
-        let atomic = store.atomic_write_bytes_max() / u64::from(geometry.logical_block_bytes.max(1));
-        transfers.max_atomic_blocks =
-            u32::try_from(atomic).unwrap_or(u32::MAX).min(transfers.max_transfer_blocks);
+        let store = below.store();
+        let geometry = store.geometry();
         let reservations = match missing {
             // What is kept for the disk is the disk's, which has to find it when it comes.
             Some(_) => None,
             None => reservation_file(config, &geometry, making.state_dir, &identity),
         };
         let format = store.records().map(blockstore::Records::format);
-        let unit = LogicalUnit::new(LuConfig {
+        let scsi = LogicalUnit::new(LuConfig {
             lun: config.number,
             product: config.product.clone().unwrap_or_else(|| "VIRTUAL DISK".into()),
             serial: identity.serial.clone(),
@@ -439,7 +303,7 @@ impl Device {
             thin: geometry.discard_granularity_bytes != 0,
             write_cache: config.write_cache,
             sanitize: store.overwrites_in_place(),
-            limits: transfers,
+            limits: transfers(&**store, making.limits.buffer_bytes_max),
             target_name: target_name.to_owned(),
             paths: making.paths(target),
             token_secret: Some(making.token_secret),
@@ -451,26 +315,59 @@ impl Device {
             ..LuConfig::default()
         });
         for (group, state) in &target.access_states {
-            unit.set_access_state(*group, *state);
+            scsi.set_access_state(*group, *state);
         }
-        Self {
-            unit,
-            offload,
-            store,
-            lane: Lane::new(making.limits.store_concurrency_per_lun),
-            apart: Arc::default(),
-            target: OnceLock::new(),
-            reservations,
-            heir: OnceLock::new(),
-            stats: making.metrics.lun(target_name, config.number),
-            failures: AtomicU64::new(0),
-            identity,
-            missing,
-            number: config.number,
+        let stats = making.metrics.lun(target_name, config.number);
+        let place = Arc::new(Place {
             target_name: target_name.to_owned(),
+            number: config.number,
+            target: OnceLock::new(),
+            stats: Arc::clone(&stats),
+            failures: AtomicU64::new(0),
             config: ArcSwap::from_pointee(config.clone()),
+        });
+        let host: Arc<dyn Host> = Arc::clone(&place) as _;
+        let unit = match below {
+            Below::Store(store) => Unit::new(scsi, store, making.limits.store_concurrency_per_lun, host),
+            Below::StoreOf(old) => Unit::succeeding(old, scsi, host),
+        };
+        let unit = Arc::new(unit);
+        Self { unit, place, reservations, heir: OnceLock::new(), stats, identity, missing }
+    }
+}
+
+/// What a new unit stands on.
+enum Below<'a> {
+    /// A store that is no other unit's.
+    Store(Arc<dyn BlockStore>),
+    /// The store of a unit that it replaces.
+    StoreOf(&'a Unit),
+}
+
+impl Below<'_> {
+    fn store(&self) -> &Arc<dyn BlockStore> {
+        match self {
+            Self::Store(store) => store,
+            Self::StoreOf(old) => &old.store,
         }
     }
+}
+
+/// What one command may move, for a unit on `store`.
+fn transfers(store: &dyn BlockStore, buffer_bytes_max: u64) -> TransferLimits {
+    let block = store.geometry().logical_block_bytes;
+    let mut transfers = TransferLimits::for_block_bytes(block);
+    let in_blocks = |bytes: u64| u32::try_from(bytes / u64::from(block.max(1))).unwrap_or(u32::MAX);
+    let longest = in_blocks(transfer_bytes_max(buffer_bytes_max)).max(1);
+    transfers.max_transfer_blocks = transfers.max_transfer_blocks.min(longest);
+    transfers.optimal_transfer_blocks = transfers.optimal_transfer_blocks.min(longest);
+    if store.placement() != Placement::Offload {
+        // One command must not keep a shard from its other sessions for long.
+        transfers.max_write_same_blocks = transfers.max_transfer_blocks.into();
+    }
+    transfers.max_atomic_blocks =
+        in_blocks(store.atomic_write_bytes_max()).min(transfers.max_transfer_blocks);
+    transfers
 }
 
 fn reservation_file(

@@ -12,16 +12,12 @@
 pub mod config;
 mod device;
 pub mod identity;
-mod medium;
 mod memory;
 pub mod observe;
 mod policy;
 mod portal;
-mod protected;
-mod range_lock;
 mod registry;
 mod reopen;
-mod reservations;
 mod server;
 mod shard;
 mod shared;

@@ -64,7 +64,7 @@ impl TargetNode {
 
 impl scsi::Neighbours for TargetNode {
     fn each(&self, f: &mut dyn FnMut(&scsi::LogicalUnit) -> bool) {
-        self.luns.load().values().all(|device| f(&device.unit));
+        self.luns.load().values().all(|device| f(&device.unit.scsi));
     }
 }
 

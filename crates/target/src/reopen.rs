@@ -7,14 +7,15 @@
 use std::sync::atomic::Ordering;
 
 use blockstore::{FailedFlush, StoreError};
+use lun::Access;
 use scsi::{Asc, UaScope};
 
-use crate::device::{Access, Device};
+use crate::device::Device;
 
 impl Device {
     /// The flush that failed, if one did and the store was not opened again since.
     pub(crate) fn failed_flush(&self) -> Option<FailedFlush> {
-        self.store.label().and_then(|label| label.failed_flush())
+        self.unit.store.label().and_then(|label| label.failed_flush())
     }
 
     /// Tells whoever runs the server of a unit that begins with a failed flush.
@@ -33,14 +34,14 @@ impl Device {
 
     /// Opens the store again; what is different now, a line for people.
     pub(crate) fn reopen(&self) -> Result<String, StoreError> {
-        let _held = self.hold(0, self.unit.blocks(), Access::Decide);
-        let failed = self.store.reopen()?;
+        let _held = self.unit.hold(0, self.unit.scsi.blocks(), Access::Decide);
+        let failed = self.unit.store.reopen()?;
         self.failures().store(0, Ordering::Relaxed);
         let (target, lun) = self.place();
         let Some(FailedFlush { reason, unflushed_bytes }) = failed else {
             return Ok(format!("LUN {lun} of {target} is open; no flush of it had failed"));
         };
-        self.unit.unit_attention(UaScope::All, Asc::POWER_ON_OR_RESET);
+        self.unit.scsi.unit_attention(UaScope::All, Asc::POWER_ON_OR_RESET);
         tracing::warn!(target, lun, reason, unflushed_bytes, "opened again after a failed flush");
         Ok(format!(
             "LUN {lun} of {target} takes writes again; up to {unflushed_bytes} bytes may be lost that were written since the last \

@@ -259,9 +259,9 @@ impl Server {
         for node in self.shared.set.load().targets.values() {
             for device in node.luns().values() {
                 let (device, name, done) = (Arc::clone(device), node.name.clone(), done.clone());
-                let lane = device.lane.clone();
+                let lane = device.unit.lane.clone();
                 let flush = move || {
-                    if let Err(error) = device.store.flush() {
+                    if let Err(error) = device.unit.store.flush() {
                         let lun = device.number();
                         tracing::error!(target_name = %name, lun, %error, "the last flush failed");
                     }
@@ -406,7 +406,7 @@ impl ServerView for Server {
         match change {
             LunChange::Size(None) => {}
             LunChange::Size(Some(bytes)) => {
-                let has = served().map_or(0, |device| device.store.geometry().size_bytes);
+                let has = served().map_or(0, |device| device.unit.store.geometry().size_bytes);
                 if bytes < has {
                     return Err(format!(
                         "nothing is changed: LUN {lun} of {target} has {has} bytes, and no unit shrinks: it would destroy data in \
@@ -436,10 +436,10 @@ impl ServerView for Server {
         let mut states = Vec::new();
         for (lun, device) in node.luns().iter() {
             let mut groups: Vec<u16> =
-                device.unit.paths().target_ports.iter().map(|port| port.group).collect();
+                device.unit.scsi.paths().target_ports.iter().map(|port| port.group).collect();
             groups.dedup();
             states.extend(groups.into_iter().map(|group| {
-                let state = device.unit.access_state(group).name().to_owned();
+                let state = device.unit.scsi.access_state(group).name().to_owned();
                 AccessStateInfo { lun: *lun, group, state }
             }));
         }
@@ -477,7 +477,7 @@ impl ServerView for Server {
         let mut infos = Vec::new();
         for node in set.targets.values() {
             for (number, device) in node.luns().iter() {
-                let geometry = device.store.geometry();
+                let geometry = device.unit.store.geometry();
                 let (read, write) = (device.stats.op(Op::Read), device.stats.op(Op::Write));
                 infos.push(LunInfo {
                     target: node.name.to_string(),
@@ -486,17 +486,17 @@ impl ServerView for Server {
                     missing: device.why_missing().map(str::to_owned),
                     size_bytes: if device.why_missing().is_some() { 0 } else { geometry.size_bytes },
                     logical_block_bytes: geometry.logical_block_bytes,
-                    serial: device.unit.config().serial.clone(),
-                    product: device.unit.config().product.clone(),
-                    read_only: device.unit.read_only(),
-                    write_cache: device.unit.write_cache(),
+                    serial: device.unit.scsi.config().serial.clone(),
+                    product: device.unit.scsi.config().product.clone(),
+                    read_only: device.unit.scsi.read_only(),
+                    write_cache: device.unit.scsi.write_cache(),
                     reads: read.latency.count(),
                     writes: write.latency.count(),
                     read_bytes: read.bytes.get(),
                     written_bytes: write.bytes.get(),
                     errors: device.stats.faults(),
                     failed_flush: device.failed_flush().map(|failed| failed.reason),
-                    medium_reads: device.store.medium_reads().as_str().to_owned(),
+                    medium_reads: device.unit.store.medium_reads().as_str().to_owned(),
                 });
             }
         }

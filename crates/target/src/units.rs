@@ -101,7 +101,7 @@ impl Planner<'_> {
                 device
             }
         };
-        self.given.insert(address(&device.store));
+        self.given.insert(address(&device.unit.store));
         self.enter(target, config, device.identity())?;
         Ok(device)
     }
@@ -167,7 +167,7 @@ impl Planner<'_> {
     /// wherever it is.
     fn holder(&self, old: Option<&Arc<Device>>, config: &LunConfig) -> Option<(Arc<Device>, bool)> {
         let is_free = |device: &Arc<Device>| {
-            device.why_missing().is_none() && !self.given.contains(&address(&device.store))
+            device.why_missing().is_none() && !self.given.contains(&address(&device.unit.store))
         };
         let old = old.filter(|old| is_free(old) && config.store.is_same_medium(&old.config().store));
         if let Some(old) = old {
@@ -209,7 +209,7 @@ impl Planner<'_> {
             return Ok(Arc::clone(holder));
         }
         let heir = Arc::new(Device::succeeding(holder, config, target, &self.making));
-        let of_another = |device: &&Arc<Device>| address(&device.store) != address(&heir.store);
+        let of_another = |device: &&Arc<Device>| address(&device.unit.store) != address(&heir.unit.store);
         if let Some(old) =
             self.served.iter().filter(of_another).find(|d| d.identity().is_told_as(heir.identity()))
         {
@@ -254,7 +254,7 @@ fn adjust_store(
     before: &LunConfig,
     config: &LunConfig,
 ) -> Result<Option<String>, StoreError> {
-    let store = &device.store;
+    let store = &device.unit.store;
     if !config.read_only && store.geometry().read_only {
         store.make_writable()?;
     }
@@ -283,11 +283,11 @@ fn adjust_store(
 
 /// What is to say of a medium that is smaller than what is served.
 fn shrunk(device: &Device) -> Option<String> {
-    let (found, served) = (device.store.medium_bytes().ok()?, device.store.geometry().size_bytes);
+    let (found, served) = (device.unit.store.medium_bytes().ok()?, device.unit.store.geometry().size_bytes);
     (found < served).then(|| {
         format!(
             "{} has {found} bytes, fewer than the {served} that are served; commands for the unit fail: restore it, and restart",
-            device.store.description()
+            device.unit.store.description()
         )
     })
 }

@@ -23,10 +23,12 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("wireless", Only(&[])),
     ("iscsi-wire", Only(&[])),
     ("scsi", Only(&["integrity"])),
-    ("iscsi-core", Only(&["iscsi-wire", "integrity"])),
+    ("payload", Only(&[])),
+    ("iscsi-core", Only(&["iscsi-wire", "integrity", "payload"])),
     ("blockstore", Only(&["integrity"])),
     ("engine", Only(&["iscsi-core", "integrity", "blockstore"])),
-    ("target", Only(&["engine", "iscsi-core", "scsi", "blockstore", "integrity"])),
+    ("lun", Only(&["engine", "scsi", "blockstore", "integrity", "payload"])),
+    ("target", Only(&["engine", "lun", "iscsi-core", "scsi", "blockstore", "integrity"])),
     ("initiator", Only(&["engine", "iscsi-core", "scsi", "integrity"])),
     ("sim", Everything),
     ("conform", Only(&["iscsi-wire", "integrity"])),
@@ -38,9 +40,9 @@ const LAYERS: &[(&str, MayImport)] = &[
 const TEST_CRATES: &[&str] = &["sim", "conform"];
 /// Crates whose tests, too, import only what the crate itself may import (and the test crates).
 const LOWER_LAYERS: &[&str] =
-    &["integrity", "tcp-crc", "wireless", "iscsi-wire", "scsi", "iscsi-core", "blockstore"];
+    &["integrity", "payload", "tcp-crc", "wireless", "iscsi-wire", "scsi", "iscsi-core", "blockstore"];
 /// Crates that do no I/O, and therefore have no use for a crate that does.
-const SANS_IO: &[&str] = &["integrity", "tcp-crc", "wireless", "iscsi-wire", "iscsi-core", "scsi"];
+const SANS_IO: &[&str] = &["integrity", "payload", "tcp-crc", "wireless", "iscsi-wire", "iscsi-core", "scsi"];
 const IO_CRATES: &[&str] =
     &["tokio", "async-std", "smol", "mio", "socket2", "rustix", "nix", "libc", "io-uring"];
 

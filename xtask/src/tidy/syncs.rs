@@ -8,7 +8,7 @@ use super::Finding;
 use crate::rust_source::{SourceFile, find_word};
 
 /// Where volumes are.
-const FOLDERS: &[&str] = &["crates/blockstore/src", "crates/target/src"];
+const FOLDERS: &[&str] = &["crates/blockstore/src", "crates/lun/src", "crates/target/src"];
 /// Calls that take the report of a failed write-back.
 const CALLS: &[&str] = &[
     "fsync",
@@ -64,7 +64,7 @@ mod tests {
             check(&file).into_iter().map(|finding| finding.line).collect::<Vec<_>>()
         };
         assert_eq!(findings("crates/blockstore/src/journal/mod.rs"), [2, 3]);
-        assert_eq!(findings("crates/target/src/reservations.rs"), [2, 3]);
+        assert_eq!(findings("crates/lun/src/kept.rs"), [2, 3]);
         assert!(findings("crates/blockstore/src/file/health.rs").is_empty());
         assert!(findings("crates/intact/src/main.rs").is_empty());
     }

@@ -8,8 +8,14 @@ use crate::rust_source::{SourceFile, find_word, join_paths};
 
 /// The protocol and the device server take events and the time as arguments
 /// (`docs/decisions/001-sans-io-core.md`).
-const SANS_IO: &[&str] =
-    &["crates/tcp-crc", "crates/wireless", "crates/iscsi-wire", "crates/iscsi-core", "crates/scsi"];
+const SANS_IO: &[&str] = &[
+    "crates/payload",
+    "crates/tcp-crc",
+    "crates/wireless",
+    "crates/iscsi-wire",
+    "crates/iscsi-core",
+    "crates/scsi",
+];
 const IO_WORDS: &[&str] = &["std::net", "std::thread", "Instant::now", "SystemTime", "tokio"];
 
 /// Macros that stand for a part that is not there. Written in two halves so that this file does not find

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use iscsi_wire::{Cid, Lun, TaskAttribute, TmfFunction};
+pub use payload::Payload;
 use smallvec::SmallVec;
 
 use super::task::{DataOutPieces, TaskId};
@@ -28,19 +29,6 @@ pub struct Command {
     pub digest_chunk_bytes: Option<u32>,
 }
 
-/// Data of a read, with the checksums that were computed while it was copied.
-#[derive(Clone, Debug, Default)]
-pub struct DataInPayload {
-    /// The bytes.
-    pub bytes: Bytes,
-    /// Run length of `chunk_crcs`, bytes.
-    pub chunk_bytes: u32,
-    /// Bytes that `chunk_crcs` covers: the length of `bytes` before the protocol cut it to what the initiator expects.
-    pub chunked_bytes: usize,
-    /// CRC32C of each run of `chunk_bytes`, the last one shorter; empty when none were computed.
-    pub chunk_crcs: SmallVec<[u32; 4]>,
-}
-
 /// How a command ended.
 #[derive(Clone, Debug, Default)]
 pub struct Completion {
@@ -51,7 +39,7 @@ pub struct Completion {
     /// Sense data; not empty with CHECK CONDITION.
     pub sense: Bytes,
     /// Data for the initiator.
-    pub data_in: DataInPayload,
+    pub data_in: Payload,
     /// SCSI transfer length, bytes: what the command would transfer, whatever the initiator expected.
     pub transfer_bytes: u64,
     /// The status keeps its place among those of all connections (RFC 7143 4.2.2.3): that of PREEMPT AND ABORT.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, TaskManagementResponse, Ttt};
 
-use super::actions::{Completion, DataInPayload};
+use super::actions::Completion;
 use super::fence::{Answer, HeldBack};
 use super::recovery::retained::Outcome;
 use super::sense::CHECK_CONDITION;
@@ -337,7 +337,7 @@ impl TargetSession {
             buffer_offset: offset,
             residual_count: residual.count,
         };
-        let crc32c = chunk_crc(&outcome.data_in, offset as usize, end as usize);
+        let crc32c = outcome.data_in.crc(offset as usize, end as usize);
         Some(TxPdu::with_data(pdu.to_bhs(), TxData { bytes, crc32c }))
     }
 
@@ -405,15 +405,6 @@ impl TargetSession {
         let answer = TaskManagementResponse { response, itt, stat_sn, exp_cmd_sn, max_cmd_sn, additional };
         self.send_status(cid, TxPdu::header_only(answer.to_bhs()));
     }
-}
-
-/// The checksum of `start..end` if exactly those bytes were a run whose checksum was computed while they were copied.
-fn chunk_crc(data_in: &DataInPayload, start: usize, end: usize) -> Option<u32> {
-    let chunk = data_in.chunk_bytes as usize;
-    if chunk == 0 || !start.is_multiple_of(chunk) || end != (start + chunk).min(data_in.chunked_bytes) {
-        return None;
-    }
-    data_in.chunk_crcs.get(start / chunk).copied()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use iscsi_core::params::{Params, TaskReporting};
 use iscsi_core::pdu_reader::{PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::target::actions::{
-    Action, CloseReason, Completion, DataInPayload, ManagementId, Selector, TargetRecord,
+    Action, CloseReason, Completion, ManagementId, Payload, Selector, TargetRecord,
 };
 use iscsi_core::target::login::{LoginReply, Refusal, TargetLogin};
 use iscsi_core::target::session::{SessionConfig, TargetSession};
@@ -571,7 +571,7 @@ impl Peer {
                 let completion = Completion {
                     status: fields.number("status").unwrap_or(0) as u8,
                     sense,
-                    data_in: DataInPayload { bytes: pattern_bytes(0, data), ..DataInPayload::default() },
+                    data_in: Payload { bytes: pattern_bytes(0, data), ..Payload::default() },
                     transfer_bytes: fields.number("transfer").map_or(data as u64, u64::from),
                     status_qualifier: fields.number("qualifier").unwrap_or(0) as u16,
                     fenced: fields.flag("fenced"),

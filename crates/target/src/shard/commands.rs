@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use engine::Platform;
 use iscsi_core::Time;
-use iscsi_core::target::actions::{Command, Completion, DataInPayload};
+use iscsi_core::target::actions::{Command, Completion};
 use iscsi_core::target::task::{DataOutPieces, TaskId};
 use iscsi_core::wire::Cid;
+use lun::{NEVER, Payload};
 use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, Step};
 use smallvec::SmallVec;
 
@@ -18,7 +19,6 @@ use super::room::too_long;
 use super::sessions::Hosted;
 use super::work::{store_failure, work, work_now};
 use crate::device::Device;
-use crate::medium::NEVER;
 use crate::observe::Op;
 use crate::observe::events::EventKind;
 use crate::observe::metrics::Reason;
@@ -108,19 +108,20 @@ impl<P: Platform> Shard<P> {
         if facts.of_target {
             let numbers: Vec<u16> = hosted.luns.keys().copied().collect();
             for device in hosted.luns.values() {
-                device.unit.clear_unit_attention(hosted.nexus.id, Asc::REPORTED_LUNS_DATA_CHANGED);
+                device.unit.scsi.clear_unit_attention(hosted.nexus.id, Asc::REPORTED_LUNS_DATA_CHANGED);
             }
             let outcome = scsi::report_luns(&numbers, &command.cdb);
-            return self.finish(hosted, task, outcome, DataInPayload::default(), reserved_bytes);
+            return self.finish(hosted, task, outcome, Payload::default(), reserved_bytes);
         }
         let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) else {
             let outcome = scsi::absent_lun(&command.cdb);
-            return self.finish(hosted, task, outcome, DataInPayload::default(), reserved_bytes);
+            return self.finish(hosted, task, outcome, Payload::default(), reserved_bytes);
         };
         if facts.timed {
-            device.unit.set_time(self.now);
+            device.unit.scsi.set_time(self.now);
         }
-        let execution = device.unit.begin_offering(&hosted.nexus, &command.cdb, command.write_length.into());
+        let execution =
+            device.unit.scsi.begin_offering(&hosted.nexus, &command.cdb, command.write_length.into());
         let running = Running {
             execution,
             device: Arc::clone(device),
@@ -140,14 +141,14 @@ impl<P: Platform> Shard<P> {
         let Some(mut running) = hosted.running.remove(&task) else { return };
         let slices: smallvec::SmallVec<[&[u8]; 8]> = data.iter().map(|piece| &piece[..]).collect();
         let data_out = DataOut::new(&slices).with_offered(running.write_length);
-        running.execution.data_out(&running.device.unit, &data_out);
+        running.execution.data_out(&running.device.unit.scsi, &data_out);
         drop(slices);
         self.carry_on(hosted, task, running, data);
     }
 
     /// Takes a command as far as it goes without waiting.
     fn carry_on(&mut self, hosted: &mut Hosted, task: TaskId, mut running: Running, data: DataOutPieces) {
-        let mut payload = DataInPayload::default();
+        let mut payload = Payload::default();
         let mut steps = 0;
         loop {
             match running.execution.step() {
@@ -173,7 +174,7 @@ impl<P: Platform> Shard<P> {
                 Step::Medium(_) => {
                     let (lun, reserved, slabs) = (running.lun(), running.reserved_bytes, &self.slabs);
                     // What a store does wrong is its command's end and not its shard's, on which others live.
-                    let worked = catch_unwind(AssertUnwindSafe(|| match running.device.offload {
+                    let worked = catch_unwind(AssertUnwindSafe(|| match running.device.unit.offload {
                         true => work_now(&mut running, slabs),
                         false => Some(work(&mut running, &data, slabs, &NEVER)),
                     }));
@@ -182,17 +183,17 @@ impl<P: Platform> Shard<P> {
                     }
                     let Ok(Some(done)) = worked else {
                         tracing::error!(lun, "a store panicked; its command ends with HARDWARE ERROR");
-                        let no_data = DataInPayload::default();
+                        let no_data = Payload::default();
                         self.observe(hosted, &running, Some(Reason::HardwareError), &no_data, &data);
                         let failed = Outcome::check(store_failure());
-                        return self.finish(hosted, task, failed, DataInPayload::default(), reserved);
+                        return self.finish(hosted, task, failed, Payload::default(), reserved);
                     };
                     payload = done;
                     steps += 1;
                 }
                 // The status tells the host that its reservation survives power loss: a worker sees to it first.
                 Step::Done(outcome)
-                    if running.device.keeps_reservations() && change_to_store(outcome).is_some() =>
+                    if running.device.keeps_reservations() && lun::change_to_keep(outcome).is_some() =>
                 {
                     return self.offload(hosted, task, running, data);
                 }
@@ -270,7 +271,7 @@ impl<P: Platform> Shard<P> {
         hosted: &mut Hosted,
         task: TaskId,
         outcome: Outcome,
-        payload: DataInPayload,
+        payload: Payload,
         reserved_bytes: u64,
     ) {
         let mut victims = Vec::new();
@@ -296,7 +297,7 @@ impl<P: Platform> Shard<P> {
         hosted: &mut Hosted,
         running: &Running,
         failed: Option<Reason>,
-        payload: &DataInPayload,
+        payload: &Payload,
         data: &DataOutPieces,
     ) {
         let written = if running.write_length > 0 { data.iter().map(Bytes::len).sum::<usize>() } else { 0 };
@@ -333,20 +334,12 @@ fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
     hosted.deferred.iter().any(|command| hosted.session.connection_of(command.task) == cid)
 }
 
-/// The change of what the unit keeps that has to be stored before the status is sent.
-pub(super) fn change_to_store(outcome: &Outcome) -> Option<u64> {
-    outcome.effects.iter().find_map(|effect| match effect {
-        Effect::KeptStateChanged(change) => Some(*change),
-        Effect::AbortTasksOf(_) => None,
-    })
-}
-
 /// An outcome in the session's words.
-fn completion(outcome: Outcome, payload: DataInPayload) -> Completion {
+fn completion(outcome: Outcome, payload: Payload) -> Completion {
     let sense = outcome.sense_bytes().map(Bytes::from).unwrap_or_default();
     let data_in = match outcome.data_in {
-        DataInSource::None => DataInPayload::default(),
-        DataInSource::Bytes(bytes) => DataInPayload { bytes, ..DataInPayload::default() },
+        DataInSource::None => Payload::default(),
+        DataInSource::Bytes(bytes) => Payload::plain(bytes),
         DataInSource::Medium => payload,
     };
     Completion {

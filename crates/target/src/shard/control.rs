@@ -96,7 +96,7 @@ impl<P: Platform> Shard<P> {
                     }
                     let Some(device) = hosted.luns.get(&event.lun) else { continue };
                     let sense = SenseData::new(SenseKey::UnitAttention, event.asc);
-                    let sense = sense.to_bytes(device.unit.descriptor_sense());
+                    let sense = sense.to_bytes(device.unit.scsi.descriptor_sense());
                     hosted.session.report_scsi_event(now, Lun::from_index(event.lun), &sense);
                 }
             });
@@ -329,9 +329,9 @@ fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
     for (number, device) in hosted.luns.iter() {
         let now = luns.get(number);
         if !now.is_some_and(|stays| Arc::ptr_eq(stays, device)) {
-            device.unit.detach_nexus(&hosted.nexus);
+            device.unit.scsi.detach_nexus(&hosted.nexus);
         }
-        if !now.is_some_and(|now| Arc::ptr_eq(&now.store, &device.store)) {
+        if !now.is_some_and(|now| Arc::ptr_eq(&now.unit.store, &device.unit.store)) {
             // What is under way was meant for a store that is no longer served: nothing of it may be acknowledged.
             let lun = Some(Lun::from_index(*number));
             let all = AbortScope { lun, request: None, task_aborted_status: true };
@@ -339,8 +339,8 @@ fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
         }
     }
     for device in luns.values() {
-        device.unit.ensure_attached(&hosted.nexus);
-        device.unit.unit_attention(UaScope::One(hosted.nexus.id), Asc::REPORTED_LUNS_DATA_CHANGED);
+        device.unit.scsi.ensure_attached(&hosted.nexus);
+        device.unit.scsi.unit_attention(UaScope::One(hosted.nexus.id), Asc::REPORTED_LUNS_DATA_CHANGED);
     }
     hosted.luns = Arc::clone(&luns);
     let sense = SenseData::new(SenseKey::UnitAttention, Asc::REPORTED_LUNS_DATA_CHANGED).to_bytes(false);

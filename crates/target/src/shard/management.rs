@@ -89,7 +89,8 @@ impl<P: Platform> Shard<P> {
             //= rfc7144 6.4 P2-04
             TmfFunction::QueryAsyncEvent => {
                 let device = lun.and_then(|number| hosted.luns.get(&number));
-                let pending = device.and_then(|device| device.unit.pending_unit_attention(hosted.nexus.id));
+                let pending =
+                    device.and_then(|device| device.unit.scsi.pending_unit_attention(hosted.nexus.id));
                 let response = match pending {
                     Some(_) => TmfResponse::FunctionSucceeded,
                     None => TmfResponse::FunctionComplete,
@@ -119,7 +120,7 @@ impl<P: Platform> Shard<P> {
         if reaches_others {
             let tas = lun
                 .filter(|_| !whole_target)
-                .and_then(|n| target.luns().get(&n).map(|device| device.unit.task_aborted_status()));
+                .and_then(|n| target.luns().get(&n).map(|device| device.unit.scsi.task_aborted_status()));
             self.order_abort(
                 gather,
                 AbortOrder {
@@ -149,7 +150,7 @@ impl<P: Platform> Shard<P> {
         let then = Then::Complete { session: hosted.key, task, completion: Box::new(completion) };
         self.gathers.gathers.insert(gather, Gather { missing: self.shared.shards().len(), then });
         let lun = hosted.session.lun_of(task).and_then(Lun::to_index);
-        let unit = lun.and_then(|number| hosted.luns.get(&number)).map(|device| &device.unit);
+        let unit = lun.and_then(|number| hosted.luns.get(&number)).map(|device| &device.unit.scsi);
         let order = AbortOrder {
             target: target.name.clone(),
             lun,
@@ -261,17 +262,17 @@ impl<P: Platform> Shard<P> {
     ) {
         let ManagementRequest { id, function, lun } = request;
         let luns = target.luns();
-        let unit = lun.to_index().and_then(|number| luns.get(&number)).map(|device| &device.unit);
+        let unit = lun.to_index().and_then(|number| luns.get(&number)).map(|device| &device.unit.scsi);
         match (function, unit) {
             (TmfFunction::ClearTaskSet, Some(unit)) if !unit.task_aborted_status() => {
                 unit.unit_attention(UaScope::AllExcept(nexus.id), Asc::COMMANDS_CLEARED);
             }
             (TmfFunction::LogicalUnitReset, Some(unit)) => unit.logical_unit_reset(),
             (TmfFunction::TargetWarmReset, _) => {
-                luns.values().for_each(|device| device.unit.reset(UaScope::All, Asc::BUS_RESET));
+                luns.values().for_each(|device| device.unit.scsi.reset(UaScope::All, Asc::BUS_RESET));
             }
             (TmfFunction::TargetColdReset, _) => {
-                luns.values().for_each(|device| device.unit.reset(UaScope::All, Asc::POWER_ON_OR_RESET));
+                luns.values().for_each(|device| device.unit.scsi.reset(UaScope::All, Asc::POWER_ON_OR_RESET));
             }
             _ => {}
         }

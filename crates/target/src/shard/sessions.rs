@@ -352,7 +352,7 @@ impl<P: Platform> Shard<P> {
             .with_protocol_level(established.params.protocol_level);
         let luns = target.as_ref().map(|node| Arc::clone(&node.luns())).unwrap_or_default();
         for device in luns.values() {
-            device.unit.attach_nexus(&nexus);
+            device.unit.scsi.attach_nexus(&nexus);
         }
         let set = self.shared.set.load();
         let target_config = target.as_ref().map(|node| node.config());
@@ -664,7 +664,7 @@ impl<P: Platform> Shard<P> {
     fn session_ended(&mut self, mut hosted: Hosted) {
         self.tell_of_end(&hosted);
         for device in hosted.luns.values() {
-            device.unit.detach_nexus(&hosted.nexus);
+            device.unit.scsi.detach_nexus(&hosted.nexus);
         }
         let (key, successor) = (hosted.key, hosted.successor);
         self.shared.release_tsih(hosted.session.tsih());
@@ -775,7 +775,7 @@ fn gathers_commands(session: &TargetSession) -> bool {
 fn fetch_early(hosted: &Hosted, command: &Command) {
     let Some((lba, blocks)) = scsi::blocks_ahead(&command.cdb) else { return };
     if let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) {
-        device.prefetch(lba, blocks);
+        device.unit.prefetch(lba, blocks);
     }
 }
 
@@ -785,7 +785,7 @@ fn report_cleared_commands(hosted: &mut Hosted) {
     for lun in hosted.session.take_cleared_luns() {
         if let Some(device) = lun.to_index().and_then(|number| hosted.luns.get(&number)) {
             let nexus = UaScope::One(hosted.nexus.id);
-            device.unit.unit_attention(nexus, Asc::COMMANDS_CLEARED_BY_ISCSI_EVENT);
+            device.unit.scsi.unit_attention(nexus, Asc::COMMANDS_CLEARED_BY_ISCSI_EVENT);
         }
     }
 }

@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use engine::{Driver, Platform};
-use iscsi_core::target::actions::DataInPayload;
 use iscsi_core::target::task::{DataOutPieces, TaskId};
+use lun::{NEVER, Payload, Surroundings};
 use scsi::{Asc, Execution, Outcome, SenseData, SenseKey, Step};
 
 use super::Shard;
-use super::commands::{LONGEST_READ_BYTES, Running, change_to_store};
+use super::commands::{LONGEST_READ_BYTES, Running};
 use super::message::Message;
 use super::sessions::{Hosted, Offloaded, SessionKey};
-use crate::medium::{self, NEVER, Surroundings};
 use crate::observe::metrics::Reason;
 use crate::shared::Shared;
 
@@ -30,7 +30,7 @@ pub struct StoreDone {
     session: SessionKey,
     task: TaskId,
     /// `None`: the store panicked, or the pool took no more jobs.
-    result: Option<(Running, DataInPayload, DataOutPieces)>,
+    result: Option<(Running, Payload, DataOutPieces)>,
     /// Reservations that had to be stored are stored.
     saved: bool,
 }
@@ -56,64 +56,52 @@ pub(super) fn work(
     data: &DataOutPieces,
     slabs: &engine::SlabRing,
     cancelled: &AtomicBool,
-) -> DataInPayload {
-    let Running { execution, device, read_length, digest_chunk_bytes, .. } = running;
-    let (read_length, digest_chunk_bytes) = (*read_length, *digest_chunk_bytes);
-    let (reply, payload) = match execution.step() {
-        Step::Medium(op) => medium::execute(
-            device,
-            op,
-            &Surroundings {
-                slabs,
-                data_out: data,
-                read_length,
-                digest_chunk_bytes,
-                protection: execution.protection().copied(),
-                cancelled,
-            },
-        ),
-        _ => (Ok(scsi::MediumReply::Done), DataInPayload::default()),
-    };
-    execution.medium_done(&device.unit, reply);
-    payload
+) -> Payload {
+    let with = surroundings(running, data, slabs, cancelled);
+    lun::step(&running.device.unit, &mut running.execution, &with)
 }
 
 /// Carries out the medium operation that a command begins with, if it is a read that takes no waiting.
-pub(super) fn work_now(running: &mut Running, slabs: &engine::SlabRing) -> Option<DataInPayload> {
-    let Running { execution, device, read_length, digest_chunk_bytes, .. } = running;
-    let Step::Medium(op) = execution.step() else { return None };
-    let surroundings = Surroundings {
+pub(super) fn work_now(running: &mut Running, slabs: &engine::SlabRing) -> Option<Payload> {
+    let with = surroundings(running, &[], slabs, &NEVER);
+    lun::step_now(&running.device.unit, &mut running.execution, &with)
+}
+
+fn surroundings<'a>(
+    running: &Running,
+    data_out: &'a [Bytes],
+    slabs: &'a engine::SlabRing,
+    cancelled: &'a AtomicBool,
+) -> Surroundings<'a> {
+    Surroundings {
         slabs,
-        data_out: &[],
-        read_length: *read_length,
-        digest_chunk_bytes: *digest_chunk_bytes,
-        protection: execution.protection().copied(),
-        cancelled: &NEVER,
-    };
-    let (reply, payload) = medium::execute_now(device, op, &surroundings)?;
-    execution.medium_done(&device.unit, reply);
-    Some(payload)
+        data_out,
+        read_length: running.read_length,
+        digest_chunk_bytes: running.digest_chunk_bytes,
+        protection: running.execution.protection().copied(),
+        cancelled,
+    }
 }
 
 /// Stores the unit's reservations if the command changed them; false when that failed.
 //= spc4 5.12.6 PR-10
 fn keep_reservations(running: &Running) -> bool {
     let Step::Done(outcome) = running.execution.step() else { return true };
-    let Some(change) = change_to_store(outcome) else { return true };
+    let Some(change) = lun::change_to_keep(outcome) else { return true };
     let saved = running.device.save_reservations();
     if let Err(error) = &saved {
-        let (lun, store) = (running.lun(), running.device.store.description());
+        let (lun, store) = (running.lun(), running.device.unit.store.description());
         tracing::error!(%error, lun, store, "persistent reservations cannot be stored: free space there, or change state_dir");
     }
     // Another command may have failed to store this change with its own, and taken both back.
-    let taken_back = running.device.unit.was_taken_back(change);
+    let taken_back = running.device.unit.scsi.was_taken_back(change);
     saved.is_ok() && !taken_back
 }
 
 /// A command, or what goes on after one, with a worker thread.
 struct Job<P: Platform> {
     running: Running,
-    payload: DataInPayload,
+    payload: Payload,
     data: DataOutPieces,
     slabs: engine::SlabRing,
     /// Nothing more is begun once this is true.
@@ -139,7 +127,7 @@ impl<P: Platform> Job<P> {
     /// Where the server has ended it is dropped, and with it the execution: the unit then knows that it is not done.
     fn queue(self) {
         if let Some(shared) = self.shared.upgrade() {
-            let lane = self.running.device.lane.clone();
+            let lane = self.running.device.unit.lane.clone();
             shared.platform.offload(&lane, Box::new(move || self.run()));
         }
     }
@@ -203,7 +191,7 @@ impl<P: Platform> Shard<P> {
                     shard.observe_end(hosted, &device, kind, started, 0, Some(Reason::HardwareError));
                 }
                 let failed = Outcome::check(store_failure());
-                return shard.finish(hosted, task, failed, DataInPayload::default(), reserved);
+                return shard.finish(hosted, task, failed, Payload::default(), reserved);
             };
             let failed = if saved { running.failure() } else { Some(Reason::HardwareError) };
             shard.observe(hosted, &running, failed, &payload, &data);
@@ -237,6 +225,6 @@ impl<P: Platform> Shard<P> {
         reply: Option<Reply<P::Driver>>,
     ) -> Job<P> {
         let (slabs, shared) = (self.slabs.clone(), Arc::downgrade(&self.shared));
-        Job { running, payload: DataInPayload::default(), data, slabs, cancelled, reply, shared }
+        Job { running, payload: Payload::default(), data, slabs, cancelled, reply, shared }
     }
 }

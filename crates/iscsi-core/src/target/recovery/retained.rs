@@ -13,7 +13,7 @@ use bytes::Bytes;
 use iscsi_wire::{Cid, Itt, Lun, Opcode, StatSn, Ttt};
 use rustc_hash::FxHashMap;
 
-use super::super::actions::DataInPayload;
+use super::super::actions::Payload;
 use super::super::connection::Connection;
 use super::super::data_in::{ReadPlan, Residual};
 use super::super::session::TargetSession;
@@ -101,7 +101,7 @@ pub(in super::super) struct Outcome {
     pub sense: Bytes,
     pub residual: Residual,
     pub bidi_residual: Residual,
-    pub data_in: DataInPayload,
+    pub data_in: Payload,
     /// Its status keeps its place among those of all connections.
     pub fenced: bool,
     pub plan: ReadPlan,
@@ -190,7 +190,7 @@ impl Retained {
             let holders = self.by_itt.values_mut().filter(|o| o.kept_bytes() > 0);
             let Some(oldest) = holders.min_by_key(|o| o.serial) else { return };
             self.bytes -= oldest.kept_bytes();
-            (oldest.data_in, oldest.evicted) = (DataInPayload::default(), true);
+            (oldest.data_in, oldest.evicted) = (Payload::default(), true);
         }
     }
 

@@ -23,7 +23,7 @@ use iscsi_core::params::Bounds;
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::pdu_writer::TxPdu;
 use iscsi_core::target::actions::{
-    Action, CloseReason, Command, Completion, DataInPayload, ManagementId, ManagementRequest, TargetRecord,
+    Action, CloseReason, Command, Completion, ManagementId, ManagementRequest, Payload, TargetRecord,
 };
 use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;

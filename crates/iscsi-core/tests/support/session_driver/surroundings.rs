@@ -38,7 +38,7 @@ impl Run<'_> {
         let completion = Completion {
             status,
             sense: if status == 2 { Bytes::from_static(&[0x70, 0, 5, 0, 0, 0, 0, 0]) } else { Bytes::new() },
-            data_in: DataInPayload { bytes: pattern_bytes(task.itt, 0, data), ..DataInPayload::default() },
+            data_in: Payload { bytes: pattern_bytes(task.itt, 0, data), ..Payload::default() },
             transfer_bytes: u64::from(data),
             ..Completion::default()
         };

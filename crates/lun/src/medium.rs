@@ -1,7 +1,7 @@
 //! Carries out the device server's medium operations on a store (SBC-3 clause 5, rule "verify before visible").
 //!
 //! Runs on the shard for stores that never block and on a worker thread for the others; it is the same code. Every operation on
-//! blocks holds the right to them first ([`Device::hold`]), so that no write slips between the two halves of a COMPARE AND WRITE,
+//! blocks holds the right to them first ([`Unit::hold`]), so that no write slips between the two halves of a COMPARE AND WRITE,
 //! and nobody sees half a block.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use blockstore::StoreError;
 use bytes::Bytes;
 use engine::SlabRing;
-use iscsi_core::target::actions::DataInPayload;
+use payload::Payload;
 use scsi::{LbaStatusDescriptor, MediumError, MediumOp, MediumReply, Protection, Provisioning};
 use smallvec::SmallVec;
 
-use crate::device::{Access, Device};
 use crate::protected::{self, copying};
+use crate::unit::{Access, Unit};
 
 /// Blocks of the medium are read in pieces of this many bytes to be compared, checked and combined: no command takes more memory
 /// than that besides its data-out, and besides one copy of it where it has to be put together with protection information.
@@ -39,29 +39,29 @@ pub struct Surroundings<'a> {
 }
 
 /// For operations that nobody can cancel.
-pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
+pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// A reply, and the data that it may bring.
-pub type Done = (Result<MediumReply, MediumError>, DataInPayload);
+pub(crate) type Done = (Result<MediumReply, MediumError>, Payload);
 
-/// Carries out `op` on `device`.
-pub fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Done {
-    if let Some(done) = protected::execute(device, op, with) {
+/// Carries out `op` on `unit`.
+pub(crate) fn execute(unit: &Unit, op: &MediumOp, with: &Surroundings<'_>) -> Done {
+    if let Some(done) = protected::execute(unit, op, with) {
         return done;
     }
     if let MediumOp::Read { lba, blocks } = *op {
-        return match read(device, lba, blocks, with) {
+        return match read(unit, lba, blocks, with) {
             Ok(payload) => (Ok(MediumReply::Data), payload),
-            Err(error) => (Err(medium_error(device, &error)), DataInPayload::default()),
+            Err(error) => (Err(unit.medium_error(&error)), Payload::default()),
         };
     }
     let reply = match *op {
         MediumOp::Copy { from, from_lba, to, lba, blocks, durable } => {
-            copy(device, (from, from_lba), (to, lba), blocks, durable)
+            copy(unit, (from, from_lba), (to, lba), blocks, durable)
         }
-        _ => change(device, op, with).map_err(|error| medium_error(device, &error)),
+        _ => change(unit, op, with).map_err(|error| unit.medium_error(&error)),
     };
-    (reply, DataInPayload::default())
+    (reply, Payload::default())
 }
 
 /// Longest read that is looked for in the cache of a store that blocks, bytes. Of longer ones the copy costs more than the way to a
@@ -70,24 +70,24 @@ const NOW_BYTES: u64 = 32 << 10;
 
 /// Carries out a short plain read of a store that blocks, on the shard, if everything that it needs is at hand; `None`: it is a
 /// worker's.
-pub fn execute_now(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Option<Done> {
+pub(crate) fn execute_now(unit: &Unit, op: &MediumOp, with: &Surroundings<'_>) -> Option<Done> {
     let MediumOp::Read { lba, blocks } = *op else { return None };
-    let len = blocks.saturating_mul(block_bytes(device)).min(with.read_length);
-    if !device.offload || len > NOW_BYTES || with.protection.is_some() || device.store.records().is_some() {
+    let len = blocks.saturating_mul(block_bytes(unit)).min(with.read_length);
+    if !unit.offload || len > NOW_BYTES || with.protection.is_some() || unit.store.records().is_some() {
         return None;
     }
-    let _held = device.try_look(lba, blocks)?;
+    let _held = unit.try_look(lba, blocks)?;
     let mut buffer = with.slabs.take(len as usize);
     // What fails here fails again where it is looked at more closely.
-    if !device.store.read_now(lba * block_bytes(device), &mut buffer).unwrap_or(false) {
+    if !unit.store.read_now(lba * block_bytes(unit), &mut buffer).unwrap_or(false) {
         return None;
     }
     let payload = match with.digest_chunk_bytes {
-        None => DataInPayload { bytes: buffer.freeze(), ..DataInPayload::default() },
+        None => Payload::plain(buffer.freeze()),
         Some(chunk) => {
             let crcs = buffer.chunks(chunk as usize).map(integrity::crc32c).collect();
             let chunked_bytes = buffer.len();
-            DataInPayload { chunked_bytes, bytes: buffer.freeze(), chunk_bytes: chunk, chunk_crcs: crcs }
+            Payload { chunked_bytes, bytes: buffer.freeze(), chunk_bytes: chunk, chunk_crcs: crcs }
         }
     };
     Some((Ok(MediumReply::Data), payload))
@@ -97,13 +97,13 @@ pub fn execute_now(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> O
 /// one range may hold no other.
 //= spc4 6.4.6.2 CPY-01
 fn copy(
-    device: &Device,
+    unit: &Unit,
     (from, from_lba): (u16, u64),
     (to, lba): (u16, u64),
     blocks: u64,
     durable: bool,
 ) -> Result<MediumReply, MediumError> {
-    let (Some(source), Some(destination)) = (device.neighbour(from), device.neighbour(to)) else {
+    let (Some(source), Some(destination)) = (unit.neighbour(from), unit.neighbour(to)) else {
         return Err(MediumError::Gone);
     };
     let cargo = copying::load(&source, from_lba, blocks)?;
@@ -111,131 +111,104 @@ fn copy(
     Ok(MediumReply::Done)
 }
 
-fn block_bytes(device: &Device) -> u64 {
-    u64::from(device.unit.block_bytes())
-}
-
-/// What its initiator is told of an error of the store of `device`.
-pub(crate) fn medium_error(device: &Device, error: &StoreError) -> MediumError {
-    device.store_failed(error);
-    let lba = |offset: u64| Some(offset / block_bytes(device));
-    match error {
-        StoreError::MediumRead { offset } => MediumError::Read { lba: lba(*offset) },
-        StoreError::MediumWrite { offset } => MediumError::Write { lba: lba(*offset) },
-        StoreError::FlushFailed(_) => MediumError::Write { lba: None },
-        StoreError::NoSpace => MediumError::NoSpace,
-        StoreError::ReadOnly => MediumError::ReadOnly,
-        StoreError::Gone(_) => MediumError::Gone,
-        StoreError::OutOfRange { .. } | StoreError::Unusable(_) | StoreError::Io { .. } => {
-            MediumError::Internal
-        }
-    }
+fn block_bytes(unit: &Unit) -> u64 {
+    u64::from(unit.scsi.block_bytes())
 }
 
 /// Reads into a buffer that nobody else holds, with the digests of what will travel computed in the same pass.
-fn read(
-    device: &Device,
-    lba: u64,
-    blocks: u64,
-    with: &Surroundings<'_>,
-) -> Result<DataInPayload, StoreError> {
-    let offset = lba * block_bytes(device);
-    let len = (blocks * block_bytes(device)).min(with.read_length) as usize;
+fn read(unit: &Unit, lba: u64, blocks: u64, with: &Surroundings<'_>) -> Result<Payload, StoreError> {
+    let offset = lba * block_bytes(unit);
+    let len = (blocks * block_bytes(unit)).min(with.read_length) as usize;
     let mut buffer = with.slabs.take(len);
     let Some(chunk) = with.digest_chunk_bytes else {
-        device.look(lba, blocks, || device.store.read(offset, &mut buffer))?;
-        return Ok(DataInPayload { bytes: buffer.freeze(), ..DataInPayload::default() });
+        unit.look(lba, blocks, || unit.store.read(offset, &mut buffer))?;
+        return Ok(Payload::plain(buffer.freeze()));
     };
-    let crcs = device.look(lba, blocks, || {
+    let crcs = unit.look(lba, blocks, || {
         let pieces = buffer.chunks_mut(chunk as usize).zip((offset..).step_by(chunk as usize));
-        pieces.map(|(piece, at)| device.store.read_crc32c(at, piece, 0)).collect::<Result<_, _>>()
+        pieces.map(|(piece, at)| unit.store.read_crc32c(at, piece, 0)).collect::<Result<_, _>>()
     })?;
-    Ok(DataInPayload { chunked_bytes: len, bytes: buffer.freeze(), chunk_bytes: chunk, chunk_crcs: crcs })
+    Ok(Payload { chunked_bytes: len, bytes: buffer.freeze(), chunk_bytes: chunk, chunk_crcs: crcs })
 }
 
-fn change(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Result<MediumReply, StoreError> {
-    let (store, data_out) = (&device.store, with.data_out);
-    let bytes = |blocks: u64| blocks * block_bytes(device);
+fn change(unit: &Unit, op: &MediumOp, with: &Surroundings<'_>) -> Result<MediumReply, StoreError> {
+    let (store, data_out) = (&unit.store, with.data_out);
+    let bytes = |blocks: u64| blocks * block_bytes(unit);
     match *op {
         MediumOp::Read { .. } | MediumOp::Copy { .. } | MediumOp::Format(_) => Ok(MediumReply::Done),
         MediumOp::Write { lba, blocks, durable } => {
-            let _held = device.hold(lba, blocks, Access::Change);
-            write(device, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;
+            let _held = unit.hold(lba, blocks, Access::Change);
+            write(unit, bytes(lba), &Pieces::new(data_out).range(0, bytes(blocks)), durable)?;
             Ok(MediumReply::Done)
         }
         MediumOp::WriteAtomic { lba, blocks, durable } => {
-            let _held = device.hold(lba, blocks, Access::Decide);
+            let _held = unit.hold(lba, blocks, Access::Decide);
             let data = Pieces::new(data_out);
-            store.write_atomic(
-                bytes(lba),
-                &data.range(0, bytes(blocks)),
-                None,
-                device.durability(durable),
-            )?;
+            store.write_atomic(bytes(lba), &data.range(0, bytes(blocks)), None, unit.durability(durable))?;
             Ok(MediumReply::Done)
         }
         MediumOp::Flush => store.flush().map(|()| MediumReply::Done),
         MediumOp::Settle => {
             // Writes that looked at WCE before are done once this is held.
-            let _held = device.hold(0, device.unit.blocks(), Access::Decide);
+            let _held = unit.hold(0, unit.scsi.blocks(), Access::Decide);
             store.flush().map(|()| MediumReply::Done)
         }
-        MediumOp::Unmap { ref ranges, durable } => unmap(device, ranges, durable),
+        MediumOp::Unmap { ref ranges, durable } => unmap(unit, ranges, durable),
         MediumOp::WriteSame { lba, blocks, unmap, zero, durable } => {
-            let _held = device.hold(lba, blocks, Access::Change);
+            let _held = unit.hold(lba, blocks, Access::Change);
             let range = (bytes(lba), bytes(blocks));
             match zero {
-                true => zeros(device, with.cancelled, range, unmap, durable)?,
-                false => fill(device, with.cancelled, range, &one_block(device, data_out), durable)?,
+                true => zeros(unit, with.cancelled, range, unmap, durable)?,
+                false => fill(unit, with.cancelled, range, &one_block(unit, data_out), durable)?,
             }
             Ok(MediumReply::Done)
         }
         MediumOp::Fill { lba, blocks, ref pattern, durable } => {
-            let _held = device.hold(lba, blocks, Access::Change);
-            fill(device, with.cancelled, (bytes(lba), bytes(blocks)), pattern, durable)?;
+            let _held = unit.hold(lba, blocks, Access::Change);
+            fill(unit, with.cancelled, (bytes(lba), bytes(blocks)), pattern, durable)?;
             Ok(MediumReply::Done)
         }
         MediumOp::CompareAndWrite { lba, blocks, durable } => {
-            let _held = device.hold(lba, blocks, Access::Decide);
+            let _held = unit.hold(lba, blocks, Access::Decide);
             let data = Pieces::new(data_out);
             let range = (bytes(lba), bytes(blocks));
-            if let Some(byte_offset) = first_difference(device, Source::Cache, range, &data, 0)? {
+            if let Some(byte_offset) = first_difference(unit, Source::Cache, range, &data, 0)? {
                 return Ok(MediumReply::Miscompare { byte_offset });
             }
-            write(device, bytes(lba), &data.range(bytes(blocks), bytes(blocks)), durable)?;
+            write(unit, bytes(lba), &data.range(bytes(blocks), bytes(blocks)), durable)?;
             Ok(MediumReply::Done)
         }
         MediumOp::OrWrite { lba, blocks, and, durable } => {
-            let _held = device.hold(lba, blocks, Access::Decide);
-            or_write(device, bytes(lba), bytes(blocks), and, durable, data_out)?;
+            let _held = unit.hold(lba, blocks, Access::Decide);
+            or_write(unit, bytes(lba), bytes(blocks), and, durable, data_out)?;
             Ok(MediumReply::Done)
         }
         MediumOp::Prefetch { lba, blocks } => {
-            let _held = device.hold(lba, blocks, Access::Look);
+            let _held = unit.hold(lba, blocks, Access::Look);
             each_piece(bytes(lba), bytes(blocks), |offset, piece| store.read(offset, piece))?;
             Ok(MediumReply::Done)
         }
         MediumOp::Verify { lba, blocks } => {
-            let _held = device.hold(lba, blocks, Access::Look);
-            verify(device, bytes(lba), bytes(blocks))
+            let _held = unit.hold(lba, blocks, Access::Look);
+            verify(unit, bytes(lba), bytes(blocks))
         }
         MediumOp::Compare { lba, blocks, one_block } => {
-            let _held = device.hold(lba, blocks, Access::Look);
-            let period = if one_block { block_bytes(device) } else { 0 };
+            let _held = unit.hold(lba, blocks, Access::Look);
+            let period = if one_block { block_bytes(unit) } else { 0 };
             let data = Pieces::new(data_out);
             let range = (bytes(lba), bytes(blocks));
-            Ok(compared(first_difference(device, Source::Medium, range, &data, period)?))
+            Ok(compared(first_difference(unit, Source::Medium, range, &data, period)?))
         }
         MediumOp::WriteAndVerify { lba, blocks, bytchk, durable: _ } => {
-            let _held = device.hold(lba, blocks, Access::Decide);
-            write_and_verify(device, (bytes(lba), bytes(blocks)), bytchk, &Pieces::new(data_out))
+            let _held = unit.hold(lba, blocks, Access::Decide);
+            write_and_verify(unit, (bytes(lba), bytes(blocks)), bytchk, &Pieces::new(data_out))
         }
-        MediumOp::LbaStatus { lba, max_descriptors } => lba_status(device, lba, max_descriptors),
+        MediumOp::LbaStatus { lba, max_descriptors } => lba_status(unit, lba, max_descriptors),
     }
 }
 
-fn write(device: &Device, offset: u64, pieces: &[&[u8]], durable: bool) -> Result<(), StoreError> {
-    device.store.write(offset, pieces, device.durability(durable))
+fn write(unit: &Unit, offset: u64, pieces: &[&[u8]], durable: bool) -> Result<(), StoreError> {
+    unit.store.write(offset, pieces, unit.durability(durable))
 }
 
 /// Calls `f` with the pieces of a range, offset and length, none longer than `most`, until nobody waits for them any more.
@@ -254,74 +227,74 @@ fn piecewise(
     Ok(())
 }
 
-fn unmap(device: &Device, ranges: &[(u64, u64)], durable: bool) -> Result<MediumReply, StoreError> {
-    let block = block_bytes(device);
+fn unmap(unit: &Unit, ranges: &[(u64, u64)], durable: bool) -> Result<MediumReply, StoreError> {
+    let block = block_bytes(unit);
     for &(lba, blocks) in ranges.iter().filter(|(_, blocks)| *blocks > 0) {
-        let _held = device.hold(lba, blocks, Access::Change);
-        device.store.unmap(lba * block, blocks * block)?;
+        let _held = unit.hold(lba, blocks, Access::Change);
+        unit.store.unmap(lba * block, blocks * block)?;
     }
-    device.flush_if(durable)?;
+    unit.flush_if(durable)?;
     Ok(MediumReply::Done)
 }
 
-fn one_block(device: &Device, data_out: &[Bytes]) -> Vec<u8> {
-    Pieces::new(data_out).to_vec(block_bytes(device))
+fn one_block(unit: &Unit, data_out: &[Bytes]) -> Vec<u8> {
+    Pieces::new(data_out).to_vec(block_bytes(unit))
 }
 
 fn zeros(
-    device: &Device,
+    unit: &Unit,
     cancelled: &AtomicBool,
     range: (u64, u64),
     unmap: bool,
     durable: bool,
 ) -> Result<(), StoreError> {
     piecewise(cancelled, range, ZERO_PIECE_BYTES, |offset, len| match unmap {
-        true => device.store.unmap(offset, len),
-        false => device.store.write_zeroes(offset, len, false),
+        true => unit.store.unmap(offset, len),
+        false => unit.store.write_zeroes(offset, len, false),
     })?;
-    device.flush_if(durable)
+    unit.flush_if(durable)
 }
 
 /// What is verified must have been written: the medium is read back, so the data goes there first.
 fn write_and_verify(
-    device: &Device,
+    unit: &Unit,
     (offset, len): (u64, u64),
     bytchk: bool,
     data: &Pieces<'_>,
 ) -> Result<MediumReply, StoreError> {
-    write(device, offset, &data.range(0, len), true)?;
+    write(unit, offset, &data.range(0, len), true)?;
     if !bytchk {
-        return verify(device, offset, len);
+        return verify(unit, offset, len);
     }
-    Ok(compared(first_difference(device, Source::Medium, (offset, len), data, 0)?))
+    Ok(compared(first_difference(unit, Source::Medium, (offset, len), data, 0)?))
 }
 
 fn compared(first_difference: Option<u64>) -> MediumReply {
     first_difference.map_or(MediumReply::Done, |byte_offset| MediumReply::Miscompare { byte_offset })
 }
 
-fn verify(device: &Device, offset: u64, len: u64) -> Result<MediumReply, StoreError> {
-    each_piece(offset, len, |offset, piece| device.store.read_medium(offset, piece))?;
+fn verify(unit: &Unit, offset: u64, len: u64) -> Result<MediumReply, StoreError> {
+    each_piece(offset, len, |offset, piece| unit.store.read_medium(offset, piece))?;
     Ok(MediumReply::Done)
 }
 
 /// Writes `block` over and over.
 fn fill(
-    device: &Device,
+    unit: &Unit,
     cancelled: &AtomicBool,
     range: (u64, u64),
     block: &[u8],
     durable: bool,
 ) -> Result<(), StoreError> {
-    let per_piece = (PIECE_BYTES / block_bytes(device)).max(1).min(range.1 / block_bytes(device)) as usize;
+    let per_piece = (PIECE_BYTES / block_bytes(unit)).max(1).min(range.1 / block_bytes(unit)) as usize;
     let pattern = block.repeat(per_piece);
     piecewise(cancelled, range, pattern.len() as u64, |offset, len| {
-        write(device, offset, &[&pattern[..len as usize]], durable)
+        write(unit, offset, &[&pattern[..len as usize]], durable)
     })
 }
 
 fn or_write(
-    device: &Device,
+    unit: &Unit,
     offset: u64,
     len: u64,
     and: bool,
@@ -331,7 +304,7 @@ fn or_write(
     let data = Pieces::new(data_out);
     let mut done = 0;
     each_piece(offset, len, |at, piece| {
-        device.store.read(at, piece)?;
+        unit.store.read(at, piece)?;
         let mut i = 0;
         for part in data.range(done, piece.len() as u64) {
             for (medium, new) in piece[i..].iter_mut().zip(part) {
@@ -340,7 +313,7 @@ fn or_write(
             i += part.len();
         }
         done += piece.len() as u64;
-        write(device, at, &[piece], durable)
+        write(unit, at, &[piece], durable)
     })
 }
 
@@ -354,17 +327,17 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    pub(crate) fn read(self, device: &Device, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+    pub(crate) fn read(self, unit: &Unit, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
         match self {
-            Source::Cache => device.store.read(offset, dst),
-            Source::Medium => device.store.read_medium(offset, dst),
+            Source::Cache => unit.store.read(offset, dst),
+            Source::Medium => unit.store.read_medium(offset, dst),
         }
     }
 }
 
 /// Compares the medium with data-out, or with its first `period` bytes over and over; the first byte that differs.
 fn first_difference(
-    device: &Device,
+    unit: &Unit,
     source: Source,
     (offset, len): (u64, u64),
     data: &Pieces<'_>,
@@ -377,7 +350,7 @@ fn first_difference(
         if found.is_some() {
             return Ok(());
         }
-        source.read(device, at, piece)?;
+        source.read(unit, at, piece)?;
         let mut i = 0;
         let mut compare = |part: &[u8]| {
             let here = &piece[i..i + part.len()];
@@ -398,13 +371,13 @@ fn first_difference(
     Ok(found)
 }
 
-fn lba_status(device: &Device, lba: u64, max_descriptors: u32) -> Result<MediumReply, StoreError> {
-    let geometry = device.store.geometry();
-    let block = block_bytes(device);
+fn lba_status(unit: &Unit, lba: u64, max_descriptors: u32) -> Result<MediumReply, StoreError> {
+    let geometry = unit.store.geometry();
+    let block = block_bytes(unit);
     let (mut at, end) = (lba * block, geometry.size_bytes);
     let mut list: Vec<LbaStatusDescriptor> = Vec::new();
     'all: while at < end {
-        for extent in device.store.extents(at, end - at, max_descriptors as usize)? {
+        for extent in unit.store.extents(at, end - at, max_descriptors as usize)? {
             // A block is deallocated only when all of it is.
             let (first, last) = if extent.mapped {
                 (extent.offset / block, (extent.offset + extent.len).div_ceil(block))

@@ -11,8 +11,8 @@ use blockstore::{Record, RecordRun};
 use scsi::{MediumError, PiField, Protection, ProtectionType};
 
 use super::{Failure, Medium};
-use crate::device::{Access, Device};
 use crate::medium;
+use crate::unit::{Access, Unit};
 
 /// Blocks on their way.
 pub(crate) struct Cargo {
@@ -32,13 +32,13 @@ struct Origin {
 
 /// Reads blocks, with their checks where they have any.
 //= spc4 6.4.6.2 CPY-01
-pub(crate) fn load(device: &Device, lba: u64, blocks: u64) -> Result<Cargo, MediumError> {
-    let _held = device.hold(lba, blocks, Access::Look);
-    let Some(medium) = Medium::internal(device, lba) else {
-        let block = u64::from(device.unit.block_bytes());
+pub(crate) fn load(unit: &Unit, lba: u64, blocks: u64) -> Result<Cargo, MediumError> {
+    let _held = unit.hold(lba, blocks, Access::Look);
+    let Some(medium) = Medium::internal(unit, lba) else {
+        let block = u64::from(unit.scsi.block_bytes());
         let mut data = vec![0; (blocks * block) as usize];
-        let read = device.store.read(lba * block, &mut data);
-        read.map_err(|error| medium::medium_error(device, &error))?;
+        let read = unit.store.read(lba * block, &mut data);
+        read.map_err(|error| unit.medium_error(&error))?;
         return Ok(Cargo { data, origin: None });
     };
     let (data, records, guards) =
@@ -48,12 +48,12 @@ pub(crate) fn load(device: &Device, lba: u64, blocks: u64) -> Result<Cargo, Medi
 
 /// Writes blocks, with their tuples where the unit has any.
 //= spc4 6.4.6.2 CPY-01
-pub(crate) fn unload(device: &Device, lba: u64, cargo: &Cargo, durable: bool) -> Result<(), MediumError> {
-    let block = u64::from(device.unit.block_bytes());
-    let _held = device.hold(lba, cargo.data.len() as u64 / block, Access::Change);
-    let Some(medium) = Medium::internal(device, lba) else {
-        let written = device.store.write(lba * block, &[&cargo.data], device.durability(durable));
-        return written.map_err(|error| medium::medium_error(device, &error));
+pub(crate) fn unload(unit: &Unit, lba: u64, cargo: &Cargo, durable: bool) -> Result<(), MediumError> {
+    let block = u64::from(unit.scsi.block_bytes());
+    let _held = unit.hold(lba, cargo.data.len() as u64 / block, Access::Change);
+    let Some(medium) = Medium::internal(unit, lba) else {
+        let written = unit.store.write(lba * block, &[&cargo.data], unit.durability(durable));
+        return written.map_err(|error| unit.medium_error(&error));
     };
     let written = match &cargo.origin {
         Some(origin) if origin.kind == medium.kind() => {
@@ -66,10 +66,10 @@ pub(crate) fn unload(device: &Device, lba: u64, cargo: &Cargo, durable: bool) ->
 
 impl<'a> Medium<'a> {
     /// A unit that has tuples, for an operation that is no command's own and begins at `lba`.
-    fn internal(device: &'a Device, lba: u64) -> Option<Self> {
-        let protection = Protection::internal(device.unit.protection(), lba)?;
-        let (records, block) = (device.store.records()?, device.unit.block_bytes() as usize);
-        Some(Self { device, records, protection, block, cancelled: &medium::NEVER })
+    fn internal(unit: &'a Unit, lba: u64) -> Option<Self> {
+        let protection = Protection::internal(unit.scsi.protection(), lba)?;
+        let (records, block) = (unit.store.records()?, unit.scsi.block_bytes() as usize);
+        Some(Self { unit, records, protection, block, cancelled: &medium::NEVER })
     }
 
     /// Writes blocks that bring their tuples along.

@@ -10,10 +10,8 @@ use integrity::t10::Tuple;
 use scsi::{MediumError, PiField};
 
 use super::{Cargo, load, unload};
-use crate::config::{Config, Overrides};
-use crate::device::{Device, Making};
-use crate::identity::UnitIdentity;
-use crate::observe::Observe;
+use crate::testing::{Ears, unit_heard_by};
+use crate::unit::Unit;
 
 const BLOCK: u64 = 512;
 const BLOCKS: u64 = 8;
@@ -57,14 +55,15 @@ const UNITS: [(u8, u8, &str); 5] = [
 ];
 
 /// A unit, and the ways to harm it.
-struct Unit {
-    device: Device,
+struct Side {
+    unit: Unit,
+    ears: Arc<Ears>,
     data: Arc<RamStore>,
     faults: FaultHandle,
 }
 
 /// A unit of this type; type 0 is one without room for protection information.
-fn unit(kind: u8) -> Unit {
+fn side(kind: u8) -> Side {
     let ram = Arc::new(RamStore::new(1 << 20, BLOCK as u32).unwrap());
     let (faulty, faults) = FaultStore::new(Arc::clone(&ram));
     let faulty: Arc<dyn BlockStore> = Arc::new(faulty);
@@ -75,25 +74,15 @@ fn unit(kind: u8) -> Unit {
             Arc::new(ProtectedStore::new(faulty, Arc::new(side), kind).unwrap())
         }
     };
-    let config = Config::quick(None, vec!["ram:1M".parse().unwrap()], &Overrides::default()).unwrap();
-    let observe = Observe::new();
-    let making = Making {
-        ports: &[],
-        limits: &config.limits,
-        state_dir: None,
-        metrics: &observe.metrics,
-        token_secret: [0; 32],
-    };
-    let identity = UnitIdentity::new(blockstore::VolumeId::from_bytes([7; 16]), None);
-    let device = Device::new(&config.targets[0].luns[0], store, &config.targets[0], &making, identity);
-    Unit { device, data: ram, faults }
+    let ears = Arc::new(Ears::default());
+    Side { unit: unit_heard_by(store, Arc::clone(&ears) as _), ears, data: ram, faults }
 }
 
 /// Flips a bit of that byte of a store in its next operation of this kind.
-fn flip_on_the_way(unit: &Unit, op: Op, lba: u64) {
+fn flip_on_the_way(side: &Side, op: Op, lba: u64) {
     let offset = (lba + DAMAGED) * BLOCK + AT;
     let rule = FaultRule::new(op, Fault::BitFlip { offset, mask: 4 });
-    unit.faults.arm(rule.nth(1).in_range(offset..offset + 1));
+    side.faults.arm(rule.nth(1).in_range(offset..offset + 1));
 }
 
 /// Damages one tuple on its way, if there are any.
@@ -111,10 +100,10 @@ fn flip_tuple(cargo: &mut Cargo, spoil: impl Fn(&mut Tuple)) -> Option<()> {
 }
 
 /// Who found it, and by what; that the place is right, and that it is counted where it was found.
-fn finder(who: &str, unit: &Unit, lba: u64, error: &MediumError) -> String {
+fn finder(who: &str, side: &Side, lba: u64, error: &MediumError) -> String {
     let MediumError::Protection { field, lba: at } = *error else { panic!("{error:?}") };
     assert_eq!(at, lba + DAMAGED);
-    assert_eq!(unit.device.stats.checks_failed(field), 1);
+    assert_eq!(side.ears.checks_failed(field), 1);
     let field = match field {
         PiField::Guard => "guard",
         PiField::AppTag => "application tag",
@@ -125,10 +114,10 @@ fn finder(who: &str, unit: &Unit, lba: u64, error: &MediumError) -> String {
 
 /// What finds damage at this stage of a copy between units of these types; `None`: there is nothing to damage.
 fn find(stage: Stage, from: u8, to: u8) -> Option<String> {
-    let (source, destination) = (unit(from), unit(to));
+    let (source, destination) = (side(from), side(to));
     let good: Vec<u8> = (0..BLOCKS * BLOCK).map(|at| (at * 31 + at / 512) as u8).collect();
     let written = Cargo { data: good.clone(), origin: None };
-    unload(&source.device, FROM, &written, false).unwrap();
+    unload(&source.unit, FROM, &written, false).unwrap();
     match stage {
         SourceMedium => {
             let (mut block, offset) = (vec![0; BLOCK as usize], (FROM + DAMAGED) * BLOCK);
@@ -139,7 +128,7 @@ fn find(stage: Stage, from: u8, to: u8) -> Option<String> {
         SourceToCheck => flip_on_the_way(&source, Op::Read, FROM),
         _ => {}
     }
-    let mut cargo = match load(&source.device, FROM, BLOCKS) {
+    let mut cargo = match load(&source.unit, FROM, BLOCKS) {
         Ok(cargo) => cargo,
         Err(error) => return Some(finder("source", &source, FROM, &error)),
     };
@@ -154,12 +143,12 @@ fn find(stage: Stage, from: u8, to: u8) -> Option<String> {
         _ => {}
     }
     let mut there = vec![0; good.len()];
-    if let Err(error) = unload(&destination.device, TO, &cargo, false) {
+    if let Err(error) = unload(&destination.unit, TO, &cargo, false) {
         destination.data.read(TO * BLOCK, &mut there).unwrap();
         assert!(there.iter().all(|&byte| byte == 0), "nothing of it is there");
         return Some(finder("destination", &destination, TO, &error));
     }
-    let found = load(&destination.device, TO, BLOCKS);
+    let found = load(&destination.unit, TO, BLOCKS);
     destination.data.read(TO * BLOCK, &mut there).unwrap();
     let tuple = matches!(stage, MemoryGuard | MemoryAppTag | MemoryRefTag);
     assert_eq!(there == good, tuple, "it struck: {stage:?}");

@@ -17,12 +17,12 @@ use bytes::{Bytes, BytesMut};
 use engine::SlabRing;
 use integrity::Store;
 use integrity::t10::{self, Guard, Layout, Tuple};
-use iscsi_core::target::actions::DataInPayload;
+use payload::Payload;
 use scsi::{FormatMark, MediumError, MediumOp, MediumReply, PiField, Protection, ProtectionType};
 
 use self::passes::{Digests, Incoming, Outgoing, into_memory};
-use crate::device::{Access, Device};
-use crate::medium::{self, Done, PIECE_BYTES, Pieces, Source, Surroundings};
+use crate::medium::{Done, PIECE_BYTES, Pieces, Source, Surroundings};
+use crate::unit::{Access, Unit};
 
 /// Why an operation failed.
 enum Failure {
@@ -38,7 +38,7 @@ impl From<StoreError> for Failure {
 
 /// A unit, its records, and what the command says of them.
 struct Medium<'a> {
-    device: &'a Device,
+    unit: &'a Unit,
     records: &'a Records,
     protection: Protection,
     block: usize,
@@ -60,19 +60,19 @@ struct Arrived {
 }
 
 /// Carries out `op` with the protection information of its blocks; `None` when they have none.
-pub(crate) fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -> Option<Done> {
-    let records = device.store.records()?;
+pub(crate) fn execute(unit: &Unit, op: &MediumOp, with: &Surroundings<'_>) -> Option<Done> {
+    let records = unit.store.records()?;
     if let MediumOp::Format(mark) = *op {
-        return Some((format(device, records, mark), DataInPayload::default()));
+        return Some((format(unit, records, mark), Payload::default()));
     }
     let first_lba = match *op {
         MediumOp::WriteSame { lba, .. } | MediumOp::Fill { lba, .. } => lba,
         _ => 0,
     };
-    let protection = with.protection.or_else(|| Protection::internal(device.unit.protection(), first_lba))?;
-    let block = device.unit.block_bytes() as usize;
-    let medium = Medium { device, records, protection, block, cancelled: with.cancelled };
-    let mut payload = DataInPayload::default();
+    let protection = with.protection.or_else(|| Protection::internal(unit.scsi.protection(), first_lba))?;
+    let block = unit.scsi.block_bytes() as usize;
+    let medium = Medium { unit, records, protection, block, cancelled: with.cancelled };
+    let mut payload = Payload::default();
     let result = match *op {
         MediumOp::Read { lba, blocks } => medium.read_to_initiator(lba, blocks, with).map(|read| {
             payload = read;
@@ -85,26 +85,26 @@ pub(crate) fn execute(device: &Device, op: &MediumOp, with: &Surroundings<'_>) -
 
 /// Remembers a format; when one begins no block has a tuple any more.
 //= sbc3 5.3.1 FMT-01 FMT-02
-fn format(device: &Device, records: &Records, mark: FormatMark) -> Result<MediumReply, MediumError> {
+fn format(unit: &Unit, records: &Records, mark: FormatMark) -> Result<MediumReply, MediumError> {
     let remembered = match mark {
         FormatMark::Begun => {
-            let kind = device.unit.protection().number();
+            let kind = unit.scsi.protection().number();
             records
                 .remember(Format { kind, interrupted: true })
-                .and_then(|()| records.reset(0, device.store.geometry().blocks()))
+                .and_then(|()| records.reset(0, unit.store.geometry().blocks()))
                 .and_then(|()| records.flush())
         }
         FormatMark::Ended(kind) => records.remember(Format { kind: kind.number(), interrupted: false }),
     };
-    remembered.map(|()| MediumReply::Done).map_err(|error| medium::medium_error(device, &error))
+    remembered.map(|()| MediumReply::Done).map_err(|error| unit.medium_error(&error))
 }
 
 impl Medium<'_> {
     fn error(&self, failure: &Failure) -> MediumError {
         match failure {
-            Failure::Store(error) => medium::medium_error(self.device, error),
+            Failure::Store(error) => self.unit.medium_error(error),
             Failure::Check(field, lba) => {
-                self.device.stats.check_failed(*field);
+                self.unit.check_failed(*field);
                 MediumError::Protection { field: *field, lba: *lba }
             }
         }
@@ -175,13 +175,13 @@ impl Medium<'_> {
         let (mut data, mut guards) = (vec![0; count * self.block], vec![0; count]);
         let records = self.records_from(source, lba, count)?;
         let mut out = Outgoing::new(self.block, &mut data, &mut guards, None, None);
-        let (store, offset) = (&self.device.store, self.offset(lba));
+        let (store, offset) = (&self.unit.store, self.offset(lba));
         match store.in_place() {
             Some(memory) => {
                 memory.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))?
             }
             None => {
-                source.read(self.device, offset, out.there())?;
+                source.read(self.unit, offset, out.there())?;
                 out.take_there();
             }
         }
@@ -207,7 +207,7 @@ impl Medium<'_> {
             }
             at += guards.len() as u64;
         };
-        let (store, offset, len) = (&self.device.store, self.offset(lba), self.offset(blocks));
+        let (store, offset, len) = (&self.unit.store, self.offset(lba), self.offset(blocks));
         match store.in_place() {
             Some(memory) => memory.read_in_place(offset, len, &mut look)?,
             None => {
@@ -220,22 +220,17 @@ impl Medium<'_> {
     }
 
     //= sbc3 4.22.3 PI-11 PI-16
-    fn read_to_initiator(
-        &self,
-        lba: u64,
-        blocks: u64,
-        with: &Surroundings<'_>,
-    ) -> Result<DataInPayload, Failure> {
+    fn read_to_initiator(&self, lba: u64, blocks: u64, with: &Surroundings<'_>) -> Result<Payload, Failure> {
         let wire = self.protection.wire_block_bytes(self.block as u32) as usize;
         let count = blocks as usize;
         let (run_bytes, offset) = (with.digest_chunk_bytes, self.offset(lba));
         let mut buffer = with.slabs.take(count * wire);
         let mut guards = vec![0; count];
-        let _held = self.device.hold(lba, blocks, Access::Look);
+        let _held = self.unit.hold(lba, blocks, Access::Look);
         let records = self.records.read(lba, count)?;
         let mut tuples: Option<Vec<Tuple>> = self.protection.transferred.then(|| records.tuples().collect());
         let mut out = Outgoing::new(self.block, &mut buffer, &mut guards, tuples.as_deref_mut(), run_bytes);
-        let store = &self.device.store;
+        let store = &self.unit.store;
         match store.in_place() {
             Some(memory) => {
                 memory.read_in_place(offset, self.offset(blocks), &mut |blocks| out.take(blocks))?
@@ -263,7 +258,7 @@ impl Medium<'_> {
         let chunked_bytes = if run_bytes.is_some() { buffer.len() } else { 0 };
         buffer.truncate(with.read_length.min(buffer.len() as u64) as usize);
         let chunk_bytes = run_bytes.unwrap_or_default();
-        Ok(DataInPayload { chunked_bytes, bytes: buffer.freeze(), chunk_bytes, chunk_crcs })
+        Ok(Payload { chunked_bytes, bytes: buffer.freeze(), chunk_bytes, chunk_crcs })
     }
 
     /// Takes blocks of data-out apart; `first` says how many blocks come before them.
@@ -315,8 +310,8 @@ impl Medium<'_> {
     /// server grants only for as many as the store takes so.
     //= sbc4 5.43 ATM-01
     fn put(&self, lba: u64, data: &[&[u8]], records: &RecordRun, durable: bool) -> Result<(), Failure> {
-        let durability = self.device.durability(durable);
-        Ok(self.device.store.write_atomic(self.offset(lba), data, Some(records), durability)?)
+        let durability = self.unit.durability(durable);
+        Ok(self.unit.store.write_atomic(self.offset(lba), data, Some(records), durability)?)
     }
 
     /// The records of blocks with these guards, whose tuples are made here.
@@ -411,7 +406,7 @@ impl Medium<'_> {
                 done(self.or_write(lba, blocks, and, durable, data_out))
             }
             MediumOp::Verify { lba, blocks } => {
-                let _held = self.device.hold(lba, blocks, Access::Look);
+                let _held = self.unit.hold(lba, blocks, Access::Look);
                 done(self.pieces(lba, blocks, |lba, blocks| self.verify(lba, blocks)))
             }
             MediumOp::Compare { lba, blocks, one_block } => {
@@ -455,7 +450,7 @@ impl Medium<'_> {
         if !self.protection.transferred {
             return self.write_unsealed(lba, blocks, durable, data_out);
         }
-        match self.device.store.in_place() {
+        match self.unit.store.in_place() {
             Some(memory) => self.write_sealed(memory, lba, blocks, durable, data_out),
             None => self.write_gathered(lba, blocks, durable, data_out),
         }
@@ -471,7 +466,7 @@ impl Medium<'_> {
     ) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         let records = self.records_of(lba, &arrived)?;
-        let _held = self.device.hold(lba, blocks, Access::Change);
+        let _held = self.unit.hold(lba, blocks, Access::Change);
         self.put(lba, &[&arrived.data], &records, durable)
     }
 
@@ -490,7 +485,7 @@ impl Medium<'_> {
             Ok::<_, Failure>(())
         })?;
         let (mut incoming, len) = (self.incoming(data_out, 0, blocks), self.offset(blocks));
-        let _held = self.device.hold(lba, blocks, Access::Change);
+        let _held = self.unit.hold(lba, blocks, Access::Change);
         let mut done = 0;
         let written = memory.write_in_place(self.offset(lba), len, &mut |to| {
             incoming.copy_data(to, into_memory(len));
@@ -509,7 +504,7 @@ impl Medium<'_> {
         durable: bool,
     ) -> Result<(), Failure> {
         records.truncate(done);
-        Ok(self.records.write(lba, &records, self.device.durability(durable))?)
+        Ok(self.records.write(lba, &records, self.unit.durability(durable))?)
     }
 
     /// Writes blocks that came without tuples: there is nothing to check, so they go to their place at once, and the
@@ -524,8 +519,8 @@ impl Medium<'_> {
         let len = self.offset(blocks);
         let mut guards = vec![0; blocks as usize];
         let mut incoming = self.incoming(data_out, 0, blocks);
-        let _held = self.device.hold(lba, blocks, Access::Change);
-        if let Some(memory) = self.device.store.in_place() {
+        let _held = self.unit.hold(lba, blocks, Access::Change);
+        if let Some(memory) = self.unit.store.in_place() {
             let mut done = 0;
             let written = memory.write_in_place(self.offset(lba), len, &mut |to| {
                 let count = to.len() / self.block;
@@ -553,7 +548,7 @@ impl Medium<'_> {
     ) -> Result<MediumReply, Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         let records = self.records_of(lba, &arrived)?;
-        let _held = self.device.hold(lba, blocks, Access::Decide);
+        let _held = self.unit.hold(lba, blocks, Access::Decide);
         self.put(lba, &[&arrived.data], &records, true)?;
         if !bytchk {
             self.pieces(lba, blocks, |lba, blocks| self.verify(lba, blocks))?;
@@ -567,24 +562,24 @@ impl Medium<'_> {
 
     fn unmap(&self, ranges: &[(u64, u64)], durable: bool) -> Result<(), Failure> {
         for &(lba, blocks) in ranges.iter().filter(|(_, blocks)| *blocks > 0) {
-            let _held = self.device.hold(lba, blocks, Access::Change);
-            self.device.store.unmap(self.offset(lba), self.offset(blocks))?;
+            let _held = self.unit.hold(lba, blocks, Access::Change);
+            self.unit.store.unmap(self.offset(lba), self.offset(blocks))?;
         }
-        Ok(self.device.flush_if(durable)?)
+        Ok(self.unit.flush_if(durable)?)
     }
 
     //= sbc3 4.22.4 PI-15
     fn zero(&self, lba: u64, blocks: u64, unmap: bool, durable: bool) -> Result<(), Failure> {
-        let _held = self.device.hold(lba, blocks, Access::Change);
+        let _held = self.unit.hold(lba, blocks, Access::Change);
         self.pieces(lba, blocks, |lba, blocks| {
             let (offset, len) = (self.offset(lba), self.offset(blocks));
             match unmap {
-                true => self.device.store.unmap(offset, len)?,
-                false => self.device.store.write_zeroes(offset, len, false)?,
+                true => self.unit.store.unmap(offset, len)?,
+                false => self.unit.store.write_zeroes(offset, len, false)?,
             }
             Ok(())
         })?;
-        Ok(self.device.flush_if(durable)?)
+        Ok(self.unit.flush_if(durable)?)
     }
 
     //= sbc3 5.43 PI-12
@@ -595,7 +590,7 @@ impl Medium<'_> {
             let tuple = tuple.map(|tuple| self.protection.repeated(lba, tuple));
             self.record(lba, tuple, arrived.guards[0], &arrived.data)
         };
-        let _held = self.device.hold(lba, blocks, Access::Change);
+        let _held = self.unit.hold(lba, blocks, Access::Change);
         self.pieces(lba, blocks, |lba, blocks| {
             let mut records = RecordRun::with_capacity(blocks as usize);
             for lba in lba..lba + blocks {
@@ -606,7 +601,7 @@ impl Medium<'_> {
     }
 
     fn fill(&self, lba: u64, blocks: u64, pattern: &[u8], durable: bool) -> Result<(), Failure> {
-        let _held = self.device.hold(lba, blocks, Access::Change);
+        let _held = self.unit.hold(lba, blocks, Access::Change);
         self.pieces(lba, blocks, |lba, blocks| {
             self.write_made(lba, &pattern.repeat(blocks as usize), durable)
         })
@@ -622,7 +617,7 @@ impl Medium<'_> {
         let expected = self.arrived(data_out, 0, blocks);
         let new = self.arrived(data_out, blocks, blocks);
         let records = self.records_of(lba, &new)?;
-        let _held = self.device.hold(lba, blocks, Access::Decide);
+        let _held = self.unit.hold(lba, blocks, Access::Decide);
         // The tuples of the first half belong to what is looked for: they are compared and not checked besides.
         if let Some(byte_offset) = self.difference(Source::Cache, lba, &expected, false)? {
             return Ok(MediumReply::Miscompare { byte_offset });
@@ -642,7 +637,7 @@ impl Medium<'_> {
     ) -> Result<(), Failure> {
         let arrived = self.arrived(data_out, 0, blocks);
         self.records_of(lba, &arrived)?;
-        let _held = self.device.hold(lba, blocks, Access::Decide);
+        let _held = self.unit.hold(lba, blocks, Access::Decide);
         let Arrived { mut data, tuples, .. } = arrived;
         let merge = |new: u8, medium: u8| if and { new & medium } else { new | medium };
         let mut at = lba;
@@ -670,7 +665,7 @@ impl Medium<'_> {
     ) -> Result<MediumReply, Failure> {
         let mut arrived = self.arrived(data_out, 0, if one_block { 1 } else { blocks });
         self.records_of(lba, &arrived)?;
-        let _held = self.device.hold(lba, blocks, Access::Look);
+        let _held = self.unit.hold(lba, blocks, Access::Look);
         let wire = u64::from(self.protection.wire_block_bytes(self.block as u32));
         let first = arrived.tuples.as_ref().map(|tuples| tuples[0]);
         for at in 0..if one_block { blocks } else { 1 } {

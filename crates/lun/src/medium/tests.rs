@@ -6,15 +6,12 @@ use std::sync::mpsc;
 
 use blockstore::{
     BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement,
-    ProtectedStore, RamStore, RecordRun, Records, StoreError, VolumeId, not_atomic, read_then_crc32c,
+    ProtectedStore, RamStore, RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
 };
 use scsi::{DataOut, Nexus, PiField, Step};
 
 use super::*;
-use crate::config::{Config, Overrides};
-use crate::device::Making;
-use crate::identity::UnitIdentity;
-use crate::observe::Observe;
+use crate::testing::unit_on;
 
 const BLOCK: u64 = 512;
 const SIZE: u64 = 4 << 20;
@@ -145,22 +142,8 @@ impl BlockStore for Cached {
     }
 }
 
-fn device_on(store: Arc<dyn BlockStore>) -> Device {
-    let config = Config::quick(None, vec!["ram:4M".parse().unwrap()], &Overrides::default()).unwrap();
-    let observe = Observe::new();
-    let making = Making {
-        ports: &[],
-        limits: &config.limits,
-        state_dir: None,
-        metrics: &observe.metrics,
-        token_secret: [0; 32],
-    };
-    let identity = UnitIdentity::new(VolumeId::from_bytes([7; 16]), None);
-    Device::new(&config.targets[0].luns[0], store, &config.targets[0], &making, identity)
-}
-
 /// A unit with blocks of its own, and with protection information if that is asked for.
-fn unit(protected: bool) -> (Device, Arc<Cached>) {
+fn unit(protected: bool) -> (Unit, Arc<Cached>) {
     let cached = Cached::new();
     let store: Arc<dyn BlockStore> = match protected {
         false => Arc::clone(&cached) as _,
@@ -169,16 +152,16 @@ fn unit(protected: bool) -> (Device, Arc<Cached>) {
             Arc::new(ProtectedStore::new(Arc::clone(&cached) as _, Arc::new(side), 1).unwrap())
         }
     };
-    (device_on(store), cached)
+    (unit_on(store), cached)
 }
 
-fn run(device: &Device, op: &MediumOp, data_out: &[u8]) -> Result<MediumReply, MediumError> {
-    run_until(&NEVER, device, op, data_out)
+fn run(unit: &Unit, op: &MediumOp, data_out: &[u8]) -> Result<MediumReply, MediumError> {
+    run_until(&NEVER, unit, op, data_out)
 }
 
 fn run_until(
     cancelled: &AtomicBool,
-    device: &Device,
+    unit: &Unit,
     op: &MediumOp,
     data_out: &[u8],
 ) -> Result<MediumReply, MediumError> {
@@ -193,7 +176,7 @@ fn run_until(
         protection: None,
         cancelled,
     };
-    execute(device, op, &with).0
+    execute(unit, op, &with).0
 }
 
 fn pattern(blocks: u64, seed: usize) -> Vec<u8> {
@@ -210,12 +193,12 @@ fn what_makes_zeros_is_as_durable_as_a_write() {
         for make in [&unmap as &dyn Fn(bool) -> MediumOp, &|durable| zeros(true, durable), &|durable| {
             zeros(false, durable)
         }] {
-            let (device, cached) = unit(protected);
+            let (unit, cached) = unit(protected);
             let data = pattern(16, 1);
-            run(&device, &MediumOp::Write { lba: 0, blocks: 16, durable: true }, &data).unwrap();
-            run(&device, &make(false), &[]).unwrap();
+            run(&unit, &MediumOp::Write { lba: 0, blocks: 16, durable: true }, &data).unwrap();
+            run(&unit, &make(false), &[]).unwrap();
             assert_eq!(cached.on_medium(0, 16), data, "cached, while WCE is 1");
-            run(&device, &make(true), &[]).unwrap();
+            run(&unit, &make(true), &[]).unwrap();
             assert_eq!(cached.on_medium(8, 4), vec![0; 4 * BLOCK as usize], "{:?}", make(true));
             assert_eq!(cached.on_medium(12, 4), data[12 * BLOCK as usize..]);
         }
@@ -227,11 +210,11 @@ fn nexus() -> Nexus {
 }
 
 /// MODE SELECT(6) of the caching page; what the device server then asks of the medium.
-fn set_write_cache(device: &Device, on: bool) -> Option<MediumOp> {
+fn set_write_cache(unit: &Unit, on: bool) -> Option<MediumOp> {
     let mut list = [0; 24];
     (list[4], list[5], list[6]) = (0x08, 0x12, if on { 4 } else { 0 });
-    let mut execution = device.unit.begin(&nexus(), &[0x15, 0x10, 0, 0, 24, 0]);
-    execution.data_out(&device.unit, &DataOut::new(&[&list]));
+    let mut execution = unit.scsi.begin(&nexus(), &[0x15, 0x10, 0, 0, 24, 0]);
+    execution.data_out(&unit.scsi, &DataOut::new(&[&list]));
     match execution.step() {
         Step::Medium(op) => Some(op.clone()),
         Step::Done(outcome) => {
@@ -245,39 +228,39 @@ fn set_write_cache(device: &Device, on: bool) -> Option<MediumOp> {
 // covers: MOD-03
 #[test]
 fn a_write_cache_that_is_switched_off_is_empty_and_stays_so() {
-    let (device, cached) = unit(false);
+    let (unit, cached) = unit(false);
     let data = pattern(8, 1);
     let write = MediumOp::Write { lba: 0, blocks: 8, durable: false };
-    run(&device, &write, &data).unwrap();
+    run(&unit, &write, &data).unwrap();
     assert_eq!(cached.on_medium(0, 8), vec![0; 8 * BLOCK as usize]);
-    let asked = set_write_cache(&device, false).expect("what is cached goes to the medium first");
-    assert!(!device.unit.write_cache());
-    run(&device, &asked, &[]).unwrap();
+    let asked = set_write_cache(&unit, false).expect("what is cached goes to the medium first");
+    assert!(!unit.scsi.write_cache());
+    run(&unit, &asked, &[]).unwrap();
     assert_eq!(cached.on_medium(0, 8), data);
     // A write that was taken up while WCE was 1, and is carried out now.
     let newer = pattern(8, 2);
-    run(&device, &write, &newer).unwrap();
+    run(&unit, &write, &newer).unwrap();
     assert_eq!(cached.on_medium(0, 8), newer);
 
-    assert_eq!(set_write_cache(&device, false), None, "it was off");
-    assert_eq!(set_write_cache(&device, true), None);
+    assert_eq!(set_write_cache(&unit, false), None, "it was off");
+    assert_eq!(set_write_cache(&unit, true), None);
     assert_eq!(cached.flushes.load(Ordering::Relaxed), 1);
 }
 
 #[test]
 fn switching_the_write_cache_off_waits_for_writes_under_way() {
-    let (device, cached) = unit(false);
+    let (unit, cached) = unit(false);
     let (begun, may_settle) = mpsc::channel();
     std::thread::scope(|scope| {
-        let (device, cached) = (&device, &cached);
+        let (unit, cached) = (&unit, &cached);
         scope.spawn(move || {
-            let _held = device.hold(5, 1, Access::Change);
+            let _held = unit.hold(5, 1, Access::Change);
             begun.send(()).unwrap();
             // The other one can only wait now; the write still goes to the cache alone.
             cached.write(5 * BLOCK, &[&pattern(1, 3)], Durability::Cached).unwrap();
         });
         may_settle.recv().unwrap();
-        run(device, &MediumOp::Settle, &[]).unwrap();
+        run(unit, &MediumOp::Settle, &[]).unwrap();
     });
     assert_eq!(cached.on_medium(5, 1), pattern(1, 3));
 }
@@ -286,46 +269,46 @@ fn switching_the_write_cache_off_waits_for_writes_under_way() {
 #[test]
 fn verification_reads_the_medium() {
     for protected in [false, true] {
-        let (device, cached) = unit(protected);
+        let (unit, cached) = unit(protected);
         let data = pattern(8, 1);
         let verify_data = MediumOp::Compare { lba: 0, blocks: 8, one_block: false };
         let verify = MediumOp::Verify { lba: 0, blocks: 8 };
-        run(&device, &MediumOp::Write { lba: 0, blocks: 8, durable: true }, &data).unwrap();
-        assert_eq!(run(&device, &verify_data, &data), Ok(MediumReply::Done));
-        assert_eq!(run(&device, &verify, &[]), Ok(MediumReply::Done));
+        run(&unit, &MediumOp::Write { lba: 0, blocks: 8, durable: true }, &data).unwrap();
+        assert_eq!(run(&unit, &verify_data, &data), Ok(MediumReply::Done));
+        assert_eq!(run(&unit, &verify, &[]), Ok(MediumReply::Done));
 
         let mut rotten = data.clone();
         rotten[3 * BLOCK as usize + 5] ^= 0x40;
         cached.medium.write(0, &[&rotten], Durability::Cached).unwrap();
-        let differs = run(&device, &verify_data, &data);
+        let differs = run(&unit, &verify_data, &data);
         if protected {
             // Which block it is, the tuple beside it says.
             let wrong = MediumError::Protection { field: PiField::Guard, lba: 3 };
-            assert_eq!((differs, run(&device, &verify, &[])), (Err(wrong), Err(wrong)));
+            assert_eq!((differs, run(&unit, &verify, &[])), (Err(wrong), Err(wrong)));
         } else {
             assert_eq!(differs, Ok(MediumReply::Miscompare { byte_offset: 3 * BLOCK + 5 }));
         }
         // What is only read is what was written.
         let caw = MediumOp::CompareAndWrite { lba: 3, blocks: 1, durable: false };
         let block = &data[3 * BLOCK as usize..4 * BLOCK as usize];
-        assert_eq!(run(&device, &caw, &[block, block].concat()), Ok(MediumReply::Done));
+        assert_eq!(run(&unit, &caw, &[block, block].concat()), Ok(MediumReply::Done));
     }
 }
 
 #[test]
 fn write_and_verify_finds_what_the_medium_made_of_it() {
     for protected in [false, true] {
-        let (device, cached) = unit(protected);
+        let (unit, cached) = unit(protected);
         let data = pattern(8, 1);
         let both = |bytchk| MediumOp::WriteAndVerify { lba: 0, blocks: 8, bytchk, durable: false };
         for bytchk in [false, true] {
-            assert_eq!(run(&device, &both(bytchk), &data), Ok(MediumReply::Done));
+            assert_eq!(run(&unit, &both(bytchk), &data), Ok(MediumReply::Done));
         }
         cached.spoils.store(true, Ordering::Relaxed);
-        let found = run(&device, &both(true), &data);
+        let found = run(&unit, &both(true), &data);
         if protected {
             let wrong = MediumError::Protection { field: PiField::Guard, lba: 0 };
-            assert_eq!((found, run(&device, &both(false), &data)), (Err(wrong), Err(wrong)));
+            assert_eq!((found, run(&unit, &both(false), &data)), (Err(wrong), Err(wrong)));
         } else {
             assert_eq!(found, Ok(MediumReply::Miscompare { byte_offset: 0 }));
         }
@@ -337,10 +320,10 @@ fn write_and_verify_finds_what_the_medium_made_of_it() {
 fn or_write_combines_every_piece_with_its_own_data() {
     let blocks = (PIECE_BYTES / BLOCK) * 2 + 3;
     for and in [false, true] {
-        let (device, cached) = unit(false);
+        let (unit, cached) = unit(false);
         let (before, new) = (pattern(blocks, 1), pattern(blocks, 90));
-        run(&device, &MediumOp::Write { lba: 2, blocks, durable: true }, &before).unwrap();
-        run(&device, &MediumOp::OrWrite { lba: 2, blocks, and, durable: true }, &new).unwrap();
+        run(&unit, &MediumOp::Write { lba: 2, blocks, durable: true }, &before).unwrap();
+        run(&unit, &MediumOp::OrWrite { lba: 2, blocks, and, durable: true }, &new).unwrap();
         let combine = |(a, b): (&u8, &u8)| if and { a & b } else { a | b };
         let expected: Vec<u8> = before.iter().zip(&new).map(combine).collect();
         assert!(cached.on_medium(2, blocks) == expected, "and {and}");
@@ -352,9 +335,9 @@ fn or_write_combines_every_piece_with_its_own_data() {
 fn blocks_are_compared_and_combined_in_pieces_with_and_without_protection() {
     let blocks = (PIECE_BYTES / BLOCK) * 2 + 3;
     for protected in [false, true] {
-        let (device, cached) = unit(protected);
+        let (unit, cached) = unit(protected);
         let before = pattern(blocks, 1);
-        run(&device, &MediumOp::Write { lba: 2, blocks, durable: true }, &before).unwrap();
+        run(&unit, &MediumOp::Write { lba: 2, blocks, durable: true }, &before).unwrap();
         let mut other = before.clone();
         let at = (2 * PIECE_BYTES + BLOCK + 7) as usize;
         other[at] ^= 0x40;
@@ -365,17 +348,17 @@ fn blocks_are_compared_and_combined_in_pieces_with_and_without_protection() {
             (MediumOp::Verify { lba: 2, blocks }, &before, &before),
         ];
         for (op, same, different) in looks {
-            assert_eq!(run(&device, &op, same), Ok(MediumReply::Done), "{op:?}");
+            assert_eq!(run(&unit, &op, same), Ok(MediumReply::Done), "{op:?}");
             if different != same {
                 let miscompare = MediumReply::Miscompare { byte_offset: at as u64 };
-                assert_eq!(run(&device, &op, different), Ok(miscompare), "{op:?}");
+                assert_eq!(run(&unit, &op, different), Ok(miscompare), "{op:?}");
             }
         }
         let swap = MediumOp::CompareAndWrite { lba: 2, blocks, durable: true };
         let miscompare = MediumReply::Miscompare { byte_offset: at as u64 };
-        assert_eq!(run(&device, &swap, &[&other[..], &before[..]].concat()), Ok(miscompare));
-        assert_eq!(run(&device, &swap, &[&before[..], &other[..]].concat()), Ok(MediumReply::Done));
-        run(&device, &MediumOp::OrWrite { lba: 2, blocks, and: false, durable: true }, &before).unwrap();
+        assert_eq!(run(&unit, &swap, &[&other[..], &before[..]].concat()), Ok(miscompare));
+        assert_eq!(run(&unit, &swap, &[&before[..], &other[..]].concat()), Ok(MediumReply::Done));
+        run(&unit, &MediumOp::OrWrite { lba: 2, blocks, and: false, durable: true }, &before).unwrap();
         let combined: Vec<u8> = before.iter().zip(&other).map(|(a, b)| a | b).collect();
         assert!(cached.on_medium(2, blocks) == combined, "protected {protected}");
         assert!(cached.longest_read.load(Ordering::Relaxed) <= PIECE_BYTES, "protected {protected}");
@@ -386,7 +369,7 @@ fn blocks_are_compared_and_combined_in_pieces_with_and_without_protection() {
 #[test]
 fn a_long_write_same_ends_soon_after_it_was_cancelled() {
     for protected in [false, true] {
-        let (device, cached) = unit(protected);
+        let (unit, cached) = unit(protected);
         let blocks = 3 * PIECE_BYTES / BLOCK;
         let block = pattern(1, 1);
         let ops = [
@@ -397,12 +380,12 @@ fn a_long_write_same_ends_soon_after_it_was_cancelled() {
             cached.cache.unmap(0, SIZE).unwrap();
             cached.written.store(false, Ordering::Release);
             // It is cancelled while its first piece is written.
-            run_until(&cached.written, &device, &op, &block).unwrap();
+            run_until(&cached.written, &unit, &op, &block).unwrap();
             let mut after = vec![0; SIZE as usize];
             cached.read(0, &mut after).unwrap();
             let written = after.chunks(BLOCK as usize).filter(|found| **found == block[..]).count() as u64;
             assert_eq!(written, PIECE_BYTES / BLOCK, "{op:?}");
-            run(&device, &op, &block).unwrap();
+            run(&unit, &op, &block).unwrap();
             cached.read(0, &mut after).unwrap();
             let written = after.chunks(BLOCK as usize).filter(|found| **found == block[..]).count() as u64;
             assert_eq!(written, blocks, "{op:?}");
@@ -413,16 +396,16 @@ fn a_long_write_same_ends_soon_after_it_was_cancelled() {
 /// A read of memory that ran beside a decision may have seen half of it.
 #[test]
 fn a_look_during_which_a_decision_came_is_repeated() {
-    let device = device_on(Arc::new(RamStore::new(SIZE, BLOCK as u32).unwrap()));
+    let unit = unit_on(Arc::new(RamStore::new(SIZE, BLOCK as u32).unwrap()));
     let looks = AtomicU32::new(0);
     let mut decide_once = true;
-    device.look(0, 8, || {
+    unit.look(0, 8, || {
         looks.fetch_add(1, Ordering::Relaxed);
         if std::mem::take(&mut decide_once) {
-            drop(device.hold(3, 1, Access::Decide));
+            drop(unit.hold(3, 1, Access::Decide));
         }
     });
     assert_eq!(looks.load(Ordering::Relaxed), 2);
-    device.look(0, 8, || looks.fetch_add(1, Ordering::Relaxed));
+    unit.look(0, 8, || looks.fetch_add(1, Ordering::Relaxed));
     assert_eq!(looks.load(Ordering::Relaxed), 3, "nobody decided meanwhile");
 }
