@@ -53,7 +53,7 @@ pub struct SlabStats {
 pub enum Pins {
     /// Anything: there is plenty.
     Anything,
-    /// What is large against the buffer: half of what the ring may hold is in use.
+    /// What is large against the buffer: half of what the ring may hold is with those who may keep anything.
     Large,
     /// Nothing: the buffer is not of the ring, which has none left.
     Nothing,
@@ -66,10 +66,22 @@ struct Ring {
     /// The shared slab that pieces are cut from; its length is what is left of it.
     current: Option<BytesMut>,
     /// Shared slabs that are used up, least recently used first.
-    retired: Vec<BytesMut>,
+    retired: Vec<Slab>,
     /// Whole slabs by class, least recently used first in each.
-    classes: [Vec<BytesMut>; CLASSES],
+    classes: [Vec<Slab>; CLASSES],
+    /// Bytes of the slabs with [`Slab::keeps`]; at most half of `max_bytes`.
+    keeping_bytes: usize,
+    /// How often [`Ring::may_keep`] says no before it looks again which of these slabs have come back.
+    no_look_for: usize,
     stats: SlabStats,
+}
+
+/// The ring's own handle to a slab.
+#[derive(Debug)]
+struct Slab {
+    memory: BytesMut,
+    /// It was handed out with [`Pins::Anything`], and has not been seen back.
+    keeps: bool,
 }
 
 impl SlabRing {
@@ -83,6 +95,8 @@ impl SlabRing {
             current: None,
             retired: Vec::new(),
             classes: [const { Vec::new() }; CLASSES],
+            keeping_bytes: 0,
+            no_look_for: 0,
             stats: SlabStats::default(),
         };
         Self { ring: Arc::new(Mutex::new(ring)) }
@@ -109,15 +123,16 @@ impl SlabRing {
     /// for `min`, the buffer is one of its own of `least`.
     pub fn rx_buffer_within(&self, min: usize, least: usize) -> (BytesMut, Pins) {
         let mut ring = self.ring.lock();
-        let before = ring.stats;
-        let Some(mut buffer) = ring.slab_of_class(min.max(1)) else {
+        let Some((class, mut slab)) = ring.slab_of_class(min.max(1)) else {
             ring.stats.one_off_allocations += 1;
             return (BytesMut::with_capacity(least), Pins::Nothing);
         };
+        let mut buffer = slab.hand_out(Ring::class_bytes(class));
         buffer.clear();
-        let grown = ring.stats.slabs_allocated > before.slabs_allocated;
-        let scarce = grown && ring.stats.held_bytes > ring.max_bytes / 2;
-        (buffer, if scarce { Pins::Large } else { Pins::Anything })
+        slab.keeps = ring.may_keep(Ring::class_bytes(class));
+        let pins = if slab.keeps { Pins::Anything } else { Pins::Large };
+        ring.classes[class].push(slab);
+        (buffer, pins)
     }
 
     /// What the ring has done so far.
@@ -134,9 +149,12 @@ impl Ring {
             return current.split_to(len);
         }
         // The rest is too short. Retired first, so that it is the first candidate: with its pieces gone it is the warmest.
-        self.retired.extend(self.current.take());
+        self.retired.extend(self.current.take().map(Slab::new));
         let reused = reclaim_last(&mut self.retired, self.slab_bytes);
-        self.current = self.counted(reused).or_else(|| self.grow(self.slab_bytes));
+        self.current = self
+            .counted(reused, self.slab_bytes)
+            .or_else(|| self.grow(self.slab_bytes))
+            .map(|slab| slab.memory);
         match &mut self.current {
             Some(current) => current.split_to(len),
             None => self.one_off(len),
@@ -151,29 +169,63 @@ impl Ring {
     }
 
     fn whole_class(&mut self, min: usize) -> BytesMut {
-        self.slab_of_class(min).unwrap_or_else(|| self.one_off(min))
+        let Some((class, mut slab)) = self.slab_of_class(min) else { return self.one_off(min) };
+        let handed_out = slab.hand_out(Self::class_bytes(class));
+        self.classes[class].push(slab);
+        handed_out
     }
 
-    /// A slab of the smallest class that takes `min` bytes; `None` when there is no such class, or no room for one more.
-    fn slab_of_class(&mut self, min: usize) -> Option<BytesMut> {
+    /// Takes a slab of the smallest class that has `min` bytes; `None` when there is no such class, or no room for one more.
+    /// The caller hands it out and puts the handle back into its class.
+    fn slab_of_class(&mut self, min: usize) -> Option<(usize, Slab)> {
         let class_bytes = min.checked_next_power_of_two()?.max(MIN_CLASS_BYTES);
         if class_bytes > MAX_CLASS_BYTES {
             return None;
         }
         let class = (class_bytes / MIN_CLASS_BYTES).ilog2() as usize;
         let reused = reclaim_last(&mut self.classes[class], class_bytes);
-        let mut slab = self.counted(reused).or_else(|| self.grow(class_bytes))?;
-        let handed_out = slab.split_to(class_bytes);
-        self.classes[class].push(slab);
-        Some(handed_out)
+        let slab = self.counted(reused, class_bytes).or_else(|| self.grow(class_bytes))?;
+        Some((class, slab))
     }
 
-    fn counted(&mut self, reused: Option<BytesMut>) -> Option<BytesMut> {
-        self.stats.slabs_reused += u64::from(reused.is_some());
-        reused
+    const fn class_bytes(class: usize) -> usize {
+        MIN_CLASS_BYTES << class
     }
 
-    fn grow(&mut self, bytes: usize) -> Option<BytesMut> {
+    fn counted(&mut self, reused: Option<Slab>, bytes: usize) -> Option<Slab> {
+        let mut slab = reused?;
+        self.stats.slabs_reused += 1;
+        if std::mem::take(&mut slab.keeps) {
+            self.keeping_bytes -= bytes;
+        }
+        Some(slab)
+    }
+
+    /// Whether `bytes` more may go to somebody who may keep anything of them; counts them if so.
+    ///
+    /// A slab that has come back is seen only when it is looked at. So before it says no, it looks at all of them; then not again
+    /// for as many requests as it has looked at slabs, which makes the cost of a request constant.
+    fn may_keep(&mut self, bytes: usize) -> bool {
+        let most = self.max_bytes / 2;
+        if self.keeping_bytes + bytes > most && self.no_look_for == 0 {
+            for (class, slabs) in self.classes.iter_mut().enumerate() {
+                let slab_bytes = Self::class_bytes(class);
+                for slab in slabs.iter_mut().filter(|slab| slab.keeps) {
+                    slab.keeps = !try_reclaim_empty(&mut slab.memory, slab_bytes);
+                    self.keeping_bytes -= if slab.keeps { 0 } else { slab_bytes };
+                }
+                self.no_look_for += slabs.len();
+            }
+        }
+        let may = self.keeping_bytes + bytes <= most;
+        match may {
+            true => self.keeping_bytes += bytes,
+            false => self.no_look_for = self.no_look_for.saturating_sub(1),
+        }
+        may
+    }
+
+    fn grow(&mut self, bytes: usize) -> Option<Slab> {
         if self.stats.held_bytes + bytes > self.max_bytes {
             self.evict_idle(bytes);
         }
@@ -182,21 +234,21 @@ impl Ring {
         }
         self.stats.held_bytes += bytes;
         self.stats.slabs_allocated += 1;
-        Some(BytesMut::zeroed(bytes))
+        Some(Slab::new(BytesMut::zeroed(bytes)))
     }
 
     /// Gives idle slabs of any size back to the system until `bytes` fit: the sizes in demand have changed.
     fn evict_idle(&mut self, bytes: usize) {
         let classes =
-            self.classes.iter_mut().enumerate().map(|(class, slabs)| (MIN_CLASS_BYTES << class, slabs));
+            self.classes.iter_mut().enumerate().map(|(class, slabs)| (Self::class_bytes(class), slabs));
         for (slab_bytes, slabs) in classes.chain([(self.slab_bytes, &mut self.retired)]) {
             let mut at = 0;
             while at < slabs.len() {
                 if self.stats.held_bytes + bytes <= self.max_bytes {
                     return;
                 }
-                if try_reclaim_empty(&mut slabs[at], slab_bytes) {
-                    slabs.remove(at);
+                if try_reclaim_empty(&mut slabs[at].memory, slab_bytes) {
+                    self.keeping_bytes -= if slabs.remove(at).keeps { slab_bytes } else { 0 };
                     self.stats.held_bytes -= slab_bytes;
                     self.stats.slabs_evicted += 1;
                 } else {
@@ -212,18 +264,28 @@ impl Ring {
     }
 }
 
+impl Slab {
+    fn new(memory: BytesMut) -> Self {
+        Self { memory, keeps: false }
+    }
+
+    /// Cuts off all of a slab that is free.
+    fn hand_out(&mut self, slab_bytes: usize) -> BytesMut {
+        self.memory.split_to(slab_bytes)
+    }
+}
+
 /// Makes the handle cover its whole slab again, with length 0; false when other handles to the slab exist.
 ///
-/// A piece was cut from every slab that comes here, so its capacity is short of `slab_bytes` and cannot satisfy by itself.
+/// Handles to one slab never overlap, so one that covers the whole slab is the only one.
 fn try_reclaim_empty(slab: &mut BytesMut, slab_bytes: usize) -> bool {
-    debug_assert!(slab.capacity() < slab_bytes);
     slab.clear();
     slab.try_reclaim(slab_bytes)
 }
 
 /// Takes the most recently used slab that nobody else holds out of `slabs`, whole and initialised.
-fn reclaim_last(slabs: &mut Vec<BytesMut>, slab_bytes: usize) -> Option<BytesMut> {
-    let at = slabs.iter_mut().rposition(|slab| reclaim(slab, slab_bytes))?;
+fn reclaim_last(slabs: &mut Vec<Slab>, slab_bytes: usize) -> Option<Slab> {
+    let at = slabs.iter_mut().rposition(|slab| reclaim(&mut slab.memory, slab_bytes))?;
     Some(slabs.remove(at))
 }
 
@@ -357,6 +419,25 @@ mod tests {
         assert!(stats.slabs_evicted >= 1 && stats.one_off_allocations == 0);
         assert_eq!(stats.held_bytes, 2 * SLAB);
         drop(held);
+    }
+
+    #[test]
+    fn who_may_keep_anything_depends_on_what_is_out_now_and_not_on_what_was() {
+        let ring = SlabRing::new(SLAB, 8);
+        let many = || (0..8).map(|_| ring.rx_buffer_within(SLAB, 1)).collect::<Vec<_>>();
+        let may_keep =
+            |buffers: &[(BytesMut, Pins)]| buffers.iter().filter(|(_, pins)| *pins == Pins::Anything).count();
+        let mut out = many();
+        assert_eq!(may_keep(&out), 4, "half of the ring");
+        assert_eq!(ring.rx_buffer_within(SLAB, 1).1, Pins::Nothing);
+        // Slabs of others that come back are used again, and the first half is still out.
+        out.truncate(4);
+        let again: Vec<_> = (0..4).map(|_| ring.rx_buffer_within(SLAB, 1)).collect();
+        assert_eq!(may_keep(&again), 0);
+        drop((out, again));
+        // It takes as many requests as there are slabs until all is seen to have come back.
+        (0..8).for_each(|_| drop(ring.rx_buffer_within(SLAB, 1)));
+        assert_eq!(may_keep(&many()), 4);
     }
 
     #[test]

@@ -521,6 +521,56 @@ fn what_is_kept_of_many_buffers_takes_up_no_more_than_the_ring() {
     assert!(stats.held_bytes <= 4 << 20 && stats.held_bytes > 1 << 20, "{stats:?}");
 }
 
+/// Whoever keeps a little of each buffer on one connection pins half of the ring at most: the others go on with the rest.
+#[test]
+fn one_connection_pins_no_more_than_half_of_the_ring() {
+    const SMALL: usize = 512;
+    const LARGE: usize = 128 * 1024;
+    const RING: usize = 16 << 20;
+    let slabs = SlabRing::new(1 << 20, RING >> 20);
+    let mut driver = EpollDriver::new().unwrap();
+    let frame = |length: usize| {
+        let mut bhs = Bhs::from_bytes([7; Bhs::SIZE]);
+        bhs.set_total_ahs_length(0);
+        bhs.set_data_segment_length(length);
+        [bhs.as_bytes(), &vec![9; length][..]].concat()
+    };
+    let round = [frame(SMALL), frame(LARGE).repeat(4)].concat();
+    let mut carry = |rounds: usize, kept: &mut Vec<Bytes>| {
+        let (mut peer, b) = pair();
+        let mut link = link(&mut driver, b, &slabs, 256 * 1024);
+        link.start(&mut driver);
+        let round = round.clone();
+        let writer = std::thread::spawn(move || {
+            (0..rounds).for_each(|_| peer.write_all(&round).unwrap());
+            peer
+        });
+        let mut seen = 0;
+        wait_until(&mut driver, |driver, completion| {
+            feed(&mut [&mut link], completion);
+            while let Some(got) = link.next_pdu().unwrap() {
+                seen += 1;
+                if got.data.len() == SMALL {
+                    kept.push(got.data);
+                }
+            }
+            link.flush(driver);
+            seen == 5 * rounds
+        });
+        // Nothing of this connection may come while the next one is at work.
+        writer.join().unwrap()
+    };
+    let (mut greedy, mut other) = (Vec::new(), Vec::new());
+    let _open = carry(400, &mut greedy);
+    let pinned = slabs.stats();
+    assert!(pinned.held_bytes > RING / 4, "it keeps what it can: {pinned:?}");
+    assert!(pinned.held_bytes <= RING / 2 + (1 << 20), "{pinned:?}");
+    let _also_open = carry(400, &mut other);
+    let both = slabs.stats();
+    assert_eq!(both.one_off_allocations, pinned.one_off_allocations, "the other one has buffers of the ring");
+    assert_eq!((greedy.len(), other.len()), (400, 400));
+}
+
 #[test]
 fn closing_sends_what_is_queued_then_fin_and_ignores_what_arrives() {
     let slabs = SlabRing::new(1 << 20, 16);
