@@ -17,6 +17,7 @@ istgt          istgt             our initiator with several connections against 
 sg_inq         sg3-utils         SCSI commands by sg3-utils
 tshark         tshark            decoding of our sessions by an independent dissector
 strace         strace            a server in which a system call fails, by injection
+promtool       prometheus        what Prometheus reads of our metrics, by its own checker
 linux.uml      user-mode-linux   the Linux kernel's initiator and target
 slirp4netns    slirp4netns       the Linux kernel's initiator and target
 python3        python3           the Linux kernel's initiator and target

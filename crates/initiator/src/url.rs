@@ -258,6 +258,16 @@ impl IscsiUrl {
         self
     }
 
+    /// The secrets that the URL itself holds, each with the variable of the [environment](Self::with_environment) that may hold it
+    /// instead.
+    pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let all = [
+            (&self.password, ("the password", "LIBISCSI_CHAP_PASSWORD")),
+            (&self.target_password, ("target_password", "LIBISCSI_CHAP_TARGET_PASSWORD")),
+        ];
+        all.into_iter().filter(|(secret, _)| secret.is_some()).map(|(_, names)| names)
+    }
+
     /// Takes the password from the first line of a file.
     ///
     /// # Errors

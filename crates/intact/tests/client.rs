@@ -377,3 +377,21 @@ fn who_is_refused_for_want_of_a_proof_is_told_how_to_give_one() {
         text(&missing)
     );
 }
+
+#[test]
+fn a_secret_in_the_command_line_is_warned_of_and_not_repeated() {
+    // Nobody listens there: the warning comes before anything else.
+    let nobody = format!("127.0.0.1:{}", support::free_port());
+    let url = format!(
+        "iscsi://me%hidden-one@{nobody}/iqn.2026-01.org.example:disk/0?target_user=t&target_password=hidden-two"
+    );
+    let said = text(&common::run(&["inq", &url]));
+    for what in
+        ["the password stands", "--password-file", "LIBISCSI_CHAP_PASSWORD", "LIBISCSI_CHAP_TARGET_PASSWORD"]
+    {
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    assert!(!said.contains("hidden"), "{said}");
+    let without = format!("iscsi://{nobody}/iqn.2026-01.org.example:disk/0");
+    assert!(!text(&common::run(&["inq", &without])).contains("warning"));
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use initiator::{ConnectError, IoError, IscsiUrl, Options};
 
-use super::{FAILED, MISUSED, fail};
+use super::{FAILED, MISUSED, complain, fail};
 
 /// Arguments that every client command has.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,7 +41,9 @@ impl ClientArgs {
     /// Takes `text` apart and completes it with what the arguments and the environment say.
     pub fn url(&self, text: &str) -> Result<IscsiUrl, ExitCode> {
         let refused = |error: &dyn std::fmt::Display| fail(MISUSED, error);
-        let mut url = IscsiUrl::parse(text).map_err(|error| refused(&error))?.with_environment();
+        let url = IscsiUrl::parse(text).map_err(|error| refused(&error))?;
+        warn_of_secrets(&url);
+        let mut url = url.with_environment();
         if let Some(path) = &self.password_file {
             url = url.with_password_file(path).map_err(|error| refused(&error))?;
         }
@@ -87,6 +89,18 @@ pub fn log_to_stderr() {
         .without_time();
     // Nobody may be there to read it: that is no reason to end.
     log.with_writer(std::io::stderr).log_internal_errors(false).init();
+}
+
+/// What stands in the command line is everybody's on this machine to read.
+fn warn_of_secrets(url: &IscsiUrl) {
+    for (secret, variable) in url.secrets() {
+        let file =
+            if variable == "LIBISCSI_CHAP_PASSWORD" { "in a file by --password-file, or " } else { "" };
+        complain(format_args!(
+            "warning: {secret} stands in the command line, where every user of this machine can read it; give it {file}in the \
+             environment by {variable}"
+        ));
+    }
 }
 
 /// Says why there is no session, and what to do about it.
