@@ -213,3 +213,49 @@ fn what_is_read_at_the_start_only_stays_and_is_told() {
         assert_eq!(lines.len(), 7, "{lines:?}");
     }
 }
+
+/// Which volume is behind a LUN is decided when a command is taken in: what was taken in for the one reaches neither from then on.
+#[test]
+fn commands_under_way_do_not_follow_when_two_units_change_places() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| format!("file:{},size=1M", folder.path().join(name).display()).parse().unwrap();
+    let mut config = config();
+    config.targets[0].luns.push(ram(1));
+    for (lun, name) in config.targets[0].luns.iter_mut().zip(["one", "two"]) {
+        lun.store = file(name);
+    }
+    let lab = Lab::start(config.clone());
+    let mut session = lab.session("a");
+    for (lun, byte) in [(0, 0x10), (1, 0x20)] {
+        session.lun = Lun::from_index(lun);
+        session.clear_unit_attentions().unwrap();
+        session.run_good(&write(7, byte)).unwrap();
+    }
+    session.lun = Lun::from_index(0);
+    let asked = session.start(&Command::write_16(7, vec![0xee; 512], BLOCK)).unwrap();
+    let r2t = session.expect_r2t(&asked).unwrap();
+    // The turn of this one has not come: a command before it is missing.
+    let missing = session.take_cmd_sn(false);
+    let held = session.start(&write(7, 0xdd)).unwrap();
+    // What is answered has come after it.
+    session.ping().unwrap();
+
+    for (lun, name) in config.targets[0].luns.iter_mut().zip(["two", "one"]) {
+        lun.store = file(name);
+    }
+    lab.server.apply(config).unwrap();
+    next_async(&mut session);
+    session.serve(&asked, &r2t).unwrap();
+    let itt = session.itt();
+    let mut nop = session.nop(itt, true);
+    (nop.immediate, nop.cmd_sn) = (false, missing);
+    session.peer.send(&conform::Frame::of(nop)).unwrap();
+    for sent in [&asked, &held] {
+        assert_eq!(session.finish(sent).unwrap().status, 0x40, "TASK ABORTED");
+    }
+    for (lun, byte) in [(0, 0x20), (1, 0x10)] {
+        session.lun = Lun::from_index(lun);
+        session.clear_unit_attentions().unwrap();
+        assert_eq!(byte_at(&mut session, 7), byte, "LUN {lun}");
+    }
+}

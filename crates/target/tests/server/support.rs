@@ -266,10 +266,10 @@ pub fn pr_keys(session: &mut Session) -> Vec<u64> {
     outcome.data[8..].chunks_exact(8).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect()
 }
 
-/// The next asynchronous message; other PDUs before it are dropped.
+/// The next asynchronous message; answers before it are kept for those who wait for them.
 pub fn next_async(session: &mut Session) -> (iscsi_core::wire::AsyncMessage, Received) {
     loop {
-        let rx = session.next().unwrap();
+        let rx = session.next_for(iscsi_core::wire::Itt::RESERVED).unwrap();
         if let Ok(Pdu::AsyncMessage(message)) = rx.pdu() {
             return (message, rx);
         }
