@@ -85,15 +85,20 @@ fn generation_of(number: usize, bytes: &[u8]) -> Result<u64, String> {
 fn check(known: &[Known], seed: u64, mut read: impl FnMut(u64, &mut [u8])) {
     // Taken first: a writer may be told of more while this reads.
     let safe: Vec<u64> = known.iter().map(|known| known.safe.load(Ordering::SeqCst)).collect();
-    let mut bytes = vec![0; BLOCK_BYTES];
-    for (number, safe) in safe.into_iter().enumerate() {
-        read((number * BLOCK_BYTES) as u64, &mut bytes);
-        let found = generation_of(number, &bytes).unwrap_or_else(|why| panic!("{why}; seed {seed}"));
-        let submitted = known[number].submitted.load(Ordering::SeqCst);
-        assert!(
-            (safe..=submitted).contains(&found),
-            "block {number} holds generation {found}; {safe} was acknowledged, {submitted} submitted; seed {seed}"
-        );
+    let mut bytes = vec![0; BLOCKS_PER_WRITER * BLOCK_BYTES];
+    let mut number = 0;
+    for safe in safe.chunks(BLOCKS_PER_WRITER) {
+        let bytes = &mut bytes[..safe.len() * BLOCK_BYTES];
+        read((number * BLOCK_BYTES) as u64, bytes);
+        for (safe, bytes) in safe.iter().zip(bytes.chunks(BLOCK_BYTES)) {
+            let found = generation_of(number, bytes).unwrap_or_else(|why| panic!("{why}; seed {seed}"));
+            let submitted = known[number].submitted.load(Ordering::SeqCst);
+            assert!(
+                (*safe..=submitted).contains(&found),
+                "block {number} holds generation {found}; {safe} was acknowledged, {submitted} submitted; seed {seed}"
+            );
+            number += 1;
+        }
     }
 }
 
