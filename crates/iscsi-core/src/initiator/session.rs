@@ -146,6 +146,8 @@ pub struct InitiatorSession {
     pub(super) asked_by_target: bool,
     pub(super) counters: RecoveryCounters,
     pub(super) actions: VecDeque<Action>,
+    /// The end of the session; the last action.
+    end: Option<Action>,
     pub(super) now: Time,
 }
 
@@ -180,6 +182,7 @@ impl InitiatorSession {
             asked_by_target: false,
             counters: RecoveryCounters::default(),
             actions: VecDeque::new(),
+            end: None,
             now,
         }
     }
@@ -314,9 +317,9 @@ impl InitiatorSession {
         }
     }
 
-    /// The next thing to do.
+    /// The next thing to do. After [`Action::Close`] comes nothing: what the caller asked for until then is answered before it.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        self.actions.pop_front().or_else(|| self.end.take())
     }
 
     /// When [`InitiatorSession::handle_timeout`] is due.
@@ -443,7 +446,7 @@ impl InitiatorSession {
     pub(super) fn close(&mut self, reason: CloseReason, wait: Duration) {
         if self.phase != Phase::Closed {
             self.phase = Phase::Closed;
-            self.actions.push_back(Action::Close { reason, wait });
+            self.end = Some(Action::Close { reason, wait });
         }
     }
 

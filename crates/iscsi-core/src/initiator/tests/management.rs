@@ -80,6 +80,26 @@ fn the_commands_that_a_function_has_ended_are_told_before_its_answer_and_that_be
     }
 }
 
+// The caller hears of one answer and asks for the next thing, before it can know that the session is over.
+#[test]
+fn what_is_asked_for_while_a_session_ends_is_answered_before_its_end() {
+    let mut script = Script::new(Params { protocol_level: 2, ..params() });
+    script.session.manage(script.now, TmfFunction::ITNexusReset, UNIT, 9);
+    let (_, tag, ..) = script.function();
+    script.answer(tag, TmfResponse::FunctionComplete);
+    // A command that is not there, and one that was never sent.
+    script.session.manage_task(script.now, TmfFunction::QueryTask, 7, 10);
+    script.abort(8, 11);
+    script.closed();
+    let answers = [
+        (9, TmfResponse::FunctionComplete),
+        (10, TmfResponse::FunctionComplete),
+        (11, TmfResponse::TaskDoesNotExist),
+    ];
+    assert_eq!(script.responses(), answers.map(|(user, response)| (user, Some(response))));
+    assert!(script.session.poll_action().is_none(), "nothing follows the end");
+}
+
 #[test]
 fn a_function_that_fails_ends_nothing() {
     for response in [
