@@ -205,6 +205,30 @@ fn what_makes_zeros_is_as_durable_as_a_write() {
     }
 }
 
+// covers: MOD-03
+#[test]
+fn a_durable_write_takes_its_records_along() {
+    let (data, side) = (Cached::new(), Cached::new());
+    let store = ProtectedStore::new(Arc::clone(&data) as _, Arc::clone(&side) as _, 1).unwrap();
+    store.flush().unwrap();
+    let unit = unit_on(Arc::new(store));
+    let blocks = SIZE / BLOCK;
+    let all = |store: &RamStore| {
+        let mut bytes = vec![0; SIZE as usize];
+        store.read(0, &mut bytes).unwrap();
+        bytes
+    };
+    let before = side.on_medium(0, blocks);
+    run(&unit, &MediumOp::Write { lba: 8, blocks: 4, durable: false }, &pattern(4, 1)).unwrap();
+    assert_eq!(data.on_medium(8, 4), vec![0; 4 * BLOCK as usize], "cached, while WCE is 1");
+    assert_eq!(side.on_medium(0, blocks), before);
+    let new = pattern(4, 2);
+    run(&unit, &MediumOp::Write { lba: 8, blocks: 4, durable: true }, &new).unwrap();
+    assert_eq!(data.on_medium(8, 4), new);
+    assert_eq!(side.on_medium(0, blocks), all(&side.cache));
+    assert_ne!(side.on_medium(0, blocks), before);
+}
+
 fn nexus() -> Nexus {
     Nexus::new("iqn.2025-01.org.example:host,i,0x00023d000001", 1, 1)
 }
