@@ -10,7 +10,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::rows::{PREFILL, Row};
+use super::place::{self, PLACEMENTS};
+use super::report::Placed;
+use super::rows::Row;
 use super::{How, Sample, measure, median, servers};
 
 /// What stands before the table in docs/mcs.md.
@@ -48,19 +50,19 @@ struct Contender {
 #[derive(Serialize)]
 pub struct Cell {
     #[serde(serialize_with = "name")]
-    row: &'static Row,
+    row: Placed,
     session: String,
     samples: Vec<Sample>,
 }
 
-fn name<S: serde::Serializer>(row: &&'static Row, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(row.name)
+fn name<S: serde::Serializer>(row: &Placed, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&row.name())
 }
 
 /// Measures every cell; the cells of a row stand together.
 pub fn run(intact: &Path, options: &Options, how: &How) -> Result<Vec<Cell>> {
     let scratch = tempfile::tempdir().context("no place for the target's configuration")?;
-    let server = servers::asymmetric(intact, scratch.path())?;
+    let server = servers::asymmetric(place::target(intact), scratch.path())?;
     let n = options.connections;
     let mut contenders = vec![
         Contender { name: "1 connection".into(), query: "?connections=1".into() },
@@ -72,21 +74,26 @@ pub fn run(intact: &Path, options: &Options, how: &How) -> Result<Vec<Cell>> {
         contenders.push(Contender { name: format!("{n}, spread"), query });
     }
     let wanted = |row: &&Row| options.only.as_deref().is_none_or(|part| row.name.contains(part));
-    let rows: Vec<&'static Row> = ROWS.iter().filter(wanted).collect();
+    let rows = ROWS.iter().filter(wanted);
+    let rows: Vec<Placed> =
+        rows.flat_map(|row| PLACEMENTS.iter().map(|place| Placed { row, place })).collect();
     let mut cells: Vec<Cell> = rows
         .iter()
-        .flat_map(|row| contenders.iter().map(|c| Cell { row, session: c.name.clone(), samples: vec![] }))
+        .flat_map(|row| {
+            contenders.iter().map(|c| Cell { row: *row, session: c.name.clone(), samples: vec![] })
+        })
         .collect();
-    measure(intact, &server, "", &PREFILL, false, 1)?;
+    place::fill(intact, &server)?;
     let total = how.rounds * cells.len();
     for round in 0..how.rounds {
-        for (r, row) in rows.iter().enumerate() {
+        for (r, Placed { row, place }) in rows.iter().enumerate() {
             for turn in 0..contenders.len() {
                 // Not always the same one first.
                 let c = (turn + round) % contenders.len();
                 let at = r * contenders.len() + c;
                 let query = &contenders[c].query;
-                cells[at].samples.push(measure(intact, &server, query, row, false, how.seconds)?);
+                let run = measure(place.client(intact), &server, query, row, false, how.seconds)?;
+                cells[at].samples.push(run);
                 let done = cells.iter().map(|cell| cell.samples.len()).sum::<usize>();
                 eprint!("\r{done} of {total} runs");
             }
@@ -99,14 +106,14 @@ pub fn run(intact: &Path, options: &Options, how: &How) -> Result<Vec<Cell>> {
 /// The table.
 pub fn markdown(cells: &[Cell], machine: &str, how: &How) -> String {
     let mut text = format!(
-        "{machine}\n{} rounds of {} s, the sessions in turn within each; medians. CPU time is µs per command; a ratio is to one \
+        "{machine}\n{} rounds of {} s, the sessions in turn within each, pinned; medians. CPU time is µs per command; a ratio is to one \
          connection.\n\n",
         how.rounds, how.seconds
     );
     text.push_str("| load | session | speed | ratio | client CPU | ratio | target CPU | ratio |\n|---|---|---|---|---|---|---|---|\n");
-    for cells in cells.chunk_by(|a, b| a.row.name == b.row.name) {
+    for cells in cells.chunk_by(|a, b| a.row.name() == b.row.name()) {
         for cell in cells {
-            let row = cell.row;
+            let row = cell.row.row;
             let median = |f: &dyn Fn(&Sample) -> f64| median(cell.samples.iter().map(f).collect());
             let ratio = |f: &dyn Fn(&Sample) -> f64| {
                 let pairs = cell.samples.iter().zip(&cells[0].samples);
@@ -121,7 +128,7 @@ pub fn markdown(cells: &[Cell], machine: &str, how: &How) -> String {
             let _ = writeln!(
                 text,
                 "| {} | {} | {speed} | **{:.2}** | {:.2} | **{:.2}** | {:.2} | **{:.2}** |",
-                row.name,
+                cell.row.name(),
                 cell.session,
                 ratio(&|x| x.iops),
                 median(&client),

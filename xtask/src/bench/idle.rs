@@ -125,7 +125,7 @@ fn start(intact: &Path, scratch: &Path, case: &Case) -> Result<Server> {
             }
         }
     }
-    servers::configured(intact, scratch, &tables)
+    servers::configured(Command::new(intact), scratch, &tables)
 }
 
 fn status(server: &Server, key: &str) -> Result<u64> {

@@ -1,5 +1,6 @@
 //! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator; and
 //! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]); and
+//! `cargo xtask bench data-path`: our target beside an earlier build of itself, pinned ([`pinned`]); and
 //! `cargo xtask bench connections`: sessions with several connections beside one with one ([`connections`]); and
 //! `cargo xtask bench idle`: what targets and units cost that nobody uses ([`idle`]); and
 //! `cargo xtask bench pages`: the pages of the checksums and of the guards ([`pages`]).
@@ -12,6 +13,8 @@
 mod connections;
 mod idle;
 mod pages;
+mod pinned;
+mod place;
 mod protection;
 mod report;
 mod rows;
@@ -24,9 +27,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use self::report::Table;
-use self::rows::{PREFILL, ROWS, Row};
+use self::place::{PLACEMENTS, Surroundings};
+use self::report::{Placed, Table};
+use self::rows::{ROWS, Row};
 use self::servers::Server;
+
+/// What of a volume is written and read, bytes.
+const REGION_BYTES: u64 = 512 << 20;
 
 /// Arguments of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -52,6 +59,12 @@ enum What {
         #[command(flatten)]
         how: How,
     },
+    /// Our target beside an earlier build of itself, both ends pinned, on one core and on two: what tells a tenth apart. Needs two
+    /// cores; root for the congestion control and for priority
+    #[command(
+        after_help = "Example:\n    cargo xtask bench data-path --baseline ../old/target/release/intact --pairs 15"
+    )]
+    DataPath(pinned::Options),
     /// What a thousand targets and hundreds of units cost that nobody uses; needs qemu-io with its iSCSI driver
     Idle {
         /// Seconds over which CPU time and wake-ups are counted
@@ -74,12 +87,27 @@ enum What {
     },
 }
 
+impl What {
+    /// What a comparison runs in; the others need nothing.
+    fn surroundings(&self) -> Option<&Surroundings> {
+        match self {
+            Self::Connections { how, .. } | Self::Target { how, .. } | Self::Protection { how } => {
+                Some(&how.surroundings)
+            }
+            Self::DataPath(options) => Some(&options.surroundings),
+            Self::Idle { .. } | Self::Pages { .. } => None,
+        }
+    }
+}
+
 /// How to measure, and where the result goes.
 #[derive(clap::Args)]
 struct How {
+    #[command(flatten)]
+    surroundings: Surroundings,
     /// Measured seconds of each cell and round
-    #[arg(long, default_value_t = 2)]
-    seconds: u32,
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
     /// Rounds; the median counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -138,8 +166,15 @@ impl Sample {
 
 /// Runs the task.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
-    build(root)?;
+    if !matches!(&args.what, What::DataPath(options) if options.binary.is_some()) {
+        build(root)?;
+    }
     let intact = release_binary(root);
+    if let Some(surroundings) = args.what.surroundings()
+        && !surroundings.are_here()?
+    {
+        return Ok(true);
+    }
     match &args.what {
         What::Connections { what, how } => {
             let cells = connections::run(&intact, what, how)?;
@@ -150,6 +185,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
                 report::write(&root.join("docs/mcs.md"), connections::BEGIN, &text)?;
             }
         }
+        What::DataPath(options) => pinned::run(root, &intact, options)?,
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
         What::Idle { seconds, write } => {
             let table = idle::run(&intact, *seconds)?;
@@ -181,19 +217,25 @@ fn performance(root: &Path) -> PathBuf {
 fn targets(root: &Path, intact: &Path, only: Option<&str>, how: &How) -> Result<()> {
     let scratch = tempfile::tempdir().context("no place for the servers' files")?;
     let volume = format!("ram:{}", servers::VOLUME_BYTES);
-    let servers = [servers::intact(intact, &volume)?, servers::tgt(scratch.path())?];
+    let servers = [
+        servers::intact(place::target(intact), &volume)?,
+        servers::tgt(place::target("tgtd"), scratch.path())?,
+    ];
     for server in &servers {
-        measure(intact, server, "", &PREFILL, false, 3)?;
+        place::fill(intact, server)?;
     }
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| only.is_none_or(|part| row.name.contains(part))).collect();
+    let rows = ROWS.iter().filter(|row| only.is_none_or(|part| row.name.contains(part)));
+    let rows: Vec<Placed> =
+        rows.flat_map(|row| PLACEMENTS.iter().map(|place| Placed { row, place })).collect();
     let mut table = Table::new(&rows);
     let total = how.rounds * rows.len() * 2 * servers.len();
     let mut done = 0;
     for _ in 0..how.rounds {
-        for (r, row) in rows.iter().enumerate() {
+        for (r, Placed { row, place }) in rows.iter().enumerate() {
             for digests in [false, true] {
                 for (s, server) in servers.iter().enumerate() {
-                    table.add(r, digests, s, measure(intact, server, "", row, digests, how.seconds)?);
+                    let run = measure(place.client(intact), server, "", row, digests, how.seconds)?;
+                    table.add(r, digests, s, run);
                     done += 1;
                     eprint!("\r{done} of {total} runs");
                 }
@@ -233,17 +275,17 @@ fn release_binary(root: &Path) -> PathBuf {
     target.join("release/intact")
 }
 
-/// One run of the generator against one server, with `query` behind its URL.
+/// One run of the load generator, started by `generator`, against one server, with `query` behind its URL.
 fn measure(
-    intact: &Path,
+    mut generator: Command,
     server: &Server,
     query: &str,
     row: &Row,
     digests: bool,
-    seconds: u32,
+    seconds: f64,
 ) -> Result<Sample> {
     let before = server.cpu_seconds()?;
-    let output = Command::new(intact)
+    let output = generator
         .args([
             "bench",
             "--json",
@@ -251,7 +293,7 @@ fn measure(
             "--warmup",
             "0s",
             "--region",
-            "512M",
+            &REGION_BYTES.to_string(),
             "--rw",
             row.rw,
             "--pattern",

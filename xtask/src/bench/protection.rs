@@ -10,7 +10,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::rows::{PREFILL, PROTECTED_ROWS};
+use super::place::{self, PLACEMENTS};
+use super::rows::PROTECTED_ROWS;
 use super::{Sample, median, servers};
 
 /// Where the table stands in docs/performance.md.
@@ -28,6 +29,7 @@ const HOSTS: [(&str, &str); 3] = [("off", ""), ("the target's", ""), ("end to en
 pub struct Cell {
     block_bytes: u32,
     load: &'static str,
+    placement: &'static str,
     samples: [Vec<Sample>; HOSTS.len()],
 }
 
@@ -49,21 +51,28 @@ impl Cell {
 }
 
 /// Measures all cells.
-pub fn run(intact: &Path, seconds: u32, rounds: usize) -> Result<Vec<Cell>> {
+pub fn run(intact: &Path, seconds: f64, rounds: usize) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     for block_bytes in BLOCKS {
         let lun = |room: &str| format!("ram:{},block={block_bytes}{room}", servers::VOLUME_BYTES);
-        let without = servers::intact(intact, &lun(""))?;
-        let with = servers::intact(intact, &lun(",pi=1"))?;
+        let without = servers::intact(place::target(intact), &lun(""))?;
+        let with = servers::intact(place::target(intact), &lun(",pi=1"))?;
         for server in [&without, &with] {
-            super::measure(intact, server, "", &PREFILL, false, 3)?;
+            place::fill(intact, server)?;
         }
         let first = cells.len();
-        cells.extend(PROTECTED_ROWS.map(|row| Cell { block_bytes, load: row.name, ..Cell::default() }));
+        let rows = || PROTECTED_ROWS.iter().flat_map(|row| PLACEMENTS.iter().map(move |place| (row, place)));
+        cells.extend(rows().map(|(row, place)| Cell {
+            block_bytes,
+            load: row.name,
+            placement: place.name,
+            ..Cell::default()
+        }));
         for round in 0..rounds {
-            for (row, cell) in PROTECTED_ROWS.iter().zip(&mut cells[first..]) {
+            for ((row, place), cell) in rows().zip(&mut cells[first..]) {
                 for (host, server) in [&without, &with, &with].into_iter().enumerate() {
-                    let sample = super::measure(intact, server, HOSTS[host].1, row, true, seconds)?;
+                    let client = place.client(intact);
+                    let sample = super::measure(client, server, HOSTS[host].1, row, true, seconds)?;
                     cell.samples[host].push(sample);
                 }
             }
@@ -75,12 +84,12 @@ pub fn run(intact: &Path, seconds: u32, rounds: usize) -> Result<Vec<Cell>> {
 }
 
 /// The table as Markdown.
-pub fn markdown(cells: &[Cell], machine: &str, seconds: u32, rounds: usize) -> String {
+pub fn markdown(cells: &[Cell], machine: &str, seconds: f64, rounds: usize) -> String {
     let mut text = format!(
-        "{machine}\n{rounds} rounds of {seconds} s, in turn within each; medians. Digests on everywhere; the floor is {FLOOR:.2}.\n\n"
+        "{machine}\n{rounds} rounds of {seconds} s, in turn within each, pinned; medians. Digests on everywhere; the floor is {FLOOR:.2}.\n\n"
     );
-    text.push_str("| block | load | without, MB/s | made and checked by the target | of without | target CPU | end to end | of without | target CPU | client CPU |\n");
-    text.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
+    text.push_str("| block | load | placement | without, MB/s | made and checked by the target | of without | target CPU | end to end | of without | target CPU | client CPU |\n");
+    text.push_str("|---|---|---|---|---|---|---|---|---|---|---|\n");
     for cell in cells {
         let speed = |host: usize| format!("{:.0}", cell.median(host, |x| x.mb_per_s));
         let of = |host: usize| format!("**{:.2}**", cell.ratio(host, |x| x.iops));
@@ -88,9 +97,10 @@ pub fn markdown(cells: &[Cell], machine: &str, seconds: u32, rounds: usize) -> S
         let client = cell.ratio(2, |x| x.cpu_seconds / x.ios());
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {client:.2} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {client:.2} |",
             cell.block_bytes,
             cell.load,
+            cell.placement,
             speed(0),
             speed(1),
             of(1),
@@ -103,7 +113,7 @@ pub fn markdown(cells: &[Cell], machine: &str, seconds: u32, rounds: usize) -> S
     let short: Vec<String> = cells
         .iter()
         .filter(|cell| cell.ratio(1, |x| x.iops) < FLOOR)
-        .map(|cell| format!("{} at {}", cell.load, cell.block_bytes))
+        .map(|cell| format!("{} at {}, {}", cell.load, cell.block_bytes, cell.placement))
         .collect();
     let verdict = match short.is_empty() {
         true => format!("Made and checked by the target, nothing falls short of {FLOOR:.2}."),

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::place::Placement;
 use super::rows::Row;
 use super::{Sample, median};
 
@@ -15,20 +16,33 @@ use super::{Sample, median};
 pub const BEGIN: &str = "<!-- begin: cargo xtask bench target --write -->";
 const END: &str = "<!-- end -->";
 
+/// One load in one placement.
+#[derive(Clone, Copy)]
+pub struct Placed {
+    pub row: &'static Row,
+    pub place: &'static Placement,
+}
+
+impl Placed {
+    pub fn name(&self) -> String {
+        format!("{}, {}", self.row.name, self.place.name)
+    }
+}
+
 /// All samples: by row, digests off and on, our target and tgt.
 #[derive(Serialize)]
-pub struct Table<'a> {
+pub struct Table {
     #[serde(skip)]
-    rows: Vec<&'a Row>,
-    names: Vec<&'static str>,
+    rows: Vec<Placed>,
+    names: Vec<String>,
     samples: Vec<[[Vec<Sample>; 2]; 2]>,
 }
 
-impl<'a> Table<'a> {
-    pub fn new(rows: &[&'a Row]) -> Self {
+impl Table {
+    pub fn new(rows: &[Placed]) -> Self {
         Self {
             rows: rows.to_vec(),
-            names: rows.iter().map(|row| row.name).collect(),
+            names: rows.iter().map(Placed::name).collect(),
             samples: vec![Default::default(); rows.len()],
         }
     }
@@ -54,12 +68,12 @@ impl<'a> Table<'a> {
     }
 
     /// The tables as Markdown.
-    pub fn markdown(&self, machine: &str, seconds: u32, rounds: usize) -> String {
+    pub fn markdown(&self, machine: &str, seconds: f64, rounds: usize) -> String {
         let mut text = format!(
-            "{machine}\n{rounds} rounds of {seconds} s, the targets in turn within each; medians.\n\n"
+            "{machine}\n{rounds} rounds of {seconds} s, the targets in turn within each, pinned; medians.\n\n"
         );
         text.push_str("| load | digests | intact | tgt | ratio | floor | SPDK's ratio |\n|---|---|---|---|---|---|---|\n");
-        for (r, row) in self.rows.iter().enumerate() {
+        for (r, Placed { row, .. }) in self.rows.iter().enumerate() {
             for d in [0, 1] {
                 let speed = |s: usize| match row.counts_commands() {
                     true => format!("{:.0} IOPS", self.median(r, d, s, |x| x.iops)),
@@ -69,7 +83,7 @@ impl<'a> Table<'a> {
                 let _ = writeln!(
                     text,
                     "| {} | {} | {} | {} | **{:.2}** | {} | {} |",
-                    row.name,
+                    self.names[r],
                     ["off", "on"][d],
                     speed(0),
                     speed(1),
@@ -81,13 +95,13 @@ impl<'a> Table<'a> {
         }
         text.push_str("\nCPU time, seconds. The client is the same for both targets: our load generator, which checks every digest it receives.\n\n");
         text.push_str("| load | digests | target per GB: intact | tgt | ratio | target per 100,000 I/Os: intact | tgt | client per GB | on / off |\n|---|---|---|---|---|---|---|---|---|\n");
-        for (r, row) in self.rows.iter().enumerate() {
+        for (r, Placed { row, .. }) in self.rows.iter().enumerate() {
             for d in [0, 1] {
                 let on_off = if d == 1 { format!("{:.2}", self.on_off(r)) } else { String::from("-") };
                 let _ = writeln!(
                     text,
                     "| {} | {} | {:.3} | {:.3} | **{:.2}** | {:.2} | {:.2} | {:.3} | {on_off} |",
-                    row.name,
+                    self.names[r],
                     ["off", "on"][d],
                     self.median(r, d, 0, |x| x.target_cpu_per_gb(row)),
                     self.median(r, d, 1, |x| x.target_cpu_per_gb(row)),
@@ -105,11 +119,11 @@ impl<'a> Table<'a> {
     pub fn svg(&self) -> String {
         const BAR: f64 = 16.0;
         const UNIT: f64 = 42.0;
-        const LEFT: f64 = 270.0;
+        const LEFT: f64 = 330.0;
         let bars = self.rows.len() * 2;
         let height = 50.0 + bars as f64 * (BAR + 6.0);
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"920\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
              <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
              <text x=\"10\" y=\"20\" font-size=\"14\">Speed of intact, as a multiple of tgt's (mark: floor)</text>\n\
              <line x1=\"{x}\" y1=\"30\" x2=\"{x}\" y2=\"{height}\" stroke=\"#888\" stroke-dasharray=\"3\"/>\n",
@@ -122,14 +136,14 @@ impl<'a> Table<'a> {
             let _ = write!(
                 svg,
                 "<text x=\"10\" y=\"{ty}\">{}, {}</text>\n<rect x=\"{LEFT}\" y=\"{y}\" width=\"{w:.1}\" height=\"{BAR}\" fill=\"{}\"/>\n<text x=\"{tx:.1}\" y=\"{ty}\">{ratio:.2}</text>\n",
-                self.rows[r].name,
+                self.names[r],
                 ["off", "on"][d],
                 ["#7aa6c2", "#1f5f8b"][d],
                 ty = y + 12.0,
                 w = ratio.min(13.0) * UNIT,
                 tx = LEFT + ratio.min(13.0) * UNIT + 6.0,
             );
-            let floor = self.rows[r].floor[d];
+            let floor = self.rows[r].row.floor[d];
             if floor > 0.0 {
                 let x = LEFT + floor * UNIT;
                 let _ = writeln!(

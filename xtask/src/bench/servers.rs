@@ -48,30 +48,30 @@ impl Drop for Server {
     }
 }
 
-/// Our target with one volume, as `--lun` says it.
-pub fn intact(binary: &Path, lun: &str) -> Result<Server> {
-    serve(binary, &["--lun", lun])
+/// Our target, started by `command`, with one volume, as `--lun` says it.
+pub fn intact(command: Command, lun: &str) -> Result<Server> {
+    serve(command, &["--lun", lun])
 }
 
 /// Our target with one volume in memory, which knows asymmetric use.
-pub fn asymmetric(binary: &Path, scratch: &Path) -> Result<Server> {
+pub fn asymmetric(command: Command, scratch: &Path) -> Result<Server> {
     let name = "iqn.2026-01.org.example:connections";
     let text = format!(
         "[negotiation]\nasymmetric = true\n[[target]]\nname = \"{name}\"\n\
          [[target.lun]]\nstore = \"ram:{VOLUME_BYTES}\"\n"
     );
-    configured(binary, scratch, &text)
+    configured(command, scratch, &text)
 }
 
 /// Our target as `tables` of a configuration file say, which is written to `scratch`; nobody else can ask it anything.
-pub fn configured(binary: &Path, scratch: &Path, tables: &str) -> Result<Server> {
+pub fn configured(command: Command, scratch: &Path, tables: &str) -> Result<Server> {
     let file = scratch.join("intact.toml");
     fs::write(&file, format!("[control]\nsocket = false\n{tables}"))?;
-    serve(binary, &["-c", &file.display().to_string()])
+    serve(command, &["-c", &file.display().to_string()])
 }
 
-fn serve(binary: &Path, arguments: &[&str]) -> Result<Server> {
-    let mut process = Command::new(binary)
+fn serve(mut command: Command, arguments: &[&str]) -> Result<Server> {
+    let mut process = command
         .args(["serve", "--json", "--listen", "127.0.0.1:0"])
         .args(arguments)
         .stdout(Stdio::piped())
@@ -91,15 +91,15 @@ fn serve(binary: &Path, arguments: &[&str]) -> Result<Server> {
     Ok(Server { name: "intact", url, portal: portal.to_owned(), process })
 }
 
-/// Debian's tgt on a file in memory, tuned as its users tune it, digests allowed.
-pub fn tgt(scratch: &Path) -> Result<Server> {
+/// Debian's tgt, started by `command`, on a file in memory, tuned as its users tune it, digests allowed.
+pub fn tgt(mut command: Command, scratch: &Path) -> Result<Server> {
     let memory = if Path::new("/dev/shm").is_dir() { Path::new("/dev/shm") } else { scratch };
     let volume = tempfile::Builder::new().prefix("intact-bench").tempfile_in(memory)?;
     volume.as_file().set_len(VOLUME_BYTES)?;
     let (_, volume) = volume.keep()?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let socket = scratch.join("ctl");
-    let process = Command::new("tgtd")
+    let process = command
         .args(["-f", "-C", TGT_CONTROL, "--iscsi", &format!("portal=127.0.0.1:{port}")])
         .env("TGT_IPC_SOCKET", &socket)
         .stdin(Stdio::null())
