@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 /// The crates that carry data from the wire to the medium.
-const CRATES: [&str; 6] = ["iscsi-core", "scsi", "blockstore", "engine", "lun", "target"];
+const CRATES: [&str; 7] = ["iscsi-core", "scsi", "blockstore", "engine", "payload", "lun", "target"];
 /// A fault that keeps the tests of its crate busy longer than this was noticed, in seconds.
 const TIMEOUT_S: u32 = 180;
 /// Known survivors.
