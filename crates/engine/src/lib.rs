@@ -27,7 +27,7 @@ pub mod tun;
 
 pub use clock::Clock;
 pub use driver::epoll::EpollDriver;
-pub use driver::{Completion, Driver, TcpInfo, Token, Waker};
+pub use driver::{Completion, Driver, POLL_TIME, POLL_TIME_MAX, PollCounts, TcpInfo, Token, Waker};
 pub use link::{Link, LinkStats};
 pub use mailbox::{Mailbox, Sender};
 pub use offload::{Lane, Offload};

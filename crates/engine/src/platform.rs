@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::clock::Clock;
-use crate::driver::Driver;
 use crate::driver::epoll::EpollDriver;
+use crate::driver::{Driver, POLL_TIME};
 use crate::offload::{Job, Lane, Offload};
 
 /// Finds the addresses of a host by its name, for a port. May block as long as a name server likes: for threads that may wait.
@@ -52,12 +52,20 @@ pub trait Platform: Send + Sync + 'static {
 pub struct System {
     clock: Clock,
     workers: Offload,
+    poll_time: Duration,
 }
 
 impl System {
     /// The clock begins now. Jobs that block run on at most `max_workers` threads (at least one), none of which is started yet.
     pub fn new(max_workers: usize) -> Self {
-        Self { clock: Clock::start(), workers: Offload::new(max_workers) }
+        Self { clock: Clock::start(), workers: Offload::new(max_workers), poll_time: POLL_TIME }
+    }
+
+    /// Drivers look for news for as long as `time`, 1 ms at most, before they sleep: [`POLL_TIME`] unless set here, never if zero.
+    #[must_use]
+    pub fn with_poll_time(mut self, time: Duration) -> Self {
+        self.poll_time = time;
+        self
     }
 
     /// The pool that runs what blocks.
@@ -70,7 +78,7 @@ impl Platform for System {
     type Driver = EpollDriver;
 
     fn driver(&self) -> io::Result<EpollDriver> {
-        EpollDriver::new()
+        Ok(EpollDriver::new()?.with_poll_time(self.poll_time))
     }
 
     fn now(&self) -> Duration {

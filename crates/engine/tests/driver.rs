@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use engine::{Completion, Driver, EpollDriver, Token};
+use engine::{Completion, Driver, EpollDriver, PollCounts, Token};
 use support::{Random, listener, next, pair, received, sent, wait_until};
 
 fn room(bytes: usize) -> BytesMut {
@@ -335,8 +335,13 @@ fn wakes_become_one_and_reach_a_sleeper() {
     driver.wait(Some(Duration::ZERO), &mut out).unwrap();
     assert!(out.is_empty());
 
-    // Each wake is answered before the next, so some of them find the driver asleep and some awake.
+    answer_wakes(&mut driver);
+}
+
+/// Each wake is answered before the next, so some of them find the driver asleep and some awake.
+fn answer_wakes(driver: &mut EpollDriver) {
     const WAKES: usize = 2000;
+    let (waker, mut out) = (driver.waker(), Vec::new());
     let (answer, answers) = std::sync::mpsc::channel();
     let other = std::thread::spawn(move || {
         for _ in 0..WAKES {
@@ -353,6 +358,57 @@ fn wakes_become_one_and_reach_a_sleeper() {
             answer.send(()).unwrap();
         }
     }
+    other.join().unwrap();
+}
+
+#[test]
+fn a_driver_without_connections_or_without_news_does_not_look_for_any() {
+    let mut driver = EpollDriver::new().unwrap().with_poll_time(Duration::from_millis(1));
+    let mut out = Vec::new();
+    let pause = Some(Duration::from_millis(1));
+    (0..10).for_each(|_| driver.wait(pause, &mut out).unwrap());
+    assert_eq!((driver.poll_counts(), driver.stats().polls), (PollCounts::default(), 10));
+
+    let (_peer, stream) = pair();
+    let conn = driver.adopt(stream).unwrap();
+    driver.recv(conn, room(16));
+    (0..200).for_each(|_| driver.wait(pause, &mut out).unwrap());
+    // One in vain after 0, 2, 4, 8, 16, 32 and 64 sleeps.
+    assert_eq!(driver.poll_counts(), PollCounts { hits: 0, misses: 7 });
+    let before = driver.stats().polls;
+    (0..50).for_each(|_| driver.wait(pause, &mut out).unwrap());
+    assert_eq!(driver.stats().polls, before + 50, "a sleep is one call");
+
+    driver.close(conn);
+    (0..500).for_each(|_| driver.wait(Some(Duration::ZERO), &mut out).unwrap());
+    assert_eq!(driver.poll_counts().misses, 7, "who does not want to sleep does not look either");
+}
+
+#[test]
+fn what_a_look_finds_is_what_a_sleep_would_have_been_woken_by() {
+    let mut driver = EpollDriver::new().unwrap().with_poll_time(Duration::from_millis(1));
+    let (mut peer, stream) = pair();
+    let conn = driver.adopt(stream).unwrap();
+    let other = std::thread::spawn(move || {
+        let mut bytes = [0; 4];
+        while peer.read_exact(&mut bytes).is_ok() {
+            peer.write_all(&bytes).unwrap();
+        }
+    });
+    // Where the peer gets no processor within a look, few of them are made.
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let mut round = 0_u32;
+    while driver.poll_counts().hits < 10 {
+        driver.send(conn, vec![Bytes::copy_from_slice(&round.to_be_bytes())]);
+        sent(&mut driver, conn).1.unwrap();
+        driver.recv(conn, room(4));
+        let (buffer, result) = received(&mut driver, conn);
+        assert_eq!((result.unwrap(), &buffer[..]), (4, &round.to_be_bytes()[..]));
+        round += 1;
+        assert!(std::time::Instant::now() < deadline, "{round} rounds, {:?}", driver.poll_counts());
+    }
+    answer_wakes(&mut driver);
+    driver.close(conn);
     other.join().unwrap();
 }
 

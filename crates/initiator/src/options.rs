@@ -100,6 +100,8 @@ pub struct Options {
     /// Tags of the protection information that every [`Disk`](crate::Disk) of the session makes and checks; `None` makes none.
     /// A unit without protection information is then refused.
     pub protection: Option<PiTags>,
+    /// See [`Options::set_poll_time`].
+    poll_time: Duration,
     /// Times and choices of an established session.
     pub session: SessionConfig,
 }
@@ -130,7 +132,19 @@ impl Options {
             local_addresses: Vec::new(),
             error_recovery_level: None,
             protection: None,
+            poll_time: engine::POLL_TIME,
         }
+    }
+
+    /// How long the session's event loop looks for news before it sleeps: 50 µs at first, 1 ms at most; zero: never. On a platform of
+    /// the caller's own ([`Session::connect_on`](crate::Session::connect_on)) that decides.
+    pub fn set_poll_time(&mut self, time: Duration) {
+        self.poll_time = time;
+    }
+
+    /// What was set by [`Options::set_poll_time`].
+    pub(crate) fn poll_time(&self) -> Duration {
+        self.poll_time
     }
 
     /// What a login negotiates within.

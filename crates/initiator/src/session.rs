@@ -180,7 +180,7 @@ impl Session {
     /// Why there is no session. Nothing is tried again here, apart from the further addresses of the host and redirections.
     pub fn connect(options: Options) -> Result<Self, ConnectError> {
         // Nothing of an initiator blocks apart from its callers: no worker is ever started.
-        Self::connect_on(System::new(1), options)
+        Self::connect_on(System::new(1).with_poll_time(options.poll_time()), options)
     }
 
     /// As [`Session::connect`], with an event loop that stands on `platform`: for who has a driver of its own.

@@ -6,7 +6,9 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
+use engine::POLL_TIME_MAX;
 use iscsi_core::chap::{Credentials, Secret};
 use iscsi_core::initiator::address::DEFAULT_PORT;
 use iscsi_core::initiator::login::ChapConfig;
@@ -21,7 +23,7 @@ use crate::options::{Options, Portal};
 use crate::protection::PiTags;
 
 /// The options of a URL. What is negotiated has the names of the configuration besides: [`negotiated`].
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 12] = [
     "initiator",
     "target_user",
     "target_password",
@@ -33,6 +35,7 @@ const OPTIONS: [&str; 11] = [
     "pi",
     "app_tag",
     "ref_tag",
+    "poll_us",
 ];
 /// Connections that one session may ask for.
 pub const CONNECTIONS: std::ops::RangeInclusive<u16> = 1..=MAX_INITIATOR_CONNECTIONS as u16;
@@ -58,6 +61,8 @@ pub struct IscsiUrl {
     pub initiator: Option<IscsiName>,
     /// Connections of the session, if said.
     pub connections: Option<u16>,
+    /// How long to look for news before sleeping, if said.
+    poll_time: Option<Duration>,
     /// Highest ErrorRecoveryLevel to offer, if said.
     pub error_recovery_level: Option<u8>,
     /// Further portals of the target.
@@ -130,6 +135,7 @@ impl IscsiUrl {
             wishes: Vec::new(),
             initiator: None,
             connections: None,
+            poll_time: None,
             error_recovery_level: None,
             portals: Vec::new(),
             find_portals: false,
@@ -208,6 +214,12 @@ impl IscsiUrl {
             "ref_tag" => {
                 let wrong = |_| refuse("ref_tag is a number of eight hexadecimal digits");
                 self.ref_tag = Some(u32::from_str_radix(value, 16).map_err(wrong)?);
+            }
+            "poll_us" => {
+                let time =
+                    value.parse().ok().map(Duration::from_micros).filter(|time| *time <= POLL_TIME_MAX);
+                let wrong = || refuse(format!("poll_us is 0 to {}", POLL_TIME_MAX.as_micros()));
+                self.poll_time = Some(time.ok_or_else(wrong)?);
             }
             _ => match negotiated().find(|known| known.setting() == Some(key)) {
                 Some(known) => self.wish(known, parse_wish(known, value)?),
@@ -327,6 +339,9 @@ impl IscsiUrl {
         options.local_addresses.clone_from(&self.local_addresses);
         if let Some(scheduling) = self.scheduling {
             options.session.scheduling = scheduling;
+        }
+        if let Some(time) = self.poll_time {
+            options.set_poll_time(time);
         }
         // Who says which tag it is wants it checked.
         options.protection = self.pi.then(|| PiTags {
@@ -505,6 +520,9 @@ mod tests {
         let plain = options("iscsi://h");
         assert_eq!((plain.connections, plain.login_bounds().max_connections), (1, 1));
         assert_eq!(plain.login_bounds().error_recovery_level, 0, "one connection is as it was");
+        assert_eq!(plain.poll_time(), engine::POLL_TIME);
+        assert_eq!(options("iscsi://h?poll_us=0").poll_time(), Duration::ZERO);
+        assert_eq!(options("iscsi://h?poll_us=1000").poll_time(), POLL_TIME_MAX);
         let four = options("iscsi://h?connections=4&local=10.0.0.1,::1&scheduling=round_robin");
         let bounds = four.login_bounds();
         assert_eq!((bounds.max_connections, bounds.error_recovery_level), (4, 2));
@@ -606,6 +624,8 @@ mod tests {
             "iscsi://h?pi=1&app_tag=ffff",
             "iscsi://h?pi=1&app_tag=12345",
             "iscsi://h?pi=1&ref_tag=x",
+            "iscsi://h?poll_us=1001",
+            "iscsi://h?poll_us=soon",
             "iscsi://h\n",
         ] {
             let error = IscsiUrl::parse(bad).expect_err(bad);

@@ -99,7 +99,7 @@ impl Server {
             .iter()
             .map(|portal| Ok((portal.clone(), bind(portal)?)))
             .collect::<Result<Vec<_>, StartError>>()?;
-        let system = System::new(config.limits.store_threads);
+        let system = System::new(config.limits.store_threads).with_poll_time(config.limits.poll_time);
         let mut token_secret = [0; 32];
         system.fill_random(&mut token_secret);
         let set = TargetSet::open(config, &observe.metrics, &open, token_secret)?;
@@ -336,6 +336,7 @@ fn keep_from_start(config: &mut Config, old: &Config) -> Vec<String> {
             "limits.store_concurrency_per_lun",
             keep(&mut now.store_concurrency_per_lun, &then.store_concurrency_per_lun),
         ),
+        ("limits.poll_us", keep(&mut now.poll_time, &then.poll_time)),
         ("control.socket", keep(&mut config.control_socket, &old.control_socket)),
         ("metrics.listen", keep(&mut config.metrics, &old.metrics)),
         ("state_dir", keep(&mut config.state_dir, &old.state_dir)),

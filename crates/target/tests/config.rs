@@ -97,7 +97,7 @@ fn everything_is_read() {
         "allow_open_access = true\n\
          [[portal]]\naddress = \"[::]:860\"\ngroup_tag = 7\n[[portal]]\naddress = \"192.0.2.1\"\n\
          [control]\nsocket = false\n[metrics]\nlisten = \"127.0.0.1:1\"\n\
-         [limits]\nlogin_timeout_s = 3\nbuffer_bytes_max = \"32M\"\nmax_connections = 5\n\
+         [limits]\nlogin_timeout_s = 3\nbuffer_bytes_max = \"32M\"\nmax_connections = 5\npoll_us = 7\n\
          [negotiation]\nmax_burst_length = 0x10000\nfirst_burst_length = \"64K\"\ndata_digest = \"off\"\n\
          [[target]]\nname = \"IQN.2004-10.com.Example:A\"\nportal_groups = [7]\nqueue_depth = 4096\n\
          hosts_set_access_states = true\nmanagement_url = \"https://a/\"\n\
@@ -113,6 +113,7 @@ fn everything_is_read() {
     assert_eq!(config.metrics, Some("127.0.0.1:1".parse().unwrap()));
     assert_eq!(config.limits.login_timeout, Duration::from_secs(3));
     assert_eq!(config.limits.buffer_bytes_max, 32 << 20);
+    assert_eq!(config.limits.poll_time, Duration::from_micros(7));
     // There cannot be more logins than connections.
     assert_eq!(config.limits.max_logins_in_progress, 5);
     let target = &config.targets[0];

@@ -7,7 +7,8 @@
 //! - a receive that filled its buffer is followed by the next without asking epoll. Other receives wait for its word: trying them
 //!   on the chance saved one call in ten under load, cost one in thirty else, and by coming early it broke batches apart (four
 //!   requests of 4 KiB outstanding: 2.9-3.4 us each instead of 2.3; benches/loopback.rs);
-//! - completions at hand are returned without asking epoll, though at most `MAX_ROUNDS_WITHOUT_POLL` times in a row.
+//! - completions at hand are returned without asking epoll, though at most `MAX_ROUNDS_WITHOUT_POLL` times in a row;
+//! - before it sleeps it looks for news a while, where that has paid (`polling`).
 //!
 //! Fairness: per call of wait a connection gets one receive and a bounded number of sends, a listener
 //! `MAX_ACCEPTS_PER_ROUND` connections.
@@ -28,6 +29,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::conn::{Conn, SendOp};
+use super::polling::{PollCounts, Polling};
 use super::waker::EventWaker;
 use super::{Completion, Driver, TcpInfo, Token, Waker, tcp_info};
 
@@ -54,6 +56,9 @@ pub struct EpollDriver {
     events: Vec<epoll::Event>,
     paused_listeners: Vec<(Instant, Token)>,
     rounds_without_poll: u32,
+    polling: Polling,
+    /// Connections under this driver.
+    connections: usize,
     stats: EpollStats,
 }
 
@@ -118,8 +123,17 @@ impl EpollDriver {
             events: Vec::with_capacity(EVENTS),
             paused_listeners: Vec::new(),
             rounds_without_poll: 0,
+            polling: Polling::default(),
+            connections: 0,
             stats: EpollStats::default(),
         })
+    }
+
+    /// Looks for news for as long as `time`, 1 ms at most, before it sleeps. A new driver never does, nor one with a time of zero.
+    #[must_use]
+    pub fn with_poll_time(mut self, time: Duration) -> Self {
+        self.polling = Polling::new(time);
+        self
     }
 
     /// System calls made so far.
@@ -146,6 +160,7 @@ impl EpollDriver {
             Entry::Listener(listener) => epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN),
             Entry::Conn(conn) => epoll::add(&self.epoll, &conn.stream, data, conn_interest()),
         };
+        self.connections += usize::from(matches!(entry, Entry::Conn(_)));
         slot.entry = entry;
         if let Err(error) = registered {
             self.vacate(token);
@@ -179,6 +194,7 @@ impl EpollDriver {
                     slot.generation = next;
                     self.free.push(token.index() as u32);
                 }
+                self.connections -= usize::from(matches!(slot.entry, Entry::Conn(_)));
                 std::mem::replace(&mut slot.entry, Entry::Free)
             }
             _ => Entry::Free,
@@ -292,23 +308,65 @@ impl EpollDriver {
             (a, b) => a.or(b),
         };
         let sleeps = timeout != Some(Duration::ZERO);
+        if sleeps && self.look(timeout, out)? {
+            return Ok(());
+        }
         let timeout = if sleeps && !self.waker.prepare_sleep() { Some(Duration::ZERO) } else { timeout };
-        let mut events = std::mem::take(&mut self.events);
-        events.clear();
-        let timeout = timeout.map(to_millis);
-        self.stats.polls += 1;
-        let polled = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+        self.take_events(timeout)?;
         if sleeps && self.waker.take() {
             out.push(Completion::Woken);
         }
+        self.handle_events(out);
+        Ok(())
+    }
+
+    /// Looks for news instead of sleeping for up to `timeout`, if that is likely to pay; true when there are any.
+    fn look(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion>) -> io::Result<bool> {
+        if self.connections == 0 {
+            return Ok(false);
+        }
+        let Some(time) = self.polling.before_sleep(timeout) else { return Ok(false) };
+        let begun = Instant::now();
+        let mut looked = false;
+        loop {
+            self.take_events(Some(Duration::ZERO))?;
+            let woken = self.waker.take();
+            if woken || !self.events.is_empty() {
+                // What is there at once would have kept it from sleeping too, and says nothing of what looking longer is worth.
+                if looked {
+                    self.polling.hit();
+                }
+                out.extend(woken.then_some(Completion::Woken));
+                self.handle_events(out);
+                return Ok(true);
+            }
+            if begun.elapsed() >= time {
+                self.polling.missed();
+                return Ok(false);
+            }
+            looked = true;
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Asks the kernel for events, waiting for as long as `timeout` for the first.
+    fn take_events(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.events.clear();
+        self.stats.polls += 1;
+        let timeout = timeout.map(to_millis);
+        let places = rustix::buffer::spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, places, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn handle_events(&mut self, out: &mut Vec<Completion>) {
+        let events = std::mem::take(&mut self.events);
         for &event in &events {
             self.on_event(event, out);
         }
         self.events = events;
-        match polled {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 
@@ -431,6 +489,10 @@ impl Driver for EpollDriver {
 
     fn waker(&self) -> Waker {
         Waker::from_event(self.waker.clone())
+    }
+
+    fn poll_counts(&self) -> PollCounts {
+        self.polling.counts()
     }
 
     fn wait(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion>) -> io::Result<()> {

@@ -11,9 +11,11 @@ use bytes::{Bytes, BytesMut};
 
 mod conn;
 pub mod epoll;
+mod polling;
 mod tcp_info;
 mod waker;
 
+pub use polling::{POLL_TIME, POLL_TIME_MAX, PollCounts};
 pub use tcp_info::TcpInfo;
 pub use waker::Waker;
 
@@ -161,6 +163,11 @@ pub trait Driver {
 
     /// Wakes [`Driver::wait`] from other threads.
     fn waker(&self) -> Waker;
+
+    /// What came of looking for news before sleeping, for drivers that do.
+    fn poll_counts(&self) -> PollCounts {
+        PollCounts::default()
+    }
 
     /// Waits until something completes, at most `timeout` (`None`: without limit, `Some(ZERO)`: not at all), and appends the
     /// completions to `out`. It may come back early with nothing. A completion that is in `out` when its token is closed stays

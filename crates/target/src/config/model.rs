@@ -216,6 +216,8 @@ pub struct Limits {
     pub store_threads: usize,
     /// How many threads one logical unit may hold. Default 16.
     pub store_concurrency_per_lun: usize,
+    /// How long an event loop looks for news before it sleeps; zero: never. Default 50 µs.
+    pub poll_time: Duration,
 }
 
 impl Default for Limits {
@@ -231,6 +233,7 @@ impl Default for Limits {
             shards: 0,
             store_threads: 64,
             store_concurrency_per_lun: 16,
+            poll_time: engine::POLL_TIME,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::POLL_TIME_MAX;
 use iscsi_core::keys::{Form, Key, Value};
 use iscsi_core::params::{Bounds, PROTOCOL_LEVEL, TaskReporting};
 
@@ -50,6 +51,10 @@ pub(super) fn limits(source: &mut Source<'_>, parent: &mut Section<'_>) -> Limit
     seconds(source, "ping_timeout_s", 1, &mut limits.ping_timeout);
     if let Some(bytes) = s.size(source, "buffer_bytes_max", (16 << 20)..=(1 << 50), "") {
         limits.buffer_bytes_max = bytes;
+    }
+    let longest = u64::try_from(POLL_TIME_MAX.as_micros()).unwrap_or(u64::MAX);
+    if let Some(microseconds) = s.number(source, "poll_us", 0..=longest, "") {
+        limits.poll_time = Duration::from_micros(microseconds);
     }
     if limits.max_logins_in_progress > limits.max_connections {
         limits.max_logins_in_progress = limits.max_connections;

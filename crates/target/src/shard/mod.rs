@@ -45,6 +45,7 @@ use self::room::Room;
 use self::sessions::Sessions;
 use crate::config::PortalConfig;
 use crate::observe::EventKind;
+use crate::observe::metrics::ShardPolls;
 use crate::shared::Shared;
 
 /// After something happened, deadlines are looked at again within this time: none that may have been set is shorter.
@@ -69,6 +70,7 @@ pub struct Shard<P: Platform> {
     budget_bytes: u64,
     slabs: SlabRing,
     room: Room,
+    shown_polls: Arc<ShardPolls>,
     listeners: FxHashMap<Token, Arc<PortalConfig>>,
     connections: Connections,
     sessions: Sessions,
@@ -97,6 +99,7 @@ impl<P: Platform> Shard<P> {
         let limits = shared.set.load().config.limits.clone();
         let budget = limits.buffer_bytes_max / shards.max(1) as u64;
         let shown = shared.observe.metrics.shard_memory();
+        let shown_polls = shared.observe.metrics.shard_polls();
         let room = Room::new(Arc::clone(&shared.pool), number, shards, &limits, shown);
         let shard = Self {
             number,
@@ -107,6 +110,7 @@ impl<P: Platform> Shard<P> {
             budget_bytes: budget,
             slabs: SlabRing::new(SLAB_BYTES, (budget as usize / SLAB_BYTES).max(16)),
             room,
+            shown_polls,
             listeners: FxHashMap::default(),
             connections: Connections::default(),
             sessions: Sessions::default(),
@@ -189,6 +193,7 @@ impl<P: Platform> Shard<P> {
         let connections = self.expire_connections();
         let sessions = self.expire_sessions();
         self.room.show_buffers(self.slabs.stats().held_bytes);
+        self.shown_polls.show(self.driver.poll_counts());
         if self.ending.is_some_and(|at| at <= self.now) {
             self.end_everything();
         }

@@ -375,3 +375,18 @@ fn what_a_closed_connection_still_had_to_send_is_given_back_with_it() {
     until_all_is_back(&lab);
     newer.ping().unwrap();
 }
+
+#[test]
+fn what_came_of_looking_before_sleeping_is_counted() {
+    let mut config = config();
+    config.limits.poll_time = std::time::Duration::from_millis(1);
+    let lab = Lab::start(config);
+    let mut session = lab.session("a");
+    let looks = |result| metric(&lab, &format!("intact_event_loop_polls_total{{result=\"{result}\"}}"));
+    // It is shown within half a second of activity.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while looks("hit") + looks("miss") == 0 {
+        session.run_good(&read(1)).unwrap();
+        assert!(std::time::Instant::now() < deadline, "no look was counted");
+    }
+}

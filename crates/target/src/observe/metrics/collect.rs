@@ -16,7 +16,7 @@ use super::{Count, LunStats, Op, OpStats, Reason, SessionCounters, Tables};
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-fn counters<'a>(
+pub(super) fn counters<'a>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help, unit): (&str, &str, Option<&Unit>),
     samples: impl Iterator<Item = (Labels<'a>, u64)>,
@@ -241,6 +241,7 @@ impl Collector for Tables {
         self.collect_logins(&mut encoder)?;
         self.collect_luns(&mut encoder)?;
         self.memory.collect(&mut encoder)?;
+        self.polls.collect(&mut encoder)?;
         self.collect_sessions(&mut encoder)
     }
 }

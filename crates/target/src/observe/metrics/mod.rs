@@ -9,6 +9,7 @@ mod histogram;
 mod lun;
 mod memory;
 mod plain;
+mod polls;
 mod reason;
 mod session;
 
@@ -22,11 +23,13 @@ use prometheus_client::registry::Registry;
 pub use histogram::{BUCKETS, LatencyHistogram};
 pub use lun::{LunStats, Op, OpStats};
 pub use memory::ShardMemory;
+pub use polls::ShardPolls;
 pub use reason::Reason;
 pub use session::{SessionCounters, SessionLabels, SessionStats};
 
 use super::login_log::LoginLog;
 use memory::MemoryTable;
+use polls::PollTable;
 use session::SessionTable;
 
 /// A number that only grows.
@@ -64,6 +67,7 @@ struct Tables {
     luns: Mutex<BTreeMap<(String, u16), Arc<LunStats>>>,
     sessions: Arc<SessionTable>,
     memory: MemoryTable,
+    polls: PollTable,
 }
 
 impl Metrics {
@@ -74,6 +78,7 @@ impl Metrics {
             luns: Mutex::default(),
             sessions: Arc::default(),
             memory: MemoryTable::default(),
+            polls: PollTable::default(),
         });
         let mut registry = Registry::with_prefix("intact");
         registry.register_collector(Box::new(Arc::clone(&tables)));
@@ -98,6 +103,11 @@ impl Metrics {
     /// What a shard that begins has of the memory for data.
     pub fn shard_memory(&self) -> Arc<ShardMemory> {
         self.tables.memory.shard()
+    }
+
+    /// Where a shard that begins shows what came of looking before sleeping.
+    pub fn shard_polls(&self) -> Arc<ShardPolls> {
+        self.tables.polls.shard()
     }
 
     /// The memory for data: `limits.buffer_bytes_max`.
