@@ -1,8 +1,9 @@
 //! A volume in memory.
 //!
 //! Memory is taken in chunks of 64 KiB, only for what was written, so a volume of many tebibytes costs next to nothing until
-//! it is used. A chunk is found through a table of three levels whose parts are built on first use and never
-//! removed:
+//! it is used, and goes back to the system when a chunk is unmapped. Chunks lie in an arena of the volume's own
+//! ([`integrity::arena`]), on huge pages where the system has them. A chunk is found through a table of three levels whose parts
+//! are built on first use and never removed:
 //!
 //! ```text
 //! root 1024 ──► middle 1024 (1 TiB) ──► leaf 16384 (1 GiB) ──► RwLock<Option<chunk>> (64 KiB)
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use integrity::Store;
+use integrity::arena::{Arena, CHUNK_BYTES, Chunk};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::gather::{Gather, total_bytes};
@@ -31,11 +33,8 @@ use crate::{
     Records, StoreError, not_atomic,
 };
 
-const CHUNK_BYTES: usize = 64 * 1024;
 /// What a chunk that does not exist reads as.
 static ZEROES: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
-/// The kernels copy 64 bytes at a time; a chunk that starts on a cache line splits none of these loads.
-const CHUNK_ALIGN: usize = 64;
 const LEAF_CHUNKS: u64 = 16384;
 const MIDDLE_LEAVES: u64 = 1024;
 const ROOT_MIDDLES: u64 = 1024;
@@ -43,36 +42,10 @@ const ROOT_MIDDLES: u64 = 1024;
 const MAX_BYTES: u64 = CHUNK_BYTES as u64 * LEAF_CHUNKS * MIDDLE_LEAVES * ROOT_MIDDLES;
 /// Most bytes of an atomic write: 17 chunks at most.
 const ATOMIC_BYTES: u64 = 1 << 20;
+/// Chunks that are given back together.
+const FREED_AT_ONCE: usize = 512;
 /// Chunks that one `extents` call looks at (4 GiB): it runs inline on a shard and must not hold it for long.
 const EXTENT_SCAN_CHUNKS: u64 = 65536;
-
-/// 64 KiB of the volume. The allocator aligns bytes to 16 at best, so a chunk has a spare line and starts at its
-/// first whole one.
-struct Chunk(Box<[u8; CHUNK_BYTES + CHUNK_ALIGN]>);
-
-impl Chunk {
-    /// A chunk of zeros, or `None` when the allocator has no memory.
-    fn zeroed() -> Option<Self> {
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(CHUNK_BYTES + CHUNK_ALIGN).ok()?;
-        bytes.resize(CHUNK_BYTES + CHUNK_ALIGN, 0);
-        bytes.into_boxed_slice().try_into().ok().map(Chunk)
-    }
-
-    fn skip(&self) -> usize {
-        self.0.as_ptr().align_offset(CHUNK_ALIGN) % CHUNK_ALIGN
-    }
-
-    fn bytes(&self) -> &[u8] {
-        let skip = self.skip();
-        &self.0[skip..skip + CHUNK_BYTES]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        let skip = self.skip();
-        &mut self.0[skip..skip + CHUNK_BYTES]
-    }
-}
 
 type Slot = RwLock<Option<Chunk>>;
 type Leaf = Box<[Slot]>;
@@ -85,6 +58,8 @@ fn empty_table<T>(entries: u64) -> Box<[OnceLock<T>]> {
 
 /// A sparse volume in memory; see the module's head for its shape.
 pub struct RamStore {
+    /// Before the chunks, so that it is dropped before them: their memory then goes back by whole regions.
+    arena: Arena,
     root: OnceLock<Root>,
     size_bytes: AtomicU64,
     logical_block_bytes: u32,
@@ -103,6 +78,7 @@ impl RamStore {
         check_size(size_bytes, logical_block_bytes)?;
         check_capacity(size_bytes)?;
         Ok(RamStore {
+            arena: Arena::new(),
             root: OnceLock::new(),
             size_bytes: AtomicU64::new(size_bytes),
             logical_block_bytes,
@@ -158,7 +134,7 @@ impl RamStore {
         let bytes = CHUNK_BYTES as u64;
         let before = self.resident_bytes.fetch_add(bytes, Ordering::Relaxed);
         let chunk =
-            if before.saturating_add(bytes) <= self.resident_limit_bytes { Chunk::zeroed() } else { None };
+            if before.saturating_add(bytes) <= self.resident_limit_bytes { self.arena.take() } else { None };
         chunk.ok_or_else(|| {
             self.resident_bytes.fetch_sub(bytes, Ordering::Relaxed);
             StoreError::NoSpace
@@ -221,6 +197,7 @@ impl RamStore {
     fn zero(&self, offset: u64, len: u64, free: bool) {
         let end = offset + len;
         let mut at = offset;
+        let mut freed = Vec::new();
         while at < end {
             let (chunk, start) = split(at);
             let slot = match self.find(chunk) {
@@ -233,16 +210,23 @@ impl RamStore {
             let part = (end - at).min((CHUNK_BYTES - start) as u64) as usize;
             let mut held = slot.write();
             if free && part == CHUNK_BYTES {
-                let freed = held.take();
+                freed.extend(held.take());
                 drop(held);
-                if freed.is_some() {
-                    self.resident_bytes.fetch_sub(CHUNK_BYTES as u64, Ordering::Relaxed);
+                if freed.len() == FREED_AT_ONCE {
+                    self.give_back(&mut freed);
                 }
             } else if let Some(chunk) = held.as_mut() {
                 chunk.bytes_mut()[start..start + part].fill(0);
             }
             at += part as u64;
         }
+        self.give_back(&mut freed);
+    }
+
+    fn give_back(&self, freed: &mut Vec<Chunk>) {
+        let bytes = (freed.len() * CHUNK_BYTES) as u64;
+        self.arena.give_back(freed.drain(..));
+        self.resident_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 

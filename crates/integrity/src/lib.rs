@@ -1,9 +1,11 @@
-//! Checksums of storage and network data. Every digest that Intact computes comes from this crate.
+//! Checksums of storage and network data. Every digest that Intact computes comes from this crate, and so does the memory of volumes
+//! whose blocks are copied and digested: where bytes lie decides how fast they are read.
 //!
 //! - CRC32C (RFC 7143 section 13.1, the iSCSI header and data digests) of runs, of a header, and of each block as well
 //!   as the whole: kernels for sets of instructions and for processors, and a choice made once at run time.
 //! - The fused copy, which digests what it copies, also from and to lists whose elements need not count.
 //! - The combination of digests into that of the concatenation, and of many block digests at once.
+//! - The memory for blocks on huge pages ([`arena`], on Linux with `std`).
 //! - The guards of protection information ([`t10`], IP checksum, CRC64-NVMe), that of T10 also in one pass with copy and
 //!   CRC32C.
 //! - A hint to fetch memory before it is needed ([`prefetch()`]).
@@ -20,6 +22,8 @@
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
+#[cfg(all(feature = "std", target_os = "linux"))]
+pub mod arena;
 mod combine;
 mod copy;
 mod crc32c;
