@@ -12,6 +12,9 @@ FOREIGN="
 iscsi-test-cu  libiscsi-bin      libiscsi's test suite against our target
 qemu-img       qemu-utils        images onto our volumes and back by QEMU
 qemu-io        qemu-utils        images onto our volumes and back by QEMU
+nbdinfo        libnbd-bin        our units by NBD, with libnbd's programs
+nbdcopy        libnbd-bin        our units by NBD, with libnbd's programs
+openssl        openssl           certificates for our units by NBD
 tgtd           tgt               our initiator against tgt
 istgt          istgt             our initiator with several connections against istgt
 sg_inq         sg3-utils         SCSI commands by sg3-utils

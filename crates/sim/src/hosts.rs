@@ -300,6 +300,7 @@ fn config(plan: &Plan, sabotage: Sabotage, serial: &str) -> Config {
         state_dir: None,
         metrics: None,
         allow_open_access: true,
+        nbd: None,
         require_every_store: false,
     }
 }

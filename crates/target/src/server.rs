@@ -147,6 +147,10 @@ impl Server {
         Ok(server)
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared<System>> {
+        &self.shared
+    }
+
     /// Addresses that are listened on, with the ports that the system chose.
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.portals.lock().iter().map(|(_, address)| *address).collect()
@@ -338,6 +342,7 @@ fn keep_from_start(config: &mut Config, old: &Config) -> Vec<String> {
         ),
         ("limits.poll_us", keep(&mut now.poll_time, &then.poll_time)),
         ("control.socket", keep(&mut config.control_socket, &old.control_socket)),
+        ("nbd", keep(&mut config.nbd, &old.nbd)),
         ("metrics.listen", keep(&mut config.metrics, &old.metrics)),
         ("state_dir", keep(&mut config.state_dir, &old.state_dir)),
     ];

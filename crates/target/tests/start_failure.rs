@@ -46,6 +46,7 @@ fn a_start_that_fails_half_way_leaves_nothing_running() {
         state_dir: None,
         metrics: None,
         allow_open_access: true,
+        nbd: None,
         require_every_store: false,
     };
     let (threads, files) = (count("/proc/self/task"), count("/proc/self/fd"));

@@ -28,6 +28,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("blockstore", Only(&["integrity"])),
     ("engine", Only(&["iscsi-core", "integrity", "blockstore"])),
     ("lun", Only(&["engine", "scsi", "blockstore", "integrity", "payload"])),
+    ("nbd", Only(&["engine", "lun", "scsi"])),
     ("target", Only(&["engine", "lun", "iscsi-core", "scsi", "blockstore", "integrity"])),
     ("initiator", Only(&["engine", "iscsi-core", "scsi", "integrity"])),
     ("sim", Everything),

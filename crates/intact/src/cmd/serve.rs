@@ -1,11 +1,12 @@
 //! `intact serve`: the target as a program. Reads the configuration, starts the server and the control plane, says what to
 //! paste next, and then waits for signals: SIGHUP reads the file again, SIGTERM and SIGINT end the server.
 
+mod export;
 mod hints;
 mod log;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use target::Server;
-use target::config::{Config, Loaded, Overrides, Problem, parse_listen};
+use target::config::{Config, Loaded, Overrides, Problem, parse_listen, parse_nbd_listen};
 use target::observe::{ControlPlane, Observe};
 use target::supervise::Watchdog;
 
@@ -30,7 +31,8 @@ const RETRY_LAST: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Without arguments: 1 GiB of memory on 127.0.0.1:3260.\n\n\
     Examples:\n  intact serve --lun file:disk.img,size=10G --lun ram:1G\n  \
-    intact serve -c /etc/intact.toml\n\n\
+    intact serve -c /etc/intact.toml\n  \
+    intact serve --lun file:disk.img --nbd 127.0.0.1    (then nbdinfo nbd://127.0.0.1)\n\n\
     Signals: SIGHUP reads the file again; SIGTERM and SIGINT let initiators log out, and end (twice: at once).\n\
     RUST_LOG chooses what is logged on standard error (warn, info, debug; default info). What cannot be written is dropped and\n\
     counted, and of what comes too often only the number is logged: the server never waits for its log.\n\n\
@@ -62,6 +64,10 @@ pub struct Args {
     /// Serve /metrics (OpenMetrics, or plain text to who asks for it) on this address.
     #[arg(long, value_name = "ADDR:PORT", value_parser = metrics)]
     metrics: Option<SocketAddr>,
+    /// Export the units by NBD on this address too, instead of where the file says; may be given several times. Default port 10809.
+    /// TLS is configured in the file ([nbd]).
+    #[arg(long, value_name = "ADDR:PORT", value_parser = nbd_listen)]
+    nbd: Vec<SocketAddr>,
     /// Let anybody on the network use targets that have neither CHAP nor access rules.
     #[arg(long)]
     allow_open_access: bool,
@@ -75,6 +81,10 @@ pub struct Args {
 
 fn listen(text: &str) -> Result<SocketAddr, String> {
     parse_listen(text).ok_or_else(|| "write ADDR:PORT, such as 127.0.0.1:3260 or [::1]:3260".to_owned())
+}
+
+fn nbd_listen(text: &str) -> Result<SocketAddr, String> {
+    parse_nbd_listen(text).ok_or_else(|| "write ADDR:PORT, such as 127.0.0.1:10809 or [::1]:10809".to_owned())
 }
 
 fn metrics(text: &str) -> Result<SocketAddr, String> {
@@ -128,24 +138,14 @@ fn serve(args: Args, log: &Log) -> ExitCode {
         control_socket: args.control,
         state_dir: args.state,
         metrics: args.metrics,
+        nbd: args.nbd,
         allow_open_access: args.allow_open_access,
         require_every_store: args.require_every_store,
     };
-    let loaded = match &args.config {
-        Some(file) => Config::load_file(file, &overrides),
-        None => Config::quick(args.target.as_deref(), args.lun, &overrides)
-            .map(|config| Loaded { config, warnings: Vec::new() }),
+    let config = match configuration(args.config.as_deref(), args.target.as_deref(), args.lun, &overrides) {
+        Ok(config) => config,
+        Err(code) => return code,
     };
-    let Loaded { config, warnings } = match loaded {
-        Ok(loaded) => loaded,
-        Err(problems) => {
-            complain(format_args!("{}\n", all(&problems)));
-            return fail(MISUSED, "the configuration cannot be used");
-        }
-    };
-    for problem in &warnings {
-        complain(format_args!("{problem}\n"));
-    }
     raise_file_limit();
     // Taken before anything is started: a signal that comes early is not lost.
     let mut signals = match Signals::new([SIGHUP, SIGTERM, SIGINT]) {
@@ -158,6 +158,13 @@ fn serve(args: Args, log: &Log) -> ExitCode {
     let server = match Server::start(config.clone(), Arc::clone(&observe)) {
         Ok(server) => Arc::new(server),
         Err(error) => return fail(FAILED, error),
+    };
+    let nbd = match export::start(&config, &server) {
+        Ok(nbd) => nbd,
+        Err(error) => {
+            server.shutdown(Duration::ZERO);
+            return fail(FAILED, error);
+        }
     };
     let origin = Arc::new(Origin { file: args.config, overrides });
     let reload = {
@@ -176,7 +183,8 @@ fn serve(args: Args, log: &Log) -> ExitCode {
     if let Some(notice) = plane.notice() {
         tracing::warn!("{notice}");
     }
-    hints::print(&config, &*server, &server.portals(), &plane, args.json);
+    let nbd_addresses = nbd.as_ref().map_or(&[][..], nbd::Server::addresses);
+    hints::print(&config, &*server, (&server.portals(), nbd_addresses), &plane, args.json);
     notify(&[NotifyState::Ready]);
     let _watchdog = match feed_watchdog(&server) {
         Ok(watchdog) => watchdog,
@@ -186,18 +194,7 @@ fn serve(args: Args, log: &Log) -> ExitCode {
         }
     };
 
-    for signal in signals.forever() {
-        if signal != SIGHUP {
-            break;
-        }
-        notify(&reloading());
-        match origin.reload(&server) {
-            Ok(lines) if lines.is_empty() => tracing::info!("configuration read again: nothing changed"),
-            Ok(lines) => lines.iter().for_each(|line| tracing::info!("configuration read again: {line}")),
-            Err(why) => tracing::error!("configuration not applied: {why}"),
-        }
-        notify(&[NotifyState::Ready]);
-    }
+    reload_when_asked(&mut signals, &origin, &server);
     notify(&[NotifyState::Stopping]);
     tracing::info!("ending: initiators have {} s to log out", args.grace);
     // Whoever asks twice does not want to wait.
@@ -206,9 +203,50 @@ fn serve(args: Args, log: &Log) -> ExitCode {
             std::process::exit(i32::from(FAILED));
         }
     });
-    server.shutdown(Duration::from_secs(args.grace));
+    let grace = Duration::from_secs(args.grace);
+    if let Some(nbd) = nbd {
+        nbd.shutdown(grace);
+    }
+    server.shutdown(grace);
     drop(plane);
     ExitCode::SUCCESS
+}
+
+/// Reads the configuration again at every SIGHUP, until another signal comes.
+fn reload_when_asked(signals: &mut Signals, origin: &Origin, server: &Server) {
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            break;
+        }
+        notify(&reloading());
+        match origin.reload(server) {
+            Ok(lines) if lines.is_empty() => tracing::info!("configuration read again: nothing changed"),
+            Ok(lines) => lines.iter().for_each(|line| tracing::info!("configuration read again: {line}")),
+            Err(why) => tracing::error!("configuration not applied: {why}"),
+        }
+        notify(&[NotifyState::Ready]);
+    }
+}
+
+/// What is to be served; what is wrong with it is said.
+fn configuration(
+    file: Option<&Path>,
+    target: Option<&str>,
+    luns: Vec<StoreSpec>,
+    overrides: &Overrides,
+) -> Result<Config, ExitCode> {
+    let loaded = match file {
+        Some(file) => Config::load_file(file, overrides),
+        None => Config::quick(target, luns, overrides).map(|config| Loaded { config, warnings: Vec::new() }),
+    };
+    let Loaded { config, warnings } = loaded.map_err(|problems| {
+        complain(format_args!("{}\n", all(&problems)));
+        fail(MISUSED, "the configuration cannot be used")
+    })?;
+    for problem in &warnings {
+        complain(format_args!("{problem}\n"));
+    }
+    Ok(config)
 }
 
 /// Half a server would let hosts wait for ever: when a thread of it ends, all of it does, and who started it starts it again.

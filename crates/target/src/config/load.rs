@@ -15,7 +15,7 @@ use super::model::{
 };
 use super::problem::{Problem, Source};
 use super::reader::{At, Section};
-use super::{settings, targets};
+use super::{nbd, settings, targets};
 
 /// The port of iSCSI (RFC 7143 14).
 pub const DEFAULT_PORT: u16 = 3260;
@@ -39,6 +39,8 @@ pub struct Overrides {
     pub state_dir: Option<PathBuf>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
+    /// Addresses to export the units on by NBD, in place of the file's.
+    pub nbd: Vec<SocketAddr>,
     /// Allow targets without CHAP and without access rules beyond loopback.
     pub allow_open_access: bool,
     /// Serve nothing unless every store can be opened.
@@ -56,10 +58,19 @@ pub struct Loaded {
 
 /// Reads an address to listen on: `ADDR:PORT`, or `ADDR` for port 3260; IPv6 addresses with a port stand in brackets.
 pub fn parse_listen(text: &str) -> Option<SocketAddr> {
+    parse_address(text, DEFAULT_PORT)
+}
+
+/// As [`parse_listen`], with the port of NBD, 10809.
+pub fn parse_nbd_listen(text: &str) -> Option<SocketAddr> {
+    parse_address(text, nbd::DEFAULT_PORT)
+}
+
+pub(super) fn parse_address(text: &str, default_port: u16) -> Option<SocketAddr> {
     let with_port = || text.parse().ok();
     let bare = || {
         let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, DEFAULT_PORT))
+        text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, default_port))
     };
     with_port().or_else(bare)
 }
@@ -180,25 +191,13 @@ impl Config {
         let Ok(name) = name else { return Err(problems) };
         let config = Config {
             portals: portals_of(overrides).unwrap_or_else(default_portals),
-            targets: vec![TargetConfig {
-                name,
-                alias: None,
-                luns,
-                access: AccessRules::default(),
-                auth: Auth::None,
-                bounds: settings::default_bounds(),
-                queue_depth: targets::DEFAULT_QUEUE_DEPTH,
-                redirect: None,
-                access_states: Vec::new(),
-                hosts_set_access_states: false,
-                management_url: None,
-                portals: None,
-            }],
+            targets: vec![quick_target(name, luns)],
             discovery_auth: Auth::None,
             limits: Limits::default(),
             control_socket: control_of(overrides).unwrap_or_default(),
             state_dir: overrides.state_dir.clone(),
             metrics: overrides.metrics,
+            nbd: nbd::with_overrides(None, overrides),
             allow_open_access: overrides.allow_open_access,
             require_every_store: overrides.require_every_store,
         };
@@ -208,6 +207,23 @@ impl Config {
             true => Ok(config),
             false => Err(problems),
         }
+    }
+}
+
+fn quick_target(name: IscsiName, luns: Vec<LunConfig>) -> TargetConfig {
+    TargetConfig {
+        name,
+        alias: None,
+        luns,
+        access: AccessRules::default(),
+        auth: Auth::None,
+        bounds: settings::default_bounds(),
+        queue_depth: targets::DEFAULT_QUEUE_DEPTH,
+        redirect: None,
+        access_states: Vec::new(),
+        hosts_set_access_states: false,
+        management_url: None,
+        portals: None,
     }
 }
 
@@ -233,6 +249,7 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
     let control_socket = control(source, &mut top);
     let state_dir = top.text(source, "state_dir").map(|(text, _)| source.directory().join(text));
     let metrics = metrics(source, &mut top);
+    let nbd = nbd::read(source, &mut top);
     let allow_open_access = top.boolean(source, "allow_open_access").unwrap_or(false);
     let require_every_store = top.boolean(source, "require_every_store").unwrap_or(false);
     let (discovery_auth, anybody_may_ask) = match top.table(source, "discovery") {
@@ -261,6 +278,7 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
         control_socket: control_of(overrides).unwrap_or(control_socket),
         state_dir: overrides.state_dir.clone().or(state_dir),
         metrics: overrides.metrics.or(metrics),
+        nbd: nbd::with_overrides(nbd, overrides),
         allow_open_access: allow_open_access || overrides.allow_open_access,
         require_every_store: require_every_store || overrides.require_every_store,
     };
@@ -440,14 +458,14 @@ fn exposed(config: &Config) -> Vec<(usize, Problem)> {
         if target.auth != Auth::None || !target.access.is_open() {
             continue;
         }
-        let portal = config.portals.iter().find(|portal| {
-            target.is_served_on(portal.group_tag) && !portal.address.ip().to_canonical().is_loopback()
-        });
-        if let Some(portal) = portal {
+        let portals = config.portals.iter().filter(|portal| target.is_served_on(portal.group_tag));
+        let nbd = config.nbd.iter().filter(|nbd| !nbd.proves_clients()).flat_map(|nbd| &nbd.listen);
+        let mut addresses = portals.map(|portal| &portal.address).chain(nbd);
+        if let Some(address) = addresses.find(|address| !address.ip().to_canonical().is_loopback()) {
             problems.push((
                 i,
                 Problem::new(
-                    format!("anybody who reaches {} could use {}", portal.address, target.name),
+                    format!("anybody who reaches {address} could use {}", target.name),
                     "beyond loopback, a target has CHAP or an access rule",
                     "add [target.chap] or [[target.access]] in a configuration file, listen on 127.0.0.1, or \
                      say --allow-open-access (allow_open_access = true)",

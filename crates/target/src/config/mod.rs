@@ -5,7 +5,7 @@
 //! | [`model`] | the checked, immutable configuration |
 //! | [`access`] | who may see a target |
 //! | [`load`] | the file as a whole, the command line, and checks across sections |
-//! | `targets`, `auth`, `settings` | the sections |
+//! | `targets`, `auth`, `nbd`, `settings` | the sections |
 //! | `problem`, `reader` | what is wrong and where; tables read key by key |
 //!
 //! `examples/intact.toml` shows every key.
@@ -14,6 +14,7 @@ pub mod access;
 pub mod auth;
 pub mod load;
 pub mod model;
+mod nbd;
 pub mod port_groups;
 mod problem;
 mod reader;
@@ -21,7 +22,9 @@ mod settings;
 pub mod targets;
 
 pub use access::{AccessRule, AccessRules, NamePattern};
-pub use load::{Loaded, Overrides, parse_listen};
-pub use model::{Account, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig};
+pub use load::{Loaded, Overrides, parse_listen, parse_nbd_listen};
+pub use model::{
+    Account, Auth, Config, ControlSocket, Limits, LunConfig, NbdConfig, NbdTls, PortalConfig, TargetConfig,
+};
 pub use problem::{Problem, Severity};
 pub use settings::default_bounds;

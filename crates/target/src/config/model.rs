@@ -35,10 +35,41 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// Where `/metrics` is served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Where and how the units are exported by NBD; `None`: nowhere.
+    pub nbd: Option<NbdConfig>,
     /// Whether targets without CHAP and without access rules may be reached from other machines.
     pub allow_open_access: bool,
     /// Serve nothing at the start unless every store can be opened. Otherwise units without their stores are not ready.
     pub require_every_store: bool,
+}
+
+/// The export of the units by NBD.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NbdConfig {
+    /// Where to listen; at least one.
+    pub listen: Vec<SocketAddr>,
+    /// Certificates; `None`: no TLS.
+    pub tls: Option<NbdTls>,
+}
+
+/// TLS of the export by NBD: files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdTls {
+    /// The certificate of the server, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Authorities of clients, which then have to show a certificate; `None`: none is asked for.
+    pub client_ca: Option<PathBuf>,
+    /// Serve nobody without TLS. True unless given.
+    pub required: bool,
+}
+
+impl NbdConfig {
+    /// Whether every client has shown a certificate that the server trusts.
+    pub fn proves_clients(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.required && tls.client_ca.is_some())
+    }
 }
 
 /// Where the control socket is.

@@ -65,6 +65,7 @@ pub fn config() -> Config {
         state_dir: None,
         metrics: None,
         allow_open_access: true,
+        nbd: None,
         require_every_store: false,
     }
 }

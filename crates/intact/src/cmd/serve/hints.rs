@@ -6,20 +6,24 @@ use serde_json::json;
 use target::config::{Auth, Config, TargetConfig};
 use target::observe::{ControlPlane, LunInfo, ServerView};
 
+use super::export::name_of;
 use crate::output;
+
+/// Portals, and addresses of NBD, that are listened on.
+type Listening<'a> = (&'a [SocketAddr], &'a [SocketAddr]);
 
 /// Prints it.
 pub fn print(
     config: &Config,
     view: &dyn ServerView,
-    portals: &[SocketAddr],
+    listening: Listening<'_>,
     plane: &ControlPlane,
     as_json: bool,
 ) {
     let luns = view.luns();
     let text = match as_json {
-        true => one_line(config, &luns, portals, plane),
-        false => to_paste(config, &luns, portals, plane),
+        true => one_line(config, &luns, listening, plane),
+        false => to_paste(config, &luns, listening, plane),
     };
     // The server goes on when nobody reads.
     let _ = output::print(&text);
@@ -35,7 +39,13 @@ fn reachable(portal: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, portal.port())
 }
 
-fn one_line(config: &Config, luns: &[LunInfo], portals: &[SocketAddr], plane: &ControlPlane) -> String {
+fn one_line(
+    config: &Config,
+    luns: &[LunInfo],
+    (portals, nbd): Listening<'_>,
+    plane: &ControlPlane,
+) -> String {
+    let exports = nbd.first().copied().map(reachable);
     let portal = portals.first().copied().map(reachable);
     let luns: Vec<_> = luns
         .iter()
@@ -47,12 +57,14 @@ fn one_line(config: &Config, luns: &[LunInfo], portals: &[SocketAddr], plane: &C
                 "size_bytes": lun.size_bytes,
                 "serial": lun.serial,
                 "url": portal.map(|portal| format!("iscsi://{portal}/{}/{}", lun.target, lun.lun)),
+                "nbd": exports.map(|at| format!("nbd://{at}/{}", name_of(&lun.target, lun.lun))),
             })
         })
         .collect();
     let targets: Vec<_> = config.targets.iter().map(|target| target.name.as_str()).collect();
     let line = json!({
         "portals": portals,
+        "nbd": nbd,
         "targets": targets,
         "luns": luns,
         "pid": std::process::id(),
@@ -63,7 +75,12 @@ fn one_line(config: &Config, luns: &[LunInfo], portals: &[SocketAddr], plane: &C
     format!("{line}\n")
 }
 
-fn to_paste(config: &Config, luns: &[LunInfo], portals: &[SocketAddr], plane: &ControlPlane) -> String {
+fn to_paste(
+    config: &Config,
+    luns: &[LunInfo],
+    (portals, nbd): Listening<'_>,
+    plane: &ControlPlane,
+) -> String {
     let mut text = format!("intact {} is ready\n\n", env!("CARGO_PKG_VERSION"));
     let mut table = output::Table::new(&["TARGET", "LUN", "SIZE", "STORE"]);
     for lun in luns {
@@ -77,6 +94,10 @@ fn to_paste(config: &Config, luns: &[LunInfo], portals: &[SocketAddr], plane: &C
     text.push_str(&table.text());
     let list: Vec<String> = portals.iter().map(ToString::to_string).collect();
     text.push_str(&format!("\nListening on {}\n", list.join(", ")));
+    if !nbd.is_empty() {
+        let list: Vec<String> = nbd.iter().map(ToString::to_string).collect();
+        text.push_str(&format!("NBD on {}\n", list.join(", ")));
+    }
     if let Some(address) = plane.metrics_address() {
         text.push_str(&format!("Metrics on http://{address}/metrics\n"));
     }
@@ -99,7 +120,7 @@ fn to_paste(config: &Config, luns: &[LunInfo], portals: &[SocketAddr], plane: &C
         );
     }
     text.push_str(":\n");
-    for (who, line) in [
+    let mut lines = vec![
         ("Linux", format!("iscsiadm -m discovery -t sendtargets -p {portal}")),
         ("", format!("iscsiadm -m node -T {name} -p {portal} --login")),
         ("QEMU", format!("qemu-img info {url}")),
@@ -108,8 +129,12 @@ fn to_paste(config: &Config, luns: &[LunInfo], portals: &[SocketAddr], plane: &C
         ("intact", format!("intact ls iscsi://{portal}")),
         ("", format!("intact cp FILE {url}")),
         ("", format!("intact bench {url}")),
-        ("here", "intact ls sessions".to_owned()),
-    ] {
+    ];
+    if let Some(at) = nbd.first().copied().map(reachable) {
+        lines.push(("NBD", format!("nbdinfo nbd://{at}/{}", name_of(name.as_str(), lun))));
+    }
+    lines.push(("here", "intact ls sessions".to_owned()));
+    for (who, line) in lines {
         text.push_str(&format!("  {who:9} {line}\n"));
     }
     if plane.control_socket().is_none() {

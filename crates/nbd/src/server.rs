@@ -1,0 +1,190 @@
+//! The server: listens, bounds what all connections together use up, and ends.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Lane, SlabRing};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::connection;
+use crate::export::{Exports, REQUEST_BYTES_MAX};
+use crate::tls::{self, TlsError, TlsOptions};
+
+/// Connections at once, those that negotiate included.
+pub const CONNECTIONS_MAX: usize = 256;
+/// The memory for data of requests is counted in pages of this many bytes.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+/// The longest request may have this part of the memory for data, and so may a connection.
+const SHARE: u64 = 4;
+/// Threads that turn connections.
+const THREADS_MAX: usize = 4;
+/// Slabs for short data.
+const SLAB_BYTES: usize = 128 << 10;
+/// After so long without a word the peer is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// A listener that cannot accept is left alone for this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A job that may block.
+pub type Job = Box<dyn FnOnce() + Send>;
+/// Gives a job to a worker thread of a unit's lane.
+pub type Offload = Arc<dyn Fn(&Lane, Job) + Send + Sync>;
+
+/// What a server is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// TLS, if the server has a certificate.
+    pub tls: Option<TlsOptions>,
+    /// Memory for the data of all requests, bytes; no less than four times the longest request.
+    pub buffer_bytes_max: u64,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen for NBD on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A certificate or a key cannot be used.
+    #[error("TLS for NBD cannot be had: {0}")]
+    Tls(#[from] TlsError),
+    /// Its threads cannot be had.
+    #[error("the threads for NBD cannot be had: {0}")]
+    Threads(io::Error),
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub exports: Arc<dyn Exports>,
+    pub offload: Offload,
+    pub tls: Option<TlsAcceptor>,
+    pub tls_required: bool,
+    pub client_certificates: bool,
+    pub slabs: SlabRing,
+    /// In pages.
+    pub memory: Arc<Semaphore>,
+    /// What one connection may have of it, pages.
+    pub share_pages: usize,
+    /// The longest request, bytes.
+    pub request_bytes_max: u32,
+    pub ending: watch::Receiver<bool>,
+}
+
+/// A running server.
+pub struct Server {
+    runtime: Option<Runtime>,
+    addresses: Vec<SocketAddr>,
+    ending: watch::Sender<bool>,
+    connections: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Starts serving `exports`; what may block is given to `offload`.
+    ///
+    /// # Errors
+    /// The first thing that cannot be had; nothing is left running then.
+    pub fn start(options: &Options, exports: Arc<dyn Exports>, offload: Offload) -> Result<Self, StartError> {
+        let tls = options.tls.as_ref().map(tls::configuration).transpose()?.map(TlsAcceptor::from);
+        let mut listeners = Vec::new();
+        for &address in &options.listen {
+            let refuse = |error| StartError::Listen { address, error };
+            let listener = TcpListener::bind(address).map_err(refuse)?;
+            listener.set_nonblocking(true).map_err(refuse)?;
+            listeners.push(listener);
+        }
+        let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("nbd")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let (ending, watched) = watch::channel(false);
+        let share = options.buffer_bytes_max / SHARE;
+        let shared = Arc::new(Shared {
+            exports,
+            offload,
+            tls,
+            tls_required: options.tls.as_ref().is_some_and(|tls| tls.required),
+            client_certificates: options.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
+            slabs: SlabRing::new(SLAB_BYTES, (options.buffer_bytes_max as usize / SLAB_BYTES).max(16)),
+            memory: Arc::new(Semaphore::new((options.buffer_bytes_max / PAGE_BYTES) as usize)),
+            share_pages: (share / PAGE_BYTES) as usize,
+            request_bytes_max: 1 << share.clamp(PAGE_BYTES, REQUEST_BYTES_MAX.into()).ilog2(),
+            ending: watched,
+        });
+        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        for listener in listeners {
+            let (shared, connections) = (Arc::clone(&shared), Arc::clone(&connections));
+            runtime.spawn(accept(listener, shared, connections));
+        }
+        Ok(Self { runtime: Some(runtime), addresses, ending, connections })
+    }
+
+    /// Addresses that are listened on, with the ports that the system chose.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Takes no more connections and requests, waits up to `grace` for those under way, and ends.
+    pub fn shutdown(mut self, grace: Duration) {
+        let _ = self.ending.send(true);
+        if let Some(runtime) = self.runtime.take() {
+            let all = self.connections.acquire_many(CONNECTIONS_MAX as u32);
+            let ended = runtime.block_on(async { tokio::time::timeout(grace, all).await.is_ok() });
+            if !ended {
+                tracing::warn!("NBD connections end although requests are still under way");
+            }
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, connections: Arc<Semaphore>) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let mut ending = shared.ending.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ending.wait_for(|ending| *ending) => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                // One too many is closed: it can be opened again when others have gone.
+                let Ok(slot) = Arc::clone(&connections).try_acquire_owned() else {
+                    tracing::debug!(%peer, "refused: {CONNECTIONS_MAX} NBD connections are open");
+                    continue;
+                };
+                prepare(&stream);
+                tokio::spawn(connection::serve(Arc::clone(&shared), stream, peer, slot));
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot accept NBD connections; trying again");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// A peer that has vanished is noticed, and short replies are not held back.
+fn prepare(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4);
+    let set = SockRef::from(stream).set_tcp_keepalive(&keepalive).and_then(|()| stream.set_nodelay(true));
+    if let Err(error) = set {
+        tracing::debug!(%error, "an NBD connection goes on without keepalive");
+    }
+}
