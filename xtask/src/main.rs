@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | bench | vectors`.
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | bench | bpf | vectors`.
 //!
 //! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
 //! for. `docs/ci.md` lists every check.
@@ -6,6 +6,7 @@
 
 mod aarch64;
 mod bench;
+mod bpf;
 mod check;
 mod cite;
 mod fuzz;
@@ -52,6 +53,8 @@ enum Task {
     Kill(powercut::KillArgs),
     /// Measure our target: beside another one, idle, with protection information, over several connections
     Bench(bench::Args),
+    /// Make the object of the BPF programs again, after a change of their source (clang, llvm, libbpf-dev)
+    Bpf,
     /// Write the golden vectors of checksums in vectors/
     Vectors,
 }
@@ -80,6 +83,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Powercut(args) => powercut::powercut(&root, &args),
         Task::Kill(args) => powercut::kill(&root, &args),
         Task::Bench(args) => bench::run(&root, &args),
+        Task::Bpf => bpf::run(&root),
         Task::Vectors => vectors::run(&root),
     }
 }

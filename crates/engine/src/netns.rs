@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+/// `<asm-generic/socket.h>`.
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
 /// A network namespace, held open.
 #[derive(Debug)]
 pub struct NetNs {
@@ -61,6 +64,29 @@ impl NetNs {
     /// As of [`NetNs::enter`].
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| self.enter().map(|()| work()))?
+    }
+
+    /// The number by which the kernel's programs (BPF) know it: never 0, and no other namespace has it until the machine starts again.
+    ///
+    /// # Errors
+    /// As of [`NetNs::enter`], or the kernel is older than 5.14.
+    pub fn cookie(&self) -> io::Result<u64> {
+        self.within(|| {
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::DGRAM, None)?;
+            let mut cookie = 0u64;
+            let mut length = size_of::<u64>() as libc::socklen_t;
+            // SAFETY: the kernel writes at most `length` bytes, those of `cookie`; both live until the call is over.
+            let result = unsafe {
+                libc::getsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    SO_NETNS_COOKIE,
+                    (&raw mut cookie).cast(),
+                    &raw mut length,
+                )
+            };
+            if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+        })?
     }
 
     /// A path that stands for it while it is held, for programs that are told by a path.

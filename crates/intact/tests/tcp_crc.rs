@@ -85,6 +85,73 @@ fn curl_and_a_server_move_the_same_bytes_through_two_shims() {
 }
 
 #[test]
+fn curl_and_a_server_move_the_same_bytes_through_the_kernel() {
+    if !need("curl", "curl") || !need("python3", "python3") || !need("nft", "nftables") {
+        return;
+    }
+    let Some(machine) = machine() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(folder.path().join("image"), &data).unwrap();
+    let folder = folder.path().display();
+    let _server = machine
+        .within(|| {
+            let serve = format!(
+                "tcp-crc run --backend bpf --publish 8000 -- python3 -u -m http.server 8000 --directory {folder}"
+            );
+            let mut child = intact(&serve).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            assert!(line.contains("8000"), "the server says when it is ready: {line}");
+            Running(child)
+        })
+        .unwrap();
+    for backend in ["bpf", "tun"] {
+        let get = format!(
+            "tcp-crc run --backend {backend} --strict --summary -- curl -sS -m 30 -o {folder}/copy http://10.213.0.1:8000/image"
+        );
+        let text = machine.within(|| finish(intact(&get))).unwrap().well();
+        assert!(std::fs::read(format!("{folder}/copy")).unwrap() == data, "other bytes: {text}");
+        assert!(text.contains(" 0 discarded") && !text.contains(" 0 verified"), "{text}");
+    }
+    let reports = finish(intact("tcp-crc status --json")).well();
+    let reports: serde_json::Value = serde_json::from_str(&reports).unwrap();
+    let served = |report: &&serde_json::Value| report["total"]["stamped"].as_u64().is_some_and(|n| n > 4000);
+    let server = reports.as_array().unwrap().iter().find(served);
+    assert_eq!(server.map(|report| &report["total"]["bad_crc"]), Some(&0.into()), "{reports}");
+}
+
+#[test]
+fn a_shim_whose_device_is_taken_away_says_so() {
+    if !need("nft", "nftables") {
+        return;
+    }
+    let Some(machine) = machine() else { return };
+    let mut command = intact("tcp-crc run --backend tun -- sh -c");
+    command.arg("ip link delete crc0");
+    let ended = machine.within(|| finish(command)).unwrap();
+    assert!(ended.text.contains("the shim has ended"), "{}", ended.text);
+}
+
+#[test]
+fn a_firewall_that_drops_what_is_forwarded_is_named() {
+    if !need("nft", "nftables") {
+        return;
+    }
+    let Some(machine) = machine() else { return };
+    let text = machine
+        .within(|| {
+            let rule = "add table ip mine; add chain ip mine f { type filter hook forward priority 0; policy drop; }";
+            let added = Command::new("nft").arg(rule).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").status();
+            assert!(added.unwrap().success());
+            finish(intact("tcp-crc run -- true"))
+        })
+        .unwrap()
+        .well();
+    assert!(text.contains("nft insert rule ip mine f iifname crc0 accept"), "{text}");
+}
+
+#[test]
 fn the_program_decides_the_exit_code_and_nothing_is_left_behind() {
     if !need("nft", "nftables") {
         return;
@@ -95,14 +162,21 @@ fn the_program_decides_the_exit_code_and_nothing_is_left_behind() {
         command.args(["list", "ruleset"]).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
+    let forwarding = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
     machine
         .within(|| {
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
+            let before = forwarding();
             let mut command = intact("tcp-crc run -- sh -c");
             command.arg("ip -brief address show crc0; exit 7");
             let ended = finish(command);
             assert_eq!(ended.code, Some(7), "{}", ended.text);
             assert!(ended.text.contains("10.213.0.2/24"), "{}", ended.text);
             assert_eq!(rules(), "", "the rules are taken back");
+            assert_eq!(forwarding(), before, "and so is the switch");
+            let mut killed = intact("tcp-crc run -- sh -c");
+            killed.arg("kill -TERM $$");
+            assert_eq!(finish(killed).code, Some(128 + 15), "as shells say it");
             assert_eq!(finish(intact("tcp-crc run -- /nowhere/program")).code, Some(1));
             assert_eq!(finish(intact("tcp-crc run --values 3,4 -- true")).code, Some(2));
             assert_eq!(rules(), "");

@@ -37,6 +37,17 @@ pub enum SetupError {
         /// What the system says.
         source: io::Error,
     },
+    /// BPF programs.
+    #[error(
+        "{what}: {source}; BPF takes root (CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN), cgroup2, and Linux 6.6 with CONFIG_BPF_SYSCALL, \
+        CONFIG_CGROUP_BPF and CONFIG_NET_XGRESS; `--backend tun` takes none of them but root"
+    )]
+    Bpf {
+        /// What was to be made.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Namespaces, devices and threads.
     #[error("{what}: {source}; it takes root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun")]
     System {
@@ -63,12 +74,21 @@ pub(crate) fn ip(lines: &[String]) -> Result<(), SetupError> {
         return Ok(());
     }
     let v6: Vec<&str> = v6.iter().map(|line| line.trim_start_matches("-6 ")).collect();
-    feed("ip", "iproute2", &["-6", "-batch", "-"], &v6.join("\n"))
+    feed("ip", "iproute2", &["-6", "-batch", "-"], &v6.join("\n")).map(drop)
 }
 
 /// Gives `rules` to `nft`.
 pub(crate) fn nft(rules: &str) -> Result<(), SetupError> {
-    feed("nft", "nftables", &["-f", "-"], rules)
+    feed("nft", "nftables", &["-f", "-"], rules).map(drop)
+}
+
+/// What `nft` lists of one kind.
+pub(crate) fn nft_list(kind: &str) -> Result<serde_json::Value, SetupError> {
+    let text = feed("nft", "nftables", &["--json", "list", kind], "")?;
+    serde_json::from_str(&text).map_err(|error| SetupError::Refused {
+        program: "nft",
+        said: format!("its list is no JSON: {error}"),
+    })
 }
 
 fn feed(
@@ -76,14 +96,14 @@ fn feed(
     package: &'static str,
     arguments: &[&str],
     text: &str,
-) -> Result<(), SetupError> {
+) -> Result<String, SetupError> {
     let missing = |source| SetupError::Missing { program, package, source };
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let mut child = Command::new(program)
         .args(arguments)
         .env("PATH", path)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(missing)?;
@@ -93,7 +113,7 @@ fn feed(
     }
     let output = child.wait_with_output().map_err(missing)?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(SetupError::Refused { program, said: format!("{}\n{text}", said.trim()) })

@@ -4,14 +4,18 @@
 //! |---|---|
 //! | `crcN`, 10.213.N.1, fd43:5243:N::1 | `crc0`, 10.213.N.2, fd43:5243:N::2, the default route |
 //!
-//! Everything goes with the [`Enclosure`] but one switch: `net.ipv4.ip_forward` stays on, because others may have begun to need it.
-//! IPv6 is routed where `net.ipv6.conf.all.forwarding` is on; it is never switched on, since a host then stops believing routers.
+//! The two are TUN devices with a shim between them, or a veth pair with the programs in the kernel at `crc0`. Everything goes with the
+//! [`Enclosure`]. `net.ipv4.ip_forward`, if an enclosure switched it on, is switched off by the last one to go. IPv6 is routed where
+//! `net.ipv6.conf.all.forwarding` is on; it is never switched on, since a host then stops believing routers.
 
 use engine::netns::NetNs;
 use engine::tun::{Framing, Tun};
 use tcp_crc::Config;
 
-use crate::commands::{SetupError, ip, nft, set_switch, switch, within};
+use crate::bpf::Kernel;
+use crate::commands::{SetupError, ip, nft, switch, within};
+use crate::forwarding;
+use crate::path::{Backend, DataPath};
 use crate::relay::Relay;
 use crate::report::Report;
 use crate::shim::Shim;
@@ -22,20 +26,24 @@ const NETWORKS: u32 = 256;
 /// What an enclosure is made of.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What its shim asks for.
+    /// What its TCP asks for.
     pub config: Config,
+    /// How it is carried.
+    pub backend: Backend,
     /// Connections of its table; those beyond stay plain.
     pub connections_max: usize,
     /// Packets of its devices, in bytes: what the way to the peers takes.
     pub mtu_bytes: u16,
     /// Ports that are reached from outside: here, and inside.
     pub publish: Vec<(u16, u16)>,
+    /// Takes the reason, on a thread of the shim's, when no packet passes any more.
+    pub on_end: fn(&str),
 }
 
-/// A namespace with its shim.
+/// A namespace whose TCP carries the CRC.
 pub struct Enclosure {
     namespace: NetNs,
-    relay: Relay,
+    path: DataPath,
     name: String,
     routes_v6: bool,
 }
@@ -44,20 +52,11 @@ impl Enclosure {
     /// Makes one.
     ///
     /// # Errors
-    /// What it takes is not there, each with its remedy: root, `/dev/net/tun`, `ip`, `nft`.
+    /// What it takes is not there, each with its remedy: root, `ip`, `nft`, and `/dev/net/tun` or BPF.
     pub fn build(options: &Options) -> Result<Enclosure, SetupError> {
-        let tun = |name| {
-            Tun::open(name, Framing::Offload).map_err(SetupError::system("a TUN device cannot be made"))
-        };
         let namespace = NetNs::create().map_err(SetupError::system("a network namespace cannot be made"))?;
-        let outside = tun("crc%d")?;
-        let name = outside.name().to_owned();
-        let number: u32 = name.trim_start_matches("crc").parse().unwrap_or(NETWORKS);
-        if number >= NETWORKS {
-            let source = std::io::Error::other(format!("{NETWORKS} are there already"));
-            return Err(SetupError::System { what: "no network is left", source });
-        }
         let routes_v6 = switch("ipv6/conf/all/forwarding").as_deref() == Some("1");
+        let (name, number, devices) = devices(options.backend, &namespace)?;
         let mtu = options.mtu_bytes;
         let addresses = |device: &str, host: u8| {
             vec![
@@ -66,23 +65,33 @@ impl Enclosure {
                 format!("addr add fd43:5243:{number:x}::{host}/64 dev {device} nodad"),
             ]
         };
-        let inside = within(&namespace, || {
-            let inside = tun("crc0")?;
-            let mut lines = addresses("crc0", 2);
+        within(&namespace, || {
+            let mut lines = addresses(INSIDE, 2);
             lines.push("link set lo up".to_owned());
             lines.push(format!("route add default via 10.213.{number}.1"));
             if routes_v6 {
                 lines.push(format!("-6 route add default via fd43:5243:{number:x}::1"));
             }
-            ip(&lines).map(|()| inside)
+            ip(&lines)
         })?;
         ip(&addresses(&name, 1))?;
-        set_switch("ipv4/ip_forward", "1")?;
-        let shim = Shim::new(Config { mtu_bytes: Some(mtu), ..options.config }, options.connections_max);
-        let relay =
-            Relay::start(shim, inside, outside).map_err(SetupError::system("a shim cannot be started"))?;
-        let enclosure = Enclosure { namespace, relay, name, routes_v6 };
+        let config = Config { mtu_bytes: Some(mtu), ..options.config };
+        let path = match devices {
+            Some([inside, outside]) => {
+                let shim = Shim::new(config, options.connections_max);
+                let relay = Relay::start(shim, inside, outside, options.on_end)
+                    .map_err(SetupError::system("a shim cannot be started"))?;
+                DataPath::Tun(relay)
+            }
+            None => {
+                let mut kernel = Kernel::start(&namespace, config, options.connections_max)?;
+                kernel.attach(&namespace, INSIDE)?;
+                DataPath::Bpf(Box::new(kernel))
+            }
+        };
+        let enclosure = Enclosure { namespace, path, name, routes_v6 };
         nft(&rules(&enclosure.name, number, &options.publish))?;
+        forwarding::switch_on()?;
         Ok(enclosure)
     }
 
@@ -101,9 +110,9 @@ impl Enclosure {
         self.routes_v6
     }
 
-    /// What its shim has seen.
+    /// What has been seen of its connections.
     pub fn report(&self) -> Report {
-        self.relay.look(|shared| Report::of(&self.name, shared))
+        Report::of(&self.name, self.path.seen())
     }
 }
 
@@ -111,11 +120,53 @@ impl Drop for Enclosure {
     fn drop(&mut self) {
         // Namespace and devices go by themselves. A table that stays behind is replaced by the next one of its name.
         let _ = nft(&format!("delete table inet {}", table(&self.name)));
+        forwarding::switch_off_if_last();
     }
 }
 
+/// The device inside.
+const INSIDE: &str = "crc0";
+
+/// A pair of devices, the outer one's name and number first. TUN devices have queues, a veth pair joins itself.
+fn devices(backend: Backend, namespace: &NetNs) -> Result<(String, u32, Option<[Tun; 2]>), SetupError> {
+    let none_left = || {
+        let source = std::io::Error::other(format!("{NETWORKS} are there already"));
+        SetupError::System { what: "no network is left", source }
+    };
+    if backend == Backend::Tun {
+        let tun = |name| {
+            Tun::open(name, Framing::Offload).map_err(SetupError::system("a TUN device cannot be made"))
+        };
+        let outside = tun("crc%d")?;
+        let name = outside.name().to_owned();
+        let number: u32 = name.trim_start_matches("crc").parse().unwrap_or(NETWORKS);
+        if number >= NETWORKS {
+            return Err(none_left());
+        }
+        return Ok((name, number, Some([within(namespace, || tun(INSIDE))?, outside])));
+    }
+    let path = namespace.path();
+    for number in 0..NETWORKS {
+        let name = format!("crc{number}");
+        if rustix::net::netdevice::name_to_index(socket()?, &name).is_ok() {
+            continue;
+        }
+        let pair = format!("link add {name} type veth peer name {INSIDE} netns {}", path.display());
+        match ip(&[pair]) {
+            // Another program has taken it in the meantime.
+            Err(SetupError::Refused { said, .. }) if said.contains("File exists") => continue,
+            made => return made.map(|()| (name, number, None)),
+        }
+    }
+    Err(none_left())
+}
+
+fn socket() -> Result<std::os::unix::net::UnixDatagram, SetupError> {
+    std::os::unix::net::UnixDatagram::unbound().map_err(SetupError::system("no socket is left"))
+}
+
 fn table(name: &str) -> String {
-    format!("intact_{name}")
+    format!("{}{name}", forwarding::TABLES)
 }
 
 fn rules(name: &str, number: u32, publish: &[(u16, u16)]) -> String {

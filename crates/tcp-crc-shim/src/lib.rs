@@ -1,5 +1,5 @@
-//! CRC32C in TCP for programs that know nothing of it: a shim between two TUN devices, on the codec and the negotiation of
-//! [`tcp_crc`].
+//! CRC32C in TCP for programs that know nothing of it, by one of two back ends: a shim between two TUN devices, on the codec and the
+//! negotiation of [`tcp_crc`]; or programs in the kernel ([`bpf`]), which know the same rules in C and are held against it.
 //!
 //! ```text
 //!   program ── its TCP ── inside device ── Relay ── outside device ── routes, NAT, network
@@ -18,15 +18,19 @@
 //! - Segments are joined only when their CRC and their sum were found right; every other sum is left for the kernel to verify.
 #![forbid(unsafe_code)]
 
+pub mod bpf;
 mod commands;
 mod enclosure;
+pub mod forwarding;
 mod icmp;
 pub mod lab;
+mod path;
 mod relay;
 pub mod report;
 mod shim;
 
 pub use commands::SetupError;
 pub use enclosure::{Enclosure, Options};
+pub use path::{Backend, Seen};
 pub use relay::{Relay, Shared};
 pub use shim::{PacketCounters, Ports, Shim};

@@ -49,18 +49,19 @@ pub struct Shared {
 }
 
 impl Relay {
-    /// Starts a thread that moves packets between `inside`, the device of the programs, and `outside`, that of the network.
+    /// Starts a thread that moves packets between `inside`, the device of the programs, and `outside`, that of the network. Where it
+    /// cannot go on, it gives the reason to `on_end`.
     ///
     /// # Errors
     /// The system has no thread or descriptor left.
-    pub fn start(shim: Shim, inside: Tun, outside: Tun) -> io::Result<Relay> {
+    pub fn start(shim: Shim, inside: Tun, outside: Tun, on_end: fn(&str)) -> io::Result<Relay> {
         let shared = Arc::new(Mutex::new(Shared { shim, lost: 0 }));
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (theirs, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
         let devices = Devices { inside, outside, lost: 0 };
         let thread = std::thread::Builder::new()
             .name("tcp-crc".into())
-            .spawn(move || run(&theirs, devices, &stopped))?;
+            .spawn(move || run(&theirs, devices, &stopped).unwrap_or_else(on_end))?;
         Ok(Relay { shared, stop, thread: Some(thread) })
     }
 
@@ -80,7 +81,11 @@ impl Drop for Relay {
     }
 }
 
-fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) {
+/// Moves packets until `stop` is written to.
+///
+/// # Errors
+/// Why it cannot go on.
+fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) -> Result<(), &'static str> {
     let started = Instant::now();
     let mut buffer = vec![0; MAX_PACKET_BYTES];
     loop {
@@ -100,12 +105,16 @@ fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) {
         ];
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return,
+            Err(_) => return Err("its devices cannot be waited for"),
         }
         let is_gone =
             |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
-        if !fds[2].revents().is_empty() || fds[..2].iter().any(is_gone) {
-            return;
+        // Looked at first: what went before the end is said.
+        if fds[..2].iter().any(is_gone) {
+            return Err("one of its devices is gone");
+        }
+        if !fds[2].revents().is_empty() {
+            return Ok(());
         }
     }
 }

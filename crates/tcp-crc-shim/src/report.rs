@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tcp_crc::{Counters, Method, Plain, State};
 
-use crate::relay::Shared;
+use crate::path::Seen;
 use crate::shim::PacketCounters;
 
 /// Where sockets are, one for each shim; root's alone.
@@ -57,11 +57,11 @@ pub struct Connection {
 }
 
 impl Report {
-    /// Of the shim of the device `name`.
-    pub fn of(name: &str, shared: &Shared) -> Report {
-        let flows = shared.shim.flows();
-        let mut connections: Vec<_> = flows
-            .iter()
+    /// Of what stands behind the device `name`.
+    pub fn of(name: &str, seen: Seen) -> Report {
+        let mut connections: Vec<_> = seen
+            .connections
+            .into_iter()
             .map(|(key, state, counters)| Connection {
                 local: key.local.into(),
                 remote: key.remote.into(),
@@ -74,24 +74,17 @@ impl Report {
         connections.sort_by_key(|connection| (connection.local, connection.remote));
         Report {
             name: name.to_owned(),
-            total: flows.total(),
-            packets: shared.shim.counters(),
-            lost: shared.lost,
-            refused: flows.refused(),
+            total: seen.total,
+            packets: seen.packets,
+            lost: seen.lost,
+            refused: seen.refused,
             connections,
         }
     }
 
     /// Of a shim that has ended.
     pub fn empty(name: &str) -> Report {
-        Report {
-            name: name.to_owned(),
-            total: Counters::default(),
-            packets: PacketCounters::default(),
-            lost: 0,
-            refused: 0,
-            connections: Vec::new(),
-        }
+        Report::of(name, Seen::default())
     }
 
     /// How many connections are in `state`.

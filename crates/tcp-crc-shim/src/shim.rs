@@ -37,6 +37,9 @@ pub struct PacketCounters {
     pub joined: u64,
     /// ICMP messages of a path's MTU, lowered by the room that a CRC takes.
     pub path_mtu_lowered: u64,
+    /// Super-segments that came where no one can cut them (BPF), discarded: the device's `gso_max_segs` is not 1 any more.
+    #[serde(default)]
+    pub uncut: u64,
 }
 
 /// One shim: the connections of one queue, and what it needs for a packet.

@@ -5,7 +5,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-use support::{asking, both, lab, only, states, strict, until};
+use support::{asking, both, lab, only, states, strict, stripper, until};
 use tcp_crc::{Method, Packet, Plain, State, cut, finish_sums};
 use tcp_crc_shim::lab::{End, Lab, Middle, Pass, Plan, content, untouched};
 
@@ -41,7 +41,7 @@ fn table_7_2_between_two_kernels() {
         for end in [End::Client, End::Server] {
             let seen = lab.seen(end).unwrap();
             assert_eq!(seen.connections.len(), 2, "IPv4 and IPv6");
-            for (state, counters) in seen.connections {
+            for (_, state, counters) in seen.connections {
                 assert_eq!(state, State::Protected(method(chosen)), "{client:?} {server:?}");
                 assert!(counters.stamped > 0 && counters.verified > 0, "{counters:?}");
                 assert_eq!((counters.bad_crc, counters.bad_sum, counters.missing), (0, 0, 0));
@@ -58,38 +58,6 @@ fn a_silent_peer_gets_plain_tcp() {
         moves_bytes(&lab, false);
         assert_eq!(only(&lab, end).0, State::Plain(Plain::PeerSilent));
     }
-}
-
-/// Puts NOPs in place of every option of `kind`, as middleboxes do, and mends the sum.
-fn take_out(packet: &mut [u8], kind: u8) -> bool {
-    let Ok(read) = Packet::parse(packet) else { return false };
-    let tcp_at = if read.is_ipv4() { 20 } else { 40 };
-    let found: Vec<_> = read
-        .options()
-        .filter(|option| option.kind == kind)
-        .map(|option| (option.at, option.body.len() + 2))
-        .collect();
-    for (at, length) in &found {
-        packet[tcp_at + 20 + at..][..*length].fill(1);
-    }
-    finish_sums(packet);
-    !found.is_empty()
-}
-
-/// Takes out `kind` from packets for `towards` once `after` of them have had it.
-fn stripper(kind: u8, towards: End, after: usize) -> Middle {
-    let mut had = 0;
-    Box::new(move |end, packet| {
-        let has =
-            Packet::parse(packet).is_ok_and(|packet| packet.options().any(|option| option.kind == kind));
-        if end == towards && has {
-            had += 1;
-            if had > after {
-                take_out(packet, kind);
-            }
-        }
-        Pass::On
-    })
 }
 
 #[test]
@@ -140,7 +108,10 @@ fn through_a_translator_values_4_and_6_work() {
         moves_bytes(&lab, false);
         for end in [End::Client, End::Server] {
             let seen = lab.seen(end).unwrap();
-            assert!(seen.connections.iter().all(|(state, _)| *state == State::Protected(method)), "{seen:?}");
+            assert!(
+                seen.connections.iter().all(|(_, state, _)| *state == State::Protected(method)),
+                "{seen:?}"
+            );
             assert_eq!((seen.total.bad_crc, seen.total.missing), (0, 0));
         }
     }
@@ -176,7 +147,10 @@ fn syn_cookies_remember_nothing_and_the_shim_does() {
         moves_bytes(&lab, v6);
     }
     let seen = lab.seen(End::Server).unwrap();
-    assert!(seen.connections.iter().all(|(state, _)| *state == State::Protected(Method::Whole)), "{seen:?}");
+    assert!(
+        seen.connections.iter().all(|(_, state, _)| *state == State::Protected(Method::Whole)),
+        "{seen:?}"
+    );
 }
 
 #[test]

@@ -50,7 +50,8 @@ pub enum OnMissing {
     /// It is handed on and counted.
     #[default]
     Lenient,
-    /// The connection is reset.
+    /// A segment with data ends the connection. One without is counted: a host that answers for a connection that is over (TIME-WAIT)
+    /// may have no CRC left to say.
     Strict,
 }
 
@@ -437,8 +438,8 @@ impl Flow {
         }
         self.counters.missing += 1;
         match self.config.on_missing {
-            OnMissing::Lenient => Action::Keep,
-            OnMissing::Strict => Action::Reset,
+            OnMissing::Strict if !packet.data().is_empty() => Action::Reset,
+            OnMissing::Strict | OnMissing::Lenient => Action::Keep,
         }
     }
 }

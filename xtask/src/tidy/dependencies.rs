@@ -19,7 +19,7 @@ use MayImport::{Everything, Only};
 const LAYERS: &[(&str, MayImport)] = &[
     ("integrity", Only(&[])),
     ("tcp-crc", Only(&["integrity"])),
-    ("tcp-crc-shim", Only(&["engine", "tcp-crc"])),
+    ("tcp-crc-shim", Only(&["engine", "tcp-crc", "integrity"])),
     ("wireless", Only(&[])),
     ("iscsi-wire", Only(&[])),
     ("scsi", Only(&["integrity"])),

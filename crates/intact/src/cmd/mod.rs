@@ -8,6 +8,7 @@ pub mod cp;
 pub mod docs;
 pub mod doctor;
 pub mod group;
+mod guest;
 mod identity;
 pub mod inq;
 pub mod list;

@@ -17,11 +17,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use engine::netns::NetNs;
 use engine::tun::{Framing, Tun};
-use tcp_crc::{Config, Counters, State};
+use tcp_crc::Config;
 
+use crate::bpf::Kernel;
 use crate::commands::{SetupError, ip, nft, set_switch, within};
+use crate::path::{Backend, DataPath, Seen};
 use crate::relay::Relay;
-use crate::shim::{PacketCounters, Shim};
+use crate::shim::Shim;
 
 use forwarder::Forwarder;
 
@@ -68,6 +70,8 @@ pub struct Plan {
     pub client: Option<Config>,
     /// The server's.
     pub server: Option<Config>,
+    /// How the two carry it, where they do.
+    pub backends: [Backend; 2],
     /// The network translates the client's address into its own (IPv4, nft's masquerade).
     pub nat: bool,
     /// Switches below `/proc/sys/net` of both hosts.
@@ -79,26 +83,21 @@ pub struct Plan {
 impl Plan {
     /// Both ends with this configuration, or without shim, and nothing happens on the way.
     pub fn both(config: Option<Config>) -> Plan {
-        Plan { client: config, server: config, nat: false, switches: Vec::new(), middle: untouched() }
+        let backends = [Backend::Tun; 2];
+        Plan {
+            client: config,
+            server: config,
+            backends,
+            nat: false,
+            switches: Vec::new(),
+            middle: untouched(),
+        }
     }
 }
 
 struct Host {
     namespace: NetNs,
-    relay: Option<Relay>,
-}
-
-/// What a shim of the laboratory has seen.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    /// Each connection's state and counters.
-    pub connections: Vec<(State, Counters)>,
-    /// All connections together.
-    pub total: Counters,
-    /// Everything else.
-    pub packets: PacketCounters,
-    /// Packets that a device did not take.
-    pub lost: u64,
+    path: Option<DataPath>,
 }
 
 /// A laboratory at work.
@@ -125,13 +124,14 @@ impl Lab {
         })?;
         let configs = [(End::Client, plan.client), (End::Server, plan.server)];
         let mut hosts = Vec::new();
-        for (end, config) in configs {
+        for ((end, config), backend) in configs.into_iter().zip(plan.backends) {
             let namespace = space()?;
             within(&namespace, || {
                 plan.switches.iter().try_for_each(|(name, value)| set_switch(name, value))?;
                 ip(&["link set lo up".to_owned()])
             })?;
-            hosts.push(Host { relay: connect(end, &namespace, &network, config)?, namespace });
+            let path = connect(end, &namespace, &network, config.map(|config| (config, backend)))?;
+            hosts.push(Host { path, namespace });
         }
         let forwarder = within(&network, || {
             let forwarder = Forwarder::start(plan.middle)?;
@@ -155,14 +155,9 @@ impl Lab {
         &self.network
     }
 
-    /// What the shim of one end has seen, if it has one.
+    /// What the shim of one end, or its kernel, has seen, if it has one.
     pub fn seen(&self, end: End) -> Option<Seen> {
-        Some(self.hosts[end as usize].relay.as_ref()?.look(|shared| Seen {
-            connections: shared.shim.flows().iter().map(|(_, state, counters)| (state, counters)).collect(),
-            total: shared.shim.flows().total(),
-            packets: shared.shim.counters(),
-            lost: shared.lost,
-        }))
+        Some(self.hosts[end as usize].path.as_ref()?.seen())
     }
 }
 
@@ -171,16 +166,29 @@ fn connect(
     end: End,
     host: &NetNs,
     network: &NetNs,
-    config: Option<Config>,
-) -> Result<Option<Relay>, SetupError> {
+    config: Option<(Config, Backend)>,
+) -> Result<Option<DataPath>, SetupError> {
+    match config {
+        None => join_by_veth(end, host, network).map(|()| None),
+        Some((config, Backend::Bpf)) => {
+            join_by_veth(end, host, network)?;
+            let mut kernel = Kernel::start(host, config, CONNECTIONS_MAX)?;
+            kernel.attach(host, "eth0")?;
+            Ok(Some(DataPath::Bpf(Box::new(kernel))))
+        }
+        Some((config, Backend::Tun)) => join_by_shim(end, host, network, config).map(Some),
+    }
+}
+
+fn join_by_veth(end: End, host: &NetNs, network: &NetNs) -> Result<(), SetupError> {
     let name = end.device();
-    let Some(config) = config else {
-        let pair = format!("link add {name} type veth peer name eth0 netns {}", host.path().display());
-        within(network, || ip(&[pair]))?;
-        within(host, || ip(&addresses("eth0", end, 2)))?;
-        within(network, || ip(&addresses(name, end, 1)))?;
-        return Ok(None);
-    };
+    let pair = format!("link add {name} type veth peer name eth0 netns {}", host.path().display());
+    within(network, || ip(&[pair]))?;
+    within(host, || ip(&addresses("eth0", end, 2)))?;
+    within(network, || ip(&addresses(name, end, 1)))
+}
+
+fn join_by_shim(end: End, host: &NetNs, network: &NetNs, config: Config) -> Result<DataPath, SetupError> {
     let open =
         |name| Tun::open(name, Framing::Offload).map_err(SetupError::system("a TUN device cannot be made"));
     let inside = within(host, || {
@@ -189,12 +197,14 @@ fn connect(
         Ok(tun)
     })?;
     let outside = within(network, || {
-        let tun = open(name)?;
-        ip(&addresses(name, end, 1))?;
+        let tun = open(end.device())?;
+        ip(&addresses(end.device(), end, 1))?;
         Ok(tun)
     })?;
     let shim = Shim::new(Config { mtu_bytes: Some(MTU_BYTES), ..config }, CONNECTIONS_MAX);
-    Relay::start(shim, inside, outside).map(Some).map_err(SetupError::system("a shim cannot be started"))
+    let relay = Relay::start(shim, inside, outside, |_| {})
+        .map_err(SetupError::system("a shim cannot be started"))?;
+    Ok(DataPath::Tun(relay))
 }
 
 /// Addresses of a device on the link of `end`, and for a host (2) its routes to everything else.

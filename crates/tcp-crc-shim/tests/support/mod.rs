@@ -1,17 +1,20 @@
 //! Laboratories of the tests.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use tcp_crc::{Config, Counters, Method, Offer, OnMissing, State};
+use tcp_crc::{Config, Counters, Method, Offer, OnMissing, Packet, State, finish_sums};
 use tcp_crc_shim::SetupError;
-use tcp_crc_shim::lab::{End, Lab, Middle, Plan};
+use tcp_crc_shim::lab::{End, Lab, Middle, Pass, Plan};
 
 /// Builds a laboratory. Where the tester may not, or a program is missing, it says so, and fails on CI.
 pub fn lab(plan: Plan) -> Option<Lab> {
     let error = match Lab::build(plan) {
         Ok(lab) => return Some(lab),
-        Err(error @ (SetupError::System { .. } | SetupError::Missing { .. } | SetupError::Switch { .. })) => {
-            error
-        }
+        Err(
+            error @ (SetupError::System { .. }
+            | SetupError::Bpf { .. }
+            | SetupError::Missing { .. }
+            | SetupError::Switch { .. }),
+        ) => error,
         Err(error) => panic!("{error}"),
     };
     let on_ci = !matches!(std::env::var("CI").as_deref(), Err(_) | Ok("" | "0" | "false"));
@@ -38,7 +41,7 @@ pub fn only(lab: &Lab, end: End) -> (State, Counters) {
     let seen = lab.seen(end).expect("there is a shim");
     assert_eq!(seen.lost, 0, "a device refused packets of {end:?}");
     let [connection] = seen.connections[..] else { panic!("not one connection: {:?}", seen.connections) };
-    connection
+    (connection.1, connection.2)
 }
 
 /// Where both ends stand.
@@ -53,4 +56,36 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(std::time::Instant::now() < deadline, "it did not happen: {what}");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+/// Puts NOPs in place of every option of `kind`, as middleboxes do, and mends the sum.
+fn take_out(packet: &mut [u8], kind: u8) -> bool {
+    let Ok(read) = Packet::parse(packet) else { return false };
+    let tcp_at = if read.is_ipv4() { 20 } else { 40 };
+    let found: Vec<_> = read
+        .options()
+        .filter(|option| option.kind == kind)
+        .map(|option| (option.at, option.body.len() + 2))
+        .collect();
+    for (at, length) in &found {
+        packet[tcp_at + 20 + at..][..*length].fill(1);
+    }
+    finish_sums(packet);
+    !found.is_empty()
+}
+
+/// Takes out `kind` from packets for `towards` once `after` of them have had it.
+pub fn stripper(kind: u8, towards: End, after: usize) -> Middle {
+    let mut had = 0;
+    Box::new(move |end, packet| {
+        let has =
+            Packet::parse(packet).is_ok_and(|packet| packet.options().any(|option| option.kind == kind));
+        if end == towards && has {
+            had += 1;
+            if had > after {
+                take_out(packet, kind);
+            }
+        }
+        Pass::On
+    })
 }

@@ -40,6 +40,28 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
+/// What carries the CRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// TUN devices where there is /dev/net/tun, else BPF.
+    Auto,
+    /// A shim on TUN devices.
+    Tun,
+    /// Programs in the kernel.
+    Bpf,
+}
+
+impl Backend {
+    fn choose(self) -> tcp_crc_shim::Backend {
+        match self {
+            Backend::Tun => tcp_crc_shim::Backend::Tun,
+            Backend::Bpf => tcp_crc_shim::Backend::Bpf,
+            Backend::Auto if std::path::Path::new("/dev/net/tun").exists() => tcp_crc_shim::Backend::Tun,
+            Backend::Auto => tcp_crc_shim::Backend::Bpf,
+        }
+    }
+}
+
 /// What a shim asks for and how it takes what it gets.
 #[derive(Debug, clap::Args)]
 struct Protocol {

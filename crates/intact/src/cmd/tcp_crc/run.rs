@@ -1,17 +1,14 @@
 //! `intact tcp-crc run`: a program whose TCP carries the CRC.
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tcp_crc_shim::report::{DIRECTORY, Publisher, Report};
-use tcp_crc_shim::{Enclosure, Options};
+use tcp_crc_shim::{Enclosure, Options, forwarding};
 
-use super::Protocol;
+use super::{Backend, Protocol};
+use crate::cmd::guest::{Kept, exit_code};
 use crate::cmd::{FAILED, MISUSED, complain, fail};
 use crate::output::count;
 
@@ -20,13 +17,16 @@ use crate::output::count;
 #[command(
     after_help = "The program has a network of its own, behind a translator of addresses (nft). It reaches everything that this machine \
     reaches over IPv4, and over IPv6 if net.ipv6.conf.all.forwarding is on; 127.0.0.1 is its own. It takes root (CAP_NET_ADMIN and \
-    CAP_SYS_ADMIN), /dev/net/tun, ip and nft, and sets net.ipv4.ip_forward.\n\n\
+    CAP_SYS_ADMIN), ip, nft, and /dev/net/tun or BPF with cgroup2. While it runs, net.ipv4.ip_forward is on.\n\n\
     Examples:\n  intact tcp-crc run -- iperf3 -c 192.0.2.1\n  intact tcp-crc run --publish 3260 -- intact serve\n\n\
     Exit codes: as the program; 1 it could not be run; 2 wrong usage."
 )]
 pub struct Args {
     #[command(flatten)]
     protocol: Protocol,
+    /// What carries it: a shim on TUN devices, programs in the kernel (values 4, 5 and 6), or the first of them that this machine has.
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
     /// A port of this machine that leads to the program, or HERE:THERE for another one inside. May be repeated.
     #[arg(long, value_name = "PORT", value_parser = port)]
     publish: Vec<(u16, u16)>,
@@ -58,19 +58,31 @@ pub fn run(args: Args) -> ExitCode {
     };
     let options = Options {
         config,
+        backend: args.backend.choose(),
         connections_max: args.connections as usize,
         mtu_bytes: args.mtu,
         publish: args.publish.clone(),
+        on_end: |reason| {
+            complain(format_args!("intact: the shim has ended, so nothing is carried any more: {reason}"))
+        },
     };
     match Enclosure::build(&options) {
-        Ok(enclosure) => inside(&args, Arc::new(enclosure)),
+        Ok(enclosure) => {
+            let name = enclosure.name();
+            for chain in forwarding::chains_that_drop() {
+                complain(format_args!(
+                    "intact: this machine's firewall discards what no rule of it accepts; if nothing arrives: \
+                    nft insert rule {chain} iifname {name} accept; nft insert rule {chain} oifname {name} accept"
+                ));
+            }
+            inside(&args, Arc::new(enclosure))
+        }
         Err(error) => fail(FAILED, error),
     }
 }
 
 fn inside(args: &Args, enclosure: Arc<Enclosure>) -> ExitCode {
-    // Kept for this program before there is one to hand them to: a signal between the two is not lost.
-    let signals = match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+    let signals = match Kept::new() {
         Ok(signals) => signals,
         Err(error) => return fail(FAILED, format_args!("signals cannot be received: {error}")),
     };
@@ -86,15 +98,11 @@ fn inside(args: &Args, enclosure: Arc<Enclosure>) -> ExitCode {
     }
     let (program, arguments) = args.program.split_first().expect("clap has asked for one");
     let started = enclosure.namespace().within(|| Command::new(program).args(arguments).spawn());
-    let child = match started.and_then(|started| started) {
+    let mut child = match started.and_then(|started| started) {
         Ok(child) => child,
         Err(error) => return fail(FAILED, format_args!("`{program}` cannot be run: {error}")),
     };
-    let handle = signals.handle();
-    let forwarder = hand_signals_to(&child, signals);
-    let ended = wait(child);
-    handle.close();
-    let _ = forwarder.map(std::thread::JoinHandle::join);
+    let ended = signals.wait(&mut child);
     if args.summary {
         complain(summary(&enclosure.report()));
     }
@@ -102,28 +110,6 @@ fn inside(args: &Args, enclosure: Arc<Enclosure>) -> ExitCode {
         Ok(status) => exit_code(status),
         Err(error) => fail(FAILED, format_args!("`{program}` cannot be waited for: {error}")),
     }
-}
-
-/// A terminal sends its interrupt to the program as well; this one stays for what is to be taken down.
-fn hand_signals_to(child: &Child, mut signals: Signals) -> Option<std::thread::JoinHandle<()>> {
-    let pid = Pid::from_raw(child.id() as i32)?;
-    let hand_on = move || {
-        for signal in signals.forever().filter(|signal| *signal != SIGINT) {
-            let signal = if signal == SIGHUP { Signal::HUP } else { Signal::TERM };
-            let _ = kill_process(pid, signal);
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(hand_on).ok()
-}
-
-fn wait(mut child: Child) -> std::io::Result<ExitStatus> {
-    child.wait()
-}
-
-fn exit_code(status: ExitStatus) -> ExitCode {
-    // As shells say it.
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    ExitCode::from(u8::try_from(code).unwrap_or(FAILED))
 }
 
 fn summary(report: &Report) -> String {

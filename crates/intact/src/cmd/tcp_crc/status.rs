@@ -141,7 +141,7 @@ fn segment_counts(report: &Report) -> [(&'static str, u64); 9] {
     ]
 }
 
-fn packet_counts(report: &Report) -> [(&'static str, u64); 11] {
+fn packet_counts(report: &Report) -> [(&'static str, u64); 12] {
     let packets = &report.packets;
     [
         ("not_tcp", packets.not_tcp),
@@ -153,6 +153,7 @@ fn packet_counts(report: &Report) -> [(&'static str, u64); 11] {
         ("cut", packets.cut),
         ("joined", packets.joined),
         ("path_mtu_lowered", packets.path_mtu_lowered),
+        ("uncut", packets.uncut),
         ("lost", report.lost),
         ("refused", report.refused),
     ]

@@ -10,7 +10,7 @@ mod air;
 mod link_file;
 
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +19,12 @@ use std::time::{Duration, Instant};
 use engine::netns::NetNs;
 use engine::realtime::prefer_this_thread;
 use engine::tun::{Framing, Tun};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use wireless::link::LinkSetup;
 
 use self::air::{Air, Passed};
+use crate::cmd::guest::{Kept, exit_code};
 use crate::cmd::{FAILED, MISUSED, complain, fail};
 
 /// Addresses of the two ends.
@@ -47,7 +46,7 @@ const PEER_LOOK: Duration = Duration::from_millis(10);
     A link file is JSON: data_mbit_s, ack_mbit_s, slot_us, sifs_us, difs_us, cw_min, doublings, preamble_us, phy_header_us,\n\
     queue_frames, latency_us; what it leaves out is as in 802.11b. Needs root and /dev/net/tun.\n\n\
     Exit codes: 0 done; 1 it failed, or the link was late (p99 of 1 ms or more) and figures are not to be trusted;\n\
-    2 wrong usage; else PROGRAM's own.")]
+    2 wrong usage; else PROGRAM's own, 128 and the number of the signal that ended it.")]
 pub struct Args {
     /// 802.11b, 802.11g, or a file that describes a link.
     #[arg(long, value_name = "LINK", default_value = "802.11b")]
@@ -143,7 +142,7 @@ fn carried_out(args: &Args, setup: &LinkSetup) -> io::Result<(ExitStatus, Passed
 }
 
 fn with_programs(args: &Args, ends: &[NetNs; 2]) -> io::Result<ExitStatus> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let signals = Kept::new()?;
     let mut peer = match &args.peer {
         // In a group of its own, so that what it starts ends with it.
         Some(command) => Some(start(&ends[1], Command::new("sh").args(["-c", command]).process_group(0))?),
@@ -151,18 +150,7 @@ fn with_programs(args: &Args, ends: &[NetNs; 2]) -> io::Result<ExitStatus> {
     };
     let status = peer.as_mut().map_or(Ok(()), |peer| wait_for_port(&ends[1], peer)).and_then(|()| {
         let mut program = start(&ends[0], Command::new(&args.program[0]).args(&args.program[1..]))?;
-        let (pid, closer) = (Pid::from_child(&program), signals.handle());
-        std::thread::scope(|scope| {
-            // The program ends by the signals that are meant for both; then the command ends in order.
-            scope.spawn(|| {
-                for _ in signals.forever() {
-                    let _ = kill_process(pid, Signal::TERM);
-                }
-            });
-            let status = program.wait();
-            closer.close();
-            status
-        })
+        signals.wait(&mut program)
     });
     if let Some(peer) = &mut peer {
         end(peer);
@@ -274,9 +262,6 @@ fn conclude(args: &Args, status: ExitStatus, passed: &Passed) -> ExitCode {
                 "packets were late by {LATENESS_P99_MAX_US} µs or more: run it again on a quiet machine; figures are not to be trusted"
             ),
         ),
-        Some(code) => ExitCode::from(code.clamp(0, 255) as u8),
-        None => {
-            fail(FAILED, format_args!("the program was ended by signal {}", status.signal().unwrap_or(0)))
-        }
+        _ => exit_code(status),
     }
 }
