@@ -35,8 +35,12 @@ fn the_kernel_and_a_shim_understand_each_other() {
                 std::thread::scope(|scope| {
                     scope.spawn(|| from.write_all(&data).unwrap());
                     let mut received = vec![0; data.len()];
-                    to.read_exact(&mut received).unwrap();
-                    assert!(received == data);
+                    let read = to.read_exact(&mut received);
+                    assert!(
+                        read.is_ok() && received == data,
+                        "{read:?} {:?}",
+                        [End::Client, End::Server].map(|end| lab.seen(end))
+                    );
                 });
             }
             for end in [End::Client, End::Server] {
@@ -50,6 +54,22 @@ fn the_kernel_and_a_shim_understand_each_other() {
                 assert_eq!((counters.bad_crc, counters.bad_sum, counters.missing), (0, 0, 0));
                 assert_eq!((seen.packets.uncut, seen.packets.resets), (0, 0));
             }
+        }
+    }
+}
+
+#[test]
+fn two_hosts_with_other_values_on_one_machine_do_not_see_each_other() {
+    let asks = [Method::Data, Method::Placed];
+    let Some(first) = lab(in_kernel(strict(&asks[..1]))) else { return };
+    let Some(second) = lab(in_kernel(strict(&asks[1..]))) else { return };
+    for (lab, method) in [(&first, Method::Data), (&second, Method::Placed)] {
+        let (mut client, mut server) = lab.connect(false).unwrap();
+        client.write_all(b"question").unwrap();
+        server.read_exact(&mut [0; 8]).unwrap();
+        assert_eq!(states(lab), [State::Protected(method); 2]);
+        for end in [End::Client, End::Server] {
+            assert_eq!(only(lab, end).1.missing, 0, "{method:?}");
         }
     }
 }

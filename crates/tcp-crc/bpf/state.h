@@ -22,7 +22,7 @@ typedef __u64 u64;
 #define CHECKSUM_AT 16
 #define FLAGS_AT 13
 #define EXTENSION_HEADERS_MAX 8
-/* RST segments of the network, as `flow.rs` has it. */
+/* As flow.rs has them. */
 #define REQUESTS_MAX 2
 #define RESEGMENTED_AFTER 8
 

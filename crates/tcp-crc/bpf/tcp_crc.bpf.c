@@ -375,11 +375,12 @@ int tcp_crc_sockops(struct bpf_sock_ops *ops)
 {
 	struct key key;
 
+	/* Every program at this cgroup is asked about every socket that one of them has marked. */
+	if (netns_cookie && bpf_get_netns_cookie(ops) != netns_cookie)
+		return 1;
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
-		if (netns_cookie && bpf_get_netns_cookie(ops) != netns_cookie)
-			break;
 		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG |
 						       BPF_SOCK_OPS_STATE_CB_FLAG);
 		break;

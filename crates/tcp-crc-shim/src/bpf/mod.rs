@@ -7,6 +7,7 @@
 //! The programs come as an object that is kept next to their source: so neither building nor running takes clang, and everybody runs
 //! what the tests have run. `cargo xtask bpf` makes it again; a test says when it is not of its source.
 
+pub mod cost;
 mod records;
 mod table;
 #[cfg(test)]
@@ -52,7 +53,8 @@ impl Kernel {
         let sockops: &mut SockOps = kernel.program("tcp_crc_sockops")?;
         let what = "a BPF program cannot be attached to cgroup2";
         sockops.load().map_err(program(what))?;
-        sockops.attach(cgroup, CgroupAttachMode::AllowMultiple).map_err(program(what))?;
+        // A link leaves room for those of others by itself; the kernel refuses a link that asks for it.
+        sockops.attach(cgroup, CgroupAttachMode::Single).map_err(program(what))?;
         Ok(kernel)
     }
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tcp_crc::{Config, Method};
 use tcp_crc_shim::lab::{Damage, Damager, End, Lab, Plan, content, sum_errors};
 
-use super::Protocol;
+use super::{Backend, Protocol};
 use crate::cmd::bench::kit::arguments::{Extent, Forms};
 use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
 use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
@@ -23,13 +23,16 @@ const ROUNDS_MAX: u64 = 100_000;
 /// Arguments of `intact tcp-crc demo`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "It takes root, /dev/net/tun and ip; nothing outside its own network namespaces is touched.\n\n\
+    after_help = "It takes root, /dev/net/tun and ip (and BPF for --backend bpf); nothing outside its own network namespaces is touched.\n\n\
     Examples:\n  intact tcp-crc demo\n  intact tcp-crc demo --ipv6 --values 6 --damaged 1000000 --every 1 --markdown damage\n\n\
     Exit codes: 0 without a CRC wrong bytes arrived and with it none; 1 anything else; 2 wrong usage."
 )]
 pub struct Args {
     #[command(flatten)]
     protocol: Protocol,
+    /// What carries the CRC at both ends.
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
     /// Damaged segments of each of the two transfers, at least.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     damaged: u64,
@@ -70,6 +73,7 @@ impl Run {
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     ip_version: u8,
+    backend: &'static str,
     values: Vec<u8>,
     every: u32,
     seed: u64,
@@ -96,6 +100,7 @@ pub fn run(args: &Args) -> ExitCode {
         && without.tcp_in_csum_errors == 0;
     let outcome = Outcome {
         ip_version: if args.ipv6 { 6 } else { 4 },
+        backend: args.backend.name(),
         values: config.offer.methods().map(Method::value).collect(),
         every: args.every,
         seed: args.seed,
@@ -113,7 +118,8 @@ pub fn run(args: &Args) -> ExitCode {
 /// Connections one after the other until enough segments were damaged.
 fn transfer(args: &Args, config: Option<Config>) -> Result<Run, String> {
     let (damager, count) = Damager::new(args.seed, args.every);
-    let plan = Plan { middle: damager.middle(), ..Plan::both(config) };
+    let backends = [args.backend.choose(); 2];
+    let plan = Plan { middle: damager.middle(), backends, ..Plan::both(config) };
     let lab = Lab::build(plan).map_err(|error| error.to_string())?;
     let bar = args.forms.progress(args.damaged);
     bar.set_message(if config.is_some() { "with a CRC   " } else { "without a CRC" });
@@ -174,10 +180,11 @@ fn document(outcome: &Outcome, _: Extent) -> Document {
     row("SHA-256 arrived", &|run| run.sha256_arrived[..16].to_owned());
     let values: Vec<String> = outcome.values.iter().map(u8::to_string).collect();
     let about = format!(
-        "IPv{}, value {} asked for. A forwarder sends a damaged twin before one of {} segments with data; the twin's 16-bit sum is right. \
+        "IPv{}, value {} asked for, by {}. A forwarder sends a damaged twin before one of {} segments with data; the twin's 16-bit sum is right. \
          Seed {}.",
         outcome.ip_version,
         values.join(", "),
+        outcome.backend,
         outcome.every,
         outcome.seed
     );

@@ -1,5 +1,6 @@
 //! `intact tcp-crc`: CRC32C in TCP for programs that know nothing of it (docs/tcp-crc.md).
 
+mod bench;
 mod demo;
 mod run;
 mod status;
@@ -29,6 +30,8 @@ enum What {
     Status(status::Args),
     /// Damage a transfer in a way that TCP's sum does not see: without a CRC, and with one.
     Demo(demo::Args),
+    /// Measure what the CRC costs in the kernel, for each segment.
+    Bench(bench::Args),
 }
 
 /// Runs the command.
@@ -37,6 +40,7 @@ pub fn run(args: Args) -> ExitCode {
         What::Run(args) => run::run(args),
         What::Status(args) => status::run(&args),
         What::Demo(args) => demo::run(&args),
+        What::Bench(args) => bench::run(&args),
     }
 }
 
@@ -52,6 +56,14 @@ enum Backend {
 }
 
 impl Backend {
+    /// The name of the one that is chosen.
+    fn name(self) -> &'static str {
+        match self.choose() {
+            tcp_crc_shim::Backend::Tun => "tun",
+            tcp_crc_shim::Backend::Bpf => "bpf",
+        }
+    }
+
     fn choose(self) -> tcp_crc_shim::Backend {
         match self {
             Backend::Tun => tcp_crc_shim::Backend::Tun,
