@@ -246,9 +246,9 @@ const fn of_x86_64(
 /// Every kernel compiled for this architecture, in the order in which they are asked whether they suit; the last two run everywhere.
 static ALL: [Kernel; COUNT] = [
     #[cfg(target_arch = "x86_64")]
-    of_x86_64("avx512-braided", avx512::detect, UNTRIED, with_avx512::append, with_avx512::copy),
+    of_x86_64("avx512-braided", avx512::detect, UNTRIED, with_avx512::append, avx512::copy),
     #[cfg(target_arch = "x86_64")]
-    of_x86_64("avx2-braided", avx2::detect, BRAIDED, with_avx2::append, with_avx2::copy),
+    of_x86_64("avx2-braided", avx2::detect, BRAIDED, with_avx2::append, avx2::copy),
     #[cfg(target_arch = "x86_64")]
     of_x86_64("avx512-vpclmulqdq", avx512::detect, FOLDED, avx512::append, avx512::copy),
     #[cfg(target_arch = "x86_64")]

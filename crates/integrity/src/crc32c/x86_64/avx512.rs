@@ -257,9 +257,9 @@ impl Vector for __m512i {
     }
 
     #[inline(always)]
-    unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> Self {
-        // SAFETY: the conditions are those of this function; the caller vouches for them.
-        unsafe { take::<PASS>(dst, src) }
+    unsafe fn load(src: *const u8) -> Self {
+        // SAFETY: nothing is stored; the rest are the conditions of this function, and the caller vouches for them.
+        unsafe { take::<READ>(core::ptr::null_mut(), src) }
     }
 
     #[inline(always)]
