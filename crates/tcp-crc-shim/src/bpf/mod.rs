@@ -1,5 +1,5 @@
 //! The back end in the kernel: BPF programs (`crates/tcp-crc/bpf/tcp_crc.bpf.c`) that make the kernel's own TCP leave room for the
-//! CRC, fill it in and judge it. What they know of connections is in [`records`].
+//! CRC, fill it in and judge it.
 //!
 //! The programs go with the [`Kernel`] that has loaded them. They work on one network namespace: `sockops` is attached to the root of
 //! cgroup2 and looks at the namespace of each socket, the other two are attached to devices.
