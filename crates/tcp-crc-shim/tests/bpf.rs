@@ -75,6 +75,21 @@ fn two_hosts_with_other_values_on_one_machine_do_not_see_each_other() {
 }
 
 #[test]
+fn what_a_shim_asks_for_twice_and_the_kernel_once_is_agreed_on() {
+    for backends in [[Bpf, Tun], [Tun, Bpf], [Bpf, Bpf]] {
+        let config = strict(&[Method::Data, Method::Placed]);
+        let Some(lab) = lab(Plan { backends, ..Plan::both(Some(config)) }) else { return };
+        let (mut client, mut server) = lab.connect(false).unwrap();
+        client.write_all(b"question").unwrap();
+        server.read_exact(&mut [0; 8]).unwrap();
+        assert_eq!(states(&lab), [State::Protected(Method::Data); 2], "{backends:?}");
+        for end in [End::Client, End::Server] {
+            assert_eq!(only(&lab, end).1.bad_crc, 0, "{backends:?}");
+        }
+    }
+}
+
+#[test]
 fn a_connection_that_is_closed_takes_no_place() {
     let Some(lab) = lab(in_kernel(asking(&[Method::Data]))) else { return };
     moves_bytes(&lab, false);

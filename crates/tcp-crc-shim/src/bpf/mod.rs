@@ -65,7 +65,8 @@ impl Kernel {
             let source = io::Error::other("it puts half of the CRC where the kernel makes TCP's sum");
             return Err(SetupError::Bpf { what: "value 3 is not for BPF", source });
         }
-        let placed = config.offer.methods().any(|method| method == Method::Placed);
+        // The kernel lets a program write one option of a kind into a SYN, so one value is asked for: what a peer of the thesis knows.
+        let placed = thesis.is_none() && config.offer.methods().any(|method| method == Method::Placed);
         let thesis = thesis.map_or(0, Method::value);
         let (placed, strict) = (u8::from(placed), u8::from(config.on_missing == OnMissing::Strict));
         let experimental = u8::from(config.codepoints == Codepoints::Experimental);

@@ -122,7 +122,9 @@ impl Twins {
             Action::Reset => {
                 assert_eq!(answer, ON);
                 let reset = Packet::parse(&after).unwrap();
-                assert!(reset.flags().rst() && reset.sum_is_right(), "{reset:?}");
+                assert!(reset.flags().rst(), "{reset:?}");
+                // One whose sum was wrong stays so: TCP discards it, as it would have discarded the segment.
+                assert_eq!(reset.sum_is_right(), packet.sum_is_right());
                 assert_eq!(reset.sequence_number(), packet.sequence_number());
             }
         }
@@ -144,13 +146,12 @@ impl Twins {
 }
 
 fn configs() -> Vec<Config> {
-    let offers: [&[Method]; 4] =
-        [&[Method::Data], &[Method::Whole], &[Method::Placed], &[Method::Data, Method::Placed]];
+    let offers = [[Method::Data], [Method::Whole], [Method::Placed]];
     let mut configs = Vec::new();
     for methods in offers {
         for codepoints in [Codepoints::Historic, Codepoints::Experimental] {
             for on_missing in [OnMissing::Lenient, OnMissing::Strict] {
-                configs.push(Config { offer: Offer::of(methods), codepoints, on_missing, mtu_bytes: None });
+                configs.push(Config { offer: Offer::of(&methods), codepoints, on_missing, mtu_bytes: None });
             }
         }
     }
@@ -239,10 +240,10 @@ fn damage(rng: &mut Rng, packet: &mut Vec<u8>) {
     }
 }
 
-/// How many segments each of the 32 combinations of configuration and IP version is held to.
+/// How many segments each of the 24 combinations of configuration and IP version is held to.
 fn rounds() -> usize {
     let all: usize = std::env::var("SEGMENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
-    all.div_ceil(32)
+    all.div_ceil(24)
 }
 
 #[test]
