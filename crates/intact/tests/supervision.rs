@@ -5,10 +5,8 @@ mod support;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, Write};
-use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command as Program, Stdio};
 
@@ -16,7 +14,6 @@ use common::{PATIENCE, Serve, Signal, intact};
 use conform::{LoginScript, RawPeer, Session, Transcript};
 use iscsi_core::wire::{Lun, TmfFunction};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use support::{IQN, need, serve, target};
 
 const INITIATOR: &str = "iqn.2004-10.com.example:tester";
@@ -200,24 +197,4 @@ fn the_end_of_every_session_is_in_the_log() {
     newer.next().unwrap();
     newer.log_out().unwrap();
     ended("logout: the server ends");
-}
-
-/// A shard that goes on without something that it needed would be worse than none.
-#[test]
-fn a_server_that_gets_no_memory_ends_whole_and_says_so() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut server = serve(directory.path(), 1, &target(IQN, "queue_depth = 8", &["ram:1M"]));
-    let nothing_more = Rlimit { current: Some(0), maximum: None };
-    let id = Pid::from_raw(server.id().try_into().unwrap());
-    prlimit(id, Resource::As, nothing_more).unwrap();
-    // Each connection has a buffer; there is no room for as many as may log in at a time.
-    let connections: Vec<TcpStream> =
-        (0..1000).map_while(|_| TcpStream::connect(server.portal()).ok()).collect();
-    for mut connection in &connections {
-        // It may have closed it by now.
-        let _ = connection.write_all(&[0x43; 4096]);
-    }
-    let line = server.log_line("memory allocation of");
-    assert!(line.contains("bytes failed"), "{line}");
-    assert_eq!(server.wait().signal(), Some(Signal::ABORT.as_raw()));
 }
