@@ -12,7 +12,7 @@ use super::{Ended, EventLoop, MAX_ATTENTIONS_PER_LOSS, State};
 use crate::error::IoError;
 use crate::sense::Sense;
 use crate::session::Pong;
-use crate::unit::{Answered, Units, is_probe};
+use crate::unit::{Answered, Units, Unsent, is_probe};
 use crate::workload::{Submitter, WORKLOAD_BIT};
 
 impl<P: Platform> EventLoop<P> {
@@ -148,12 +148,14 @@ impl<P: Platform> EventLoop<P> {
             self.submit(question);
         }
         // Once around: what their owners submit in return may end the same way.
-        for completion in self.units.take_ended() {
-            self.completed(completion);
-        }
-        for user in self.units.take_managed() {
-            let complete = TmfResponse::FunctionComplete;
-            self.managed(user, Some(ManagementAnswer { response: complete, additional: [0; 3] }));
+        for unsent in self.units.take_unsent() {
+            match unsent {
+                Unsent::Ended(completion) => self.completed(completion),
+                Unsent::Managed(user) => {
+                    let complete = TmfResponse::FunctionComplete;
+                    self.managed(user, Some(ManagementAnswer { response: complete, additional: [0; 3] }));
+                }
+            }
         }
     }
 

@@ -122,10 +122,18 @@ pub(crate) struct Units {
     /// Those that are not [`Standing::Known`].
     unsettled: usize,
     names: u64,
-    /// Commands that ended without being sent.
-    ended: Vec<Completion>,
-    /// Functions of the workload that are complete by that.
-    managed: Vec<u64>,
+    /// What is owed for commands that ended without being sent.
+    unsent: Vec<Unsent>,
+}
+
+/// An answer that is owed for a command that ended without being sent. They are given in their order: a function is complete only
+/// after the command that it ended.
+#[derive(Debug)]
+pub(crate) enum Unsent {
+    /// The command ended.
+    Ended(Completion),
+    /// A function of the workload is complete by that.
+    Managed(u64),
 }
 
 impl Units {
@@ -183,11 +191,14 @@ impl Units {
 
     /// There will be no other session: commands whose end nobody was told.
     pub(crate) fn give_up(&mut self, why: &str) -> Vec<Command> {
-        self.managed.clear();
         for watcher in self.all.iter_mut().flat_map(|unit| unit.watchers.drain(..)) {
             watcher.give(Err(IoError::SessionLost(why.to_owned())));
         }
-        self.ended.drain(..).map(|completion| completion.command).collect()
+        let ended = self.unsent.drain(..).filter_map(|unsent| match unsent {
+            Unsent::Ended(completion) => Some(completion.command),
+            Unsent::Managed(_) => None,
+        });
+        ended.collect()
     }
 
     /// A command is about to go out: gives it back if it may; else it is held, or will be refused.
@@ -213,7 +224,7 @@ impl Units {
                 Some(command)
             }
             Standing::Other => {
-                self.ended.push(Completion { command, ending: Ending::OtherVolume });
+                self.unsent.push(Unsent::Ended(Completion { command, ending: Ending::OtherVolume }));
                 None
             }
             _ => {
@@ -223,21 +234,16 @@ impl Units {
         }
     }
 
-    /// The commands that ended without being sent.
-    pub(crate) fn take_ended(&mut self) -> Vec<Completion> {
-        std::mem::take(&mut self.ended)
-    }
-
-    /// The functions of the workload that are complete because their commands were not sent.
-    pub(crate) fn take_managed(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.managed)
+    /// The answers that are owed for commands that ended without being sent.
+    pub(crate) fn take_unsent(&mut self) -> Vec<Unsent> {
+        std::mem::take(&mut self.unsent)
     }
 
     /// ABORT TASK, which the workload calls `function`, ends a command that is held; false: no such one is.
     pub(crate) fn abort_held(&mut self, user: u64, function: u64) -> bool {
         let Some(command) = self.take_held(user) else { return false };
-        self.ended.push(Completion { command, ending: Ending::Aborted });
-        self.managed.push(function);
+        self.unsent.push(Unsent::Ended(Completion { command, ending: Ending::Aborted }));
+        self.unsent.push(Unsent::Managed(function));
         true
     }
 
@@ -251,7 +257,7 @@ impl Units {
 
     /// When there is something to do.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        if !self.ended.is_empty() || !self.managed.is_empty() {
+        if !self.unsent.is_empty() {
             return Some(Time::ZERO);
         }
         (self.unsettled > 0).then(|| self.all.iter().filter_map(|unit| unit.again_at).min()).flatten()
@@ -342,8 +348,8 @@ impl Units {
             if unit.standing == Standing::Known {
                 self.unsettled -= 1;
             } else if unit.standing == Standing::Other {
-                let refused = |command| Completion { command, ending: Ending::OtherVolume };
-                self.ended.extend(unit.held.drain(..).map(refused));
+                let refused = |command| Unsent::Ended(Completion { command, ending: Ending::OtherVolume });
+                self.unsent.extend(unit.held.drain(..).map(refused));
             }
         }
         answered
