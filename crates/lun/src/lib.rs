@@ -8,8 +8,11 @@
 //! Whoever serves a unit gives it a [`Host`]: its neighbours for copies, and an ear for what its store does wrong.
 #![forbid(unsafe_code)]
 
+mod blocks;
+mod execute;
 mod kept;
-mod medium;
+mod lba_status;
+mod plain;
 mod protected;
 mod range_lock;
 #[cfg(test)]
@@ -17,8 +20,8 @@ mod testing;
 mod unit;
 mod work;
 
+pub use execute::{NEVER, Surroundings};
 pub use kept::ReservationFile;
-pub use medium::{NEVER, Surroundings};
 pub use payload::Payload;
 pub use unit::{Access, Held, Host, Unit};
 pub use work::{Carried, carry_out, change_to_keep, step, step_now};

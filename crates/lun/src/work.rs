@@ -8,7 +8,7 @@ use payload::Payload;
 use scsi::{DataOut, Effect, Execution, MediumReply, Nexus, Outcome, Step};
 use smallvec::SmallVec;
 
-use crate::medium::{Surroundings, execute, execute_now};
+use crate::execute::{Surroundings, execute, execute_now};
 use crate::unit::Unit;
 
 /// Carries out the medium operation that a command has come to.

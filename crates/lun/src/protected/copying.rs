@@ -8,10 +8,10 @@
 //! guards with which they left.
 
 use blockstore::{Record, RecordRun};
-use scsi::{MediumError, PiField, Protection, ProtectionType};
+use scsi::{MediumError, PiField, ProtectionType};
 
-use super::{Failure, Medium};
-use crate::medium;
+use super::Protected;
+use crate::blocks::{Failure, Source};
 use crate::unit::{Access, Unit};
 
 /// Blocks on their way.
@@ -34,7 +34,7 @@ struct Origin {
 //= spc4 6.4.6.2 CPY-01
 pub(crate) fn load(unit: &Unit, lba: u64, blocks: u64) -> Result<Cargo, MediumError> {
     let _held = unit.hold(lba, blocks, Access::Look);
-    let Some(medium) = Medium::internal(unit, lba) else {
+    let Some(medium) = Protected::internal(unit, lba) else {
         let block = u64::from(unit.scsi.block_bytes());
         let mut data = vec![0; (blocks * block) as usize];
         let read = unit.store.read(lba * block, &mut data);
@@ -42,7 +42,7 @@ pub(crate) fn load(unit: &Unit, lba: u64, blocks: u64) -> Result<Cargo, MediumEr
         return Ok(Cargo { data, origin: None });
     };
     let (data, records, guards) =
-        medium.read(medium::Source::Cache, lba, blocks).map_err(|failure| medium.error(&failure))?;
+        medium.checked(Source::Cache, lba, blocks).map_err(|failure| failure.report(unit))?;
     Ok(Cargo { data, origin: Some(Origin { kind: medium.kind(), lba, records, guards }) })
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn load(unit: &Unit, lba: u64, blocks: u64) -> Result<Cargo, MediumEr
 pub(crate) fn unload(unit: &Unit, lba: u64, cargo: &Cargo, durable: bool) -> Result<(), MediumError> {
     let block = u64::from(unit.scsi.block_bytes());
     let _held = unit.hold(lba, cargo.data.len() as u64 / block, Access::Change);
-    let Some(medium) = Medium::internal(unit, lba) else {
+    let Some(medium) = Protected::internal(unit, lba) else {
         let written = unit.store.write(lba * block, &[&cargo.data], unit.durability(durable));
         return written.map_err(|error| unit.medium_error(&error));
     };
@@ -61,17 +61,10 @@ pub(crate) fn unload(unit: &Unit, lba: u64, cargo: &Cargo, durable: bool) -> Res
         }
         origin => medium.write_anew(lba, &cargo.data, origin.as_ref(), durable),
     };
-    written.map_err(|failure| medium.error(&failure))
+    written.map_err(|failure| failure.report(unit))
 }
 
-impl<'a> Medium<'a> {
-    /// A unit that has tuples, for an operation that is no command's own and begins at `lba`.
-    fn internal(unit: &'a Unit, lba: u64) -> Option<Self> {
-        let protection = Protection::internal(unit.scsi.protection(), lba)?;
-        let (records, block) = (unit.store.records()?, unit.scsi.block_bytes() as usize);
-        Some(Self { unit, records, protection, block, cancelled: &medium::NEVER })
-    }
-
+impl Protected<'_> {
     /// Writes blocks that bring their tuples along.
     fn write_carried(&self, lba: u64, data: &[u8], origin: &Origin, durable: bool) -> Result<(), Failure> {
         let (by, guards) = (lba.wrapping_sub(origin.lba), self.guards(data));
@@ -84,7 +77,7 @@ impl<'a> Medium<'a> {
             Record::Unwritten => Record::Guarded(self.protection.made(lba, guard)),
             others => others,
         });
-        self.put(lba, &[data], &records.collect(), durable)
+        self.put_pieces(lba, &[data], &records.collect(), durable)
     }
 
     /// Writes blocks whose tuples are made here, once their guards are known to be those with which they left their origin.
@@ -101,7 +94,7 @@ impl<'a> Medium<'a> {
         {
             return Err(Failure::Check(PiField::Guard, lba + at as u64));
         }
-        self.put(lba, &[data], &self.made(lba, &guards), durable)
+        self.put_pieces(lba, &[data], &self.made(lba, &guards), durable)
     }
 }
 

@@ -389,6 +389,27 @@ fn blocks_are_compared_and_combined_in_pieces_with_and_without_protection() {
     }
 }
 
+/// One block that is sent once and belongs to every block of a range, whose last piece is shorter than the others.
+#[test]
+fn a_repeated_block_is_written_and_compared_in_every_piece_with_and_without_protection() {
+    let blocks = (PIECE_BYTES / BLOCK) * 2 + 3;
+    for protected in [false, true] {
+        let (unit, cached) = unit(protected);
+        let (block, other) = (pattern(1, 1), pattern(1, 2));
+        let same = MediumOp::WriteSame { lba: 2, blocks, unmap: false, zero: false, durable: true };
+        let compare = MediumOp::Compare { lba: 2, blocks, one_block: true };
+        run(&unit, &same, &block).unwrap();
+        assert!(cached.on_medium(2, blocks) == block.repeat(blocks as usize), "protected {protected}");
+        assert_eq!(cached.on_medium(2 + blocks, 1), vec![0; BLOCK as usize]);
+        assert_eq!(run(&unit, &compare, &block), Ok(MediumReply::Done));
+        assert_eq!(run(&unit, &compare, &other), Ok(MediumReply::Miscompare { byte_offset: 0 }));
+        let differs = other.iter().zip(&block).position(|(a, b)| a != b).unwrap() as u64;
+        run(&unit, &MediumOp::Write { lba: blocks, blocks: 1, durable: true }, &other).unwrap();
+        let byte_offset = (blocks - 2) * BLOCK + differs;
+        assert_eq!(run(&unit, &compare, &block), Ok(MediumReply::Miscompare { byte_offset }));
+    }
+}
+
 /// The longest command: nobody may have to wait for its end who has aborted it.
 #[test]
 fn a_long_write_same_ends_soon_after_it_was_cancelled() {
