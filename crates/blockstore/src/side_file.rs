@@ -223,6 +223,8 @@ mod tests {
         remove_on(&mut disk, path).unwrap();
         assert_eq!(disk.found(path), [None, None]);
         remove_on(&mut disk, path).expect("none is no error");
+        disk.steps_left = 0;
+        remove_on(&mut disk, path).expect_err("it may still be there");
     }
 
     #[test]

@@ -21,3 +21,31 @@ pub fn prefer_this_thread(priority: i32) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preferred_thread_has_its_class_and_no_slack() {
+        let asked = std::thread::spawn(|| {
+            prefer_this_thread(1)?;
+            // SAFETY: 0 is the calling thread; nothing else is passed.
+            let class = unsafe { libc::sched_getscheduler(0) };
+            // SAFETY: PR_GET_TIMERSLACK takes nothing and touches no memory.
+            let slack_ns = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+            Ok::<_, io::Error>((class, slack_ns))
+        });
+        match asked.join().unwrap() {
+            // Newer kernels give a thread of this class no slack at all, whatever it asked for.
+            Ok((class, slack_ns)) => {
+                assert_eq!(class, libc::SCHED_FIFO);
+                assert!(matches!(slack_ns, 0 | 1), "{slack_ns} ns");
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                eprintln!("left out: CAP_SYS_NICE is missing");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

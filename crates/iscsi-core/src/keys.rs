@@ -512,3 +512,51 @@ static KEYS: &[Key] = &[
     key(name::CHAP_N, "RFC 7143 12.1.3", Class::Login, S),
     key(name::CHAP_R, "RFC 7143 12.1.3", Class::Login, S),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values of a form, and some that are not of it.
+    fn values(form: &Form) -> (Vec<Value>, Vec<Value>) {
+        match form {
+            Form::Number(range) | Form::Size(range) => (
+                vec![Value::Number(*range.start()), Value::Number(*range.end())],
+                vec![
+                    Value::Number(range.start().wrapping_sub(1)),
+                    Value::Number(range.end() + 1),
+                    Value::Switch(true),
+                ],
+            ),
+            Form::Switch => {
+                (vec![Value::Switch(false), Value::Switch(true)], vec![Value::Number(1), Value::Word("yes")])
+            }
+            Form::Word(words) => (
+                words.iter().map(|word| Value::Word(word)).collect(),
+                vec![Value::Word("no such word"), Value::Switch(true)],
+            ),
+        }
+    }
+
+    #[test]
+    fn a_setting_takes_the_values_of_its_form_and_no_others() {
+        for key in Key::all() {
+            let mut bounds = Bounds::default();
+            let Some(form) = key.form() else {
+                assert!(!key.put(&mut bounds, Value::Number(1)), "{key:?} cannot be configured");
+                continue;
+            };
+            let (good, bad) = values(&form);
+            let mut results = Vec::new();
+            for value in good {
+                assert!(key.put(&mut bounds, value), "{key:?} {value:?}");
+                assert!(!results.contains(&bounds), "{key:?}: {value:?} changes something");
+                results.push(bounds.clone());
+            }
+            for value in bad {
+                assert!(!key.put(&mut bounds, value), "{key:?} {value:?}");
+                assert_eq!(Some(&bounds), results.last(), "{key:?}: what is refused changes nothing");
+            }
+        }
+    }
+}

@@ -236,3 +236,27 @@ pub(super) fn headers(journal: &dyn BlockStore, mark: &Mark) -> Result<Vec<Heade
     headers.sort_unstable_by_key(|header| header.number);
     Ok(headers)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Places and numbers beyond 4 Gi, as a large volume and an old journal have them.
+    #[test]
+    fn large_numbers_come_back_as_they_were_written() {
+        let header = Header {
+            number: 0x0102_0304_0506_0708,
+            offset: 0x1112_1314_1516_1718,
+            len: 0x2122_2324,
+            records_len: 0x3132_3334,
+            data_crc: 0x4142_4344,
+        };
+        assert_eq!(Header::from_bytes(&header.to_bytes(true), true), Some(header));
+        let generations = [None, Some(0x5152_5354_5556_5758)];
+        for generation in generations {
+            let first = header.number;
+            let mark = Mark { slot_bytes: 1 << 20, records: false, identity: [7; 16], first, generation };
+            assert_eq!(Mark::from_bytes(&mark.to_bytes()), Some(mark));
+        }
+    }
+}
