@@ -96,6 +96,44 @@ fn mod_03_wce_0_makes_every_write_durable() {
     assert_eq!(answer.ops, [MediumOp::Write { lba: 0, blocks: 1, durable: false }]);
 }
 
+/// Every command that changes blocks: durable where nothing may be cached, and not otherwise.
+// covers: MOD-03
+#[test]
+fn mod_03_wce_decides_how_every_change_is_written() {
+    let mut disk = Disk::new();
+    let block = [1; BLOCK];
+    let two_blocks = [0; 2 * BLOCK];
+    let unmap_list =
+        [&[0, 22, 0, 16, 0, 0, 0, 0][..], &[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0]].concat();
+    let mut unmap = cdb::ten(0x42, 0, 0, 0);
+    unmap[7..9].copy_from_slice(&24u16.to_be_bytes());
+    let changes: [(Vec<u8>, &[u8]); 6] = [
+        (cdb::write(1, 1), &block),
+        (cdb::compare_and_write(9, 1), &two_blocks),
+        (cdb::sixteen(0x8b, 0, 2, 1), &block),
+        (cdb::sixteen(0x93, 0, 3, 1), &block),
+        (cdb::sixteen(0x93, 0x08, 4, 1), &two_blocks[..BLOCK]),
+        (unmap, &unmap_list),
+    ];
+    for write_cache in [true, false] {
+        for (cdb, data) in &changes {
+            let ops = disk.send(cdb, data).good().ops;
+            let durable = match ops.last() {
+                Some(
+                    MediumOp::Write { durable, .. }
+                    | MediumOp::CompareAndWrite { durable, .. }
+                    | MediumOp::OrWrite { durable, .. }
+                    | MediumOp::WriteSame { durable, .. }
+                    | MediumOp::Unmap { durable, .. },
+                ) => *durable,
+                other => panic!("{cdb:02x?}: {other:?}"),
+            };
+            assert_eq!(durable, !write_cache, "{cdb:02x?}");
+        }
+        change(&mut disk, 0x08, 2, 0x04).good();
+    }
+}
+
 #[test]
 fn mod_04_d_sense_and_swp_work() {
     let mut disk = Disk::new();
