@@ -1,10 +1,13 @@
 //! `cargo xtask mutants`: plants one fault at a time in the crates of the data path, by cargo-mutants, and says which of them
 //! the tests of the same crate do not notice.
 //!
-//! A campaign of many hours, in parts that may run on several machines and go on after an interruption; no step of the gate.
-//! Survivors that are known stand in `conformance/mutants.toml`, each with the reason why no test can or need see it.
+//! A campaign of many hours, in parts that may run on several machines; no step of the gate. A fault that the tests of its crate pass
+//! meets the tests of the [crates above](ABOVE). Survivors of both that are known stand in `conformance/mutants.toml`, each with the
+//! reason why no test can or need see it.
 
-use std::collections::BTreeMap;
+mod above;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -19,14 +22,11 @@ const KNOWN: &str = "conformance/mutants.toml";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Crates to plant faults in; all five of the data path unless named
+    /// Crates to plant faults in; all of the data path unless named
     pub crates: Vec<String>,
     /// One part of the campaign: K/N, from 0/N
     #[arg(long, value_name = "K/N", default_value = "0/1", value_parser = shard)]
     pub shard: String,
-    /// Go on where an earlier run of the same part ended: faults that were caught are not planted again
-    #[arg(long)]
-    pub resume: bool,
     /// Faults that are tried at a time, each with a build folder of its own
     #[arg(long, default_value_t = 1)]
     pub jobs: u32,
@@ -81,15 +81,12 @@ fn plant(root: &Path, folder: &Path, crates: &[&str], args: &Args) -> Result<()>
     command.args(["--shard", &args.shard, "--sharding", "round-robin"]).arg("--output").arg(&output);
     command.args(["--timeout", &TIMEOUT_S.to_string(), "--jobs", &args.jobs.to_string()]);
     command.args(["--no-shuffle", "--colors", "never"]);
-    if args.resume {
-        command.arg("--iterate");
-    }
     // The cargo that runs this program sets these for its own build.
     let status =
         command.env_remove("CARGO").current_dir(root).status().context("cargo mutants did not start")?;
     // 2: some were missed, 3: some ran into the timeout. Both are told below.
     ensure!(matches!(status.code(), Some(0 | 2 | 3)), "cargo mutants ended with {status}; see above");
-    Ok(())
+    above::look_again(root, &output.join("mutants.out"))
 }
 
 /// Where the parts have left what they found.
@@ -110,6 +107,8 @@ fn parts(folder: &Path) -> Result<Vec<PathBuf>> {
 #[derive(Default)]
 struct Found {
     caught: usize,
+    /// Of those that were caught, by the tests of the crates above.
+    caught_above: usize,
     timed_out: usize,
     unviable: usize,
     missed: Vec<String>,
@@ -117,18 +116,13 @@ struct Found {
 
 impl Found {
     fn add(&mut self, part: &Path) -> Result<()> {
-        let lines = |name: &str| -> Result<Vec<String>> {
-            let path = part.join(name);
-            if !path.exists() {
-                return Ok(Vec::new());
-            }
-            let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            Ok(text.lines().map(str::to_owned).collect())
-        };
-        self.caught += lines("caught.txt")?.len() + lines("previously_caught.txt")?.len();
-        self.timed_out += lines("timeout.txt")?.len();
-        self.unviable += lines("unviable.txt")?.len();
-        self.missed.extend(lines("missed.txt")?);
+        let caught_above: BTreeSet<String> = lines(&part.join(above::CAUGHT))?.into_iter().collect();
+        self.caught += lines(&part.join("caught.txt"))?.len() + caught_above.len();
+        self.caught_above += caught_above.len();
+        self.timed_out += lines(&part.join("timeout.txt"))?.len();
+        self.unviable += lines(&part.join("unviable.txt"))?.len();
+        let missed = lines(&part.join("missed.txt"))?;
+        self.missed.extend(missed.into_iter().filter(|mutant| !caught_above.contains(mutant)));
         Ok(())
     }
 
@@ -137,6 +131,15 @@ impl Found {
         let noticed = self.caught + self.timed_out;
         noticed * 1000 / (noticed + self.missed.len()).max(1)
     }
+}
+
+/// The lines of a file; none when it is not there.
+fn lines(path: &Path) -> Result<Vec<String>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(text.lines().map(str::to_owned).collect())
 }
 
 /// Survivors that are known: what cargo-mutants calls them, without the place in the file, and the reason.
@@ -191,8 +194,9 @@ fn report(found: &Found, known: &Known) -> bool {
     }
     let score = found.per_mille();
     println!(
-        "mutants: {} caught, {} timed out, {} survived ({} of them known), {} do not compile; score {}.{} %",
+        "mutants: {} caught ({} of them by the crates above), {} timed out, {} survived ({} of them known), {} do not compile; score {}.{} %",
         found.caught,
+        found.caught_above,
         found.timed_out,
         found.missed.len(),
         expected.len(),
@@ -234,7 +238,7 @@ mod tests {
     #[test]
     fn the_score_counts_what_compiles() {
         let missed = vec![String::new()];
-        let found = Found { caught: 7, timed_out: 1, unviable: 5, missed };
+        let found = Found { caught: 7, timed_out: 1, unviable: 5, missed, ..Found::default() };
         assert_eq!(found.per_mille(), 888);
         assert_eq!(Found::default().per_mille(), 0);
     }
@@ -261,5 +265,12 @@ mod tests {
             found.add(&part).expect("read");
         }
         assert_eq!((found.caught, found.missed.len(), found.per_mille()), (3, 1, 750));
+        let above = folder.path().join("1-of-2/mutants.out").join(above::CAUGHT);
+        std::fs::write(above, "x.rs:1:1: y\n").expect("written");
+        let mut found = Found::default();
+        for part in parts(folder.path()).expect("there") {
+            found.add(&part).expect("read");
+        }
+        assert_eq!((found.caught, found.caught_above, found.missed.len()), (4, 1, 0));
     }
 }
