@@ -19,7 +19,6 @@ mod logout;
 mod messages;
 pub mod recovery;
 mod requests;
-mod security;
 mod sense;
 pub mod session;
 pub mod task;

@@ -1,9 +1,12 @@
 //! Login.
 
-use iscsi_core::target::login::Refusal;
-use iscsi_core::wire::{Cid, CmdSn, LoginResponse, LoginStatus, Tsih};
+use iscsi_core::target::login::{LoginReply, Refusal, TargetLogin};
+use iscsi_core::wire::{
+    Cid, CmdSn, LoginRequest, LoginResponse, LoginStage, LoginStatus, StatSn, TextBuilder, Tsih,
+};
 
 use crate::play::Peer;
+use crate::policy::{INITIATOR, Policy, TARGET, login_request, rx};
 
 fn refusing(status: LoginStatus) -> Refusal {
     Refusal::new(status, "RFC 7143 11.13.5", "refused for the test", "do nothing")
@@ -33,6 +36,19 @@ fn lgn_02_other_pdus_during_a_login_end_it() {
              D< Close Refused"
         ));
     }
+}
+
+#[test]
+fn lgn_02_a_login_that_is_complete_takes_nothing_more() {
+    let (mut policy, mut login) = (Policy::default(), TargetLogin::new(StatSn(1)));
+    let mut text = TextBuilder::new();
+    text.push("InitiatorName", INITIATOR);
+    text.push("TargetName", TARGET);
+    let nsg = Some(LoginStage::FullFeature);
+    let request = LoginRequest { transit: true, csg: LoginStage::Operational, nsg, ..login_request() };
+    let pdu = rx(request.to_bhs(), text.finish());
+    assert!(matches!(login.handle_pdu(&pdu, &mut policy), LoginReply::Complete(_)));
+    assert!(matches!(login.handle_pdu(&pdu, &mut policy), LoginReply::Refuse { .. }));
 }
 
 /// Which session it is going to be is decided by who owns the sessions: it is asked with everything that the decision needs.

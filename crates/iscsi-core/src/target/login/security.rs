@@ -10,7 +10,7 @@
 
 use iscsi_wire::LoginStatus;
 
-use super::login::{AuthPolicy, LoginNames, LoginPolicy, NoSecret, Refusal};
+use super::policy::{AuthPolicy, LoginNames, LoginPolicy, NoSecret, Refusal};
 use crate::chap::{self, Challenge, PeerChallenge};
 
 /// Keys that a step received, in order.
