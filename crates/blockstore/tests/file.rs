@@ -210,6 +210,18 @@ fn a_spec_opens_a_file() {
 }
 
 #[test]
+fn a_refusal_because_of_the_size_names_the_file() {
+    let (_directory, path) = place();
+    let name = path.display().to_string();
+    fs::write(&path, [0; 1000]).unwrap();
+    let not_whole = refused(&path, &FileOptions::default());
+    assert!(not_whole.contains(&name), "{not_whole}");
+    fs::write(&path, [0; 1024]).unwrap();
+    let cannot_grow = refused(&path, &FileOptions { size_bytes: Some(MIB), ..read_only() });
+    assert!(cannot_grow.contains(&name) && cannot_grow.contains("cannot grow"), "{cannot_grow}");
+}
+
+#[test]
 fn a_read_only_store_can_be_made_to_take_changes() {
     let (_directory, path) = place();
     drop(FileStore::open(&path, &sized(MIB)).unwrap());

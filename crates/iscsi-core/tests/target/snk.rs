@@ -48,7 +48,8 @@ fn snk_01_data_is_sent_again_as_it_was() {
                 PDUS[from..to].join("\n")
             ));
         }
-        assert_eq!(peer.session().recovery_counts().pdus_replayed, 2 * (to - from) as u64);
+        let counts = peer.session().recovery_counts();
+        assert_eq!((counts.pdus_replayed, counts.snacks_answered), (2 * (to - from) as u64, 2));
         // The window that they tell is that of today.
         peer.play(&format!(
             "I> ScsiCommand itt=2 F R edtl=8 {OPEN}

@@ -339,6 +339,65 @@ fn write_and_verify_finds_what_the_medium_made_of_it() {
     }
 }
 
+/// Every block says where it is, so that one from elsewhere is found, with the digest of each run and without.
+#[test]
+fn a_read_brings_the_blocks_of_its_place_and_their_digests() {
+    for protected in [false, true] {
+        let (unit, _) = unit(protected);
+        let data = pattern(64, 1);
+        run(&unit, &MediumOp::Write { lba: 0, blocks: 64, durable: false }, &data).unwrap();
+        let slabs = SlabRing::new(64 << 10, 4);
+        for digest_chunk_bytes in [None, Some(1000)] {
+            let with = Surroundings {
+                slabs: &slabs,
+                data_out: &[],
+                read_length: u64::MAX,
+                digest_chunk_bytes,
+                protection: None,
+                cancelled: &NEVER,
+            };
+            let (reply, payload) = execute(&unit, &MediumOp::Read { lba: 9, blocks: 5 }, &with);
+            assert_eq!(reply, Ok(MediumReply::Data));
+            let expected = &data[9 * BLOCK as usize..14 * BLOCK as usize];
+            assert!(payload.bytes == expected, "protected {protected}");
+            let digests: Vec<u32> = match digest_chunk_bytes {
+                None => Vec::new(),
+                Some(run) => expected.chunks(run as usize).map(integrity::crc32c).collect(),
+            };
+            assert_eq!(payload.chunk_crcs.to_vec(), digests);
+        }
+    }
+}
+
+#[test]
+fn lba_status_has_a_descriptor_for_each_run_of_blocks_as_many_as_are_wanted() {
+    const CHUNK: u64 = 64 << 10;
+    let store = RamStore::new(8 * CHUNK, BLOCK as u32).unwrap();
+    for chunk in [1, 4, 5] {
+        store.write(chunk * CHUNK, &[&[7; 512]], Durability::Cached).unwrap();
+    }
+    let unit = unit_on(Arc::new(store));
+    let status = |lba, max_descriptors| match run(&unit, &MediumOp::LbaStatus { lba, max_descriptors }, &[])
+        .unwrap()
+    {
+        MediumReply::LbaStatus(list) => {
+            let plain = |d: &scsi::LbaStatusDescriptor| {
+                (d.lba, u64::from(d.blocks), d.provisioning == scsi::Provisioning::Mapped)
+            };
+            list.iter().map(plain).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let per_chunk = CHUNK / BLOCK;
+    let all = [(0, 1, false), (1, 1, true), (2, 2, false), (4, 2, true), (6, 2, false)]
+        .map(|(chunk, chunks, mapped)| (chunk * per_chunk, chunks * per_chunk, mapped));
+    assert_eq!(status(0, 100), all);
+    for most in 1..=5 {
+        assert_eq!(status(0, most), all[..most as usize], "at most {most}");
+    }
+    assert_eq!(status(3, 2), [(3, per_chunk - 3, false), all[1]]);
+}
+
 /// Longer than what is combined at a time, so that each piece has to meet its own data.
 #[test]
 fn or_write_combines_every_piece_with_its_own_data() {

@@ -67,6 +67,23 @@ impl Shelf {
     }
 }
 
+/// As many as a unit keeps at one time; those that are worth nothing any more make room.
+// covers: ODX-01
+#[test]
+fn odx_01_there_are_no_more_tokens_than_a_unit_keeps() {
+    let mut shelf = Shelf::new();
+    for lba in 0..64 {
+        shelf.token(0, &[(lba, 1)]);
+    }
+    let list = populate_list(0, &[(100, 1)]);
+    let cdb = token_cdb(0x10, 42, list.len());
+    shelf.run(0, &cdb, &list).fails(5, 0x55, 0x0d);
+    // The write revokes one of them.
+    shelf.run(0, &cdb::write(5, 1), &[1; BLOCK]).good();
+    shelf.run(0, &cdb, &list).good();
+    shelf.run(0, &cdb, &list).fails(5, 0x55, 0x0d);
+}
+
 #[test]
 fn odx_01_a_token_stands_for_ranges_of_blocks() {
     let mut shelf = Shelf::new();

@@ -21,6 +21,9 @@ use tracing::{Event, Metadata, Subscriber};
 
 const STEP: Duration = Duration::from_secs(20);
 const TARGET: &str = "iqn.2026-01.org.example:many";
+/// Longer than other tests take, and a limit that is nobody's default.
+pub const PING_INTERVAL: Duration = Duration::from_secs(3600);
+pub const PING_TIMEOUT: Duration = Duration::from_secs(7);
 /// Longer than the time after which a shard looks at deadlines.
 const A_WHILE: Duration = Duration::from_millis(600);
 
@@ -108,7 +111,8 @@ impl Lab {
         let address = listener.local_addr().unwrap();
         let overrides = Overrides { listen: vec![address], ..Overrides::default() };
         let mut config = Config::quick(Some(TARGET), vec!["ram:1M".parse().unwrap()], &overrides).unwrap();
-        config.limits.ping_interval = Duration::from_secs(3600);
+        config.limits.ping_interval = PING_INTERVAL;
+        config.limits.ping_timeout = PING_TIMEOUT;
         config.limits.login_timeout = Duration::from_secs(3600);
         let millis = Arc::new(AtomicU64::new(1000));
         let looked_at = Arc::<AtomicU64>::default();

@@ -3,3 +3,4 @@
 mod lab;
 mod log;
 mod scale;
+mod silent;
