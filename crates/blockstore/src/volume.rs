@@ -20,11 +20,11 @@ pub(crate) const JOURNAL: &str = ".atomic";
 pub(crate) const RECORDS: &str = ".pi";
 pub(crate) const LOG: &str = ".pi-log";
 
-/// Where what is kept beside a store of blocks is found, by the suffix of its name.
+/// Finds what is kept next to a store of blocks, by the suffix of its name.
 pub(crate) trait Shelf {
     /// Its name, for messages.
     fn name(&self, suffix: &str) -> String;
-    /// Its bytes; 0 where there is none, and where it was being made as the power went.
+    /// Its size in bytes; 0 where there is none, and where the power failed while it was being created.
     fn found(&self, suffix: &str) -> Result<u64, StoreError>;
     /// Opens it with the same access as the blocks; creates it with `size_bytes` if that is given.
     fn open(&self, suffix: &str, size_bytes: Option<u64>) -> Result<Arc<dyn BlockStore>, StoreError>;

@@ -56,9 +56,9 @@ struct LaneState {
 /// The kind of thread that a lane may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// Its first: it gets one at once.
+    /// The first thread of the lane, which it gets at once.
     Own,
-    /// One of those that all share.
+    /// A thread that all lanes share.
     Shared,
 }
 

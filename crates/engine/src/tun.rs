@@ -188,11 +188,11 @@ pub struct VnetHeader {
     pub sum_verified: bool,
     /// What kind of segments it must be cut into.
     pub gso: Gso,
-    /// Congestion Window Reduced is for the first segment alone.
+    /// Congestion Window Reduced applies to the first segment only.
     pub ecn: bool,
     /// Bytes of all headers.
     pub header_bytes: u16,
-    /// Bytes of data of each segment but the last.
+    /// Bytes of data in each segment but the last.
     pub gso_bytes: u16,
     /// Where the checksummed part starts.
     pub sum_start: u16,
