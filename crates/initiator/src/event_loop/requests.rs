@@ -146,7 +146,8 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Asks for a function of one command. While there is no session its commands wait here, and are not at the target.
+    /// Requests a management function for one command. While there is no session, the command waits here and is unknown
+    /// to the target.
     fn manage_task(
         &mut self,
         function: TmfFunction,
@@ -183,7 +184,7 @@ impl<P: Platform> EventLoop<P> {
             State::Up(up) => {
                 let Some(command) = self.units.admit(command) else { return };
                 if let Err(command) = up.session.submit(self.now, command) {
-                    // It is ending: the command goes to its successor, which asks by itself.
+                    // The session is ending: the command goes to its successor, which sends its own probes.
                     if !is_probe(command.user) {
                         self.orphans.push(*command);
                     }
