@@ -13,7 +13,7 @@ pub enum DiscoveryError {
     /// There was no session.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The session brought no answer.
+    /// The session returned no answer.
     #[error(transparent)]
     Io(#[from] IoError),
 }

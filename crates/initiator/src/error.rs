@@ -86,7 +86,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// The rule that refused, if it is one of a standard.
+    /// The rule of a standard that was violated, if there is one.
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::Login { failure, .. } => Some(failure.rule()),

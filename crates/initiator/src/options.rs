@@ -153,13 +153,13 @@ impl Options {
         Bounds {
             max_connections: self.bounds.max_connections.max(self.connections),
             error_recovery_level: self.error_recovery_level.unwrap_or(several),
-            // Commands would wait for ever for the other connection that their data need.
+            // Without the other connection, commands would wait for ever for their data.
             allegiance_free: self.bounds.allegiance_free && self.connections > 1,
             ..self.bounds.clone()
         }
     }
 
-    /// The address of this machine that the connection `cid` comes from on its way to `remote`, after so many `tries`.
+    /// The address of this machine from which the connection `cid` connects to `remote`, after this many `tries`.
     pub(crate) fn local_address(&self, cid: Cid, tries: u32, remote: SocketAddr) -> Option<IpAddr> {
         let fits = |address: &&IpAddr| address.is_ipv4() == remote.is_ipv4();
         let n = self.local_addresses.iter().filter(fits).count();

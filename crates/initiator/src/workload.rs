@@ -17,8 +17,8 @@ pub(crate) const WORKLOAD_BIT: u64 = 1 << 63;
 
 /// A source of commands that lives in the event loop. See [`crate::Session::run`].
 pub trait Workload: Any + Send {
-    /// Submits the first commands. Also called when a lost session is back; commands that had not ended are submitted again
-    /// by the session itself.
+    /// Submits the first commands. Also called when a lost session has recovered; the session itself resubmits commands that had not
+    /// ended.
     fn start(&mut self, io: &mut Submitter<'_>);
 
     /// Data of the command that the workload calls `user`: verified, in order, and valid only if the command succeeds. A command

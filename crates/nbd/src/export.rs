@@ -52,7 +52,7 @@ pub enum Denied {
 
 /// What a server exports.
 pub trait Exports: Send + Sync {
-    /// Names for this peer.
+    /// The names that this peer may see.
     fn names(&self, peer: &Peer) -> Vec<String>;
 
     /// The export of this name.
@@ -192,7 +192,8 @@ impl Failed {
     }
 }
 
-/// A connection's use of an export: a nexus with the unit, which exists for as long as a request of the connection is outstanding.
+/// A connection's use of an export: a nexus with the unit. It lives until the connection and its last outstanding request have
+/// ended.
 #[derive(Debug)]
 pub struct Attached {
     export: Arc<dyn Export>,

@@ -48,7 +48,7 @@ pub struct Agreed {
 pub enum Next {
     /// Send this, and read the next option.
     Reply(Vec<u8>),
-    /// Send this, and begin TLS.
+    /// Send this, and start TLS.
     StartTls(Vec<u8>),
     /// Send this; requests follow.
     Transmit(Vec<u8>, Agreed),

@@ -37,7 +37,7 @@ impl fmt::Display for PiPlace {
 pub struct PiFailure {
     /// The field that failed.
     pub field: PiField,
-    /// The block; `None` when the target does not say.
+    /// The block; `None` if the target does not report it.
     pub lba: Option<u64>,
     /// The expected and the found value; `None` if the target's check found it.
     pub values: Option<(u32, u32)>,

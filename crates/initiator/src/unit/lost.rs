@@ -22,13 +22,13 @@ pub(super) enum News {
 }
 
 impl News {
-    /// Power on (29h/00h, which may stand for each of the others, and 29h/01h) and a reset from inside (29h/04h) begin with an
-    /// empty cache; a medium that was changed (28h/00h) has taken nothing along; a deferred error is the end of a write that was
-    /// acknowledged before (SPC-4 4.5.5).
+    /// Power on (29h/00h, which may stand for each of the others, and 29h/01h) and an internal reset (29h/04h) start with an
+    /// empty cache. A medium change (28h/00h) has left behind what was only in the cache. A deferred error is the failure of a
+    /// write that was acknowledged earlier (SPC-4 4.5.5).
     ///
-    /// Resets that somebody asked for (29h/02h hard reset, 29h/03h logical unit reset) end tasks and reset parameters (SAM-5
-    /// 6.3.2, 6.3.3); what was acknowledged before is no task any more, and no power was lost. The loss of a nexus (29h/07h) is
-    /// one of the transport alone (SAM-5 6.3.4).
+    /// Resets by request (29h/02h hard reset, 29h/03h logical unit reset) end tasks and reset parameters (SAM-5 6.3.2, 6.3.3),
+    /// but an acknowledged write is no longer a task, and no power was lost. The loss of a nexus (29h/07h) concerns the
+    /// transport alone (SAM-5 6.3.4).
     //= sam5 5.14.1 UA-01
     pub(super) fn of(sense: &Sense) -> Self {
         if sense.deferred {
