@@ -185,7 +185,7 @@ fn message(data_len: usize) -> Vec<u8> {
     [header(data_len).as_bytes().to_vec(), payload(data_len)].concat()
 }
 
-/// Header and data from two places, as any implementation has them.
+/// Header and data from two buffers, as in any implementation.
 fn write_message(stream: &mut TcpStream, message: &[u8]) {
     let (head, data) = message.split_at(HEADER);
     let sent = stream.write_vectored(&[IoSlice::new(head), IoSlice::new(data)]).expect("to write");

@@ -25,7 +25,7 @@ struct State {
     bytes: Vec<u8>,
     /// The content of the medium, where that matters: only a test changes it.
     medium: Vec<u8>,
-    /// One queue per call name; empty means work.
+    /// One queue per call name; an empty queue means that the call works.
     script: Vec<(&'static str, VecDeque<Act>)>,
     calls: Vec<&'static str>,
 }
