@@ -168,7 +168,7 @@ struct Parts {
     data: Arc<dyn BlockStore>,
     side: Arc<dyn BlockStore>,
     log: Option<Log>,
-    /// Something went past the log.
+    /// A change has bypassed the log.
     direct: AtomicBool,
 }
 

@@ -93,7 +93,8 @@ pub(crate) fn open(
     Ok(store)
 }
 
-/// Files next to a link are not used: either they predate the link handling, or they belong to another file.
+/// Refuses files next to a link, since only those next to the file are used. An earlier version put them there, or they belong to another
+/// file.
 fn check_no_other_place(path: &Path) -> Result<(), StoreError> {
     let all = [label::SUFFIX, JOURNAL, RECORDS, LOG];
     let places = all.map(|suffix| (side_file::beside(path, suffix), side_file::beside_volume(path, suffix)));

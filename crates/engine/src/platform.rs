@@ -56,7 +56,8 @@ pub struct System {
 }
 
 impl System {
-    /// The clock starts now. Jobs that block run on at most `max_workers` shared threads (at least one), none of which is started yet.
+    /// The clock starts now. Jobs that block run on an [`Offload`] whose lanes share `max_workers` threads (at least one); none is started
+    /// yet.
     pub fn new(max_workers: usize) -> Self {
         Self { clock: Clock::start(), workers: Offload::new(max_workers), poll_time: POLL_TIME }
     }

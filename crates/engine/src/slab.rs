@@ -203,8 +203,8 @@ impl Ring {
 
     /// Whether `bytes` more may be handed out with [`Pins::Anything`]; counts them if so.
     ///
-    /// A slab that has come back is noticed only when it is checked. So before saying no, this checks all slabs that are out, and then not
-    /// again for as many requests as there were slabs. The amortised cost of a request is therefore constant.
+    /// A slab that has come back is noticed only when it is checked. So before saying no, this checks all slabs with [`Slab::keeps`]. It
+    /// then refuses as many requests as there are slabs before it checks again, so that the amortised cost of a request is constant.
     fn may_keep(&mut self, bytes: usize) -> bool {
         let most = self.max_bytes / 2;
         if self.keeping_bytes + bytes > most && self.no_look_for == 0 {

@@ -211,7 +211,7 @@ pub enum IoError {
     Short {
         /// Bytes that arrived.
         got: usize,
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: usize,
     },
     /// Data in an answer that makes no sense.

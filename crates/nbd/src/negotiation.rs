@@ -16,7 +16,7 @@ pub const ALLOCATION_ID: u32 = 1;
 const OPTIONS_MAX: u32 = 256;
 /// The zeroes after the reply to NBD_OPT_EXPORT_NAME.
 const ZEROES: [u8; 124] = [0; 124];
-/// Every client can address blocks of up to this size, so they need no negotiation.
+/// Blocks of up to this size need no negotiation: no client uses smaller units.
 const USUAL_BLOCK_BYTES: u32 = 512;
 
 /// Whether a connection is encrypted, or must be.

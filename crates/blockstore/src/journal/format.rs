@@ -4,14 +4,14 @@
 //! ```text
 //! 0      mark: "INTACTAW", version, bytes of a slot, identity of the store, first number that counts, from version 3 on the
 //!        generation of the volume, CRC32C                                                                        4096 bytes
-//! 4096   mark: the other one; they are written in turn, and the larger first number is right                     4096 bytes
+//! 4096   mark: the other one; written in turn; the one with the larger first number counts                       4096 bytes
 //! 8192   slot 0: "INTACTAR", number, offset, length, CRC32C of what follows, CRC32C of all that     4096 bytes, then the data
 //!                version 2: the length of the records behind the data comes before the last CRC32C
 //!        slot 1 ...
 //! ```
 //!
 //! A record is in the slot of its number modulo [`SLOTS`]. A record with a number below the mark's is retired. A record that is
-//! torn was never carried out.
+//! torn was never executed.
 
 use crate::protected::RECORD_BYTES;
 use crate::{BlockStore, StoreError};

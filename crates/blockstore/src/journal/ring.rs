@@ -4,9 +4,9 @@
 //!   first ≤ ... ≤ next: at most SLOTS numbers, each of them
 //!
 //!          the record is whole, the blocks are written           a flush, then a mark
-//!   taken ────────────────────────────────────────────► placed ──────────────────────► over: number < first
+//!   taken ────────────────────────────────────────────► placed ──────────────────────► retired: number < first
 //!     │ the blocks could not be written
-//!     └─► stuck, until the store is opened again
+//!     └─► stuck, until the store is reopened
 //! ```
 
 use super::format::SLOTS;

@@ -19,8 +19,8 @@ pub use polling::{POLL_TIME, POLL_TIME_MAX, PollCounts};
 pub use tcp_info::TcpInfo;
 pub use waker::Waker;
 
-/// Names a listener or a connection of one driver: its slot and the generation of that slot. Once that is closed, its token is
-/// stale: calls with it do nothing, even if something else has taken the slot since.
+/// Names a listener or a connection of one driver: its slot and the generation of that slot. Once the listener or
+/// connection is closed, its token is stale: calls with it do nothing, even if something else has taken the slot since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 

@@ -7,7 +7,7 @@ use crate::cdb::is_flush;
 /// FUA, in byte 1 of the commands that have it in that byte.
 const FUA: u8 = 0x08;
 
-/// See [`effect`]. Ranges extend to `u64::MAX` when the CDB does not say where they end.
+/// See `effect`. Ranges extend to `u64::MAX` when the CDB does not say where they end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// GOOD says nothing about the cache.

@@ -1,11 +1,11 @@
 //! Which blocks were written and acknowledged, but not flushed since: the books of one unit.
 //!
 //! ```text
-//!   acknowledged ──► open ──a flush begins──► closed, with its mark ──that flush, or a later one, ends well──► (on the medium)
+//!   acknowledged ──► open ──a flush begins──► closed, with its mark ──that flush, or a later one, succeeds──► (on the medium)
 //!                      └──────────── the unit has lost its cache ────────────┴──► lost
 //! ```
-//! A set of blocks is a bitmap of chunks. The chunks grow with the size of the medium, so memory is bounded and a write costs
-//! the same whatever was written before.
+//! A set of blocks is a bitmap of chunks. The chunks grow until the bitmap reaches the highest block, so memory is bounded and
+//! a write costs the same whatever was written before.
 
 use std::collections::VecDeque;
 use std::fmt;
