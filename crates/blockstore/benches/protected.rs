@@ -29,7 +29,7 @@ fn run(bytes: usize) -> RecordRun {
     std::iter::repeat_n(record, bytes / 512).collect()
 }
 
-/// Operations a second, and microseconds of CPU for each.
+/// Operations per second, and microseconds of CPU for each.
 fn measure(store: &dyn BlockStore, bytes: usize, durability: Durability) -> (f64, f64) {
     let (data, records) = (vec![7; bytes], run(bytes));
     let places = FILE_BYTES / bytes as u64;

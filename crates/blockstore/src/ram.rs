@@ -69,7 +69,6 @@ pub struct RamStore {
 impl RamStore {
     /// Makes a volume of zeros. `size_bytes` is a whole number of blocks, at most 1 PiB; `logical_block_bytes` is a power of
     /// two, 512 to 65536.
-    /// 512 to 65536.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] with the reason.

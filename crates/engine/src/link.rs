@@ -8,9 +8,6 @@
 //! after each of them, and after pushing  →  link.flush(driver)        one sendmsg for the batch, and the next receive
 //! ```
 //!
-//! Receiving: PDUs are views of the buffer they arrived in, never copied. One receive takes in several of them where two or more
-//! of the kind that is arriving fit into it (`is_long`). Where a buffer nears its end, the receive is limited so
-//! that the PDU at the end still fits and the next one begins in a fresh buffer: only its first few KiB are ever moved. Quiet
 //! Receiving: PDUs are views of the buffer they arrived in, never copied. One receive takes in several of them if two or more PDUs of the
 //! size that is arriving fit into it (`is_long`). Near the end of a buffer, the receive is limited so that the PDU at the end still fits
 //! and the next one starts in a fresh buffer: only its first few KiB are ever moved. Quiet connections and logins use a small buffer, so

@@ -203,7 +203,7 @@ pub enum IoError {
         "the connection was lost; whether the command was carried out is not known, and it is none that may be done twice: look at what the medium holds"
     )]
     OutcomeUnknown,
-    /// The logical unit was reset.
+    /// A task management function, for example a reset of the logical unit, aborted the command.
     #[error("the command was aborted together with others; whether it was carried out is not known")]
     Aborted,
     /// Less data than requested, although the status was good.

@@ -9,7 +9,6 @@
 //!   seen; the lock keeps well-behaved programs out.)
 //! * The file is locked (`flock`): exclusively, or shared by read-only stores, until one of them is made writable. A block device
 //!   that is opened for writing is also claimed (`O_EXCL`): it cannot be mounted, and opening it fails if it already is.
-//!   already.
 //! * Unmap punches holes. Whatever the kernel cannot deallocate is overwritten with zeros.
 //!
 //! Left out: `O_DIRECT` and asynchronous submission; both belong to an engine driver.
