@@ -346,7 +346,7 @@ impl Requests<'_> {
         let _ = self.replies.send(Reply { head, data: Bytes::new(), _held: held });
     }
 
-    /// Starts a request: runs it here if the store never blocks, otherwise on a worker.
+    /// Starts a request: runs it here if the store never blocks and the work is short (see [`INLINE_BYTES_MAX`]), otherwise on a worker.
     fn begin(&self, request: &Request, work: Work, held: Held) {
         let answer = Answer {
             cookie: request.cookie,
