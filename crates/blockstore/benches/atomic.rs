@@ -1,7 +1,7 @@
-//! What all-or-nothing writes to a file cost beside plain ones: operations a second of so many threads at random places of a file that
-//! is there already, and the system calls' share of it. Every block is read back and compared at the end.
+//! The cost of all-or-nothing writes to a file, compared with plain ones: operations per second of several threads at random places of
+//! an existing file, and the share of the system calls. Every block is read back and compared at the end.
 //!
-//! `cargo bench -p blockstore --bench atomic -- [DIRECTORY]` (of the disk that is asked about; without it a temporary one)
+//! `cargo bench -p blockstore --bench atomic -- [DIRECTORY]` (on the disk to be measured; by default a temporary directory)
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const WAYS: [(&str, Write); 3] = [
     }),
 ];
 
-/// Operations a second.
+/// Operations per second.
 fn rate(store: &dyn BlockStore, write: Write, bytes: usize, threads: u64) -> f64 {
     let start = Instant::now();
     let total: u64 = std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! What writes of blocks with protection information to a file cost: through the log, beside block and record written one after the
-//! other, which a crash may part. Operations a second and microseconds of CPU for each, at random places of a file that is there
-//! already, flushed every 64 writes; both ways in turn, and a read back at the end.
+//! The cost of writing blocks with protection information to a file: through the log, compared with writing block and record one
+//! after the other, which a crash may separate. Operations per second and microseconds of CPU for each, at random places of an
+//! existing file, flushed every 64 writes. Both variants alternate, and everything is read back at the end.
 //!
-//! `cargo bench -p blockstore --bench protected -- [DIRECTORY]` (of the disk that is asked about; without it a temporary one)
+//! `cargo bench -p blockstore --bench protected -- [DIRECTORY]` (on the disk to be measured; by default a temporary directory)
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn run(bytes: usize) -> RecordRun {
     std::iter::repeat_n(record, bytes / 512).collect()
 }
 
-/// Operations a second, and microseconds of CPU for each.
+/// Operations per second, and microseconds of CPU for each.
 fn measure(store: &dyn BlockStore, bytes: usize, durability: Durability) -> (f64, f64) {
     let (data, records) = (vec![7; bytes], run(bytes));
     let places = FILE_BYTES / bytes as u64;

@@ -1,4 +1,4 @@
-//! Cost of one call of the volume in memory, beside a plain copy of as many bytes. Every round is verified.
+//! Cost of one call of the volume in memory, compared with a plain copy of the same size. Every round is verified.
 //!
 //! `cargo bench -p blockstore --bench ram`
 

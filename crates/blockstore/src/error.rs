@@ -1,8 +1,8 @@
-//! What can go wrong in a store, in words for a person: what happened and what to do about it.
+//! What can go wrong in a store, in words for an operator: what happened and what to do about it.
 
 use std::fmt;
 
-/// The operation that a store was asked for.
+/// The operation that was requested of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Opening, creating or locking the store.
@@ -46,9 +46,9 @@ pub enum StoreError {
         "bytes {offset}+{len} are outside the store of {size_bytes} bytes; ask its geometry again, it may have changed"
     )]
     OutOfRange {
-        /// First byte asked for.
+        /// First byte requested.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         len: u64,
         /// Size of the store at that moment.
         size_bytes: u64,
@@ -74,21 +74,21 @@ pub enum StoreError {
         offset: u64,
     },
     /// A flush failed, so it is not known which acknowledged writes reached the medium. Nothing is written until the store is
-    /// [opened again](crate::BlockStore::reopen), also after a restart: see [`FileStore`](crate::FileStore) for the reason.
+    /// [opened again](crate::BlockStore::reopen), even after a restart: see [`FileStore`](crate::FileStore) for the reason.
     #[error(
         "an earlier flush failed ({0}): acknowledged writes may be lost; check the disk and the data, then `intact lun reopen`"
     )]
     FlushFailed(String),
-    /// What is behind the store vanished or shrank. Final for this store object.
+    /// The file or device behind the store vanished or shrank. Final for this store object.
     #[error("the store is gone: {0}; bring it back, then reopen it")]
     Gone(String),
-    /// The store cannot be made, opened or resized as asked. The text holds the remedy.
+    /// The store cannot be created, opened or resized as requested. The text holds the remedy.
     #[error("{0}")]
     Unusable(String),
     /// Any other error of the operating system.
     #[error("cannot {op} at byte {offset}: {source}; see the system log")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         op: Op,
         /// Where, in bytes.
         offset: u64,

@@ -1,18 +1,18 @@
-//! Walking a gather list: the payload of one write, in as many slices as the transport received it.
+//! Walking a gather list: the payload of one write, in the slices in which the transport received it.
 
 use crate::StoreError;
 
 /// Bytes in a gather list. Slices may share memory, so the sum is checked.
 ///
 /// # Errors
-/// [`StoreError::OutOfRange`] when it does not fit in 64 bits: no store is that large.
+/// [`StoreError::OutOfRange`] when the sum does not fit in 64 bits: no store is that large.
 pub(crate) fn total_bytes(src: &[&[u8]], offset: u64, size_bytes: u64) -> Result<u64, StoreError> {
     src.iter()
         .try_fold(0u64, |sum, slice| sum.checked_add(slice.len() as u64))
         .ok_or(StoreError::OutOfRange { offset, len: u64::MAX, size_bytes })
 }
 
-/// A place in a gather list. A copy looks ahead.
+/// A position in a gather list. A copy of it can look ahead.
 #[derive(Clone, Copy)]
 pub(crate) struct Gather<'a> {
     rest: &'a [&'a [u8]],
@@ -40,7 +40,7 @@ impl<'a> Gather<'a> {
         None
     }
 
-    /// Passes over `bytes` bytes.
+    /// Skips `bytes` bytes.
     pub(crate) fn advance(&mut self, bytes: usize) {
         let mut left = bytes;
         while left > 0
@@ -50,7 +50,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Fills `dst` with the next bytes. The caller has checked that there are as many.
+    /// Fills `dst` with the next bytes. The caller has checked that the list holds that many.
     pub(crate) fn copy_to(&mut self, dst: &mut [u8]) {
         let mut done = 0;
         while done < dst.len() {

@@ -1,24 +1,24 @@
-//! The label of a volume: what has to be known of it before it is served, and whatever options it is opened with.
+//! The label of a volume: what must be known about it before it is served, whatever options it is opened with.
 //!
-//! A small JSON file, `PATH.intact` beside a file; a path that the caller gives for a device, beside which nothing can be kept. It
-//! is replaced as a whole ([`side_file`]), only by who holds the lock of the volume, and only when there is something to say: a
-//! volume without one has an empty label.
+//! It is a small JSON file, `PATH.intact` next to a file. For a device, next to which nothing can be kept, the caller gives a path.
+//! The label is replaced as a whole ([`side_file`]), only by the holder of the volume's lock, and only when there is something to
+//! store: a volume without a label file has an empty label.
 //!
 //! ```json
 //! { "version": 1, "identity": "9f0c…", "journal_generation": 7, "records": { "generation": 3 },
 //!   "failed_flush": { "reason": "…", "unflushed_bytes": 4096 } }
 //! ```
 //!
-//! * **Fields** that this program does not know are kept as they are: a newer program may add some that an older one can do
-//!   without. What an older one must not overlook raises the **version**, and a label of a version that is not known is refused.
-//! * A label that **cannot be read** is an error that names the file and the remedy. It is never taken for an empty one: that
-//!   would forget a lost write, or give a volume another identity.
-//! * What the object says is what is on the medium: a change that could not be stored is no change. The one exception is a flush
-//!   that failed: it counts in any case, and its reason says that it could not be stored.
+//! * **Fields** that this program does not know are kept: a newer program may add some that an older one can ignore. What an older
+//!   program must not ignore raises the **version**, and a label of an unknown version is refused.
+//! * A label that **cannot be read** is an error that names the file and the remedy. It is never treated as empty: that would forget
+//!   a lost write, or give a volume another identity.
+//! * The object always matches the medium: a change that could not be stored does not take effect. The one exception is a failed
+//!   flush: it counts in any case, and its reason says that it could not be stored.
 //!
-//! Invariant: once a flush has failed, nothing is written to the volume and no sync of it succeeds, whichever of its files is asked,
-//! until an operator opens the volume again. Whoever opens the files of a volume begins with [`Label::take_up`] when they are
-//! ready: what a journal has of interrupted writes is carried out before.
+//! Invariant: once a flush has failed, nothing is written to the volume and no sync of it succeeds, on any of its files, until an
+//! operator reopens the volume. Code that opens the files of a volume calls [`Label::take_up`] once they are ready: the interrupted
+//! writes of a journal are replayed before that.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{StoreError, side_file};
 
-/// What the label of a file is called beside it.
+/// The suffix of the label of a file.
 pub(crate) const SUFFIX: &str = ".intact";
 /// Largest label that is read, bytes: many times what its fields need.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -38,15 +38,15 @@ const VERSION: u32 = 1;
 /// Longest reason that is kept, characters.
 const REASON_CHARS: usize = 512;
 
-/// The label of an open volume; see the module's head. Everything that belongs to one volume shares one.
+/// The label of an open volume; see the head of the module. All files of a volume share one label.
 pub struct Label {
     place: Place,
     fields: Mutex<Fields>,
-    /// Somebody else may read it, and so nobody may change it.
+    /// Others may read the volume, so the label must not be changed.
     shared: AtomicBool,
-    /// Writes are refused. Copy of the fields' failed flush, once it was taken up.
+    /// Writes are refused: true while a failed flush counts, once the label was taken up.
     refuses: AtomicBool,
-    /// How many flushes failed since it was opened.
+    /// How many flushes failed since the label was opened.
     failures: AtomicU64,
 }
 
@@ -57,16 +57,16 @@ enum Place {
     Memory,
 }
 
-/// 128 bits that no other volume has.
+/// A 128-bit number that no other volume has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VolumeId(u128);
 
 /// A flush that failed: which of the writes before it are on the medium is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedFlush {
-    /// What the system said, for people.
+    /// The system's error, for people.
     pub reason: String,
-    /// Bytes that were written and acknowledged since the last flush that succeeded: as much may be lost.
+    /// Bytes that were written and acknowledged since the last flush that succeeded: up to this many may be lost.
     pub unflushed_bytes: u64,
 }
 
@@ -81,16 +81,16 @@ struct Fields {
     journal_generation: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     records: Option<RecordsLife>,
-    /// What a newer program has to say.
+    /// Fields of newer programs.
     #[serde(flatten)]
     others: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Which life of a volume its records are of.
+/// The life of the volume to which its records belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RecordsLife {
     generation: u64,
-    /// The life that is beginning: the records may say so already.
+    /// The life that is starting: the records may already carry this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
 }
@@ -120,18 +120,18 @@ impl Label {
         directory.join(name + SUFFIX)
     }
 
-    /// Reads the label at `path`; an empty one where there is no file. The caller holds the lock of the volume, alone or `shared`
-    /// with others who read it; then the label cannot be changed.
+    /// Reads the label at `path`; an empty one if there is no file. The caller holds the lock of the volume, exclusively or `shared`
+    /// with other readers; if shared, the label cannot be changed.
     ///
     /// # Errors
-    /// [`StoreError::Unusable`] with the remedy, when there is one that cannot be read or makes no sense.
+    /// [`StoreError::Unusable`] with the remedy, if the file cannot be read or makes no sense.
     pub fn open(path: impl Into<PathBuf>, shared: bool) -> Result<Self, StoreError> {
         let path = path.into();
         let fields = read(&path)?;
         Ok(Self::new(Place::File(path), fields, shared))
     }
 
-    /// A label that is not kept: of memory, and of a device for which the caller has no place.
+    /// A label that is not stored: for memory, and for a device for which the caller has no place.
     pub fn in_memory() -> Self {
         Self::new(Place::Memory, Fields::default(), false)
     }
@@ -146,7 +146,7 @@ impl Label {
         }
     }
 
-    /// Where it is kept; `None` when it ends with the process.
+    /// Where it is stored; `None` when it ends with the process.
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::File(path) => Some(path),
@@ -159,21 +159,21 @@ impl Label {
         self.fields.lock().identity
     }
 
-    /// Gives the volume an identity, or takes it away.
+    /// Gives the volume an identity, or removes it.
     ///
     /// # Errors
-    /// [`StoreError::Unusable`] with the reason, when it cannot be stored, and [`StoreError::ReadOnly`] while others may read the
-    /// volume too; then nothing is changed.
+    /// [`StoreError::Unusable`] with the reason, if it cannot be stored, and [`StoreError::ReadOnly`] while others may read the
+    /// volume too; nothing is changed then.
     pub fn set_identity(&self, identity: Option<VolumeId>) -> Result<(), StoreError> {
         self.change(|fields| fields.identity = identity)
     }
 
-    /// The flush that failed, if one did and nobody has said since that the volume may be used again.
+    /// The flush that failed, if one did and no operator has cleared it since.
     pub fn failed_flush(&self) -> Option<FailedFlush> {
         self.fields.lock().failed_flush.clone()
     }
 
-    /// From here on a flush that failed, also before a restart, refuses writes.
+    /// From here on a failed flush, even one before a restart, causes writes to be refused.
     pub(crate) fn take_up(&self) {
         let fields = self.fields.lock();
         if fields.failed_flush.is_some() {
@@ -182,7 +182,7 @@ impl Label {
         }
     }
 
-    /// Fails while a failed flush counts.
+    /// Fails while a failed flush is in effect.
     pub(crate) fn check_flushed(&self) -> Result<(), StoreError> {
         match self.refuses.load(Ordering::Acquire) {
             true => Err(self.failure()),
@@ -195,7 +195,7 @@ impl Label {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Fails when a flush has failed since there were so many failures, whether or not it still counts.
+    /// Fails if a flush has failed since the count was `failures`, even if an operator has cleared that failure.
     pub(crate) fn check_no_failure_since(&self, failures: u64) -> Result<(), StoreError> {
         if self.failures() == failures { Ok(()) } else { Err(self.failure()) }
     }
@@ -206,7 +206,7 @@ impl Label {
         StoreError::FlushFailed(why.to_owned())
     }
 
-    /// A flush has failed: it counts from here on, and is stored. The first reason stays.
+    /// Records that a flush has failed: it counts from here on, and is stored. The first reason stays.
     pub(crate) fn flush_failed(&self, failed: FailedFlush) -> StoreError {
         let mut fields = self.fields.lock();
         self.failures.fetch_add(1, Ordering::AcqRel);
@@ -223,10 +223,10 @@ impl Label {
         self.failure()
     }
 
-    /// An operator says that the volume may be used again; what was known of the flush that failed.
+    /// An operator has cleared the failed flush; returns what was recorded about it.
     ///
     /// # Errors
-    /// As [`set_identity`](Self::set_identity).
+    /// Those of [`set_identity`](Self::set_identity).
     pub(crate) fn forgive(&self) -> Result<Option<FailedFlush>, StoreError> {
         let failed = self.failed_flush();
         self.change(|fields| fields.failed_flush = None)?;
@@ -234,30 +234,31 @@ impl Label {
         Ok(failed)
     }
 
-    /// How often the volume was opened in a way that makes what a journal had of it before out of date; 0 at first.
+    /// How often the volume was opened in a way that makes earlier journal contents out of date; initially 0.
     pub fn journal_generation(&self) -> u64 {
         self.fields.lock().journal_generation.unwrap_or(0)
     }
 
-    /// Begins another generation.
+    /// Starts another generation.
     ///
     /// # Errors
-    /// As [`set_identity`](Self::set_identity).
+    /// Those of [`set_identity`](Self::set_identity).
     pub fn set_journal_generation(&self, generation: u64) -> Result<(), StoreError> {
         self.change(|fields| fields.journal_generation = Some(generation))
     }
 
-    /// Whether records that say that they are of this life of the volume can be its own: those of its last life, or of one whose
-    /// beginning was interrupted. A label that says nothing of records takes any.
+    /// Whether records that carry this life number can belong to this volume: they are from its last life, or from one whose start
+    /// was interrupted. A label without information about records accepts any.
     pub(crate) fn knows_records_of(&self, generation: u64) -> bool {
         let life = self.fields.lock().records;
         life.is_none_or(|life| generation == life.generation || Some(generation) == life.next)
     }
 
-    /// Begins another life of the records, which are of `generation`: `say` has them say so, durable when it returns.
+    /// Starts the next life of the records, which are of `generation`: `say` stores the new number in the records, durably when it
+    /// returns.
     ///
     /// # Errors
-    /// As [`set_identity`](Self::set_identity), and those of `say`.
+    /// Those of [`set_identity`](Self::set_identity), and those of `say`.
     pub(crate) fn begin_life_of_records(
         &self,
         generation: u64,
@@ -270,10 +271,10 @@ impl Label {
         self.change(|fields| fields.records = Some(RecordsLife { generation: next, next: None }))
     }
 
-    /// The lock of the volume was shared, and is its own now: another one may have changed the label meanwhile.
+    /// The lock of the volume was shared, and is exclusive now: another process may have changed the label meanwhile.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub(crate) fn make_writable(&self) -> Result<(), StoreError> {
         if let Place::File(path) = &self.place {
             *self.fields.lock() = read(path)?;
@@ -320,7 +321,7 @@ fn read(path: &Path) -> Result<Fields, StoreError> {
     let Some(bytes) = side_file::read(path, MAX_BYTES).map_err(|error| unusable(&error))? else {
         return Ok(Fields::default());
     };
-    // The version first: of another one nothing else is known.
+    // The version first: of an unknown version nothing else is known.
     #[derive(Deserialize)]
     struct Version {
         version: u32,
@@ -471,7 +472,7 @@ mod tests {
         let error = label.set_identity(Some(ID)).unwrap_err().to_string();
         assert!(error.contains("none/disk.intact") && error.contains("cannot be stored"), "{error}");
         assert_eq!(label.identity(), None);
-        // But for a failed flush, which then says that it could not be.
+        // A failed flush is the exception: it counts, and says that it could not be stored.
         label.flush_failed(failed());
         let error = label.check_flushed().unwrap_err().to_string();
         assert!(error.contains("Input/output error") && error.contains("cannot be stored"), "{error}");

@@ -1,20 +1,19 @@
-//! Where the blocks of a logical unit live: the [`BlockStore`] trait, its stores and stackable wrappers.
+//! The storage behind a logical unit: the [`BlockStore`] trait, its stores and stackable wrappers.
 //!
-//! A store is an array of bytes with a size and a block size; it knows nothing of SCSI or iSCSI. Every call is
-//! synchronous: a store says by its [`Placement`] whether a shard may call it inline or must hand the call to a
-//! worker. What every store keeps:
+//! A store is an array of bytes with a size and a block size; it knows nothing of SCSI or iSCSI. Every call is synchronous. A store
+//! says by its [`Placement`] whether a shard may call it inline or must hand the call to a worker. What every store guarantees:
 //!
 //! * **Range.** A call outside `0..size_bytes` fails with [`StoreError::OutOfRange`] and changes nothing.
-//! * **Atomicity.** A read that runs beside a write sees each aligned logical block whole in [`RamStore`]; other
-//!   stores promise nothing, and the caller orders overlapping commands (decision 006: a lock of ranges for each unit).
+//! * **Atomicity.** A read that runs concurrently with a write sees each aligned logical block whole in [`RamStore`]; other stores
+//!   promise nothing, and the caller orders overlapping commands (decision 006: a range lock for each unit).
 //! * **Durability.** A [`Durability::Cached`] write is durable after the next [`BlockStore::flush`] that succeeds; a
 //!   [`Durability::Durable`] one when it returns.
-//! * **Failure.** A read that failed on the way leaves no bytes of an earlier use in its destination; a failed write
-//!   may have changed any part of its own range and nothing else.
+//! * **Failure.** A read that fails midway leaves no bytes of an earlier use in its destination; a failed write may have changed any
+//!   part of its own range and nothing else.
 //!
-//! A [`ProtectedStore`] keeps protection information beside its blocks, in one step with them where it has a log; a [`JournaledStore`]
-//! has a journal for writes that are all or nothing. Left out on purpose: snapshots, encryption. They are
-//! wrappers to come.
+//! A [`ProtectedStore`] keeps protection information alongside its blocks, and updates both in one step if it has a log. A
+//! [`JournaledStore`] has a journal for writes that are all or nothing. Left out on purpose: snapshots and encryption. They can be
+//! added as wrappers.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]

@@ -1,12 +1,12 @@
 //! Power cuts and killed processes over all combinations of options, replayed below the stores.
 //!
-//! Each disk remembers what was written since its last flush. When the power goes, every sector of that is there, or an older one,
-//! or, of the call in which it goes, any part of it; a process that is killed leaves all but that call. Then the volume is opened,
-//! with the same or with other options, perhaps to lose power again on the way, and is judged: what was flushed, or written through,
-//! is there; no older data are over newer ones; a block with protection information is whole and has the record that it was written
-//! with; an error that was told stays one.
+//! Each disk remembers what was written since its last flush. After a power cut every sector of that holds its new or an older
+//! content; the call during which the power fails may leave any part of its data. A process that is killed loses only that call.
+//! Then the volume is opened with the same or with other options, possibly losing power again on the way, and is checked: what was
+//! flushed or written through is there; no older data has replaced newer data; a block with protection information is whole and has
+//! the record that it was written with; a write that was reported as failed stays failed.
 //!
-//! `INTACT_POWER_CUTS` is how many are replayed, `INTACT_POWER_SEED` where to begin: `cargo xtask powercut` sets them.
+//! `INTACT_POWER_CUTS` is the number of cuts to replay, `INTACT_POWER_SEED` the first seed: `cargo xtask powercut` sets them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::{
 
 const SECTOR: usize = 512;
 const BLOCKS: usize = 40;
-/// Cuts of a run without more being asked for.
+/// Number of cuts in a run by default.
 const CUTS: u64 = 1500;
 
 struct Random(u64);
@@ -36,15 +36,15 @@ impl Random {
     }
 }
 
-/// A power supply, which ends in the middle of a call.
+/// A power supply that fails in the middle of a call.
 struct Power {
     calls_left: Mutex<Option<usize>>,
-    /// One in so many writes finds no space; 0: none does.
+    /// One in this many writes finds no space; 0: none does.
     full_one_in: Mutex<usize>,
     random: Mutex<Random>,
 }
 
-/// A disk that loses power: sectors of what was not flushed are there afterwards, or not.
+/// A disk that loses power: sectors that were not flushed may keep their old content.
 struct Medium {
     now: Vec<u8>,
     stable: Vec<u8>,
@@ -56,7 +56,7 @@ struct Medium {
 struct Disk {
     medium: Arc<Mutex<Medium>>,
     power: Arc<Power>,
-    /// Even of a sector only a part may be written.
+    /// Even a single sector may be written in part.
     fragile: bool,
     block_bytes: u32,
     label: Arc<Label>,
@@ -77,7 +77,7 @@ impl Disk {
         }
     }
 
-    /// Fails now and then without anything being wrong with the power.
+    /// Fails now and then for lack of space, independently of the power.
     fn full(&self) -> bool {
         let one_in = *self.power.full_one_in.lock();
         one_in > 0 && self.power.random.lock().below(one_in) == 0
@@ -95,7 +95,7 @@ impl Disk {
         }
     }
 
-    /// The power comes back; `lost`: it was lost, and not only the process.
+    /// The power comes back; `lost`: the power failed, not just the process.
     fn restart(&self, lost: bool) {
         let medium = &mut *self.medium.lock();
         for (sector, bytes) in medium.loose.drain(..) {
@@ -119,7 +119,7 @@ impl Disk {
         let mut after = medium.now[first * SECTOR..last * SECTOR].to_vec();
         after[offset as usize - first * SECTOR..][..bytes.len()].copy_from_slice(bytes);
         for (sector, bytes) in (first..).zip(after.chunks_exact(SECTOR)) {
-            // In the call in which the power goes, any of them.
+            // In the call during which the power fails, any outcome.
             let outcome = if whole && !full { 4 } else { self.power.random.lock().below(5) };
             let written = match outcome {
                 0 if full => return Err(StoreError::NoSpace),
@@ -275,7 +275,7 @@ impl Bench {
         assemble(&*self, blocks, [1; 16], options.protection, options.atomic.then_some(most))
     }
 
-    /// `lost`: with the power, or only with the process.
+    /// `lost`: the power fails, not only the process.
     fn restart(&self, lost: bool) {
         *self.power.calls_left.lock() = None;
         *self.power.full_one_in.lock() = 0;
@@ -298,7 +298,7 @@ impl Shelf for Bench {
     fn open(&self, suffix: &str, size_bytes: Option<u64>) -> Result<Arc<dyn BlockStore>, StoreError> {
         let mut beside = self.beside.lock();
         let disk = beside.entry(suffix.to_owned()).or_insert_with(|| {
-            // A log that is settled often, and has no room for two of the longest writes.
+            // A log that is settled often, and has no room for two writes of maximum length.
             let bytes = if suffix == LOG { 8192 + 48 * 4096 } else { size_bytes.unwrap() };
             Disk::new(bytes as usize, 512, &self.power, suffix != RECORDS)
         });
@@ -322,7 +322,7 @@ struct Options {
     cached: bool,
 }
 
-/// A block of this value: 0 was never written.
+/// A block of this value; 0 means never written.
 fn block(value: u8, lba: usize, bytes: usize) -> Vec<u8> {
     let mut block = vec![value; bytes];
     for (number, sector) in block.chunks_exact_mut(SECTOR).enumerate().filter(|_| value > 0) {
@@ -340,11 +340,11 @@ fn record(value: u8, lba: usize) -> Record {
     }
 }
 
-/// What a block may hold: the last value that is durable, and those that were written after it; the last one is what it holds now.
+/// The possible content of a block: the last durable value, and those written after it; the last one is the current content.
 #[derive(Clone)]
 struct Allowed {
     values: Vec<u8>,
-    /// A change failed and it cannot be read: nobody knows which it holds until the volume is opened again.
+    /// A change failed and the block cannot be read: its value is unknown until the volume is reopened.
     unsure: bool,
 }
 
@@ -357,7 +357,7 @@ struct Case {
 }
 
 impl Case {
-    /// The value of a block, if it is one value.
+    /// The value of a block, if it is a single value.
     fn look(&self, store: &dyn BlockStore, lba: usize) -> Result<Result<u8, StoreError>, String> {
         let Options { block: bytes, protection, .. } = self.options;
         let mut found = vec![0; bytes];
@@ -388,7 +388,7 @@ impl Case {
         Ok(Ok(value))
     }
 
-    /// All that a volume holds that was just opened; that is what it has to hold from now on.
+    /// The content of a volume that was just opened; from now on it must hold exactly that.
     fn look_at_all(&self, store: &dyn BlockStore) -> Result<Vec<u8>, String> {
         let all = (0..BLOCKS).map(|lba| {
             self.look(store, lba)?.map_err(|error| format!("block {lba} cannot be read: {error}"))
@@ -396,7 +396,7 @@ impl Case {
         all.collect()
     }
 
-    /// Opens the volume, whatever happens on the way.
+    /// Opens the volume, with whatever failures happen on the way.
     fn open(&mut self) -> Result<Arc<dyn BlockStore>, String> {
         let mut seen = None;
         if self.cuts > 0 && self.bench.below(3) == 0 {
@@ -428,7 +428,7 @@ impl Case {
         if let Some(seen) = seen.filter(|seen| *seen != found) {
             return Err(format!("read-only it held {seen:?}, now {found:?}"));
         }
-        // Blocks of a plain file may be torn: as a host would, it writes them once more.
+        // Blocks of a plain file may be torn: rewrite them, as a host would.
         for (lba, &value) in found.iter().enumerate().filter(|_| self.options.protection.is_none()) {
             let (bytes, offset) = (self.options.block, (lba * self.options.block) as u64);
             let written = store.write(offset, &[&block(value, lba, bytes)], Durability::Durable);
@@ -444,7 +444,7 @@ impl Case {
         }
     }
 
-    /// One change; whether the power is still there. Of one that is all or nothing `last` is what it wrote.
+    /// Makes one change; returns whether the power is still on. For an all-or-nothing change, `last` is what it wrote.
     fn change(
         &mut self,
         store: &dyn BlockStore,
@@ -490,7 +490,7 @@ impl Case {
         Ok(true)
     }
 
-    /// What a change that failed left; one that was to be whole changed nothing, or nobody can read what it changed.
+    /// Records what a failed change left. One that should be all or nothing either changed nothing, or its blocks cannot be read.
     fn failed(
         &mut self,
         store: &dyn BlockStore,
@@ -502,13 +502,13 @@ impl Case {
                 Err(_) if whole || self.blocks[lba].unsure => self.blocks[lba].unsure = true,
                 Err(error) => return Err(format!("block {lba} cannot be read after an error: {error}")),
                 Ok(_) if whole && !self.blocks[lba].unsure => {
-                    // It told an error, and so it has to stay away for good.
+                    // It was reported as failed, so it must never appear later.
                     self.blocks[lba].values.pop();
                     drop(self.look(store, lba)?);
                 }
                 Ok(value) => {
                     self.blocks[lba].values.push(value);
-                    // A part of a plain one may have been written.
+                    // A plain write may have been written in part.
                     self.blocks[lba].unsure |= !whole;
                 }
             }
@@ -516,7 +516,7 @@ impl Case {
         Ok(())
     }
 
-    /// One life of the volume: it is opened, changed until the power goes, and comes back.
+    /// One life of the volume: it is opened, changed until the power fails, and the power comes back.
     fn live(&mut self) -> Result<(), String> {
         self.options.atomic = self.bench.below(2) == 0;
         let store = self.open()?;
@@ -525,7 +525,7 @@ impl Case {
         *self.bench.power.full_one_in.lock() = self.bench.below(2) * 30;
         let mut last = None;
         let ends_well = self.bench.below(6) == 0;
-        // A volume that takes no more changes calls no disk.
+        // A volume that takes no more changes makes no disk calls, so the power would never fail.
         for change in 0..300 {
             if !self.change(&*store, &mut last)? || ends_well && change == 10 {
                 break;
@@ -552,7 +552,7 @@ impl Case {
     }
 }
 
-/// Some lives of one volume; how many cuts.
+/// Several lives of one volume; returns the number of cuts.
 fn replay(seed: u64) -> Result<u64, String> {
     let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
     (0..8).for_each(|_| {
@@ -594,8 +594,8 @@ fn whatever_a_crash_leaves_every_block_is_whole_and_nothing_that_was_flushed_is_
     }
 }
 
-/// Whoever puts a side file back from a copy that was made in the middle of an earlier life of the volume is told so; where that
-/// file had nothing left to do, nothing comes of it.
+/// A side file restored from a copy that was made in the middle of an earlier life of the volume is refused. If the copy had no
+/// unfinished work, restoring it has no effect.
 // covers: ATM-01 PI-15
 #[test]
 fn a_side_file_of_another_life_is_refused_or_has_nothing_to_say() {
@@ -622,7 +622,7 @@ fn a_side_file_of_another_life_is_refused_or_has_nothing_to_say() {
             held
         };
         let copy = live(&mut case, true);
-        // With or without the journal: both are another life.
+        // With or without the journal: either is another life.
         live(&mut case, random.below(2) == 0);
         let medium = Arc::clone(&case.bench.beside.lock()[suffix].medium);
         *medium.lock() = Medium { now: copy.clone(), stable: copy, loose: Vec::new() };

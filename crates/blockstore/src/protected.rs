@@ -1,5 +1,5 @@
-//! Protection information beside the blocks of a store: one record for each block in a store of its own (for a file,
-//! `PATH.pi`; for memory, memory).
+//! Protection information for the blocks of a store: one record for each block, in a separate store (for a file, `PATH.pi`; for memory,
+//! memory).
 //!
 //! ```text
 //! 0      "INTACTPI", version, type, state,      4096 bytes
@@ -7,18 +7,18 @@
 //! 4096   record of block 0, of block 1, ...     16 bytes each: tuple (all bits inverted), digest, zeros
 //! ```
 //!
-//! Blocks and records of a file go through a [log](crate::log), which makes both of a write one: a crash leaves the old block with
-//! its old record or the new one with its new. In memory, which no crash leaves anything of, they are written one after the other.
-//! What is wrong all the same is found:
+//! Changes of a file's blocks and records go through a [log](crate::log), which makes each write atomic: a crash leaves the old block with
+//! its old record or the new block with its new one. In memory, of which a crash leaves nothing, they are written one after the other.
+//! Remaining damage is detected:
 //!
-//! * A tuple whose guard is checked finds it by the guard.
-//! * A record of zeros says that the block was never written; its data must then be zeros. (Holes of the side file read as
-//!   such records, which is why tuples are inverted there.)
-//! * A tuple that a host sent to turn the checks off has the CRC32C of the data beside it.
+//! * A tuple whose guard is checked detects it by the guard.
+//! * A record of zeros says that the block was never written; its data must then be zeros. (Holes of the side file read as such records,
+//!   which is why tuples are stored inverted.)
+//! * A tuple with which a host turned the checks off has the CRC32C of the data next to it.
 //!
-//! Version 2 is that of a side file with a log: who does not know of it must not change one without the other. Version 3 has the
-//! generation, which the label of the volume knows too: records that were put back from another time are refused. Earlier versions
-//! become version 3 when they are opened with a log. Left out: a guard of the record itself. Damage to a record is found like damage to its block.
+//! Version 2 is a side file with a log: programs that do not know the log must not change one without the other. Version 3 adds the
+//! generation, which is also in the label of the volume: records restored from another time are refused. Earlier versions become version 3
+//! when they are opened with a log. Left out: a guard of the record itself. Damage to a record is detected like damage to its block.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,30 +39,30 @@ pub(crate) const RECORD_BYTES: usize = 16;
 /// Bytes before the first record.
 const HEAD_BYTES: u64 = 4096;
 const MAGIC: &[u8; 8] = b"INTACTPI";
-/// Without and with a log; 2 had one, and no generation.
+/// Versions 1 (without a log), 2 (with a log, without a generation) and 3.
 const VERSIONS: [u8; 3] = [1, 2, 3];
 /// Where the generation of the records is.
 const GENERATION_AT: usize = 16;
-/// Bytes of blocks that are written with their records in one step; more are written in several.
+/// Bytes of blocks that are written with their records in one step; longer writes take several steps.
 const STEP_BYTES: u64 = 1 << 20;
 /// Records that are reset with one write.
 const RESET_RECORDS: usize = 4096;
 /// A tuple of a block that was never written.
 const UNWRITTEN: Tuple = Tuple { guard: 0xffff, app_tag: 0xffff, ref_tag: 0xffff_ffff };
 
-/// What is kept beside a block.
+/// What is stored for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// It was never written, or deallocated since: its data are zeros, its tuple all ones.
+    /// It was never written, or was deallocated since: its data is zeros, its tuple all ones.
     Unwritten,
-    /// It was written with this tuple, whose guard is that of its data.
+    /// It was written with this tuple, whose guard matches its data.
     Guarded(Tuple),
     /// It was written with a tuple that is not checked; the CRC32C is that of its data.
     Unchecked(Tuple, u32),
 }
 
 impl Record {
-    /// The tuple as it travels.
+    /// The tuple as it is transferred.
     #[inline]
     pub fn tuple(self) -> Tuple {
         match self {
@@ -95,23 +95,23 @@ impl Record {
     }
 }
 
-/// What is kept beside blocks that follow each other, in the form in which it is kept.
+/// The records of consecutive blocks, in stored form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordRun(Vec<[u8; RECORD_BYTES]>);
 
 impl RecordRun {
-    /// None yet, with room for so many.
+    /// An empty run, with room for this many.
     pub fn with_capacity(blocks: usize) -> Self {
         Self(Vec::with_capacity(blocks))
     }
 
-    /// Adds that of the next block.
+    /// Appends the record of the next block.
     #[inline]
     pub fn push(&mut self, record: Record) {
         self.0.push(record.to_bytes());
     }
 
-    /// Keeps those of the first `blocks` blocks.
+    /// Keeps only the records of the first `blocks` blocks.
     pub fn truncate(&mut self, blocks: usize) {
         self.0.truncate(blocks);
     }
@@ -126,13 +126,13 @@ impl RecordRun {
         self.0.is_empty()
     }
 
-    /// As they are kept.
+    /// The records in stored form.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_flattened()
     }
 
-    /// The tuples as they travel. All kinds of records have them in the same place: no record is told from another, and none is
-    /// put together in memory by halves, which a load of the whole would then wait for.
+    /// The tuples as they are transferred. All kinds of records have them in the same place. So no branch on the kind is needed, and no
+    /// tuple is assembled in memory from halves, for which a load of the whole would then have to wait.
     #[inline]
     pub fn tuples(&self) -> impl ExactSizeIterator<Item = Tuple> + '_ {
         self.0.iter().map(|record| {
@@ -141,7 +141,7 @@ impl RecordRun {
         })
     }
 
-    /// One after the other.
+    /// The records, one after the other.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Record> + Clone + '_ {
         self.0.iter().copied().map(Record::from_bytes)
@@ -154,21 +154,21 @@ impl FromIterator<Record> for RecordRun {
     }
 }
 
-/// What the side store remembers of the format.
+/// What the side store records about the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// Type of the protection information, 0 to 3.
     pub kind: u8,
-    /// A format began and did not end.
+    /// A format started and did not finish.
     pub interrupted: bool,
 }
 
-/// Blocks and what is beside them.
+/// Blocks and their records.
 struct Parts {
     data: Arc<dyn BlockStore>,
     side: Arc<dyn BlockStore>,
     log: Option<Log>,
-    /// Something went past the log.
+    /// A change has bypassed the log.
     direct: AtomicBool,
 }
 
@@ -189,7 +189,7 @@ impl Parts {
         }
     }
 
-    /// Before a change of one part alone: what the log has of it comes first.
+    /// To be called before a change of one part alone: settles what the log has of the range.
     fn go_past_log(&self, part: Part, span: Span) -> Result<(), StoreError> {
         let Some(log) = &self.log else { return Ok(()) };
         log.make_way(part, span)?;
@@ -213,7 +213,7 @@ impl Parts {
 pub struct Records {
     parts: Arc<Parts>,
     format: Mutex<Format>,
-    /// Of this life of the volume; 0 without a log.
+    /// The life of the volume that the records belong to; 0 without a log.
     generation: AtomicU64,
 }
 
@@ -244,7 +244,7 @@ impl Records {
             }
         };
         let records = Records { parts, format: Mutex::new(made), generation: AtomicU64::new(0) };
-        // Those of earlier versions have none, which reads as 0.
+        // Records of earlier versions have no generation, which reads as 0.
         let generation = head[GENERATION_AT..].iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
         if records.parts.log.is_some() && head[8] != 0 {
             records.check_life(generation)?;
@@ -256,7 +256,7 @@ impl Records {
         Ok(records)
     }
 
-    /// Records of another time would refuse what is in the blocks now, or let pass what is not.
+    /// Records of another time would refuse good blocks, or accept bad ones.
     fn check_life(&self, generation: u64) -> Result<(), StoreError> {
         let Parts { data, side, .. } = &*self.parts;
         if data.label().is_none_or(|label| label.knows_records_of(generation)) {
@@ -270,8 +270,8 @@ impl Records {
         )))
     }
 
-    /// The records say of which life of the volume they are, before anything of it is changed; without a log they have no room for
-    /// that, and nobody puts them back.
+    /// Stores in the records to which life of the volume they belong, before anything of it is changed. Without a log they have no room for
+    /// that, and they are not restored from copies.
     fn begin_life(&self) -> Result<(), StoreError> {
         if self.parts.log.is_none() {
             return Ok(());
@@ -286,12 +286,12 @@ impl Records {
         }
     }
 
-    /// The format as it was last remembered.
+    /// The format as last stored.
     pub fn format(&self) -> Format {
         *self.format.lock()
     }
 
-    /// Remembers a format on stable storage.
+    /// Stores a format durably.
     ///
     /// # Errors
     /// Those of a write.
@@ -321,7 +321,7 @@ impl Records {
         Ok(RecordRun(records))
     }
 
-    /// As [`read`](Self::read), past what is cached.
+    /// Like [`read`](Self::read), bypassing caches.
     ///
     /// # Errors
     /// Those of a read.
@@ -331,8 +331,8 @@ impl Records {
         Ok(RecordRun(records))
     }
 
-    /// Writes the records of the blocks from `lba` on, apart from their blocks: where a crash must not come in between, both are
-    /// written by [`BlockStore::write_atomic`].
+    /// Writes the records of the blocks from `lba` on, without their blocks. Where a crash must not separate the two, use
+    /// [`BlockStore::write_atomic`] for both.
     ///
     /// # Errors
     /// Those of a write.
@@ -345,12 +345,12 @@ impl Records {
         Span { offset: Self::at(lba), len: blocks * RECORD_BYTES as u64 }
     }
 
-    /// The store that the records are in, and where those of a block are there.
+    /// The store of the records, and the position of a block's record in it.
     pub(crate) fn place(&self, lba: u64) -> (&dyn BlockStore, u64) {
         (&*self.parts.side, Self::at(lba))
     }
 
-    /// Makes blocks unwritten, apart from their data.
+    /// Marks blocks as unwritten, without changing their data.
     ///
     /// # Errors
     /// Those of a write.
@@ -365,7 +365,7 @@ impl Records {
         Ok(())
     }
 
-    /// Everything written so far to stable storage.
+    /// Makes everything written so far durable.
     ///
     /// # Errors
     /// Those of a flush.
@@ -374,7 +374,7 @@ impl Records {
     }
 }
 
-/// Protection information is for blocks of 512 and 4096 bytes.
+/// Checks the block size: protection information is for blocks of 512 and 4096 bytes.
 pub(crate) fn check_protectable(geometry: &Geometry) -> Result<(), StoreError> {
     if matches!(geometry.logical_block_bytes, 512 | 4096) {
         return Ok(());
@@ -385,8 +385,8 @@ pub(crate) fn check_protectable(geometry: &Geometry) -> Result<(), StoreError> {
     )))
 }
 
-/// A store with records beside its blocks. [`write_atomic`](BlockStore::write_atomic) writes both; whoever writes blocks alone keeps
-/// the [records](BlockStore::records) up to date.
+/// A store that keeps records for its blocks. [`write_atomic`](BlockStore::write_atomic) writes both; a caller that writes blocks alone
+/// must keep the [records](BlockStore::records) up to date.
 pub struct ProtectedStore {
     parts: Arc<Parts>,
     records: Records,
@@ -395,8 +395,8 @@ pub struct ProtectedStore {
 }
 
 impl ProtectedStore {
-    /// Puts the records in `side` beside `data`; a new side store is formatted with type `kind`, 0 to 3. A crash may leave a block
-    /// without its record: that is for stores of which it leaves nothing.
+    /// Combines the records in `side` with `data`; a new side store is formatted with type `kind`, 0 to 3. A crash may leave a block
+    /// without its record, so this is for stores that do not survive a crash.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] when `side` is too small or holds something else, and those of reading and writing it.
@@ -406,12 +406,12 @@ impl ProtectedStore {
         Self::over(Parts { data, side, log: None, direct: AtomicBool::new(false) }, kind, max)
     }
 
-    /// As [`new`](Self::new), with a log that makes a block and its record one whatever a crash leaves of their stores. What the log
-    /// has of changes that are not in their place is put there. `identity` tells the store from others that have, or had, its place;
-    /// writes of up to `atomic_bytes_max` bytes are offered as all or nothing.
+    /// Like [`new`](Self::new), with a log that keeps each block and its record consistent after a crash. Changes that are only in the log
+    /// are put in their place. `identity` distinguishes the store from others that have, or had, its place. Writes of up to
+    /// `atomic_bytes_max` bytes are offered as all or nothing.
     ///
     /// # Errors
-    /// As `new`; [`StoreError::Unusable`] for a log of another store or another time, and those of reading and writing it.
+    /// Those of `new`; [`StoreError::Unusable`] for a log of another store or another time, and those of reading and writing it.
     pub fn with_log(
         data: Arc<dyn BlockStore>,
         (side, kind): (Arc<dyn BlockStore>, u8),
@@ -448,7 +448,7 @@ impl ProtectedStore {
         u64::from(self.geometry().logical_block_bytes)
     }
 
-    /// Where blocks and their records are.
+    /// The spans of blocks and of their records.
     fn spans(&self, offset: u64, len: u64) -> (Span, Span) {
         let block = self.block_bytes();
         let blocks = (offset + len).div_ceil(block) - offset / block;
@@ -507,7 +507,7 @@ impl ProtectedStore {
     /// Bytes that the side store of a store of this geometry needs.
     ///
     /// # Errors
-    /// [`StoreError::Unusable`] when that is more than 64 bits hold.
+    /// [`StoreError::Unusable`] if that does not fit in 64 bits.
     pub fn side_bytes(geometry: &Geometry) -> Result<u64, StoreError> {
         Records::bytes_for(geometry.blocks())
     }
@@ -527,7 +527,7 @@ impl BlockStore for ProtectedStore {
         self.parts.read(Part::Data, offset, dst)
     }
     fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
-        Ok(false) // a read has to find blocks and records together
+        Ok(false) // a read must find blocks and records consistent
     }
 
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
@@ -606,7 +606,7 @@ impl BlockStore for ProtectedStore {
         }
         self.parts.data.extents(offset, len, max)
     }
-    /// The records grow first: at no moment is there a block without one.
+    /// The records grow first: at no time is there a block without one.
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         let needed = Records::bytes_for(size_bytes / self.block_bytes())?;
         if needed > self.parts.side.geometry().size_bytes {
@@ -646,7 +646,7 @@ impl BlockStore for ProtectedStore {
         self.parts.data.medium_reads()
     }
     fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
-        // All have one label, and what was known of it is said once.
+        // All stores share one label, so its failed flush is returned once.
         let Parts { data, side, log, .. } = &*self.parts;
         let failed = data.reopen()?;
         let failed = failed.or(side.reopen()?);

@@ -1,7 +1,7 @@
 //! A volume in memory.
 //!
-//! Memory is taken in chunks of 64 KiB, only for what was written, so a volume of many tebibytes costs next to nothing until
-//! it is used, and goes back to the system when a chunk is unmapped. Chunks lie in an arena of the volume's own
+//! Memory is allocated in chunks of 64 KiB, only for what was written. So a volume of many tebibytes costs next to nothing until
+//! it is used. Unmapping a chunk returns its memory to the system. Chunks lie in an arena of the volume's own
 //! ([`integrity::arena`]), on huge pages where the system has them. A chunk is found through a table of three levels whose parts
 //! are built on first use and never removed:
 //!
@@ -9,10 +9,9 @@
 //! root 1024 ──► middle 1024 (1 TiB) ──► leaf 16384 (1 GiB) ──► RwLock<Option<chunk>> (64 KiB)
 //! ```
 //!
-//! Invariants: a logical block never spans two chunks (both are powers of two and a chunk is not smaller), and a chunk
-//! is read and written under its own lock, so a reader beside a writer sees every logical block whole: old or new. A
-//! command over several chunks is not one atom, but for an atomic write, which holds all its chunks. `resident` counts
-//! exactly the chunks that exist.
+//! Invariants: a logical block never spans two chunks (both are powers of two and a chunk is not smaller). A chunk is read and
+//! written under its own lock, so a concurrent reader sees every logical block whole: old or new. A command over several chunks
+//! is not atomic, except for an atomic write, which holds all its chunks. `resident` counts exactly the chunks that exist.
 //!
 //! Nothing here survives the process; a flush has nothing to do.
 
@@ -33,7 +32,7 @@ use crate::{
     Records, StoreError, not_atomic,
 };
 
-/// What a chunk that does not exist reads as.
+/// The content of a chunk that does not exist.
 static ZEROES: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 const LEAF_CHUNKS: u64 = 16384;
 const MIDDLE_LEAVES: u64 = 1024;
@@ -42,7 +41,7 @@ const ROOT_MIDDLES: u64 = 1024;
 const MAX_BYTES: u64 = CHUNK_BYTES as u64 * LEAF_CHUNKS * MIDDLE_LEAVES * ROOT_MIDDLES;
 /// Most bytes of an atomic write: 17 chunks at most.
 const ATOMIC_BYTES: u64 = 1 << 20;
-/// Chunks that are given back together.
+/// Chunks that are released together.
 const FREED_AT_ONCE: usize = 512;
 /// Chunks that one `extents` call looks at (4 GiB): it runs inline on a shard and must not hold it for long.
 const EXTENT_SCAN_CHUNKS: u64 = 65536;
@@ -56,9 +55,9 @@ fn empty_table<T>(entries: u64) -> Box<[OnceLock<T>]> {
     (0..entries).map(|_| OnceLock::new()).collect()
 }
 
-/// A sparse volume in memory; see the module's head for its shape.
+/// A sparse volume in memory; see the head of the module for its shape.
 pub struct RamStore {
-    /// Before the chunks, so that it is dropped before them: their memory then goes back by whole regions.
+    /// Declared before the chunks, so that it is dropped before them: their memory is then released in whole regions.
     arena: Arena,
     root: OnceLock<Root>,
     size_bytes: AtomicU64,
@@ -68,8 +67,8 @@ pub struct RamStore {
 }
 
 impl RamStore {
-    /// Makes a volume of zeros. `size_bytes` is whole blocks, at most 1 PiB; `logical_block_bytes` is a power of two,
-    /// 512 to 65536.
+    /// Makes a volume of zeros. `size_bytes` is a whole number of blocks, at most 1 PiB; `logical_block_bytes` is a power of
+    /// two, 512 to 65536.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] with the reason.
@@ -104,7 +103,7 @@ impl RamStore {
         self.size_bytes.load(Ordering::Acquire)
     }
 
-    /// The slot of a chunk, or the next chunk number that may have one: all before it read as zeros.
+    /// The slot of a chunk, or else the next chunk number that may have one: all chunks before that one read as zeros.
     fn find(&self, chunk: u64) -> Result<&Slot, u64> {
         let (leaf, in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let (middle, in_middle) = (leaf / MIDDLE_LEAVES, leaf % MIDDLE_LEAVES);
@@ -118,7 +117,7 @@ impl RamStore {
         }
     }
 
-    /// The slot of a chunk, building the table on the way.
+    /// The slot of a chunk; builds missing tables.
     fn find_or_build(&self, chunk: u64) -> &Slot {
         let (leaf, in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let (middle, in_middle) = (leaf / MIDDLE_LEAVES, leaf % MIDDLE_LEAVES);
@@ -129,7 +128,7 @@ impl RamStore {
         &slots[in_leaf as usize]
     }
 
-    /// Memory for one chunk, counted.
+    /// Allocates and counts the memory for one chunk.
     fn take_chunk(&self) -> Result<Chunk, StoreError> {
         let bytes = CHUNK_BYTES as u64;
         let before = self.resident_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -141,7 +140,7 @@ impl RamStore {
         })
     }
 
-    /// The slot of a chunk for which there was no table, with `fresh` in it, unless another writer was first.
+    /// Puts `fresh` in the slot of a chunk that had no table, unless another writer was first. Returns the slot.
     fn build_with(&self, chunk: u64, fresh: Chunk) -> RwLockWriteGuard<'_, Option<Chunk>> {
         let mut held = self.find_or_build(chunk).write();
         match *held {
@@ -151,8 +150,8 @@ impl RamStore {
         held
     }
 
-    /// Calls `visit` for every part of a range that lies in one chunk, with the part's place in the range and its bytes,
-    /// or `None` for zeros.
+    /// Calls `visit` for every part of a range that lies in one chunk, with the part's place in the range and its bytes, or
+    /// `None` for zeros.
     #[inline]
     fn visit_read(&self, offset: u64, len: usize, mut visit: impl FnMut(Range<usize>, Option<&[u8]>)) {
         let mut done = 0;
@@ -170,7 +169,7 @@ impl RamStore {
         }
     }
 
-    /// Calls `visit` for every part of a range that lies in one chunk, building chunks on the way.
+    /// Calls `visit` for every part of a range that lies in one chunk; creates missing chunks.
     #[inline]
     fn visit_write(&self, offset: u64, len: u64, mut visit: impl FnMut(&mut [u8])) -> Result<(), StoreError> {
         let end = offset + len;
@@ -180,7 +179,7 @@ impl RamStore {
             let part = (end - at).min((CHUNK_BYTES - start) as u64) as usize;
             let mut held = match self.find(chunk) {
                 Ok(slot) => slot.write(),
-                // The table is built for a chunk that is there: a write that finds no memory leaves nothing behind.
+                // The table is built only once the chunk has memory: a write that finds no memory leaves nothing behind.
                 Err(_) => self.build_with(chunk, self.take_chunk()?),
             };
             let chunk = match held.as_mut() {
@@ -193,7 +192,7 @@ impl RamStore {
         Ok(())
     }
 
-    /// Makes a range read as zeros; `free` gives back the chunks that it covers whole.
+    /// Makes a range read as zeros; with `free`, chunks that lie wholly in the range are released.
     fn zero(&self, offset: u64, len: u64, free: bool) {
         let end = offset + len;
         let mut at = offset;
@@ -282,7 +281,7 @@ impl BlockStore for RamStore {
         Geometry {
             size_bytes: self.size(),
             logical_block_bytes: self.logical_block_bytes,
-            // Memory has no larger block that a small write would cost a read of.
+            // Memory has no larger block that would make a small write cost a read.
             physical_block_bytes: self.logical_block_bytes,
             rotational: false,
             discard_granularity_bytes: CHUNK_BYTES as u32,
@@ -317,7 +316,8 @@ impl BlockStore for RamStore {
         self.visit_read(offset, dst.len(), |place, src| {
             let part = &mut dst[place];
             match src {
-                // The digest is of the copy in `part`, made under the chunk's lock: what travels is what was digested.
+                // The digest is computed over the copy in `part`, made under the lock of the chunk, so it matches the bytes that
+                // are sent.
                 Some(src) => {
                     let copied = integrity::copy_crc32c(crc, part, src, Store::Temporal);
                     crc = copied.expect("a part of the destination is as long as its source");
@@ -347,8 +347,8 @@ impl BlockStore for RamStore {
         ATOMIC_BYTES
     }
 
-    /// Memory is taken before the first byte is written: what may fail comes first. Chunks are held in ascending order, and
-    /// whoever else holds one holds no other, so nobody waits in a circle.
+    /// Allocates memory before the first byte is written, since that step may fail. Chunks are locked in ascending order, and
+    /// every other operation holds at most one chunk, so there is no deadlock.
     fn write_atomic(
         &self,
         offset: u64,
@@ -364,7 +364,7 @@ impl BlockStore for RamStore {
         }
         let (first, start) = split(offset);
         let chunks = first..(offset + len).div_ceil(CHUNK_BYTES as u64);
-        // No table is built for chunks for which there is no memory.
+        // No table is built for chunks that have no memory.
         let new = chunks.clone().filter(|chunk| self.find(*chunk).is_err()).count() * CHUNK_BYTES;
         if self.resident_bytes().saturating_add(new as u64) > self.resident_limit_bytes {
             return Err(StoreError::NoSpace);
@@ -404,7 +404,7 @@ impl BlockStore for RamStore {
         Ok(())
     }
 
-    /// Without `may_unmap`, memory that the range has stays with it; memory that it lacks is not taken.
+    /// Without `may_unmap`, a range keeps the memory that it has; missing memory is not allocated.
     fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError> {
         check_range(self.size(), offset, len)?;
         self.zero(offset, len, may_unmap);
@@ -436,7 +436,7 @@ impl BlockStore for RamStore {
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         check_resize(&self.geometry(), size_bytes)?;
         check_capacity(size_bytes)?;
-        // Grows only: of two at once the larger wins.
+        // It only grows: of two concurrent resizes the larger wins.
         self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
         Ok(())
     }
@@ -485,7 +485,7 @@ mod tests {
             refused(store.write_atomic(far, &[&block], None, Durability::Cached));
             assert!(store.find(far / CHUNK_BYTES as u64).is_err(), "a table was built for {far}");
         }
-        // Where there is a table already, a failed write leaves no chunk in it.
+        // If there is a table already, a failed write leaves no chunk in it.
         assert!(store.write(1 << 20, &[&[1; 512]], Durability::Cached).is_err());
         assert_eq!(store.resident_bytes(), CHUNK_BYTES as u64);
     }

@@ -1,7 +1,9 @@
-//! Small files that are replaced as a whole and survive a loss of power: the labels of volumes, and what the device server keeps.
+//! Small files that are replaced as a whole and survive a loss of power: the labels of volumes, and the data that the device
+//! server keeps.
 //!
-//! A replacement is written to `PATH.new`, synced, renamed over `PATH`, and the directory is synced. So at every moment there is
-//! the old file or the new one. What an interrupted replacement leaves as `PATH.new` is nobody's, and the next one overwrites it.
+//! A replacement is written to `PATH.new`, synced, renamed over `PATH`, and the directory is synced. So at every moment either the
+//! old file or the new one exists. If a replacement is interrupted, the `PATH.new` it leaves is not used, and the next one
+//! overwrites it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -9,9 +11,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What a replacement and a removal ask of the file system; a trait so that a test can cut the power between any two steps.
+/// The file system operations that a replacement and a removal need; a trait so that a test can cut the power between any two
+/// steps.
 trait Disk {
-    /// Makes `path` a file of these bytes, whatever it was.
+    /// Makes `path` a file of these bytes, whatever it was before.
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Returns when the bytes of the file are on the medium.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
@@ -26,13 +29,13 @@ struct Real;
 
 impl Disk for Real {
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // One left by a crash has a mode of its own.
+        // A file left by a crash may have another mode.
         if let Err(error) = std::fs::remove_file(path)
             && error.kind() != ErrorKind::NotFound
         {
             return Err(error);
         }
-        // What these files say is nobody else's to know or to change.
+        // No other user may read or change these files.
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
     }
 
@@ -53,26 +56,26 @@ impl Disk for Real {
     }
 }
 
-/// Replaces the file at `path` by one of these bytes, on the medium when this returns.
+/// Replaces the file at `path` by one with these bytes; it is on the medium when this returns.
 ///
 /// # Errors
-/// What the system says; then either the old or the new file is there.
+/// Those of the system; then either the old or the new file is there.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_on(&mut Real, path, bytes)
 }
 
-/// Removes the file at `path`, from the medium when this returns; none is no error.
+/// Removes the file at `path`; the removal is on the medium when this returns. A missing file is no error.
 ///
 /// # Errors
-/// What the system says.
+/// Those of the system.
 pub fn remove(path: &Path) -> io::Result<()> {
     remove_on(&mut Real, path)
 }
 
-/// The file at `path`, `None` where there is none. One of more than `max_bytes` is refused, not cut.
+/// The contents of the file at `path`, `None` if there is none. A file of more than `max_bytes` is refused, not cut.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::FileTooLarge`].
+/// Those of the system; [`ErrorKind::FileTooLarge`].
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -89,10 +92,10 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Makes the names in the directory of `path` durable: a new file is only safe then.
+/// Makes the names in the directory of `path` durable; only then is a new file safe.
 ///
 /// # Errors
-/// What the system says.
+/// Those of the system.
 pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
     Real.sync_directory(directory_of(path))
 }
@@ -102,8 +105,8 @@ pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Where what is kept beside the volume at `path` is, by the suffix of its name. By whichever link a file is found, that is beside
-/// the file itself. A device has many names and none that stays: what is kept of it is found by the one that is given.
+/// Where the side file of the volume at `path` is, by the suffix of its name: next to the file itself, whichever link leads to it.
+/// A device has many names and none that is permanent, so its side files are found by the name given.
 pub fn beside_volume(path: &Path, suffix: &str) -> PathBuf {
     match path.canonicalize() {
         Ok(real) if real.is_file() => beside(&real, suffix),
@@ -111,7 +114,7 @@ pub fn beside_volume(path: &Path, suffix: &str) -> PathBuf {
     }
 }
 
-/// `path` with `suffix` behind its last name.
+/// `path` with `suffix` appended to its last name.
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path.as_os_str());
     name.push(suffix);
@@ -139,8 +142,8 @@ mod tests {
 
     use super::*;
 
-    /// A file system as a loss of power leaves it at its worst: names reach the medium at once, bytes only when they are synced,
-    /// and names that were not synced may be the old ones.
+    /// A file system after the worst possible loss of power: names reach the medium at once, bytes only when they are synced, and
+    /// names that were not synced may be the old ones.
     #[derive(Clone, Default)]
     struct Cuts {
         /// Name to number of the file, now and on the medium at the last sync of the directory.
@@ -160,7 +163,7 @@ mod tests {
             Ok(())
         }
 
-        /// What may be read at `path` after the power came back, by either state of the names.
+        /// What may be read at `path` after the power is back, for either state of the names.
         fn found(&self, path: &Path) -> Vec<Option<Vec<u8>>> {
             let read = |names: &BTreeMap<PathBuf, usize>| names.get(path).map(|&n| self.files[n].1.clone());
             vec![read(&self.names), read(&self.synced_names)]

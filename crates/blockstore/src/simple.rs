@@ -1,4 +1,4 @@
-//! A store of few words: what somebody who brings blocks of their own has to say, and the rest of [`BlockStore`] made of it.
+//! A small trait for stores: the few things that a custom store must provide. The rest of [`BlockStore`] is built on them.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::{
 /// Zeros are written in pieces of this many bytes.
 const ZEROS_BYTES: usize = 64 * 1024;
 
-/// Blocks of somebody's own, of a fixed size. Wrap it in [`Simple`] to serve it.
+/// A custom store of a fixed size. Wrap it in [`Simple`] to serve it.
 ///
-/// Calls come from many threads at once. The target orders those that overlap. Every range is within the size, and of whole logical
-/// blocks when it comes from a host.
+/// Calls come from many threads at once. The target orders those that overlap. Every range is inside the store, and consists of
+/// whole logical blocks when it comes from a host.
 pub trait SimpleStore: Send + Sync {
     /// Size in bytes, a multiple of [`logical_block_bytes`](Self::logical_block_bytes). Constant.
     fn size_bytes(&self) -> u64;
@@ -26,12 +26,13 @@ pub trait SimpleStore: Send + Sync {
     /// What this is, for people and logs.
     fn description(&self) -> String;
 
-    /// Whether a call may wait, for a disk or for another machine. Then it runs on a thread that may; a store in memory says no.
+    /// Whether a call may wait, for a disk or for another machine. If so, it runs on a thread that may wait; a store in memory
+    /// returns false.
     fn may_block(&self) -> bool {
         true
     }
 
-    /// Whether writes are refused. The default takes them.
+    /// Whether writes are refused. Default: no.
     fn read_only(&self) -> bool {
         false
     }
@@ -42,30 +43,31 @@ pub trait SimpleStore: Send + Sync {
     /// Any; [`StoreError::MediumRead`] says which bytes are lost.
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Writes `src` at `offset`. It may stay in a cache until [`flush`](Self::flush).
+    /// Writes `src` at `offset`. The data may stay in a cache until [`flush`](Self::flush).
     ///
     /// # Errors
-    /// Any; a part may have been written then.
+    /// Any; a part may have been written by then.
     fn write(&self, offset: u64, src: &[u8]) -> Result<(), StoreError>;
 
-    /// Returns when everything that was written before the call is on the medium.
+    /// Returns when everything written before the call is on the medium.
     ///
     /// # Errors
-    /// Any: what was written may be lost then.
+    /// Any: earlier writes may be lost then.
     fn flush(&self) -> Result<(), StoreError>;
 }
 
-/// A [`SimpleStore`] as a [`BlockStore`]: without atomic writes, space to give back, protection information, or another size.
+/// A [`SimpleStore`] as a [`BlockStore`]: it has no atomic writes, releases no space, has no protection information and cannot be
+/// resized.
 #[derive(Clone, Debug)]
 pub struct Simple<S>(S);
 
 impl<S: SimpleStore> Simple<S> {
-    /// The store that `inner` is.
+    /// Wraps `inner`.
     pub fn new(inner: S) -> Self {
         Self(inner)
     }
 
-    /// What it was made of.
+    /// The wrapped store.
     pub fn inner(&self) -> &S {
         &self.0
     }
@@ -112,7 +114,7 @@ impl<S: SimpleStore> BlockStore for Simple<S> {
     }
 
     fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
-        Ok(false) // a simple store does not tell what takes waiting
+        Ok(false) // a simple store cannot tell whether a read would wait
     }
 
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
@@ -146,7 +148,7 @@ impl<S: SimpleStore> BlockStore for Simple<S> {
         Err(not_atomic(self))
     }
 
-    /// Nobody knows what is below it.
+    /// Whether the layers below keep old data is unknown.
     fn overwrites_in_place(&self) -> bool {
         false
     }

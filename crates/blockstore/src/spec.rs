@@ -28,7 +28,7 @@ pub enum StoreSpec {
         logical_block_bytes: Option<u32>,
         /// Most memory for its data, in bytes; `None`: no limit but its size.
         resident_limit_bytes: Option<u64>,
-        /// Room for protection information, at first of this type, 0 to 3.
+        /// Adds protection information, initially of this type, 0 to 3.
         protection: Option<u8>,
     },
     /// A [`FileStore`](crate::FileStore).
@@ -37,15 +37,15 @@ pub enum StoreSpec {
         path: PathBuf,
         /// How to open it.
         options: FileOptions,
-        /// Room for protection information in a file beside it (`PATH.pi`), at first of this type, 0 to 3.
+        /// Adds protection information in a file next to it (`PATH.pi`), initially of this type, 0 to 3.
         protection: Option<u8>,
-        /// Writes of up to so many bytes are all or nothing, by a journal in a file beside it (`PATH.atomic`).
+        /// Writes of up to this many bytes are all or nothing, with a journal in a file next to it (`PATH.atomic`).
         atomic_bytes: Option<u64>,
     },
 }
 
 impl StoreSpec {
-    /// Opens the store. The label of a device ends with it.
+    /// Opens the store. The label of a device ends with the store.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] with the reason and the remedy.
@@ -56,7 +56,7 @@ impl StoreSpec {
     /// Opens the store, with the labels of devices in the directory `state_dir`.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_in(&self, state_dir: Option<&Path>) -> Result<Arc<dyn BlockStore>, StoreError> {
         match self {
             StoreSpec::Ram { size_bytes, logical_block_bytes, resident_limit_bytes, protection } => {
@@ -75,7 +75,7 @@ impl StoreSpec {
 }
 
 impl StoreSpec {
-    /// The size that is asked for, bytes; `None`: as large as the file is.
+    /// The requested size, bytes; `None`: the size of the file.
     pub fn size_bytes(&self) -> Option<u64> {
         match self {
             StoreSpec::Ram { size_bytes, .. } => Some(*size_bytes),
@@ -83,7 +83,7 @@ impl StoreSpec {
         }
     }
 
-    /// Asks for another size.
+    /// Requests another size.
     pub fn set_size_bytes(&mut self, wanted: u64) {
         match self {
             StoreSpec::Ram { size_bytes, .. } => *size_bytes = wanted,
@@ -91,8 +91,8 @@ impl StoreSpec {
         }
     }
 
-    /// Whether an open store of the one description can become one of the other: both are the same but for size and write
-    /// protection, and for what only a new store takes from its description.
+    /// Whether an open store of one description can become one of the other: they may differ only in size and write
+    /// protection, and in options that only affect a new store.
     pub fn is_same_medium(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -122,7 +122,7 @@ impl StoreSpec {
     }
 }
 
-/// A text that names no store. Says what is wrong and what would be right.
+/// A text that describes no store. The error says what is wrong and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SpecError(String);
@@ -241,7 +241,7 @@ impl OptionText {
     }
 }
 
-/// Splits at single commas; a double one stands for one comma of the text.
+/// Splits at single commas; a double comma stands for one comma of the text.
 fn split_commas(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars().peekable();
@@ -258,7 +258,7 @@ fn split_commas(text: &str) -> Vec<String> {
 const UNITS: [(char, u32); 5] = [('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50)];
 
 /// Reads a size: a whole number, then nothing, `B`, or a binary unit `K`, `M`, `G`, `T`, `P` with or without `iB`, in
-/// either case. `KB` and its like are refused, because people mean two different things by them.
+/// either case. `KB` and the like are refused, because people mean two different things by them.
 ///
 /// # Errors
 /// [`SpecError`] with the remedy.

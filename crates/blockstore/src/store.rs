@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Op;
 use crate::{FailedFlush, Label, RecordRun, Records, StoreError};
 
-/// Shape of a store. Cheap to copy; asked again whenever it matters, because a resize changes it.
+/// Shape of a store. Cheap to copy; query it whenever it matters, because a resize changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `logical_block_bytes`.
@@ -17,7 +17,7 @@ pub struct Geometry {
     pub physical_block_bytes: u32,
     /// Whether seeks cost time.
     pub rotational: bool,
-    /// Bytes of the smallest unit that `unmap` gives back; 0 when the store cannot give back space.
+    /// Bytes of the smallest unit that `unmap` releases; 0 when the store cannot release space.
     pub discard_granularity_bytes: u32,
     /// Whether every changing operation fails with [`StoreError::ReadOnly`].
     pub read_only: bool,
@@ -47,7 +47,7 @@ pub(crate) fn check_range(size_bytes: u64, offset: u64, len: u64) -> Result<(), 
     }
 }
 
-/// Checks a logical block size against what [`Geometry`] promises.
+/// Checks that a logical block size is one that [`Geometry`] allows.
 pub(crate) fn check_block_bytes(logical_block_bytes: u32) -> Result<(), StoreError> {
     if logical_block_bytes.is_power_of_two() && (512..=65536).contains(&logical_block_bytes) {
         return Ok(());
@@ -57,7 +57,7 @@ pub(crate) fn check_block_bytes(logical_block_bytes: u32) -> Result<(), StoreErr
     )))
 }
 
-/// Checks a size: whole blocks, at least one.
+/// Checks that a size is a whole number of blocks, at least one.
 pub(crate) fn check_size(size_bytes: u64, logical_block_bytes: u32) -> Result<(), StoreError> {
     let block = u64::from(logical_block_bytes);
     if size_bytes == 0 {
@@ -84,19 +84,19 @@ pub enum Placement {
     Offload,
 }
 
-/// How a store reads its medium, past what is cached of it.
+/// How a store reads its medium, bypassing what is cached of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediumReads {
-    /// It is kept in memory and has no other medium.
+    /// The store is in memory and has no other medium.
     Memory,
     /// Past the page cache (`O_DIRECT`).
     Direct,
-    /// The file system refuses that: the page cache of the range is dropped before.
+    /// The file system refuses `O_DIRECT`: the page cache of the range is dropped before the read.
     CacheDropped,
 }
 
 impl MediumReads {
-    /// A word for it.
+    /// A word for it, as shown to people.
     pub fn as_str(self) -> &'static str {
         match self {
             MediumReads::Memory => "memory",
@@ -126,24 +126,24 @@ pub struct Extent {
     pub mapped: bool,
 }
 
-/// The blocks of a store that holds them in memory ([`BlockStore::in_place`]). Pieces are cut between logical blocks only (where the
-/// range has whole ones); the store is locked meanwhile, so whoever is shown one calls none.
+/// The blocks of a store that holds them in memory ([`BlockStore::in_place`]). Pieces are cut only between logical blocks (if the range
+/// has whole ones). The store is locked while a piece is shown, so the closure must not call the store.
 pub trait InPlace {
-    /// Shows a range to `look`, piece by piece in order. None changes while it is shown.
+    /// Shows a range to `look`, piece by piece in order. A piece does not change while it is shown.
     ///
     /// # Errors
-    /// As [`BlockStore::read`]; `look` may have seen a part then.
+    /// Those of [`BlockStore::read`]; `look` may have seen a part of the range by then.
     fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<(), StoreError>;
 
-    /// Lets the processor fetch the first `len` bytes of a range, as far as they are there and nobody changes them just now: they
-    /// are about to be read or written. Never waits.
+    /// Prefetches the first `len` bytes of a range into the cache, because they are about to be read or written. Skips bytes that are
+    /// not allocated or that are being changed. Never waits.
     fn prefetch(&self, offset: u64, len: usize);
 
-    /// Lets `fill` write a range, piece by piece in order. It overwrites all of each piece: what it is given holds what was there
-    /// before. Nobody sees a piece before `fill` is done with it.
+    /// Lets `fill` write a range, piece by piece in order. `fill` must overwrite all of each piece: it is handed the old contents. No
+    /// reader sees a piece before `fill` is done with it.
     ///
     /// # Errors
-    /// As [`BlockStore::write`]; a part may have been written then.
+    /// Those of [`BlockStore::write`]; a part may have been written by then.
     fn write_in_place(
         &self,
         offset: u64,
@@ -152,12 +152,10 @@ pub trait InPlace {
     ) -> Result<(), StoreError>;
 }
 
-/// An array of bytes that can be read and written from many threads at once. The crate's head says what holds for
-/// all stores.
+/// An array of bytes that can be read and written from many threads at once. The head of the crate says what holds for all stores.
 ///
-/// No method has a body here: a store around another one that leaves one out would hide what the inner store can, and nobody
-/// would notice. So the compiler does. Stores without more have [`read_then_crc32c`], [`not_atomic`]
-/// and [`fixed_size`] to call.
+/// No method has a default body: a wrapper that forgot a method would silently hide what the inner store can do. This way the compiler
+/// catches it. Simple stores can call [`read_then_crc32c`], [`not_atomic`] and [`fixed_size`].
 pub trait BlockStore: Send + Sync {
     /// Shape of the store now. Never blocks.
     fn geometry(&self) -> Geometry;
@@ -175,48 +173,49 @@ pub trait BlockStore: Send + Sync {
     /// [`StoreError::Io`] (`dst` holds bytes of this store or zeros, nothing of an earlier use).
     fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Fills `dst` from `offset` if that takes no waiting, for the medium or for anybody: for a look from a shard at a store that is
-    /// otherwise called on worker threads. False: it would take some, or the store cannot tell; `dst` holds anything then, and the
-    /// read is still to be done.
+    /// Fills `dst` from `offset` if that does not wait for the medium or for a lock. It lets a shard try to read a store that is
+    /// otherwise called on worker threads. False: it would have to wait, or the store cannot tell. Then the content of `dst` is
+    /// arbitrary, and the read still has to be done.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     fn read_now(&self, offset: u64, dst: &mut [u8]) -> Result<bool, StoreError>;
 
-    /// Fills `dst` from `offset` with what is on the medium, however much of it is in a cache. What was written to the range before
-    /// the call is written to the medium first, though not durably.
+    /// Fills `dst` from `offset` with what is on the medium, however much of it is cached. Earlier writes to the range are written to
+    /// the medium first, though not durably.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and [`StoreError::FlushFailed`].
+    /// Those of [`read`](Self::read), and [`StoreError::FlushFailed`].
     fn read_medium(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError>;
 
-    /// How [`read_medium`](Self::read_medium) comes to the medium, as far as is known.
+    /// How [`read_medium`](Self::read_medium) reaches the medium, as far as is known.
     fn medium_reads(&self) -> MediumReads;
 
     /// Fills `dst` from `offset` and extends `crc`, a finished CRC32C (0 for an empty prefix), over its bytes, in
     /// the same pass where the store can.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError>;
 
-    /// Writes the slices of `src` one after the other, starting at `offset`.
+    /// Writes the slices of `src` one after another, starting at `offset`.
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`], [`StoreError::ReadOnly`], [`StoreError::NoSpace`], [`StoreError::MediumWrite`],
-    /// [`StoreError::FlushFailed`] (also of a flush before), [`StoreError::Gone`], [`StoreError::Io`].
+    /// [`StoreError::FlushFailed`] (also if an earlier flush failed), [`StoreError::Gone`], [`StoreError::Io`].
     fn write(&self, offset: u64, src: &[&[u8]], durability: Durability) -> Result<(), StoreError>;
 
-    /// Most bytes that one [`write_atomic`](Self::write_atomic) takes, whole logical blocks; 0 when the store has no such writes.
-    /// Constant for the life of the store.
+    /// Most bytes that one [`write_atomic`](Self::write_atomic) takes, a multiple of the logical block; 0 when the store has no such
+    /// writes. Constant for the life of the store.
     fn atomic_write_bytes_max(&self) -> u64;
 
-    /// Writes as [`write`](Self::write), but all or nothing: neither an error nor a loss of power leaves a part of it behind. Other
-    /// calls that are under way may see it block by block. `records` are those of the blocks, and become theirs in the same step. With
-    /// them it may be of any length: what is longer than that is written in steps of whole blocks, each all or nothing with its record.
+    /// Writes like [`write`](Self::write), but all or nothing: neither an error nor a loss of power leaves a part of it behind.
+    /// Concurrent calls may see it block by block. `records` are the records of the blocks, stored in the same step. With records the
+    /// write may have any length: one that is longer than the limit is split into steps of whole blocks, each all or nothing with its
+    /// records.
     ///
     /// # Errors
-    /// As `write`, and nothing was written then; [`StoreError::Unusable`] for more than
+    /// Those of `write`, and nothing was written then; [`StoreError::Unusable`] for more than
     /// [`atomic_write_bytes_max`](Self::atomic_write_bytes_max), and for records that the store has no room for.
     fn write_atomic(
         &self,
@@ -226,15 +225,15 @@ pub trait BlockStore: Send + Sync {
         durability: Durability,
     ) -> Result<(), StoreError>;
 
-    /// Whether bytes that are overwritten are gone: no snapshot, journal or spare area keeps them. Constant.
+    /// Whether overwritten bytes are gone: no snapshot, journal or spare area keeps them. Constant.
     fn overwrites_in_place(&self) -> bool;
 
-    /// Its blocks where they lie in memory, for whoever copies and checks in one pass; `None` from a store that does not hold them
-    /// there. Constant.
+    /// Access to the blocks in memory, for callers that copy and check in one pass; `None` if the store does not hold them there.
+    /// Constant.
     fn in_place(&self) -> Option<&dyn InPlace>;
 
-    /// Opens a store again that failed, so that it takes writes: an operator has looked at what is below it. Nothing may be under way
-    /// meanwhile but flushes. What is read from here on is what the medium has. The flush that had failed, if one had.
+    /// Reopens a store that failed, so that it accepts writes again: an operator has checked what is below it. Nothing but flushes may
+    /// be under way meanwhile. Later reads return what the medium has. Returns the flush that had failed, if one had.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] when it still fails; then nothing has changed.
@@ -246,57 +245,57 @@ pub trait BlockStore: Send + Sync {
     /// [`StoreError::FlushFailed`], [`StoreError::Gone`]. A read-only store has nothing to flush and succeeds.
     fn flush(&self) -> Result<(), StoreError>;
 
-    /// Gives back the space of a range. Where `discard_granularity_bytes` is not 0 the whole range reads as zeros
-    /// afterwards, also the edges that cannot be given back. A store without space to give back may do nothing.
+    /// Releases the space of a range. If `discard_granularity_bytes` is not 0, the whole range reads as zeros afterwards, including
+    /// edges that cannot be released. A store without space to release may do nothing.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     fn unmap(&self, offset: u64, len: u64) -> Result<(), StoreError>;
 
-    /// Makes a range read as zeros; with `may_unmap` its space may be given back on the way.
+    /// Makes a range read as zeros; with `may_unmap` its space may be released on the way.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     fn write_zeroes(&self, offset: u64, len: u64, may_unmap: bool) -> Result<(), StoreError>;
 
-    /// Says which parts of a range are mapped: at least one and at most `max.max(1)` extents, without gaps from
-    /// `offset` on, neighbours different where the store can tell. They may end before the range does (the caller
-    /// asks again from there) and never beyond it.
+    /// Says which parts of a range are mapped: at least one and at most `max.max(1)` extents, without gaps from `offset` on. Neighbours
+    /// differ where the store can tell. The extents may end before the range does (the caller asks again from there), but never beyond
+    /// it.
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`] (also for `len` 0), [`StoreError::Gone`], [`StoreError::Io`].
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError>;
 
-    /// Grows the store to `size_bytes`; the new part reads as zeros. Shrinking is refused: it would destroy data
-    /// under commands in flight.
+    /// Grows the store to `size_bytes`; the new part reads as zeros. Shrinking is refused: it would destroy data under commands in
+    /// flight.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] when the store cannot have that size, [`StoreError::ReadOnly`],
     /// [`StoreError::NoSpace`], [`StoreError::Io`].
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError>;
 
-    /// Bytes of the medium behind the store now: what [`resize`](Self::resize) can make of it without the medium's growing. More
-    /// than the geometry says when somebody made the file or the device larger, less when it shrank.
+    /// Bytes of the medium behind the store now: the largest size that [`resize`](Self::resize) can reach without growing the medium.
+    /// More than the geometry says if the file or the device was made larger, less if it shrank.
     ///
     /// # Errors
     /// [`StoreError::Gone`], [`StoreError::Io`].
     fn medium_bytes(&self) -> Result<u64, StoreError>;
 
-    /// Makes a store that was opened read-only take changes from now on; one that takes them already stays as it is. What a unit
-    /// may do is decided above: there is no way back.
+    /// Makes a store that was opened read-only accept changes from now on; does nothing to a store that already does. There is no way
+    /// back: what a unit may do is decided in the layers above.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] with the reason and the remedy; then it stays read-only.
     fn make_writable(&self) -> Result<(), StoreError>;
 
-    /// The protection information beside the blocks, where the store has room for it.
+    /// The protection information kept alongside the blocks, if the store has room for it.
     fn records(&self) -> Option<&Records>;
 
-    /// The label of the volume; `None` from memory, which is another volume with each start.
+    /// The label of the volume; `None` for a memory store, which is a new volume at each start.
     fn label(&self) -> Option<&Arc<Label>>;
 }
 
-/// [`BlockStore::read_crc32c`] of a store that reads first and computes then.
+/// [`BlockStore::read_crc32c`] for a store that reads first and then computes.
 ///
 /// # Errors
 /// Those of the read.
@@ -310,12 +309,12 @@ pub fn read_then_crc32c<S: BlockStore + ?Sized>(
     Ok(integrity::crc32c_append(crc, dst))
 }
 
-/// What [`BlockStore::resize`] says of a store that cannot.
+/// The error of [`BlockStore::resize`] for a store that cannot be resized.
 pub fn fixed_size<S: BlockStore + ?Sized>(store: &S) -> StoreError {
     StoreError::Unusable(format!("{} has a fixed size; make a larger one and copy", store.description()))
 }
 
-/// What [`BlockStore::write_atomic`] says of more than the store takes at once, and of any where it has no such writes.
+/// The error of [`BlockStore::write_atomic`] for more than the store takes at once, and for any write if it has no such writes.
 pub fn not_atomic<S: BlockStore + ?Sized>(store: &S) -> StoreError {
     let max = store.atomic_write_bytes_max();
     StoreError::Unusable(format!(
@@ -439,7 +438,7 @@ impl ExtentList {
     }
 }
 
-/// The check that opens every `extents`: an empty range has no first extent.
+/// The check at the start of every `extents`: an empty range has no first extent.
 pub(crate) fn check_extent_range(size_bytes: u64, offset: u64, len: u64) -> Result<(), StoreError> {
     if len == 0 {
         return Err(StoreError::OutOfRange { offset, len, size_bytes });
@@ -447,7 +446,7 @@ pub(crate) fn check_extent_range(size_bytes: u64, offset: u64, len: u64) -> Resu
     check_range(size_bytes, offset, len)
 }
 
-/// The check that opens every `resize`.
+/// The check at the start of every `resize`.
 pub(crate) fn check_resize(geometry: &Geometry, size_bytes: u64) -> Result<(), StoreError> {
     if geometry.read_only {
         return Err(StoreError::ReadOnly);

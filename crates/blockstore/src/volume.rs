@@ -1,9 +1,9 @@
-//! A file and what is kept beside it: its label (`PATH.intact`), its journal (`PATH.atomic`), its protection information (`PATH.pi`)
-//! and the log of both (`PATH.pi-log`).
+//! A file and the files kept next to it: its label (`PATH.intact`), its journal (`PATH.atomic`), its protection information
+//! (`PATH.pi`) and the log of both (`PATH.pi-log`).
 //!
-//! Invariant: whoever changes the file has looked at all of them, whatever options they were given. What a journal or a log has left
-//! to do is done before anything else is written, and a file that has protection information is not written without it. So nothing
-//! that is kept beside a file becomes older than the file.
+//! Invariant: code that changes the file has checked all of them, whatever options it was given. Work that a journal or a log has
+//! left is finished before anything else is written, and a file that has protection information is not written without it. So
+//! nothing kept next to a file becomes older than the file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ pub(crate) const JOURNAL: &str = ".atomic";
 pub(crate) const RECORDS: &str = ".pi";
 pub(crate) const LOG: &str = ".pi-log";
 
-/// Where what is kept beside a store of blocks is found, by the suffix of its name.
+/// Finds what is kept next to a store of blocks, by the suffix of its name.
 pub(crate) trait Shelf {
     /// Its name, for messages.
     fn name(&self, suffix: &str) -> String;
-    /// Its bytes; 0 where there is none, and where it was being made as the power went.
+    /// Its size in bytes; 0 where there is none, and where the power failed while it was being created.
     fn found(&self, suffix: &str) -> Result<u64, StoreError>;
-    /// Opens it as the blocks are open, made with `size_bytes` if that is given.
+    /// Opens it with the same access as the blocks; creates it with `size_bytes` if that is given.
     fn open(&self, suffix: &str, size_bytes: Option<u64>) -> Result<Arc<dyn BlockStore>, StoreError>;
-    /// Fails where `option` cannot be kept.
+    /// Fails where the data for `option` cannot be kept.
     fn check_room(&self, option: &str) -> Result<(), StoreError>;
 }
 
-/// What is kept beside a file.
+/// What is kept next to a file.
 struct Files<'a> {
     path: &'a Path,
     read_only: bool,
@@ -65,7 +65,7 @@ impl Shelf for Files<'_> {
         if self.path.is_file() {
             return Ok(());
         }
-        // What lies beside a device node is gone with the next start.
+        // A file next to a device node disappears at the next start.
         Err(StoreError::Unusable(format!(
             "{} is a device, beside which nothing can be kept; leave {option} away, or use a file",
             self.path.display()
@@ -73,7 +73,7 @@ impl Shelf for Files<'_> {
     }
 }
 
-/// Opens a file with what is beside it; labels of devices are kept in `state_dir`.
+/// Opens a file with everything next to it; labels of devices are kept in `state_dir`.
 pub(crate) fn open(
     path: &Path,
     options: &FileOptions,
@@ -88,12 +88,13 @@ pub(crate) fn open(
     let (identity, label) = (file.identity(), Arc::clone(file.volume_label()));
     let shelf = Files { path, read_only: options.read_only, label };
     let store = assemble(&shelf, Arc::new(file), identity, protection, atomic_bytes)?;
-    // Not before what was interrupted is finished.
+    // Only now that interrupted work is finished.
     shelf.label.take_up();
     Ok(store)
 }
 
-/// What lies beside a link is not looked at: it was put there when it was, or it is of another file.
+/// Refuses files next to a link, since only those next to the file are used. An earlier version put them there, or they belong to another
+/// file.
 fn check_no_other_place(path: &Path) -> Result<(), StoreError> {
     let all = [label::SUFFIX, JOURNAL, RECORDS, LOG];
     let places = all.map(|suffix| (side_file::beside(path, suffix), side_file::beside_volume(path, suffix)));
@@ -112,7 +113,7 @@ fn check_no_other_place(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Puts a store of blocks together with what is beside it, and looks at all of that, whatever is asked for.
+/// Combines a store of blocks with what is kept next to it, and checks all of that whatever options are given.
 pub(crate) fn assemble(
     shelf: &dyn Shelf,
     blocks: Arc<dyn BlockStore>,
@@ -158,7 +159,7 @@ fn protected(
     check_protectable(&blocks.geometry())?;
     shelf.check_room("pi=")?;
     let side = shelf.open(RECORDS, Some(ProtectedStore::side_bytes(&blocks.geometry())?))?;
-    // Versions without a log had such volumes in a journal.
+    // Versions without a log kept the writes of such volumes in a journal.
     let plain = ProtectedStore::new(Arc::clone(&blocks), Arc::clone(&side), kind)?;
     let plain = settled(shelf, Arc::new(plain), identity, Life::Stays)?;
     let found = shelf.found(LOG)?;
@@ -171,7 +172,7 @@ fn protected(
     Ok(Arc::new(ProtectedStore::with_log(blocks, (side, kind), log, identity, atomic_bytes)?))
 }
 
-/// A store that is only read needs no journal, but it has to be looked at: something may be unfinished.
+/// A store opened read-only needs no journal, but an existing one must be checked: something may be unfinished.
 fn journaled(
     shelf: &dyn Shelf,
     blocks: Arc<dyn BlockStore>,
@@ -189,7 +190,7 @@ fn journaled(
     Ok(Arc::new(JournaledStore::new(blocks, journal, identity, max)?))
 }
 
-/// A store without a journal, once one that it had before has nothing left to do.
+/// A store without a journal, after work left in an earlier journal has been finished.
 fn settled(
     shelf: &dyn Shelf,
     blocks: Arc<dyn BlockStore>,

@@ -51,7 +51,7 @@ fn data_and_size_survive_reopening() {
     assert_eq!(&dst, b"hello disk");
     drop(store);
 
-    // The same size again is no change, neither is the one that it began with; a larger one extends.
+    // Opening with the same size, or with the initial size, changes nothing; a larger size extends the file.
     drop(FileStore::open(&path, &sized(9 * MIB)).unwrap());
     assert_eq!(FileStore::open(&path, &sized(MIB)).unwrap().geometry().size_bytes, 9 * MIB);
     assert_eq!(FileStore::open(&path, &sized(10 * MIB)).unwrap().geometry().size_bytes, 10 * MIB);
@@ -112,7 +112,7 @@ fn a_truncated_file_is_gone_and_stays_gone() {
         file.set_len(4096).unwrap();
 
         if write_first {
-            // It would grow the file again, and the gap would read as zeros without an error.
+            // The write would grow the file again, and the gap would read as zeros without an error.
             let late = store.write(MIB - 512, &[&[1; 512]], Durability::Cached);
             assert!(matches!(late, Err(StoreError::Gone(_))));
             assert_eq!(file.metadata().unwrap().len(), 4096);
@@ -271,7 +271,7 @@ fn a_new_file_does_not_take_over_the_label_of_another() {
     assert!(!path.exists());
 }
 
-/// The label says so, whatever options the volume is opened with next.
+/// The label records the failure, whatever options the volume is opened with next.
 #[test]
 fn a_flush_that_failed_refuses_writes_also_after_a_restart() {
     let (directory, path) = place();
@@ -312,13 +312,13 @@ fn a_flush_that_failed_refuses_writes_also_after_a_restart() {
     }
 }
 
-/// Bytes that this thread had read from a device.
+/// Bytes that the kernel has read from devices for this thread.
 fn bytes_from_devices() -> u64 {
     let io = fs::read_to_string("/proc/thread-self/io").unwrap();
     io.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().parse().unwrap()
 }
 
-/// The kernel counts what it reads from a device, and not what it finds in its cache.
+/// The kernel counts what it reads from a device, but not what it finds in its cache.
 #[test]
 fn a_read_of_the_medium_goes_to_the_device_though_all_is_cached() {
     let (directory, path) = place();
@@ -329,7 +329,8 @@ fn a_read_of_the_medium_goes_to_the_device_though_all_is_cached() {
     store.read_medium(0, &mut read).unwrap();
     assert!(read == data, "what was cached goes to the medium before");
     store.flush().unwrap();
-    // ext4, XFS and btrfs keep files on devices; others may have no device, or one that is not counted here.
+    // ext4, XFS and btrfs keep files on devices; other file systems may have no device, or one that is not
+    // counted here.
     let kind = rustix::fs::statfs(directory.path()).unwrap().f_type as u64;
     if ![0xef53, 0x5846_5342, 0x9123_683e].contains(&kind) {
         eprintln!("left out: the directory for temporary files is on another file system ({kind:x})");
@@ -344,7 +345,7 @@ fn a_read_of_the_medium_goes_to_the_device_though_all_is_cached() {
     assert_eq!(bytes_from_devices() - before, MIB, "{}", store.medium_reads().as_str());
 }
 
-/// Records as the version before wrote them, which did not say of which life of the volume they are.
+/// Records written by the previous version, which did not store to which life of the volume they belong.
 // covers: PI-15
 #[test]
 fn records_without_a_generation_get_one_and_are_another_times_from_then_on() {
@@ -364,7 +365,7 @@ fn records_without_a_generation_get_one_and_are_another_times_from_then_on() {
     fs::write(&records, &old).unwrap();
     let refused = open().err().expect("records of another time").to_string();
     assert!(refused.contains("another time") && refused.contains("put the files"), "{refused}");
-    // What the message offers who has no other copy.
+    // The remedy of the message for users who have no other copy.
     fs::rename(&label, directory.path().join("away")).unwrap();
     open().unwrap();
 }
@@ -385,7 +386,7 @@ fn a_link_and_the_file_have_the_same_beside_them() {
     assert_eq!(store.label().unwrap().identity(), Some(VolumeId::from_bytes([7; 16])));
     drop(store);
     assert!(!directory.path().join("link.atomic").exists() && !directory.path().join("link.intact").exists());
-    // An earlier version kept it beside the link.
+    // An earlier version kept it next to the link.
     fs::rename(directory.path().join("disk.atomic"), directory.path().join("link.atomic")).unwrap();
     let refused = spec(&link, "").open().err().unwrap().to_string();
     assert!(refused.contains("disk.atomic if it does, or away"), "{refused}");
@@ -398,7 +399,7 @@ fn what_was_just_written_is_read_without_waiting_or_not_at_all() {
     std::fs::write(&path, vec![0x5a; 1 << 20]).unwrap();
     let store = FileStore::open(&path, &FileOptions::default()).unwrap();
     let mut dst = vec![0; 32 << 10];
-    // Some file systems (tmpfs) cannot tell what takes no waiting.
+    // Some file systems (tmpfs) cannot tell whether a read would wait.
     if store.read_now(4096, &mut dst).unwrap() {
         assert!(dst.iter().all(|byte| *byte == 0x5a));
     }

@@ -20,7 +20,7 @@ enum Step {
     Grow { blocks: u64 },
 }
 
-/// Ranges of every kind: aligned or not, tiny or over several chunks, some beyond the end.
+/// Ranges of every kind: aligned or not, tiny or across several chunks, some beyond the end.
 fn range() -> impl Strategy<Value = (u64, u64)> {
     let any = (0..START_BYTES + 20_000, 0..3u64 * 65536);
     let blocks = (0..START_BYTES / 512, 0..64u64).prop_map(|(at, len)| (at * 512, len * 512));

@@ -1,4 +1,4 @@
-//! What is particular to the volume in memory.
+//! Properties specific to the volume in memory.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,8 @@ fn a_memory_limit_is_no_space_until_unmapped() {
 
 #[test]
 fn extents_stop_after_a_bounded_scan() {
-    // One chunk in every GiB: all of its table must be looked at, and the scan, not the list, is what stops.
+    // One chunk in every GiB: the whole table must be scanned, and the limit of the scan, not of the list,
+    // ends it.
     let store = RamStore::new(8 << 30, 512).unwrap();
     for gib in 0..8u64 {
         store.write(gib << 30, &[&[1; 512]], Durability::Cached).unwrap();
@@ -117,8 +118,8 @@ fn ranges_that_wrap_or_leave_the_store_are_refused() {
     assert_eq!(store.placement(), Placement::Inline);
 }
 
-/// Two writers put different patterns over each other; a reader must never see a logical block that is half of
-/// one and half of the other, nor a digest of other bytes than it got.
+/// Two writers overwrite each other with different patterns. A reader must never see a logical block that is
+/// half of one and half of the other, nor a digest of bytes other than those it got.
 #[test]
 fn a_block_read_beside_writers_is_whole() {
     const BLOCK: usize = 4096;
@@ -134,7 +135,7 @@ fn a_block_read_beside_writers_is_whole() {
                 let data = vec![byte; SPAN];
                 barrier.wait();
                 while !done.load(Ordering::Relaxed) {
-                    // Uneven slices: the copy of one block takes several steps.
+                    // Slices of odd length: the copy of one block takes several steps.
                     let slices: Vec<&[u8]> = data.chunks(1000).collect();
                     store.write(start, &slices, Durability::Cached).unwrap();
                 }
@@ -165,13 +166,13 @@ fn a_block_read_beside_writers_is_whole() {
 fn an_atomic_write_that_finds_no_memory_leaves_nothing() {
     let store = RamStore::new(TIB, 512).unwrap().with_resident_limit(3 * CHUNK);
     store.write(CHUNK, &[&[1; 512]], Durability::Cached).unwrap();
-    // The chunks 0 to 2, of which 1 is there.
+    // Chunks 0 to 2, of which 1 exists.
     let long = vec![2; 2 * CHUNK as usize + 512];
     store.write_atomic(0, &[&long[..700], &long[700..]], None, Durability::Durable).unwrap();
     let mut seen = vec![0; long.len() + 512];
     store.read(0, &mut seen).unwrap();
     assert!(seen[..long.len()] == long && seen[long.len()..] == [0; 512]);
-    // Chunks 2 to 4: for 3 and 4 there is no memory.
+    // Chunks 2 to 4: there is no memory for 3 and 4.
     store.unmap(0, CHUNK).unwrap();
     let full = store.write_atomic(2 * CHUNK + 512, &[&[3; 2 * CHUNK as usize]], None, Durability::Cached);
     assert!(matches!(full, Err(StoreError::NoSpace)));
@@ -202,7 +203,7 @@ fn what_is_shown_and_filled_in_place_is_what_is_read_and_written() {
     store.read(offset, &mut read).unwrap();
     assert_eq!(read, data);
 
-    // From before the data, which was never written, to behind it.
+    // From before the data, which was never written, to beyond it.
     let mut shown = Vec::new();
     store.read_in_place(0, 4 * CHUNK, &mut |piece| shown.extend_from_slice(piece)).unwrap();
     let (begin, end) = (offset as usize, (offset + len) as usize);
@@ -228,7 +229,7 @@ fn fetching_early_changes_nothing_and_asks_for_nothing_that_is_not_there() {
         store.prefetch(offset, len);
     }
     assert_eq!(store.resident_bytes(), CHUNK);
-    // A chunk that is being written is not waited for.
+    // The prefetch does not wait for a chunk that is being written.
     store.write_in_place(CHUNK, 512, &mut |_| store.prefetch(CHUNK, 512)).unwrap();
 }
 
@@ -237,7 +238,7 @@ fn a_chunk_that_was_unmapped_holds_nothing_of_what_was_there() {
     let store = RamStore::new(64 * CHUNK, 512).unwrap();
     let secret = vec![0xee; CHUNK as usize];
     (0..64).for_each(|n| store.write(n * CHUNK, &[&secret], Durability::Cached).unwrap());
-    // Some whole, one in part, in one call.
+    // Some whole and one in part, in one call.
     store.unmap(CHUNK, 40 * CHUNK + 512).unwrap();
     assert_eq!(store.resident_bytes(), 24 * CHUNK);
     let mut seen = vec![1; CHUNK as usize];

@@ -1,4 +1,4 @@
-//! The wrappers, each for what it adds. That they change nothing else is in `model.rs`.
+//! What each wrapper adds. That they change nothing else is tested in `model.rs`.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

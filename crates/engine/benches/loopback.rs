@@ -1,9 +1,9 @@
-//! PDUs through links and epoll drivers, against blocking sockets that send and receive the same bytes.
+//! PDUs through links and epoll drivers, compared with blocking sockets that send and receive the same bytes.
 //!
 //! Two threads over loopback. *read*: a 48-byte request is answered with 48 bytes and the data; *write*: 48 bytes and the data
-//! are answered with 48 bytes; `depth` requests are outstanding. Every byte is compared, on both sides of the comparison. The two
-//! take turns within one run, and the ratios are of medians: wall time, and CPU time of the process (user and system), which
-//! says more on a machine that does other things too. Below 1 the link is better.
+//! are answered with 48 bytes; `depth` requests are outstanding. Every byte is verified in both variants. The two variants
+//! alternate within one run, and the ratios are those of medians: wall time, and CPU time of the process (user and system), which
+//! is more reliable on a machine with other load. Below 1 the link is better.
 //!
 //! `cargo bench -p engine [-- seconds]`, by default one second for every line.
 
@@ -37,7 +37,7 @@ struct Load {
 }
 
 impl Load {
-    /// Requests outstanding. Of writes at most 1 MiB: more would only show how caches overflow.
+    /// Requests outstanding. Writes: at most 1 MiB, since more would only show how caches overflow.
     fn depth(self) -> usize {
         match self.direction {
             Direction::Read => self.depth,
@@ -185,7 +185,7 @@ fn message(data_len: usize) -> Vec<u8> {
     [header(data_len).as_bytes().to_vec(), payload(data_len)].concat()
 }
 
-/// Header and data from two places, as any implementation has them.
+/// Header and data from two buffers, as in any implementation.
 fn write_message(stream: &mut TcpStream, message: &[u8]) {
     let (head, data) = message.split_at(HEADER);
     let sent = stream.write_vectored(&[IoSlice::new(head), IoSlice::new(data)]).expect("to write");
@@ -251,7 +251,7 @@ impl End {
         Self { driver, link }
     }
 
-    /// Feeds PDUs to `on_pdu` until it says that it is done and everything is sent.
+    /// Feeds PDUs to `on_pdu` until it returns true and everything is sent.
     fn run(mut self, ops: usize, mut on_pdu: impl FnMut(&mut Link, &Bytes) -> bool) -> EpollStats {
         self.link.start(&mut self.driver);
         let mut out = Vec::new();

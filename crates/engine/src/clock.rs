@@ -1,4 +1,4 @@
-//! The one clock that feeds the sans-I/O core: time since a start, which never goes back.
+//! The one clock that feeds the sans-I/O core: time since a start, which never goes backwards.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! The counter that a benchmark reads before and after a few hundred cycles of work.
 //!
-//! `Instant` costs more than what is to be measured there. What the counter counts differs by architecture and is no
-//! cycle of the core: a processor above or below its nominal frequency goes on counting at the nominal one. Whoever
-//! shows a figure says which [`COUNTER`] it is from.
+//! `Instant` costs more than the work to be measured. What the counter counts differs by architecture, and it is not a core cycle: a
+//! processor above or below its nominal frequency keeps counting at the nominal one. A report of a figure must name the [`COUNTER`] it
+//! comes from.
 
 /// What [`now`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub const COUNTER: Counter = if cfg!(miri) {
     Counter::Nanoseconds
 };
 
-/// The counter now. Everything before the call has been executed when it is read, and nothing after it has begun.
+/// The counter now. Everything before the call has been executed when it is read, and nothing after the call has started.
 #[inline(always)]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub fn now() -> u64 {
@@ -41,13 +41,12 @@ pub fn now() -> u64 {
     }
 }
 
-/// The counter now. Everything before the call has been executed when it is read, and nothing after it has begun.
+/// The counter now. Everything before the call has been executed when it is read, and nothing after the call has started.
 #[inline(always)]
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 pub fn now() -> u64 {
     let ticks: u64;
-    // SAFETY: Linux lets user mode read the virtual counter; the barriers keep work from moving across, no memory is
-    // touched.
+    // SAFETY: Linux lets user mode read the virtual counter. The barriers keep work from moving across. No memory is touched.
     unsafe {
         core::arch::asm!("isb", "mrs {ticks}, cntvct_el0", "isb", ticks = out(reg) ticks, options(nostack));
     }

@@ -1,17 +1,17 @@
-//! The data plane: drivers, buffers, connections' framing on a socket, and the threads around a shard.
+//! The data plane: drivers, buffers, the framing of connections on a socket, and the threads around a shard.
 //!
-//! A shard is one thread that owns a [`driver::Driver`], the connections on it and everything those connections touch.
-//! It waits for [`driver::Completion`]s, feeds the protocol and submits what the protocol asks for; nothing on this path
-//! crosses a thread. What must block goes to [`offload::Offload`] and comes back through a [`mailbox::Mailbox`].
+//! A shard is one thread that owns a [`driver::Driver`], the connections on it and everything those connections touch. It waits for
+//! [`driver::Completion`]s, feeds them to the protocol and submits the operations that the protocol requests. Nothing on this path crosses
+//! a thread. Work that blocks goes to [`offload::Offload`] and its result comes back through a [`mailbox::Mailbox`].
 //!
 //! Invariants:
-//! - No I/O of the data path happens outside a driver, so a simulator can take its place.
-//! - In the steady state nothing is allocated: buffers come from a [`slab::SlabRing`], vectors travel back and forth.
-//! - A stale [`driver::Token`] names nothing: it can never reach a connection that took the same place later.
+//! - No I/O of the data path happens outside a driver, so a simulator can replace it.
+//! - In the steady state nothing is allocated: buffers come from a [`slab::SlabRing`], and vectors are handed back and forth.
+//! - A stale [`driver::Token`] names nothing: it can never reach a connection that took the same slot later.
 //!
-//! Apart from that it has what other system calls need `unsafe` for: network namespaces ([`netns`]) and TUN devices ([`tun`]).
+//! The crate also holds the other system calls that need `unsafe`: network namespaces ([`netns`]) and TUN devices ([`tun`]).
 //!
-//! What is not here: the protocol (`iscsi-core`), and what a PDU means. Linux only.
+//! What is not here: the protocol (`iscsi-core`), and the meaning of a PDU. Linux only.
 
 pub mod clock;
 pub mod cycles;

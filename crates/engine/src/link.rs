@@ -8,18 +8,18 @@
 //! after each of them, and after pushing  →  link.flush(driver)        one sendmsg for the batch, and the next receive
 //! ```
 //!
-//! Receiving: PDUs are views of the buffer they arrived in, never copied. One receive takes in several of them where two or more
-//! of the kind that is arriving fit into it (`is_long`). Where a buffer nears its end, the receive is limited so
-//! that the PDU at the end still fits and the next one begins in a fresh buffer: only its first few KiB are ever moved. Quiet
-//! connections and logins make do with a small buffer, so that many of them cost little.
+//! Receiving: PDUs are views of the buffer they arrived in, never copied. One receive takes in several of them if two or more PDUs of the
+//! size that is arriving fit into it (`is_long`). Near the end of a buffer, the receive is limited so that the PDU at the end still fits
+//! and the next one starts in a fresh buffer: only its first few KiB are ever moved. Quiet connections and logins use a small buffer, so
+//! that many of them cost little.
 //!
-//! Bounds: receiving stops while more than `tx_high_water_bytes` wait to be sent, and goes on below half of that. And where the
-//! owner sets [`Link::set_answer_high_water`], no PDU is taken while more answers than that wait, PDUs with data of reads aside: a peer that
+//! Bounds: receiving stops while more than `tx_high_water_bytes` wait to be sent, and resumes below half of that. If the owner sets
+//! [`Link::set_answer_high_water`], no PDU is taken while more than that many bytes of answers wait, not counting Data-In PDUs: a peer that
 //! does not read its answers cannot make us hold more of them than that and the last one.
 //!
-//! A receive buffer lives as long as anybody keeps a piece of it. That is cheap while the ring has plenty; where it has not, small
-//! pieces are copied out of it, and where the ring has none left, all of them ([`Pins`]). So what the buffers of all connections
-//! take up is bounded by the ring, whatever the pieces are that peers make us keep.
+//! A receive buffer lives as long as any piece of it is kept. That is cheap while the ring has plenty. When it has not, small pieces are
+//! copied out of the buffer; when the ring has none left, all pieces are ([`Pins`]). So the ring bounds the memory that the buffers of all
+//! connections take up, whatever pieces peers make us keep.
 
 use bytes::{Bytes, BytesMut};
 use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
@@ -34,21 +34,21 @@ use crate::slab::{Pins, SlabRing};
 const SMALL_CHUNK_BYTES: usize = 16 * 1024;
 /// Smallest receive buffer of a busy connection, bytes.
 const MIN_CHUNK_BYTES: usize = 256 * 1024;
-/// The most that is moved from one buffer to the next for the sake of fewer receives, and read past a PDU that ends a buffer.
+/// The most that is moved from one buffer to the next to save receives, or read past a PDU that ends a buffer.
 const MOVE_BYTES: usize = 4096;
-/// What one receive is to bring where as much has arrived, bytes: enough that its call hardly counts, and little enough that all
-/// of it is still in the cache when the last of its PDUs is handled.
+/// What one receive should bring if that much has arrived, bytes: enough that the call hardly counts, and little enough that all of it is
+/// still in the cache when the last of its PDUs is handled.
 const RECEIVE_BYTES: usize = 256 * 1024;
-/// As much data with what is around it in PDUs, bytes: a receive of [`RECEIVE_BYTES`] does not end a few bytes before the last PDU
-/// does.
+/// The same amount of data plus the overhead of its PDUs, bytes, so that a receive of [`RECEIVE_BYTES`] does not end a few bytes before the
+/// last PDU does.
 const LARGEST_RECEIVE_BYTES: usize = RECEIVE_BYTES + MAX_PDU_OVERHEAD_BYTES;
-/// So many receives of at most [`MOVE_BYTES`] in a row make a connection quiet.
+/// After this many receives of at most [`MOVE_BYTES`] in a row a connection is quiet.
 const QUIET_RECEIVES: u8 = 64;
-/// Everything of a PDU but its data: BHS, AHS, and two digests.
+/// The largest size of everything in a PDU but its data: BHS, AHS, and two digests.
 const MAX_PDU_OVERHEAD_BYTES: usize = Bhs::SIZE + MAX_AHS_LENGTH + 2 * DIGEST_BYTES;
-/// What may wait to be sent before receiving stops, unless [`Link::set_tx_high_water`] says otherwise, bytes.
+/// How much may wait to be sent before receiving stops, unless [`Link::set_tx_high_water`] says otherwise, bytes.
 const DEFAULT_TX_HIGH_WATER_BYTES: usize = 4 * 1024 * 1024;
-/// Where receive buffers are scarce, data shorter than the buffer divided by this is copied instead of keeping the buffer.
+/// When receive buffers are scarce, data shorter than the buffer divided by this is copied, so that it does not pin the buffer.
 const PINNING_PART: usize = 4;
 /// Segments handed to the driver in one send.
 const MAX_SEND_SEGMENTS: usize = 1024;
@@ -64,7 +64,7 @@ pub struct LinkStats {
     pub rx_pdus: u64,
     /// PDUs queued for sending.
     pub tx_pdus: u64,
-    /// Bytes of begun PDUs moved from one receive buffer to the next.
+    /// Bytes of incomplete PDUs moved from one receive buffer to the next.
     pub rx_moved_bytes: u64,
     /// Digests of received PDUs.
     pub digests: DigestCounts,
@@ -78,18 +78,18 @@ pub struct Link {
     writer: PduWriter,
     slabs: SlabRing,
 
-    /// Received and not yet framed; with the driver while a receive is outstanding.
+    /// Bytes received and not yet framed; with the driver while a receive is outstanding.
     buffer: BytesMut,
     /// Whole size of the slab that `buffer` is the rest of, bytes.
     chunk_bytes: usize,
-    /// What of it may be kept where it is.
+    /// Which data may be kept in it.
     pins: Pins,
     /// Size to take next time, when busy, bytes.
     busy_chunk_bytes: usize,
     /// The longest PDU that may arrive, bytes.
     max_pdu_bytes: usize,
     receiving: bool,
-    /// What the outstanding receive may bring, bytes.
+    /// The most that the outstanding receive may bring, bytes.
     asked_bytes: usize,
     quiet_receives: u8,
     peer_closed: bool,
@@ -99,7 +99,7 @@ pub struct Link {
     segments: Vec<Bytes>,
     sending: bool,
     in_flight_bytes: usize,
-    /// Of these, what is of no Data-In PDU.
+    /// The part of these bytes that belongs to PDUs other than Data-In.
     in_flight_answer_bytes: usize,
     tx_high_water_bytes: usize,
     answer_high_water_bytes: usize,
@@ -112,8 +112,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// The framing of the connection `token` names, in the login phase. `max_data_bytes` of the reader must be told again by
-    /// [`Link::set_max_data_bytes`] when it changes; until then the link makes room for PDUs of a login.
+    /// The framing of the connection that `token` names, in the login phase. Whenever `max_data_bytes` of the reader changes, call
+    /// [`Link::set_max_data_bytes`]; until then the link makes room for PDUs of a login.
     pub fn new(token: Token, reader: PduReader, writer: PduWriter, slabs: SlabRing) -> Self {
         Self {
             token,
@@ -148,17 +148,17 @@ impl Link {
         self.token
     }
 
-    /// Goes on under a new token, after the connection was released by one driver and adopted by another; flush it there.
+    /// Continues under a new token, after one driver released the connection and another adopted it. Call [`Link::flush`] there.
     ///
-    /// Only between [`Link::on_received`] and the next [`Link::flush`], and with everything sent: a driver that releases a
-    /// connection drops the outstanding receive together with its buffer. What was received and not yet framed goes along.
+    /// Only between [`Link::on_received`] and the next [`Link::flush`], and with everything sent: a driver that releases a connection drops
+    /// the outstanding receive together with its buffer. Bytes received and not yet framed move along.
     pub fn rebind(&mut self, token: Token, slabs: SlabRing) {
         debug_assert!(!self.receiving && !self.sending);
         self.token = token;
         self.slabs = slabs;
     }
 
-    /// Begins to receive.
+    /// Starts to receive.
     pub fn start<D: Driver + ?Sized>(&mut self, driver: &mut D) {
         self.flush(driver);
     }
@@ -200,7 +200,7 @@ impl Link {
         Ok(Some(pdu))
     }
 
-    /// Whether that much data is copied rather than that the buffer is kept for it.
+    /// Whether data of this length is copied, so that it does not pin the buffer.
     fn is_too_small_to_keep(&self, bytes: usize) -> bool {
         match self.pins {
             Pins::Anything => false,
@@ -215,7 +215,7 @@ impl Link {
         self.writer.push(pdu);
     }
 
-    /// Sends what is queued, if no send is outstanding, and receives, if no receive is and the peer reads its answers.
+    /// Sends what is queued unless a send is outstanding, and receives unless a receive is outstanding or too much waits to be sent.
     pub fn flush<D: Driver + ?Sized>(&mut self, driver: &mut D) {
         if !self.sending && self.writer.queued_bytes() > 0 && !self.fin_sent {
             let (queued, answers) = (self.writer.queued_bytes(), self.writer.answer_bytes());
@@ -233,7 +233,7 @@ impl Link {
         self.receive(driver);
     }
 
-    /// Takes a completed send; `segments` is kept for the next one. Call [`Link::flush`] then.
+    /// Takes a completed send and keeps `segments` for the next one. Then call [`Link::flush`].
     pub fn on_sent(&mut self, segments: Vec<Bytes>) {
         self.sending = false;
         self.stats.tx_bytes += self.in_flight_bytes as u64;
@@ -241,12 +241,12 @@ impl Link {
         self.segments = segments;
     }
 
-    /// Puts negotiated digests in force for what is received from now on. PDUs that have arrived and were not taken yet count.
+    /// Applies negotiated digests to everything received from now on, including PDUs that have arrived but were not taken yet.
     pub fn set_rx_digests(&mut self, digests: DigestScope) {
         self.reader.set_digests(digests);
     }
 
-    /// Puts negotiated digests in force for what is pushed from now on.
+    /// Applies negotiated digests to everything pushed from now on.
     pub fn set_tx_digests(&mut self, digests: DigestScope) {
         self.writer.set_digests(digests);
     }
@@ -264,7 +264,7 @@ impl Link {
         self.tx_high_water_bytes = bytes;
     }
 
-    /// Sets how much may wait to be sent, PDUs with data of reads aside, before no PDU is taken any more, in bytes. Unlimited before.
+    /// Sets how much may wait to be sent, not counting Data-In PDUs, before no more PDUs are taken, in bytes. Unlimited by default.
     pub fn set_answer_high_water(&mut self, bytes: usize) {
         self.answer_high_water_bytes = bytes;
     }
@@ -275,17 +275,17 @@ impl Link {
         self.holding_back
     }
 
-    /// Of [`Link::tx_backlog_bytes`], what is of no Data-In PDU.
+    /// The part of [`Link::tx_backlog_bytes`] that belongs to PDUs other than Data-In.
     pub fn answer_backlog_bytes(&self) -> usize {
         self.writer.answer_bytes() + self.in_flight_answer_bytes
     }
 
-    /// Bytes queued or with the driver, not yet given to the kernel.
+    /// Bytes queued or with the driver, not yet handed to the kernel.
     pub fn tx_backlog_bytes(&self) -> usize {
         self.writer.queued_bytes() + self.in_flight_bytes
     }
 
-    /// True when everything pushed was given to the kernel.
+    /// True when everything pushed has been handed to the kernel.
     pub fn is_drained(&self) -> bool {
         self.tx_backlog_bytes() == 0 && !self.sending
     }
@@ -295,8 +295,8 @@ impl Link {
         self.paused
     }
 
-    /// Ends the connection in order: what is queued is still sent, then FIN; what arrives is discarded until the peer closes too.
-    /// The owner closes the token when [`Link::peer_closed`] says so, or when its patience ends.
+    /// Closes the connection in order: what is queued is still sent, then FIN. What arrives is discarded until the peer closes too. The
+    /// owner closes the token when [`Link::peer_closed`] says so, or after a timeout of its own.
     pub fn close_after_flush(&mut self) {
         self.closing = true;
         self.buffer.clear();
@@ -312,7 +312,7 @@ impl Link {
         self.peer_closed
     }
 
-    /// True when what was received ends between two PDUs: whether a close by the peer was in order.
+    /// True when the received bytes end between two PDUs, that is, when a close by the peer was orderly.
     pub fn at_boundary(&self) -> bool {
         !self.receiving && self.reader.at_boundary(&self.buffer)
     }
@@ -337,7 +337,7 @@ impl Link {
         driver.recv_up_to(self.token, std::mem::take(&mut self.buffer), self.asked_bytes);
     }
 
-    /// Any room will do for bytes that nobody reads.
+    /// Any room will do for bytes that will be discarded.
     fn room_to_discard(&mut self) -> usize {
         self.buffer.clear();
         if self.buffer.capacity() < MOVE_BYTES {
@@ -360,7 +360,7 @@ impl Link {
             let needed = held + missing + MOVE_BYTES;
             self.chunk_bytes = chunk_bytes;
             if needed > chunk_bytes {
-                // A PDU too long for the small buffer ends the quiet.
+                // A PDU too long for the small buffer ends the quiet state.
                 self.quiet_receives = 0;
                 self.chunk_bytes = needed.next_power_of_two().max(self.busy_chunk_bytes);
             }
@@ -370,11 +370,11 @@ impl Link {
         let wanted = if self.chunk_bytes == SMALL_CHUNK_BYTES {
             room
         } else if self.is_long(missing) {
-            // Up to the end of this PDU and the header of the next, so that the next one begins in a buffer that is warm.
+            // Up to the end of this PDU plus the header of the next, so that the next one starts in a buffer that is warm.
             missing + MOVE_BYTES
         } else {
-            // What arrives beyond should still leave room for the whole of a PDU that it begins. A fresh buffer takes a whole
-            // PDU at once all the same, where that leaves almost room enough.
+            // If the receive also brings the start of another PDU, there should be room for all of that PDU. A fresh buffer still takes a
+            // whole PDU at once if that leaves almost enough room.
             let fresh = held + room == self.chunk_bytes;
             let most = match fresh {
                 true => self.receive_bytes(),
@@ -385,23 +385,23 @@ impl Link {
         wanted.min(room)
     }
 
-    /// Whether a PDU that misses so many bytes is received by itself: a receive that takes no second one of its kind would only end
-    /// in the middle of that. Its bytes, not the calls, are then what costs.
+    /// Whether a PDU that misses this many bytes is received alone. If a second one of its size does not fit, a larger receive would only
+    /// end in the middle of that one. For such PDUs the bytes dominate the cost, not the calls.
     fn is_long(&self, missing: usize) -> bool {
         2 * missing > self.receive_bytes()
     }
 
-    /// What a fresh buffer of a busy connection may take in at once, bytes: one PDU of the longest kind, whose length we have
-    /// declared, and more where what is left would still hold another.
+    /// How much a fresh buffer of a busy connection may take in at once, bytes: one PDU of the longest kind, whose length we have declared,
+    /// and more if the rest would still hold another.
     fn receive_bytes(&self) -> usize {
         let roomy = self.chunk_bytes.saturating_sub(self.max_pdu_bytes);
         self.max_pdu_bytes.max(roomy).min(LARGEST_RECEIVE_BYTES)
     }
 
-    /// Moves what is held to the front of a buffer of `chunk_bytes`, or of no more than the PDU needs where there is none.
+    /// Moves the held bytes to the front of a buffer of `chunk_bytes`, or of only as much as the PDU needs if the ring has no room.
     ///
-    /// Short bytes are set aside while the old buffer goes back: when all of its PDUs are done with, it is the very one that the
-    /// ring gives next, and its lines are still in the cache.
+    /// If there are few bytes, they are set aside while the old buffer goes back to the ring: if all of its PDUs are done with, it is the
+    /// very buffer that the ring hands out next, and its lines are still in the cache.
     fn renew_buffer(&mut self, needed: usize) {
         let held = self.buffer.len();
         self.stats.rx_moved_bytes += held as u64;

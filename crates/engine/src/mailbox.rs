@@ -1,8 +1,8 @@
 //! Many threads hand items to one shard: a vector behind a short lock, and one wake per burst.
 //!
-//! Draining swaps the vector for the shard's empty one, so that in the steady state nothing is allocated and the lock is
-//! held for a pointer swap. The queue has no limit of its own: it holds at most what its producers can have in flight (jobs
-//! of bounded lanes, connections of a bounded acceptor), and they are limited where they are admitted.
+//! Draining swaps the vector for the shard's empty one, so in the steady state nothing is allocated and the lock is held only for a pointer
+//! swap. The queue has no limit of its own: it holds at most what its producers can have in flight (jobs of bounded lanes, connections of a
+//! bounded acceptor). Those are limited where they are admitted.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use crate::driver::Waker;
 
-/// The receiving end, owned by one shard. When it is dropped, what nobody took is dropped with it, and so is all that comes
-/// later: nobody waits for an answer that nobody will give.
+/// The receiving end, owned by one shard. Dropping it also drops the items in it and every item sent later, so nothing waits for an answer
+/// that will never come.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     shared: Arc<Shared<T>>,
@@ -25,7 +25,7 @@ pub struct Sender<T> {
 
 #[derive(Debug)]
 struct Shared<T> {
-    /// `None` when nobody receives any more.
+    /// `None` once the mailbox has been dropped.
     items: Mutex<Option<Vec<T>>>,
     waker: Waker,
 }
@@ -44,7 +44,7 @@ impl<T> Mailbox<T> {
     /// Moves everything that has arrived to the end of `out`, in order of arrival.
     pub fn drain(&self, out: &mut Vec<T>) {
         let mut items = self.shared.items.lock();
-        // There are some as long as there is a mailbox.
+        // Present as long as the mailbox exists.
         let Some(items) = items.as_mut() else { return };
         match out.is_empty() {
             true => std::mem::swap(items, out),
@@ -56,13 +56,13 @@ impl<T> Mailbox<T> {
 impl<T> Drop for Mailbox<T> {
     fn drop(&mut self) {
         let rest = self.shared.items.lock().take();
-        // Behind the lock: an item may send on its way out.
+        // Dropped after the lock is released: dropping an item may send another.
         drop(rest);
     }
 }
 
 impl<T> Sender<T> {
-    /// Hands over one item. The owner is woken only when the mailbox was empty: later items of a burst ride along.
+    /// Hands over one item. The owner is woken only if the mailbox was empty: the first wake of a burst covers the later items.
     pub fn send(&self, item: T) {
         let was_empty = {
             let mut items = self.shared.items.lock();
@@ -154,7 +154,7 @@ mod tests {
         threads.into_iter().for_each(|t| t.join().unwrap());
     }
 
-    /// Two items at the same time and none after them: one that is put in while the owner takes the other one out wakes it too.
+    /// Two items are sent at the same time and none after them. An item added while the owner takes the other one out must wake it too.
     #[test]
     fn no_item_waits_for_the_one_after_it() {
         const ROUNDS: u64 = 20_000;
@@ -188,7 +188,7 @@ mod tests {
                     }
                     mailbox.drain(&mut out);
                 }
-                // A wake may be left of an item that was taken out with the one before it.
+                // The wake of an item that was taken together with the one before it may be left over.
                 out.clear();
                 taken.fetch_add(2, Ordering::AcqRel);
             }

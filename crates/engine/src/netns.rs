@@ -1,7 +1,7 @@
 //! Network namespaces (network_namespaces(7)): devices, addresses, routes and ports of their own.
 //!
-//! A [`NetNs`] has no name. It lives as long as somebody holds it, or a thread, socket or device is in it; nothing is left
-//! behind when a program ends. Making and entering one takes `CAP_SYS_ADMIN`.
+//! A [`NetNs`] has no name. It lives as long as something holds it, or a thread, socket or device is in it; nothing is left behind when a
+//! program ends. Creating and entering one takes `CAP_SYS_ADMIN`.
 
 use std::fs::File;
 use std::io;
@@ -20,18 +20,18 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// The one that the calling thread is in.
+    /// The namespace of the calling thread.
     ///
     /// # Errors
-    /// `/proc` is not there.
+    /// `/proc` is not mounted.
     pub fn current() -> io::Result<NetNs> {
         NetNs::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// The one that a file of `/proc` or `/run/netns` stands for.
+    /// The namespace that a file of `/proc` or `/run/netns` stands for.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such file.
     pub fn open(path: &Path) -> io::Result<NetNs> {
         Ok(NetNs { file: File::open(path)?.into() })
     }
@@ -43,14 +43,15 @@ impl NetNs {
     pub fn create() -> io::Result<NetNs> {
         // The calling thread stays where it is.
         on_a_thread(|| {
-            // SAFETY: only the network namespace changes, and only of this thread, which ends at once: descriptors, memory and
+            // SAFETY: only the network namespace changes, and only that of this thread, which ends at once. Descriptors, memory and
             // credentials stay shared with the other threads.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
             NetNs::current()
         })?
     }
 
-    /// Moves the calling thread into it; what the thread opens and starts from now on is there. Other threads stay.
+    /// Moves the calling thread into it. From now on, what this thread opens and starts is in the namespace. Other threads stay where they
+    /// are.
     ///
     /// # Errors
     /// `CAP_SYS_ADMIN` is missing.
@@ -61,21 +62,21 @@ impl NetNs {
     /// Runs `work` inside, on a thread of its own.
     ///
     /// # Errors
-    /// As of [`NetNs::enter`].
+    /// Those of [`NetNs::enter`].
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| self.enter().map(|()| work()))?
     }
 
-    /// The number by which the kernel's programs (BPF) know it: never 0, and no other namespace has it until the machine starts again.
+    /// The number by which the kernel's programs (BPF) know the namespace: never 0, and not reused until the machine restarts.
     ///
     /// # Errors
-    /// As of [`NetNs::enter`], or the kernel is older than 5.14.
+    /// Those of [`NetNs::enter`], or the kernel is older than 5.14.
     pub fn cookie(&self) -> io::Result<u64> {
         self.within(|| {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::DGRAM, None)?;
             let mut cookie = 0u64;
             let mut length = size_of::<u64>() as libc::socklen_t;
-            // SAFETY: the kernel writes at most `length` bytes, those of `cookie`; both live until the call is over.
+            // SAFETY: the kernel writes at most `length` bytes, those of `cookie`; both live until the call returns.
             let result = unsafe {
                 libc::getsockopt(
                     socket.as_raw_fd(),
@@ -89,7 +90,7 @@ impl NetNs {
         })?
     }
 
-    /// A path that stands for it while it is held, for programs that are told by a path.
+    /// A path that stands for the namespace while it is held, for programs that take a path.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
@@ -101,7 +102,7 @@ impl AsFd for NetNs {
     }
 }
 
-/// A panic of `work` goes on in the caller.
+/// Runs `work` on a new thread and waits for it. A panic of `work` continues in the caller.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, work)?;

@@ -1,14 +1,14 @@
 //! A pool of threads for store jobs that block, with one lane per logical unit.
 //!
-//! A lane starts its jobs in order and has at most its share of them running. Of the threads there are two kinds:
+//! A lane starts its jobs in order and runs at most its share of them at a time. There are two kinds of threads:
 //!
-//! - **a lane's own**: a lane with work always has one thread, whatever the others do. So no number of lanes whose stores hang
-//!   makes another one wait for its turn. A lane without work has none.
-//! - **those that all lanes share**: a lane's second job and those after it start while fewer than `max_threads` threads are
-//!   busy. A thread that is stuck in one job for [`STUCK_AFTER`] is no more counted, up to a bound: another takes its place.
+//! - **a lane's own**: a lane with work always has one thread, whatever the other lanes do. So however many lanes have stores
+//!   that hang, no other lane waits for its turn. A lane without work has no thread.
+//! - **shared by all lanes**: a lane's second and later jobs start while fewer than `max_threads` threads are busy. A thread
+//!   that is stuck in one job for [`STUCK_AFTER`] no longer counts, up to a bound: another thread replaces it.
 //!
-//! Threads are started when needed and end after `IDLE_LIMIT` without work. A job that panics ends alone: the panic is caught
-//! and counted.
+//! Threads are started when needed and end after `IDLE_LIMIT` without work. A job that panics affects no other: the panic is
+//! caught and counted.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +19,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How long a thread waits for work before it ends.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
-/// A thread is taken for stuck that was seen in the same job twice, this long apart.
+/// A thread that was seen in the same job twice, this far apart, counts as stuck.
 pub const STUCK_AFTER: Duration = Duration::from_secs(1);
-/// Stuck threads that others take the place of, in multiples of `max_threads`.
+/// How many stuck threads are replaced, in multiples of `max_threads`.
 const STUCK_MAX: usize = 3;
 
 /// Work for the pool.
@@ -47,18 +47,18 @@ struct LaneInner {
 #[derive(Default)]
 struct LaneState {
     jobs: VecDeque<Job>,
-    /// How often the lane waits for one of the shared threads.
+    /// How often the lane is in the queue for the shared threads.
     listed: usize,
-    /// Threads that work for it or were promised to it.
+    /// Threads that work for it or are promised to it.
     threads: usize,
 }
 
-/// A thread that a lane may have.
+/// The kind of thread that a lane may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// Its first: it gets one at once.
+    /// The first thread of the lane, which it gets at once.
     Own,
-    /// One of those that all share.
+    /// A thread that all lanes share.
     Shared,
 }
 
@@ -72,36 +72,36 @@ struct Shared {
 
 #[derive(Debug)]
 struct Pool {
-    /// Lanes that were promised a thread and have none yet, in turn.
+    /// Lanes that were promised a thread and do not have it yet, first come, first served.
     own: VecDeque<Lane>,
-    /// Lanes that want one of the shared threads, in turn.
+    /// Lanes that wait for a shared thread, first come, first served.
     waiting: VecDeque<Lane>,
-    /// Threads that exist, or are about to.
+    /// Threads that exist or are about to.
     threads: usize,
-    /// Those of them that have a job.
+    /// Threads that have a job.
     busy: usize,
-    /// What each thread is at, by its place.
+    /// What each thread is doing, by its place.
     posts: Vec<Post>,
     /// Posts that are stuck.
     stuck: usize,
-    /// When posts were looked at last.
+    /// When the posts were last checked.
     looked: Instant,
     shut_down: bool,
     panics: u64,
 }
 
-/// What is known of a place for a thread.
+/// The state of a place for a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Post {
-    /// No thread has it.
+    /// No thread has this place.
     Free,
     /// Its thread has no job.
     Idle,
-    /// A job that nobody has looked at.
+    /// Its thread has a job that no check has seen yet.
     Begun,
-    /// It was seen once.
+    /// A check has seen the job once.
     Seen,
-    /// It was seen twice.
+    /// A check has seen the job twice.
     Stuck,
 }
 
@@ -122,7 +122,7 @@ impl Lane {
         self.inner.state.lock().jobs.len()
     }
 
-    /// Queues `job`; the thread that the lane may have for it.
+    /// Queues `job`; returns the thread that the lane may have for it.
     fn push(&self, job: Job) -> Option<Claim> {
         let mut state = self.inner.state.lock();
         state.jobs.push_back(job);
@@ -142,7 +142,7 @@ impl Lane {
         job
     }
 
-    /// A thread of the lane is done with a job; the thread that the lane may have now.
+    /// A thread of the lane has finished a job; returns the thread that the lane may have now.
     fn end(&self) -> Option<Claim> {
         let mut state = self.inner.state.lock();
         state.threads -= 1;
@@ -173,7 +173,7 @@ impl Pool {
         }
     }
 
-    /// How many of the lanes that wait may have a shared thread now.
+    /// How many of the waiting lanes may have a shared thread now.
     fn room(&mut self, max_threads: usize) -> usize {
         if self.waiting.is_empty() {
             return 0;
@@ -186,7 +186,7 @@ impl Pool {
         (max_threads + excused).saturating_sub(taken).min(self.waiting.len())
     }
 
-    /// A lane that may have the thread that asks.
+    /// The lane that the calling thread should serve next, if there is one.
     fn next(&mut self, max_threads: usize) -> Option<(Lane, Claim)> {
         if let Some(lane) = self.own.pop_front() {
             return Some((lane, Claim::Own));
@@ -195,7 +195,7 @@ impl Pool {
         lane.map(|lane| (lane, Claim::Shared))
     }
 
-    /// Looks which threads are stuck, if the last look was long enough ago.
+    /// Checks which threads are stuck, if the last check was long enough ago.
     fn look(&mut self, now: Instant) {
         if now.saturating_duration_since(self.looked) < STUCK_AFTER {
             return;
@@ -213,7 +213,7 @@ impl Pool {
         }
     }
 
-    /// A place for a thread that comes.
+    /// A place for a new thread.
     fn take_place(&mut self) -> usize {
         let free = self.posts.iter().position(|post| *post == Post::Free);
         let place = free.unwrap_or_else(|| {
@@ -259,8 +259,8 @@ impl Offload {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs `job` on a thread of the pool, after the jobs that `lane` got before it were started. After
-    /// [`Offload::shutdown`] the job is dropped unrun.
+    /// Runs `job` on a thread of the pool; the jobs submitted to `lane` before it start first. After [`Offload::shutdown`] the
+    /// job is dropped without running.
     pub fn submit(&self, lane: &Lane, job: Job) {
         let shared = &self.shared;
         let mut pool = shared.pool.lock();
@@ -283,8 +283,7 @@ impl Offload {
         self.shared.pool.lock().panics
     }
 
-    /// Takes no more jobs, runs those that were submitted, and returns when all threads have ended.
-    /// Not to be called by a job.
+    /// Takes no more jobs, runs those already submitted, and returns when all threads have ended. A job must not call this.
     pub fn shutdown(&self) {
         let mut pool = self.shared.pool.lock();
         pool.shut_down = true;
@@ -296,7 +295,7 @@ impl Offload {
 }
 
 impl Shared {
-    /// Sees to it that a thread comes for what may start now: one without work, or a new one where there are too few of them.
+    /// Provides a thread for the work that may start now: wakes an idle one, or starts a new one if too few are idle.
     fn recruit(self: &Arc<Self>, mut pool: MutexGuard<'_, Pool>) {
         let may_start = pool.own.len() + pool.room(self.max_threads);
         if may_start == 0 {
@@ -315,7 +314,7 @@ impl Shared {
         if spawned.is_err() {
             let mut pool = self.pool.lock();
             pool.threads -= 1;
-            // Other threads will come to it. With none at all, slow on this thread is better than never.
+            // Other threads will get to it. If there are none, running it slowly on this thread is better than never.
             if pool.threads == 0 {
                 pool.threads += 1;
                 drop(pool);
@@ -324,14 +323,14 @@ impl Shared {
         }
     }
 
-    /// Runs jobs until there was none for `idle_limit`, or the pool is shut down; then the calling thread is out.
+    /// Runs jobs until there has been none for `idle_limit`, or the pool is shut down; then the calling thread leaves the pool.
     fn work(self: &Arc<Self>, idle_limit: Duration) {
         let mut pool = self.pool.lock();
         let place = pool.take_place();
         let mut timed_out = false;
         loop {
             let Some((lane, claim)) = pool.next(self.max_threads) else {
-                // What still waits for a shared thread belongs to lanes that have one of their own at work.
+                // Anything still waiting for a shared thread belongs to lanes whose own thread is at work.
                 if pool.shut_down || timed_out {
                     break;
                 }
@@ -342,7 +341,7 @@ impl Shared {
             let Some(job) = lane.begin(claim) else { continue };
             pool.begin(place);
             self.recruit(pool);
-            // The job is consumed inside, so that what it captured is dropped there too, panic or not.
+            // The call consumes the job, so that its captures are dropped inside too, whether it panics or not.
             let panicked = catch_unwind(AssertUnwindSafe(job)).is_err();
             let claim = lane.end();
             pool = self.pool.lock();
@@ -366,13 +365,13 @@ mod tests {
 
     use super::*;
 
-    /// A job that says that it has started and then waits to be let go.
+    /// A job that reports its start and then waits until its gate opens.
     fn gated(started: &Sender<usize>, id: usize) -> (Job, Sender<()>) {
         let started = started.clone();
         let (open, gate) = channel::<()>();
         let job = Box::new(move || {
             started.send(id).unwrap();
-            // An error means that the gate was dropped, which also lets it go.
+            // An error means that the gate was dropped, which also opens it.
             let _ = gate.recv();
         });
         (job, open)
@@ -464,10 +463,10 @@ mod tests {
         for n in 0..100 {
             let (done, finished) = channel();
             pool.submit(&healthy, Box::new(move || done.send(n).unwrap()));
-            // It comes though nothing of the others has ended.
+            // It completes although no job of the other lanes has completed.
             assert_eq!(finished.recv().unwrap(), n);
         }
-        // Also when it has more to do than one thread can: what its own thread leaves it comes back for.
+        // This also holds when there is more work than one thread can do: its own thread comes back for the rest.
         let (done, finished) = channel();
         for n in 0..100 {
             let done = done.clone();
@@ -487,7 +486,7 @@ mod tests {
             pool.submit(lane, Box::new(move || done.send(()).unwrap()));
             finished.recv().unwrap();
         }
-        // The thread of one may not be back when the next one asks.
+        // The thread of one lane may not be back when the next one needs a thread.
         assert!(pool.threads() <= 4, "{}", pool.threads());
         pool.shutdown();
     }
@@ -512,7 +511,7 @@ mod tests {
         pool.shutdown();
     }
 
-    /// Two looks at `pool`, as if the second came late enough to know who is stuck.
+    /// Checks `pool` twice, as if the second check came late enough to recognise stuck threads.
     fn look_twice(pool: &Offload) {
         let mut inner = pool.shared.pool.lock();
         let now = inner.looked;
@@ -533,7 +532,7 @@ mod tests {
             gates.push(gate);
         }
         let _both_run = (starts.recv().unwrap(), starts.recv().unwrap());
-        // Both shared threads hang: another lane has its own only.
+        // Both shared threads hang, so another lane has only its own.
         let healthy = Lane::new(2);
         for id in [1, 2] {
             let (job, gate) = gated(&started, id);
@@ -575,8 +574,8 @@ mod tests {
         pool.shutdown();
     }
 
-    /// One thread without work is one thread: of two jobs that come at once each gets its own, or the first would wait for ever
-    /// for the second.
+    /// One idle thread counts as one: of two jobs submitted at once each gets its own thread, or the first would wait for the
+    /// second for ever.
     #[test]
     fn an_idle_thread_counts_once() {
         for _ in 0..200 {

@@ -1,7 +1,7 @@
-//! What a shard, or the event loop of a session, stands on: one type parameter instead of calls to the system.
+//! The surroundings of a shard, or of the event loop of a session: one type parameter instead of calls to the system.
 //!
-//! [`System`] is the real thing. A simulator gives drivers on a network of its own, a clock that it moves, jobs that end when it
-//! says so, and randomness from its seed; then everything above runs unchanged, and twice the same way.
+//! [`System`] is the real one. A simulator provides drivers on its own network, a clock that it moves, jobs that end when it decides, and
+//! randomness from its seed. Everything above then runs unchanged, and every run with the same seed is identical.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,15 +13,15 @@ use crate::driver::epoll::EpollDriver;
 use crate::driver::{Driver, POLL_TIME};
 use crate::offload::{Job, Lane, Offload};
 
-/// Finds the addresses of a host by its name, for a port. May block as long as a name server likes: for threads that may wait.
+/// Resolves a host name and a port to addresses. May block for as long as the name server takes, so call it only on threads that may wait.
 pub type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
-/// Everything that the data plane asks of its surroundings.
+/// Everything that the data plane needs from its surroundings.
 pub trait Platform: Send + Sync + 'static {
     /// What connections run on.
     type Driver: Driver + 'static;
 
-    /// A driver, for the thread that calls.
+    /// Creates a driver for the calling thread.
     ///
     /// # Errors
     /// When the system has no descriptors or memory for it.
@@ -30,15 +30,15 @@ pub trait Platform: Send + Sync + 'static {
     /// Time since a start that all threads share; never goes back.
     fn now(&self) -> Duration;
 
-    /// The date, for what people read: logins, the beginning of a session. Nothing is decided by it.
+    /// The date, for what people read: logins, the start of a session. No decision depends on it.
     fn date(&self) -> SystemTime {
         SystemTime::now()
     }
 
-    /// Runs `job`, which may block, apart from the caller: see [`Offload::submit`].
+    /// Runs `job`, which may block, on another thread: see [`Offload::submit`].
     fn offload(&self, lane: &Lane, job: Job);
 
-    /// How names of hosts become addresses. To be called in a job of [`Platform::offload`]: it blocks.
+    /// How host names become addresses. It blocks, so call it in a job of [`Platform::offload`].
     fn resolver(&self) -> Resolve {
         Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
@@ -56,12 +56,13 @@ pub struct System {
 }
 
 impl System {
-    /// The clock begins now. Jobs that block run on at most `max_workers` threads (at least one), none of which is started yet.
+    /// The clock starts now. Jobs that block run on an [`Offload`] whose lanes share `max_workers` threads (at least one); none is started
+    /// yet.
     pub fn new(max_workers: usize) -> Self {
         Self { clock: Clock::start(), workers: Offload::new(max_workers), poll_time: POLL_TIME }
     }
 
-    /// Drivers look for news for as long as `time`, 1 ms at most, before they sleep: [`POLL_TIME`] unless set here, never if zero.
+    /// Sets how long drivers poll for events before they sleep: at most 1 ms, [`POLL_TIME`] by default; zero turns polling off.
     #[must_use]
     pub fn with_poll_time(mut self, time: Duration) -> Self {
         self.poll_time = time;
@@ -89,7 +90,7 @@ impl Platform for System {
         self.workers.submit(lane, job);
     }
 
-    /// A system without a generator can make no challenge that nobody guesses: it ends here.
+    /// A system without a random source cannot make a challenge that is hard to guess, so this panics.
     fn fill_random(&self, bytes: &mut [u8]) {
         getrandom::fill(bytes).expect("the kernel's random source works once the system is up");
     }

@@ -1,9 +1,9 @@
-//! A thread that is on time: sched(7), and the slack of its timers (prctl(2)).
+//! A thread that runs on time: sched(7), and the slack of its timers (prctl(2)).
 
 use std::io;
 
-/// Lets the calling thread run before all ordinary ones whenever it has something to do, and wakes it when its timers say. It must
-/// not spin: nothing ordinary would run meanwhile.
+/// Makes the calling thread run before all ordinary ones whenever it has work, and wake on time when its timers expire. The thread must not
+/// spin: no ordinary thread could run meanwhile.
 ///
 /// # Errors
 /// `CAP_SYS_NICE` is missing.

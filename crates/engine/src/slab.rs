@@ -1,19 +1,19 @@
-//! Memory for payloads that is used again and again: slabs on [`bytes::BytesMut`], reclaimed when the last handle is dropped.
+//! Reusable memory for payloads: slabs on [`bytes::BytesMut`], reclaimed when the last handle is dropped.
 //!
-//! Two kinds of slab, both over one zero-initialised allocation each:
-//! - *shared* slabs of `slab_bytes`, whose front is handed out piece by piece; for small requests;
-//! - *whole* slabs in power-of-two classes, handed out one request at a time; for large requests and for receiving.
+//! There are two kinds of slab, each over one zero-initialised allocation:
+//! - *shared* slabs of `slab_bytes`, which are handed out piece by piece from the front, for small requests;
+//! - *whole* slabs in power-of-two classes, each handed out to one request at a time, for large requests and for receiving.
 //!
-//! The ring keeps one handle per slab. Whoever got a piece freezes, slices and sends it as it likes; when all pieces are gone
-//! the ring's handle is the only one and [`BytesMut::try_reclaim`] gives the whole slab back. The search for a free slab
-//! starts with the one used last (LIFO): its lines are still in the cache, and its pages are mapped.
+//! The ring keeps one handle per slab. The owner of a piece may freeze, slice and send it. When all pieces are gone, the ring's handle is
+//! the only one left and [`BytesMut::try_reclaim`] restores the whole slab. The search for a free slab starts with the one used last
+//! (LIFO): its lines are still in the cache, and its pages are mapped.
 //!
 //! Invariants:
 //! - The ring holds at most `slab_bytes * max_slabs` bytes. Beyond that a request gets an allocation of its own, which is counted.
-//! - No byte of another process or of other parts of this one: memory comes zeroed from the allocator, and later holds what
-//!   earlier holders of this ring wrote. **The caller of [`SlabRing::take`] must overwrite every byte** before it lets any of
-//!   them leave, since they can be another connection's old data.
-//! - In the steady state (every size was seen, enough slabs exist) nothing is allocated, mapped or unmapped.
+//! - A piece never holds bytes of another process or of other parts of this one: memory comes zeroed from the allocator, and later holds
+//!   what earlier holders of this ring wrote. **The caller of [`SlabRing::take`] must overwrite every byte** before any of them leaves,
+//!   since they can be another connection's old data.
+//! - In the steady state (every size has been seen, enough slabs exist) nothing is allocated, mapped or unmapped.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -40,22 +40,22 @@ pub struct SlabStats {
     pub held_bytes: usize,
     /// Slabs allocated since the beginning.
     pub slabs_allocated: u64,
-    /// Times a slab was used again.
+    /// Times a slab was reused.
     pub slabs_reused: u64,
     /// Requests that got an allocation of their own because the ring was full or the request too large for it.
     pub one_off_allocations: u64,
-    /// Idle slabs given back to the system to make room for another size.
+    /// Idle slabs returned to the system to make room for another size.
     pub slabs_evicted: u64,
 }
 
-/// What may keep a receive buffer from going back to its ring: whoever keeps a few bytes of it keeps all of it.
+/// Which data may keep a receive buffer from going back to its ring: even a few bytes kept from a buffer keep all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pins {
-    /// Anything: there is plenty.
+    /// Any data: there are plenty of buffers.
     Anything,
-    /// What is large against the buffer: half of what the ring may hold is with those who may keep anything.
+    /// Only data that is large compared with the buffer: buffers marked [`Pins::Anything`] already take up half of what the ring may hold.
     Large,
-    /// Nothing: the buffer is not of the ring, which has none left.
+    /// None: the ring has nothing left, and the buffer is not one of its slabs.
     Nothing,
 }
 
@@ -63,15 +63,15 @@ pub enum Pins {
 struct Ring {
     slab_bytes: usize,
     max_bytes: usize,
-    /// The shared slab that pieces are cut from; its length is what is left of it.
+    /// The shared slab that pieces are cut from; its length is the part still free.
     current: Option<BytesMut>,
     /// Shared slabs that are used up, least recently used first.
     retired: Vec<Slab>,
     /// Whole slabs by class, least recently used first in each.
     classes: [Vec<Slab>; CLASSES],
-    /// Bytes of the slabs with [`Slab::keeps`]; at most half of `max_bytes`.
+    /// Total size of the slabs with [`Slab::keeps`], bytes; at most half of `max_bytes`.
     keeping_bytes: usize,
-    /// How often [`Ring::may_keep`] says no before it looks again which of these slabs have come back.
+    /// How often [`Ring::may_keep`] still says no before it checks again which of these slabs have come back.
     no_look_for: usize,
     stats: SlabStats,
 }
@@ -80,7 +80,7 @@ struct Ring {
 #[derive(Debug)]
 struct Slab {
     memory: BytesMut,
-    /// It was handed out with [`Pins::Anything`], and has not been seen back.
+    /// It was handed out with [`Pins::Anything`], and has not been seen to come back.
     keeps: bool,
 }
 
@@ -102,7 +102,7 @@ impl SlabRing {
         Self { ring: Arc::new(Mutex::new(ring)) }
     }
 
-    /// Exactly `len` bytes, initialised with anything: zeros or what an earlier holder wrote. Overwrite all of them.
+    /// Exactly `len` initialised bytes with arbitrary content: zeros or what an earlier holder wrote. Overwrite all of them.
     pub fn take(&self, len: usize) -> BytesMut {
         let mut ring = self.ring.lock();
         match len {
@@ -119,8 +119,8 @@ impl SlabRing {
         buffer
     }
 
-    /// As [`SlabRing::rx_buffer`], and whether what lies in the buffer may be kept there: see [`Pins`]. Where the ring has no room
-    /// for `min`, the buffer is one of its own of `least`.
+    /// Like [`SlabRing::rx_buffer`], and also says which data may stay in the buffer: see [`Pins`]. If the ring has no room for `min`, the
+    /// buffer is a separate allocation of `least` bytes.
     pub fn rx_buffer_within(&self, min: usize, least: usize) -> (BytesMut, Pins) {
         let mut ring = self.ring.lock();
         let Some((class, mut slab)) = ring.slab_of_class(min.max(1)) else {
@@ -148,7 +148,7 @@ impl Ring {
         {
             return current.split_to(len);
         }
-        // The rest is too short. Retired first, so that it is the first candidate: with its pieces gone it is the warmest.
+        // The rest is too short. Retire the slab first: if its pieces are gone, it is the first candidate for reuse, and the warmest.
         self.retired.extend(self.current.take().map(Slab::new));
         let reused = reclaim_last(&mut self.retired, self.slab_bytes);
         self.current = self
@@ -201,10 +201,10 @@ impl Ring {
         Some(slab)
     }
 
-    /// Whether `bytes` more may go to somebody who may keep anything of them; counts them if so.
+    /// Whether `bytes` more may be handed out with [`Pins::Anything`]; counts them if so.
     ///
-    /// A slab that has come back is seen only when it is looked at. So before it says no, it looks at all of them; then not again
-    /// for as many requests as it has looked at slabs, which makes the cost of a request constant.
+    /// A slab that has come back is noticed only when it is checked. So before saying no, this checks all slabs with [`Slab::keeps`]. It
+    /// then refuses as many requests as there are slabs before it checks again, so that the amortised cost of a request is constant.
     fn may_keep(&mut self, bytes: usize) -> bool {
         let most = self.max_bytes / 2;
         if self.keeping_bytes + bytes > most && self.no_look_for == 0 {
@@ -237,7 +237,7 @@ impl Ring {
         Some(Slab::new(BytesMut::zeroed(bytes)))
     }
 
-    /// Gives idle slabs of any size back to the system until `bytes` fit: the sizes in demand have changed.
+    /// Returns idle slabs of any size to the system until `bytes` fit, because the sizes in demand have changed.
     fn evict_idle(&mut self, bytes: usize) {
         let classes =
             self.classes.iter_mut().enumerate().map(|(class, slabs)| (Self::class_bytes(class), slabs));
@@ -269,7 +269,7 @@ impl Slab {
         Self { memory, keeps: false }
     }
 
-    /// Cuts off all of a slab that is free.
+    /// Hands out the whole slab; the ring keeps an empty handle to it.
     fn hand_out(&mut self, slab_bytes: usize) -> BytesMut {
         self.memory.split_to(slab_bytes)
     }
@@ -283,7 +283,7 @@ fn try_reclaim_empty(slab: &mut BytesMut, slab_bytes: usize) -> bool {
     slab.try_reclaim(slab_bytes)
 }
 
-/// Takes the most recently used slab that nobody else holds out of `slabs`, whole and initialised.
+/// Takes the most recently used slab that has no other holder out of `slabs`, whole and initialised.
 fn reclaim_last(slabs: &mut Vec<Slab>, slab_bytes: usize) -> Option<Slab> {
     let at = slabs.iter_mut().rposition(|slab| reclaim(&mut slab.memory, slab_bytes))?;
     Some(slabs.remove(at))
@@ -295,19 +295,19 @@ fn reclaim(slab: &mut BytesMut, slab_bytes: usize) -> bool {
         return false;
     }
     initialise(&mut slab.spare_capacity_mut()[..slab_bytes]);
-    // SAFETY: the capacity is at least `slab_bytes` (`try_reclaim` said so, and the slice above was in bounds), and `initialise`
-    // has made those bytes initialised.
+    // SAFETY: the capacity is at least `slab_bytes` (`try_reclaim` said so, and the slice above was in bounds), and `initialise` has
+    // initialised those bytes.
     unsafe { slab.set_len(slab_bytes) };
     true
 }
 
-/// Makes `memory` initialised with the bytes that it happens to hold, at no cost.
+/// Declares `memory` initialised with the bytes that it happens to hold, at no cost.
 ///
-/// It was allocated zeroed and holds what was written since, but a former holder had safe access to it as spare capacity, where
-/// it is allowed to un-initialise. The empty assembly stands for code that writes every byte, which nobody can disprove.
+/// It was allocated zeroed and holds what was written since. But an earlier holder had safe access to it as spare capacity, where writing
+/// uninitialised bytes is allowed. The empty assembly block stands for code that writes every byte; the compiler cannot prove otherwise.
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 fn initialise(memory: &mut [MaybeUninit<u8>]) {
-    // SAFETY: no instruction at all; without `nomem`, the compiler has to assume that it wrote to what the pointer reaches.
+    // SAFETY: there is no instruction at all; without `nomem`, the compiler must assume that the block wrote to what the pointer reaches.
     unsafe { std::arch::asm!("/* {0} */", in(reg) memory.as_mut_ptr(), options(nostack, preserves_flags)) };
 }
 
@@ -372,7 +372,7 @@ mod tests {
         drop(held);
     }
 
-    // Only the amounts make it slow under Miri; the other tests go the same ways.
+    // It is slow under Miri only because of the amounts; the other tests take the same code paths.
     #[cfg_attr(miri, ignore)]
     #[test]
     fn nothing_is_allocated_in_the_steady_state() {
@@ -430,19 +430,19 @@ mod tests {
         let mut out = many();
         assert_eq!(may_keep(&out), 4, "half of the ring");
         assert_eq!(ring.rx_buffer_within(SLAB, 1).1, Pins::Nothing);
-        // Slabs of others that come back are used again, and the first half is still out.
+        // The other slabs come back and are used again, but the first half is still out.
         out.truncate(4);
         let again: Vec<_> = (0..4).map(|_| ring.rx_buffer_within(SLAB, 1)).collect();
         assert_eq!(may_keep(&again), 0);
         drop((out, again));
-        // It takes as many requests as there are slabs until all is seen to have come back.
+        // It takes as many requests as there are slabs until the ring has noticed that all have come back.
         (0..8).for_each(|_| drop(ring.rx_buffer_within(SLAB, 1)));
         assert_eq!(may_keep(&many()), 4);
     }
 
     #[test]
     fn old_bytes_show_only_as_far_as_the_caller_does_not_overwrite() {
-        // What the caller is told to expect: the length is exact, the contents are an earlier holder's.
+        // This is what the documentation promises: the length is exact, the contents are an earlier holder's.
         let ring = SlabRing::new(SLAB, 1);
         let mut secret = ring.take(SLAB);
         secret.fill(0xee);

@@ -1,7 +1,7 @@
-//! TUN devices: the kernel's IP packets in user space (`Documentation/networking/tuntap.rst`), with or without the header by
-//! which the kernel hands over whole super-segments and unfinished sums (virtio 1.2 section 5.1.6, `struct virtio_net_hdr`).
+//! TUN devices: the kernel's IP packets in user space (`Documentation/networking/tuntap.rst`), with or without the header by which
+//! the kernel hands over whole super-segments and unfinished checksums (virtio 1.2 section 5.1.6, `struct virtio_net_hdr`).
 //!
-//! Addresses, routes and the MTU are set by others; a device goes when its last queue is closed. Making one takes
+//! Addresses, routes and the MTU are set elsewhere. A device disappears when its last queue is closed. Creating one takes
 //! `CAP_NET_ADMIN` and `/dev/net/tun`.
 
 use std::ffi::CStr;
@@ -12,17 +12,17 @@ use std::os::unix::fs::OpenOptionsExt;
 
 /// Bytes of [`VnetHeader`] on the device.
 pub const VNET_HEADER_BYTES: usize = 10;
-/// Longest packet that a device hands over: with [`Framing::Offload`] a super-segment is as long as IP can say.
+/// Longest packet that a device delivers: with [`Framing::Offload`] a super-segment can be as long as IP allows.
 pub const MAX_PACKET_BYTES: usize = 65535;
-/// Queues of one device at most, as the kernel has it (`MAX_TAP_QUEUES`).
+/// Most queues of one device, as the kernel limits it (`MAX_TAP_QUEUES`).
 pub const MAX_QUEUES: usize = 256;
 
-/// What stands before each packet.
+/// What precedes each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// Nothing. Packets are no longer than the MTU, and their sums are right.
+    /// Nothing. Packets are no longer than the MTU, and their checksums are right.
     Packets,
-    /// A [`VnetHeader`]. The kernel hands over TCP super-segments and packets whose sum is unfinished, and takes both.
+    /// A [`VnetHeader`]. The kernel delivers TCP super-segments and packets whose checksum is unfinished, and accepts both.
     Offload,
 }
 
@@ -35,7 +35,7 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes a device in the network namespace of the calling thread. A `%d` in `name` becomes the first free number.
+    /// Creates a device in the network namespace of the calling thread. A `%d` in `name` becomes the first free number.
     ///
     /// # Errors
     /// `/dev/net/tun` is not there, `CAP_NET_ADMIN` is missing, the name is taken or longer than 15 bytes.
@@ -43,11 +43,11 @@ impl Tun {
         Tun::attach(name, framing, false)
     }
 
-    /// Makes a device with several queues. The kernel gives each flow one of them, the one through which the flow's packets were
-    /// written last.
+    /// Creates a device with several queues. The kernel assigns each flow to the queue through which packets of that flow were last
+    /// written.
     ///
     /// # Errors
-    /// As of [`Tun::open`]; also for no queue, or more than [`MAX_QUEUES`].
+    /// Those of [`Tun::open`]; also for no queue, or more than [`MAX_QUEUES`].
     pub fn open_queues(name: &str, framing: Framing, queues: usize) -> io::Result<Vec<Tun>> {
         if !(1..=MAX_QUEUES).contains(&queues) {
             let text = format!("a TUN device has 1 to {MAX_QUEUES} queues, not {queues}");
@@ -84,13 +84,13 @@ impl Tun {
         &self.name
     }
 
-    /// What stands before each packet.
+    /// What precedes each packet.
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Reads a packet into `buffer` (with [`Framing::Offload`] behind its header): its bytes. A packet that does not fit is cut
-    /// off by the kernel.
+    /// Reads a packet into `buffer` (with [`Framing::Offload`] the part after its header) and returns its length. The kernel
+    /// truncates a packet that does not fit.
     ///
     /// # Errors
     /// `WouldBlock` when there is none; `EIO` while the device is down.
@@ -109,11 +109,11 @@ impl Tun {
         }
     }
 
-    /// Writes a packet. With [`Framing::Packets`] `header` must say nothing.
+    /// Writes a packet. With [`Framing::Packets`], `header` must be the default.
     ///
     /// # Errors
-    /// `WouldBlock` when the device takes none now, `EINVAL` for what is no packet or a header that contradicts it, `EIO` while
-    /// the device is down.
+    /// `WouldBlock` when the device cannot take a packet now, `EINVAL` for bytes that are no packet or a header that contradicts the
+    /// packet, `EIO` while the device is down.
     pub fn send(&self, header: &VnetHeader, packet: &[u8]) -> io::Result<()> {
         // A device takes a packet whole or not at all.
         let _whole = match self.framing {
@@ -137,7 +137,7 @@ impl AsFd for Tun {
 }
 
 fn set_interface(file: &File, name: &str, flags: libc::c_short) -> io::Result<String> {
-    // SAFETY: `ifreq` is made of integers, addresses as bytes and a pointer, for all of which zeros are valid.
+    // SAFETY: `ifreq` consists of integers, addresses as bytes and a pointer. Zeros are valid for all of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() || name.contains('\0') {
         let text =
@@ -174,28 +174,29 @@ pub enum Gso {
     TcpV4,
     /// TCP over IPv6.
     TcpV6,
-    /// Something else, by the header's own number.
+    /// Another kind, with the number from the header.
     Other(u8),
 }
 
-/// What the kernel says of a packet, and we of what we hand it. The default says that the packet is finished.
+/// What the kernel says about a packet, or we about one that we hand to it. The default says that the packet is finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
-    /// The field at `sum_start + sum_offset` holds the sum of the pseudo header alone; the rest, from `sum_start` on, is to be added.
+    /// The field at `sum_start + sum_offset` holds only the sum of the pseudo header; the bytes from `sum_start` on must still be
+    /// added.
     pub sum_unfinished: bool,
-    /// The sums were found right by who hands the packet over.
+    /// The sender of the packet has verified the checksums.
     pub sum_verified: bool,
-    /// What it is to be cut into.
+    /// What kind of segments it must be cut into.
     pub gso: Gso,
-    /// Congestion Window Reduced is for the first segment alone.
+    /// Congestion Window Reduced applies to the first segment only.
     pub ecn: bool,
     /// Bytes of all headers.
     pub header_bytes: u16,
-    /// Bytes of data of each segment but the last.
+    /// Bytes of data in each segment but the last.
     pub gso_bytes: u16,
-    /// Where the sum begins.
+    /// Where the checksummed part starts.
     pub sum_start: u16,
-    /// Where it stands, from there.
+    /// Where the checksum is stored, counted from `sum_start`.
     pub sum_offset: u16,
 }
 

@@ -1,4 +1,5 @@
-//! A listener without descriptors to accept with. Alone in its process, because it takes the process's descriptors away.
+//! A listener without descriptors to accept with. It has a process of its own, because it uses up the descriptors of the
+//! process.
 
 mod support;
 
@@ -24,7 +25,7 @@ fn without_descriptors_a_listener_pauses_and_goes_on_by_itself() {
         }
         other => panic!("{other:?}"),
     }
-    // It does not spin: however often it is asked, it tries ten times a second.
+    // It does not spin: however often wait is called, it tries to accept ten times a second.
     let (start, mut failures, mut out) = (Instant::now(), 0, Vec::new());
     for _ in 0..1000 {
         driver.wait(Some(Duration::ZERO), &mut out).unwrap();

@@ -190,7 +190,7 @@ fn a_stale_token_does_not_reach_the_next_connection_of_its_place() {
     let mut got = Vec::new();
     client.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"for you");
-    // A token that was never given out.
+    // A token that was never issued.
     driver.close(Token::new(12345, 6));
     driver.close(Token::from_u64(u64::MAX));
 }
@@ -220,7 +220,7 @@ fn five_hundred_connections_accept_connect_and_answer_each_other() {
     let mut driver = EpollDriver::new().unwrap();
     let (listener, addr) = listener();
     let listening = driver.listen(listener).unwrap();
-    // At most so many at a time as the listener's backlog surely holds.
+    // At most as many at a time as the listener's backlog surely holds.
     let mut connecting = 0;
     let mut begun = 0;
     let mut rounds = std::collections::HashMap::new();
@@ -254,7 +254,7 @@ fn five_hundred_connections_accept_connect_and_answer_each_other() {
                 assert_eq!(result.unwrap(), 4);
                 let number = u32::from_be_bytes(buffer[..].try_into().unwrap());
                 match rounds.get_mut(&conn) {
-                    // The accepting side answers with the number that follows.
+                    // The accepting side answers with the next number.
                     None => driver.send(conn, vec![Bytes::copy_from_slice(&(number + 1).to_be_bytes())]),
                     Some(round) => {
                         *round += 1;
@@ -293,7 +293,7 @@ fn connecting_reports_refusal_and_success_and_binds_the_local_address() {
     let (listener, addr) = listener();
     let local = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
     let conn = driver.connect(addr, Some(local)).unwrap();
-    // Submitted before it stands.
+    // Submitted before the connection is established.
     driver.send(conn, vec![Bytes::from_static(b"early")]);
     driver.recv(conn, room(16));
     let mut seen = (false, false);
@@ -338,7 +338,7 @@ fn wakes_become_one_and_reach_a_sleeper() {
     answer_wakes(&mut driver);
 }
 
-/// Each wake is answered before the next, so some of them find the driver asleep and some awake.
+/// Each wake is answered before the next, so some wakes find the driver asleep and some awake.
 fn answer_wakes(driver: &mut EpollDriver) {
     const WAKES: usize = 2000;
     let (waker, mut out) = (driver.waker(), Vec::new());
@@ -373,7 +373,7 @@ fn a_driver_without_connections_or_without_news_does_not_look_for_any() {
     let conn = driver.adopt(stream).unwrap();
     driver.recv(conn, room(16));
     (0..200).for_each(|_| driver.wait(pause, &mut out).unwrap());
-    // One in vain after 0, 2, 4, 8, 16, 32 and 64 sleeps.
+    // Polls in vain after 0, 2, 4, 8, 16, 32 and 64 sleeps.
     assert_eq!(driver.poll_counts(), PollCounts { hits: 0, misses: 7 });
     let before = driver.stats().polls;
     (0..50).for_each(|_| driver.wait(pause, &mut out).unwrap());
@@ -395,7 +395,7 @@ fn what_a_look_finds_is_what_a_sleep_would_have_been_woken_by() {
             peer.write_all(&bytes).unwrap();
         }
     });
-    // Where the peer gets no processor within a look, few of them are made.
+    // If the peer gets no processor while a poll lasts, few polls succeed.
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     let mut round = 0_u32;
     while driver.poll_counts().hits < 10 {
@@ -427,7 +427,7 @@ fn a_released_connection_goes_on_under_another_driver() {
     let mut out = Vec::new();
     first.wait(Some(Duration::ZERO), &mut out).unwrap();
     assert!(out.is_empty());
-    // With a send outstanding it cannot go: the unsent rest would be lost.
+    // It cannot be released while a send is outstanding: the unsent rest would be lost.
     second.send(conn, vec![Bytes::from(vec![0; 32 << 20])]);
     assert!(second.release(conn).is_none());
 }

@@ -39,7 +39,7 @@ fn pdu(random: &mut Random, data_len: usize, ahs_len: usize) -> TxPdu {
     }
 }
 
-/// What of the header does not depend on the lengths that the writer fills in.
+/// The parts of the header that do not depend on the lengths that the writer fills in.
 fn fixed_part(bhs: &Bhs) -> (Vec<u8>, Vec<u8>) {
     (bhs.as_bytes()[..4].to_vec(), bhs.as_bytes()[8..].to_vec())
 }
@@ -51,7 +51,7 @@ fn assert_same(got: &RxPdu, expected: &TxPdu) {
     assert!(got.data == expected.data.bytes(), "the data differ");
 }
 
-/// Hands a completion to the link that it is for.
+/// Hands a completion to the link that it belongs to.
 fn feed(links: &mut [&mut Link], completion: Completion) {
     match completion {
         Completion::Received { conn, buffer, result } => {
@@ -176,8 +176,8 @@ fn a_long_pdu_after_a_quiet_time_is_received_whole() {
     }
 }
 
-/// What comes of receiving PDUs with `data_bytes` of data, all of which have arrived already: PDUs for each receive, and the
-/// longest receive in bytes.
+/// Receives PDUs with `data_bytes` of data that have all arrived already. Returns the PDUs per receive, and the longest
+/// receive in bytes.
 fn receive_what_waits(declared_bytes: usize, data_bytes: usize) -> (f64, usize) {
     let mut bhs = Bhs::from_bytes([7; Bhs::SIZE]);
     bhs.set_total_ahs_length(0);
@@ -199,7 +199,7 @@ fn receive_what_waits(declared_bytes: usize, data_bytes: usize) -> (f64, usize) 
             (at, left) = ((at + part) % pdu.len(), left - part);
         }
         link.on_received(buffer, bytes);
-        // The beginning, until the link knows that the connection is busy, says nothing.
+        // The start, until the link knows that the connection is busy, does not count.
         let counts = n >= 100;
         while let Some(got) = link.next_pdu().unwrap() {
             assert_eq!(got.data.len(), data_bytes);
@@ -314,7 +314,7 @@ fn a_peer_that_does_not_read_stops_being_read_until_it_does() {
     bhs.set_data_segment_length(PING);
     let mut ping = bhs.as_bytes().to_vec();
     ping.extend_from_slice(&[9; PING]);
-    // More than both directions' socket buffers hold, so that writing ends only when reading begins.
+    // More than the socket buffers of both directions hold, so that writing ends only after reading has started.
     const PINGS: usize = 8000;
     let mut reader = peer.try_clone().unwrap();
     let whole = ping.clone();
@@ -349,11 +349,11 @@ fn a_peer_that_does_not_read_stops_being_read_until_it_does() {
     checker.join().unwrap();
 }
 
-/// A driver on which nothing ends until the test says so.
+/// A driver on which nothing completes until the test says so.
 #[derive(Default)]
 struct Held {
     receives: usize,
-    /// The receive that is outstanding.
+    /// The outstanding receive.
     receive: Option<(BytesMut, usize)>,
     sends: Vec<Vec<Bytes>>,
 }
@@ -426,7 +426,7 @@ fn receiving_goes_on_when_half_of_the_backlog_is_gone() {
     link.flush(&mut driver);
     assert_eq!((driver.sends.len(), driver.receives), (1, 0), "more waits than may");
     assert!(link.is_paused());
-    // The send ends, but more than half of what may wait has come behind it.
+    // The send completes, but more than half of what may wait has been queued behind it.
     (0..3).for_each(|_| link.push(answer.clone()));
     link.on_sent(Vec::new());
     link.flush(&mut driver);
@@ -498,7 +498,7 @@ fn what_is_kept_of_many_buffers_takes_up_no_more_than_the_ring() {
         bhs.set_data_segment_length(length);
         [bhs.as_bytes(), &vec![9; length][..]].concat()
     };
-    // A small one in each buffer, and large ones that nobody keeps.
+    // A small PDU in each buffer, and large ones that are not kept.
     let round = [frame(SMALL), frame(LARGE).repeat(4)].concat();
     let writer = std::thread::spawn(move || (0..100).for_each(|_| peer.write_all(&round).unwrap()));
     let (mut kept, mut seen) = (Vec::new(), 0);
@@ -521,7 +521,7 @@ fn what_is_kept_of_many_buffers_takes_up_no_more_than_the_ring() {
     assert!(stats.held_bytes <= 4 << 20 && stats.held_bytes > 1 << 20, "{stats:?}");
 }
 
-/// Whoever keeps a little of each buffer on one connection pins half of the ring at most: the others go on with the rest.
+/// A connection that keeps a little of each buffer pins at most half of the ring: the others continue with the rest.
 #[test]
 fn one_connection_pins_no_more_than_half_of_the_ring() {
     const SMALL: usize = 512;
@@ -557,7 +557,7 @@ fn one_connection_pins_no_more_than_half_of_the_ring() {
             link.flush(driver);
             seen == 5 * rounds
         });
-        // Nothing of this connection may come while the next one is at work.
+        // Nothing of this connection may arrive while the next one is at work.
         writer.join().unwrap()
     };
     let (mut greedy, mut other) = (Vec::new(), Vec::new());
@@ -619,7 +619,7 @@ fn a_link_moves_to_another_thread_in_the_middle_of_its_stream() {
     let mut segments = Vec::new();
     writer.take(usize::MAX, &mut segments);
     let stream = segments.concat();
-    // The first PDU, the second, and some of the third.
+    // The first PDU, the second, and a part of the third.
     peer.write_all(&stream[..1500]).unwrap();
     let mut moving = link(&mut driver, b, &slabs, 8192);
     moving.start(&mut driver);

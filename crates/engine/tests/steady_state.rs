@@ -1,4 +1,5 @@
-//! After a warm-up, PDUs travel without allocations of their own. Alone in its process, because it counts them.
+//! After a warm-up, PDUs are received and sent without allocations of their own. It has a process of its own, because
+//! it counts allocations.
 
 mod support;
 
@@ -51,7 +52,7 @@ fn pdus_of_several_sizes_cause_no_allocation_each_once_warm() {
         link
     });
     let mut out = Vec::with_capacity(64);
-    // One side asks with a header, sometimes with data; the other answers with data from the slabs.
+    // One side sends requests with a header, sometimes with data; the other answers with data from the slabs.
     let mut exchange = |rounds: usize| {
         let sizes = [0, 48, 4096, 65_536, 131_072, MAX_DATA];
         let (mut asked, mut answered) = (0, 0);
@@ -101,7 +102,7 @@ fn pdus_of_several_sizes_cause_no_allocation_each_once_warm() {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     exchange(ROUNDS);
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
-    // What is left is the writer's header arena: now and then a new one, when parts of the old one are still in flight.
+    // The rest is the writer's header arena: now and then a new one, when parts of the old one are still in flight.
     let pdus = 2 * ROUNDS * DEPTH;
     assert!(
         allocations as usize * 100 < pdus,

@@ -1,4 +1,4 @@
-//! TUN devices in a network namespace of the test's own. Left out, with a word, where there is no root; on CI that is a failure.
+//! TUN devices in the test's own network namespace. Without root the test is skipped with a message; on CI that is a failure.
 
 use std::io;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A namespace, or none where the tester may make none.
+/// A namespace, or `None` if the test lacks the permission to create one.
 fn namespace() -> Option<NetNs> {
     let missing = match NetNs::create() {
         Ok(namespace) if std::path::Path::new("/dev/net/tun").exists() => return Some(namespace),
@@ -63,7 +63,7 @@ fn packets_go_both_ways() {
     let mut packet = loop {
         assert!(wait(&[&tun], PATIENCE), "nothing came");
         let (_, read) = tun.receive(&mut buffer).unwrap();
-        // The kernel says things of its own, in IPv6.
+        // The kernel sends packets of its own, in IPv6.
         if buffer[0] == 0x45 {
             break buffer[..read].to_vec();
         }
@@ -71,7 +71,7 @@ fn packets_go_both_ways() {
     assert_eq!(packet[12..20], [10, 9, 0, 1, 10, 9, 0, 2]);
     assert_eq!(packet[28..], *b"question");
 
-    // The answer: addresses and ports change places, which leaves both sums as they are.
+    // The answer: addresses and ports change places, which leaves both checksums as they are.
     for at in [12, 13, 14, 15] {
         packet.swap(at, at + 4);
     }
@@ -102,7 +102,7 @@ fn a_device_goes_with_its_last_queue() {
         .unwrap();
 }
 
-/// Two namespaces whose devices are joined by a copy: super-segments with unfinished sums cross as they are.
+/// Two namespaces whose devices are joined by copying packets: super-segments with unfinished checksums cross unchanged.
 #[test]
 fn super_segments_cross() {
     const BYTES: usize = 8 << 20;

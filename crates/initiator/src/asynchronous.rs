@@ -1,5 +1,5 @@
-//! A logical unit as a block device for asynchronous programs. The futures need no runtime of a certain kind: they are woken by the
-//! event loop of the session, which also times the pauses between repeats.
+//! A logical unit as a block device for asynchronous programs. The futures need no particular runtime: the event loop of the
+//! session wakes them, and also times the pauses between repeats.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,8 +17,8 @@ use crate::ticket::Ticket;
 
 /// A [`Disk`] whose operations are futures. Clones are the same disk.
 ///
-/// A future that is dropped before it is done leaves its commands under way: a write may still be carried out, in part or whole. No
-/// memory of the caller is touched then, because what is written was copied.
+/// A future that is dropped before it completes leaves its commands outstanding: a write may still be executed, in part or whole.
+/// This touches no memory of the caller, because the data was copied.
 #[derive(Clone, Debug)]
 pub struct AsyncDisk {
     disk: Disk,
@@ -31,7 +31,7 @@ impl From<Disk> for AsyncDisk {
 }
 
 impl AsyncDisk {
-    /// Opens a session and the logical unit `lun` of its target, on a thread of their own that ends with it.
+    /// Opens a session and the logical unit `lun` of its target, on a temporary thread.
     ///
     /// # Errors
     /// [`OpenError`]: there is no session, or no such unit.
@@ -50,7 +50,7 @@ impl AsyncDisk {
         opened.await.unwrap_or_else(|| Err(OpenError::Unit(IoError::loop_ended())))
     }
 
-    /// The same disk with operations that wait.
+    /// The same disk with blocking operations.
     pub fn blocking(&self) -> &Disk {
         &self.disk
     }
@@ -58,7 +58,7 @@ impl AsyncDisk {
     /// Reads `to.len()` bytes at `offset`.
     ///
     /// # Errors
-    /// As [`Disk::read`].
+    /// Those of [`Disk::read`].
     pub async fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), IoError> {
         let mut pieces = self.disk.pieces(offset, to.len())?;
         let mut under_way: VecDeque<(Range<usize>, Ticket)> = VecDeque::new();
@@ -78,15 +78,15 @@ impl AsyncDisk {
     /// Writes `from` at `offset`. The bytes are copied once.
     ///
     /// # Errors
-    /// As [`Disk::write`]. Every command has ended then.
+    /// Those of [`Disk::write`]. Every command has ended by then.
     pub async fn write(&self, offset: u64, from: &[u8]) -> Result<(), IoError> {
         self.write_with(offset, from.len(), |lba, range| self.disk.write_data(lba, &from[range])).await
     }
 
-    /// Writes `from` at `offset` without copying, as [`Disk::write_bytes`].
+    /// Writes `from` at `offset` without copying, like [`Disk::write_bytes`].
     ///
     /// # Errors
-    /// As [`AsyncDisk::write`].
+    /// Those of [`AsyncDisk::write`].
     pub async fn write_bytes(&self, offset: u64, from: &Bytes) -> Result<(), IoError> {
         self.write_with(offset, from.len(), |lba, range| self.disk.shared_data(lba, from.slice(range))).await
     }
@@ -106,27 +106,27 @@ impl AsyncDisk {
             {
                 under_way.push_back(self.disk.submit_write(offset, range, &data));
             }
-            // Also after an error: no piece is carried out behind the caller's back.
+            // Also after an error: no piece may be executed after this returns.
             let Some(ticket) = under_way.pop_front() else { return result };
             let ended = Ticket::ended(ticket).await.map(drop);
             result = result.and(ended);
         }
     }
 
-    /// Makes everything written before stay, as [`Disk::flush`].
+    /// Makes all earlier writes durable, like [`Disk::flush`].
     ///
     /// # Errors
-    /// As [`Disk::flush`].
+    /// Those of [`Disk::flush`].
     pub async fn flush(&self) -> Result<(), IoError> {
         let told = self.disk.epoch();
         self.disk.submit(&cdb::synchronize_cache(), 0, crate::WriteData::default()).ended().await?;
         self.disk.flushed(told)
     }
 
-    /// Says that `length` bytes at `offset` are of no more use, as [`Disk::unmap`].
+    /// Tells the device that `length` bytes at `offset` are no longer needed, like [`Disk::unmap`].
     ///
     /// # Errors
-    /// As [`Disk::unmap`].
+    /// Those of [`Disk::unmap`].
     pub async fn unmap(&self, offset: u64, length: u64) -> Result<(), IoError> {
         for ticket in self.disk.unmaps(offset, length)? {
             ticket.ended().await?;
@@ -135,7 +135,7 @@ impl AsyncDisk {
     }
 }
 
-/// Why [`AsyncDisk::connect`] brought nothing.
+/// Why [`AsyncDisk::connect`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use iscsi_core::wire::Lun;
 use smallvec::{SmallVec, smallvec};
 
-/// Whether a command may be sent again when nobody knows whether it was carried out: see [`scsi::CommandFacts::idempotent`].
+/// Whether a command may be sent again when it is unknown whether it was executed: see [`scsi::CommandFacts::idempotent`].
 pub fn is_idempotent(cdb: &[u8]) -> bool {
     scsi::command_facts(cdb).idempotent
 }
@@ -57,7 +57,7 @@ fn service_16(opcode: u8, action: u8, lba: u64, allocation: u32) -> Cdb {
     cdb
 }
 
-/// READ of `blocks` from `lba` on: the 10-byte form where it reaches, since every disk has it.
+/// READ of `blocks` from `lba` on: in the 10-byte form if it can address them, since every disk supports it.
 pub fn read(lba: u64, blocks: u32) -> Cdb {
     transfer(0x28, 0x88, lba, blocks)
 }
@@ -105,7 +105,7 @@ pub fn synchronize_cache() -> Cdb {
     cdb
 }
 
-/// Whether it is a SYNCHRONIZE CACHE of the whole medium that ends when everything is there.
+/// Whether the CDB is a SYNCHRONIZE CACHE of the whole medium that completes only when everything is on the medium.
 #[inline]
 pub(crate) fn is_flush(cdb: &[u8]) -> bool {
     const IMMED: u8 = 0x02;
@@ -160,7 +160,7 @@ pub fn compare_and_write(lba: u64, blocks: u8) -> Cdb {
     cdb
 }
 
-/// WRITE SAME (16) of `blocks` at `lba`; `unmap` lets the target deallocate instead when that reads as the same.
+/// WRITE SAME (16) of `blocks` at `lba`; with `unmap` the target may deallocate instead if that reads the same.
 pub fn write_same(lba: u64, blocks: u32, unmap: bool) -> Cdb {
     let mut cdb = service_16(0x93, if unmap { 0x08 } else { 0 }, lba, blocks);
     cdb[14] = 0;

@@ -1,4 +1,4 @@
-//! What a portal has: its targets (SendTargets, RFC 7143 appendix C), and their logical units.
+//! What a portal offers: its targets (SendTargets, RFC 7143 appendix C), and their logical units.
 
 use iscsi_core::initiator::session::TargetRecord;
 use iscsi_core::wire::Lun;
@@ -7,21 +7,21 @@ use crate::error::{ConnectError, IoError};
 use crate::options::Options;
 use crate::session::Session;
 
-/// Why a portal did not tell its targets.
+/// Why a portal did not list its targets.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     /// There was no session.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The session brought no answer.
+    /// The session returned no answer.
     #[error(transparent)]
     Io(#[from] IoError),
 }
 
-/// Asks the portal of `options` for the targets that it shows to us, in a discovery session.
+/// Asks the portal of `options`, in a discovery session, for the targets that are visible to us.
 ///
 /// # Errors
-/// Why it did not tell.
+/// Why it did not list them.
 //= rfc7143 4.3 DSC-02
 pub fn send_targets(options: &Options) -> Result<Vec<TargetRecord>, DiscoveryError> {
     let mut options = options.clone();
@@ -35,7 +35,7 @@ pub fn send_targets(options: &Options) -> Result<Vec<TargetRecord>, DiscoveryErr
 /// LUNs of the target of `session`.
 ///
 /// # Errors
-/// When it does not say.
+/// The target does not report them.
 pub fn report_luns(session: &Session) -> Result<Vec<Lun>, IoError> {
     crate::disk::report_luns(session)
 }

@@ -1,7 +1,8 @@
 //! A logical unit as a block device.
 //!
-//! Everything is blocking and may be called from many threads at once; clones share the session. Offsets and lengths are bytes
-//! and multiples of the block length. Long requests are cut to what the device takes at a time, and the pieces run together.
+//! All calls block, and may come from many threads at once; clones share the session. Offsets and lengths are in bytes and
+//! multiples of the block length. A long request is split into pieces that the device takes in one command, and the pieces run
+//! concurrently.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use crate::session::Session;
 use crate::ticket::{Response, Ticket};
 use crate::unit::LostWrites;
 
-/// Most bytes of one command, unless the device says less.
+/// Most bytes of one command, unless the device allows less.
 const MAX_TRANSFER_BYTES: u64 = 4 * 1024 * 1024;
-/// Pieces of one long request under way at a time.
+/// Pieces of one long request that are outstanding at a time.
 pub(crate) const MAX_PIECES_UNDER_WAY: usize = 16;
-/// Bytes asked for in an INQUIRY or a list; such answers are short.
+/// Allocation length of an INQUIRY or a list, bytes; such answers are short.
 const ALLOCATION_BYTES: u16 = 1024;
 
 /// Size of a logical unit.
@@ -47,7 +48,7 @@ impl Capacity {
     }
 }
 
-/// What the device is and can.
+/// What the device is and can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskInfo {
@@ -59,11 +60,11 @@ pub struct DiskInfo {
     pub product: String,
     /// Revision.
     pub revision: String,
-    /// Serial number (VPD page 80h), if told.
+    /// Serial number (VPD page 80h), if reported.
     pub serial: Option<String>,
-    /// VPD pages it has.
+    /// VPD pages that it has.
     pub pages: Vec<u8>,
-    /// Most bytes of one transfer, if told (VPD page B0h).
+    /// Most blocks of one transfer, if reported (VPD page B0h).
     pub max_transfer_blocks: Option<u32>,
     /// Most blocks of one COMPARE AND WRITE.
     pub max_compare_and_write_blocks: u8,
@@ -78,9 +79,9 @@ pub struct DiskInfo {
 /// A part of the medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where, bytes.
+    /// Offset and length, bytes.
     pub range: Range<u64>,
-    /// Whether the device keeps data for it (GET LBA STATUS).
+    /// Whether the device stores data for it (GET LBA STATUS).
     pub mapped: bool,
 }
 
@@ -93,16 +94,16 @@ pub struct Disk {
     info: DiskInfo,
     max_transfer_bytes: u64,
     pub(crate) protection: Option<Protection>,
-    /// Newest epoch of the unit that the caller knows of; clones know the same.
+    /// Newest epoch of the unit that the caller has been told of; clones share it.
     told: Arc<AtomicU64>,
 }
 
 impl Disk {
-    /// The logical unit `lun` of `session`: asks what it is and how large. It is [protected](Disk::protected) when the session's
-    /// options say so.
+    /// Opens the logical unit `lun` of `session`: queries its type and size. The disk is [protected](Disk::protected) when the
+    /// session's options say so.
     ///
     /// # Errors
-    /// When it does not answer, is no block device, or has no protection information where some is wanted.
+    /// It does not answer, is no block device, or has no protection information although some is requested.
     pub fn open(session: &Session, lun: Lun) -> Result<Self, IoError> {
         let mut disk = Self {
             session: session.clone(),
@@ -142,17 +143,17 @@ impl Disk {
         self.lun
     }
 
-    /// Its size when it was opened, or last asked for.
+    /// Its size when it was opened.
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
 
-    /// What it is and can.
+    /// What it is and can do.
     pub fn info(&self) -> &DiskInfo {
         &self.info
     }
 
-    /// Submits any command; the reply is waited for with [`Ticket::wait`].
+    /// Submits any command; wait for the reply with [`Ticket::wait`].
     pub fn submit(&self, cdb: &[u8], read_length: u32, write: WriteData) -> Ticket {
         let mut command = Command::new(self.lun, cdb);
         command.read_length = read_length;
@@ -164,15 +165,15 @@ impl Disk {
     /// A command that reads up to `length` bytes.
     ///
     /// # Errors
-    /// Why it brought nothing.
+    /// Why it returned no data.
     pub fn query(&self, cdb: &[u8], length: u32) -> Result<Response, IoError> {
         self.submit(cdb, length, WriteData::default()).wait()
     }
 
-    /// Asks for the size anew.
+    /// Queries the size again.
     ///
     /// # Errors
-    /// When the device does not say.
+    /// The device does not report it.
     pub fn read_capacity(&self) -> Result<Capacity, IoError> {
         self.ask_capacity().map(|(capacity, _)| capacity)
     }
@@ -197,7 +198,7 @@ impl Disk {
     /// Reads `to.len()` bytes at `offset`.
     ///
     /// # Errors
-    /// When a part of it could not be read; `to` then holds nothing to rely on.
+    /// Part of it could not be read; the content of `to` is then undefined.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), IoError> {
         let pieces = self.pieces(offset, to.len())?;
         let mut under_way = std::collections::VecDeque::new();
@@ -222,7 +223,7 @@ impl Disk {
         self.submit_read(self.lba(offset + range.start as u64), self.blocks(range.len()))
     }
 
-    /// What has come for it, checked when the disk is protected.
+    /// Copies the data that has arrived for a piece; checks it when the disk is protected.
     pub(crate) fn take_piece(
         &self,
         offset: u64,
@@ -239,7 +240,7 @@ impl Disk {
         Ok(())
     }
 
-    /// READ of whole blocks, protected when the disk is.
+    /// READ of whole blocks, with protection information when the disk is protected.
     pub(crate) fn submit_read(&self, lba: u64, blocks: u32) -> Ticket {
         let cdb = match &self.protection {
             Some(protection) => protection.read_cdb(lba, blocks),
@@ -248,7 +249,7 @@ impl Disk {
         self.submit(&cdb, self.wire_bytes(blocks) as u32, WriteData::default())
     }
 
-    /// Bytes of `blocks` blocks as they travel.
+    /// Bytes of `blocks` blocks on the wire.
     fn wire_bytes(&self, blocks: u32) -> usize {
         match &self.protection {
             Some(protection) => protection.wire_bytes(blocks as usize),
@@ -256,24 +257,24 @@ impl Disk {
         }
     }
 
-    /// Writes `from` at `offset`. The bytes are copied once, so that the caller may change them at any time.
+    /// Writes `from` at `offset`. The bytes are copied once, so the caller may change them as soon as this returns.
     ///
     /// # Errors
-    /// When a part of it could not be written.
+    /// Part of it could not be written.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), IoError> {
         self.write_pieces(offset, from.len(), |lba, range| self.write_data(lba, &from[range]))
     }
 
-    /// Writes `from` at `offset` without copying; a [protected](Disk::protected) disk copies when it sends, to put tuples between
-    /// the blocks.
+    /// Writes `from` at `offset` without copying. A [protected](Disk::protected) disk does copy when it sends, to put tuples
+    /// between the blocks.
     ///
     /// # Errors
-    /// When a part of it could not be written.
+    /// Part of it could not be written.
     pub fn write_bytes(&self, offset: u64, from: &Bytes) -> Result<(), IoError> {
         self.write_pieces(offset, from.len(), |lba, range| self.shared_data(lba, from.slice(range)))
     }
 
-    /// Whole blocks that do not change any more, with their tuples when the disk is protected.
+    /// Whole blocks that no longer change, with their tuples when the disk is protected.
     pub(crate) fn shared_data(&self, lba: u64, data: Bytes) -> WriteData {
         match &self.protection {
             Some(protection) => {
@@ -294,8 +295,8 @@ impl Disk {
         }
     }
 
-    /// Length, bytes, of the runs in which the data of a write are to be digested while they are copied: those of the PDUs that
-    /// they will travel in. `None` when they travel without a digest.
+    /// The length, in bytes, of the runs in which write data should be digested while it is copied: the runs match the PDUs that
+    /// will carry the data. `None` when the data is sent without a digest.
     pub fn digest_runs(&self) -> Option<u32> {
         let params = &self.session.opening().params;
         params.digests.data.then(|| params.write_run_bytes())
@@ -326,7 +327,7 @@ impl Disk {
             }
             under_way.push_back(self.submit_write(offset, range, &data));
         }
-        // Also after an error: no piece is carried out behind the caller's back.
+        // Also after an error: no piece may be executed after this returns.
         under_way.into_iter().for_each(|ticket| settle(ticket, &mut result));
         result
     }
@@ -346,39 +347,39 @@ impl Disk {
         self.submit(&cdb, 0, data(lba, range))
     }
 
-    /// Makes everything written before stay (SYNCHRONIZE CACHE).
+    /// Makes all earlier writes durable (SYNCHRONIZE CACHE).
     ///
-    /// Good means that everything that was acknowledged before on this session is on the medium, but for what the caller was told
-    /// to be lost.
+    /// Success means that everything acknowledged earlier on this session is on the medium, except what was reported to the caller
+    /// as lost.
     ///
     /// # Errors
-    /// When the device could not. [`IoError::LostWrites`] when it could, and has lost acknowledged writes since this disk was
-    /// opened or a flush of it said so: once for each loss, and once for all clones.
+    /// The device could not. [`IoError::LostWrites`] if it could, but has lost acknowledged writes since this disk was opened or a
+    /// flush last reported a loss: once for each loss, and once for all clones.
     pub fn flush(&self) -> Result<(), IoError> {
         let told = self.told.load(Ordering::Acquire);
         self.query(&cdb::synchronize_cache(), 0)?;
         self.flushed(told)
     }
 
-    /// A flush was good that began when this disk knew of the epoch `told`.
+    /// Handles a flush that succeeded and that began when this disk knew of the epoch `told`.
     pub(crate) fn flushed(&self, told: u64) -> Result<(), IoError> {
         let Some(lost) = self.lost_since(told) else { return Ok(()) };
         self.told.fetch_max(lost.epoch, Ordering::Release);
         Err(IoError::LostWrites(Box::new(lost)))
     }
 
-    /// The epoch of the unit that this disk was last told of: it grows with each loss of acknowledged writes.
+    /// The latest epoch of the unit that was reported to this disk: it grows with each loss of acknowledged writes.
     pub fn epoch(&self) -> u64 {
         self.told.load(Ordering::Acquire)
     }
 
-    /// What the unit is known to have lost since `epoch`, all together.
+    /// The union of all losses of the unit since `epoch`.
     pub fn lost_since(&self, epoch: u64) -> Option<LostWrites> {
         let lost = self.session.lost_since(self.lun, epoch)?;
         Some(lost.in_bytes(self.capacity.blocks, self.capacity.block_bytes))
     }
 
-    /// Tells the device that `length` bytes at `offset` are of no more use (UNMAP).
+    /// Tells the device that `length` bytes at `offset` are no longer needed (UNMAP).
     ///
     /// # Errors
     /// When the device cannot or will not.
@@ -389,7 +390,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The commands of [`Disk::unmap`], each submitted when it is asked for.
+    /// The commands of [`Disk::unmap`], each submitted when the iterator reaches it.
     pub(crate) fn unmaps(&self, offset: u64, length: u64) -> Result<impl Iterator<Item = Ticket>, IoError> {
         self.check(offset, length)?;
         let most = match self.info.max_unmap_blocks {
@@ -405,7 +406,7 @@ impl Disk {
         }))
     }
 
-    /// Writes zeros, letting the device deallocate where that reads as zeros (WRITE SAME).
+    /// Writes zeros. The device may deallocate the blocks instead if deallocated blocks read as zeros (WRITE SAME).
     ///
     /// # Errors
     /// When the device could not.
@@ -437,11 +438,11 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes `new` at `offset` if the medium holds `expected` there, in one step that no other command can divide.
+    /// Writes `new` at `offset` if the medium holds `expected` there, as one atomic step.
     ///
     /// # Errors
-    /// [`IoError::Miscompare`] when it holds something else; then nothing is written. After another error than that it is not
-    /// known whether it was written.
+    /// [`IoError::Miscompare`] if it holds something else; nothing is written then. After any other error it is unknown whether
+    /// `new` was written.
     pub fn compare_and_write(&self, offset: u64, expected: &[u8], new: &[u8]) -> Result<(), IoError> {
         self.check(offset, new.len() as u64)?;
         let blocks = u8::try_from(self.blocks(new.len())).ok().filter(|_| expected.len() == new.len());
@@ -466,10 +467,11 @@ impl Disk {
             .map(drop)
     }
 
-    /// Which parts of the medium from `offset` on are allocated; the first begins at `offset`. `None` when the device does not say.
+    /// Which parts of the medium from `offset` on are allocated; the first extent begins at `offset`. `None` when the device does
+    /// not report it.
     ///
     /// # Errors
-    /// When the command fails for another reason than not being known.
+    /// The command fails for any reason other than being unsupported.
     pub fn allocation(&self, offset: u64) -> Result<Option<Vec<Extent>>, IoError> {
         let block = u64::from(self.capacity.block_bytes);
         let response = match self.query(&cdb::get_lba_status(self.lba(offset), 8 + 64 * 16), 8 + 64 * 16) {
@@ -481,7 +483,7 @@ impl Disk {
         let mut ranges = Vec::with_capacity(list.len());
         let mut at = self.lba(offset);
         for (lba, blocks, mapped) in list {
-            // The first may begin before what was asked for.
+            // The first extent may begin before the requested offset.
             let end = lba.saturating_add(blocks.into()).min(self.capacity.blocks);
             if lba > at || end <= at {
                 return Err(IoError::Malformed("GET LBA STATUS"));
@@ -492,10 +494,10 @@ impl Disk {
         Ok(Some(ranges))
     }
 
-    /// INQUIRY data: the standard ones, or a vital product data page, whole.
+    /// INQUIRY data: the standard data, or a vital product data page, complete.
     ///
     /// # Errors
-    /// When the device does not answer.
+    /// The device does not answer.
     pub fn inquiry(&self, page: Option<u8>) -> Result<Vec<u8>, IoError> {
         let response = self.query(&cdb::inquiry(page, ALLOCATION_BYTES), ALLOCATION_BYTES.into())?;
         Ok(response.to_vec())
@@ -550,7 +552,7 @@ impl Disk {
         Ok(info)
     }
 
-    /// Cuts a request into what one command may carry.
+    /// Splits a request into pieces for one command each.
     pub(crate) fn pieces(
         &self,
         offset: u64,
@@ -594,7 +596,7 @@ impl Disk {
 /// LUNs of the target of `session`.
 ///
 /// # Errors
-/// When it does not say.
+/// The target does not report them.
 pub(crate) fn report_luns(session: &Session) -> Result<Vec<Lun>, IoError> {
     const ALLOCATION: u32 = 64 * 1024;
     let mut command = Command::new(Lun(0), &cdb::report_luns(ALLOCATION));
@@ -617,7 +619,7 @@ fn parse_capacity_10(data: &[u8]) -> Option<Capacity> {
     capacity(last.into(), block_bytes, false, false)
 }
 
-/// Block lengths that make sense: a power of two from 512 bytes to 64 KiB.
+/// Checks the geometry: a block length must be a power of two from 512 bytes to 64 KiB.
 fn capacity(last: u64, block_bytes: u32, thin: bool, unmapped_reads_zero: bool) -> Option<Capacity> {
     let sane = block_bytes.is_power_of_two() && (512..=65536).contains(&block_bytes);
     let blocks =
@@ -625,7 +627,7 @@ fn capacity(last: u64, block_bytes: u32, thin: bool, unmapped_reads_zero: bool) 
     Some(Capacity { blocks, block_bytes, thin, unmapped_reads_zero })
 }
 
-/// Text of a device: printable ASCII without the padding.
+/// Text from a device: printable ASCII without the padding.
 fn text(bytes: &[u8]) -> String {
     let shown: String =
         bytes.iter().map(|&b| if (0x20..0x7f).contains(&b) { b as char } else { '?' }).collect();

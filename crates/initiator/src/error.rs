@@ -1,4 +1,4 @@
-//! What can go wrong, in words for a person: what happened, which rule, what to do.
+//! What can go wrong, in words for an operator: what happened, which rule, what to do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -48,10 +48,10 @@ pub enum ConnectError {
         address: SocketAddr,
         /// What happened.
         failure: LoginFailure,
-        /// The keys that had travelled.
+        /// The keys exchanged so far.
         keys: Vec<KeyLine>,
     },
-    /// The portal sent something that is no iSCSI.
+    /// The portal sent something that is not iSCSI.
     #[error("{address} does not speak iSCSI: {error}")]
     Framing {
         /// Address of the portal.
@@ -80,13 +80,13 @@ pub enum ConnectError {
     /// The session was closed before it could answer.
     #[error("the session ended: {0}")]
     Ended(CloseReason),
-    /// Something on this machine.
+    /// A problem on this machine.
     #[error("{0}")]
     Local(#[from] io::Error),
 }
 
 impl ConnectError {
-    /// The rule that refused, if it is one of a standard.
+    /// The rule of a standard that was violated, if there is one.
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::Login { failure, .. } => Some(failure.rule()),
@@ -134,7 +134,7 @@ impl ConnectError {
         }
     }
 
-    /// The portal that it is about, if it is about one.
+    /// The portal that it concerns, if it concerns one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Connect { address, .. }
@@ -146,7 +146,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether trying again may help without anybody changing anything.
+    /// Whether trying again may help although nobody changes anything.
     pub(crate) fn is_passing(&self) -> bool {
         use iscsi_core::initiator::login::Advice;
         match self {
@@ -156,7 +156,7 @@ impl ConnectError {
         }
     }
 
-    /// The keys that had travelled when the login failed.
+    /// The keys exchanged before the login failed.
     pub fn keys(&self) -> &[KeyLine] {
         match self {
             Self::Login { keys, .. } => keys,
@@ -165,11 +165,11 @@ impl ConnectError {
     }
 }
 
-/// Why a command brought nothing.
+/// Why a command returned no data.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IoError {
-    /// The device server said CHECK CONDITION.
+    /// The device server reported CHECK CONDITION.
     #[error("the target refuses the command: {0}")]
     CheckCondition(Sense),
     /// Another SCSI status than GOOD.
@@ -180,7 +180,7 @@ pub enum IoError {
         "the data on the medium differ at byte {offset} of those compared (COMPARE AND WRITE, SBC-3 5.2)"
     )]
     Miscompare {
-        /// First byte that differs, as far as the target tells.
+        /// First byte that differs, as far as the target reports it.
         offset: u64,
     },
     /// The target failed (iSCSI response code other than 0).
@@ -198,33 +198,33 @@ pub enum IoError {
     /// It took too long.
     #[error("the command took too long and was aborted; whether it was carried out is not known")]
     TimedOut,
-    /// The session or connection was lost while a command was under way that must not be carried out twice.
+    /// The session or connection was lost while a command was outstanding that must not be executed twice.
     #[error(
         "the connection was lost; whether the command was carried out is not known, and it is none that may be done twice: look at what the medium holds"
     )]
     OutcomeUnknown,
-    /// The logical unit was reset.
+    /// A task management function, for example a reset of the logical unit, aborted the command.
     #[error("the command was aborted together with others; whether it was carried out is not known")]
     Aborted,
-    /// Less data than asked for, under a good status.
+    /// Less data than requested, although the status was good.
     #[error("{got} bytes arrived where {expected} were asked for")]
     Short {
         /// Bytes that arrived.
         got: usize,
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: usize,
     },
-    /// Data in an answer that make no sense.
+    /// Data in an answer that makes no sense.
     #[error("the answer to {0} makes no sense")]
     Malformed(&'static str),
     /// The request does not fit the device.
     #[error("{0}")]
     Request(String),
-    /// The unit has lost writes that it had acknowledged; the flush itself went well. Told once to each opened
-    /// [`Disk`](crate::Disk): who has the data writes them again, and flushes again.
+    /// The unit has lost writes that it had acknowledged; the flush itself succeeded. Reported once to each
+    /// opened [`Disk`](crate::Disk). A caller that still has the data must write it again, and flush again.
     #[error("{0}")]
     LostWrites(Box<LostWrites>),
-    /// Since the session was lost, another volume is behind the LUN; nothing is sent to it.
+    /// Since the session was lost, the LUN leads to another volume; nothing is sent to it.
     #[error("LUN {lun} is another volume now: it was {was}, it is {is}; nothing was written to that one")]
     OtherVolume {
         /// The LUN.
@@ -234,18 +234,18 @@ pub enum IoError {
         /// The name of the one that is there now.
         is: String,
     },
-    /// The session is over and did not come back.
+    /// The session has ended and did not recover.
     #[error("the session is over: {0}")]
     SessionLost(String),
 }
 
 impl IoError {
-    /// The thread of the session is gone, and whatever it owed.
+    /// The thread of the session has ended, and all answers it owed are lost.
     pub(crate) fn loop_ended() -> Self {
         Self::SessionLost("its event loop has ended".to_owned())
     }
 
-    /// What to do about it; `None` where its words say so already.
+    /// What to do about it; `None` if the error text already says so.
     pub fn remedy(&self) -> Option<&'static str> {
         Some(match self {
             Self::CheckCondition(sense) => return sense.remedy(),

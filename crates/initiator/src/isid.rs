@@ -1,11 +1,11 @@
 //! The names of this machine's initiator ports: ISIDs that stay the same from run to run, and that no two sessions with one
 //! target share (RFC 7143 4.4.3, 10.1.1, 11.12.5).
 //!
-//! A directory holds one random number, drawn once, and a lock file per port in use. A session takes the lowest qualifier
-//! that is free for its target, so that a program that runs alone is always the same port, and a second one beside it is
-//! another. Locks end with their process, however it ends.
+//! A directory holds one random number, generated once, and a lock file per port in use. A session takes the lowest qualifier
+//! that is free for its target. So a program that runs alone is always the same port, and a second one running at the same time
+//! is another. Locks end with their process, however it ends.
 //!
-//! Sessions with different targets use the same ISID (conservative reuse): a target can then tell that they come from one port.
+//! Sessions with different targets use the same ISID (conservative reuse), so a target can tell that they come from one port.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use engine::Platform;
 use iscsi_core::wire::Isid;
 
-/// Ports of one machine towards one target.
+/// Most ports of one machine for one target.
 const MAX_PORTS: u16 = 1024;
 
 /// An ISID in use; free again when this is dropped.
@@ -25,7 +25,7 @@ pub(crate) struct Port {
     _lock: File,
 }
 
-/// The directory where ports are kept when nothing else is said: `$XDG_STATE_HOME/intact` or `~/.local/state/intact`.
+/// The default directory for ports: `$XDG_STATE_HOME/intact` or `~/.local/state/intact`.
 pub fn default_directory() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
@@ -33,10 +33,10 @@ pub fn default_directory() -> Option<PathBuf> {
 }
 
 impl Port {
-    /// Takes the lowest free port towards `target`.
+    /// Takes the lowest free port for `target`.
     ///
     /// # Errors
-    /// When the directory cannot be used, or too many ports are in use.
+    /// The directory cannot be used, or too many ports are in use.
     //= rfc7143 11.12.5 NAM-03 NAM-04 NAM-05
     pub(crate) fn take(platform: &impl Platform, directory: &Path, target: &str) -> io::Result<Self> {
         let ports = directory.join("ports");
@@ -56,7 +56,7 @@ impl Port {
     }
 }
 
-/// The random part, drawn when it is first needed.
+/// The random part, generated when it is first needed.
 fn number(platform: &impl Platform, directory: &Path) -> io::Result<[u8; 3]> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -64,7 +64,7 @@ fn number(platform: &impl Platform, directory: &Path) -> io::Result<[u8; 3]> {
         .create(true)
         .truncate(false)
         .open(directory.join("isid"))?;
-    // Two processes that begin at once must come to the same number.
+    // Two processes that start at once must get the same number.
     file.lock()?;
     let mut number = [0; 3];
     match file.read(&mut number)? {

@@ -1,14 +1,14 @@
 //! An iSCSI initiator as a library.
 //!
-//! * [`Session`] is one login at a target, on an event loop of its own: commands go in from any thread, and it logs in again
-//!   with the same ISID when the connection is lost.
-//! * [`Disk`] is a logical unit of it as a block device; [`AsyncDisk`] is the same for asynchronous programs, on any runtime.
-//! * [`protection`] makes and checks the protection information of blocks in the caller's process.
-//! * [`Workload`] runs inside the event loop, for who cannot pay for a thread switch per command.
-//! * [`IscsiUrl`] and [`Options`] say where to log in and how; [`discovery`] asks a portal what it has.
+//! * [`Session`] is one login to a target, on an event loop of its own. It takes commands from any thread, and logs in again with
+//!   the same ISID when the connection is lost.
+//! * [`Disk`] is one of its logical units as a block device; [`AsyncDisk`] is the same for asynchronous programs, on any runtime.
+//! * [`protection`] generates and checks the protection information of blocks in the caller's process.
+//! * [`Workload`] runs inside the event loop, for programs that cannot afford a thread switch per command.
+//! * [`IscsiUrl`] and [`Options`] say where to log in and how; [`discovery`] asks a portal which targets it has.
 //!
-//! The protocol is `iscsi-core`'s and the sockets are `engine`'s; what is here joins them. What the signatures here name is exported
-//! here: a program needs no other crate of ours.
+//! The protocol is in `iscsi-core` and the sockets are in `engine`; this crate joins them. It re-exports every type that its
+//! signatures name: a program needs no other crate of ours.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 

@@ -1,4 +1,4 @@
-//! Where to log in, as whom, and how patiently.
+//! Where to log in, as whom, and with which timeouts.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use iscsi_core::wire::{Cid, Isid};
 
 use crate::protection::PiTags;
 
-/// Name that we log in with unless told otherwise.
+/// InitiatorName used by default.
 pub const DEFAULT_INITIATOR_NAME: &str = "iqn.2026-01.io.intact:initiator";
 
 /// A place where a target listens.
@@ -60,10 +60,10 @@ impl fmt::Display for Portal {
 pub struct Options {
     /// Where to log in first; every address of the host is tried.
     pub portal: Portal,
-    /// Further portals of the target, for the other connections of the session and for the time when one does not answer. Those
-    /// of another portal group are left out (RFC 7143 4.4.3).
+    /// Further portals of the target, for the other connections of the session and for when a portal does not answer. Those of
+    /// another portal group are ignored (RFC 7143 4.4.3).
     pub portals: Vec<Portal>,
-    /// Asks the target, once the session stands, for all portals of its portal group, and uses them like `portals`.
+    /// Once the session is established, asks the target for all portals of its portal group, and uses them like `portals`.
     pub find_portals: bool,
     /// The target; `None` opens a discovery session.
     pub target: Option<IscsiName>,
@@ -71,45 +71,45 @@ pub struct Options {
     pub initiator: IscsiName,
     /// InitiatorAlias, if any.
     pub initiator_alias: Option<String>,
-    /// ISID; `None` takes one of `ports`. It is kept for the life of the session.
+    /// ISID; `None` takes one from `ports`. It is kept for the life of the session.
     pub isid: Option<Isid>,
-    /// Directory of ISIDs that stay the same from run to run; `None` draws one at random.
+    /// Directory of ISIDs that stay the same from run to run; `None` generates a random one.
     pub ports: Option<PathBuf>,
-    /// CHAP for this session. Discovery sessions have options, and so CHAP, of their own.
+    /// CHAP for this session. Discovery sessions have their own options, and so their own CHAP.
     //= rfc7143 9.2 SEC-16
     pub chap: Option<ChapConfig>,
-    /// What to negotiate within.
+    /// Limits for the negotiation.
     pub bounds: Bounds,
     /// X#NodeArchitecture to declare.
     pub node_architecture: Option<String>,
-    /// Time for one TCP connection to stand.
+    /// Time for one TCP connection to be established.
     pub connect_timeout: Duration,
     /// Time for one login.
     pub login_timeout: Duration,
-    /// Time that a lost session is given to come back before its commands fail; zero does not try.
+    /// How long a lost session may take to recover before its commands fail; with zero, recovery is not tried.
     pub reconnect_timeout: Duration,
     /// Time that a command may take before it is aborted; zero waits for ever.
     pub command_timeout: Duration,
-    /// Connections of the session, within what the target allows (MaxConnections). At least 1.
+    /// Number of connections of the session, if the target allows that many (MaxConnections). At least 1.
     pub connections: u16,
-    /// Addresses of this machine to connect from: the connection with CID n takes the n-th of the portal's family, counted round,
-    /// and the next one when that did not come about; empty leaves the choice to the system.
+    /// Addresses of this machine to connect from. The connection with CID n takes the n-th address of the portal's family, wrapping
+    /// around, and the next one if that fails. Empty leaves the choice to the system.
     pub local_addresses: Vec<IpAddr>,
     /// Highest ErrorRecoveryLevel to offer; `None` offers 0 for one connection and 2 for several.
     pub error_recovery_level: Option<u8>,
-    /// Tags of the protection information that every [`Disk`](crate::Disk) of the session makes and checks; `None` makes none.
-    /// A unit without protection information is then refused.
+    /// Tags of the protection information that every [`Disk`](crate::Disk) of the session generates and checks; `None`: none. If set,
+    /// a unit without protection information is refused.
     pub protection: Option<PiTags>,
     /// See [`Options::set_poll_time`].
     poll_time: Duration,
-    /// Times and choices of an established session.
+    /// Timers and policies of an established session.
     pub session: SessionConfig,
 }
 
 impl Options {
-    /// A session with `target` at `portal`, everything else as it is by default.
+    /// A session with `target` at `portal`, everything else by default.
     pub fn new(portal: Portal, target: Option<IscsiName>) -> Self {
-        // The target's wish decides how long to wait after a loss: the larger value wins.
+        // The target decides how long to wait after a loss: the larger value wins, so offer 0.
         let bounds = Bounds { default_time2wait_s: 0, ..Bounds::default() };
         Self {
             portal,
@@ -136,30 +136,30 @@ impl Options {
         }
     }
 
-    /// How long the session's event loop looks for news before it sleeps: 50 µs at first, 1 ms at most; zero: never. On a platform of
-    /// the caller's own ([`Session::connect_on`](crate::Session::connect_on)) that decides.
+    /// Sets how long the session's event loop polls for events before it sleeps: 50 µs by default, 1 ms at most; zero: never. If the
+    /// caller provides the platform ([`Session::connect_on`](crate::Session::connect_on)), the platform decides instead.
     pub fn set_poll_time(&mut self, time: Duration) {
         self.poll_time = time;
     }
 
-    /// What was set by [`Options::set_poll_time`].
+    /// The value set by [`Options::set_poll_time`].
     pub(crate) fn poll_time(&self) -> Duration {
         self.poll_time
     }
 
-    /// What a login negotiates within.
+    /// Limits for the negotiation of a login.
     pub(crate) fn login_bounds(&self) -> Bounds {
         let several = if self.connections > 1 { 2 } else { self.bounds.error_recovery_level };
         Bounds {
             max_connections: self.bounds.max_connections.max(self.connections),
             error_recovery_level: self.error_recovery_level.unwrap_or(several),
-            // Commands would wait for ever for the other connection that their data need.
+            // Without the other connection, commands would wait for ever for their data.
             allegiance_free: self.bounds.allegiance_free && self.connections > 1,
             ..self.bounds.clone()
         }
     }
 
-    /// The address of this machine that the connection `cid` comes from on its way to `remote`, after so many `tries`.
+    /// The address of this machine from which the connection `cid` connects to `remote`, after this many `tries`.
     pub(crate) fn local_address(&self, cid: Cid, tries: u32, remote: SocketAddr) -> Option<IpAddr> {
         let fits = |address: &&IpAddr| address.is_ipv4() == remote.is_ipv4();
         let n = self.local_addresses.iter().filter(fits).count();

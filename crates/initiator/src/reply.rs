@@ -17,14 +17,14 @@ struct Shared<T> {
 #[derive(Debug)]
 enum State<T> {
     Waiting,
-    /// A future waits, and is to be woken.
+    /// A future waits, and must be woken.
     Polled(Waker),
     Filled(T),
-    /// The event loop is gone.
+    /// The event loop has ended.
     Dropped,
 }
 
-/// The end that answers. Dropped without an answer it wakes the other end all the same.
+/// The end that answers. Dropping it without an answer also wakes the other end.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(Arc<Shared<T>>);
 
@@ -42,7 +42,7 @@ impl<T> Answer<T> {
         self.end(State::Filled(value));
     }
 
-    /// Whoever waits learns how it ended; only the first end counts.
+    /// Ends the exchange and wakes the waiter; only the first end counts.
     fn end(&self, end: State<T>) {
         let mut state = self.0.state.lock();
         let waker = match &mut *state {
@@ -95,7 +95,7 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// The answer if it is there; once.
+    /// The answer if it has arrived; once.
     pub(crate) fn take(&mut self) -> Option<T> {
         let mut state = self.0.state.lock();
         match std::mem::replace(&mut *state, State::Waiting) {
@@ -107,7 +107,7 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// As [`Awaited::wait`], at most for `limit`.
+    /// Like [`Awaited::wait`], for at most `limit`.
     pub(crate) fn wait_for(self, limit: Duration) -> Option<T> {
         let mut state = self.0.state.lock();
         if matches!(*state, State::Waiting) {
@@ -146,7 +146,7 @@ mod tests {
                 Pin::new(awaited).poll(&mut Context::from_waker(&waker))
             };
             assert_eq!(poll(&mut awaited, &other), Poll::Pending);
-            // The last one who polls is woken.
+            // The last one to poll is woken.
             assert_eq!(poll(&mut awaited, &count), Poll::Pending);
             match answered {
                 true => answer.give(7),

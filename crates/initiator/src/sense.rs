@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a CHECK CONDITION says.
+/// The contents of CHECK CONDITION sense data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sense {
     /// SENSE KEY.
@@ -13,19 +13,21 @@ pub struct Sense {
     pub ascq: u8,
     /// INFORMATION, if valid.
     pub information: Option<u64>,
-    /// It is about a command that was acknowledged before; the one that ended with it was not carried out (SPC-4 4.5.5).
+    /// It concerns a command that was acknowledged earlier; the command that ended with it was not executed (SPC-4
+    /// 4.5.5).
     pub deferred: bool,
 }
 
 impl Sense {
-    /// Reads sense data; what is missing is zero.
+    /// Parses sense data; missing fields are zero.
     pub fn parse(bytes: &[u8]) -> Self {
         let at = |n: usize| bytes.get(n).copied().unwrap_or(0);
         let deferred = matches!(at(0) & 0x7f, 0x71 | 0x73);
         match at(0) & 0x7f {
             0x72 | 0x73 => {
                 let descriptors = bytes.get(8..).unwrap_or(&[]);
-                // The information descriptor is type 0, 12 bytes, and valid with bit 7 of its third.
+                // The information descriptor has type 0 and 12 bytes, and bit 7 of its third byte says whether it is
+                // valid.
                 let information = match descriptors {
                     [0x00, 0x0a, flags, _, rest @ ..] if flags & 0x80 != 0 && rest.len() >= 8 => {
                         rest.first_chunk().map(|eight| u64::from_be_bytes(*eight))
@@ -48,17 +50,17 @@ impl Sense {
         }
     }
 
-    /// UNIT ATTENTION: tells of a change, and the command is to be repeated.
+    /// UNIT ATTENTION: it reports a change; the command should be repeated.
     pub fn is_unit_attention(&self) -> bool {
         self.key == 6
     }
 
-    /// ABORTED COMMAND: the device server gave the command up for a reason that passes.
+    /// ABORTED COMMAND: the device server aborted the command for a transient reason.
     pub fn is_aborted_command(&self) -> bool {
         self.key == 0xb
     }
 
-    /// ILLEGAL REQUEST: the device server does not know the command or dislikes its parameters.
+    /// ILLEGAL REQUEST: the device server does not know the command or rejects its parameters.
     pub fn is_illegal_request(&self) -> bool {
         self.key == 5
     }
@@ -68,7 +70,7 @@ impl Sense {
         self.key == 0xe
     }
 
-    /// What to do about it, if there is anything to say.
+    /// What to do about it, if there is any advice.
     pub(crate) fn remedy(&self) -> Option<&'static str> {
         Some(match (self.key, self.asc) {
             (7, 0x27) if self.ascq == 7 => {

@@ -1,4 +1,4 @@
-//! A session from the outside: opened, asked, closed.
+//! A session as its user sees it: opened, queried, closed.
 
 use std::any::Any;
 use std::fmt;
@@ -27,70 +27,70 @@ use crate::ticket::Ticket;
 use crate::unit::LostBlocks;
 use crate::workload::Workload;
 
-/// How long a dropped session may take to say goodbye.
+/// How long the logout of a dropped session may take.
 const GOODBYE_TIME: Duration = Duration::from_secs(3);
 
-/// Memory that write data are copied to, at most 256 MiB kept. Shared slabs are short, and all that is longer than a quarter of
-/// one has a slab of its own, so that the next write finds memory that a former one has just left in the cache.
+/// Memory that write data is copied to; at most 256 MiB is kept. Shared slabs are short, and data longer than a quarter of one
+/// gets a slab of its own, so that the next write finds memory that an earlier one has just left in the cache.
 pub fn write_slabs() -> SlabRing {
     const SLAB_BYTES: usize = 64 * 1024;
     const SLABS: usize = 4096;
     SlabRing::new(SLAB_BYTES, SLABS)
 }
 
-/// A ping that came back.
+/// The answer to a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pong {
     /// The data came back as it was sent, and its digest matched.
     pub intact: bool,
-    /// Time between asking and answer.
+    /// Time between request and answer.
     pub round_trip: Duration,
 }
 
-/// What there is to know about a session.
+/// Information about a session.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SessionInfo {
     /// Address of the portal.
     pub address: Option<SocketAddr>,
-    /// Time that the TCP connection took to stand: about a round trip.
+    /// Time that the TCP connection took to be established: about one round trip.
     pub connect_time: Duration,
-    /// Parameters in force.
+    /// Parameters in effect.
     pub params: Params,
     /// TSIH.
     pub tsih: Tsih,
     /// ISID.
     pub isid: Isid,
-    /// TargetPortalGroupTag, if told.
+    /// TargetPortalGroupTag, if the target sent it.
     pub portal_group_tag: Option<u16>,
-    /// TargetAlias, if told.
+    /// TargetAlias, if the target sent it.
     pub target_alias: Option<String>,
     /// CHAP algorithm used, if any.
     pub chap: Option<ChapAlgorithm>,
     /// All keys of the last login in order.
     pub keys: Vec<KeyLine>,
-    /// Logins so far: more than one when the session was lost and came back.
+    /// Logins so far: more than one if the session was lost and recovered.
     pub logins: u64,
-    /// Times that the session was lost.
+    /// How often the session was lost.
     pub losses: u64,
-    /// Why it was lost the last time.
+    /// Why it was lost last.
     pub last_loss: Option<CloseReason>,
-    /// Why it is over, when it is.
+    /// Why the session has ended, once it has.
     pub ended: Option<CloseReason>,
     /// Commands whose data did not match their digest.
     pub data_digest_errors: u64,
-    /// Asynchronous messages of the target.
+    /// Asynchronous messages from the target.
     pub events: u64,
     /// Traffic of all connections of the session.
     pub link: LinkStats,
-    /// The connections that stand, by CID.
+    /// The established connections, by CID.
     pub connections: Vec<ConnectionInfo>,
-    /// Connections after the first that joined, those that came back too.
+    /// Connections after the first that joined, including reconnections.
     pub joins: u64,
     /// Connections that the target refused to add.
     pub refused_connections: u64,
-    /// What sessions so far recovered from.
+    /// Recoveries of the sessions so far.
     pub recovery: RecoveryCounters,
     /// Blocks of the session's disks whose protection information failed a check, here or at the target.
     pub protection: PiCounters,
@@ -138,7 +138,7 @@ impl SessionInfo {
     }
 }
 
-/// What two sessions recovered from.
+/// The sum of the recoveries of two sessions.
 pub(crate) fn add(a: RecoveryCounters, b: RecoveryCounters) -> RecoveryCounters {
     RecoveryCounters {
         connections_lost: a.connections_lost + b.connections_lost,
@@ -149,7 +149,7 @@ pub(crate) fn add(a: RecoveryCounters, b: RecoveryCounters) -> RecoveryCounters 
     }
 }
 
-/// One session with a target. Clones share it; the last one to go logs out.
+/// One session with a target. Clones share it; dropping the last one logs out.
 #[derive(Clone)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -163,7 +163,7 @@ struct Shared {
     /// Commands submitted so far.
     commands: AtomicU64,
     protection_errors: Arc<PiErrors>,
-    /// Held as long as the session.
+    /// Held for as long as the session exists.
     _port: Option<Port>,
 }
 
@@ -174,19 +174,19 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Logs in by `options` and starts the session's event loop on a thread of its own.
+    /// Logs in with `options` and starts the session's event loop on a thread of its own.
     ///
     /// # Errors
-    /// Why there is no session. Nothing is tried again here, apart from the further addresses of the host and redirections.
+    /// Why there is no session. Nothing is retried here, apart from the host's further addresses and redirections.
     pub fn connect(options: Options) -> Result<Self, ConnectError> {
-        // Nothing of an initiator blocks apart from its callers: no worker is ever started.
+        // Only its callers block in an initiator: no worker is ever started.
         Self::connect_on(System::new(1).with_poll_time(options.poll_time()), options)
     }
 
-    /// As [`Session::connect`], with an event loop that stands on `platform`: for who has a driver of its own.
+    /// Like [`Session::connect`], with an event loop on `platform`: for programs that have their own driver.
     ///
     /// # Errors
-    /// As [`Session::connect`].
+    /// Those of [`Session::connect`].
     pub fn connect_on<P: Platform>(platform: P, options: Options) -> Result<Self, ConnectError> {
         if let Some(chap) = &options.chap {
             chap.check()?;
@@ -209,7 +209,7 @@ impl Session {
         let (answer, first) = reply();
         let (told, mailbox) = reply();
         let (on_thread, for_thread) = (options.clone(), slabs.clone());
-        // The driver never leaves the thread that makes it.
+        // The driver never leaves the thread that created it.
         std::thread::Builder::new().name("intact-session".into()).spawn(move || {
             match EventLoop::new(platform, on_thread, isid, for_thread, answer) {
                 Ok((event_loop, requests)) => {
@@ -245,7 +245,7 @@ impl Session {
         &self.shared.info
     }
 
-    /// What is known now; `None` when the event loop is gone.
+    /// What is known now; `None` when the event loop has ended.
     pub fn info(&self) -> Option<SessionInfo> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Info(answer));
@@ -253,7 +253,7 @@ impl Session {
         awaited.wait().map(|info| SessionInfo { protection, ..info })
     }
 
-    /// Is over after `time`, or when the event loop is gone.
+    /// Completes after `time`, or when the event loop has ended.
     pub(crate) async fn pause(&self, time: Duration) {
         if !time.is_zero() {
             let (answer, awaited) = reply();
@@ -272,7 +272,7 @@ impl Session {
         &self.shared.slabs
     }
 
-    /// Submits a command; several may be under way.
+    /// Submits a command; several may be outstanding.
     pub(crate) fn submit(&self, command: Command) -> (Handle, Awaited<Result<Ended, IoError>>) {
         let (answer, awaited) = reply();
         let handle = Handle(self.shared.commands.fetch_add(1, Ordering::Relaxed));
@@ -280,38 +280,38 @@ impl Session {
         (handle, awaited)
     }
 
-    /// Watches a logical unit from now on: its epoch, once it has said which volume it is.
+    /// Starts to watch a logical unit. Returns its epoch once the unit has said which volume it is.
     pub(crate) fn watch(&self, lun: Lun) -> Result<u64, IoError> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Watch(lun, answer));
         awaited.wait().unwrap_or_else(|| Err(IoError::loop_ended()))
     }
 
-    /// What a unit that is watched has lost since the epoch `since`.
+    /// What a watched unit has lost since the epoch `since`.
     pub(crate) fn lost_since(&self, lun: Lun, since: u64) -> Option<LostBlocks> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Losses(lun, since, answer));
         awaited.wait().flatten()
     }
 
-    /// Why the commands of a unit that is watched are refused here.
+    /// Why the commands of a watched unit are refused here.
     pub(crate) fn why_refused(&self, lun: Lun) -> Option<IoError> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::WhyRefused(lun, answer));
         awaited.wait().flatten()
     }
 
-    /// Pings the target with `data`; `None` when there is no session now, or it was lost before the answer.
+    /// Pings the target with `data`; `None` if there is no session now, or if it is lost before the answer.
     pub fn ping(&self, data: Bytes) -> Option<Pong> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Ping(data, answer));
         awaited.wait().flatten()
     }
 
-    /// Asks which targets there are: `All` in a discovery session, a name, or an empty value for the session's own.
+    /// Asks which targets exist: `All` in a discovery session, a name, or an empty value for the session's own target.
     ///
     /// # Errors
-    /// When the session is lost before the answer.
+    /// The session was lost before the answer.
     pub fn send_targets(&self, which: &str) -> Result<Vec<TargetRecord>, IoError> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::SendTargets(which.to_owned(), answer));
@@ -323,9 +323,9 @@ impl Session {
         })
     }
 
-    /// Declares another MaxRecvDataSegmentLength (bytes, 512 to 16777215) on every connection, for what the target sends from its
-    /// answer on. False when one of them cannot: no session stands, or a text exchange is under way there. Connections that come
-    /// later declare what the options say.
+    /// Declares another MaxRecvDataSegmentLength (bytes, 512 to 16777215) on every connection, for everything the target sends
+    /// after its answer. False if one of them cannot: there is no session, or a text exchange is under way on that connection.
+    /// Later connections declare the value from the options.
     //= rfc7143 13.12 KEY-11
     pub fn declare_max_recv_data_segment_length(&self, bytes: u32) -> bool {
         let (answer, awaited) = reply();
@@ -333,22 +333,22 @@ impl Session {
         awaited.wait().unwrap_or(false)
     }
 
-    /// Asks for a task management function of a logical unit, of the target (which looks at no `lun`) or of the nexus; `None` when
-    /// there was no answer. When it is complete, the commands that were sent before it and that it concerns have ended with
-    /// [`IoError::Aborted`]; those that may be carried out twice are repeated by who waits for them.
+    /// Requests a task management function of a logical unit, of the target (which ignores `lun`) or of the nexus; `None` if there
+    /// was no answer. When the function is complete, the affected commands that were sent before it have ended with
+    /// [`IoError::Aborted`]. Their callers repeat those that may be executed twice.
     ///
-    /// [`TmfFunction::QueryTaskSet`] and what follows it exist at iSCSIProtocolLevel 2 only (RFC 7144 4.1). For functions of one
-    /// command there is [`Session::manage_task`].
+    /// [`TmfFunction::QueryTaskSet`] and later functions exist only at iSCSIProtocolLevel 2 (RFC 7144 4.1). For functions on a
+    /// single command there is [`Session::manage_task`].
     pub fn manage(&self, function: TmfFunction, lun: Lun) -> Option<ManagementAnswer> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Manage(function, lun, answer));
         awaited.wait().flatten()
     }
 
-    /// Asks for ABORT TASK or QUERY TASK of one command, on the connection that it travels on; `None` when there was no answer.
-    /// A command that was aborted ends with [`IoError::Aborted`] and is not repeated. One that has ended before is not asked for:
-    /// the answer is the target's, [`TmfResponse::TaskDoesNotExist`] to an abort and [`TmfResponse::FunctionComplete`] to a
-    /// query.
+    /// Requests ABORT TASK or QUERY TASK for one command, on the connection that carries it; `None` if there was no answer. An
+    /// aborted command ends with [`IoError::Aborted`] and is not repeated. For a command that has already ended no request is
+    /// sent. The result is what the target would answer: [`TmfResponse::TaskDoesNotExist`] to an abort and
+    /// [`TmfResponse::FunctionComplete`] to a query.
     ///
     /// [`TmfResponse::TaskDoesNotExist`]: iscsi_core::wire::TmfResponse::TaskDoesNotExist
     /// [`TmfResponse::FunctionComplete`]: iscsi_core::wire::TmfResponse::FunctionComplete
@@ -360,8 +360,8 @@ impl Session {
         awaited.wait().flatten()
     }
 
-    /// Runs `workload` inside the event loop and gives it back when it is over or the session is; `None` when the event loop
-    /// is gone.
+    /// Runs `workload` inside the event loop and returns it when the workload or the session has ended; `None` when the event loop
+    /// has ended.
     pub fn run<W: Workload>(&self, workload: W) -> Option<W> {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Run(Box::new(workload), answer));
@@ -369,7 +369,7 @@ impl Session {
         any.downcast().ok().map(|workload| *workload)
     }
 
-    /// Logs out: commands under way fail.
+    /// Logs out. Outstanding commands fail.
     pub fn logout(&self) {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Logout(answer));

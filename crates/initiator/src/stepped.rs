@@ -1,5 +1,5 @@
-//! A session without a thread of its own: whoever owns it says when it takes its next step. For simulators, which run many of
-//! them and the target they talk to one after the other on one clock.
+//! A session without a thread of its own: its owner decides when it takes its next step. For simulators, which run many
+//! sessions and their target in turn on one clock.
 
 use engine::Platform;
 use iscsi_core::Time;
@@ -13,7 +13,7 @@ use crate::session::{SessionInfo, write_slabs};
 use crate::support::random_isid;
 use crate::workload::Workload;
 
-/// See the module.
+/// See the head of the module.
 pub struct Stepped<P: Platform> {
     event_loop: EventLoop<P>,
     requests: engine::Sender<Request>,
@@ -22,10 +22,10 @@ pub struct Stepped<P: Platform> {
 }
 
 impl<P: Platform> Stepped<P> {
-    /// Begins to open a session on `platform`, in which `workload` will run. [`Options::ports`] is not looked at.
+    /// Starts to open a session on `platform`, in which `workload` will run. [`Options::ports`] is ignored.
     ///
     /// # Errors
-    /// When the platform has no driver to give.
+    /// The platform cannot provide a driver.
     pub fn open(platform: P, options: Options, workload: Box<dyn Workload>) -> std::io::Result<Self> {
         let isid: Isid = options.isid.unwrap_or_else(|| random_isid(&platform));
         let (answer, opening) = reply();
@@ -37,38 +37,38 @@ impl<P: Platform> Stepped<P> {
         Ok(Self { event_loop, requests, opening, workload: awaited })
     }
 
-    /// Waits once, and handles what has happened; false when the session is over and closed.
+    /// Waits once, and handles the completions; false when the session has ended and is closed.
     pub fn turn(&mut self) -> bool {
         self.event_loop.turn()
     }
 
-    /// When [`Stepped::turn`] has something to do even if nothing happens.
+    /// When [`Stepped::turn`] has something to do even if no event occurs.
     pub fn next_deadline(&self) -> Option<Time> {
         self.event_loop.next_deadline()
     }
 
-    /// How the first login went, once, when it is known.
+    /// The result of the first login, once, when it is known.
     pub fn opening(&mut self) -> Option<Result<SessionInfo, ConnectError>> {
         self.opening.take()
     }
 
-    /// The workload when it is over or the session is, once.
+    /// Returns the workload once, when the workload or the session has ended.
     pub fn workload(&mut self) -> Option<Box<dyn Workload>> {
         self.workload.take()
     }
 
-    /// What is known of the session now.
+    /// What is currently known about the session.
     pub fn info(&self) -> SessionInfo {
         self.event_loop.info()
     }
 
-    /// Asks the session to log out and to end.
+    /// Requests the session to log out and end.
     pub fn log_out(&self) {
         let (answer, _) = reply();
         self.requests.send(Request::Logout(answer));
     }
 
-    /// Asks the session to end at once, without a word to the target.
+    /// Requests the session to end at once, without notifying the target.
     pub fn quit(&self) {
         self.requests.send(Request::Quit);
     }

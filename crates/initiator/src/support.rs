@@ -1,4 +1,5 @@
-//! What a login needs of this process: randomness, and a memory of the challenges that any session of it has issued.
+//! What a login needs from this process: randomness, and a record of the challenges that all its sessions have
+//! issued.
 
 use std::collections::VecDeque;
 
@@ -7,12 +8,12 @@ use iscsi_core::initiator::login::LoginSupport;
 use iscsi_core::wire::Isid;
 use parking_lot::Mutex;
 
-/// Challenges that are remembered; older ones belong to logins that have ended long since.
+/// Challenges that are remembered; older ones belong to logins that ended long ago.
 const REMEMBERED_CHALLENGES: usize = 4096;
 
 static ISSUED: Mutex<VecDeque<Vec<u8>>> = Mutex::new(VecDeque::new());
 
-/// [`LoginSupport`] from this process, with the randomness of its platform.
+/// [`LoginSupport`] of this process, with the randomness of its platform.
 #[derive(Debug)]
 pub(crate) struct ProcessSupport<'a, P>(pub &'a P);
 
@@ -35,7 +36,7 @@ impl<P: Platform> LoginSupport for ProcessSupport<'_, P> {
     }
 }
 
-/// An ISID of the random form, different for every session of this process.
+/// An ISID in the random form, different for every session of this process.
 //= rfc7143 11.12.5 NAM-03 NAM-04
 pub(crate) fn random_isid(platform: &impl Platform) -> Isid {
     use std::sync::atomic::{AtomicU16, Ordering};

@@ -1,4 +1,4 @@
-//! A command under way, waited for by a thread or by a future: what its end means, and how often it is repeated.
+//! An outstanding command, awaited by a thread or by a future: what its completion means, and how often it is repeated.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::reply::Awaited;
 use crate::sense::Sense;
 use crate::session::Session;
 
-/// Times that a command is repeated for a reason that passes.
+/// How often a command is repeated after a transient failure.
 const MAX_REPEATS: u32 = 8;
 /// First pause when the device is busy; it doubles.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
@@ -23,7 +23,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Response {
     pub(crate) pieces: SmallVec<[Bytes; 4]>,
-    /// Bytes of data that count.
+    /// Bytes of valid data.
     pub len: usize,
 }
 
@@ -33,7 +33,7 @@ impl Response {
         self.len == 0
     }
 
-    /// That it has as many bytes as were asked for.
+    /// Checks that it has as many bytes as were requested.
     //= rfc7143 11.4.5 RES-04
     pub(crate) fn holds(&self, expected: usize) -> Result<(), IoError> {
         let arrived: usize = self.pieces.iter().map(Bytes::len).sum();
@@ -50,7 +50,7 @@ impl Response {
         all
     }
 
-    /// Copies the data to the front of `to`, as far as both reach; gives the number of bytes.
+    /// Copies the data to the front of `to`, as much as fits; returns the number of bytes.
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let mut at = 0;
         let end = self.len.min(to.len());
@@ -63,7 +63,7 @@ impl Response {
     }
 }
 
-/// A command under way; see [`Disk::submit`](crate::Disk::submit).
+/// An outstanding command; see [`Disk::submit`](crate::Disk::submit).
 #[derive(Debug)]
 pub struct Ticket {
     session: Session,
@@ -79,16 +79,16 @@ impl Ticket {
         Self { session: session.clone(), handle, awaited, aborted: false }
     }
 
-    /// Its name for a function; one that `aborts` it keeps it from being repeated.
+    /// Its handle for a management function; if the function `aborts` it, it will not be repeated.
     pub(crate) fn begin_managing(&mut self, aborts: bool) -> Handle {
         self.aborted |= aborts;
         self.handle
     }
 
-    /// Waits for the command to end. It is repeated when the reason for its failure passes by itself.
+    /// Waits for the command to end. It is repeated after a transient failure.
     ///
     /// # Errors
-    /// Why it brought nothing.
+    /// Why it returned no data.
     pub fn wait(self) -> Result<Response, IoError> {
         let Ticket { session, mut awaited, aborted, .. } = self;
         let mut repeats = Repeats::new(aborted);
@@ -104,10 +104,10 @@ impl Ticket {
         }
     }
 
-    /// As [`Ticket::wait`], for an asynchronous program on any runtime.
+    /// Like [`Ticket::wait`], for asynchronous programs on any runtime.
     ///
     /// # Errors
-    /// As [`Ticket::wait`].
+    /// Those of [`Ticket::wait`].
     pub async fn ended(self) -> Result<Response, IoError> {
         let Ticket { session, mut awaited, aborted, .. } = self;
         let mut repeats = Repeats::new(aborted);
@@ -124,18 +124,18 @@ impl Ticket {
     }
 }
 
-/// What follows from the end of a command.
+/// What to do after the end of a command.
 enum Verdict {
     Over(Result<Response, IoError>),
-    /// It is sent once more, after a pause.
+    /// Send it again, after a pause.
     Again(Box<Command>, Duration),
 }
 
-/// How often a command was repeated, and how patiently.
+/// How often a command was repeated, and the next pause.
 struct Repeats {
     count: u32,
     pause: Duration,
-    /// Somebody asked for its end.
+    /// Its abort was requested.
     aborted: bool,
 }
 
@@ -151,7 +151,7 @@ impl Repeats {
             Meaning::Passes(error, waits) => (error, waits),
             Meaning::Over(result) => return Verdict::Over(result),
         };
-        // After CHECK CONDITION it was not carried out; after anything else it may have been.
+        // After CHECK CONDITION the command was not executed; after anything else it may have been.
         let once = !cdb::is_idempotent(&command.cdb)
             && !matches!(error, IoError::CheckCondition(_) | IoError::Status(_));
         if self.count == MAX_REPEATS || once || self.aborted {
@@ -164,10 +164,10 @@ impl Repeats {
     }
 }
 
-/// What the end of a command means by itself.
+/// The meaning of a command's end, without regard to repeats.
 enum Meaning {
     Over(Result<Response, IoError>),
-    /// An error that passes, and whether that takes a while.
+    /// A transient error, and whether to pause before the repeat.
     Passes(IoError, bool),
 }
 
@@ -185,7 +185,8 @@ fn meaning(session: &Session, command: &Command, ending: Ending, data: SmallVec<
                 session.protection_errors().count(failure.field);
                 return Meaning::Over(Err(IoError::Protection(failure)));
             }
-            // It may have been carried out in part; what it was given up for passes, a bit that flipped on the way for one.
+            // It may have been executed in part. The reason for the abort is transient, for example a bit flipped on the
+            // way.
             let aborted = sense.is_aborted_command() && cdb::is_idempotent(&command.cdb);
             let told = sense.is_unit_attention() || sense.deferred;
             let error = IoError::CheckCondition(sense);
@@ -199,7 +200,7 @@ fn meaning(session: &Session, command: &Command, ending: Ending, data: SmallVec<
         Ending::DataDigest => IoError::DataDigest,
         Ending::Rejected(reason) => IoError::Rejected(reason),
         Ending::Aborted => IoError::Aborted,
-        // It may be back by now.
+        // The right volume may be back by now.
         Ending::OtherVolume => match session.why_refused(command.lun) {
             Some(why) => return Meaning::Over(Err(why)),
             None => IoError::Aborted,

@@ -1,7 +1,7 @@
 //! `iscsi://[user[%password]@]host[:port][/target[/lun]][?key=value&...]`, the form that libiscsi and QEMU use.
 //!
-//! IPv6 addresses stand in brackets. A password is better given by `LIBISCSI_CHAP_PASSWORD` or a file: a command line can be
-//! seen by everybody on the machine. No password is ever shown: `Debug` and `Display` leave it out.
+//! IPv6 addresses are in brackets. It is better to give a password in `LIBISCSI_CHAP_PASSWORD` or a file: every user of the
+//! machine can see a command line. No password is ever shown: `Debug` and `Display` leave it out.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use iscsi_core::wire::{Lun, keys};
 use crate::options::{Options, Portal};
 use crate::protection::PiTags;
 
-/// The options of a URL. What is negotiated has the names of the configuration besides: [`negotiated`].
+/// The options of a URL. Negotiated keys can also be set, by their names in the configuration: [`negotiated`].
 const OPTIONS: [&str; 12] = [
     "initiator",
     "target_user",
@@ -37,33 +37,33 @@ const OPTIONS: [&str; 12] = [
     "ref_tag",
     "poll_us",
 ];
-/// Connections that one session may ask for.
+/// Connections that one session may request.
 pub const CONNECTIONS: std::ops::RangeInclusive<u16> = 1..=MAX_INITIATOR_CONNECTIONS as u16;
 
-/// A URL taken apart.
+/// A parsed URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IscsiUrl {
     /// CHAP name.
     pub user: Option<String>,
     password: Option<Secret>,
-    /// Where.
+    /// The portal.
     pub portal: Portal,
-    /// Which target, if said.
+    /// The target, if given.
     pub target: Option<IscsiName>,
-    /// Which logical unit, if said.
+    /// The logical unit, if given.
     pub lun: Option<u16>,
-    /// Name that the target must prove itself with.
+    /// Name with which the target must authenticate itself.
     pub target_user: Option<String>,
     target_password: Option<Secret>,
-    /// What is said of keys to negotiate.
+    /// Values for negotiated keys.
     wishes: Vec<(&'static Key, Value)>,
-    /// InitiatorName, if said.
+    /// InitiatorName, if given.
     pub initiator: Option<IscsiName>,
-    /// Connections of the session, if said.
+    /// Connections of the session, if given.
     pub connections: Option<u16>,
-    /// How long to look for news before sleeping, if said.
+    /// How long to poll for events before sleeping, if given.
     poll_time: Option<Duration>,
-    /// Highest ErrorRecoveryLevel to offer, if said.
+    /// Highest ErrorRecoveryLevel to offer, if given.
     pub error_recovery_level: Option<u8>,
     /// Further portals of the target.
     pub portals: Vec<Portal>,
@@ -71,41 +71,41 @@ pub struct IscsiUrl {
     pub find_portals: bool,
     /// Addresses of this machine to connect from.
     pub local_addresses: Vec<IpAddr>,
-    /// How commands are spread over connections, if said.
+    /// How commands are distributed over connections, if given.
     pub scheduling: Option<Scheduling>,
-    /// Protection information is made and checked here.
+    /// Protection information is generated and checked here.
     pub pi: bool,
-    /// Application tag of what is written, and of what is read; needs `pi`.
+    /// Application tag to write, and to expect when reading; needs `pi`.
     pub app_tag: Option<u16>,
     /// Reference tag of [`PiTags`]; needs `pi`.
     pub ref_tag: Option<u32>,
 }
 
-/// Why a text is no iSCSI URL, or its secrets cannot be had.
+/// Why a text is no iSCSI URL, or why its secrets are not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UrlError(String);
 
-/// Of a text that is no URL.
+/// An error about a text that is no URL.
 fn refuse(what: impl std::fmt::Display) -> UrlError {
     UrlError(format!("{what}; the form is iscsi://[user[%password]@]host[:port]/target/lun"))
 }
 
-/// Of a URL whose secrets cannot be had.
+/// An error about a URL whose secrets are not available.
 fn lacking(what: impl Into<String>) -> UrlError {
     UrlError(what.into())
 }
 
 impl IscsiUrl {
-    /// Whether `text` is meant to be one.
+    /// Whether `text` is meant as an iSCSI URL.
     pub fn is_url(text: &str) -> bool {
         text.starts_with("iscsi://")
     }
 
-    /// Takes a URL apart.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong with it; never with the password in it.
+    /// What is wrong with it; the text never contains the password.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let rest =
             text.strip_prefix("iscsi://").ok_or_else(|| refuse("an iSCSI URL begins with iscsi://"))?;
@@ -167,10 +167,10 @@ impl IscsiUrl {
         Ok(url)
     }
 
-    /// Takes what may stand behind the question mark as `key=value`.
+    /// Applies one `key=value` option from behind the question mark.
     ///
     /// # Errors
-    /// When there is no such key, or the value is not of its form.
+    /// There is no such key, or the value is malformed.
     pub fn take_option(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
         match key {
             "target_user" => self.target_user = Some(value.to_owned()),
@@ -241,14 +241,14 @@ impl IscsiUrl {
         self.wishes.push((key, value));
     }
 
-    /// Says what both digests are to be, whatever the URL said.
+    /// Sets the policy of both digests, overriding the URL.
     pub fn set_digests(&mut self, policy: DigestPolicy) {
         for key in [keys::HEADER_DIGEST, keys::DATA_DIGEST].into_iter().filter_map(Key::named) {
             self.wish(key, Value::Word(policy.setting()));
         }
     }
 
-    /// Takes user and password from the environment where the URL has none: `LIBISCSI_CHAP_USERNAME`, `LIBISCSI_CHAP_PASSWORD`,
+    /// Takes user and password from the environment if the URL has none: `LIBISCSI_CHAP_USERNAME`, `LIBISCSI_CHAP_PASSWORD`,
     /// `LIBISCSI_CHAP_TARGET_USERNAME`, `LIBISCSI_CHAP_TARGET_PASSWORD`.
     pub fn with_environment(self) -> Self {
         self.with_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
@@ -283,16 +283,16 @@ impl IscsiUrl {
     /// Takes the password from the first line of a file.
     ///
     /// # Errors
-    /// When the file cannot be read or is empty.
+    /// The file cannot be read or is empty.
     pub fn with_password_file(mut self, path: &Path) -> Result<Self, UrlError> {
         self.password = Some(Secret::new(read_password(path)?));
         Ok(self)
     }
 
-    /// CHAP as the URL wants it; `None` without a user.
+    /// CHAP as the URL requests it; `None` without a user.
     ///
     /// # Errors
-    /// When a name has no password, or the other way round.
+    /// A name has no password, or a password no name.
     pub fn chap(&self) -> Result<Option<ChapConfig>, UrlError> {
         let target = match (&self.target_user, &self.target_password) {
             (Some(name), Some(secret)) => Some(Credentials { name: name.clone(), secret: secret.clone() }),
@@ -315,10 +315,10 @@ impl IscsiUrl {
         }
     }
 
-    /// Options for the session that the URL means.
+    /// Options for the session that the URL describes.
     ///
     /// # Errors
-    /// As [`IscsiUrl::chap`].
+    /// Those of [`IscsiUrl::chap`].
     pub fn options(&self) -> Result<Options, UrlError> {
         let mut options = Options::new(self.portal.clone(), self.target.clone());
         options.chap = self.chap()?;
@@ -343,7 +343,7 @@ impl IscsiUrl {
         if let Some(time) = self.poll_time {
             options.set_poll_time(time);
         }
-        // Who says which tag it is wants it checked.
+        // A tag that is given should be checked.
         options.protection = self.pi.then(|| PiTags {
             app_tag: self.app_tag.unwrap_or(0),
             app_mask: if self.app_tag.is_some() { 0xffff } else { 0 },
@@ -355,7 +355,7 @@ impl IscsiUrl {
     /// The target and the logical unit.
     ///
     /// # Errors
-    /// When the URL does not name both.
+    /// The URL does not name both.
     pub fn unit(&self) -> Result<(&IscsiName, Lun), UrlError> {
         match (&self.target, self.lun) {
             (Some(target), Some(lun)) => Ok((target, Lun::from_index(lun))),
@@ -368,7 +368,7 @@ impl IscsiUrl {
 /// The password in the first line of a file.
 ///
 /// # Errors
-/// When the file cannot be read or is empty.
+/// The file cannot be read or is empty.
 pub fn read_password(path: &Path) -> Result<String, UrlError> {
     let file = path.display();
     let text = std::fs::read_to_string(path)
@@ -381,7 +381,7 @@ pub fn read_password(path: &Path) -> Result<String, UrlError> {
     }
 }
 
-/// `host[:port]`, an IPv6 address in brackets.
+/// `host[:port]`, with an IPv6 address in brackets.
 fn parse_portal(place: &str) -> Result<Portal, UrlError> {
     let (host, port) = match place.strip_prefix('[') {
         Some(inner) => {
@@ -426,15 +426,15 @@ fn parse_switch(key: &str, value: &str) -> Result<bool, UrlError> {
     }
 }
 
-/// The keys that a URL may set by the name that configuration has for them. Two have options of their own, which also choose what
-/// goes with them: `connections` and `erl`.
+/// The keys that a URL may set by their name in the configuration. Two are excluded because they have options of their own, which
+/// also set what depends on them: `connections` and `erl`.
 fn negotiated() -> impl Iterator<Item = &'static Key> {
     Key::all().iter().filter(|key| {
         key.setting().is_some() && ![keys::MAX_CONNECTIONS, keys::ERROR_RECOVERY_LEVEL].contains(&key.name())
     })
 }
 
-/// What the text of an option means for `key`.
+/// The value that the text of an option means for `key`.
 fn parse_wish(key: &Key, text: &str) -> Result<Value, UrlError> {
     let name = key.setting().unwrap_or_default();
     match key.form() {
@@ -454,7 +454,7 @@ fn parse_wish(key: &Key, text: &str) -> Result<Value, UrlError> {
     }
 }
 
-/// Digests as libiscsi and QEMU write them in URLs.
+/// Digest settings as libiscsi and QEMU write them in URLs.
 fn other_spelling(word: &str) -> &str {
     match word {
         "none" => "off",
@@ -464,7 +464,7 @@ fn other_spelling(word: &str) -> &str {
     }
 }
 
-/// Without passwords.
+/// Omits passwords.
 impl fmt::Display for IscsiUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("iscsi://")?;

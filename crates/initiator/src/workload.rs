@@ -12,17 +12,17 @@ use iscsi_core::wire::{Lun, TmfFunction};
 use crate::cdb::is_idempotent;
 use crate::unit::{LostBlocks, Units};
 
-/// Set in the caller's name of every command of a workload.
+/// Set in the `user` name of every command of a workload.
 pub(crate) const WORKLOAD_BIT: u64 = 1 << 63;
 
 /// A source of commands that lives in the event loop. See [`crate::Session::run`].
 pub trait Workload: Any + Send {
-    /// Submits the first commands. Also called when a lost session is back; commands that had not ended are submitted again
-    /// by the session itself.
+    /// Submits the first commands. Also called when a lost session has recovered; the session itself resubmits commands that had not
+    /// ended.
     fn start(&mut self, io: &mut Submitter<'_>);
 
-    /// Data of the command that the workload calls `user`: verified, in order, and counting only when the command ends well. A
-    /// command that was begun anew brings them again, from offset 0.
+    /// Data of the command that the workload calls `user`: verified, in order, and valid only if the command succeeds. A command
+    /// that is restarted delivers it again, from offset 0.
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
         let _ = (user, offset, data);
     }
@@ -30,13 +30,13 @@ pub trait Workload: Any + Send {
     /// A command ended.
     fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>);
 
-    /// A task management function that the workload calls `user` has ended, with the target's answer if there was one. The
-    /// commands that it ended were told before.
+    /// A task management function that the workload calls `user` has ended, with the target's answer if there was one. The commands
+    /// that it ended have been reported before.
     fn managed(&mut self, user: u64, answer: Option<ManagementAnswer>, io: &mut Submitter<'_>) {
         let _ = (user, answer, io);
     }
 
-    /// When the workload wants [`Workload::tick`], if ever.
+    /// When to call [`Workload::tick`], if ever.
     fn deadline(&self) -> Option<Time> {
         None
     }
@@ -46,22 +46,21 @@ pub trait Workload: Any + Send {
         let _ = io;
     }
 
-    /// True when the workload is over; what is still under way is waited for.
+    /// True when the workload is done; outstanding commands are still waited for.
     fn is_done(&self) -> bool;
 
-    /// A unit that is [watched](Submitter::watch) has lost writes that it had acknowledged: a flush that ends well from here on says
-    /// nothing about them.
+    /// A [watched](Submitter::watch) unit has lost writes that it had acknowledged: later successful flushes say nothing about them.
     fn lost_writes(&mut self, lun: Lun, lost: &LostBlocks, io: &mut Submitter<'_>) {
         let _ = (lun, lost, io);
     }
 
-    /// The session is over and did not come back: nothing more will happen.
+    /// The session has ended and did not recover: nothing more will happen.
     fn lost(&mut self, why: &str) {
         let _ = why;
     }
 }
 
-/// Takes a workload's commands.
+/// Accepts the commands of a workload.
 pub struct Submitter<'a> {
     pub(crate) session: &'a mut InitiatorSession,
     pub(crate) units: &'a mut Units,
@@ -76,13 +75,13 @@ impl fmt::Debug for Submitter<'_> {
 }
 
 impl Submitter<'_> {
-    /// Watches a logical unit, as an opened [`Disk`](crate::Disk) does: its commands go to the volume that it is now and to no
-    /// other one ([`Ending::OtherVolume`]), and losses of what it acknowledged are [told](Workload::lost_writes).
+    /// Watches a logical unit, as an opened [`Disk`](crate::Disk) does: its commands go only to the volume that it is now
+    /// ([`Ending::OtherVolume`]), and losses of acknowledged writes are [reported](Workload::lost_writes).
     ///
     /// [`Ending::OtherVolume`]: crate::Ending::OtherVolume
     pub fn watch(&mut self, lun: Lun) {
         if let Some(question) = self.units.watch(lun) {
-            // A session that is ending takes nothing; its successor asks anew.
+            // A session that is ending accepts nothing; its successor sends the probe again.
             let _ = self.session.submit(self.now, question);
         }
     }
@@ -92,10 +91,10 @@ impl Submitter<'_> {
         self.now
     }
 
-    /// Submits a command; its `user` comes back without its uppermost bit, which is ours.
+    /// Submits a command; its `user` comes back without its uppermost bit, which is reserved.
     ///
     /// # Errors
-    /// Gives the command back when the session takes none any more.
+    /// Returns the command when the session no longer accepts any.
     pub fn submit(&mut self, mut command: Command) -> Result<(), Box<Command>> {
         command.user |= WORKLOAD_BIT;
         command.idempotent = is_idempotent(&command.cdb);
@@ -106,8 +105,8 @@ impl Submitter<'_> {
         Ok(())
     }
 
-    /// Asks for a task management function of a logical unit, of the target or of the nexus; ends with [`Workload::managed`].
-    /// When it is complete, the commands that were sent before it and that it concerns have ended as [`Ending::Aborted`].
+    /// Requests a task management function of a logical unit, of the target or of the nexus; ends with [`Workload::managed`]. When
+    /// it is complete, the affected commands that were sent before it have ended with [`Ending::Aborted`].
     ///
     /// [`Ending::Aborted`]: crate::Ending::Aborted
     pub fn manage(&mut self, function: TmfFunction, lun: Lun, user: u64) {
@@ -115,8 +114,8 @@ impl Submitter<'_> {
         self.session.manage(self.now, function, lun, user | WORKLOAD_BIT);
     }
 
-    /// Asks for ABORT TASK or QUERY TASK of the command that the workload calls `of`; ends with [`Workload::managed`]. The
-    /// answer is [`TmfResponse::TaskDoesNotExist`] (of a query [`TmfResponse::FunctionComplete`]) when the command has ended.
+    /// Requests ABORT TASK or QUERY TASK for the command that the workload calls `of`; ends with [`Workload::managed`]. If the
+    /// command has already ended, the answer is [`TmfResponse::TaskDoesNotExist`] (to a query [`TmfResponse::FunctionComplete`]).
     ///
     /// [`TmfResponse::TaskDoesNotExist`]: iscsi_core::wire::TmfResponse::TaskDoesNotExist
     /// [`TmfResponse::FunctionComplete`]: iscsi_core::wire::TmfResponse::FunctionComplete
@@ -128,7 +127,7 @@ impl Submitter<'_> {
         }
     }
 
-    /// Most bytes of write data that one PDU to this target takes.
+    /// Most bytes of write data that this target accepts in one PDU.
     pub fn max_send_data_segment_length(&self) -> u32 {
         self.session.params().max_send_data_segment_length
     }

@@ -1,4 +1,5 @@
-//! A disk whose operations are futures, on two runtimes that know nothing of each other, and on none.
+//! A disk whose operations are futures, on two runtimes that do not know of each other, and without a
+//! runtime.
 
 #[path = "support/server.rs"]
 mod server;
@@ -24,7 +25,7 @@ fn pattern(n: u8) -> Vec<u8> {
     (0..9 * MIB).map(|i| (i / 512) as u8 ^ n ^ i as u8).collect()
 }
 
-/// Longer than one command, at a place of its own.
+/// Longer than one command; each caller uses its own range.
 async fn there_and_back(disk: AsyncDisk, n: u8) {
     let (at, data) = (u64::from(n) * 10 * MIB as u64, pattern(n));
     disk.write(at, &data).await.unwrap();
@@ -84,7 +85,7 @@ impl Wake for Unpark {
     }
 }
 
-/// As small as a runtime can be.
+/// A minimal runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = std::pin::pin!(future);
@@ -107,7 +108,7 @@ fn a_write_that_is_given_up_harms_nobody() {
         assert!(polled.is_pending(), "its commands are under way");
     }
     block_on(there_and_back(disk.clone(), 1));
-    // What waits for an answer learns that the server is gone, and is not left alone.
+    // A waiting caller learns that the server is gone, and does not hang.
     end(server);
     let session = disk.blocking().session().clone();
     session.logout();

@@ -58,7 +58,7 @@ impl Ours {
         }
         bounds.protocol_level = number("protocol_level", bounds.protocol_level.into()) as u8;
         options.connections = number("connections", 1) as u16;
-        // So that all connections are in use, however little there is to do.
+        // So that all connections are in use, even under light load.
         options.session.scheduling = Scheduling::RoundRobin;
         options.error_recovery_level = url.setting("erl").and_then(|level| level.parse().ok());
         options.session.bounds = options.bounds.clone();
@@ -104,7 +104,7 @@ fn do_one(disk: &Disk, op: &Op) -> OpResult {
         Op::Manage { function, read: Some((lba, blocks)) } => {
             let mut ticket = disk.submit(&cdb::read(*lba, *blocks), blocks * 512, WriteData::default());
             let answer = disk.session().manage_task(*function, &mut ticket);
-            // It ends, whichever way.
+            // It ends, one way or the other.
             let _ = ticket.wait();
             OpResult::Managed(answer.map(|answer| answer.response))
         }
@@ -114,7 +114,7 @@ fn do_one(disk: &Disk, op: &Op) -> OpResult {
         },
         Op::InTurn(ops) => OpResult::Together(ops.iter().map(|op| do_one(disk, op)).collect()),
         Op::Wait(time) => {
-            // The session serves what comes on its own thread.
+            // The session handles incoming PDUs on its own thread.
             std::thread::sleep(*time);
             OpResult::Done
         }
@@ -174,7 +174,7 @@ fn every_row_for_initiators_is_kept() {
         .filter(|row| only.is_empty() || only.split(',').any(|name| row.id.starts_with(name)))
         .collect();
     assert!(!chosen.is_empty());
-    // Some rows wait for time to pass; several at once keep the whole short.
+    // Some rows wait for time to pass; running several at once shortens the whole.
     let next = std::sync::atomic::AtomicUsize::new(0);
     let failures = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -197,7 +197,7 @@ fn every_row_for_initiators_is_kept() {
     assert!(failures.is_empty(), "{} rows failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Write data that count how much of them there is at a time, and how many PDUs of them wait to be sent.
+/// Write data that counts how many of its bytes exist at a time, and how many of its PDUs wait to be sent.
 #[derive(Debug)]
 struct Counted {
     me: Weak<Self>,
@@ -208,7 +208,7 @@ struct Counted {
 
 const COUNTED_BYTES: usize = 256 * 1024;
 
-/// One part of them.
+/// One part of this data.
 struct Part(Vec<u8>, Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for Part {
@@ -236,7 +236,8 @@ impl Assemble for Counted {
     }
 }
 
-/// A target that asks for the same data again and again, all at once, gets them as it takes them: they are not made before.
+/// A target requests the same data again and again, all at once. It gets the data as fast as it takes it; the PDUs are not made
+/// in advance.
 // covers: ERL-04
 #[test]
 fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
@@ -258,7 +259,7 @@ fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
             return Incoming::Serve;
         }
         taken += rx.data.len();
-        // The last time counts.
+        // Only the last repetition counts.
         match taken > (TIMES - 1) * COUNTED_BYTES {
             true => Incoming::Serve,
             false => Incoming::Instead(Vec::new()),
@@ -282,7 +283,7 @@ fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
     let write = WriteData::from(Arc::clone(&data) as Arc<dyn Assemble>);
     disk.submit(&cdb::write(0, blocks), 0, write).wait().unwrap();
     assert_eq!(target.medium()[..COUNTED_BYTES], [7; COUNTED_BYTES]);
-    // Our own data, what may wait beyond them, and the answer that went beyond.
+    // Our own data, the slack beyond it, and the last answer that exceeded it.
     let most = data.most.load(Ordering::SeqCst);
     assert!(most <= 6 << 20, "{most} bytes at a time");
     let waiting = data.most_waiting.load(Ordering::SeqCst);
@@ -290,8 +291,8 @@ fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
     session.logout();
 }
 
-/// A part of a long write fails: the error comes when the other parts have ended too, so that none of them is carried out after
-/// what the caller does next.
+/// Part of a long write fails. The error is returned only after the other parts have ended too, so that none of them is
+/// executed after the caller's next operation.
 #[test]
 fn a_write_that_fails_has_ended() {
     use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming};
@@ -330,7 +331,7 @@ fn a_write_that_fails_has_ended() {
     session.logout();
 }
 
-/// Does once in each session what must not be done twice.
+/// Submits once in each session a command that must not be executed twice.
 #[derive(Default)]
 struct Stubborn {
     sessions: u32,
@@ -359,7 +360,7 @@ impl Workload for Stubborn {
     }
 }
 
-/// Commands that end because their session was lost do not make the next loss the first one.
+/// Commands that end because their session was lost do not reset the count of losses.
 // covers: SES-06
 #[test]
 fn a_target_that_drops_every_session_is_given_up_whatever_ends_with_them() {
@@ -382,7 +383,7 @@ fn a_target_that_drops_every_session_is_given_up_whatever_ends_with_them() {
     assert_eq!((stubborn.sessions, stubborn.unknown), (6, 5), "the last one is told of with the end");
 }
 
-/// A device without WRITE SAME is written to instead, with the memory of one command, in as many as it takes.
+/// If a device has no WRITE SAME, zeros are written with several WRITE commands, using the memory of one.
 #[test]
 fn zeroes_are_written_where_there_is_no_write_same() {
     use conform::evil::{Behaviour, EvilConfig, EvilTarget};

@@ -1,5 +1,5 @@
-//! What a target may lose that it had acknowledged, and which volume it is: our initiator on our target, which is put away without
-//! a word and followed by another one at the same address.
+//! Which acknowledged writes a target may lose, and which volume it is: our initiator on our target, which is removed without
+//! notice and replaced by another one at the same address.
 
 #[path = "support/proxy.rs"]
 mod proxy;
@@ -27,18 +27,18 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(seed | 1) >> 3) as u8 ^ seed as u8).collect()
 }
 
-/// A server of the volume `name`, which holds zeros.
+/// A server with the volume `name`, which holds zeros.
 fn volume(name: &str) -> Server {
     server_with(|config| named(config, name))
 }
 
 fn named(config: &mut Config, name: &str) {
     config.targets[0].luns[0].serial = Some(name.to_owned());
-    // Without the wait that the standard proposes between a loss and the next login.
+    // Without the wait between a loss and the next login that the standard's default prescribes.
     config.targets[0].bounds.default_time2wait_s = 0;
 }
 
-/// An address behind which servers follow each other.
+/// An address at which one server replaces another.
 struct Place {
     proxy: Proxy,
     address: SocketAddr,
@@ -50,7 +50,7 @@ impl Place {
         Self { address: proxy.address(), proxy }
     }
 
-    /// What was there is gone without a word, and `server` is there.
+    /// Removes the current server without notice and puts `server` in its place.
     fn becomes(&mut self, server: &Server) {
         self.proxy.close();
         self.proxy = Proxy::start_at(self.address, server.portals()[0]);
@@ -92,10 +92,10 @@ fn a_flush_after_a_restart_tells_once_what_was_lost() {
     assert_eq!(lost.ranges, [8 * MIB..9 * MIB, 32 * MIB..32 * MIB + 128 * 1024]);
     assert!(lost.to_string().contains("29h/00h"), "{lost}");
     assert_eq!(disk.epoch(), lost.epoch);
-    // Who was told writes again, and then all is well.
+    // After the report the caller writes again, and then all is well.
     disk.write(8 * MIB, &data).unwrap();
     disk.flush().unwrap();
-    // Each opened disk is told for itself, also of what another one wrote; one that is opened now has missed nothing.
+    // Each opened disk gets its own report, including losses of what another disk wrote; a disk opened now has missed nothing.
     assert_eq!(self::lost(other.flush()), lost);
     other.flush().unwrap();
     Disk::open(disk.session(), LUN).unwrap().flush().unwrap();
@@ -174,9 +174,9 @@ fn another_volume_behind_the_lun_gets_nothing_and_gives_nothing() {
     refused(Disk::open(disk.session(), LUN).map(drop));
     let there = Disk::open(&Session::connect(options(foreign.portals()[0])).unwrap(), LUN).unwrap();
     assert_eq!(read(&there, 0, 4096), [0; 4096], "nothing was written there");
-    // When it is back, everything goes on.
+    // When the volume is back, everything continues.
     place.becomes(&ours);
-    // The session stands until it notices that its target is gone.
+    // The session stays up until it notices that its target is gone.
     let mut back = [0; 4096];
     while let Err(error) = disk.read(0, &mut back) {
         assert!(matches!(error, IoError::OtherVolume { .. }), "{error}");
@@ -188,7 +188,7 @@ fn another_volume_behind_the_lun_gets_nothing_and_gives_nothing() {
     end(foreign);
 }
 
-/// Writes once, and flushes when it is told of a loss; keeps what it is told.
+/// Writes once, and flushes when a loss is reported; records the reports.
 #[derive(Default)]
 struct Told {
     lost: Vec<LostBlocks>,
@@ -259,7 +259,8 @@ fn a_bit_that_flips_in_a_write_costs_a_repetition() {
         config.targets[0].bounds.data_digest = iscsi_core::params::DigestPolicy::Required;
     });
     let place = Place::new(&server);
-    // Data that come with a command are refused with it; those that were asked for end the command (RFC 7143 7.8).
+    // Unsolicited data with a bad digest causes its command to be rejected; with solicited data the command itself fails (RFC 7143
+    // 7.8).
     let mut options = options(place.address);
     (options.bounds.immediate_data, options.bounds.initial_r2t) = (false, true);
     let disk = Disk::open(&Session::connect(options).unwrap(), LUN).unwrap();

@@ -1,4 +1,4 @@
-//! Task management asked for by a caller, of our own target.
+//! Task management requested by a caller, on our own target.
 
 #[path = "support/server.rs"]
 mod server;
@@ -18,7 +18,7 @@ const BYTES: u32 = 64 * 1024;
 const BEFORE: u64 = 24;
 /// Commands after it.
 const AFTER: u64 = 8;
-/// Of those before, as many are aborted one by one.
+/// How many of those before are aborted one by one.
 const ABORTED: u64 = 6;
 /// Name of the function that ends many.
 const RESET: u64 = 1000;
@@ -33,7 +33,7 @@ fn server() -> Server {
 
 fn session(server: &Server, connections: u16, reporting: TaskReporting) -> Session {
     let mut options = options(server.portals()[0]);
-    // Every connection is to carry some of it.
+    // Every connection should carry some of the load.
     options.session.scheduling = Scheduling::LeastOutstandingBytes;
     options.connections = connections;
     (options.bounds.protocol_level, options.bounds.task_reporting) = (2, reporting);
@@ -45,7 +45,7 @@ fn session(server: &Server, connections: u16, reporting: TaskReporting) -> Sessi
     session
 }
 
-/// Sends commands, aborts some, asks for a function that ends the others, sends more.
+/// Sends commands, aborts some, requests a function that ends the others, sends more.
 struct Storm {
     function: TmfFunction,
     ended: Vec<Option<Ending>>,
@@ -148,7 +148,7 @@ fn functions_in_the_midst_of_commands_end_what_they_should() {
 fn a_cold_reset_ends_the_session_and_it_comes_back() {
     let server = server();
     let session = session(&server, 2, TaskReporting::ResponseFence);
-    // Its answer may be lost with the connections.
+    // The answer may be lost with the connections.
     let answer = session.manage(TmfFunction::TargetColdReset, LUN);
     assert!(answer.is_none_or(|answer| answer.response == TmfResponse::FunctionComplete), "{answer:?}");
     let disk = Disk::open(&session, LUN).unwrap();

@@ -1,4 +1,4 @@
-//! Names of hosts are asked for apart from the event loop: a name server that is silent delays only who waits for its answer.
+//! Host names are resolved outside the event loop: a silent name server delays only the callers that wait for its answer.
 
 #[path = "support/proxy.rs"]
 mod proxy;
@@ -21,7 +21,7 @@ use target::config::PortalConfig;
 use self::proxy::Proxy;
 use self::server::{LUN, end, options, server_with};
 
-/// Longer than anything here takes that does not hang.
+/// Longer than anything here takes unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct Zone {
     address: Option<IpAddr>,
 }
 
-/// A name server that answers when the test says so.
+/// A name server that answers only when the test allows it.
 #[derive(Default)]
 struct NameServer {
     zone: Mutex<Zone>,
@@ -90,7 +90,7 @@ impl Platform for Named {
     }
 }
 
-/// What `ask` gives, unless it hangs.
+/// The result of `ask`, unless it hangs.
 fn in_time<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
     let (answer, awaited) = mpsc::channel();
     std::thread::spawn(move || answer.send(ask()));
@@ -110,7 +110,7 @@ fn a_session_serves_while_the_names_of_further_portals_are_asked_for() {
     let platform = Named(System::new(1), names.clone());
     let session = in_time(move || Session::connect_on(platform, options).unwrap());
     names.wait_for_question(1);
-    // Nothing is answered, and the session is as it should be.
+    // No question is answered, and the session works all the same.
     let disk = Disk::open(&session, LUN).unwrap();
     let (disk, back) = in_time(move || {
         disk.write(0, &[0x5a; 512]).unwrap();

@@ -98,7 +98,7 @@ fn discovery_in_both_kinds_of_session() {
     let session = Session::connect(options(server.portals()[0])).unwrap();
     assert_eq!(session.send_targets("").unwrap()[0].name.as_str(), TARGET);
     assert_eq!(discovery::report_luns(&session).unwrap(), [LUN]);
-    // "All" is for discovery sessions: it is refused, and the session is as it was.
+    // "All" is for discovery sessions: it is refused, and the session is unaffected.
     assert!(matches!(session.send_targets("All"), Err(IoError::Request(_) | IoError::Rejected(_))));
     assert!(session.ping(Bytes::from_static(b"still there")).unwrap().intact);
     let answer = session.manage(TmfFunction::LogicalUnitReset, LUN).unwrap();
@@ -113,7 +113,7 @@ fn a_workload_in_the_event_loop_reads_what_it_wrote() {
     let session = Session::connect(options(server.portals()[0])).unwrap();
     let checker = session.run(Checker::new(64, 4000)).unwrap();
     assert_eq!(checker.wrong, Vec::<String>::new());
-    // The session is free for others afterwards.
+    // The session can be used by others afterwards.
     Disk::open(&session, LUN).unwrap();
     end(server);
 }
@@ -169,7 +169,7 @@ fn nobody_waits_for_a_loop_that_has_died() {
         other => panic!("{other:?}"),
     };
     std::thread::scope(|scope| {
-        // Some are under way when it dies, and some come later.
+        // Some are outstanding when it dies, and some are submitted later.
         let before: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| (0..1000).find_map(|_| disk.read(0, &mut [0; 512]).err())))
             .collect();

@@ -1,4 +1,4 @@
-//! A session whose connections take several portals, and come from several addresses of this machine.
+//! A session whose connections use several portals, and connect from several addresses of this machine.
 
 #[path = "support/checker.rs"]
 mod checker;
@@ -31,7 +31,7 @@ fn server(portals: &[(&str, u16)]) -> Server {
     })
 }
 
-/// `connections` to a target at the first of `portals`, which has the others as well.
+/// `connections` to a target at the first of `portals`; it also has the others.
 fn options(portals: &[SocketAddr], connections: u16) -> Options {
     let mut options = server::options(portals[0]);
     options.portals = portals[1..].iter().copied().map(portal).collect();
@@ -39,7 +39,7 @@ fn options(portals: &[SocketAddr], connections: u16) -> Options {
     options
 }
 
-/// Waits until `n` connections stand; gives how many each portal has.
+/// Waits until `n` connections are established; returns how many each portal has.
 fn spread(session: &Session, n: usize) -> BTreeMap<SocketAddr, usize> {
     loop {
         let info = session.info().unwrap();
@@ -78,7 +78,7 @@ fn connections_are_spread_over_portals_and_move_when_one_is_gone() {
             std::thread::yield_now();
         }
         assert_eq!(spread(&session, 4), BTreeMap::from([(b.address(), 4)]));
-        // It is back, and so are connections there as soon as one has to be brought back.
+        // The portal is back, and gets connections again as soon as one must be reconnected.
         let again = Proxy::start_at(a.address(), server.portals()[0]);
         (0..b.count()).for_each(|n| b.cut(n));
         while !spread(&session, 4).contains_key(&a.address()) {
@@ -104,7 +104,7 @@ fn the_portal_that_answers_opens_the_session() {
     let session = Session::connect(options(&[nobody, way.address()], 3)).unwrap();
     assert_eq!(spread(&session, 3), BTreeMap::from([(way.address(), 3)]));
     assert_eq!(session.info().unwrap().refused_connections, 0);
-    // Both portals are gone: the session ends, and the reason is that of a portal.
+    // Both portals are gone: connecting fails.
     let mut options = options(&[nobody, nobody], 2);
     options.connect_timeout = Duration::from_secs(5);
     assert!(Session::connect(options).is_err());
@@ -154,7 +154,7 @@ fn a_target_that_drops_whoever_asks_for_portals_is_given_up() {
         let error = Session::connect(options.clone()).unwrap_err();
         assert!(matches!(error, ConnectError::Ended(CloseReason::Lost)), "{error}");
         assert_eq!(way.count() - before, logins);
-        // Who does not ask is served.
+        // A session that does not ask for portals is served.
         options.find_portals = false;
         let session = Session::connect(options).unwrap();
         session.logout();
@@ -175,7 +175,7 @@ fn connections_come_from_the_addresses_that_they_were_given() {
     let mut clients = way.clients();
     clients.sort_unstable();
     assert_eq!(clients, [ours[0], ours[0], ours[1], ours[1]]);
-    // What is cut comes back, from the next address if need be.
+    // A connection that is cut is reestablished, from the next address if necessary.
     way.cut(2);
     while way.count() < 5 || session.info().unwrap().connections.len() < 4 {
         std::thread::yield_now();
@@ -188,7 +188,7 @@ fn connections_come_from_the_addresses_that_they_were_given() {
 fn an_address_that_is_not_ours_costs_its_turn_only() {
     let server = server(&[("127.0.0.1:0", 1)]);
     let mut options = options(&server.portals(), 3);
-    // The second address (TEST-NET-1) is nobody's: its connection comes from the first one in the end.
+    // No machine has the second address (TEST-NET-1), so its connection finally comes from the first one.
     options.local_addresses = vec!["127.0.0.5".parse().unwrap(), "192.0.2.1".parse().unwrap()];
     let session = Session::connect(options).unwrap();
     assert_eq!(spread(&session, 3), BTreeMap::from([(server.portals()[0], 3)]));

@@ -1,4 +1,4 @@
-//! Protection information that our initiator makes and checks, on our target, in one process.
+//! Protection information that our initiator generates and checks, on our target, in one process.
 
 #[path = "support/server.rs"]
 mod server;
@@ -21,7 +21,7 @@ use self::server::{LUN, TARGET, config, end, options};
 
 const SIZE: u64 = 8 << 20;
 
-/// A unit whose data and records a test can reach past the server.
+/// A unit whose data and records a test can change behind the server's back.
 struct Lab {
     server: Option<Server>,
     data: Arc<RamStore>,
@@ -30,7 +30,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// `kind` `None`: no room for protection information.
+    /// `kind` is `None`: no protection information.
     fn new(block: u32, kind: Option<u8>) -> Self {
         let data = Arc::new(RamStore::new(SIZE, block).unwrap());
         let under = Arc::clone(&data) as Arc<dyn BlockStore>;
@@ -133,7 +133,7 @@ fn pi_17_blocks_of_every_type_come_back_through_every_way_to_cut_them() {
                 disk.read(at, &mut back).unwrap();
                 assert!(back == data, "type {kind}, {blocks} blocks of {block}");
                 disk.verify(at, data.len() as u64).unwrap();
-                // What is on the medium is what was made here.
+                // The medium holds what was generated here.
                 for (n, sector) in data.chunks(block as usize).enumerate().step_by(50) {
                     let lba = offset + n as u64;
                     let ref_tag = match kind {
@@ -165,19 +165,19 @@ fn pi_17_every_field_is_told_with_block_and_place() {
         let data = pattern(1, 16 * block as usize);
         disk.write(0, &data).unwrap();
         let mut back = vec![0xee; data.len()];
-        // On the medium: the target's check.
+        // On the medium: the target's check finds it.
         lab.flip_medium(5);
         let found = failed(disk.read(0, &mut back));
         assert_eq!((found.field, found.lba, found.place), (PiField::Guard, Some(5), PiPlace::OnTheMedium));
         assert_eq!(failed(disk.verify(0, data.len() as u64)).lba, Some(5));
         lab.flip_medium(5);
-        // Another application tag: the target knows what it has to be in type 2 only.
+        // Another application tag: the target knows the expected one only in type 2.
         let good = lab.record(7).tuple();
         lab.put_record(7, Tuple { app_tag: 0x00a4, ..good });
         let found = failed(disk.read(0, &mut back));
         let place = if kind == 2 { PiPlace::OnTheMedium } else { PiPlace::OnTheWayToHere };
         assert_eq!((found.field, found.lba, found.place), (PiField::AppTag, Some(7), place));
-        // Nobody asked for that bit.
+        // This mask leaves the changed bit unchecked.
         let lax = disk.protected(PiTags { app_mask: 0xfffe, ..tags }).unwrap();
         lax.read(0, &mut back).unwrap();
         // Another reference tag.
@@ -202,7 +202,7 @@ fn pi_17_data_damaged_on_the_way_are_found_by_the_other_end() {
     let disk = lab.disk(PiTags::default());
     let protection = disk.protection().unwrap();
     let data = pattern(2, 8 * 512);
-    // What a fault between the tuples and the digest would do: the digest is of the damaged bytes.
+    // A fault between generating the tuples and the digest: the digest covers the damaged bytes.
     let mut sent = protection.write_data(40, &data, BytesMut::zeroed(8 * 520), None).to_vec();
     sent[3 * 520 + 9] ^= 1;
     let damaged = WriteData::copy_from(&sent, BytesMut::zeroed(sent.len()), Some(8192));
@@ -220,7 +220,7 @@ fn pi_17_data_damaged_on_the_way_are_found_by_the_other_end() {
     let found = protection.take_data(40, &[&wire[..77], &wire[77..]], &mut back).unwrap_err();
     assert_eq!((found.field, found.lba, found.place), (PiField::Guard, Some(46), PiPlace::OnTheWayToHere));
     assert!(back[6 * 512..7 * 512].iter().all(|&byte| byte == 0), "nothing of it is shown");
-    // As it arrives, in pieces of any length.
+    // Checked as it arrives, in pieces of any length.
     for cut in [1, 77, 520, 700, 8 * 520] {
         let mut arrival = protection.arrival(40);
         for found in [None, Some((46, 6))] {
@@ -252,7 +252,7 @@ fn pi_17_blocks_get_their_tuples_when_they_are_sent_wherever_pdus_end() {
         let info = disk.session().info().unwrap();
         assert!(disk.digest_runs().is_some() && info.losses == 0 && info.data_digest_errors == 0);
         assert_eq!(lab.record((4 << 20) / u64::from(block) - 1).tuple().app_tag, 0xbeef);
-        // The same bytes as those that are put together at once.
+        // The same bytes as when everything is assembled at once.
         let (few, slabs) = (data.slice(..5 * block as usize), engine::SlabRing::new(1 << 16, 4));
         let space = BytesMut::zeroed(protection.wire_bytes(5));
         let at_once = protection.write_data(40, &few, space, None).to_vec();
@@ -277,7 +277,7 @@ fn pi_17_tuples_that_turn_checks_off_are_told_and_the_rest_is_checked() {
     );
     assert_eq!(read.unwrap(), Checked { blocks: 3, unchecked: 2 }, "two were never written");
     assert_eq!((tuples[..8].to_vec(), tuples[16..].to_vec()), (vec![0xff; 8], vec![0xff; 8]));
-    // An escape of the caller's own travels as it is, wrong guard and all.
+    // The caller's own escape tuple is sent unchanged, wrong guard and all.
     let escape = Tuple { guard: 0x1111, app_tag: 0xffff, ref_tag: 9 }.to_bytes();
     let from = HostBuffers {
         data: &[IoSlice::new(&data[512..1024])],
@@ -305,7 +305,8 @@ fn pi_17_zeroes_and_comparisons_have_tuples_too() {
         let mut back = vec![0; 1024];
         disk.read(1024, &mut back).unwrap();
         assert!(back == new);
-        // Of blocks that were never written, and of those that another writer gave another tag.
+        // The same for blocks that were never written, and for blocks to which another writer gave another
+        // tag.
         disk.compare_and_write(8192, &[0; 512], &new[..512]).unwrap();
         disk.write_zeroes(1024, 1024).unwrap();
         disk.read(1024, &mut back).unwrap();
@@ -334,7 +335,7 @@ fn pi_17_a_unit_without_protection_information_is_refused_with_the_remedy() {
             }
             other => panic!("{other}"),
         }
-        // Without it everything is as it was.
+        // Without protection everything works as before.
         let disk = lab.open(lab.options(None)).unwrap();
         assert_eq!(disk.info().protection.kind, ProtectionType::None);
         disk.write(0, &pattern(6, 512)).unwrap();
@@ -351,7 +352,7 @@ fn pi_17_a_unit_without_protection_information_is_refused_with_the_remedy() {
     }
 }
 
-/// Cuts `bytes` in pieces of awkward lengths.
+/// Splits `bytes` into pieces of awkward lengths.
 fn cut(bytes: &[u8]) -> Vec<IoSlice<'_>> {
     let mut pieces = Vec::new();
     let (mut rest, mut n) = (bytes, 1);
@@ -414,7 +415,8 @@ fn dix_02_no_stage_of_a_conversion_is_without_a_check() {
     for guard in [Guard::Crc16, Guard::IpChecksum] {
         let tuples: Vec<u8> =
             protection.tuples(0, &data, guard).iter().flat_map(|tuple| tuple.to_bytes()).collect();
-        // After the caller made its guards, before the copy: its own guard finds it, and nothing is sent.
+        // After the caller computed its guards, before the copy: the caller's own guard finds it, and nothing
+        // is sent.
         let mut spoiled = data.clone();
         spoiled[4 * 512 + 1] ^= 4;
         let from = HostBuffers { data: &[IoSlice::new(&spoiled)], tuples: &[IoSlice::new(&tuples)], guard };
@@ -429,7 +431,7 @@ fn dix_02_no_stage_of_a_conversion_is_without_a_check() {
         let damaged = WriteData::copy_from(&sent, BytesMut::zeroed(sent.len()), Some(8192));
         let found = failed(disk.submit(&protection.write_cdb(0, 8), 0, damaged).wait());
         assert_eq!((found.field, found.place), (PiField::Guard, PiPlace::OnTheWayToTheTarget));
-        // Back: what arrived damaged is found by the CRC before its checksum counts for anything.
+        // The way back: the CRC finds data that arrived damaged, before its checksum is used.
         let wire = made.to_vec();
         let (mut back, mut back_tuples) = (vec![0; data.len()], vec![0; tuples.len()]);
         let mut take = |wire: &[u8]| {
@@ -442,7 +444,7 @@ fn dix_02_no_stage_of_a_conversion_is_without_a_check() {
         };
         assert_eq!(take(&sent).unwrap_err().lba, Some(4));
         take(&wire).unwrap();
-        // And what changes in the caller's memory afterwards is found by the guard that the caller was given.
+        // A later change in the caller's memory is found by the guard that was returned to the caller.
         back[4 * 512 + 1] ^= 4;
         let given = Tuple::from_bytes(*back_tuples[32..].first_chunk().unwrap()).guard;
         assert_ne!(guards(guard, &back[4 * 512..5 * 512], 512)[0], given);

@@ -1,4 +1,5 @@
-//! Several connections in a session, ours on both ends, over a way that is cut and damages what passes.
+//! Several connections in a session between our initiator and our target, over a link that is cut and that
+//! damages data.
 
 #[path = "support/checker.rs"]
 mod checker;
@@ -19,23 +20,23 @@ use self::checker::{Checker, pattern};
 use self::proxy::{Damage, Proxy};
 use self::server::{LUN, end, server, server_with};
 
-/// A server that negotiates as `change` says.
+/// A server whose negotiation `change` configures.
 fn negotiating(change: impl FnOnce(&mut Bounds)) -> Server {
     server_with(|config| change(&mut config.targets[0].bounds))
 }
 
-/// `connections` through `proxy`, at most at `level`.
+/// `connections` through `proxy`, with at most this `level`.
 fn options(proxy: &Proxy, connections: u16, level: u8) -> Options {
     let mut options = server::options(proxy.address());
     (options.connections, options.error_recovery_level) = (connections, Some(level));
-    // Every connection is to carry some of it.
+    // Every connection should carry some of the load.
     options.session.scheduling = Scheduling::LeastOutstandingBytes;
     let bounds = &mut options.bounds;
     (bounds.header_digest, bounds.data_digest) = (DigestPolicy::Required, DigestPolicy::Required);
     options
 }
 
-/// Waits until all connections stand.
+/// Waits until all connections are established.
 fn await_connections(session: &Session, n: usize) {
     while session.info().unwrap().connections.len() < n {
         std::thread::yield_now();
@@ -113,7 +114,7 @@ fn in_asymmetric_use_each_connection_may_be_lost_under_load() {
     checker.done = done.clone();
     let checker = std::thread::scope(|scope| {
         let running = scope.spawn(|| session.run(checker).unwrap());
-        // The connections of the beginning, one after the other: two of them carry commands, two data.
+        // The initial connections, one after another: two of them carry commands, two data.
         for n in 0..4 {
             while done.load(Ordering::Relaxed) < 1500 * (n + 1) {
                 std::thread::yield_now();
@@ -145,12 +146,13 @@ fn a_session_of_one_connection_survives_its_loss_at_level_2() {
     let (checker, cuts) = std::thread::scope(|scope| {
         let running = scope.spawn(|| session.run(checker).unwrap());
         let mut cuts = 0;
-        // A cut may find all commands on their way to the target: these are sent again, and none is reassigned.
+        // A cut may catch all commands on their way to the target. Then they are sent again, and none is
+        // reassigned.
         while cuts < 2 || (cuts < 20 && session.info().unwrap().recovery.tasks_reassigned == 0) {
             while done.load(Ordering::Relaxed) < 1000 * (cuts + 1) {
                 std::thread::yield_now();
             }
-            // The connection of the moment is the last one.
+            // The current connection is the last one.
             proxy.cut(proxy.count() - 1);
             while session.info().unwrap().recovery.connections_lost <= cuts {
                 std::thread::yield_now();
@@ -174,7 +176,7 @@ fn damaged_data_are_healed_in_place_at_level_1() {
     let server = server();
     let proxy = Proxy::start(server.portals()[0]);
     let mut options = options(&proxy, 2, 1);
-    // Headers are short and rarely hit; a header that is costs a connection.
+    // Headers are short and rarely hit; damage to a header costs a connection.
     options.bounds.max_recv_data_segment_length = 8192;
     let session = Session::connect(options).unwrap();
     await_connections(&session, 2);
@@ -225,7 +227,7 @@ fn functions_of_level_2_and_a_nexus_reset() {
     assert_eq!(ask(TmfFunction::QueryTaskSet), Some(TmfResponse::FunctionComplete), "no task is there");
     assert!(ask(TmfFunction::QueryAsyncEvent).is_some());
     assert_eq!(ask(TmfFunction::LogicalUnitReset), Some(TmfResponse::FunctionComplete));
-    // The answer may be lost with the connections; either way the nexus begins anew.
+    // The answer may be lost with the connections; either way the nexus starts again.
     ask(TmfFunction::ITNexusReset);
     let disk = Disk::open(&session, LUN).unwrap();
     disk.write(0, &pattern(1, 4096)).unwrap();

@@ -1,4 +1,4 @@
-//! Our initiator against Debian's tgt: another implementation's idea of the protocol.
+//! Our initiator against Debian's tgt: another implementation of the protocol.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn chap_one_way_and_mutual_and_its_failures_in_words() {
     let mut options = tgt.options("", "");
     options.chap = Some(ChapConfig::one_way(credentials("joe", "secret of joe 12")));
     let session = Session::connect(options.clone()).unwrap();
-    // tgt takes algorithm 7 for SHA-1: another one was found.
+    // tgt takes algorithm 7 to be SHA-1; another algorithm was agreed on.
     assert!(session.opening().chap.is_some());
     Disk::open(&session, Lun::from_index(1)).unwrap();
     session.logout();
@@ -113,7 +113,7 @@ fn what_is_not_there_is_said_with_rule_and_remedy() {
     assert!(matches!(disk.read(end, &mut byte), Err(IoError::Request(_))));
     assert!(matches!(disk.read(u64::MAX - 511, &mut byte), Err(IoError::Request(_))));
     assert!(matches!(disk.read(1, &mut byte), Err(IoError::Request(_))));
-    // Beyond the end by the device's own word, with the check on our side out of the way.
+    // Beyond the end according to the device itself, bypassing our own check.
     let cdb = initiator::cdb::read(end / 512, 1);
     match disk.query(&cdb, 512).unwrap_err() {
         IoError::CheckCondition(sense) => assert_eq!((sense.key, sense.asc), (5, 0x21)),
@@ -196,7 +196,7 @@ fn a_caller_that_rewrites_its_buffer_in_flight_harms_nobody() {
     let Some(tgt) = Tgt::start() else { return };
     let session = tgt.session("?header_digest=crc32c&data_digest=crc32c");
     let disk = Disk::open(&session, Lun::from_index(1)).unwrap();
-    // `write` has copied when the command goes out: what the buffer holds while others run is nobody's business.
+    // `write` has copied the data when the command goes out, so the buffer may change while others run.
     let buffers: Vec<parking_lot::Mutex<Vec<u8>>> =
         (0..4).map(|n| parking_lot::Mutex::new(vec![n; 128 * 1024])).collect();
     std::thread::scope(|scope| {

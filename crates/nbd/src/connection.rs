@@ -1,7 +1,8 @@
-//! A connection: the handshake, TLS if it is asked for, and then requests and replies.
+//! A connection: the handshake, TLS if requested, and then requests and replies.
 //!
-//! A write is carried out when all of its data are there, and not at all when the connection ends before. A connection has bounded
-//! requests under way and a bounded share of the memory for data; where either is used up, nothing more is read from it.
+//! A write is executed once all of its data has arrived, and not at all if the connection ends before that. A connection has a
+//! bounded number of outstanding requests and a bounded share of the memory for data; when either is used up, nothing more is read
+//! from it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,20 +23,20 @@ use crate::negotiation::{ALLOCATION_ID, Agreed, Negotiation, Next, Tls};
 use crate::server::{PAGE_BYTES, Shared};
 use crate::wire::{self, Errno, ReplyForm, Request, command, command_flag};
 
-/// A handshake takes no longer.
+/// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The data of a write arrive, and a reply is taken, within this time: others may wait for the memory.
+/// Time limit for the data of a write to arrive, and for a reply to be taken: others may be waiting for the memory.
 const DATA_TIMEOUT: Duration = Duration::from_secs(60);
-/// Requests of a connection that are under way at once.
+/// Most outstanding requests of a connection.
 const REQUESTS_MAX: usize = 64;
-/// A connection looks this often whether its unit is still served.
+/// How often a connection checks whether its unit is still served.
 const CURRENT_SCAN: Duration = Duration::from_secs(1);
-/// What is longer than this, and moves no data, goes to a worker: it may write all of it.
+/// A request longer than this that transfers no data runs on a worker: it may write all of its range.
 const INLINE_BYTES_MAX: u32 = 1 << 20;
 /// Buffers for headers and short data, bytes.
 const READ_BUFFER_BYTES: usize = 32 << 10;
 const WRITE_BUFFER_BYTES: usize = 32 << 10;
-/// Data that nobody wants are read past in pieces of this many bytes.
+/// Unwanted data is skipped in pieces of this many bytes.
 const SCRATCH_BYTES: usize = 4 << 10;
 
 trait Io: AsyncRead + AsyncWrite + Send {}
@@ -67,7 +68,7 @@ fn broken(rule: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, rule.to_owned())
 }
 
-/// `None`: the client has gone in order.
+/// `None`: the client has left in an orderly way.
 async fn handshake(
     shared: &Shared,
     stream: TcpStream,
@@ -85,7 +86,7 @@ async fn handshake(
     let Some(mut negotiation) = Negotiation::new(flags, tls, shared.request_bytes_max) else {
         return Err(broken("the client does not speak the fixed newstyle handshake"));
     };
-    // Exactly what was asked for is read, so nothing that came unencrypted is left over when TLS begins.
+    // Exactly the expected bytes are read, so no unencrypted bytes are left over when TLS starts.
     if let Some(stop) = options(&mut plain, &mut negotiation, shared, &peer).await? {
         return Ok(stop.map(|agreed| (Box::pin(plain) as Stream, agreed)));
     }
@@ -99,7 +100,7 @@ async fn handshake(
     }
 }
 
-/// Answers options. `None`: TLS begins. `Some(None)`: the client has gone.
+/// Answers options. `None`: TLS starts. `Some(None)`: the client has left.
 async fn options<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     negotiation: &mut Negotiation,
@@ -146,7 +147,7 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> io::Result
     stream.flush().await
 }
 
-/// Reads past data that nobody wants.
+/// Reads and drops unwanted data.
 async fn skip<S: AsyncRead + Unpin>(stream: &mut S, mut bytes: u64) -> io::Result<()> {
     let mut scratch = [0; SCRATCH_BYTES];
     while bytes > 0 {
@@ -157,10 +158,10 @@ async fn skip<S: AsyncRead + Unpin>(stream: &mut S, mut bytes: u64) -> io::Resul
     Ok(())
 }
 
-/// What a request has of what is bounded, until its reply was sent.
+/// A request's share of the bounded resources, held until its reply has been sent.
 type Held = [Option<OwnedSemaphorePermit>; 3];
 
-/// A reply on its way.
+/// A queued reply.
 struct Reply {
     head: Vec<u8>,
     data: Bytes,
@@ -193,14 +194,14 @@ async fn transmit(shared: &Arc<Shared>, stream: Stream, agreed: Agreed, peer: So
     if ended.is_err() {
         attached.cancel();
     }
-    // What is under way has senders of its own: the last reply is sent before the writer ends.
+    // Outstanding requests have their own senders: the last reply is sent before the writer ends.
     drop(requests);
     drop(attached);
     let written = writing.await.unwrap_or_else(|_| Err(broken("the writer ended")));
     ended.and(written)
 }
 
-/// Waits until the server ends or the unit is no longer served.
+/// Waits until the server shuts down or the unit is no longer served.
 async fn no_longer(shared: &Shared, attached: &Attached) {
     let mut ending = shared.ending.clone();
     while attached.export().is_current() {
@@ -237,7 +238,7 @@ async fn in_time<T>(done: impl Future<Output = io::Result<T>>) -> io::Result<T> 
     timeout(DATA_TIMEOUT, done).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// What the requests of a connection have in common.
+/// Shared state of the requests of a connection.
 struct Requests<'a> {
     shared: &'a Arc<Shared>,
     attached: Arc<Attached>,
@@ -245,12 +246,12 @@ struct Requests<'a> {
     allocation: bool,
     replies: UnboundedSender<Reply>,
     slots: Arc<Semaphore>,
-    /// Pages that it may have of the memory for data.
+    /// Pages of the memory for data that the connection may use.
     share: Arc<Semaphore>,
 }
 
 impl Requests<'_> {
-    /// Reads requests until the client says that it goes.
+    /// Reads requests until the client disconnects.
     async fn read<S: AsyncRead + Unpin>(&self, mut stream: S) -> io::Result<()> {
         loop {
             let mut bytes = [0; wire::REQUEST_BYTES];
@@ -281,7 +282,7 @@ impl Requests<'_> {
         }
     }
 
-    /// Waits for room for a request and its data.
+    /// Waits for a request slot and for memory for the data.
     async fn room(&self, bytes: u32) -> io::Result<Held> {
         let pages = u64::from(bytes).div_ceil(PAGE_BYTES) as u32;
         let closed = |_| broken("the server ends");
@@ -289,17 +290,17 @@ impl Requests<'_> {
         if pages == 0 {
             return Ok([Some(slot), None, None]);
         }
-        // Whoever waits for its own share has nothing of what others wait for.
+        // A request that waits for its connection's share holds none of the memory that others wait for.
         let share = Arc::clone(&self.share).acquire_many_owned(pages).await.map_err(closed)?;
         let memory = Arc::clone(&self.shared.memory).acquire_many_owned(pages).await.map_err(closed)?;
         Ok([Some(slot), Some(share), Some(memory)])
     }
 
-    /// What a request asks for, if it may ask for that.
+    /// The work of a request, if the request is allowed.
     fn work(&self, request: &Request, facts: &Facts, data: Bytes) -> Result<Work, Failed> {
         let Request { flags, command, offset, length, .. } = *request;
         let invalid = |text: &str| Err(Failed::new(Errno::Inval, text));
-        // proto.md: FUA is no error wherever it means nothing.
+        // proto.md: FUA is not an error on commands for which it has no meaning.
         let known = command_flag::FUA
             | match command {
                 command::READ if self.form == ReplyForm::Structured => command_flag::DF,
@@ -341,11 +342,11 @@ impl Requests<'_> {
 
     fn fail(&self, request: &Request, failed: &Failed, held: Held) {
         let head = self.form.error(request.cookie, failed.errno, &failed.text);
-        // A client that is gone needs no reply.
+        // A client that has left needs no reply.
         let _ = self.replies.send(Reply { head, data: Bytes::new(), _held: held });
     }
 
-    /// Has a request carried out: here, where the store never blocks.
+    /// Starts a request: runs it here if the store never blocks and the work is short (see [`INLINE_BYTES_MAX`]), otherwise on a worker.
     fn begin(&self, request: &Request, work: Work, held: Held) {
         let answer = Answer {
             cookie: request.cookie,
@@ -366,7 +367,7 @@ impl Requests<'_> {
 }
 
 fn carry_out(attached: &Attached, work: &Work, answer: Answer) {
-    // What a store does wrong is its request's end and nobody else's.
+    // A fault of a store ends only its own request.
     match catch_unwind(AssertUnwindSafe(|| attached.run(work))) {
         Ok(result) => answer.send(result),
         Err(_) => {
@@ -376,7 +377,7 @@ fn carry_out(attached: &Attached, work: &Work, answer: Answer) {
     }
 }
 
-/// Answers a request, also when its job is dropped or panics.
+/// Answers a request, even if its job is dropped or panics.
 struct Answer {
     cookie: u64,
     offset: u64,

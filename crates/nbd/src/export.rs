@@ -1,8 +1,8 @@
 //! What is exported, and what a request does to it.
 //!
-//! A connection is an I_T nexus of its own, and each request becomes SCSI commands of that nexus. So a write through NBD obeys what
-//! a write through iSCSI obeys: reservations of others, write protection, unit attentions, access states, protection information,
-//! the write cache and its failed flushes. Nothing here touches a store.
+//! Each connection is an I_T nexus of its own, and each request becomes SCSI commands of that nexus. So a write through NBD is
+//! subject to the same rules as a write through iSCSI: reservations of others, write protection, unit attentions, access states,
+//! protection information, the write cache and its failed flushes. Nothing here accesses a store directly.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,48 +17,48 @@ use scsi::{Asc, DataInSource, Nexus, Outcome, SenseKey, Status};
 
 use crate::wire::{Errno, Extent, export_flag};
 
-/// Longest read or write of any export, bytes: what clients assume that negotiate nothing (proto.md, "Block size constraints").
+/// Longest read or write of any export, bytes: what clients assume that do not negotiate it (proto.md, "Block size constraints").
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
-/// Unit attentions that a command may meet before it is given up: a unit has fewer for one nexus.
+/// Most unit attentions that one command skips before it fails: a unit has fewer for one nexus.
 const ATTENTIONS_MAX: u32 = 16;
 /// Most extents of one block status reply.
 const EXTENTS_MAX: u32 = 1024;
-/// GET LBA STATUS parameter data: its header, and each descriptor.
+/// GET LBA STATUS parameter data: lengths of its header and of each descriptor.
 const LBA_STATUS_HEADER: usize = 8;
 const LBA_STATUS_DESCRIPTOR: usize = 16;
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
-    /// It has shown a certificate that the server trusts.
+    /// It has presented a certificate that the server trusts.
     pub proven: bool,
 }
 
 /// Why an export is not served to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// There is none of this name.
+    /// There is no export of this name.
     #[error("there is no such export: `nbdinfo --list` shows the names")]
     Unknown,
-    /// It is for clients that prove themselves.
+    /// The export is only for clients that authenticate.
     #[error("this export is for clients with a certificate that the server trusts")]
     NeedsProof,
-    /// Its store cannot be had at present.
+    /// The store of the export is not available at present.
     #[error("the store of this export cannot be had at present; try again")]
     NotReady,
 }
 
 /// What a server exports.
 pub trait Exports: Send + Sync {
-    /// Names for this peer.
+    /// The names that this peer may see.
     fn names(&self, peer: &Peer) -> Vec<String>;
 
     /// The export of this name.
     ///
     /// # Errors
-    /// When this peer may not use it, or nobody can.
+    /// This peer may not use it, or it is not available at all.
     fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Denied>;
 }
 
@@ -76,18 +76,18 @@ pub trait Export: Send + Sync + fmt::Debug {
     /// Whether the unit is still served; a connection ends when it is not.
     fn is_current(&self) -> bool;
 
-    /// A command on the unit has ended, `bytes` of data with it.
+    /// A command on the unit has completed; `bytes` bytes of data were transferred.
     fn ended(&self, cdb: &[u8], bytes: u64, elapsed: Duration, outcome: &Outcome);
 }
 
-/// What a client is told of an export.
+/// The properties of an export that clients are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Its size, bytes.
     pub size_bytes: u64,
     /// Every offset and length is a multiple of this, bytes.
     pub block_bytes: u32,
-    /// The same for requests that cost no more than they have to, bytes.
+    /// The same for requests that should cost no more than necessary, bytes.
     pub preferred_bytes: u32,
     /// The longest read or write, bytes.
     pub request_bytes_max: u32,
@@ -97,7 +97,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Of an export now, by a server whose longest request is so long, bytes.
+    /// The current facts of an export, for a server with this limit on the length of requests, bytes.
     pub fn of(export: &dyn Export, request_bytes_max: u32) -> Self {
         let scsi = &export.unit().scsi;
         let (block, config) = (scsi.block_bytes(), scsi.config());
@@ -115,8 +115,8 @@ impl Facts {
         }
     }
 
-    /// Its flags (NBD_FLAG_...). A flush makes durable what was written by whichever connection, and what one has written the others
-    /// read, because all of them use the same unit: so NBD_FLAG_CAN_MULTI_CONN is true.
+    /// Its flags (NBD_FLAG_...). All connections use the same unit: a flush makes the writes of every connection durable, and each
+    /// connection reads what the others have written. So NBD_FLAG_CAN_MULTI_CONN is true.
     pub fn flags(&self, structured: bool) -> u16 {
         use export_flag::*;
         let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_WRITE_ZEROES | CAN_MULTI_CONN | SEND_CACHE;
@@ -124,14 +124,14 @@ impl Facts {
             (self.read_only, READ_ONLY),
             (self.rotational, ROTATIONAL),
             (self.thin, SEND_TRIM),
-            // A read is answered in one piece, always.
+            // A read is always answered in one piece.
             (structured, SEND_DF),
         ];
         some.iter().filter(|(is, _)| *is).fold(always, |flags, (_, flag)| flags | flag)
     }
 }
 
-/// A request that can be carried out: in range, and in whole blocks.
+/// A valid request: in range, and in whole blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// NBD_CMD_READ: offset and length, bytes.
@@ -151,7 +151,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// Bytes that it is about.
+    /// Bytes that it covers.
     pub fn length(&self) -> u32 {
         match self {
             Self::Read(_, length)
@@ -165,7 +165,7 @@ impl Work {
     }
 }
 
-/// What a request has brought.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Brought {
     /// It is done.
@@ -179,28 +179,29 @@ pub enum Brought {
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// In the numbers of the protocol.
+    /// As an error number of the protocol.
     pub errno: Errno,
     /// For people.
     pub text: String,
 }
 
 impl Failed {
-    /// With this text.
+    /// A failure with this text.
     pub fn new(errno: Errno, text: impl Into<String>) -> Self {
         Self { errno, text: text.into() }
     }
 }
 
-/// A connection's use of an export: a nexus with the unit, for as long as a request of it is under way.
+/// A connection's use of an export: a nexus with the unit. It lives until the connection and its last outstanding request have
+/// ended.
 #[derive(Debug)]
 pub struct Attached {
     export: Arc<dyn Export>,
     nexus: Nexus,
     slabs: SlabRing,
-    /// Nobody waits for anything more: what has not begun does not begin.
+    /// The client has gone: work that has not started will not start.
     cancelled: AtomicBool,
-    /// What was written and not flushed may be lost: the next flush says so.
+    /// Unflushed writes may be lost: the next flush reports it.
     lost: AtomicBool,
 }
 
@@ -219,7 +220,7 @@ impl Attached {
         export.unit().scsi.attach_nexus(&nexus);
         let (cancelled, lost) = (AtomicBool::new(false), AtomicBool::new(false));
         let attached = Self { export, nexus, slabs, cancelled, lost };
-        // What a nexus is told because it is new says nothing of what it has written.
+        // The unit attentions of a new nexus say nothing about its writes.
         let _ = attached.command(&[0; 6], &[]);
         attached.lost.store(false, Ordering::Release);
         attached
@@ -230,20 +231,20 @@ impl Attached {
         &*self.export
     }
 
-    /// Where data are put.
+    /// Buffers for data.
     pub fn slabs(&self) -> &SlabRing {
         &self.slabs
     }
 
-    /// Nobody waits any more.
+    /// The client has gone: cancels work that has not started.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
     }
 
-    /// Carries out a request. Blocks as long as the store does.
+    /// Executes a request. Blocks for as long as the store does.
     ///
     /// # Errors
-    /// What the device server says, in the words of NBD.
+    /// The device server's error, as an NBD error.
     pub fn run(&self, work: &Work) -> Result<Brought, Failed> {
         match *work {
             Work::Read(offset, length) => {
@@ -266,7 +267,7 @@ impl Attached {
             Work::Zero(offset, length, fua, hole) => {
                 let most = self.limits().max_write_same_blocks.min(u32::MAX.into());
                 let unmap = hole && self.export.unit().scsi.thin();
-                // WRITE SAME(16) with NDOB: zeroes, without data.
+                // WRITE SAME(16) with NDOB: writes zeroes without transferring data.
                 let bits = if unmap { 1 << 3 | 1 } else { 1 };
                 self.in_parts((offset, length), most, |lba, blocks| {
                     self.command(&cdb_16(0x93, bits, lba, blocks as u32), &[]).map(drop)
@@ -313,7 +314,7 @@ impl Attached {
         if fua { self.flush() } else { Ok(Brought::Nothing) }
     }
 
-    /// Calls `f` with the parts of a range in blocks, none longer than `most`.
+    /// Calls `f` for consecutive parts of a range, in blocks, none longer than `most`.
     fn in_parts(
         &self,
         (offset, length): (u64, u32),
@@ -331,7 +332,7 @@ impl Attached {
     }
 
     fn unmap(&self, lba: u64, blocks: u32) -> Result<(), Failed> {
-        // A header that says 22 and 16 bytes, and one descriptor.
+        // A header with the lengths 22 and 16, and one descriptor.
         let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
         list.extend(lba.to_be_bytes());
         list.extend(blocks.to_be_bytes());
@@ -340,7 +341,7 @@ impl Attached {
         self.command(&cdb, &[Bytes::from(list)]).map(drop)
     }
 
-    /// The extents of a range, from its beginning on: at least one, and no more than asked for.
+    /// The extents of a range, from its start: at least one, and no more than requested.
     fn status(&self, offset: u64, length: u32, one: bool) -> Result<Vec<Extent>, Failed> {
         let block = self.block_bytes();
         let end = offset + u64::from(length);
@@ -372,7 +373,7 @@ impl Attached {
         }
     }
 
-    /// Carries out one SCSI command, past the unit attentions that are due to this nexus.
+    /// Executes one SCSI command; repeats it while unit attentions are pending for this nexus.
     fn command(&self, cdb: &[u8], data_out: &[Bytes]) -> Result<Carried, Failed> {
         for _ in 0..ATTENTIONS_MAX {
             let began = Instant::now();
@@ -409,7 +410,7 @@ fn cdb_16(operation: u8, bits: u8, lba: u64, blocks: u32) -> [u8; 16] {
     cdb
 }
 
-/// What a client is told of a command that failed.
+/// The NBD error for a command that failed.
 fn failed(outcome: &Outcome) -> Failed {
     let Some(sense) = outcome.sense.as_deref() else {
         return match outcome.status {

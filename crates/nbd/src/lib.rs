@@ -1,7 +1,7 @@
 //! An NBD server for logical units (the NBD project's `doc/proto.md`): the fixed newstyle handshake, TLS by rustls, simple and
-//! structured replies, and requests as SCSI commands of a nexus of their own ([`lun::carry_out`]).
+//! structured replies. Requests are executed as SCSI commands of a separate nexus ([`lun::carry_out`]).
 //!
-//! A program says what is exported ([`Exports`]) and where jobs run that may block ([`Offload`]), and starts a [`Server`].
+//! A program provides the exports ([`Exports`]) and a place for jobs that may block ([`Offload`]), and starts a [`Server`].
 //!
 //! Left out: the oldstyle handshake, extended headers, metadata contexts other than base:allocation, NBD_CMD_RESIZE, fast zeroes.
 #![forbid(unsafe_code)]

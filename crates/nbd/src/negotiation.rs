@@ -12,43 +12,43 @@ use crate::wire::{self, NAME_BYTES_MAX, NO_ZEROES, ReplyForm, info, option, push
 pub const ALLOCATION: &str = "base:allocation";
 /// See [`ALLOCATION`].
 pub const ALLOCATION_ID: u32 = 1;
-/// A client that asks more than this is up to something else.
+/// A client that sends more options than this is misbehaving.
 const OPTIONS_MAX: u32 = 256;
 /// The zeroes after the reply to NBD_OPT_EXPORT_NAME.
 const ZEROES: [u8; 124] = [0; 124];
-/// A block of this size needs no negotiation: every client addresses no less.
+/// Blocks of up to this size need no negotiation: no client uses smaller units.
 const USUAL_BLOCK_BYTES: u32 = 512;
 
-/// Whether a connection is encrypted, or has to be.
+/// Whether a connection is encrypted, or must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
     /// The server has no certificate.
     Off,
-    /// A client may ask for it.
+    /// A client may request it.
     Offered,
-    /// Nothing but NBD_OPT_STARTTLS and NBD_OPT_ABORT is answered before.
+    /// Until TLS is active, only NBD_OPT_STARTTLS and NBD_OPT_ABORT are answered.
     Required,
-    /// It is.
+    /// TLS is active.
     Done,
 }
 
-/// How a client wants its replies, from the negotiation on.
+/// The result of the negotiation: the export, and how the client wants its replies.
 #[derive(Clone, Debug)]
 pub struct Agreed {
     /// The export that it uses.
     pub export: Arc<dyn Export>,
     /// The form of its replies.
     pub form: ReplyForm,
-    /// It may ask for the status of blocks.
+    /// The client may request the status of blocks.
     pub allocation: bool,
 }
 
-/// What follows from an option.
+/// What to do after an option.
 #[derive(Debug)]
 pub enum Next {
     /// Send this, and read the next option.
     Reply(Vec<u8>),
-    /// Send this, and begin TLS.
+    /// Send this, and start TLS.
     StartTls(Vec<u8>),
     /// Send this; requests follow.
     Transmit(Vec<u8>, Agreed),
@@ -56,7 +56,7 @@ pub enum Next {
     End(Vec<u8>),
 }
 
-/// See the module.
+/// See the head of the module.
 #[derive(Debug)]
 pub struct Negotiation {
     no_zeroes: bool,
@@ -69,8 +69,8 @@ pub struct Negotiation {
 }
 
 impl Negotiation {
-    /// After the client has answered the greeting with its flags, by a server whose longest request is so long, bytes; `None`: the
-    /// client speaks something else.
+    /// The negotiation after the client has answered the greeting with its flags, for a server with this limit on the length of
+    /// requests, bytes; `None`: the client does not speak fixed newstyle.
     pub fn new(client_flags: u32, tls: Tls, request_bytes_max: u32) -> Option<Self> {
         let known = u32::from(wire::FIXED_NEWSTYLE | NO_ZEROES);
         (client_flags & !known == 0 && client_flags & u32::from(wire::FIXED_NEWSTYLE) != 0).then_some(Self {
@@ -83,12 +83,12 @@ impl Negotiation {
         })
     }
 
-    /// The connection is encrypted now: nothing counts that was said before.
+    /// The connection is encrypted now: everything negotiated before is void.
     pub fn secured(&mut self) {
         (self.structured, self.allocation_of, self.tls) = (false, None, Tls::Done);
     }
 
-    /// Answers an option. `data` is `None` where there was more of it than [`wire::OPTION_BYTES_MAX`].
+    /// Answers an option. `data` is `None` if it was longer than [`wire::OPTION_BYTES_MAX`].
     pub fn option(&mut self, option: u32, data: Option<&[u8]>, exports: &dyn Exports, peer: &Peer) -> Next {
         self.options += 1;
         if self.options > OPTIONS_MAX {
@@ -97,7 +97,7 @@ impl Negotiation {
         let refuse = |kind, text: &str| Next::Reply(error(option, kind, text));
         if self.tls == Tls::Required && !matches!(option, option::STARTTLS | option::ABORT) {
             return match option {
-                // It has no reply for errors.
+                // This option has no error reply.
                 option::EXPORT_NAME => Next::End(Vec::new()),
                 _ => refuse(reply::ERR_TLS_REQD, "this server serves encrypted connections only: use TLS"),
             };
@@ -233,7 +233,7 @@ impl Negotiation {
             queries.contains(&ALLOCATION) || (!set && (queries.is_empty() || queries.contains(&"base:")));
         let mut out = Vec::new();
         if wanted {
-            // The number means nothing in a list.
+            // The number has no meaning in a list.
             let id = if set { ALLOCATION_ID } else { 0 }.to_be_bytes();
             push_reply(&mut out, option, reply::META_CONTEXT, &[&id, ALLOCATION.as_bytes()]);
         }
@@ -265,7 +265,7 @@ fn denied_kind(denied: &Denied) -> u32 {
     }
 }
 
-/// A text with its length before it, and what follows.
+/// A text preceded by its length, and the rest of the data.
 fn text(data: &[u8]) -> Option<(&str, &[u8])> {
     let (length, rest) = data.split_first_chunk::<4>()?;
     let length =
@@ -288,7 +288,7 @@ fn context_request(data: &[u8]) -> Option<(&str, Vec<&str>)> {
     let (name, rest) = text(data)?;
     let (count, mut rest) = rest.split_first_chunk::<4>()?;
     let mut queries = Vec::new();
-    // Each takes four bytes at least: what the client claims sizes nothing.
+    // Each query takes at least four bytes, and no memory is reserved for the claimed count.
     for _ in 0..u32::from_be_bytes(*count) {
         let (query, others) = text(rest)?;
         queries.push(query);

@@ -1,4 +1,4 @@
-//! The server: listens, bounds what all connections together use up, and ends.
+//! The server: listens, limits what all connections together use, and shuts down.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,52 +16,52 @@ use crate::connection;
 use crate::export::{Exports, REQUEST_BYTES_MAX};
 use crate::tls::{self, TlsError, TlsOptions};
 
-/// Connections at once, those that negotiate included.
+/// Most simultaneous connections, including those still negotiating.
 pub const CONNECTIONS_MAX: usize = 256;
-/// The memory for data of requests is counted in pages of this many bytes.
+/// The memory for request data is counted in pages of this many bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// The longest request may have this part of the memory for data, and so may a connection.
+/// The longest request may use one part in this many of the memory for data, and so may a connection.
 const SHARE: u64 = 4;
-/// Threads that turn connections.
+/// Most threads that drive connections.
 const THREADS_MAX: usize = 4;
 /// Slabs for short data.
 const SLAB_BYTES: usize = 128 << 10;
-/// After so long without a word the peer is asked whether it is there.
+/// After this much silence, TCP probes whether the peer is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// A listener that cannot accept is left alone for this long.
+/// How long a listener that cannot accept pauses.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A job that may block.
 pub type Job = Box<dyn FnOnce() + Send>;
-/// Gives a job to a worker thread of a unit's lane.
+/// Hands a job to a worker thread of a unit's lane.
 pub type Offload = Arc<dyn Fn(&Lane, Job) + Send + Sync>;
 
-/// What a server is made with.
+/// The options of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Where to listen; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
     /// TLS, if the server has a certificate.
     pub tls: Option<TlsOptions>,
-    /// Memory for the data of all requests, bytes; no less than four times the longest request.
+    /// Memory for the data of all requests, bytes; at least four times the longest request.
     pub buffer_bytes_max: u64,
 }
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen for NBD on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// A certificate or a key cannot be used.
     #[error("TLS for NBD cannot be had: {0}")]
     Tls(#[from] TlsError),
-    /// Its threads cannot be had.
+    /// Its threads cannot be started.
     #[error("the threads for NBD cannot be had: {0}")]
     Threads(io::Error),
 }
@@ -74,9 +74,9 @@ pub(crate) struct Shared {
     pub tls_required: bool,
     pub client_certificates: bool,
     pub slabs: SlabRing,
-    /// In pages.
+    /// The memory for request data, in pages.
     pub memory: Arc<Semaphore>,
-    /// What one connection may have of it, pages.
+    /// The share of one connection, pages.
     pub share_pages: usize,
     /// The longest request, bytes.
     pub request_bytes_max: u32,
@@ -92,10 +92,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts serving `exports`; what may block is given to `offload`.
+    /// Starts serving `exports`; work that may block is given to `offload`.
     ///
     /// # Errors
-    /// The first thing that cannot be had; nothing is left running then.
+    /// The first thing that failed; nothing is left running then.
     pub fn start(options: &Options, exports: Arc<dyn Exports>, offload: Offload) -> Result<Self, StartError> {
         let tls = options.tls.as_ref().map(tls::configuration).transpose()?.map(TlsAcceptor::from);
         let mut listeners = Vec::new();
@@ -135,12 +135,12 @@ impl Server {
         Ok(Self { runtime: Some(runtime), addresses, ending, connections })
     }
 
-    /// Addresses that are listened on, with the ports that the system chose.
+    /// The addresses on which it listens, with the ports that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Takes no more connections and requests, waits up to `grace` for those under way, and ends.
+    /// Accepts no more connections and requests, waits up to `grace` for outstanding ones, and shuts down.
     pub fn shutdown(mut self, grace: Duration) {
         let _ = self.ending.send(true);
         if let Some(runtime) = self.runtime.take() {
@@ -164,7 +164,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, connections: Arc<Sem
         };
         match accepted {
             Ok((stream, peer)) => {
-                // One too many is closed: it can be opened again when others have gone.
+                // A connection above the limit is closed; the client can try again when others have gone.
                 let Ok(slot) = Arc::clone(&connections).try_acquire_owned() else {
                     tracing::debug!(%peer, "refused: {CONNECTIONS_MAX} NBD connections are open");
                     continue;
@@ -180,7 +180,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, connections: Arc<Sem
     }
 }
 
-/// A peer that has vanished is noticed, and short replies are not held back.
+/// Detects peers that have vanished, and sends short replies without delay.
 fn prepare(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4);
     let set = SockRef::from(stream).set_tcp_keepalive(&keepalive).and_then(|()| stream.set_nodelay(true));

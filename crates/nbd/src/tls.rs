@@ -1,4 +1,4 @@
-//! TLS of a server: certificates and keys from files, by rustls. Nothing of it is ours.
+//! TLS of a server: certificates and keys from files. rustls does the rest.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// What the server shows, and asks for.
+/// What the server presents, and what it requires of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Its certificate, and those between it and its authority (PEM).
     pub certificate: PathBuf,
     /// The key of the certificate (PEM).
     pub key: PathBuf,
-    /// Authorities of clients (PEM): every client that uses TLS has to show a certificate of one of them. `None`: none is asked for.
+    /// Authorities of clients (PEM): every client that uses TLS must present a certificate from one of them. `None`: none is
+    /// required.
     pub client_ca: Option<PathBuf>,
-    /// Serve nobody without TLS.
+    /// Refuse clients that do not use TLS.
     pub required: bool,
 }
 
@@ -30,7 +31,7 @@ pub struct TlsError {
     why: String,
 }
 
-/// Reads what `options` name.
+/// Reads the files that `options` names.
 pub(crate) fn configuration(options: &TlsOptions) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let refuse = |path: &Path, why: String| TlsError { path: path.to_owned(), why };

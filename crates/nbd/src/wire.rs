@@ -1,8 +1,8 @@
-//! What the bytes of the protocol say (the NBD project's `doc/proto.md`): numbers, the request, and the replies. Form only.
+//! The wire format of the protocol (the NBD project's `doc/proto.md`): numbers, the request, and the replies. No semantics.
 
 /// Longest name of an export, bytes (proto.md, "Values": strings).
 pub const NAME_BYTES_MAX: usize = 4096;
-/// Longest data of an option that is read; what is longer is read past and refused.
+/// Longest option data that is kept; longer data is skipped and the option refused.
 pub const OPTION_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an option's header: magic, option, length.
 pub const OPTION_HEADER_BYTES: usize = 16;
@@ -16,7 +16,7 @@ const REQUEST_MAGIC: u32 = 0x2560_9513;
 const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// Flags of the handshake, of server and client alike.
+/// Flags of the handshake, for both server and client.
 pub const FIXED_NEWSTYLE: u16 = 1;
 /// The reply to NBD_OPT_EXPORT_NAME has no zeroes at its end.
 pub const NO_ZEROES: u16 = 2;
@@ -98,7 +98,7 @@ pub mod command_flag {
     pub const REQ_ONE: u16 = 1 << 3;
 }
 
-/// Why a request failed, as the protocol numbers it.
+/// Why a request failed, as a number of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[expect(missing_docs, reason = "the names are those of proto.md, without NBD_E")]
@@ -122,7 +122,7 @@ mod chunk {
 /// The last chunk of a reply (NBD_REPLY_FLAG_DONE).
 const DONE: u16 = 1;
 
-/// What a server says first.
+/// The greeting that the server sends first.
 pub fn greeting() -> [u8; 18] {
     let mut bytes = [0; 18];
     bytes[..8].copy_from_slice(&NBDMAGIC.to_be_bytes());
@@ -131,7 +131,7 @@ pub fn greeting() -> [u8; 18] {
     bytes
 }
 
-/// The option and the length of its data; `None`: these are no options.
+/// The option and the length of its data; `None`: this is no option header.
 pub fn option_header(bytes: &[u8; OPTION_HEADER_BYTES]) -> Option<(u32, u32)> {
     let (magic, rest) = bytes.split_first_chunk::<8>()?;
     let (option, length) = rest.split_first_chunk::<4>()?;
@@ -145,7 +145,7 @@ pub fn push_reply(out: &mut Vec<u8>, option: u32, kind: u32, data: &[&[u8]]) {
     out.extend(OPTION_REPLY_MAGIC.to_be_bytes());
     out.extend(option.to_be_bytes());
     out.extend(kind.to_be_bytes());
-    // Names and texts of ours: far below 4 GiB.
+    // Only our own names and texts: far below 4 GiB.
     out.extend((length as u32).to_be_bytes());
     data.iter().for_each(|part| out.extend(*part));
 }
@@ -157,16 +157,16 @@ pub struct Request {
     pub flags: u16,
     /// The command.
     pub command: u16,
-    /// Its name in the reply.
+    /// Identifies the request in the reply.
     pub cookie: u64,
-    /// Where it begins, bytes.
+    /// Where its range begins, bytes.
     pub offset: u64,
-    /// How much it is about, bytes.
+    /// Length of its range, bytes.
     pub length: u32,
 }
 
 impl Request {
-    /// Reads a request; `None`: this is none.
+    /// Parses a request; `None`: this is no request.
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
         let (flags, rest) = rest.split_first_chunk::<2>()?;
@@ -183,7 +183,7 @@ impl Request {
     }
 }
 
-/// What a client that carries out its requests by structured replies gets, and what one that does not.
+/// The form of replies: structured for a client that negotiated them, otherwise simple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyForm {
     /// Simple replies.
@@ -224,7 +224,7 @@ fn structured(cookie: u64, kind: u16, length: u32) -> Vec<u8> {
 }
 
 impl ReplyForm {
-    /// The reply to a request that is done and brings nothing.
+    /// The reply to a request that succeeded and returns no data.
     pub fn done(self, cookie: u64) -> Vec<u8> {
         match self {
             Self::Simple => simple(cookie, 0),
@@ -244,7 +244,7 @@ impl ReplyForm {
         }
     }
 
-    /// The reply to a request that failed; the text reaches a person only in structured replies.
+    /// The reply to a request that failed; only a structured reply carries the text.
     pub fn error(self, cookie: u64, error: Errno, text: &str) -> Vec<u8> {
         match self {
             Self::Simple => simple(cookie, error as u32),
@@ -260,7 +260,7 @@ impl ReplyForm {
     }
 }
 
-/// The reply to a block status request, of the context with this number.
+/// The reply to a block status request, for the context with this number.
 pub fn block_status(cookie: u64, context: u32, extents: &[Extent]) -> Vec<u8> {
     let mut out = structured(cookie, chunk::BLOCK_STATUS, 4 + 8 * extents.len() as u32);
     out.extend(context.to_be_bytes());

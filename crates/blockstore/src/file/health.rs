@@ -1,14 +1,15 @@
-//! The one owner of every sync of a file, and of what the file remembers about its own failures.
+//! Sole owner of every sync of a file, and of the record of the file's failures.
 //!
-//! Linux reports a failed write-back once per open file and then calls the pages clean. A second `fdatasync` would
-//! succeed although data is lost, so the first failure counts until an operator opens the store again: it is in the [`Label`] of
-//! the volume, which all of its files share and which outlives the process. Meanwhile the volume is read and not changed.
+//! Linux reports a failed write-back once per open file and then calls the pages clean. A second `fdatasync` would succeed
+//! although data is lost, so the first failure counts until an operator reopens the store. It is stored in the [`Label`] of the
+//! volume, which all of its files share and which outlives the process. Meanwhile the volume can be read but not changed.
 //!
-//! * The caller that is told may not be the one whose data was lost: when two syncs run at once, one takes the report of both.
-//!   Hence every sync that succeeded waits until the syncs that ran beside it have recorded their result, and looks again.
-//! * Calls that are no syncs can take a report as well: growing a file, a durable write that finds no space, and on NFS any
-//!   write. So after a change that failed a second descriptor is synced, the **witness**: it has its own report of every failed
-//!   write-back, which nobody has taken.
+//! * The caller that receives the error may not be the one whose data was lost: when two syncs run at once, one of them receives
+//!   the error of both. Hence every successful sync waits until the concurrent syncs have recorded their results, and then
+//!   checks again.
+//! * Calls other than syncs can receive the error as well: growing a file, a durable write that finds no space, and on NFS any
+//!   write. So after a change that failed, a second descriptor is synced, the **witness**: it receives its own report of every
+//!   failed write-back, and nothing else uses it up.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -24,22 +25,22 @@ pub(super) struct Health {
     name: String,
     label: Arc<Label>,
     is_gone: AtomicBool,
-    /// Why, while it is gone.
+    /// The reason, once it is gone.
     gone: Mutex<String>,
     syncs: RwLock<()>,
-    /// Bytes that were ever written without being durable, and how many of them had been when the last good flush began.
+    /// Bytes ever written without being durable, and how many of them had been written when the last successful flush started.
     written: AtomicU64,
     flushed: AtomicU64,
     no_dsync: AtomicBool,
-    /// How many failures of the volume this file has been opened again after.
+    /// The number of failures of the volume when this file was last reopened.
     reopened_after: AtomicU64,
 }
 
-/// A durable write that was not.
+/// Why a durable write did not become durable.
 pub(super) enum NotDurable {
-    /// The file cannot write durably in one step; nothing was written.
+    /// The file does not support durable writes in one step; nothing was written.
     Unsupported,
-    /// At this byte. The failure of an earlier write-back was recorded, if there was one.
+    /// The write failed at this byte. The failure of an earlier write-back was recorded, if there was one.
     Failed(u64, Errno),
     Store(StoreError),
 }
@@ -59,7 +60,7 @@ impl Health {
         }
     }
 
-    /// What the file is called, for people.
+    /// The name of the file, for people.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -68,7 +69,7 @@ impl Health {
         &self.label
     }
 
-    /// Fails when the store was found gone.
+    /// Fails once the store has been found gone.
     pub(super) fn check_present(&self) -> Result<(), StoreError> {
         match self.is_gone.load(Ordering::Acquire) {
             true => Err(StoreError::Gone(self.gone.lock().clone())),
@@ -85,12 +86,12 @@ impl Health {
         StoreError::Gone(gone.clone())
     }
 
-    /// Counts bytes that a flush has to make durable. Before they are written, so that a flush never misses any.
+    /// Counts bytes that a flush must make durable. Called before they are written, so that no flush misses any.
     pub(super) fn will_write(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Everything written to the medium.
+    /// Makes everything written so far durable.
     pub(super) fn flush(&self, os: &dyn OsFile) -> Result<(), StoreError> {
         let written = self.written.load(Ordering::Relaxed);
         self.sync(|| until_done(|| os.fdatasync()).map_err(|errno| self.failed(errno)))?;
@@ -98,7 +99,8 @@ impl Health {
         Ok(())
     }
 
-    /// Runs `write`, durable writes of one call, unless the file has none. What it reports is where it failed.
+    /// Runs `write`, the durable writes of one call, unless the file does not support them. On failure it returns where that
+    /// was.
     pub(super) fn write_durable(
         &self,
         os: &dyn OsFile,
@@ -116,7 +118,8 @@ impl Health {
                     failed = Some(NotDurable::Unsupported);
                 }
                 Err((at, errno)) => {
-                    // Full while allocating: nothing is lost. Anything else may be about pages of anybody.
+                    // Out of space while allocating: nothing is lost. Any other error may concern pages that some other write
+                    // dirtied.
                     if matches!(errno, Errno::NOSPC | Errno::DQUOT) {
                         self.ask_witness(os)?;
                     } else {
@@ -135,7 +138,7 @@ impl Health {
         }
     }
 
-    /// Makes a regular file longer, on the medium.
+    /// Grows a regular file; the new size is on the medium when this returns.
     pub(super) fn grow(&self, os: &dyn OsFile, size_bytes: u64) -> Result<Result<(), Errno>, StoreError> {
         let mut cut = Ok(());
         self.sync(|| {
@@ -148,7 +151,7 @@ impl Health {
         Ok(cut)
     }
 
-    /// After a change that failed: whether it took the report of a write-back that failed.
+    /// After a change that failed: checks whether it used up the report of a failed write-back.
     pub(super) fn ask_witness(&self, os: &dyn OsFile) -> Result<(), StoreError> {
         until_done(|| os.sync_witness()).map_err(|errno| self.failed(errno))
     }
@@ -161,7 +164,7 @@ impl Health {
         self.label.flush_failed(FailedFlush { reason, unflushed_bytes })
     }
 
-    /// Runs a sync, which records its own failure. Success means that no sync up to now has failed.
+    /// Runs a sync that records its own failure. Success means that no sync so far has failed.
     fn sync(&self, sync: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
         self.label.check_flushed()?;
         let before = self.label.failures();
@@ -169,19 +172,19 @@ impl Health {
             let _running = self.syncs.read();
             sync()?;
         }
-        // Granted once all syncs that ran beside ours have left, so their results are known.
+        // Granted once all syncs concurrent with ours have finished, so their results are known.
         drop(self.syncs.write());
         self.label.check_no_failure_since(before)
     }
 
-    /// Whether there is something that opening the file again may end: a failure of its own, or of another file of the volume.
+    /// Whether there is a failure that reopening the file may clear: its own, or that of another file of the volume.
     pub(super) fn has_failed(&self) -> bool {
         let after = self.reopened_after.load(Ordering::Acquire);
         self.is_gone.load(Ordering::Acquire) || self.label.failures() != after
     }
 
-    /// Opens the file again as far as its failures go: what is cached is written or dropped, so that from here on is read what
-    /// the medium has. `present` says whether all of the file is there.
+    /// Reopens the file as far as its failures are concerned: cached data is written or dropped, so that later reads return what
+    /// the medium has. `present` checks that the file has its full size.
     pub(super) fn reopen(
         &self,
         os: &dyn OsFile,
@@ -191,7 +194,7 @@ impl Health {
         let failures = self.label.failures();
         let synced = until_done(|| os.fdatasync()).and(until_done(|| os.sync_witness()));
         synced.and_then(|()| os.drop_cache(0, 0)).map_err(|errno| {
-            // Another file of the volume may have been forgiven already.
+            // Another file of the volume may already have cleared the failure.
             self.failed(errno);
             StoreError::Unusable(format!(
                 "{} still fails: {}; mend what is below it, and open it again then",
@@ -226,8 +229,8 @@ mod tests {
         Health::new("disk".to_owned(), Arc::new(Label::in_memory()))
     }
 
-    /// The kernel tells one of two syncs about the loss of both. The other must not succeed meanwhile, also when the store was
-    /// opened again in between.
+    /// The kernel reports the loss of both syncs to one of the two. The other must not succeed meanwhile, even if the store was
+    /// reopened in between.
     #[test]
     fn a_sync_does_not_succeed_beside_one_that_fails() {
         for reopened in [false, true] {

@@ -1,8 +1,8 @@
-//! Reads that meet the medium, not the page cache: for verification and scrubbing.
+//! Reads from the medium instead of the page cache, for verification and scrubbing.
 //!
-//! By `O_DIRECT`, on a second descriptor: the kernel writes what it has cached of the range first. Where a file system refuses that,
-//! everything is flushed, the cache of the range is dropped and the range read again. Neither knows of a cache inside the disk; and
-//! what a file system itself keeps in memory (`tmpfs`) has no medium.
+//! They use `O_DIRECT` on a second descriptor: the kernel first writes what it has cached of the range. If a file system refuses
+//! that, everything is flushed, the cache of the range is dropped and the range is read again. Neither way reaches past a cache
+//! inside the disk. A file system that lives in memory (`tmpfs`) has no medium.
 
 use std::sync::atomic::Ordering;
 
@@ -12,9 +12,9 @@ use super::FileStore;
 use crate::store::check_range;
 use crate::{MediumReads, Op, StoreError};
 
-/// What memory and offset are aligned to: the largest sector that disks have.
+/// Alignment of memory and offset: the largest sector that disks have.
 const ALIGN: usize = 4096;
-/// Most bytes that are read at a time.
+/// Most bytes read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl FileStore {
@@ -59,7 +59,7 @@ impl FileStore {
             let before = (at - from) as usize;
             let wanted = (before + part).next_multiple_of(ALIGN);
             let mut read = 0;
-            // One that is cut elsewhere than at a sector has come to the end of the file.
+            // A read that is cut elsewhere than at a sector boundary has reached the end of the file.
             while read < before + part {
                 match self.os().pread_direct(&mut memory[read..wanted], from + read as u64) {
                     Ok(n) if n > 0 && n.is_multiple_of(512) => read += n,
@@ -81,7 +81,8 @@ impl FileStore {
     }
 
     fn read_uncached(&self, offset: u64, dst: &mut [u8]) -> Result<(), StoreError> {
-        // What is not written is not dropped. After a failed flush nothing is, and nothing can be.
+        // The kernel drops only clean pages, so they are written first. After a failed flush nothing is written any more, and
+        // nothing can be.
         if !self.read_only() && self.health.label().check_flushed().is_ok() {
             self.health.flush(self.os())?;
         }

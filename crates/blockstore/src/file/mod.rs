@@ -1,15 +1,14 @@
 //! A volume in a regular file or on a block device, through the page cache.
 //!
-//! * A flush is `fdatasync`, a durable write `pwritev2(RWF_DSYNC)` (where the file system lacks it: write, then
-//!   `fdatasync`). After one of these failed, every later change and flush fails with [`StoreError::FlushFailed`] until an
-//!   operator opens the store again, also after a restart: the kernel has dropped what it could not write, so a retry that
-//!   succeeds would acknowledge lost data. See `health.rs`.
-//! * A file that shrank under the store makes it [`StoreError::Gone`] for good. The size is checked before every change
-//!   too, because a write past a new end would silently grow the file again with zeros in the gap. (A truncation
-//!   between check and write is not seen; the lock keeps well-behaved programs out.)
-//! * The file is locked (`flock`): exclusively, or shared by read-only stores, until one of them is made writable.
-//!   A block device that is opened for writing is also claimed (`O_EXCL`), so it can be neither mounted nor mounted
-//!   already.
+//! * A flush is `fdatasync`, a durable write `pwritev2(RWF_DSYNC)` (if the file system lacks it: write, then `fdatasync`). After one
+//!   of these has failed, every later change and flush fails with [`StoreError::FlushFailed`] until an operator reopens the store,
+//!   even after a restart: the kernel has dropped what it could not write, so a retry that succeeds would acknowledge lost data. See
+//!   `health.rs`.
+//! * A file that shrank under the store makes it [`StoreError::Gone`] for good. The size is checked before every change too, because
+//!   a write past the new end would silently grow the file again with zeros in the gap. (A truncation between check and write is not
+//!   seen; the lock keeps well-behaved programs out.)
+//! * The file is locked (`flock`): exclusively, or shared by read-only stores, until one of them is made writable. A block device
+//!   that is opened for writing is also claimed (`O_EXCL`): it cannot be mounted, and opening it fails if it already is.
 //! * Unmap punches holes. Whatever the kernel cannot deallocate is overwritten with zeros.
 //!
 //! Left out: `O_DIRECT` and asynchronous submission; both belong to an engine driver.
@@ -43,14 +42,14 @@ use crate::{
 
 /// Slices handed to one system call: enough for a 256 KiB burst in 8 KiB PDUs, small enough for the stack.
 const IOV_SLICES: usize = 32;
-/// The zeros that are written where the kernel cannot make them.
+/// The zeros that are written where the kernel cannot zero a range itself.
 static ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// A volume in a file or on a block device; see the module's head.
 pub struct FileStore {
     /// As it was opened; holds the lock.
     os: Box<dyn OsFile>,
-    /// The same file, opened for writing later.
+    /// The same file, if it was opened for writing later.
     writable: OnceLock<Writable>,
     name: String,
     shape: Shape,
@@ -60,11 +59,11 @@ pub struct FileStore {
     no_direct: AtomicBool,
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
-    /// The file system does not read without waiting.
+    /// The file system does not support reads that do not wait.
     no_wait: AtomicBool,
 }
 
-/// What opening found out; constant afterwards.
+/// Properties found when the store was opened; constant afterwards.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     block_device: bool,
@@ -74,7 +73,7 @@ struct Shape {
     read_only: bool,
     /// 0 when the kernel cannot punch holes here.
     discard_granularity_bytes: u32,
-    /// Alignment that `fallocate` wants: 1 for files, the sector for block devices.
+    /// Alignment that `fallocate` requires: 1 for files, the sector for block devices.
     fallocate_align: u32,
     identity: Identity,
 }
@@ -109,12 +108,12 @@ impl FileStore {
         }
     }
 
-    /// What tells the file from others that have, or had, its name.
+    /// Distinguishes the file from others that have, or had, its name.
     pub(crate) fn identity(&self) -> Identity {
         self.shape.identity
     }
 
-    /// The label of the volume that this is, or is a part of.
+    /// The label of the volume that this file is, or is a part of.
     pub(crate) fn volume_label(&self) -> &Arc<Label> {
         self.health.label()
     }
@@ -135,7 +134,7 @@ impl FileStore {
         self.health.set_gone(format!("{} shrank to {found} bytes from {}", self.name, self.size()))
     }
 
-    /// Fails unless the store still has its full size behind it.
+    /// Fails unless the file or device still has the full size of the store.
     fn check_whole(&self, op: Op) -> Result<(), StoreError> {
         self.health.check_present()?;
         if self.shape.block_device {
@@ -145,7 +144,7 @@ impl FileStore {
         if found < self.size() { Err(self.shrunk(found)) } else { Ok(()) }
     }
 
-    /// Whether all of the file is there again.
+    /// Whether the file has its full size again.
     fn check_size_again(&self) -> Result<(), StoreError> {
         let found = self.os().size().map_err(|errno| self.failed(Op::Open, 0, errno))?;
         if found >= self.size() {
@@ -168,7 +167,8 @@ impl FileStore {
         self.check_whole(op)
     }
 
-    /// Says what a change that failed at `offset` means: that of an earlier one, if it took the report of its write-back.
+    /// The error for a change that failed at `offset`: the failure of an earlier write-back, if this change was the first to report
+    /// it.
     fn change_failed(&self, op: Op, offset: u64, errno: Errno) -> StoreError {
         match self.health.ask_witness(self.os()) {
             Ok(()) => self.failed(op, offset, errno),
@@ -176,7 +176,7 @@ impl FileStore {
         }
     }
 
-    /// Says what an error number means for an operation at `offset`.
+    /// The error that an error number means for an operation at `offset`.
     fn failed(&self, op: Op, offset: u64, errno: Errno) -> StoreError {
         match errno {
             // ENODATA, EILSEQ and EREMOTEIO are how the block layer reports medium, protection and target errors;
@@ -216,8 +216,8 @@ impl FileStore {
         Ok(())
     }
 
-    /// Fills `dst` with what is in the cache of the system; false when not all of it is there, or nobody can tell. What is wrong with
-    /// the file is for the read to say that follows then.
+    /// Fills `dst` from the system's cache; false when not all of it is there, or that cannot be found out. Errors of the file are
+    /// left to the read that follows then.
     fn read_cached(&self, offset: u64, dst: &mut [u8]) -> bool {
         if self.no_wait.load(Ordering::Relaxed) {
             return false;
@@ -232,7 +232,7 @@ impl FileStore {
         }
     }
 
-    /// Writes a gather list with `call`, however little that takes at a time. Reports the error and where it was.
+    /// Writes a gather list with `call`, which may take only part at a time. Reports the error and where it happened.
     fn write_all(
         mut gather: Gather<'_>,
         offset: u64,
@@ -252,7 +252,7 @@ impl FileStore {
                 used += 1;
             }
             match call(&slices[..used], at) {
-                // Nothing taken and no reason given: treated as an error, or the loop would not end.
+                // Nothing was taken and no reason given: treated as an error, or the loop would not end.
                 Ok(0) => return Err((at, Errno::IO)),
                 Ok(n) => {
                     gather.advance(n);
@@ -284,7 +284,7 @@ impl FileStore {
         }
     }
 
-    /// Asks the kernel to make zeros; false when it cannot do it in this way here.
+    /// Asks the kernel to zero a range; false when it cannot do it in this way here.
     fn try_zero(&self, op: Op, how: Zeroing, offset: u64, len: u64) -> Result<bool, StoreError> {
         let unsupported = if how == Zeroing::Punch { &self.no_punch } else { &self.no_zero_range };
         while !unsupported.load(Ordering::Relaxed) {
@@ -319,7 +319,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Makes zeros by the first of `ways` that works, else by writing; edges that are not aligned are written.
+    /// Zeros a range by the first of `ways` that works, or else by writing. Unaligned edges are always written.
     fn zero(&self, op: Op, ways: &[Zeroing], offset: u64, len: u64) -> Result<(), StoreError> {
         self.check_change(op, offset, len)?;
         let align = u64::from(self.shape.fallocate_align);
@@ -393,7 +393,7 @@ impl BlockStore for FileStore {
     }
 
     fn atomic_write_bytes_max(&self) -> u64 {
-        0 // no file system says which writes it leaves whole; see `JournaledStore`
+        0 // no file system reports which writes it leaves whole; see `JournaledStore`
     }
 
     fn write_atomic(
@@ -407,7 +407,7 @@ impl BlockStore for FileStore {
     }
 
     fn overwrites_in_place(&self) -> bool {
-        false // file systems and flash keep what was there
+        false // file systems and flash keep the old contents
     }
 
     fn in_place(&self) -> Option<&dyn InPlace> {
@@ -439,7 +439,7 @@ impl BlockStore for FileStore {
         let mut list = ExtentList::new(max);
         let mut at = offset;
         while at < end {
-            // A device, or a file system, that knows no holes: all of it is data.
+            // A device, or a file system that does not know holes: everything counts as data.
             let data = match self.os().seek_data(at) {
                 _ if self.shape.block_device => at,
                 Ok(data) => data.clamp(at, end),
@@ -456,7 +456,7 @@ impl BlockStore for FileStore {
             }
             let hole = match self.os().seek_hole(at) {
                 _ if self.shape.block_device => end,
-                // Not beyond `at` only when the file changed between the calls: then it was data a moment ago.
+                // The hole is not beyond `at` only if the file changed between the calls: then `at` was data a moment ago.
                 Ok(hole) if hole > at => hole.min(end),
                 Ok(_) | Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => end,
                 Err(errno) => return Err(self.failed(Op::Extents, at, errno)),
@@ -469,8 +469,8 @@ impl BlockStore for FileStore {
         Ok(list.into_vec())
     }
 
-    /// A file grows without taking space. A block device must have been grown by other means before, and a file that is open to be
-    /// read only.
+    /// Growing a file allocates no space. A block device must have been grown by other means before, and so must a file that is open
+    /// read-only.
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         let _one_at_a_time = self.resizing.lock();
         check_resize(&Geometry { read_only: false, ..self.geometry() }, size_bytes)?;

@@ -1,4 +1,4 @@
-//! Opening a file store: create, lock, look what it is, refuse with a remedy.
+//! Opening a file store: create it, lock it, inspect it, and refuse it with a remedy if need be.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::ErrorKind;
@@ -21,22 +21,22 @@ use crate::{Label, StoreError, side_file};
 /// Where the kernel lists the block devices.
 const BLOCK_DEVICES: &str = "/sys/block";
 
-/// Which label a [`FileStore`] goes by.
+/// Which label a [`FileStore`] uses.
 #[derive(Clone, Copy)]
 pub(crate) enum Labelled<'a> {
-    /// Its own, kept beside it. That of a device, beside which nothing can be kept, ends with the store.
+    /// Its own, kept next to it. Nothing can be kept next to a device, so the label of a device ends with the store.
     Own,
-    /// Its own, kept beside it, or here if it is a device.
+    /// Its own, kept next to it, or at this path if it is a device.
     OwnAt(&'a Path),
-    /// That of the volume that it is a part of.
+    /// The label of the volume that it is a part of.
     Of(&'a Arc<Label>),
 }
 
 /// How to open a [`FileStore`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Least size in bytes: a file that does not exist is created with it, a smaller one is extended; both sparse. A larger one, as
-    /// one is that has grown in use, stays as it is. `None`: as large as it is, and it must exist.
+    /// Minimum size in bytes: a file that does not exist is created with it, a smaller one is extended; both sparse. A larger one
+    /// stays as it is, since it may have grown in use. `None`: the file must exist, and keeps its size.
     pub size_bytes: Option<u64>,
     /// Bytes of a logical block: a power of two, 512 to 65536. `None`: 512, or the sector of a block device.
     pub logical_block_bytes: Option<u32>,
@@ -49,18 +49,19 @@ impl FileStore {
     /// when the call fails.
     ///
     /// # Errors
-    /// [`StoreError::Unusable`] with the reason and the remedy: missing, wrong type, locked by another server, not
-    /// whole blocks, no permission, a label that cannot be read or that is left of another file.
+    /// [`StoreError::Unusable`] with the reason and the remedy: missing, wrong type, locked by another server, not whole blocks, no
+    /// permission, a label that cannot be read or that belonged to another file.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self, StoreError> {
         let store = Self::open_labelled(path.as_ref(), options, Labelled::Own)?;
         store.volume_label().take_up();
         Ok(store)
     }
 
-    /// As [`open`](Self::open), with a label from elsewhere, which whoever opens the volume has to [take up](Label::take_up).
+    /// Like [`open`](Self::open), with a label from elsewhere. The code that opens the volume must [take up](Label::take_up) that
+    /// label.
     ///
     /// # Errors
-    /// As `open`.
+    /// Those of `open`.
     pub(crate) fn open_labelled(
         path: &Path,
         options: &FileOptions,
@@ -71,7 +72,7 @@ impl FileStore {
             check_block_bytes(block)?;
         }
         let (file, created) = open_or_create(path, &name, options)?;
-        // Before anything can fail that removes the file: whoever holds the lock uses it.
+        // Lock before any step whose failure removes the file: if another process holds the lock, the file is in use.
         lock(&file, &name, options.read_only)?;
         let store = label(&file, path, labelled, (options.read_only, created))
             .and_then(|label| Self::open_file(file, &name, label, options, created));
@@ -135,8 +136,8 @@ impl FileStore {
     }
 }
 
-/// The label of a file that is locked. A file that is new has none: what lies there is of another one, whose identity and whose
-/// losses are not those of this one.
+/// The label of a file that is locked. A file that was just created has none: a label found there belongs to an earlier file, and
+/// its identity and its lost writes do not concern this one.
 fn label(
     file: &File,
     path: &Path,
@@ -160,7 +161,7 @@ fn label(
     Label::open(place, read_only).map(Arc::new)
 }
 
-/// The open file, and whether this call made it.
+/// The open file, and whether this call created it.
 fn open_or_create(path: &Path, name: &str, options: &FileOptions) -> Result<(File, bool), StoreError> {
     let mut how = OpenOptions::new();
     how.read(true).write(!options.read_only);
@@ -193,7 +194,7 @@ fn open_or_create(path: &Path, name: &str, options: &FileOptions) -> Result<(Fil
     how.open(path).map(|file| (file, false)).map_err(|source| cannot(name, "open it", source))
 }
 
-/// Opens the very file that `os` has open for reading once more, for writing. The lock, which stays with `os`, becomes exclusive.
+/// Opens the file that `os` has open for reading a second time, for writing. The lock stays with `os` and becomes exclusive.
 pub(super) fn for_writing(
     os: &RealFile,
     name: &str,
@@ -207,12 +208,12 @@ pub(super) fn for_writing(
         if os.is_block_device() {
             how.custom_flags(OFlags::EXCL.bits().cast_signed());
         }
-        // Not by its path, where by now another file may be.
+        // Not by its path, which may lead to another file by now.
         how.open(format!("/proc/self/fd/{}", os.file().as_raw_fd()))
             .map_err(|source| cannot(name, "open it for writing", source))
     };
     let file = open().inspect_err(|_| {
-        // A lock that could not be converted is lost. If somebody else has it now, our reads of it do no harm.
+        // A lock that could not be converted is lost. If another process has it now, our reads of the file do no harm.
         let _ = lock(os.file(), name, true);
     })?;
     let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
@@ -223,7 +224,7 @@ pub(super) fn for_writing(
     Ok(Writable { os: Box::new(file), discard_granularity_bytes })
 }
 
-/// Refuses to change a file that is a device at the same time: what one of the two has in its cache the other would not see.
+/// Refuses to change a file that also backs a loop device: neither of the two would see what the other has in its cache.
 fn check_no_loop_device(
     devices: &Path,
     file: &Metadata,
@@ -239,7 +240,7 @@ fn check_no_loop_device(
     })
 }
 
-/// The loop device that a file is behind, if there is one.
+/// The loop device that uses this file, if there is one.
 fn loop_device_of(devices: &Path, file: &Metadata) -> Option<String> {
     std::fs::read_dir(devices).ok()?.flatten().find_map(|device| {
         let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
@@ -268,7 +269,7 @@ fn lock(file: &File, name: &str, read_only: bool) -> Result<(), StoreError> {
     }
 }
 
-/// Creates or extends to the size that was asked for, and checks the result.
+/// Creates or extends the file to the requested size, and checks the result.
 fn settle_size(
     os: &RealFile,
     health: &Health,
@@ -278,7 +279,7 @@ fn settle_size(
 ) -> Result<u64, StoreError> {
     let (block, name) = (shape.logical_block_bytes, health.name());
     let found = os.size().map_err(|errno| cannot(name, "ask for its size", errno.into()))?;
-    // One that has grown in use is larger than it began.
+    // A store that has grown in use is larger than its initial size.
     let Some(wanted) = options.size_bytes.filter(|&wanted| wanted > found || created) else {
         return match check_size(found, block) {
             Ok(()) => Ok(found),
@@ -302,8 +303,8 @@ fn settle_size(
     Ok(wanted)
 }
 
-/// Whether holes can be punched. Files are asked by punching behind their end, which changes nothing; devices by what
-/// the kernel says of their queue.
+/// Whether holes can be punched. A file is tested by punching behind its end, which changes nothing; for a device the attributes of
+/// its request queue decide.
 fn can_punch(os: &RealFile, metadata: &Metadata, block_device: bool, size_bytes: u64) -> bool {
     if block_device {
         return queue_attribute(metadata.rdev(), "write_zeroes_max_bytes").is_some_and(|max| max > 0);
@@ -314,7 +315,7 @@ fn can_punch(os: &RealFile, metadata: &Metadata, block_device: bool, size_bytes:
     }
 }
 
-/// Inode number and time of birth, which stay when the file is renamed or its disk is put into another machine.
+/// Inode number and time of birth. They stay the same when the file is renamed or its disk is moved to another machine.
 fn identity(metadata: &Metadata) -> Identity {
     let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
     let born = born.map_or(0, |born| born.as_nanos() as u64);
@@ -359,7 +360,7 @@ mod tests {
         let (disk, other) = (directory.path().join("disk"), directory.path().join("other"));
         std::fs::write(&disk, [0; 512]).unwrap();
         std::fs::write(&other, [0; 512]).unwrap();
-        // The kernel gives the path by which the file was attached, and devices without a file have no such entry.
+        // The kernel reports the path by which the file was attached. Devices without a file have no such entry.
         let devices = directory.path().join("block");
         std::fs::create_dir_all(devices.join("sda")).unwrap();
         std::fs::create_dir_all(devices.join("loop7/loop")).unwrap();

@@ -1,7 +1,7 @@
-//! The system calls that a file store makes, behind a trait so that tests can play a disk that fails.
+//! The system calls that a file store makes, behind a trait so that tests can simulate a disk that fails.
 //!
-//! A file is open twice: once for all there is to do, and once to meet the medium (`O_DIRECT` where the file system has it) and as
-//! the witness of failed write-backs. The syncs are called by `health.rs` alone.
+//! A file is open twice: once for all ordinary work, and once to read the medium (`O_DIRECT` where the file system has it) and as
+//! the witness of failed write-backs. Only `health.rs` calls the syncs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
@@ -17,22 +17,22 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev, pwritev2};
 use super::{Shape, Writable, open};
 use crate::StoreError;
 
-/// One open file or block device. Calls may transfer less than asked and may report `EINTR`.
+/// One open file or block device. Calls may transfer less than requested and may report `EINTR`.
 pub(super) trait OsFile: Send + Sync {
     fn pread(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno>;
-    /// Reads what takes no waiting: `EAGAIN` where nothing is cached, `EOPNOTSUPP` from file systems that cannot tell (tmpfs).
+    /// Reads without waiting: `EAGAIN` if nothing is cached, `EOPNOTSUPP` from file systems that cannot tell (tmpfs).
     fn pread_nowait(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno>;
     fn pwritev(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno>;
     /// Writes and waits until these bytes are on the medium.
     fn pwritev_dsync(&self, src: &[IoSlice<'_>], offset: u64) -> Result<usize, Errno>;
     fn fdatasync(&self) -> Result<(), Errno>;
     fn fsync(&self) -> Result<(), Errno>;
-    /// `fdatasync` of the second descriptor, which reports a failed write-back that another descriptor has reported already.
+    /// `fdatasync` of the second descriptor. It reports a failed write-back even if another descriptor has already reported it.
     fn sync_witness(&self) -> Result<(), Errno>;
-    /// Reads from the medium, with whatever the cache has of the range written to it before. `EINVAL` where that cannot be done,
-    /// or not with this alignment.
+    /// Reads from the medium, after writing to it what the cache has of the range. `EINVAL` if that cannot be done, or not with
+    /// this alignment.
     fn pread_direct(&self, dst: &mut [u8], offset: u64) -> Result<usize, Errno>;
-    /// Forgets what is cached of a range and written; a length of 0 is all from `offset` on.
+    /// Drops the clean pages of a range from the cache; a length of 0 means everything from `offset` on.
     fn drop_cache(&self, offset: u64, len: u64) -> Result<(), Errno>;
     /// Bytes in the file or the device now.
     fn size(&self) -> Result<u64, Errno>;
@@ -42,15 +42,15 @@ pub(super) trait OsFile: Send + Sync {
     fn zero_range(&self, offset: u64, len: u64) -> Result<(), Errno>;
     fn seek_data(&self, from: u64) -> Result<u64, Errno>;
     fn seek_hole(&self, from: u64) -> Result<u64, Errno>;
-    /// The same file for writing too, where this one was opened to be read. `name` is for messages.
+    /// The same file opened for writing too, if this one was opened read-only. `name` is for messages.
     fn writable(&self, name: &str, shape: &Shape, size_bytes: u64) -> Result<Writable, StoreError>;
 }
 
-/// The real thing.
+/// The real file.
 pub(super) struct RealFile {
     file: File,
     block_device: bool,
-    /// The same once more; `None` where there is no `/proc`.
+    /// The same file opened a second time; `None` where there is no `/proc`.
     second: Option<Second>,
 }
 
@@ -61,7 +61,7 @@ struct Second {
 
 impl RealFile {
     pub(super) fn new(file: File, block_device: bool) -> Self {
-        // Not by its path, where by now another file may be.
+        // Not by its path, which may lead to another file by now.
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         let mut direct = OpenOptions::new();
         direct.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
@@ -107,7 +107,7 @@ impl OsFile for RealFile {
     }
 
     fn sync_witness(&self) -> Result<(), Errno> {
-        // Who cannot be asked counts as one who saw a loss.
+        // A missing witness counts as one that saw a loss.
         self.second.as_ref().map_or(Err(Errno::IO), |second| fdatasync(&second.file))
     }
 
@@ -124,7 +124,7 @@ impl OsFile for RealFile {
 
     fn size(&self) -> Result<u64, Errno> {
         if self.block_device {
-            // The size of a device is where its end is; the shared file position is used by nobody.
+            // The size of a device is the position of its end; nothing uses the shared file position.
             return seek(&self.file, SeekFrom::End(0));
         }
         u64::try_from(fstat(&self.file)?.st_size).map_err(|_| Errno::OVERFLOW)

@@ -16,16 +16,16 @@ use crate::{BlockStore, Durability, Label, MediumReads, StoreError};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Fail(Errno),
-    /// Transfer at most so many bytes.
+    /// Transfer at most this many bytes.
     Short(usize),
 }
 
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
-    /// What is on the medium, where that matters: nothing but a test changes it.
+    /// The content of the medium, where that matters: only a test changes it.
     medium: Vec<u8>,
-    /// One queue per call name; empty means work.
+    /// One queue per call name; an empty queue means that the call works.
     script: Vec<(&'static str, VecDeque<Act>)>,
     calls: Vec<&'static str>,
 }
@@ -43,7 +43,7 @@ impl Disk {
         std::mem::take(&mut self.0.lock().calls)
     }
 
-    /// Counts the call, and gives its scripted limit.
+    /// Counts the call, and returns its scripted limit.
     fn enter(&self, call: &'static str) -> Result<usize, Errno> {
         let mut state = self.0.lock();
         state.calls.push(call);
@@ -208,7 +208,7 @@ fn medium_errors_name_the_byte_and_leave_nothing_stale() {
     disk.script("pwritev", &[Act::Short(512), Act::Fail(Errno::IO)]);
     let error = store.write(0, &[&[1; 1024]], Durability::Cached).unwrap_err();
     assert!(matches!(error, StoreError::MediumWrite { offset: 512 }), "{error}");
-    // One failed cached write is that write's own affair.
+    // A failed cached write concerns that write only.
     store.flush().unwrap();
 }
 
@@ -219,7 +219,8 @@ fn a_full_medium_is_no_space_and_not_final() {
         disk.script("pwritev", &[Act::Fail(errno)]);
         let error = store.write(0, &[&[1; 512]], Durability::Cached).unwrap_err();
         assert!(matches!(error, StoreError::NoSpace), "{error}");
-        // Durable: no room to allocate, and no write-back failed of which the write could have taken the report.
+        // Durable: no room to allocate, and there was no failed write-back whose report the write could have
+        // used up.
         disk.script("dsync", &[Act::Fail(errno)]);
         let error = store.write(0, &[&[1; 512]], Durability::Durable).unwrap_err();
         assert!(matches!(error, StoreError::NoSpace), "{error}");
@@ -355,7 +356,7 @@ fn a_read_only_store_changes_nothing() {
     assert_eq!(disk.calls(), [""; 0]);
 }
 
-/// Growing a file syncs it, and takes the report of a write-back that failed.
+/// Growing a file syncs it, and may use up the report of a failed write-back.
 #[test]
 fn a_sync_that_fails_while_the_file_grows_is_a_failed_flush() {
     for (call, lost) in [("fsync", "fsync"), ("set_size", "witness")] {
@@ -378,7 +379,7 @@ fn a_sync_that_fails_while_the_file_grows_is_a_failed_flush() {
     store.flush().unwrap();
 }
 
-/// On NFS a plain write takes the report of an earlier one that could not be written back.
+/// On NFS a plain write may return the error of an earlier one that could not be written back.
 #[test]
 fn a_plain_write_that_takes_the_report_of_a_failed_write_back_is_a_failed_flush() {
     let (disk, store) = store();
@@ -476,7 +477,7 @@ fn a_read_that_takes_no_waiting_brings_all_or_nothing_and_is_not_asked_for_where
     assert_eq!(dst, pattern(SIZE as usize)[100..5100]);
     assert!(matches!(store.read_now(SIZE, &mut dst), Err(StoreError::OutOfRange { .. })));
 
-    // Not all of it is cached, nothing is, or the medium has lost it: the read that follows says.
+    // Not all of it is cached, nothing is, or the medium has lost it: the real read that follows reports it.
     for act in [Act::Short(4999), Act::Fail(Errno::AGAIN), Act::Fail(Errno::INTR), Act::Fail(Errno::IO)] {
         disk.script("nowait", &[act]);
         assert!(!store.read_now(100, &mut dst).unwrap());

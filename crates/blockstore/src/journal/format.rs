@@ -1,24 +1,24 @@
-//! The journal on its medium, version 3; 2 with protection information, and 1, are finished and not written any more. Numbers are
-//! big-endian.
+//! The on-disk format of the journal, version 3. Journals of version 2 (with protection information) and version 1 are finished,
+//! but no longer written. Numbers are big-endian.
 //!
 //! ```text
 //! 0      mark: "INTACTAW", version, bytes of a slot, identity of the store, first number that counts, from version 3 on the
 //!        generation of the volume, CRC32C                                                                        4096 bytes
-//! 4096   mark: the other one; they are written in turn, and the larger first number is right                     4096 bytes
+//! 4096   mark: the other one; written in turn; the one with the larger first number counts                       4096 bytes
 //! 8192   slot 0: "INTACTAR", number, offset, length, CRC32C of what follows, CRC32C of all that     4096 bytes, then the data
 //!                version 2: the length of the records behind the data comes before the last CRC32C
 //!        slot 1 ...
 //! ```
 //!
-//! A record has the slot of its number modulo [`SLOTS`]. One with a number below the mark's is over; one that is not whole never
-//! began to be carried out.
+//! A record is in the slot of its number modulo [`SLOTS`]. A record with a number below the mark's is retired. A record that is
+//! torn was never executed.
 
 use crate::protected::RECORD_BYTES;
 use crate::{BlockStore, StoreError};
 
 /// Records that a journal has room for.
 pub(super) const SLOTS: u64 = 32;
-/// Bytes of a mark, and of what comes before the data in a slot.
+/// Bytes of a mark, and of the header before the data in a slot.
 pub(super) const HEAD_BYTES: usize = 4096;
 /// Places of marks.
 pub(super) const MARKS: u64 = 2;
@@ -26,37 +26,38 @@ pub(super) const MARKS: u64 = 2;
 pub(super) const SLOTS_AT: u64 = MARKS * HEAD_BYTES as u64;
 const MARK_MAGIC: &[u8; 8] = b"INTACTAW";
 const RECORD_MAGIC: &[u8; 8] = b"INTACTAR";
-/// What is written; 1 has no generation, and 2 has none and room for the records of blocks.
+/// The version that is written. 1 has no generation; 2 has none either, and has room for the records of blocks.
 const VERSION: u32 = 3;
 const WITH_RECORDS: u32 = 2;
-/// Bytes of a mark that are sealed: of this version, and of those before.
+/// Bytes of a mark that its CRC covers: in this version, and in earlier ones.
 const MARK_SEALED: usize = 48;
 const OLD_MARK_SEALED: usize = 40;
-/// Bytes of a header that are sealed, without and with the length of records.
+/// Bytes of a header that its CRC covers, without and with the length of records.
 const SEALED_BYTES: [usize; 2] = [32, 36];
-/// Most bytes of a slot: a write of the greatest length, with the records of the smallest blocks.
+/// Most bytes of a slot: a write of the greatest length, plus the records of the smallest blocks.
 const MAX_SLOT_BYTES: u64 = super::MAX_ATOMIC_BYTES + super::MAX_ATOMIC_BYTES / 512 * RECORD_BYTES as u64;
-/// No number comes near it: a mark or a record beyond is none.
+/// No real number comes near it: a mark or a record with a larger one is invalid.
 const MAX_NUMBER: u64 = u64::MAX / 2;
 
-/// Tells a store from others that have, or had, its place.
+/// Distinguishes a store from others that have, or had, its place.
 pub(crate) type Identity = [u8; 16];
 
-/// What is over, and whose journal it is.
+/// Which records are retired, and whose journal it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     /// Most bytes of data and records in a slot.
     pub(super) slot_bytes: u64,
-    /// Whether there may be records in it: a version that does not know of them takes it for no journal.
+    /// Whether it may contain records: a version that does not know of them does not recognise it as a journal.
     pub(super) records: bool,
     pub(super) identity: Identity,
-    /// Records with smaller numbers are over.
+    /// Records with smaller numbers are retired.
     pub(super) first: u64,
-    /// Of the volume when the journal was opened to be written; `None`: a version before did not say.
+    /// The generation of the volume when the journal was opened for writing; `None`: written by an earlier version, which had
+    /// none.
     pub(super) generation: Option<u64>,
 }
 
-/// What stands before the data of a record.
+/// The header before the data of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) number: u64,
@@ -64,9 +65,9 @@ pub(super) struct Header {
     pub(super) offset: u64,
     /// Bytes of data.
     pub(super) len: u32,
-    /// Bytes of records behind them.
+    /// Bytes of records behind the data.
     pub(super) records_len: u32,
-    /// Of both.
+    /// CRC32C of both.
     pub(super) data_crc: u32,
 }
 
@@ -78,7 +79,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
 }
 
-/// Puts the CRC32C of the first `len` bytes behind them.
+/// Appends the CRC32C of the first `len` bytes to them.
 fn seal(mut head: [u8; HEAD_BYTES], len: usize) -> [u8; HEAD_BYTES] {
     let crc = integrity::crc32c(&head[..len]);
     head[len..len + 4].copy_from_slice(&crc.to_be_bytes());
@@ -127,7 +128,7 @@ impl Mark {
         right.then_some(mark)
     }
 
-    /// Whether these bytes may be a part of the first mark that a journal ever had, of which nothing else is there.
+    /// Whether these bytes may be a part of the very first mark of a journal, torn before anything else was written.
     fn is_begun(head: &[u8; HEAD_BYTES]) -> bool {
         let version = u32_at(head, 8);
         &head[..8] == MARK_MAGIC
@@ -138,7 +139,7 @@ impl Mark {
     /// The mark that counts and its place; `None`: the journal is new.
     pub(super) fn read(journal: &dyn BlockStore) -> Result<Option<(u64, Self)>, StoreError> {
         let mut found: Option<(u64, Mark)> = None;
-        // The power may go while the first mark is written: before it there is no record.
+        // The power may fail while the first mark is written; at that time there is no record.
         let mut slot = [0; HEAD_BYTES];
         journal.read(SLOTS_AT, &mut slot)?;
         let unused = slot.iter().all(|&byte| byte == 0);
@@ -168,7 +169,7 @@ impl Mark {
 }
 
 impl Header {
-    /// `records`: as the mark of its journal.
+    /// `records`: as in the mark of its journal.
     pub(super) fn to_bytes(self, records: bool) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(RECORD_MAGIC);
@@ -200,7 +201,7 @@ impl Header {
         u64::from(self.len) + u64::from(self.records_len)
     }
 
-    /// Reads the data of this record, with the records of their blocks behind them, if all of them are there.
+    /// Reads the data of this record, with the records of their blocks behind it, if all of it is intact.
     pub(super) fn data(
         &self,
         journal: &dyn BlockStore,
@@ -222,7 +223,7 @@ pub(super) fn file_bytes(slot_bytes: u64) -> u64 {
     (SLOTS_AT + SLOTS * (HEAD_BYTES as u64 + slot_bytes)).next_multiple_of(HEAD_BYTES as u64)
 }
 
-/// The headers in the slots that a mark does not say to be over, by number; their data may be torn.
+/// The headers in the slots that the mark does not retire, by number; their data may be torn.
 pub(super) fn headers(journal: &dyn BlockStore, mark: &Mark) -> Result<Vec<Header>, StoreError> {
     let mut headers = Vec::new();
     for slot in 0..SLOTS {

@@ -1,22 +1,23 @@
-//! All-or-nothing writes over a store that has none: a journal beside it (for a file, `PATH.atomic`; see `format.rs`).
+//! All-or-nothing writes over a store that has none: a journal next to it (for a file, `PATH.atomic`; see `format.rs`).
 //!
-//! A write goes to the journal first and is durable there before its blocks are touched. So at every moment one of the two is
-//! whole: after a crash, opening carries the whole records out once more and leaves the torn ones, which never began.
+//! A write goes to the journal first and is durable there before its blocks are touched. So at every moment either the old blocks or
+//! the record is whole. After a crash, opening the store replays the whole records and ignores the torn ones, whose writes never
+//! touched a block.
 //!
-//! * A record stays valid until a mark says that it is over: after a flush of the store, for up to [`SLOTS`] at once. An
-//!   all-or-nothing write costs one durable write to the journal and a cached one to its place; as it is durable in the
-//!   journal, FUA costs no more.
-//! * Whoever changes blocks in another way waits until what the journal has of them is over. Otherwise the next start would
-//!   bring the older data back.
-//! * Space is allocated up front: holes become allocated zeros, and the journal is written over and over. So a full file system is
-//!   reported before anything has changed.
-//! * A write that fails between the two, or in the journal if that cannot be told to forget it, leaves blocks of which nobody knows
-//!   what they will hold after the next start. They cannot be read or written until the store is opened again, which finishes it.
+//! * A record stays valid until a mark retires it. Marks follow a flush of the store and retire up to [`SLOTS`] records at once. An
+//!   all-or-nothing write costs one durable write to the journal and a cached one to its blocks. Since it is durable in the journal,
+//!   FUA costs no more.
+//! * A change of blocks by other means waits until the journal's records of them are retired. Otherwise the next start would bring the
+//!   older data back.
+//! * Space is allocated up front: holes become allocated zeros, and the journal is overwritten again and again. So a full file system
+//!   is reported before anything has changed.
+//! * A write may fail between the two steps, or in the journal without the journal being able to forget it. Then the content of its
+//!   blocks after the next start is unknown. They cannot be read or written until the store is reopened, which finishes the write.
 //!
-//! * Where blocks have protection information they go through a [log](crate::log) instead. Journals of earlier versions may have
-//!   records of such blocks behind their data: both are carried out together when such a journal is finished.
+//! * Blocks with protection information go through a [log](crate::log) instead. Journals of earlier versions may hold the records of
+//!   such blocks behind their data: both are replayed together when such a journal is finished.
 //!
-//! Invariant: a slot is used again only after a mark on the medium says that what it held is over; marks never go back.
+//! Invariant: a slot is reused only after a mark on the medium says that its old record is retired; marks never go back.
 
 mod format;
 mod ring;
@@ -39,34 +40,34 @@ use crate::{
     RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
 };
 
-/// Most bytes that a journal can be asked to take at once.
+/// Most bytes that a journal can be configured to take at once.
 pub(crate) const MAX_ATOMIC_BYTES: u64 = 1 << 20;
-/// Extents that are asked for at a time.
+/// Extents queried at a time.
 const EXTENTS: usize = 16;
-/// Bytes that are written at a time where a journal is made.
+/// Bytes written at a time when a journal is created.
 const FILL_BYTES: usize = 256 * 1024;
 
-/// Whether a journal is opened as that of a volume which begins another life.
+/// Whether opening the journal starts a new life of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Begins,
-    /// What else is beside the volume begins it.
+    /// Something else next to the volume (its log) starts the new life.
     Stays,
 }
 
-/// A store with a journal for all-or-nothing writes; see the module's head.
+/// A store with a journal for all-or-nothing writes; see the head of the module.
 pub struct JournaledStore {
     data: Arc<dyn BlockStore>,
     journal: Arc<dyn BlockStore>,
     identity: Identity,
     /// Most bytes of a write.
     max: u64,
-    /// Bytes of a slot behind its head.
+    /// Bytes of a slot after its header.
     slot_bytes: u64,
     ring: Mutex<Ring>,
     /// The phase of a write has changed.
     moved: Condvar,
-    /// Copy of [`Ring::live`]: while it is 0, nobody needs the lock.
+    /// Copy of [`Ring::live`]: while it is 0, the lock is not needed.
     live: AtomicU64,
     /// A write could not be finished.
     any_stuck: AtomicBool,
@@ -74,7 +75,7 @@ pub struct JournaledStore {
     turn: Mutex<Turn>,
 }
 
-/// What the next mark is to say, and where.
+/// Content and place of the next mark.
 #[derive(Default)]
 struct Turn {
     place: u64,
@@ -82,9 +83,9 @@ struct Turn {
 }
 
 impl JournaledStore {
-    /// Puts `journal` beside `data` for writes of up to `max_bytes` bytes at once, after having finished what it has of writes that
-    /// were interrupted. `identity` is what tells the store from others that had its place: a journal that has something left to do
-    /// for another one is refused. A new journal holds zeros; a smaller one grows.
+    /// Attaches `journal` to `data` for writes of up to `max_bytes` bytes at once, after finishing the interrupted writes that it
+    /// records. `identity` distinguishes the store from others that had its place: a journal that has unfinished work for another
+    /// store is refused. A new journal holds zeros; one that is too small grows.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] with the remedy, [`StoreError::NoSpace`], and those of reading and writing both.
@@ -121,11 +122,11 @@ impl JournaledStore {
         Ok(store)
     }
 
-    /// Finishes what `journal` has of writes to `data` that were interrupted, and leaves it with nothing to do: `data` is then changed
-    /// without it. A journal that is new stays as it is.
+    /// Finishes the interrupted writes to `data` that `journal` records and leaves the journal with nothing to do, because `data` will
+    /// now be changed without it. A new journal stays as it is.
     ///
     /// # Errors
-    /// As [`JournaledStore::new`].
+    /// Those of [`JournaledStore::new`].
     pub(crate) fn finish(
         data: Arc<dyn BlockStore>,
         journal: Arc<dyn BlockStore>,
@@ -141,13 +142,13 @@ impl JournaledStore {
         file_bytes(max_bytes.min(MAX_ATOMIC_BYTES))
     }
 
-    /// Finishes what was interrupted, and begins anew.
+    /// Finishes interrupted writes and starts again with an empty journal.
     fn recover(&self, turn: &mut Turn, life: Life) -> Result<(), StoreError> {
         let found = Mark::read(&*self.journal)?;
         let mut first = 0;
         if let Some((_, mark)) = found {
             let headers = headers(&*self.journal, &mark)?;
-            // Larger than any that was found, also among the torn ones, so that the new mark is the one that counts.
+            // Larger than any number found, torn records included, so that the new mark is the one that counts.
             first = headers.last().map_or(mark.first, |header| header.number) + 1;
             for header in headers {
                 if let Some(data) = header.data(&*self.journal, mark.slot_bytes)? {
@@ -160,23 +161,23 @@ impl JournaledStore {
         }
         self.data.flush()?;
         self.allocate_journal(found.map_or(0, |(_, mark)| file_bytes(mark.slot_bytes)))?;
-        // Not over the mark that counts: this one may be torn.
+        // Not over the mark that counts: the new one may be torn.
         turn.place = found.map_or(0, |(place, _)| (place + 1) % MARKS);
-        // A copy of the journal that somebody puts back later is of another time.
+        // The new generation marks any copy of the journal that is restored later as out of date.
         let label = self.data.label();
         turn.generation = self.generation() + u64::from(label.is_some() && life == Life::Begins);
         self.write_mark(turn, first)?;
         self.update(|ring| *ring = Ring::new(first));
-        // Only now: until the journal is empty, what it has is of the generation before.
+        // Only now: until the journal is empty, its content belongs to the previous generation.
         label.map_or(Ok(()), |label| label.set_journal_generation(turn.generation))
     }
 
-    /// Of the volume.
+    /// The journal generation of the volume.
     fn generation(&self) -> u64 {
         self.data.label().map_or(0, |label| label.journal_generation())
     }
 
-    /// Carries a record out once more.
+    /// Replays a record.
     fn repeat(&self, mark: &Mark, header: &Header, data: &[u8]) -> Result<(), StoreError> {
         let geometry = self.geometry();
         let len = u64::from(header.len);
@@ -226,7 +227,7 @@ impl JournaledStore {
         )))
     }
 
-    /// Makes the journal as large as it has to be, and takes the space of what is new of it.
+    /// Makes the journal as large as needed, and allocates the space of the part that is new.
     fn allocate_journal(&self, used: u64) -> Result<(), StoreError> {
         let wanted = file_bytes(self.slot_bytes);
         if self.journal.geometry().size_bytes < wanted {
@@ -242,8 +243,8 @@ impl JournaledStore {
         self.journal.flush()
     }
 
-    /// Writes a mark where the next one goes. One that fails may be torn: the next try goes to the same place, and the other mark
-    /// is whole.
+    /// Writes the mark at its next place. A mark whose write fails may be torn: the next attempt goes to the same place, and the other
+    /// mark is whole.
     fn write_mark(&self, turn: &mut Turn, first: u64) -> Result<(), StoreError> {
         let mark = Mark {
             slot_bytes: self.slot_bytes,
@@ -257,7 +258,7 @@ impl JournaledStore {
         Ok(())
     }
 
-    /// Says on the medium that everything below `first` is over: it was placed, and flushed since.
+    /// Records on the medium that everything below `first` is retired: its blocks were written, and flushed since.
     fn mark(&self, first: u64) -> Result<(), StoreError> {
         let mut turn = self.turn.lock();
         if self.ring.lock().first() >= first {
@@ -277,13 +278,13 @@ impl JournaledStore {
         result
     }
 
-    /// From now on nobody knows what the blocks of this write will hold at the next start.
+    /// From now on the content of this write's blocks after the next start is unknown.
     fn get_stuck(&self, number: u64) {
         self.any_stuck.store(true, Ordering::Release);
         self.update(|ring| ring.get_stuck(number));
     }
 
-    /// Returns when everything below `until` is over.
+    /// Returns when everything below `until` is retired.
     fn settle(&self, until: u64) -> Result<(), StoreError> {
         let placed = {
             let mut ring = self.ring.lock();
@@ -305,7 +306,7 @@ impl JournaledStore {
         self.mark(placed)
     }
 
-    /// Makes way for a change of a range that is not all or nothing.
+    /// Retires what is in the way of a change of a range that is not all or nothing.
     fn make_way(&self, offset: u64, len: u64) -> Result<(), StoreError> {
         if self.live.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -318,7 +319,7 @@ impl JournaledStore {
         }
     }
 
-    /// Fails for blocks of which nobody knows what they hold.
+    /// Fails for blocks whose content is unknown.
     fn check_known(&self, offset: u64, len: u64) -> Result<(), StoreError> {
         if self.any_stuck.load(Ordering::Acquire) && self.ring.lock().in_the_way(offset, len) == Err(Stuck) {
             return Err(StoreError::MediumRead { offset });
@@ -326,7 +327,7 @@ impl JournaledStore {
         Ok(())
     }
 
-    /// A number with a free slot; waits for one.
+    /// Takes a number whose slot is free; waits for one.
     fn take(&self, offset: u64, len: u64) -> Result<u64, StoreError> {
         loop {
             let full = {
@@ -356,7 +357,7 @@ impl JournaledStore {
     }
 }
 
-/// Takes the space of a range, which keeps what it holds.
+/// Allocates the space of a range without changing its content.
 pub(crate) fn allocate(store: &dyn BlockStore, offset: u64, len: u64) -> Result<(), StoreError> {
     let end = offset + len;
     let mut at = offset;
@@ -371,13 +372,13 @@ pub(crate) fn allocate(store: &dyn BlockStore, offset: u64, len: u64) -> Result<
     Ok(())
 }
 
-/// Bytes of the records of so many bytes of blocks.
+/// Size of the records for this many bytes of blocks, in bytes.
 fn records_bytes(geometry: &Geometry, bytes: u64) -> u64 {
     bytes / u64::from(geometry.logical_block_bytes) * RECORD_BYTES as u64
 }
 
 impl Drop for JournaledStore {
-    /// Leaves nothing to do for the next start, if it can: the file is whole without its journal then.
+    /// Leaves nothing to do for the next start, if possible: the file is then complete without its journal.
     fn drop(&mut self) {
         let placed = self.ring.lock().placed();
         if self.live.load(Ordering::Acquire) > 0 && self.data.flush().is_ok() {
@@ -401,7 +402,7 @@ fn unfinished(data: &dyn BlockStore) -> StoreError {
     StoreError::FlushFailed(format!("a write of all or nothing to {} was not finished", data.description()))
 }
 
-/// An error of the journal, told as one of the store at `offset`.
+/// Turns an error of the journal into one of the store at `offset`.
 fn of_the_journal(error: StoreError, offset: u64) -> StoreError {
     match error {
         StoreError::MediumRead { .. } | StoreError::MediumWrite { .. } => StoreError::MediumWrite { offset },
@@ -456,7 +457,7 @@ impl BlockStore for JournaledStore {
         self.max
     }
 
-    /// Durable in any case.
+    /// Always durable.
     fn write_atomic(
         &self,
         offset: u64,
@@ -479,8 +480,8 @@ impl BlockStore for JournaledStore {
         allocate(&*self.data, offset, len)?;
         let number = self.take(offset, len)?;
         if let Err(error) = self.record(number, offset, len, src) {
-            // Nothing was written to its place, and nothing has to be. A record that is there all the same has to be over before
-            // anybody reads the old data: otherwise the next start could bring back a write that was told to have failed.
+            // Nothing was written to the blocks, and nothing needs to be. If the record reached the journal all the same, it must be
+            // retired before the old data is read. Otherwise the next start could bring back a write that was reported as failed.
             self.update(|ring| ring.place(number));
             if self.settle(number + 1).is_err() {
                 self.get_stuck(number);
@@ -500,17 +501,17 @@ impl BlockStore for JournaledStore {
     }
 
     fn in_place(&self) -> Option<&dyn InPlace> {
-        None // others would have to wait and to be refused in there, too
+        None // other calls would have to wait, and be refused, in there too
     }
 
-    /// Now and then it frees slots, too: whoever flushes has paid for most of that.
+    /// Also frees slots now and then: the flush has already paid most of the cost.
     fn flush(&self) -> Result<(), StoreError> {
         if self.live.load(Ordering::Acquire) < SLOTS / 2 {
             return self.data.flush();
         }
         let placed = self.ring.lock().placed();
         self.data.flush()?;
-        // What was asked for is done. If this fails, it fails again for the write that needs a slot.
+        // The flush is done. If the mark fails, it fails again for the write that needs a slot.
         let _ = self.mark(placed);
         Ok(())
     }
@@ -567,14 +568,14 @@ impl BlockStore for JournaledStore {
     }
 
     fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
-        // No mark meanwhile: what the journal has may not have reached its place, whatever a flush says from here on.
+        // No mark may be written meanwhile: journaled data may not have reached its blocks, whatever a flush says from here on.
         let mut turn = self.turn.lock();
         let failed = self.data.reopen()?;
         let failed = failed.or(self.journal.reopen()?);
         match self.recover(&mut turn, Life::Begins) {
             Ok(()) => self.any_stuck.store(false, Ordering::Release),
             Err(error) => {
-                // Nobody may read or write over what is left of these writes, and no mark may pass them.
+                // The blocks of the remaining writes must not be read or overwritten, and no mark may pass them.
                 self.any_stuck.store(true, Ordering::Release);
                 self.update(Ring::get_all_stuck);
                 return Err(error);

@@ -1,12 +1,12 @@
-//! Which slots of a journal are in use, and for what. No input or output.
+//! Which slots of a journal are in use, and for what. Does no I/O.
 //!
 //! ```text
 //!   first ≤ ... ≤ next: at most SLOTS numbers, each of them
 //!
 //!          the record is whole, the blocks are written           a flush, then a mark
-//!   taken ────────────────────────────────────────────► placed ──────────────────────► over: number < first
+//!   taken ────────────────────────────────────────────► placed ──────────────────────► retired: number < first
 //!     │ the blocks could not be written
-//!     └─► stuck, until the store is opened again
+//!     └─► stuck, until the store is reopened
 //! ```
 
 use super::format::SLOTS;
@@ -31,7 +31,7 @@ impl Slot {
     }
 }
 
-/// See the module.
+/// See the head of the module.
 #[derive(Debug)]
 pub(super) struct Ring {
     first: u64,
@@ -39,7 +39,7 @@ pub(super) struct Ring {
     slots: [Slot; SLOTS as usize],
 }
 
-/// A range meets a write that could not be finished.
+/// A range overlaps a write that could not be finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stuck;
 
@@ -49,12 +49,12 @@ impl Ring {
         Ring { first, next: first, slots: [free; SLOTS as usize] }
     }
 
-    /// The first number that is not over.
+    /// The first number that is not retired.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// How many are not over.
+    /// How many numbers are not retired.
     pub(super) fn live(&self) -> u64 {
         self.next - self.first
     }
@@ -81,14 +81,14 @@ impl Ring {
         self.slot(number).phase = Phase::Placed;
     }
 
-    /// One that is over stays so.
+    /// Marks a write as stuck; one that is already retired stays so.
     pub(super) fn get_stuck(&mut self, number: u64) {
         if number >= self.first {
             self.slot(number).phase = Phase::Stuck;
         }
     }
 
-    /// None of those that are not over can be finished.
+    /// Marks all writes that are not retired as stuck.
     pub(super) fn get_all_stuck(&mut self) {
         (self.first..self.next).for_each(|number| self.get_stuck(number));
     }
@@ -98,17 +98,18 @@ impl Ring {
         self.each().find(|(_, slot)| slot.phase != Phase::Placed).map_or(self.next, |(number, _)| number)
     }
 
-    /// Whether `number` is one that is stuck.
+    /// Whether `number` is stuck.
     pub(super) fn is_stuck(&self, number: u64) -> bool {
         self.each().any(|(n, slot)| n == number && slot.phase == Phase::Stuck)
     }
 
-    /// Everything below is over.
+    /// Everything below `first` is retired.
     pub(super) fn advance(&mut self, first: u64) {
         self.first = self.first.max(first.min(self.next));
     }
 
-    /// The number up to which all has to be over before the range may be changed in another way; `None`: it may be.
+    /// The number up to which everything must be retired before the range may be changed by other means; `None`: it
+    /// may be changed now.
     pub(super) fn in_the_way(&self, offset: u64, len: u64) -> Result<Option<u64>, Stuck> {
         let mut until = None;
         for (number, slot) in self.each().filter(|(_, slot)| slot.meets(offset, len)) {

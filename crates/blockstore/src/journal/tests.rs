@@ -1,4 +1,4 @@
-//! All or nothing, whenever the power goes or the process dies, and in whatever way something fails.
+//! Writes are all or nothing, whenever the power fails or the process dies, and whatever fails.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -13,7 +13,7 @@ const SECTOR: usize = 512;
 const ME: Identity = [1; 16];
 const MAX: u64 = 8 * SECTOR as u64;
 
-/// What stands beside a block of this value.
+/// The record of a block of this value.
 fn beside(value: u8) -> Record {
     match value {
         0 => Record::Unwritten,
@@ -43,7 +43,7 @@ fn at<const N: usize>(store: &dyn BlockStore, offset: u64) -> [u8; N] {
     bytes
 }
 
-/// A write that got into the journal and no further, as if the process had died there.
+/// A write that reached the journal but not its blocks, as if the process had died in between.
 fn interrupted(data: &Arc<RamStore>, journal: &Arc<RamStore>, offset: u64, byte: u8) -> u64 {
     let store = over(data, journal, ME).unwrap();
     let number = store.take(offset, MAX).unwrap();
@@ -76,7 +76,7 @@ fn a_journal_with_something_to_do_for_another_store_is_refused_and_one_without_i
     interrupted(&data, &journal, 1024, 7);
     let refused = over(&data, &journal, [2; 16]).err().unwrap().to_string();
     assert!(refused.contains("another") && refused.contains("move the journal away"), "{refused}");
-    // A file that is too small for what is in the journal is another one, too.
+    // A file that is too small for the journal's record is another file, too.
     assert!(over(&ram(2048), &journal, ME).is_err());
     assert_eq!(at::<1>(&*data, 1024), [0]);
     drop(over(&data, &journal, ME).unwrap());
@@ -135,12 +135,12 @@ fn a_journal_without_room_changes_nothing() {
         let error = store.write_atomic(1024, &[&[7; MAX as usize]], None, Durability::Durable).unwrap_err();
         assert!(matches!(error, StoreError::NoSpace | StoreError::MediumWrite { offset: 1024 }), "{error}");
     }
-    // One that is there as a whole although it was reported as failed is not repeated either: a mark comes after it.
+    // A record that is whole on the medium although it was reported as failed is not replayed either: a mark follows it.
     faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 1 << 20 }).nth(1));
     store.write_atomic(1024, &[&[7; MAX as usize]], None, Durability::Durable).unwrap_err();
     std::mem::forget(store);
     assert_eq!(at::<1>(&open().unwrap(), 1024), [0]);
-    // And nothing is promised that there is no room for.
+    // And no limit is promised for which there is no room.
     faults.arm(FaultRule::new(Op::Write, Fault::Error(FaultError::NoSpace)).nth(1));
     let larger = JournaledStore::new(Arc::clone(&data) as _, Arc::clone(&journal), ME, 2 * MAX);
     assert!(matches!(larger, Err(StoreError::NoSpace)));
@@ -184,7 +184,7 @@ fn without_space_for_its_blocks_nothing_changes_and_what_is_half_written_nobody_
     assert!(matches!(error, StoreError::MediumRead { .. }) && seen == [0; 512], "{error}");
     assert!(store.read_crc32c(1024, &mut seen, 0).is_err() && write(1024, 9).is_err());
     assert!(store.write(1024, &[&[9; 512]], Durability::Cached).is_err());
-    // All else goes on, as long as there are slots.
+    // Everything else continues, as long as there are slots.
     for round in 0..SLOTS - 1 {
         write(64 * 1024, round as u8).unwrap();
     }
@@ -271,7 +271,7 @@ fn a_file_has_its_journal_beside_it() {
         Err(StoreError::OutOfRange { .. })
     ));
     drop(store);
-    // Read-only: nobody writes, and it can be made writable.
+    // Read-only: writes are refused, and it can be made writable.
     let store = spec(&path, ",ro,atomic=64K").unwrap();
     assert!(matches!(
         store.write_atomic(0, &[&[1; 512]], None, Durability::Cached),
@@ -297,8 +297,8 @@ fn an_unfinished_file_is_not_opened_to_be_read_only() {
     assert_eq!(at::<1>(&spec(&path, ",ro,atomic=4096").unwrap(), 512), [7]);
 }
 
-/// A file with a journal that has something to do for it, as if the process had died in the middle; with records of its blocks as
-/// earlier versions wrote it.
+/// A file whose journal has unfinished work, as if the process had died midway; optionally with records of the blocks, as earlier
+/// versions wrote them.
 fn unfinished_file(directory: &std::path::Path, records_of: Option<u8>) -> std::path::PathBuf {
     let opened = |suffix: &str, bytes: u64| {
         let how = FileOptions { size_bytes: Some(bytes), ..Default::default() };
@@ -364,7 +364,7 @@ fn a_write_that_failed_does_not_come_back_after_the_old_data_were_read() {
     let (data, inner) = (ram(1 << 20), ram(file_bytes(MAX)));
     let (journal, faults) = FaultStore::new(Arc::clone(&inner));
     let store = JournaledStore::new(Arc::clone(&data) as _, Arc::new(journal), ME, MAX).unwrap();
-    // The record is there as a whole, and no mark can say that it is over.
+    // The record is whole on the medium, and no mark can retire it.
     faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 1 << 20 }).nth(1));
     let rule = faults.arm(FaultRule::new(Op::Write, Fault::Error(FaultError::Medium)));
     store.write_atomic(1024, &[&[7; MAX as usize]], None, Durability::Durable).unwrap_err();
@@ -402,7 +402,7 @@ fn what_is_unfinished_with_its_protection_information_is_finished_with_it_and_no
     }
 }
 
-/// What had its place may have been lost with the flush that failed, and what had none is still to be written.
+/// Blocks in their place may have been lost with the failed flush, and others must still be written.
 // covers: ATM-01
 #[test]
 fn a_store_that_is_opened_again_carries_out_once_more_what_its_journal_has() {

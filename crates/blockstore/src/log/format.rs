@@ -1,4 +1,4 @@
-//! The log on its medium, version 1. Numbers are big-endian.
+//! The on-disk format of the log, version 1. Numbers are big-endian.
 //!
 //! ```text
 //! 0      mark: "INTACTLG", version, bytes of the log, generation, generation of the volume, identity, CRC32C      4096 bytes
@@ -10,30 +10,31 @@
 //!        of kind 0 (bytes) then those for the side store and those for the store of data
 //! ```
 //!
-//! The entries that count are those of the mark's generation, in sequence from 0, up to the first that is not whole. One begins where
-//! the one before ended, or at the next multiple of 4096, where it does after a flush: no page of what is durable is written again.
+//! The entries that count are those of the mark's generation, in sequence from 0, up to the first that is not whole. An entry begins
+//! where the previous one ended, or at the next multiple of 4096. The latter happens after a flush, so that no page with durable data
+//! is written again.
 
 use crate::journal::Identity;
 use crate::{BlockStore, StoreError};
 
 /// Bytes of a mark.
 const MARK_BYTES: usize = 4096;
-/// Places of marks.
+/// Number of places for marks.
 pub(super) const MARKS: u64 = 2;
 /// Where entries begin.
 pub(super) const ENTRIES_AT: u64 = MARKS * MARK_BYTES as u64;
 /// Bytes of an entry before its payload.
 pub(super) const HEAD_BYTES: usize = 128;
-/// Entries begin at multiples of it.
+/// Entries begin at multiples of this.
 pub(super) const ENTRY_ALIGN: u64 = 512;
-/// The first one after a flush begins at a multiple of it.
+/// The first entry after a flush begins at a multiple of this.
 pub(super) const FLUSH_ALIGN: u64 = 4096;
 const MARK_MAGIC: &[u8; 8] = b"INTACTLG";
 const ENTRY_MAGIC: &[u8; 8] = b"INTACTLE";
 const VERSION: u32 = 1;
 const MARK_SEALED: usize = 52;
 const HEAD_SEALED: usize = 72;
-/// No generation comes near it.
+/// No real generation comes near it.
 const MAX_GENERATION: u64 = u64::MAX / 2;
 
 /// Whose log it is, and which of its entries count.
@@ -41,9 +42,9 @@ const MAX_GENERATION: u64 = u64::MAX / 2;
 pub(super) struct Mark {
     /// Bytes of the log.
     pub(super) bytes: u64,
-    /// Entries of other generations are over.
+    /// Entries of other generations are retired.
     pub(super) generation: u64,
-    /// That of the volume when the log was opened; see `Label::journal_generation`.
+    /// The generation of the volume when the log was opened; see `Label::journal_generation`.
     pub(super) volume_generation: u64,
     pub(super) identity: Identity,
 }
@@ -51,11 +52,11 @@ pub(super) struct Mark {
 /// What an entry does to its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// They hold the payload.
+    /// The ranges hold the payload.
     Bytes,
-    /// They hold zeros.
+    /// The ranges hold zeros.
     Zeroes,
-    /// They hold zeros, and their space is given back.
+    /// The ranges hold zeros, and their space is released.
     Unmapped,
 }
 
@@ -82,14 +83,14 @@ impl Change {
         }
     }
 
-    /// Bytes of its entry.
+    /// Bytes of the entry of this change.
     pub(super) fn entry_bytes(&self) -> u64 {
         (HEAD_BYTES as u64).saturating_add(self.payload_bytes()).saturating_add(ENTRY_ALIGN - 1) / ENTRY_ALIGN
             * ENTRY_ALIGN
     }
 }
 
-/// Which of all entries one is.
+/// Identifies one entry among all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) generation: u64,
@@ -111,7 +112,8 @@ fn put(bytes: &mut [u8], at: usize, numbers: &[u64]) {
     }
 }
 
-/// The CRC32C of what only this volume has, and of `bytes`: an image of another log within the data is none of ours.
+/// CRC32C over the identity, which only this volume has, and `bytes`: an image of another log inside the data is not mistaken for
+/// ours.
 fn seal_of(identity: Identity, bytes: &[u8]) -> u32 {
     integrity::crc32c_append(integrity::crc32c(&identity), bytes)
 }
@@ -144,12 +146,12 @@ impl Mark {
         right.then_some(mark)
     }
 
-    /// Writes it, durable when this returns.
+    /// Writes the mark; it is durable when this returns.
     pub(super) fn write(self, log: &dyn BlockStore, place: u64) -> Result<(), StoreError> {
         log.write(place * MARK_BYTES as u64, &[&self.to_bytes()], crate::Durability::Durable)
     }
 
-    /// Whether these bytes may be a part of the first mark that a log ever had, of which nothing else is there.
+    /// Whether these bytes may be a part of the very first mark of a log, torn before anything else was written.
     fn is_begun(bytes: &[u8; MARK_BYTES]) -> bool {
         &bytes[..8] == MARK_MAGIC
             && [0, VERSION].contains(&u32_at(bytes, 8))
@@ -159,7 +161,7 @@ impl Mark {
     /// The mark that counts and its place; `None`: the log is new.
     pub(super) fn read(log: &dyn BlockStore) -> Result<Option<(u64, Self)>, StoreError> {
         let mut found: Option<(u64, Mark)> = None;
-        // The power may go while the first mark is written: before it there is no entry.
+        // The power may fail while the first mark is written; at that time there is no entry.
         let mut first = [0; HEAD_BYTES];
         log.read(ENTRIES_AT, &mut first)?;
         let unused = first.iter().all(|&byte| byte == 0);
@@ -208,7 +210,7 @@ pub(super) fn head(place: Place, change: &Change, payload_crc: u32, identity: Id
     bytes
 }
 
-/// The change whose entry is at `place`, if it is there as a whole; `bytes`: of the log.
+/// The change whose entry is at `place`, if the entry is whole; `bytes` is the size of the log.
 pub(super) fn entry(
     log: &dyn BlockStore,
     place: Place,

@@ -1,8 +1,8 @@
-//! The log of a volume whose blocks have records beside them (for a file, `PATH.pi-log`; see `format.rs`): what makes a block and its
-//! record one.
+//! The log of a volume whose blocks have records (for a file, `PATH.pi-log`; see `format.rs`). It makes the update of a block and its
+//! record atomic.
 //!
-//! Blocks and records lie in two stores, and neither says what a crash leaves of the last writes to it. So a change goes to the log,
-//! block and record together, and is read from there. It is put in its place only later, when the log with it is on the medium:
+//! Blocks and records are in two stores, and neither promises which of its last writes survive a crash. So a change goes to the log,
+//! block and record together, and is read from there. It is put in its place only later, when that part of the log is on the medium:
 //!
 //! ```text
 //! append, cached ──► [flush: the log is on the medium] ──► ... ──► settle: flush the log, put all in place, flush both stores,
@@ -11,19 +11,19 @@
 //!
 //! Invariants:
 //!
-//! 1. **Places change only from what is durable in the log.** Whatever a crash leaves of a place, also a part of a block, the
-//!    start carries the entry out again.
-//! 2. **The log is a prefix.** Entries are written in order and count up to the first that is not whole. What a crash takes
-//!    was written after the last flush, and all that was written after it is gone too: no older write passes a newer one.
-//! 3. **An entry is over when its place is durable**: the mark comes after the flush of both stores, and no entry is written over
+//! 1. **Places change only from what is durable in the log.** Whatever a crash leaves at a place, even part of a block, the start
+//!    replays the entry.
+//! 2. **The log is a prefix.** Entries are written in order and count up to the first that is not whole. What a crash loses was
+//!    written after the last flush, and so is everything written after it: no older write overtakes a newer one.
+//! 3. **An entry is retired when its place is durable**: the mark comes after the flush of both stores, and no entry is overwritten
 //!    before its mark is durable.
-//! 4. **A range that has an entry is changed in no other way** before the log is settled.
-//! 5. **An entry whose error was told never counts.** It is taken back on the medium before; where that fails the volume takes no
-//!    more changes, and nobody reads these blocks until the next start.
+//! 4. **A range that has an entry is not changed by other means** before the log is settled.
+//! 5. **An entry that was reported as failed never counts.** It is first revoked on the medium. If that fails, the volume takes no
+//!    more changes, and these blocks cannot be read until the next start.
 //!
-//! A flush of the volume is one flush of the log, a durable write one entry and a flush. Each byte is written twice, the second time
-//! together with its neighbours. Space is taken before: the log is written when it is made, and holes become zeros before an entry
-//! for them is written. So a file system that is full refuses a write before anything has changed.
+//! A flush of the volume is one flush of the log; a durable write is one entry and a flush. Each byte is written twice, the second
+//! time together with its neighbours. Space is allocated up front: the log is written when it is created, and holes become zeros
+//! before an entry for them is written. So a full file system refuses a write before anything has changed.
 
 mod format;
 mod runs;
@@ -44,40 +44,40 @@ pub(crate) use self::format::{Change, Kind, Span};
 
 /// Most bytes of blocks and records in one entry.
 pub(crate) const MAX_PAYLOAD_BYTES: u64 = 2 << 20;
-/// Bytes of a log: room for a second of writing, and less than a second of putting in place.
+/// Bytes of a log: room for a second of writing, and less than a second of moving the data to its place.
 pub(crate) const LOG_BYTES: u64 = 32 << 20;
-/// Bytes that are written at a time where a log is made, and about as many where runs are put in place.
+/// Bytes written at a time when a log is created, and about as many when runs are put in place.
 const PIECE_BYTES: usize = 1 << 20;
-/// Times that a read is repeated because the log was settled meanwhile, before it keeps that from happening.
+/// How often a read is repeated because the log was settled meanwhile; after that, the read blocks settling.
 const READS: usize = 3;
 
 /// Which of the two stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The one of the records.
+    /// The store of the records.
     Side,
-    /// The one of the blocks.
+    /// The store of the blocks.
     Data,
 }
 
-/// How a store is read: from wherever its blocks are at hand, or from its medium.
+/// How a store is read: through its caches, or from its medium.
 pub(crate) type ReadBy = fn(&dyn BlockStore, u64, &mut [u8]) -> Result<(), StoreError>;
 
-/// See the module's head.
+/// See the head of the module.
 pub(crate) struct Log {
     side: Arc<dyn BlockStore>,
     data: Arc<dyn BlockStore>,
     file: Arc<dyn BlockStore>,
     identity: Identity,
-    /// Where the next entry goes; held while one is written, and while the log is settled.
+    /// Where the next entry goes; held while an entry is written, and while the log is settled.
     tail: Mutex<Tail>,
-    /// What is not in its place, of each [`Part`].
+    /// The runs that are not in their place, for each [`Part`].
     index: RwLock<[Runs; 2]>,
     /// Whether anything is not in its place.
     live: AtomicBool,
-    /// Counts each begin and each end of settling: what was read in between may be of two times.
+    /// Counts each start and each end of settling: what was read in between may mix old and new data.
     epoch: AtomicU64,
-    /// Why the log takes nothing more, until it is opened again.
+    /// The reason why the log takes no more entries, until it is reopened.
     broken: Mutex<Option<String>>,
 }
 
@@ -88,17 +88,17 @@ struct Tail {
     at: u64,
     /// Bytes of the log.
     end: u64,
-    /// Of the label, once the log is open.
+    /// The journal generation of the label, once the log is open.
     volume_generation: u64,
     /// Where the next mark goes.
     mark_at: u64,
-    /// A mark has to be written before the next entry: the last one failed, and may be there all the same.
+    /// A mark must be written before the next entry: the last one failed, but may have reached the medium all the same.
     overdue: bool,
 }
 
 impl Log {
-    /// Opens the log of two stores, and puts in place what it has; where they are only read, that is read from the log instead.
-    /// `identity` tells the stores from others that have, or had, their place. A new log holds zeros.
+    /// Opens the log of two stores and puts its entries in place. If the stores are read-only, the entries are read from the log
+    /// instead. `identity` distinguishes the stores from others that have, or had, their place. A new log holds zeros.
     ///
     /// # Errors
     /// [`StoreError::Unusable`] with the remedy, [`StoreError::NoSpace`], and those of reading and writing all three.
@@ -122,13 +122,13 @@ impl Log {
         Ok(log)
     }
 
-    /// The stores were opened to be read, and take changes from now on.
+    /// The stores were opened read-only, and take changes from now on.
     pub(crate) fn make_writable(&self) -> Result<(), StoreError> {
         self.file.make_writable()?;
         self.recover()
     }
 
-    /// The stores below failed a flush, and were opened again: what the log has goes to its place once more, as at the start.
+    /// The stores below failed a flush and were reopened: the entries of the log are put in place again, as at the start.
     pub(crate) fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
         let failed = self.file.reopen()?;
         *self.broken.lock() = None;
@@ -148,20 +148,20 @@ impl Log {
             return Ok(());
         }
         let end = self.file.geometry().size_bytes / FLUSH_ALIGN * FLUSH_ALIGN;
-        // A copy of the log that somebody puts back later is of another time.
+        // The new generation marks any copy of the log that is restored later as out of date.
         let volume_generation = self.data.label().map_or(0, |label| label.journal_generation() + 1);
         *tail = Tail {
             volume_generation,
             generation: found.map_or(0, |(_, mark)| mark.generation),
             end,
-            // Not over the mark that counts: this one may be torn.
+            // Not over the mark that counts: the new one may be torn.
             mark_at: found.map_or(0, |(place, _)| (place + 1) % MARKS),
             overdue: true,
             ..Tail::default()
         };
         self.take_space(found.map_or(ENTRIES_AT, |(_, mark)| mark.bytes.max(ENTRIES_AT)), end)?;
         self.settle(&mut tail)?;
-        // Only now: until the log is empty, what it has is of the generation before.
+        // Only now: until the log is empty, its content belongs to the previous generation.
         self.data.label().map_or(Ok(()), |label| label.set_journal_generation(volume_generation))
     }
 
@@ -169,7 +169,7 @@ impl Log {
         self.data.label().map_or(0, |label| label.journal_generation())
     }
 
-    /// Takes in the entries that count.
+    /// Loads the entries that count.
     fn load(&self, mark: &Mark) -> Result<(), StoreError> {
         let (mut sequence, mut at) = (0, ENTRIES_AT);
         let mut index = self.index.write();
@@ -220,7 +220,7 @@ impl Log {
         index[Part::Data as usize].insert(change.data, what(payload + change.side.len));
     }
 
-    /// Takes the space of the log between two of its bytes.
+    /// Allocates the space of the log between two offsets.
     fn take_space(&self, from: u64, to: u64) -> Result<(), StoreError> {
         let zeroes = vec![0; PIECE_BYTES];
         let mut at = from;
@@ -239,7 +239,7 @@ impl Log {
         }
     }
 
-    /// Changes blocks and their records in one step; of kind bytes, `records` and `data` are what they hold from now on.
+    /// Changes blocks and their records in one step; for kind [`Kind::Bytes`], `records` and `data` are their new content.
     pub(crate) fn change(
         &self,
         change: &Change,
@@ -252,14 +252,14 @@ impl Log {
         }
         self.append(change, records, data).map_err(|error| of_the_log(error, change.data.offset))?;
         if durability == Durability::Durable && self.flush().is_err() {
-            // Whether it is on the medium nobody knows.
+            // It is unknown whether the entry is on the medium.
             self.give_up(&self.tail.lock(), change);
             return Err(StoreError::MediumWrite { offset: change.data.offset });
         }
         Ok(())
     }
 
-    /// Holes of its ranges become zeros with space. Some may be given back by what the log has.
+    /// Makes holes in the ranges of the change into allocated zeros. Settling the log may release some of them again.
     fn take_space_of(&self, change: &Change) -> Result<(), StoreError> {
         let take = || {
             allocate(&*self.side, change.side.offset, change.side.len)?;
@@ -289,7 +289,7 @@ impl Log {
         pieces.extend([&head[..], records]);
         pieces.extend_from_slice(data);
         if let Err(error) = self.file.write(tail.at, &pieces, Durability::Cached) {
-            // It may be there as a whole.
+            // The entry may be whole on the medium.
             let taken_back = self.file.write(tail.at, &[&[0; HEAD_BYTES]], Durability::Cached);
             if taken_back.and_then(|()| self.file.flush()).is_err() {
                 self.give_up(&tail, change);
@@ -302,7 +302,7 @@ impl Log {
         Ok(())
     }
 
-    /// Takes no more changes: nobody knows what the ranges of this one will hold after the next start.
+    /// Takes no more changes: the content of this change's ranges after the next start is unknown.
     fn give_up(&self, _held: &Tail, change: &Change) {
         self.breaks(&StoreError::MediumWrite { offset: change.data.offset });
         let mut index = self.index.write();
@@ -313,15 +313,15 @@ impl Log {
 
     fn breaks(&self, error: &StoreError) -> StoreError {
         let why = || match error {
-            // The volume says itself what failed.
+            // The volume itself reports what failed.
             StoreError::FlushFailed(why) => why.clone(),
             error => format!("{}: {error}; open the volume again", self.file.description()),
         };
         StoreError::FlushFailed(self.broken.lock().get_or_insert_with(why).clone())
     }
 
-    /// A volume that takes no changes is asked before, not by trying: a write of the log that is refused would look like one that
-    /// failed, of which nobody knows what it left.
+    /// Checks beforehand whether the volume takes changes. If the write of the log were refused instead, that would look like a
+    /// failed write with an unknown effect.
     fn check_whole(&self) -> Result<(), StoreError> {
         self.broken.lock().as_ref().map_or(Ok(()), |why| Err(StoreError::FlushFailed(why.clone())))?;
         self.file.label().map_or(Ok(()), |label| label.check_flushed())
@@ -342,7 +342,7 @@ impl Log {
         Ok(())
     }
 
-    /// Puts everything in its place, durable there, if anything that is not meets the range.
+    /// If the range overlaps anything that is not in its place, puts everything in its place, durably.
     pub(crate) fn make_way(&self, part: Part, span: Span) -> Result<(), StoreError> {
         if !self.live.load(Ordering::Acquire) {
             return Ok(());
@@ -351,12 +351,12 @@ impl Log {
         if self.has(part, span) { self.settle(&mut tail) } else { Ok(()) }
     }
 
-    /// Whether anything of a range is not in its place.
+    /// Whether any part of a range is not in its place.
     pub(crate) fn has(&self, part: Part, span: Span) -> bool {
         self.index.read()[part as usize].within(span).next().is_some()
     }
 
-    /// Puts everything in its place, durable there, and empties the log. After an error everything is where it was.
+    /// Puts everything in its place, durably, and empties the log. After an error everything is where it was.
     fn settle(&self, tail: &mut Tail) -> Result<(), StoreError> {
         self.check_whole()?;
         let live = self.live.load(Ordering::Acquire);
@@ -372,7 +372,7 @@ impl Log {
 
     fn place_all(&self, live: bool) -> Result<(), StoreError> {
         if live {
-            // Nobody changes it while the tail is held.
+            // Nothing changes the index while the tail is held.
             let index = self.index.read();
             for part in [Part::Side, Part::Data] {
                 self.place(part, index[part as usize].iter())?;
@@ -417,9 +417,9 @@ impl Log {
         write(start, &mut bytes)
     }
 
-    /// Everything is in its place: the entries so far are over.
+    /// Everything is in its place: the entries so far are retired.
     fn begin_generation(&self, tail: &mut Tail) -> Result<(), StoreError> {
-        // If this fails it may be there all the same, so nothing may be written in the generation before.
+        // If this fails, the mark may have reached the medium all the same, so nothing may be written in the previous generation.
         (tail.generation, tail.overdue) = (tail.generation + 1, true);
         let Tail { end: bytes, generation, volume_generation, .. } = *tail;
         let mark = Mark { bytes, generation, volume_generation, identity: self.identity };
@@ -431,7 +431,7 @@ impl Log {
         Ok(())
     }
 
-    /// Fills `dst` with what a range holds.
+    /// Fills `dst` with the current content of a range.
     pub(crate) fn read(&self, part: Part, offset: u64, dst: &mut [u8], by: ReadBy) -> Result<(), StoreError> {
         for _ in 0..READS {
             let before = self.epoch.load(Ordering::Acquire);
@@ -476,7 +476,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Leaves nothing to do for the next start, if it can.
+    /// Leaves nothing to do for the next start, if possible.
     fn drop(&mut self) {
         if !self.data.geometry().read_only {
             let _ = self.settle(&mut self.tail.lock());
@@ -484,7 +484,7 @@ impl Drop for Log {
     }
 }
 
-/// An error of the log, told as one of the volume at `offset`.
+/// Turns an error of the log into one of the volume at `offset`.
 fn of_the_log(error: StoreError, offset: u64) -> StoreError {
     match error {
         StoreError::MediumRead { .. } => StoreError::MediumRead { offset },

@@ -1,4 +1,4 @@
-//! Which bytes of a store are not yet in their place, and where they are instead. No input or output.
+//! Which bytes of a store are not yet in their place, and where they are instead. Does no I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use super::format::Span;
 /// What a run of bytes holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// The bytes of the log from here on.
+    /// The bytes at this offset of the log.
     At(u64),
-    /// Zeros; whether their space is to be given back.
+    /// Zeros; whether their space should be released.
     Zeroes { unmap: bool },
-    /// Nobody knows what it will hold after the next start.
+    /// Its content after the next start is unknown.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ impl Run {
         self.span.offset + self.span.len
     }
 
-    /// The part of it that lies in `from..to`, which meets it.
+    /// The part of it that lies in `from..to`, which overlaps it.
     fn part(&self, from: u64, to: u64) -> Run {
         let (from, to) = (from.max(self.span.offset), to.min(self.end()));
         let what = match self.what {
@@ -37,7 +37,7 @@ impl Run {
     }
 }
 
-/// Runs that do not overlap, by their ends: of several for one byte, the last one counts.
+/// Runs that do not overlap, by their ends: a later run replaces an earlier one where both cover a byte.
 #[derive(Debug, Default)]
 pub(super) struct Runs(BTreeMap<u64, Run>);
 
@@ -55,7 +55,7 @@ impl Runs {
         self.0.values()
     }
 
-    /// Those that a range meets, cut to it, by offset.
+    /// The runs that overlap a range, cut to it, by offset.
     pub(super) fn within(&self, span: Span) -> impl Iterator<Item = Run> + '_ {
         let to = span.offset.saturating_add(span.len);
         let met = self.0.range(span.offset.saturating_add(1)..).map(|(_, run)| run);
@@ -91,7 +91,7 @@ impl Runs {
 mod tests {
     use super::*;
 
-    /// Against an array with an entry for each byte.
+    /// Compared with an array that has an entry for each byte.
     #[test]
     fn of_several_runs_for_a_byte_the_last_one_counts() {
         let (mut runs, mut bytes, mut state) = (Runs::default(), [None; 64], 12345u64);

@@ -1,4 +1,4 @@
-//! What the log does where it is told apart from what a crash leaves of it, which is replayed in `power_cuts.rs`.
+//! The behaviour of the log, apart from crashes, which `power_cuts.rs` replays.
 
 use super::*;
 use crate::{
@@ -14,7 +14,7 @@ fn ram(bytes: u64) -> Arc<RamStore> {
     Arc::new(RamStore::new(bytes, 512).unwrap())
 }
 
-/// The stores of a volume, which stay when it is closed.
+/// The stores of a volume, which persist when it is closed.
 struct Stores {
     data: Arc<RamStore>,
     side: Arc<RamStore>,
@@ -113,12 +113,12 @@ fn a_write_whose_error_was_told_never_comes_back() {
     let (log, faults) = FaultStore::new(Arc::clone(&stores.log));
     let store = stores.over(Arc::clone(&stores.data) as _, Arc::new(log)).unwrap();
     write(&store, 3, 7, 4, Durability::Durable).unwrap();
-    // The entry is there as a whole although it is told to have failed.
+    // The whole entry is on the medium although it is reported as failed.
     faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 1 << 20 }).nth(1));
     write(&store, 3, 8, 4, Durability::Cached).unwrap_err();
     assert!(holds(&store, 3, 7));
     write(&store, 4, 9, 1, Durability::Cached).unwrap();
-    // And now it cannot be taken back either: nobody reads it, and the volume takes no more changes.
+    // And now it cannot be revoked either: its blocks cannot be read, and the volume takes no more changes.
     faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 1 << 20 }).nth(1));
     let rule = faults.arm(FaultRule::new(Op::Write, Fault::Error(FaultError::NoSpace)));
     write(&store, 3, 8, 1, Durability::Cached).unwrap_err();
@@ -155,7 +155,7 @@ fn without_space_nothing_changes_and_a_place_that_fails_loses_nothing() {
     assert!(holds(&store, 1024, 0) && holds(&store, 3, 7));
     faults.disarm(rule);
     write(&store, 1024, 8, 8, Durability::Cached).unwrap();
-    // A place that cannot be written: all goes on from the log, as long as it has room.
+    // A place that cannot be written: the log serves everything, as long as it has room.
     let rule = faults.arm(FaultRule::new(Op::Write, Fault::Torn { keep_bytes: 100 }));
     while write(&store, 5, 9, 8, Durability::Cached).is_ok() {}
     assert!(holds(&store, 3, 7) && holds(&store, 5, 9) && holds(&store, 1024, 8));
@@ -235,7 +235,7 @@ fn a_file_has_its_log_beside_it_and_one_of_another_time_is_refused() {
     store.write_atomic(0, &[&[7; 1024]], Some(&run(7, 2)), Durability::Durable).unwrap();
     let how = FileOptions::default();
     assert!(FileStore::open(&beside, &how).err().unwrap().to_string().contains("in use"));
-    // The log with its entry, and the place without.
+    // The log with its entry, and the place without it.
     let copy = std::fs::read(&beside).unwrap();
     drop(store);
     assert_eq!(spec(&path, ",pi=1,atomic=4096").unwrap().atomic_write_bytes_max(), 4096);

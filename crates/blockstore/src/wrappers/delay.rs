@@ -1,7 +1,7 @@
-//! A store that is slow, or that stands still while a test holds its [`Gate`] closed.
+//! A store that is slow, or that blocks while a test holds its [`Gate`] closed.
 //!
-//! The gate makes orderings certain without waiting for time to pass: close it, start the operations, wait until they
-//! stand at it, do what should happen meanwhile, open it.
+//! The gate lets a test force an ordering without waiting for time to pass: close it, start the operations, wait
+//! until they block at it, do what should happen meanwhile, open it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::{
 
 struct GateState {
     closed_for: OpSet,
-    /// Operations that may pass though the gate is closed.
+    /// Operations that may pass although the gate is closed.
     passes: u64,
     waiting: usize,
 }
@@ -28,23 +28,23 @@ struct GateShared {
     delay_ns: AtomicU64,
 }
 
-/// Opens and closes a [`DelayStore`], from any thread. While it is closed and nobody opens it, operations wait
-/// forever: open it before joining their threads.
+/// Opens and closes a [`DelayStore`], from any thread. Operations wait for ever at a closed gate: open it before
+/// joining their threads.
 #[derive(Clone)]
 pub struct Gate(Arc<GateShared>);
 
 impl Gate {
-    /// Lets operations of `ops` wait from now on, and no others.
+    /// From now on blocks operations of `ops`, and no others.
     pub fn close(&self, ops: OpSet) {
         self.set(ops);
     }
 
-    /// Lets everything pass, also what waits.
+    /// Lets everything pass, including operations that are waiting.
     pub fn open(&self) {
         self.set(OpSet::NONE);
     }
 
-    /// Lets `count` operations pass the closed gate, those that wait first.
+    /// Lets `count` operations pass the closed gate, those already waiting first.
     pub fn let_pass(&self, count: u64) {
         let mut state = self.0.state.lock();
         state.passes = state.passes.saturating_add(count);
@@ -76,7 +76,7 @@ impl Gate {
         self.0.changed.notify_all();
     }
 
-    /// Stands at the gate while it is closed for `op`.
+    /// Waits at the gate while it is closed for `op`.
     fn pass(&self, op: Op) {
         let delay_ns = self.0.delay_ns.load(Ordering::Relaxed);
         if delay_ns > 0 {
@@ -99,7 +99,7 @@ impl Gate {
     }
 }
 
-/// A store that waits before every operation; see the module's head. Its placement is always
+/// A store that waits before every operation; see the head of the module. Its placement is always
 /// [`Placement::Offload`], because it blocks.
 pub struct DelayStore<S> {
     inner: S,
@@ -171,7 +171,7 @@ impl<S: BlockStore> BlockStore for DelayStore<S> {
     }
 
     fn in_place(&self) -> Option<&dyn InPlace> {
-        None // a look at memory is not delayed
+        None // reads in memory would bypass the delay
     }
 
     fn flush(&self) -> Result<(), StoreError> {

@@ -1,8 +1,8 @@
 //! A store that fails on demand: for tests of everything above it.
 //!
-//! Rules are armed and disarmed through a [`FaultHandle`] while the store is in use. The first armed rule that
-//! matches an operation and is due decides it; rules that match count the operation even when they are not due yet.
-//! With no rule armed the cost is one atomic load.
+//! Rules are armed and disarmed through a [`FaultHandle`] while the store is in use. The first armed rule that matches an
+//! operation and is due decides it; rules that match count the operation even if they are not due yet. With no rule armed the
+//! cost is one atomic load.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -18,10 +18,10 @@ use crate::{
     RecordRun, Records, StoreError, read_then_crc32c,
 };
 
-/// The error that a rule raises. Offsets are those of the operation, or of the first byte of it in the rule's range.
+/// The error that a rule raises. Offsets are those of the operation, or of its first byte in the rule's range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultError {
-    /// [`StoreError::MediumRead`] or [`StoreError::MediumWrite`], as the operation is.
+    /// [`StoreError::MediumRead`] or [`StoreError::MediumWrite`], depending on the operation.
     Medium,
     /// [`StoreError::NoSpace`].
     NoSpace,
@@ -31,40 +31,39 @@ pub enum FaultError {
     Gone,
     /// [`StoreError::FlushFailed`].
     FlushFailed,
-    /// [`StoreError::Io`] of that kind.
+    /// [`StoreError::Io`] of this kind.
     Io(ErrorKind),
 }
 
 /// What happens to an operation that a rule decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not done and fails.
+    /// The operation is not executed and fails.
     Error(FaultError),
-    /// The byte at `offset` of the store is XORed with `mask` on its way, in a read or a write that covers it, and
-    /// nobody is told.
+    /// The byte at `offset` of the store is XORed with `mask` in a read or a write that covers it, and no error is reported.
     BitFlip {
         /// Byte of the store.
         offset: u64,
         /// Bits to flip.
         mask: u8,
     },
-    /// A write puts its first `keep_bytes` on the medium and fails with [`StoreError::MediumWrite`] there, as when
-    /// the power goes. Other operations fail so without being done.
+    /// A write puts its first `keep_bytes` on the medium and fails with [`StoreError::MediumWrite`] there, as in a power
+    /// failure. Other operations fail in the same way without being executed.
     Torn {
-        /// Bytes that arrive.
+        /// Bytes that reach the medium.
         keep_bytes: u64,
     },
-    /// A write, unmap, zeroing, flush or resize is not done and succeeds all the same. Reads and queries are done.
+    /// A write, unmap, zeroing, flush or resize is not executed, yet succeeds. Reads and queries are executed.
     Lost,
 }
 
 /// When a fault happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultRule {
-    /// Operations that the rule concerns.
+    /// Operations that the rule applies to.
     pub ops: OpSet,
-    /// Bytes of the store; operations that touch none of them are not concerned. `None`: all, also those without
-    /// a range (flush, resize).
+    /// Bytes of the store; the rule does not apply to operations that touch none of them. `None`: it applies to all
+    /// operations, including those without a range (flush, resize).
     pub range: Option<Range<u64>>,
     /// Matching operations that pass before the first fault.
     pub skip: u64,
@@ -124,7 +123,7 @@ struct Shared {
 pub struct FaultHandle(Arc<Shared>);
 
 impl FaultHandle {
-    /// Adds a rule behind those that are armed.
+    /// Adds a rule after those that are armed.
     pub fn arm(&self, rule: FaultRule) -> FaultId {
         let mut rules = self.0.rules.lock();
         let id = FaultId(rules.next_id);
@@ -144,7 +143,7 @@ impl FaultHandle {
         self.retain(|_| false);
     }
 
-    /// Faults that an armed rule has made so far; 0 for an unknown one.
+    /// Faults that an armed rule has caused so far; 0 for an unknown one.
     pub fn faults(&self, id: FaultId) -> u64 {
         self.0.rules.lock().armed.iter().find(|armed| armed.id == id).map_or(0, |armed| armed.faults)
     }
@@ -156,7 +155,7 @@ impl FaultHandle {
     }
 }
 
-/// What a rule decided, and the first byte concerned.
+/// What a rule decided, and the first byte affected.
 struct Decision {
     fault: Fault,
     offset: u64,
@@ -177,7 +176,7 @@ impl Decision {
     }
 }
 
-/// A store with faults on demand; see the module's head.
+/// A store with faults on demand; see the head of the module.
 pub struct FaultStore<S> {
     inner: S,
     shared: Arc<Shared>,
@@ -222,7 +221,7 @@ impl<S: BlockStore> FaultStore<S> {
         decision
     }
 
-    /// A read by `read`, with the fault that it has.
+    /// Reads with `read`, applying the fault that is due.
     fn read_by(
         &self,
         offset: u64,
@@ -263,7 +262,7 @@ impl<S: BlockStore> FaultStore<S> {
     }
 }
 
-/// Flips the byte when `bytes`, which start at `start` of the store, hold it.
+/// Flips the byte if it is in `bytes`, which start at `start` of the store.
 fn flip(bytes: &mut [u8], start: u64, offset: u64, mask: u8) {
     let place = offset.checked_sub(start).and_then(|place| usize::try_from(place).ok());
     if let Some(byte) = place.and_then(|place| bytes.get_mut(place)) {
@@ -289,10 +288,11 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
     }
 
     fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
-        Ok(false) // faults are in what is read
+        Ok(false) // faults change the data that is read
     }
 
-    // With rules armed the inner store's fused copy will not do: a flipped bit comes from the medium, so the digest covers it.
+    // With rules armed the inner store's fused copy will not do: a flipped bit comes from the medium, so the digest must cover
+    // it.
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
         if self.shared.count.load(Ordering::Acquire) == 0 {
             return self.inner.read_crc32c(offset, dst, crc);
@@ -332,7 +332,7 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
         self.inner.atomic_write_bytes_max()
     }
 
-    // All or nothing: a torn one leaves nothing.
+    // All or nothing: a torn write leaves nothing.
     fn write_atomic(
         &self,
         offset: u64,
@@ -363,7 +363,7 @@ impl<S: BlockStore> BlockStore for FaultStore<S> {
     }
 
     fn in_place(&self) -> Option<&dyn InPlace> {
-        None // faults are in what is copied
+        None // faults apply to data that is copied
     }
 
     fn flush(&self) -> Result<(), StoreError> {

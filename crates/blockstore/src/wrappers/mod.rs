@@ -6,7 +6,7 @@ pub(crate) mod stats;
 
 use crate::Op;
 
-/// A set of operations, for rules that concern some of them.
+/// A set of operations, for rules that apply to some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpSet(u16);
 

@@ -56,7 +56,7 @@ impl Stats {
     }
 }
 
-/// A store that counts what passes; see the module's head.
+/// A store that counts the operations passing through it; see the head of the module.
 pub struct StatsStore<S> {
     inner: S,
     stats: Arc<Stats>,
@@ -93,7 +93,7 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
     }
 
     fn read_now(&self, _offset: u64, _dst: &mut [u8]) -> Result<bool, StoreError> {
-        Ok(false) // what is read is counted where it is read for certain
+        Ok(false) // a read is counted by the call that completes it
     }
 
     fn read_crc32c(&self, offset: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
@@ -126,7 +126,7 @@ impl<S: BlockStore> BlockStore for StatsStore<S> {
     }
 
     fn in_place(&self) -> Option<&dyn InPlace> {
-        None // it would not be counted
+        None // reads in place would not be counted
     }
 
     fn flush(&self) -> Result<(), StoreError> {

@@ -10,9 +10,9 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use super::epoll::EpollStats;
 use super::{Completion, Token};
 
-/// Segments given to one sendmsg; more go in further calls. The kernel's own limit is 1024.
+/// Segments passed to one sendmsg; the rest go in further calls. The kernel's own limit is 1024.
 const IOV: usize = 128;
-/// Up to so many segments are gathered in a smaller array.
+/// Up to this many segments are gathered in a smaller array.
 const SMALL_IOV: usize = 8;
 /// Calls of sendmsg for one connection before others get their turn.
 const MAX_SENDS_PER_ROUND: usize = 8;
@@ -25,11 +25,13 @@ pub(super) struct Conn {
     pub(super) recv: Option<(BytesMut, usize)>,
     pub(super) send: Option<SendOp>,
     pub(super) connecting: bool,
-    /// The socket may hold bytes, or its end: no receive has come back short since epoll said so.
+    /// The socket may hold bytes, or the end of the stream: no receive has come back short since epoll reported it
+    /// readable.
     pub(super) readable: bool,
-    /// The socket may take bytes: no send was cut short since epoll said so.
+    /// The socket may take bytes: no send has been cut short since epoll reported it writable.
     pub(super) writable: bool,
-    /// The peer closed or the connection broke; from here on every receive is tried, until it says so.
+    /// The peer closed or the connection broke. From here on every receive is tried, until it returns the end or
+    /// the error.
     pub(super) ended: bool,
     /// In the driver's list of ready connections.
     pub(super) listed: bool,
@@ -39,7 +41,7 @@ pub(super) struct Conn {
 #[derive(Debug)]
 pub(super) struct SendOp {
     segments: Vec<Bytes>,
-    /// Segments before this one are sent; of this one the sent front is cut off.
+    /// The segments before this one are sent; the part of this one that is sent has been cut off.
     next: usize,
 }
 
@@ -126,7 +128,7 @@ impl Conn {
         }
     }
 
-    /// True when a send stopped for the sake of other connections.
+    /// True when a send stopped to give other connections their turn.
     pub(super) fn can_send_more(&self) -> bool {
         self.send.is_some() && self.writable && !self.connecting
     }
@@ -156,7 +158,7 @@ impl SendOp {
         Self { segments, next: 0 }
     }
 
-    /// One system call's worth. True when the kernel took all that it was offered.
+    /// Makes one system call. True when the kernel took all that was offered.
     fn send_once(&mut self, stream: &TcpStream) -> Result<bool, Errno> {
         let pending = &self.segments[self.next..];
         let (offered, sent) = match pending {

@@ -1,17 +1,17 @@
 //! The driver on epoll(7): edge-triggered, one registration per connection for its whole life.
 //!
 //! How it keeps system calls few:
-//! - a send is tried when it is submitted; when all of it went, its completion costs nothing more;
-//! - a receive that came back short has emptied the socket, and a send that was cut short has filled it, so neither is asked
-//!   again before the kernel announces a change (epoll(7), Q9);
-//! - a receive that filled its buffer is followed by the next without asking epoll. Other receives wait for its word: trying them
-//!   on the chance saved one call in ten under load, cost one in thirty else, and by coming early it broke batches apart (four
-//!   requests of 4 KiB outstanding: 2.9-3.4 us each instead of 2.3; benches/loopback.rs);
+//! - a send is tried when it is submitted; if all of it is sent, its completion costs nothing more;
+//! - a receive that came back short has emptied the socket, and a send that was cut short has filled it, so neither is tried again
+//!   before the kernel reports a change (epoll(7), Q9);
+//! - a receive that filled its buffer is followed by the next without asking epoll. Other receives wait for an event. Trying them
+//!   speculatively saved one call in ten under load and cost one in thirty otherwise; and because it took data early, it split
+//!   batches (four requests of 4 KiB outstanding: 2.9-3.4 us each instead of 2.3; benches/loopback.rs);
 //! - completions at hand are returned without asking epoll, though at most `MAX_ROUNDS_WITHOUT_POLL` times in a row;
-//! - before it sleeps it looks for news a while, where that has paid (`polling`).
+//! - before it sleeps it polls for events for a while, where that has paid off (`polling`).
 //!
-//! Fairness: per call of wait a connection gets one receive and a bounded number of sends, a listener
-//! `MAX_ACCEPTS_PER_ROUND` connections.
+//! Fairness: per call of wait a connection gets one receive and a bounded number of sends, a listener `MAX_ACCEPTS_PER_ROUND`
+//! connections.
 //!
 //! What it leaves out: MSG_ZEROCOPY (loopback copies anyway, and short sends cost more with it), and TCP urgent data: a peer that
 //! sends it can at worst delay its own bytes.
@@ -37,9 +37,9 @@ use super::{Completion, Driver, TcpInfo, Token, Waker, tcp_info};
 const EVENTS: usize = 256;
 /// Connections accepted from one listener before others get their turn.
 const MAX_ACCEPTS_PER_ROUND: usize = 16;
-/// How often wait may return without having asked epoll, so that no connection is overlooked.
+/// How many times in a row wait may return without having asked epoll, so that no connection is overlooked.
 const MAX_ROUNDS_WITHOUT_POLL: u32 = 8;
-/// How long a listener rests after accepting failed for lack of resources.
+/// How long a listener pauses after accepting failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const WAKER_BITS: u64 = u64::MAX;
 
@@ -49,7 +49,7 @@ pub struct EpollDriver {
     waker: Arc<EventWaker>,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Connections with an operation that can be tried without news from epoll.
+    /// Connections with an operation that can be tried without an event from epoll.
     ready: Vec<Token>,
     ready_scratch: Vec<Token>,
     done: Vec<Completion>,
@@ -57,7 +57,7 @@ pub struct EpollDriver {
     paused_listeners: Vec<(Instant, Token)>,
     rounds_without_poll: u32,
     polling: Polling,
-    /// Connections under this driver.
+    /// Connections that this driver owns.
     connections: usize,
     stats: EpollStats,
 }
@@ -67,7 +67,7 @@ pub struct EpollDriver {
 pub struct EpollStats {
     /// Calls of epoll_wait.
     pub polls: u64,
-    /// Receive calls, with those that found nothing.
+    /// Receive calls, including those that found nothing.
     pub receives: u64,
     /// Receive calls that found nothing.
     pub empty_receives: u64,
@@ -129,7 +129,8 @@ impl EpollDriver {
         })
     }
 
-    /// Looks for news for as long as `time`, 1 ms at most, before it sleeps. A new driver never does, nor one with a time of zero.
+    /// Sets how long the driver polls for events before it sleeps, at most 1 ms. By default, and with a time of zero, it never
+    /// polls.
     #[must_use]
     pub fn with_poll_time(mut self, time: Duration) -> Self {
         self.polling = Polling::new(time);
@@ -145,7 +146,7 @@ impl EpollDriver {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
-                // The last index is left out: with the last generation it would be the waker's.
+                // The last index is left out: with the last generation its token would equal the waker's.
                 let index = u32::try_from(self.slots.len()).ok().filter(|&n| n < u32::MAX);
                 let index = index.ok_or(io::ErrorKind::OutOfMemory)?;
                 self.slots.push(Slot { generation: 0, entry: Entry::Free });
@@ -189,7 +190,7 @@ impl EpollDriver {
     fn vacate(&mut self, token: Token) -> Entry {
         match self.slots.get_mut(token.index()) {
             Some(slot) if slot.generation == token.generation() && !matches!(slot.entry, Entry::Free) => {
-                // A place whose generations are used up is retired rather than letting an old token become valid again.
+                // A slot that has used up its generations is retired, so that no old token becomes valid again.
                 if let Some(next) = slot.generation.checked_add(1) {
                     slot.generation = next;
                     self.free.push(token.index() as u32);
@@ -201,7 +202,7 @@ impl EpollDriver {
         }
     }
 
-    /// Drops completions that were not handed out yet: their connection is gone.
+    /// Drops completions that were not handed out yet, because their connection is gone.
     fn forget_done(&mut self, token: Token) {
         self.done.retain(|completion| {
             !matches!(completion, Completion::Sent { conn, .. } | Completion::Received { conn, .. } if *conn == token)
@@ -217,7 +218,7 @@ impl EpollDriver {
         }
     }
 
-    /// Tries what the connection has outstanding and may succeed.
+    /// Tries the outstanding operations of the connection that may succeed.
     fn progress(&mut self, token: Token, out: &mut Vec<Completion>) {
         let mut stats = self.stats;
         let Some(conn) = self.conn(token) else { return };
@@ -269,7 +270,7 @@ impl EpollDriver {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_peers_fault(&error) => continue,
                 Err(error) => {
-                    // The listener stays readable, so it must leave epoll's sight or wait would spin.
+                    // The listener stays readable, so epoll must stop watching it, or wait would spin.
                     let data = epoll::EventData::new_u64(token.to_u64());
                     let _ = epoll::modify(&self.epoll, listener, data, epoll::EventFlags::empty());
                     self.paused_listeners.push((Instant::now() + ACCEPT_PAUSE, token));
@@ -280,7 +281,7 @@ impl EpollDriver {
         }
     }
 
-    /// Lets listeners accept again whose rest is over; returns how long the next one still rests.
+    /// Resumes listeners whose pause is over; returns how long the next one still pauses.
     fn resume_listeners(&mut self) -> Option<Duration> {
         if self.paused_listeners.is_empty() {
             return None;
@@ -320,7 +321,7 @@ impl EpollDriver {
         Ok(())
     }
 
-    /// Looks for news instead of sleeping for up to `timeout`, if that is likely to pay; true when there are any.
+    /// Polls instead of sleeping for up to `timeout`, if that is likely to pay; true when something was found.
     fn look(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion>) -> io::Result<bool> {
         if self.connections == 0 {
             return Ok(false);
@@ -332,7 +333,8 @@ impl EpollDriver {
             self.take_events(Some(Duration::ZERO))?;
             let woken = self.waker.take();
             if woken || !self.events.is_empty() {
-                // What is there at once would have kept it from sleeping too, and says nothing of what looking longer is worth.
+                // An event found at once would have prevented the sleep anyway, so it says nothing about the value of polling
+                // longer.
                 if looked {
                     self.polling.hit();
                 }
@@ -349,7 +351,7 @@ impl EpollDriver {
         }
     }
 
-    /// Asks the kernel for events, waiting for as long as `timeout` for the first.
+    /// Asks the kernel for events, waiting up to `timeout` for the first.
     fn take_events(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.events.clear();
         self.stats.polls += 1;
@@ -397,7 +399,7 @@ impl Driver for EpollDriver {
             Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
-        // Even when it stands at once, the first event from epoll reports it.
+        // Even when the connection is established at once, the first event from epoll reports it.
         self.insert(Entry::Conn(Box::new(Conn::new(socket.into(), true))))
     }
 
@@ -440,7 +442,7 @@ impl Driver for EpollDriver {
 
     fn close(&mut self, token: Token) {
         match self.vacate(token) {
-            // Closing the descriptor, which nobody shares, takes it out of epoll.
+            // The descriptor is not shared, so closing it removes it from epoll.
             Entry::Conn(conn) => {
                 conn.discard_arrived();
                 self.forget_done(token);
@@ -523,7 +525,7 @@ fn conn_interest() -> epoll::EventFlags {
     epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET
 }
 
-/// Errors of accept(2) that concern the one connection that was to be accepted.
+/// Errors of accept(2) that concern only the one connection being accepted.
 fn is_peers_fault(error: &io::Error) -> bool {
     let fault = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(
@@ -543,7 +545,7 @@ fn is_peers_fault(error: &io::Error) -> bool {
     )
 }
 
-/// Rounded up to milliseconds, which is what epoll_wait counts in: rounded down it would return early and spin.
+/// Rounds up to milliseconds, the unit of epoll_wait: rounding down would return early and spin.
 fn to_millis(timeout: Duration) -> Timespec {
     let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
     Timespec { tv_sec: millis / 1000, tv_nsec: (millis % 1000) * 1_000_000 }

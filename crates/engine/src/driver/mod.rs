@@ -1,6 +1,6 @@
-//! What a shard asks of the world: a completion-style interface with owned buffers.
+//! The I/O interface of a shard: completion style, with owned buffers.
 //!
-//! An operation takes its buffers with it and gives them back in its [`Completion`]. Readiness can imitate completions (the
+//! An operation takes ownership of its buffers and returns them in its [`Completion`]. Readiness can imitate completions (the
 //! reverse is not true), so the same shard runs on [`epoll`], on a ring of completions, or inside a simulator.
 
 use std::io;
@@ -19,8 +19,8 @@ pub use polling::{POLL_TIME, POLL_TIME_MAX, PollCounts};
 pub use tcp_info::TcpInfo;
 pub use waker::Waker;
 
-/// Names a listener or a connection of one driver: its place and the generation of that place. The token of something closed
-/// is stale: every call with it does nothing, whatever has taken the place since.
+/// Names a listener or a connection of one driver: its slot and the generation of that slot. Once the listener or
+/// connection is closed, its token is stale: calls with it do nothing, even if something else has taken the slot since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
@@ -30,12 +30,12 @@ impl Token {
         Self((generation as u64) << 32 | index as u64)
     }
 
-    /// The place, reused after the token became stale.
+    /// The slot, reused after the token became stale.
     pub const fn index(self) -> usize {
         self.0 as u32 as usize
     }
 
-    /// How many times the place had been used before.
+    /// How many times the slot had been used before.
     pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -51,10 +51,10 @@ impl Token {
     }
 }
 
-/// What came of a submitted operation, or what happened by itself.
+/// The result of a submitted operation, or an event that no operation requested.
 #[derive(Debug)]
 pub enum Completion<S = TcpStream> {
-    /// A listener took a connection. Give the stream to [`Driver::adopt`], of this driver or of another shard's.
+    /// A listener accepted a connection. Give the stream to [`Driver::adopt`] of this driver or of another shard's.
     Accepted {
         /// Where it arrived.
         listener: Token,
@@ -63,14 +63,15 @@ pub enum Completion<S = TcpStream> {
         /// Its peer.
         peer: SocketAddr,
     },
-    /// Accepting failed for a reason on this side (descriptors or memory ran out). The listener pauses and tries again by itself.
+    /// Accepting failed for a reason on this side (descriptors or memory ran out). The listener pauses and then retries on its
+    /// own.
     AcceptFailed {
         /// The listener.
         listener: Token,
         /// The reason.
         error: io::Error,
     },
-    /// [`Driver::recv`] ended. `buffer` comes back with the received bytes appended.
+    /// [`Driver::recv`] completed. `buffer` comes back with the received bytes appended.
     Received {
         /// The connection.
         conn: Token,
@@ -79,7 +80,7 @@ pub enum Completion<S = TcpStream> {
         /// Bytes appended; 0 means that the peer has closed its direction.
         result: io::Result<usize>,
     },
-    /// [`Driver::send`] ended: all is with the kernel, or the connection is broken.
+    /// [`Driver::send`] completed: the kernel has everything, or the connection is broken.
     Sent {
         /// The connection.
         conn: Token,
@@ -88,45 +89,45 @@ pub enum Completion<S = TcpStream> {
         /// Whether everything was sent.
         result: io::Result<()>,
     },
-    /// [`Driver::connect`] ended. After an error the token is still to be closed.
+    /// [`Driver::connect`] completed. After an error the token must still be closed.
     Connected {
         /// The connection.
         conn: Token,
-        /// Whether it stands.
+        /// Whether the connection is established.
         result: io::Result<()>,
     },
-    /// A [`Waker`] of this driver was used since the last time this was reported.
+    /// A [`Waker`] of this driver was used since this was last reported.
     Woken,
 }
 
-/// An event loop's engine. One thread owns it. Calls with a stale token do nothing.
+/// The engine of an event loop. One thread owns it. Calls with a stale token do nothing.
 pub trait Driver {
-    /// What listens: a socket, outside of simulators.
+    /// What accepts connections: a socket, outside of simulators.
     type Listener: Send + 'static;
-    /// A connection that is under no driver: a socket, outside of simulators. Dropped, it is closed.
+    /// A connection that no driver owns: a socket, outside of simulators. Dropping it closes it.
     type Stream: Send + 'static;
 
-    /// Accepts connections from `listener` from now on; each arrives as [`Completion::Accepted`].
+    /// Accepts connections from `listener` from now on; each is reported as [`Completion::Accepted`].
     ///
     /// # Errors
-    /// What the system says to making it non-blocking and registering it.
+    /// The system's errors when the listener is made non-blocking and registered.
     fn listen(&mut self, listener: Self::Listener) -> io::Result<Token>;
 
     /// Takes over a connected stream: non-blocking, with TCP_NODELAY (where the socket is TCP at all).
     ///
     /// # Errors
-    /// What the system says to making it non-blocking and registering it.
+    /// The system's errors when the stream is made non-blocking and registered.
     fn adopt(&mut self, stream: Self::Stream) -> io::Result<Token>;
 
-    /// Begins to connect to `addr`, from the address `local` if given; ends with [`Completion::Connected`]. Operations may be
-    /// submitted at once and begin when the connection stands.
+    /// Starts to connect to `addr`, from the address `local` if given; completes with [`Completion::Connected`]. Operations may
+    /// be submitted at once; they start when the connection is established.
     ///
     /// # Errors
-    /// What the system says at once; a refusal that takes a round trip arrives in the completion.
+    /// Errors that the system reports immediately; a refusal that takes a round trip arrives in the completion.
     fn connect(&mut self, addr: SocketAddr, local: Option<IpAddr>) -> io::Result<Token>;
 
-    /// Receives once, at least one byte, at most `max_bytes`, into the spare capacity of `buffer`. One may be outstanding per
-    /// connection. Without room it completes with [`io::ErrorKind::InvalidInput`].
+    /// Receives once, at least one byte and at most `max_bytes`, into the spare capacity of `buffer`. One receive may be
+    /// outstanding per connection. Without room it completes with [`io::ErrorKind::InvalidInput`].
     fn recv_up_to(&mut self, conn: Token, buffer: BytesMut, max_bytes: usize);
 
     /// Receives once, into all the spare capacity of `buffer`: see [`Driver::recv_up_to`].
@@ -134,28 +135,29 @@ pub trait Driver {
         self.recv_up_to(conn, buffer, usize::MAX);
     }
 
-    /// Sends all of `segments` in order; completes when everything was sent or the connection broke. One may be outstanding per
-    /// connection.
+    /// Sends all of `segments` in order; completes when everything was sent or the connection broke. One send may be outstanding
+    /// per connection.
     fn send(&mut self, conn: Token, segments: Vec<Bytes>);
 
-    /// Sends FIN after what was submitted: this side sends no more, and can still receive.
+    /// Sends FIN after everything already submitted: this side sends no more, but can still receive.
     fn shutdown_write(&mut self, conn: Token);
 
-    /// Forgets the listener or connection; outstanding operations end without a completion and what they had not sent is lost.
+    /// Forgets the listener or connection. Outstanding operations end without a completion, and data that they have not sent is
+    /// lost.
     ///
-    /// Bytes that have arrived unread would turn the close into a reset, which can destroy the last bytes on their way to the
-    /// peer. So what has arrived is discarded first, up to a limit. To be sure that the peer reads the last bytes:
+    /// Closing a socket with unread bytes sends a reset, which can destroy the last bytes on their way to the peer. So the bytes
+    /// that have arrived are discarded first, up to a limit. To be sure that the peer reads the last bytes:
     /// [`Driver::shutdown_write`], receive until 0, then close.
     fn close(&mut self, token: Token);
 
-    /// Gives the connection up to the caller, to move it to another shard. An outstanding receive ends without a completion.
-    /// `None` when the token is stale, is not a connection that stands, or a send is outstanding.
+    /// Releases the connection to the caller, to move it to another shard. An outstanding receive ends without a completion.
+    /// `None` when the token is stale, does not name an established connection, or a send is outstanding.
     fn release(&mut self, conn: Token) -> Option<Self::Stream>;
 
-    /// The address of this end. `None` when the token is stale or the system does not tell.
+    /// The address of this end. `None` when the token is stale or the system does not report one.
     fn local_addr(&self, token: Token) -> Option<SocketAddr>;
 
-    /// The address of the peer. `None` when the token is stale or there is no peer any more.
+    /// The address of the peer. `None` when the token is stale or there is no longer a peer.
     fn peer_addr(&self, conn: Token) -> Option<SocketAddr>;
 
     /// What TCP knows about the connection. `None` when the token is stale or the connection is not TCP.
@@ -164,16 +166,16 @@ pub trait Driver {
     /// Wakes [`Driver::wait`] from other threads.
     fn waker(&self) -> Waker;
 
-    /// What came of looking for news before sleeping, for drivers that do.
+    /// How often polling before sleep found something, for drivers that poll.
     fn poll_counts(&self) -> PollCounts {
         PollCounts::default()
     }
 
     /// Waits until something completes, at most `timeout` (`None`: without limit, `Some(ZERO)`: not at all), and appends the
-    /// completions to `out`. It may come back early with nothing. A completion that is in `out` when its token is closed stays
-    /// there: look the token up before using it.
+    /// completions to `out`. It may return early with nothing. A completion that is already in `out` when its token is closed
+    /// stays there: look the token up before using it.
     ///
     /// # Errors
-    /// Only what leaves the driver unusable.
+    /// Only errors that leave the driver unusable.
     fn wait(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion<Self::Stream>>) -> io::Result<()>;
 }

@@ -1,48 +1,48 @@
-//! Looking before sleeping: a thread that is about to sleep looks for news for some microseconds first.
+//! Polling before sleeping: a thread that is about to sleep polls for events for some microseconds first.
 //!
-//! To fall asleep and to be woken takes longer than a short command does (20 to 25 us on a virtual machine, for 3 us of work), and
-//! halting costs more processor time than looking does. So a loop whose next event is on its way already does not sleep. It
-//! is the other way round where looking keeps the peer from running (both share a core), and where nothing comes: so looking backs
-//! off. Each look in vain doubles the number of sleeps until the next, up to 1024, and one that finds something begins at none again.
+//! Falling asleep and being woken takes longer than a short command does (20 to 25 us on a virtual machine, for 3 us of work), and
+//! halting costs more processor time than polling does. So a loop whose next event is already on its way does not sleep. The opposite
+//! holds where polling keeps the peer from running (both share a core), or where no event comes. So polling backs off: each poll in
+//! vain doubles the number of sleeps until the next poll, up to 1024, and a successful poll resets that number to zero.
 //!
-//! An idle loop does not look: it decides when it is about to sleep, and only an event makes it decide again.
+//! An idle loop does not poll: it decides when it is about to sleep, and only an event makes it decide again.
 
 use std::time::Duration;
 
-/// How long a look lasts unless another time is given: the two wake-ups of a round trip between two cores.
+/// How long a poll lasts by default: the two wake-ups of a round trip between two cores.
 pub const POLL_TIME: Duration = Duration::from_micros(50);
-/// The longest look: beyond it sleeping costs next to nothing.
+/// The longest poll: beyond it sleeping costs next to nothing.
 pub const POLL_TIME_MAX: Duration = Duration::from_millis(1);
-/// Of so many looks in vain in a row each doubles the distance to the next.
+/// The number of polls in vain in a row that still double the distance to the next poll.
 const MISSES_MAX: u32 = 10;
 
-/// What came of looking before sleeping.
+/// Results of polling before sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollCounts {
-    /// Looks that found something.
+    /// Polls that found something.
     pub hits: u64,
-    /// Looks in vain.
+    /// Polls in vain.
     pub misses: u64,
 }
 
-/// Decides whether to look, and for how long.
+/// Decides whether to poll, and for how long.
 #[derive(Debug, Default)]
 pub(super) struct Polling {
     most: Duration,
-    /// Looks in vain since the last one that found something.
+    /// Polls in vain since the last successful one.
     in_vain: u32,
-    /// Sleeps until the next look.
+    /// Sleeps until the next poll.
     skip: u32,
     counts: PollCounts,
 }
 
 impl Polling {
-    /// Looks of at most `time`, at most [`POLL_TIME_MAX`]; zero: none.
+    /// Polls for at most `time`, capped at [`POLL_TIME_MAX`]; zero: never.
     pub fn new(time: Duration) -> Self {
         Self { most: time.min(POLL_TIME_MAX), ..Self::default() }
     }
 
-    /// How long to look before a sleep of at most `timeout`; `None`: not this time.
+    /// How long to poll before a sleep of at most `timeout`; `None`: not this time.
     pub fn before_sleep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         let time = timeout.map_or(self.most, |timeout| timeout.min(self.most));
         if time.is_zero() {
@@ -55,13 +55,13 @@ impl Polling {
         Some(time)
     }
 
-    /// The look has found something.
+    /// The poll has found something.
     pub fn hit(&mut self) {
         self.counts.hits += 1;
         self.in_vain = 0;
     }
 
-    /// The look was in vain.
+    /// The poll was in vain.
     pub fn missed(&mut self) {
         self.counts.misses += 1;
         self.in_vain = (self.in_vain + 1).min(MISSES_MAX);

@@ -27,7 +27,7 @@ pub struct TcpInfo {
     pub last_data_received: Duration,
     /// Bytes that the peer has acknowledged since the beginning; 0 where the kernel does not count them (Linux before 4.1).
     pub acked_bytes: u64,
-    /// Bytes that the kernel has taken and not sent.
+    /// Bytes that the kernel has accepted and not yet sent.
     pub unsent_bytes: u32,
 }
 

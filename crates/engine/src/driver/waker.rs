@@ -9,9 +9,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// The driver runs and has not been woken.
 const RUNNING: u8 = 0;
-/// The driver sleeps or is about to: waking takes a write to its event counter.
+/// The driver sleeps or is about to sleep: waking it takes a write to its event counter.
 const SLEEPING: u8 = 1;
-/// The driver has been woken and has not noticed yet: waking again adds nothing.
+/// The driver has been woken and has not noticed yet: waking it again adds nothing.
 const NOTIFIED: u8 = 2;
 
 /// Wakes one driver. Cheap to clone, usable from every thread.
@@ -25,7 +25,7 @@ enum Kind {
 }
 
 impl Waker {
-    /// A waker that calls `wake`: for drivers without a system below, and for tests.
+    /// A waker that calls `wake`: for drivers that do not use the operating system, and for tests.
     pub fn from_fn(wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Kind::Call(Arc::new(wake)))
     }
@@ -34,7 +34,7 @@ impl Waker {
         Self(Kind::Event(event))
     }
 
-    /// Makes the driver's wait return with [`super::Completion::Woken`]. Calls before it notices become one.
+    /// Makes the driver's wait return with [`super::Completion::Woken`]. Several calls before it notices count as one.
     pub fn wake(&self) {
         match &self.0 {
             Kind::Event(event) => event.wake(),
@@ -54,8 +54,9 @@ impl fmt::Debug for Waker {
 
 /// The shared state of an event-counter waker and the driver that it wakes.
 ///
-/// Every change of `state` is one atomic exchange, so a wake is seen either by the driver before it sleeps or by its sleep. The
-/// counter is registered edge-triggered and never read: each write is a new edge, and it cannot fill up within any lifetime.
+/// Every change of `state` is one atomic exchange, so a wake is noticed either by the driver before it sleeps or by its sleep.
+/// The counter is registered edge-triggered and never read: each write is a new edge, and it cannot fill up within any
+/// lifetime.
 pub(super) struct EventWaker {
     state: AtomicU8,
     counter: OwnedFd,
@@ -78,12 +79,12 @@ impl EventWaker {
         }
     }
 
-    /// Takes a wake that has happened.
+    /// Takes a pending wake; false when there is none.
     pub(super) fn take(&self) -> bool {
         self.state.swap(RUNNING, Ordering::AcqRel) == NOTIFIED
     }
 
-    /// Announces sleep; false when a wake has happened and sleeping would miss it.
+    /// Announces sleep; false when a wake is pending, which sleeping would miss.
     pub(super) fn prepare_sleep(&self) -> bool {
         self.state.compare_exchange(RUNNING, SLEEPING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }

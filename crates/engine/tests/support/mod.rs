@@ -1,4 +1,4 @@
-//! What the tests of this crate share: waiting with a watchdog, pairs of sockets, reproducible bytes.
+//! Helpers that the tests of this crate share: waiting with a watchdog, pairs of sockets, reproducible bytes.
 #![allow(dead_code)]
 
 use std::io;
@@ -11,7 +11,7 @@ use engine::{Completion, Driver, Token};
 /// Long enough that only a hang reaches it.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// Waits until `done` says so about one of the completions, feeding it each of them.
+/// Passes each completion to `done` and waits until it returns true for one of them.
 pub fn wait_until<D: Driver<Stream = std::net::TcpStream>>(
     driver: &mut D,
     mut done: impl FnMut(&mut D, Completion) -> bool,

@@ -1,4 +1,4 @@
-//! Doing what the protocol asks for, and letting the workload go on in the same breath.
+//! Executes the actions of the protocol and lets the workload continue in the same pass.
 
 use engine::Platform;
 use iscsi_core::Time;
@@ -16,7 +16,7 @@ use crate::unit::{Answered, Units, Unsent, is_probe};
 use crate::workload::{Submitter, WORKLOAD_BIT};
 
 impl<P: Platform> EventLoop<P> {
-    /// Does what the session asks for.
+    /// Executes the actions that the session requests.
     pub(super) fn drain_actions(&mut self) {
         loop {
             let State::Up(up) = &mut self.state else { return };
@@ -37,7 +37,7 @@ impl<P: Platform> EventLoop<P> {
                 }
                 Action::DataIn { user, offset, data } => {
                     if let Some(Pending::Command { data: pieces, .. }) = self.pending.get(user) {
-                        // What came before it was begun anew counts no more.
+                        // The command has been restarted: data received before no longer counts.
                         if offset == 0 {
                             pieces.clear();
                         }
@@ -96,7 +96,7 @@ impl<P: Platform> EventLoop<P> {
         if let Some(lun) = self.units.note(&completion) {
             self.tell_loss(lun);
         }
-        // What the loss itself ends is no fruit.
+        // A command ended by the loss itself is no sign of progress.
         if completion.ending != Ending::OutcomeUnknown {
             self.fruitless = 0;
         }
@@ -110,7 +110,7 @@ impl<P: Platform> EventLoop<P> {
         let user = completion.command.user;
         if user & WORKLOAD_BIT != 0 {
             let State::Up(up) = &mut self.state else {
-                // What was done for another one has ended the session: the workload is told when it can submit again.
+                // Work for another owner has ended the session: the workload is notified when it can submit again.
                 return self.unknown.push(completion);
             };
             if let Some(running) = &mut self.running {
@@ -124,7 +124,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// A unit has answered what it was asked before its commands may go out.
+    /// A unit has answered a probe; its commands may go out only after that.
     fn probed(&mut self, completion: &Completion) {
         let Answered { next, released, lost, silent } = self.units.answered(self.now, completion);
         if let Some(lun) = lost {
@@ -138,16 +138,17 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Asks the units that are to be asked now, and ends the commands that no unit will get.
+    /// Sends the probes that are due, and completes the commands that will reach no unit.
     pub(super) fn settle_units(&mut self) {
-        // A workload is told nothing while there is no session. It may end on the way, by a question that cannot be sent.
+        // A workload is not called while there is no session. The session may even end here, because of a probe that cannot
+        // be sent.
         if !matches!(self.state, State::Up(_)) {
             return;
         }
         for question in self.units.due(self.now) {
             self.submit(question);
         }
-        // Once around: what their owners submit in return may end the same way.
+        // One pass only: commands that their owners submit in return may end in the same way.
         for unsent in self.units.take_unsent() {
             match unsent {
                 Unsent::Ended(completion) => self.completed(completion),
@@ -159,7 +160,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// The workload is told what a unit has lost; others are when they flush.
+    /// Reports a loss to the workload; other owners learn of it when they flush.
     fn tell_loss(&mut self, lun: Lun) {
         if let State::Up(up) = &mut self.state
             && let Some(running) = &mut self.running
@@ -170,7 +171,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// A function of the workload has ended.
+    /// A management function of the workload has ended.
     pub(super) fn managed(&mut self, user: u64, answer: Option<ManagementAnswer>) {
         let State::Up(up) = &mut self.state else { return self.unanswered.push(user) };
         if let Some(running) = &mut self.running {
@@ -180,7 +181,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Starts a workload, tells it the time, and takes leave of it when it is over.
+    /// Starts a workload, calls its timer, and returns it when it is done.
     pub(super) fn step_workload(&mut self) {
         let Some(running) = &mut self.running else { return };
         if let State::Up(up) = &mut self.state {
@@ -205,8 +206,8 @@ fn submitter<'a>(up: &'a mut Up, units: &'a mut Units, now: Time, submitted: &'a
     Submitter { session: &mut up.session, units, now, submitted }
 }
 
-/// Whether a command was turned away only to tell that commands were cleared with a connection or session: we know, and have
-/// begun them anew. SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT and I_T NEXUS LOSS OCCURRED.
+/// Whether a command was turned away only to report that commands were cleared with a connection or session. We know that,
+/// and have restarted them. SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT and I_T NEXUS LOSS OCCURRED.
 //= rfc7143 11.14.5 MCS-07
 fn tells_of_recovery(ending: &Ending) -> bool {
     let Ending::Status { status: 0x02, sense, .. } = ending else { return false };

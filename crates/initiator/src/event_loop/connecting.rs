@@ -1,6 +1,7 @@
 //! From an address to a session: connect, log in, follow redirections (RFC 7143 6.3, 11.13.5).
 //!
-//! Drives one attempt. The event loop feeds completions and the time, and gets an established session or the reason why not.
+//! Drives one attempt. The event loop feeds it completions and the time, and gets an established session or the reason for the
+//! failure.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,9 +26,9 @@ pub(super) struct Established {
     pub link: Link,
     pub login: LoggedIn,
     pub address: SocketAddr,
-    /// Time that the TCP connection took to stand.
+    /// Time that the TCP connection took to be established.
     pub connect_time: Duration,
-    /// Addresses that were tried before.
+    /// Addresses that were tried before without success.
     pub failed: Vec<SocketAddr>,
 }
 
@@ -53,15 +54,15 @@ enum Step {
 /// Which connection of which session an attempt is for.
 pub(super) struct Place {
     pub cid: Cid,
-    /// The session that it joins; `None` opens one.
+    /// The session that it joins; `None` opens a new one.
     pub join: Option<Join>,
     /// Attempts before this one.
     pub tries: u32,
-    /// Where to go, the place to try first last.
+    /// Where to connect, in reverse order: the first address to try is last.
     pub candidates: Vec<SocketAddr>,
 }
 
-/// One attempt to open a session, or to bring a connection to one.
+/// One attempt to open a session, or to add a connection to one.
 pub(super) struct Attempt {
     place: Place,
     options: Options,
@@ -74,16 +75,16 @@ pub(super) struct Attempt {
     deadline: Time,
 }
 
-/// Where an attempt may go.
+/// The addresses that an attempt may use.
 #[derive(Default)]
 struct Addresses {
-    /// Those still to be tried, the next one last.
+    /// Those still to be tried, in reverse order: the next one is last.
     left: Vec<SocketAddr>,
-    /// Those where nothing came of it.
+    /// Those that failed.
     failed: Vec<SocketAddr>,
 }
 
-/// What came of feeding an attempt.
+/// The result of feeding an attempt.
 pub(super) enum Outcome {
     Pending(Box<Attempt>),
     /// The target is elsewhere, at these portals in their order; see [`Attempt::on_resolved`].
@@ -93,7 +94,7 @@ pub(super) enum Outcome {
 }
 
 impl Attempt {
-    /// Begins at the first of the candidates that can be connected to.
+    /// Starts with the first candidate to which a connection can be started.
     pub(super) fn begin(
         options: &Options,
         isid: Isid,
@@ -109,7 +110,7 @@ impl Attempt {
         Ok(Self { place, options, isid, slabs, addresses, address, redirects: 0, step, deadline })
     }
 
-    /// Goes on at the next address; `failure` is what is said when there is none.
+    /// Continues with the next address; `failure` is the result if there is none.
     fn go_on(
         mut self: Box<Self>,
         driver: &mut impl Driver,
@@ -126,7 +127,7 @@ impl Attempt {
         }
     }
 
-    /// Whether `conn` is the connection of the moment.
+    /// Whether `conn` is the current connection of this attempt.
     pub(super) fn owns(&self, conn: Token) -> bool {
         self.token() == Some(conn)
     }
@@ -139,7 +140,7 @@ impl Attempt {
         }
     }
 
-    /// Where it is trying now.
+    /// The address being tried.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -274,7 +275,7 @@ impl Attempt {
         Outcome::Pending(self)
     }
 
-    /// Puts in force what was negotiated, before the next PDU is looked at.
+    /// Applies what was negotiated, before the next PDU is parsed.
     //= rfc7143 13.1 DIG-04 DIG-13
     fn complete(self: Box<Self>, login: LoggedIn) -> Outcome {
         let Step::LoggingIn { mut link, connect_time, .. } = self.step else {
@@ -292,7 +293,7 @@ impl Attempt {
         }))
     }
 
-    /// The target says that it is elsewhere.
+    /// The target redirects us.
     //= rfc7143 11.13.5 LGN-15
     fn redirect(mut self: Box<Self>, driver: &mut impl Driver, portals: Vec<Portal>) -> Outcome {
         self.close(driver);
@@ -304,19 +305,19 @@ impl Attempt {
         Outcome::Redirected(self, portals)
     }
 
-    /// Waits for the addresses of where it was redirected to.
+    /// Waits for the addresses of the hosts to which it was redirected.
     pub(super) fn until_resolved(mut self: Box<Self>, question: Question, now: Time) -> Box<Self> {
         self.step = Step::Resolving(question);
         self.deadline = now + self.options.connect_timeout;
         self
     }
 
-    /// Whether `question` is what it waits for.
+    /// Whether it is waiting for `question`.
     pub(super) fn awaits(&self, question: Question) -> bool {
         matches!(self.step, Step::Resolving(awaited) if awaited == question)
     }
 
-    /// Goes on at `addresses`, those of the portals in turn, the one to try first last.
+    /// Continues at `addresses`, those of the portals in turn, in reverse order: the first to try is last.
     pub(super) fn on_resolved(
         mut self: Box<Self>,
         driver: &mut impl Driver,
@@ -328,7 +329,7 @@ impl Attempt {
         self.go_on(driver, now, failure)
     }
 
-    /// Begins again at the same address, with one CHAP algorithm less.
+    /// Starts again at the same address, with one CHAP algorithm less.
     fn without_sha256(mut self: Box<Self>, driver: &mut impl Driver, now: Time) -> Outcome {
         self.close(driver);
         if let Some(chap) = &mut self.options.chap {
@@ -341,7 +342,7 @@ impl Attempt {
     /// Tries the next address, if there is one.
     fn failed(mut self: Box<Self>, driver: &mut impl Driver, now: Time, error: ConnectError) -> Outcome {
         self.close(driver);
-        // A target's refusal is an answer; only silence and errors of the way make the next address worth a try.
+        // A refusal by the target is an answer. Only silence and network errors make the next address worth trying.
         if matches!(error, ConnectError::Login { .. }) {
             return Outcome::Failed(error);
         }
@@ -357,7 +358,7 @@ impl Attempt {
 }
 
 impl Addresses {
-    /// Begins to connect to the next address where that is possible.
+    /// Starts to connect to the next address for which that is possible.
     fn connect_next(
         &mut self,
         options: &Options,
@@ -381,9 +382,9 @@ impl Addresses {
     }
 }
 
-/// Whether the target may be one of those that took 7, which IANA gave to SHA-256, for SHA-1 (tgt up to 1.0.85 does). To them our
-/// answer is too long, which they call an initiator error; a target that has SHA-256 calls a wrong secret an authentication
-/// failure.
+/// Whether the target may be one of those that used 7 for SHA-1 (tgt up to 1.0.85 does), the number that IANA assigned to
+/// SHA-256. Such targets find our response too long and call that an initiator error. A target that supports SHA-256 calls a
+/// wrong secret an authentication failure.
 fn misnumbers_sha1(failure: &LoginFailure, login: &InitiatorLogin) -> bool {
     let refused = LoginFailure::Refused { status: LoginStatus::InitiatorError, stage: LoginStage::Security };
     *failure == refused && login.chap_algorithm() == Some(ChapAlgorithm::Sha256)

@@ -1,11 +1,11 @@
-//! The connections of a session that is up, and those of it that are not there and are being brought (back).
+//! The connections of an established session, and those that it lacks and is (re)connecting.
 //!
 //! ```text
 //!   (a session is up, or the protocol says Connect) ──► Waiting ──Time2Wait, back-off──► Connecting ──login──► joined
 //!                                                          ▲                                │
 //!                                                          └──────────────failed────────────┘
 //! ```
-//! Who a connection belongs to is decided by its CID: it keeps it when it comes back.
+//! A connection is identified by its CID, which it keeps when it is reconnected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::error::ConnectError;
 use crate::options::Portal;
 use crate::session::ConnectionInfo;
 
-/// Operation codes of what ends commands.
+/// Operation codes of the PDUs that end commands.
 const DATA_IN: u8 = Opcode::DataIn.code();
 const SCSI_RESPONSE: u8 = Opcode::ScsiResponse.code();
 
@@ -34,7 +34,7 @@ pub(super) struct Connection {
     pub address: SocketAddr,
 }
 
-/// A connection that belongs to the session and is not there.
+/// A connection that belongs to the session but is not established.
 pub(super) struct Absent {
     cid: Cid,
     /// Attempts so far.
@@ -44,17 +44,17 @@ pub(super) struct Absent {
 }
 
 enum Step {
-    /// Until the next attempt.
+    /// Until the time of the next attempt.
     Waiting(Time),
     Connecting(Box<Attempt>),
 }
 
-/// A session and what carries it.
+/// A session and its connections.
 pub(super) struct Up {
     pub session: InitiatorSession,
     pub connections: Vec<Connection>,
     pub absent: Vec<Absent>,
-    /// Traffic of connections that are gone.
+    /// Traffic of connections that no longer exist.
     pub past: LinkStats,
 }
 
@@ -68,7 +68,7 @@ impl Up {
         all.find(|connection| connection.cid == cid).map(|found| &mut found.link)
     }
 
-    /// The portal that the connection `cid` is at.
+    /// The address of the portal that the connection `cid` uses.
     pub(super) fn address(&self, cid: Cid) -> Option<SocketAddr> {
         self.connections.iter().find(|connection| connection.cid == cid).map(|found| found.address)
     }
@@ -77,14 +77,14 @@ impl Up {
         self.connections.iter_mut().find(|connection| connection.link.token() == token)
     }
 
-    /// Most bytes that may wait to be sent on a connection before nothing more is taken from it: what we have to write ourselves,
-    /// and some for answers.
+    /// Most bytes that may wait to be sent on a connection before receiving from it stops: our own outstanding write data, plus
+    /// some for answers.
     fn tx_high_water(&self) -> usize {
         let own = usize::try_from(self.session.outstanding_write_bytes()).unwrap_or(usize::MAX);
         own.saturating_add(TX_SLACK_BYTES)
     }
 
-    /// Hands on what there is to send and to receive.
+    /// Sends what is queued and starts to receive, on every connection.
     pub(super) fn flush(&mut self, driver: &mut impl Driver) {
         let high_water = self.tx_high_water();
         for connection in &mut self.connections {
@@ -93,7 +93,7 @@ impl Up {
         }
     }
 
-    /// When one of the absent is to be looked at.
+    /// When the next absent connection needs attention.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let absent = self.absent.iter().map(|absent| match &absent.step {
             Step::Waiting(at) => *at,
@@ -102,7 +102,7 @@ impl Up {
         absent.chain(self.session.poll_timeout()).min()
     }
 
-    /// Takes a connection out, closing it.
+    /// Removes a connection and closes it.
     pub(super) fn close(&mut self, cid: Cid, driver: &mut impl Driver) {
         if let Some(at) = self.connections.iter().position(|connection| connection.cid == cid) {
             let connection = self.connections.swap_remove(at);
@@ -111,7 +111,7 @@ impl Up {
         }
     }
 
-    /// Closes everything; gives the traffic of all connections.
+    /// Closes everything; returns the traffic of all connections.
     pub(super) fn close_all(&mut self, driver: &mut impl Driver) -> LinkStats {
         while let Some(cid) = self.connections.last().map(|connection| connection.cid) {
             self.close(cid, driver);
@@ -120,7 +120,7 @@ impl Up {
         self.past
     }
 
-    /// Gives up every attempt to bring a connection.
+    /// Abandons every attempt to establish a connection.
     pub(super) fn stop_joining(&mut self, driver: &mut impl Driver) {
         for absent in self.absent.drain(..) {
             if let Step::Connecting(attempt) = absent.step {
@@ -129,14 +129,14 @@ impl Up {
         }
     }
 
-    /// Wants the connection `cid` at the time `at`.
+    /// Schedules an attempt for the connection `cid` at the time `at`.
     pub(super) fn want(&mut self, cid: Cid, at: Time) {
         if self.absent.iter().all(|absent| absent.cid != cid) {
             self.absent.push(Absent { cid, tries: 0, backoff: MIN_BACKOFF, step: Step::Waiting(at) });
         }
     }
 
-    /// The portals that connections take, or are about to.
+    /// The portals that connections use, or are about to use.
     fn taken(&self) -> Vec<SocketAddr> {
         let standing = self.connections.iter().map(|connection| connection.address);
         let coming = self.absent.iter().filter_map(|absent| match &absent.step {
@@ -146,7 +146,7 @@ impl Up {
         standing.chain(coming).collect()
     }
 
-    /// The connections as they are now.
+    /// The current connections.
     pub(super) fn info(&self) -> Vec<ConnectionInfo> {
         let mut all: Vec<ConnectionInfo> = self
             .connections
@@ -161,7 +161,7 @@ impl Up {
         all
     }
 
-    /// Traffic of all connections, those that are gone too.
+    /// Traffic of all connections, including closed ones.
     pub(super) fn stats(&self) -> LinkStats {
         self.connections.iter().fold(self.past, |total, connection| sum(total, connection.link.stats()))
     }
@@ -185,7 +185,7 @@ fn sum(a: LinkStats, b: LinkStats) -> LinkStats {
 }
 
 impl<P: Platform> EventLoop<P> {
-    /// Something was received on one of the connections.
+    /// A receive completed on one of the connections.
     pub(super) fn on_received(
         &mut self,
         conn: Token,
@@ -213,7 +213,7 @@ impl<P: Platform> EventLoop<P> {
         connection.link.on_sent(segments);
         let cid = connection.cid;
         match result {
-            // There may be PDUs that had to wait until some of that was sent.
+            // PDUs may have been held back until some of that data was sent.
             Ok(()) => self.receive(cid),
             Err(_) => self.connection_lost(cid),
         }
@@ -225,14 +225,16 @@ impl<P: Platform> EventLoop<P> {
         });
     }
 
-    /// Takes what has arrived on a connection. What ends commands is all taken in before the first of their owners is told: one
-    /// part of the code after the other for many of them stays in the instruction cache, the whole of it for each does not.
+    /// Processes the PDUs that have arrived on a connection. It processes all PDUs that end commands before it notifies the first
+    /// owner: running one part of the code for many PDUs keeps it in the instruction cache, running all of it for each PDU does
+    /// not.
     pub(super) fn receive(&mut self, cid: Cid) {
         loop {
             let State::Up(up) = &mut self.state else { return };
             let high_water = up.tx_high_water();
             let Some(link) = up.link(cid) else { return };
-            // What one receive brings may ask for much more than itself: at level 1 an R2T may ask for the same again and again.
+            // The PDUs of one receive may request much more data than they contain: at level 1, R2Ts may request the same data
+            // again and again.
             if link.tx_backlog_bytes() > high_water {
                 break;
             }
@@ -260,7 +262,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// A connection is gone: the protocol says what becomes of it.
+    /// A connection is lost: the protocol decides what follows.
     fn connection_lost(&mut self, cid: Cid) {
         let State::Up(up) = &mut self.state else { return };
         if let Some(address) = up.address(cid) {
@@ -271,7 +273,7 @@ impl<P: Platform> EventLoop<P> {
         self.drain_actions();
     }
 
-    /// A session stands at `address`: finds out which portals it has, if that is wanted.
+    /// A session is established at `address`: finds out its portals, if the options say so.
     pub(super) fn know_portals(&mut self, address: SocketAddr, failed: &[SocketAddr]) {
         let further: Vec<SocketAddr> = self.further.iter().rev().copied().collect();
         self.ways.begin(address, &further);
@@ -285,7 +287,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// The target has told its portals, or will not: those of this session's group may carry its connections.
+    /// The target has listed its portals, or will not: those of this session's portal group may carry its connections.
     //= rfc7143 C DSC-05
     pub(super) fn portals_known(&mut self, records: &[TargetRecord]) {
         self.finding = false;
@@ -296,7 +298,7 @@ impl<P: Platform> EventLoop<P> {
             ours.flat_map(|record| &record.addresses).filter(same_group).map(Portal::from).collect();
         match self.resolver.resolve(&self.platform, portals) {
             Ok(addresses) => self.portals_found(addresses),
-            // The first connection serves meanwhile; the others are to be spread over all portals.
+            // The first connection serves meanwhile; the others should be spread over all portals.
             Err(question) => self.naming = Some(question),
         }
         if let Some(first) = self.first.take() {
@@ -304,13 +306,13 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// The portals that the target has named are at these addresses.
+    /// The portals that the target listed have these addresses.
     pub(super) fn portals_found(&mut self, addresses: Addresses) {
         addresses.into_iter().flatten().flatten().for_each(|address| self.ways.add(address));
         self.want_all();
     }
 
-    /// Names have become addresses, perhaps for a connection that is not there yet.
+    /// Names have been resolved, possibly for a connection that is not yet established.
     pub(super) fn resolved_absent(&mut self, question: Question, addresses: Addresses) {
         self.with_absent(
             |attempt| attempt.awaits(question),
@@ -318,7 +320,7 @@ impl<P: Platform> EventLoop<P> {
         );
     }
 
-    /// Wants every connection that the session may have and has not.
+    /// Schedules every connection that the session may have but does not.
     fn want_all(&mut self) {
         let State::Up(up) = &mut self.state else { return };
         let most = self.options.connections.min(up.session.params().max_connections);
@@ -327,7 +329,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Does what is due about the absent.
+    /// Handles the absent connections that are due.
     pub(super) fn join_on_time(&mut self) {
         let now = self.now;
         let due = |absent: &Absent| match &absent.step {
@@ -356,7 +358,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Gives a completion to the attempt that it belongs to.
+    /// Passes a completion to the attempt that it belongs to.
     fn feed_absent(
         &mut self,
         conn: Token,
@@ -365,7 +367,7 @@ impl<P: Platform> EventLoop<P> {
         self.with_absent(|attempt| attempt.owns(conn), feed);
     }
 
-    /// Feeds the attempt that `is` the one.
+    /// Feeds the attempt that `is` selects.
     fn with_absent(
         &mut self,
         is: impl Fn(&Attempt) -> bool,
@@ -412,7 +414,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// A connection cannot be had at one of the portals.
+    /// A connection could not be established at one of the portals.
     fn join_elsewhere(
         &mut self,
         cid: Cid,
@@ -426,14 +428,14 @@ impl<P: Platform> EventLoop<P> {
             tracing::info!(cid = cid.0, %why, "trying another portal");
             up.absent.push(Absent { cid, tries, backoff, step: Step::Waiting(self.now) });
         } else if up.connections.is_empty() {
-            // The target knows the session no more: it begins anew.
+            // The target no longer knows the session: start a new one.
             self.lost(CloseReason::Lost, None);
         } else {
             tracing::warn!(cid = cid.0, %why, "the session goes on with fewer connections");
         }
     }
 
-    /// A further connection stands.
+    /// A further connection is established.
     //= rfc7143 4.4.3 MCS-01
     fn joined(&mut self, cid: Cid, tries: u32, backoff: Duration, established: Established) {
         let State::Up(up) = &mut self.state else { return };

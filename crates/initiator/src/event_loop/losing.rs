@@ -1,4 +1,4 @@
-//! The end of a session, and what becomes of its commands: they wait for the next one, or fail.
+//! The end of a session and the fate of its commands: they wait for the next session, or fail.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::unit::is_probe;
 use crate::workload::WORKLOAD_BIT;
 
 impl<P: Platform> EventLoop<P> {
-    /// The session says that it is over.
+    /// The protocol reports that the session has ended.
     pub(super) fn closed(&mut self, reason: CloseReason, wait: Duration) {
         if reason == CloseReason::LoggedOut {
             let State::Up(up) = self.take_state() else { return };
@@ -90,10 +90,11 @@ impl<P: Platform> EventLoop<P> {
         self.state = State::Waiting(self.now + wait);
     }
 
-    /// A command has lost its session. One that may have been carried out, and must not be twice, ends here.
+    /// A command has lost its session. A command that may have been executed and must not be executed twice
+    /// ends here.
     //= rfc7143 7.15 ERL-10
     fn orphan(&mut self, Unfinished { command, sent }: Unfinished) {
-        // The next session asks by itself.
+        // The next session sends its own probes.
         if is_probe(command.user) {
             return;
         }
@@ -101,7 +102,7 @@ impl<P: Platform> EventLoop<P> {
             let completion = Completion { command, ending: Ending::OutcomeUnknown };
             match completion.command.user & WORKLOAD_BIT == 0 {
                 true => self.completed(completion),
-                // The workload is told when it can submit again.
+                // The workload is notified when it can submit again.
                 false => self.unknown.push(completion),
             }
             return;
@@ -135,9 +136,9 @@ impl<P: Platform> EventLoop<P> {
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
     }
 
-    /// The session is over for good: it ended because of `reason`; pending commands fail with `why`.
+    /// The session has ended for good because of `reason`; pending commands fail with `why`.
     pub(super) fn give_up(&mut self, reason: CloseReason, why: String) {
-        // One that ended before all was known of it.
+        // The session ended before it was fully set up.
         if let Some(first) = self.first.take() {
             first.give(Err(ConnectError::Ended(reason.clone())));
         }

@@ -1,4 +1,4 @@
-//! The thread of a session: waits for completions, feeds the protocol, and lets the workload go on in the same breath.
+//! The thread of a session: waits for completions, feeds the protocol, and lets the workload continue in the same pass.
 //!
 //! ```text
 //!   Resolving ──► Connecting ──login──► Up ──lost──► Waiting ──Time2Wait, back-off──► Connecting ...
@@ -6,9 +6,9 @@
 //!       └──first failure──┼── logout ──► Leaving ──► (end)                 ▼
 //!                         └───────────────────────────────────────────► Over: every command fails
 //! ```
-//! Commands that had not ended when a session was lost go out again first, in their order, if carrying them out twice is the
-//! same as once: the target has forgotten them with the session. Connections beside the first, and how one comes back while the
-//! session lives: `connections`.
+//! Commands that had not ended when a session was lost are sent first in the next one, in their order, if executing them twice
+//! is the same as once: the target has forgotten them with the session. For connections after the first, and for reconnecting
+//! while the session lives, see `connections`.
 
 mod actions;
 mod connecting;
@@ -46,21 +46,21 @@ use crate::session::{SessionInfo, add};
 use crate::unit::Units;
 use crate::workload::Workload;
 
-/// First pause between two attempts to come back; it doubles up to [`MAX_BACKOFF`].
+/// First pause between two attempts to recover; it doubles up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// Losses in a row without a command that ended in between: a target that drops every session is not asked for ever.
+/// Losses in a row without a command completed in between: we do not log in for ever to a target that drops every session.
 const MAX_FRUITLESS_LOSSES: u32 = 5;
-/// Sessions that one command may take down with it.
+/// How many sessions may be lost while the same command is outstanding.
 const MAX_LOSSES_PER_COMMAND: u8 = 5;
-/// Unit attentions that one lost connection or session may bring and that its recovery answers, one for each logical unit.
+/// Most unit attentions that one lost connection or session may cause and that recovery handles; one for each logical unit.
 const MAX_ATTENTIONS_PER_LOSS: u32 = 256;
 /// How long the target may take to close its end after a logout.
 const LEAVING_TIME: Duration = Duration::from_secs(2);
-/// What may wait to be sent beyond our own data before receiving stops, bytes.
+/// What may wait to be sent, in addition to our own data, before receiving stops, bytes.
 const TX_SLACK_BYTES: usize = 4 * 1024 * 1024;
 
-/// A command that ended, with the data that came for it.
+/// A command that ended, with the data received for it.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub completion: Completion,
@@ -68,13 +68,13 @@ pub(crate) struct Ended {
 }
 
 enum State {
-    /// Until the addresses of the portals are known, or for so long.
+    /// Until the addresses of the portals are known, or until this time.
     Resolving(Question, Time),
     Connecting(Box<Attempt>),
     Up(Box<Up>),
-    /// Until the next attempt.
+    /// Until the time of the next attempt.
     Waiting(Time),
-    /// Logged out: what is queued goes out, and the peer closes each connection.
+    /// Logged out: queued data is sent, and the peer closes each connection.
     Leaving(Vec<Link>, Time),
     Over(String),
 }
@@ -82,7 +82,7 @@ enum State {
 struct Running {
     workload: Box<dyn Workload>,
     answer: Answer<Box<dyn Workload>>,
-    /// Its commands under way.
+    /// Its outstanding commands.
     outstanding: usize,
     started: bool,
 }
@@ -101,37 +101,38 @@ pub(crate) struct EventLoop<P: Platform> {
     info: SessionInfo,
     /// The portals of the session.
     ways: Ways,
-    /// Addresses of the further portals of the options, the last one first.
+    /// Addresses of the further portals of the options, in reverse order.
     further: Vec<SocketAddr>,
-    /// The target is being asked for them.
+    /// The target is being asked for its portals.
     finding: bool,
     resolver: Resolver,
-    /// The question for the addresses of portals that the target has named.
+    /// The pending question for the addresses of portals that the target listed.
     naming: Option<Question>,
     first: Option<Answer<Result<SessionInfo, ConnectError>>>,
     pending: PendingTable,
     units: Units,
-    /// Commands to submit as soon as a session is up.
+    /// Commands to submit as soon as a session is established.
     orphans: Vec<Command>,
-    /// Commands of the workload that ended when it could not be told: with their session, unknown how, or while it was lost.
+    /// Commands of the workload that ended while it could not be notified: with their session and with unknown outcome, or
+    /// while the session was lost.
     unknown: Vec<Completion>,
-    /// Functions of the workload that were under way when their session ended, or ended while it was lost.
+    /// Management functions of the workload that were outstanding when their session ended, or that ended while it was lost.
     unanswered: Vec<u64>,
     running: Option<Running>,
     targets: Option<Answer<Result<Vec<TargetRecord>, IoError>>>,
     leaving: Vec<Answer<()>>,
-    /// Futures that wait before they repeat a command, one for each command at most, and until when.
+    /// Futures that wait before they repeat a command, at most one for each command, and until when.
     pauses: Vec<(Time, Answer<()>)>,
-    /// When a lost session is given up.
+    /// When recovery of a lost session is abandoned.
     patience: Option<Time>,
     backoff: Duration,
     fruitless: u32,
-    /// Unit attentions about commands cleared with a connection that are still to be expected at most.
+    /// How many unit attentions about commands cleared with a connection may still be expected.
     attentions_due: u32,
 }
 
 impl<P: Platform> EventLoop<P> {
-    /// A loop that will open a session by `options` and tell `first` how that went.
+    /// A loop that will open a session with `options` and report the result to `first`.
     pub(crate) fn new(
         platform: P,
         options: Options,
@@ -179,16 +180,16 @@ impl<P: Platform> EventLoop<P> {
         Ok((event_loop, sender))
     }
 
-    /// Runs until the session is closed and nobody wants it any more.
+    /// Runs until the session is closed and has no users any more.
     pub(crate) fn run(mut self) {
         self.prepare();
         while self.turn() {}
     }
 
-    /// Does what is due by the time, and hands on what there is to send and to receive; before every wait.
+    /// Does what is due, sends what is queued and starts to receive. To be called before every wait.
     pub(crate) fn prepare(&mut self) {
         self.now = self.platform.now();
-        // An answer that is dropped is one.
+        // Dropping an answer wakes its waiter.
         self.pauses.retain(|(at, _)| *at > self.now);
         self.on_time();
         self.settle_units();
@@ -198,7 +199,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Waits once, and handles what has happened; false when nobody wants the session any more.
+    /// Waits once, and handles the completions; false when the session has no users any more.
     pub(crate) fn turn(&mut self) -> bool {
         let timeout = self.next_deadline().map(|at| at.saturating_sub(self.platform.now()));
         let mut done = std::mem::take(&mut self.done);
@@ -229,7 +230,7 @@ impl<P: Platform> EventLoop<P> {
         true
     }
 
-    /// When there is something to do even if nothing happens.
+    /// When there is something to do even if no event occurs.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let state = match &self.state {
             State::Connecting(attempt) => Some(attempt.deadline()),
@@ -237,7 +238,7 @@ impl<P: Platform> EventLoop<P> {
             State::Resolving(_, at) | State::Waiting(at) | State::Leaving(_, at) => Some(*at),
             State::Over(_) => None,
         };
-        // Without a session the workload is not told the time: waiting for a moment that has passed would be spinning.
+        // Without a session the workload's timer is not called, so waiting for a deadline that has passed would spin.
         let told = |running: &&Running| running.started && matches!(self.state, State::Up(_));
         let workload = self.running.as_ref().filter(told).and_then(|r| r.workload.deadline());
         let pause = self.pauses.iter().map(|(at, _)| *at).min();
@@ -284,7 +285,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Names have become addresses: whoever asked goes on. Answers that came too late are of no use.
+    /// Names have been resolved: the waiting attempt continues. Late answers are ignored.
     fn on_resolved(&mut self, question: Question, addresses: Addresses) {
         self.resolver.answered();
         if self.naming == Some(question) {
@@ -303,7 +304,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// `addresses`: of the further portals, the last one first, and of the portal.
+    /// `addresses`: those of the further portals in reverse order, then those of the portal.
     fn attempt_at(&mut self, mut addresses: Addresses) {
         let (mut listed, failure) = gather(addresses.pop());
         (self.further, _) = gather(addresses);
@@ -384,7 +385,7 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Goes on with an attempt where the target says that it is.
+    /// Continues an attempt at the portals to which the target redirects.
     fn follow(&mut self, attempt: Box<Attempt>, portals: Vec<Portal>) -> Outcome {
         let portals = portals.into_iter().rev().collect();
         match self.resolver.resolve(&self.platform, portals) {
@@ -424,7 +425,7 @@ impl<P: Platform> EventLoop<P> {
         self.receive(cid);
     }
 
-    /// What is known of the session now.
+    /// What is currently known about the session.
     pub(crate) fn info(&self) -> SessionInfo {
         let mut info = self.info.clone();
         if let State::Up(up) = &self.state {

@@ -1,4 +1,4 @@
-//! Who waits for what: the answers that the event loop owes, by the names that the protocol carries for them.
+//! The answers that the event loop owes, by the names that the protocol carries for them.
 
 use bytes::Bytes;
 use iscsi_core::initiator::session::ManagementAnswer;
@@ -9,7 +9,7 @@ use crate::error::IoError;
 use crate::reply::Answer;
 use crate::session::Pong;
 
-/// What other threads call a command that they submitted; no two commands of a session have the same.
+/// The name that other threads use for a command that they submitted; unique within a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub u64);
 
@@ -17,18 +17,18 @@ pub(crate) struct Handle(pub u64);
 pub(super) enum Pending {
     Command {
         answer: Answer<Result<Ended, IoError>>,
-        /// What other threads call it.
+        /// The name that other threads use for it.
         handle: Handle,
-        /// What has arrived for it.
+        /// The data that has arrived for it.
         data: SmallVec<[Bytes; 4]>,
-        /// Sessions that were lost while it was under way.
+        /// How many sessions were lost while it was outstanding.
         losses: u8,
     },
     Ping(Answer<Option<Pong>>),
     Manage(Answer<Option<ManagementAnswer>>),
 }
 
-/// All of them. Dropping an entry tells its waiter that there will be no answer.
+/// All pending answers. Dropping an entry tells its waiter that there will be no answer.
 #[derive(Default)]
 pub(super) struct PendingTable {
     entries: Vec<Option<Pending>>,
@@ -36,7 +36,7 @@ pub(super) struct PendingTable {
 }
 
 impl PendingTable {
-    /// Keeps `pending` and gives it a name.
+    /// Stores `pending` and returns its name.
     pub(super) fn insert(&mut self, pending: Pending) -> u64 {
         match self.free.pop() {
             Some(index) => {
@@ -54,7 +54,7 @@ impl PendingTable {
         self.entries.get_mut(usize::try_from(name).ok()?)?.as_mut()
     }
 
-    /// The name of the command that other threads call `handle`, if it has not ended.
+    /// The name of the command with this `handle`, if it has not ended.
     pub(super) fn command(&self, handle: Handle) -> Option<u64> {
         let is = |entry: &Option<Pending>| matches!(entry, Some(Pending::Command { handle: own, .. }) if *own == handle);
         self.entries.iter().position(is).map(|index| index as u64)

@@ -1,4 +1,4 @@
-//! What other threads ask of a session.
+//! The requests of other threads to a session.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::session::{Pong, SessionInfo};
 use crate::unit::{LostBlocks, is_probe};
 use crate::workload::Workload;
 
-/// What other threads ask of the loop.
+/// A request of another thread to the loop.
 pub(crate) enum Request {
     Command(Command, Handle, Answer<Result<Ended, IoError>>),
     Ping(Bytes, Answer<Option<Pong>>),
@@ -27,7 +27,7 @@ pub(crate) enum Request {
     Manage(TmfFunction, Lun, Answer<Option<ManagementAnswer>>),
     ManageTask(TmfFunction, Handle, Answer<Option<ManagementAnswer>>),
     Declare(u32, Answer<bool>),
-    /// Watches a unit; its epoch.
+    /// Watches a unit; answers with its epoch.
     Watch(Lun, Answer<Result<u64, IoError>>),
     /// What a unit has lost since an epoch.
     Losses(Lun, u64, Answer<Option<LostBlocks>>),
@@ -35,10 +35,10 @@ pub(crate) enum Request {
     WhyRefused(Lun, Answer<Option<IoError>>),
     Run(Box<dyn Workload>, Answer<Box<dyn Workload>>),
     Info(Answer<SessionInfo>),
-    /// Answers after so long: for futures, which have no clock.
+    /// Answers after this time: for futures, which have no clock.
     Pause(Duration, Answer<()>),
     Logout(Answer<()>),
-    /// The names of hosts that the loop itself has asked for.
+    /// The addresses of hosts whose names the loop itself asked for.
     Resolved(Question, Addresses),
     Quit,
 }
@@ -102,7 +102,7 @@ impl<P: Platform> EventLoop<P> {
             Request::Watch(lun, answer) => match (self.units.watch(lun), &self.state) {
                 (_, State::Over(why)) => answer.give(Err(IoError::SessionLost(why.clone()))),
                 (question, state) => {
-                    // Without a session the next one asks.
+                    // If there is no session, the next one sends the probe.
                     let question = question.filter(|_| matches!(state, State::Up(_)));
                     self.units.when_known(lun, answer);
                     if let Some(question) = question {
@@ -146,7 +146,8 @@ impl<P: Platform> EventLoop<P> {
         }
     }
 
-    /// Asks for a function of one command. While there is no session its commands wait here, and are not at the target.
+    /// Requests a management function for one command. While there is no session, the command waits here and is unknown
+    /// to the target.
     fn manage_task(
         &mut self,
         function: TmfFunction,
@@ -183,7 +184,7 @@ impl<P: Platform> EventLoop<P> {
             State::Up(up) => {
                 let Some(command) = self.units.admit(command) else { return };
                 if let Err(command) = up.session.submit(self.now, command) {
-                    // It is ending: the command goes to its successor, which asks by itself.
+                    // The session is ending: the command goes to its successor, which sends its own probes.
                     if !is_probe(command.user) {
                         self.orphans.push(*command);
                     }

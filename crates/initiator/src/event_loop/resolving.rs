@@ -1,5 +1,5 @@
-//! Addresses of portals. A host that is an address needs no question; a name is asked for on a thread of the platform, because
-//! the answer can take as long as a name server likes, and a session that stands goes on meanwhile.
+//! Addresses of portals. A host given as an address needs no lookup. A name is resolved on a thread of the platform, because the
+//! answer can take as long as the name server likes, and an established session must continue meanwhile.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -10,17 +10,17 @@ use super::Request;
 use crate::error::ConnectError;
 use crate::options::Portal;
 
-/// Questions that may wait for their answers at the same time. One that comes when there are as many has none.
+/// Questions that may be unanswered at the same time. A further question fails.
 const MAX_QUESTIONS: usize = 4;
 
-/// For each portal, in their order, its addresses or why there are none.
+/// For each portal, in order, its addresses or the reason why there are none.
 pub(crate) type Addresses = Vec<Result<Vec<SocketAddr>, ConnectError>>;
 
-/// A question that was asked.
+/// A lookup that has been started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Question(u64);
 
-/// Asks, and counts what is not answered.
+/// Starts lookups, and counts the unanswered ones.
 pub(super) struct Resolver {
     lane: Lane,
     answers_to: Sender<Request>,
@@ -29,12 +29,12 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Answers come as [`Request::Resolved`].
+    /// Answers arrive as [`Request::Resolved`].
     pub(super) fn new(answers_to: Sender<Request>) -> Self {
         Self { lane: Lane::new(MAX_QUESTIONS), answers_to, asked: 0, waiting: 0 }
     }
 
-    /// The addresses of `portals` when nobody has to be asked for them; otherwise the question that will be answered.
+    /// The addresses of `portals` if no lookup is needed; otherwise the question that will be answered.
     pub(super) fn resolve(
         &mut self,
         platform: &impl Platform,
@@ -65,7 +65,7 @@ impl Resolver {
         Err(question)
     }
 
-    /// A question was answered.
+    /// A question has been answered.
     pub(super) fn answered(&mut self) {
         self.waiting = self.waiting.saturating_sub(1);
     }
@@ -79,8 +79,8 @@ fn address(portal: &Portal) -> Option<SocketAddr> {
     portal.host.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, portal.port))
 }
 
-/// All addresses in the order in which they are tried, the one to try first last, and why others have none. `answers` are those of
-/// the portals in the same order.
+/// All addresses in reverse order of use (the first to try is last), and why the others could not be resolved. `answers` are those
+/// of the portals, also in reverse order.
 pub(super) fn gather(
     answers: impl IntoIterator<Item = Result<Vec<SocketAddr>, ConnectError>>,
 ) -> (Vec<SocketAddr>, Option<ConnectError>) {

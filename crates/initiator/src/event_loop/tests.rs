@@ -1,4 +1,5 @@
-//! What has no session to be shown in: ends that meet a session which has just gone.
+//! Cases that cannot be produced with a running session: completions that meet a session which has just
+//! ended.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +17,7 @@ use crate::IscsiUrl;
 use crate::reply::reply;
 use crate::workload::{Submitter, WORKLOAD_BIT};
 
-/// A workload that has submitted all that it has, and writes down what it is told.
+/// A workload that has submitted all its commands and records what it is called with.
 #[derive(Default)]
 struct Told(Arc<Mutex<Vec<(&'static str, u64)>>>);
 

@@ -1,11 +1,11 @@
-//! The portals that the connections of a session may take: all of one portal group (RFC 7143 4.4.1, 4.4.3).
+//! The portals that the connections of a session may use: all of one portal group (RFC 7143 4.4.1, 4.4.3).
 //!
-//! Each connection takes the portal that carries the fewest. One where a connection failed comes last, until one stands there
-//! again; one that belongs to another group is not asked a second time in the life of a session.
+//! Each connection takes the portal with the fewest connections. A portal at which a connection failed comes last until one is
+//! established there again. A portal that belongs to another group is not tried a second time in the life of a session.
 
 use std::net::SocketAddr;
 
-/// Most portals that are remembered; a target that tells more is believed so many.
+/// Most portals that are remembered; if a target lists more, the rest are ignored.
 const MAX_WAYS: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -13,11 +13,11 @@ struct Way {
     address: SocketAddr,
     /// The last connection there failed.
     failed: bool,
-    /// It does not lead to this session.
+    /// It belongs to another portal group than this session.
     foreign: bool,
 }
 
-/// See the module.
+/// See the head of the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ways {
     all: Vec<Way>,
@@ -31,8 +31,8 @@ impl Ways {
         }
     }
 
-    /// A new session stands at `address`, and may have connections at `further` portals. What is known of the portals that it
-    /// shares with the one before is how they did.
+    /// A new session is established at `address`, and may have connections at `further` portals. For portals that the previous
+    /// session used too, their record of failures is kept.
     pub(super) fn begin(&mut self, address: SocketAddr, further: &[SocketAddr]) {
         let before = std::mem::take(&mut self.all);
         self.add(address);
@@ -41,8 +41,8 @@ impl Ways {
         self.stands(address);
     }
 
-    /// Where to open a session, the best place last: the portals `listed`, those that failed after the others, and when all of
-    /// them fail those that else are known.
+    /// Where to open a session, in reverse order of preference: first the portals `listed` (those that failed after the
+    /// others), and if all of them fail, the other known ones.
     pub(super) fn for_session(&self, listed: &[SocketAddr]) -> Vec<SocketAddr> {
         let known = self.all.iter().rev().map(|way| way.address).filter(|address| !listed.contains(address));
         let mut all: Vec<SocketAddr> = known.chain(listed.iter().copied()).collect();
@@ -51,7 +51,7 @@ impl Ways {
         all
     }
 
-    /// Where to bring a connection, the best place last; `taken` are the portals of the other connections.
+    /// Where to establish a connection, in reverse order of preference; `taken` are the portals of the other connections.
     pub(super) fn candidates(&self, taken: &[SocketAddr]) -> Vec<SocketAddr> {
         let mut usable: Vec<&Way> = self.all.iter().filter(|way| !way.foreign).collect();
         let load = |way: &Way| taken.iter().filter(|address| **address == way.address).count();
@@ -59,17 +59,17 @@ impl Ways {
         usable.iter().rev().map(|way| way.address).collect()
     }
 
-    /// A connection at `address` failed, or did not come about.
+    /// A connection at `address` failed, or could not be established.
     pub(super) fn failed(&mut self, address: SocketAddr) {
         self.mark(address, |way| way.failed = true);
     }
 
-    /// A connection at `address` stands.
+    /// A connection at `address` is established.
     pub(super) fn stands(&mut self, address: SocketAddr) {
         self.mark(address, |way| way.failed = false);
     }
 
-    /// The session is not to be had at `address`; true when there are other portals.
+    /// The session cannot be reached at `address`; true when there are other portals.
     pub(super) fn is_foreign(&mut self, address: SocketAddr) -> bool {
         self.mark(address, |way| way.foreign = true);
         self.all.iter().any(|way| !way.foreign)
@@ -95,7 +95,7 @@ mod tests {
         ways
     }
 
-    /// Where connections go one after the other.
+    /// The portals that successive connections choose.
     fn placed(ways: &Ways, n: usize) -> Vec<u16> {
         let mut taken = Vec::new();
         for _ in 0..n {
@@ -141,7 +141,7 @@ mod tests {
         ways.begin(at(1), &[at(2), at(3)]);
         ways.failed(at(1));
         assert_eq!(ways.for_session(&[at(2), at(1)]), [at(1), at(3), at(2)]);
-        // A redirection led elsewhere: the next session begins where we were told to, all the same.
+        // A redirection led elsewhere: the next session still starts at the redirected address.
         ways.begin(at(9), &[]);
         assert_eq!(ways.for_session(&[at(1)]), [at(9), at(1)]);
     }

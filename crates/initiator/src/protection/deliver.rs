@@ -1,5 +1,5 @@
-//! What is read: blocks are checked in the pass that copies them to the caller, and lose their tuples by that; or where they
-//! lie, piece by piece as they arrive, while they are in the cache.
+//! Reading: blocks are checked, and their tuples stripped, in the pass that copies them to the caller. Or they are checked
+//! in place, piece by piece as they arrive, while they are in the cache.
 
 use std::io::IoSliceMut;
 use std::ops::Deref;
@@ -12,24 +12,24 @@ use super::scatter::{Gather, Scatter, total};
 use super::send::GROUP_SECTORS;
 use super::{PiFailure, PiPlace, Protection};
 
-/// What is known of blocks that were read and failed no check.
+/// What is known about blocks that were read and failed no check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Blocks that were read.
     pub blocks: u64,
-    /// Those of them with a tuple that turns the checks off: they were never written, or their writer wanted it so.
+    /// Blocks with a tuple that turns the checks off: they were never written, or their writer chose so.
     pub unchecked: u64,
 }
 
 impl Protection {
-    /// Copies the blocks from `lba` on out of `pieces`, in which each has its tuple behind it, to `to`, and checks them.
-    /// Of blocks that fail a check, and of some before them, `to` holds zeros.
+    /// Copies the blocks from `lba` on out of `pieces`, in which each block is followed by its tuple, to `to`, and checks
+    /// them. For blocks that fail a check, and for some before them, `to` holds zeros.
     ///
     /// # Errors
     /// The first block that fails a check.
     ///
     /// # Panics
-    /// When `pieces` hold not exactly as many blocks as `to`.
+    /// If `pieces` do not hold exactly as many blocks as `to`.
     pub fn take_data<S: Deref<Target = [u8]>>(
         &self,
         lba: u64,
@@ -39,7 +39,7 @@ impl Protection {
         self.deliver(lba, pieces, &mut [IoSliceMut::new(to)], None)
     }
 
-    /// As [`Protection::take_data`], into several places, and the tuples too when they are wanted.
+    /// Like [`Protection::take_data`], into several places, and with the tuples if they are wanted.
     pub(super) fn deliver<S: Deref<Target = [u8]>>(
         &self,
         lba: u64,
@@ -59,7 +59,8 @@ impl Protection {
             let n = run.len() / (self.block + TUPLE_BYTES);
             let mut sums = [0; GROUP_SECTORS];
             if let Some((_, Guard::IpChecksum)) = host {
-                // Of what the CRC is computed over next: it says whether these were the right bytes.
+                // Computed over the bytes over which the CRC is computed next: the CRC tells whether they were the right
+                // ones.
                 for (sum, sector) in sums.iter_mut().zip(run.chunks_exact(self.block + TUPLE_BYTES)) {
                     *sum = ip_checksum(&sector[..self.block]);
                 }
@@ -96,7 +97,7 @@ impl Protection {
         Ok(checked)
     }
 
-    /// Checks the next blocks of a read that began at `lba`, by the tuple and the guard of the data of each.
+    /// Checks the next blocks of a read that began at `lba`, using each block's tuple and the guard computed over its data.
     fn check_arrived(
         &self,
         lba: u64,
@@ -111,7 +112,7 @@ impl Protection {
         Ok(())
     }
 
-    /// Expects the blocks from `lba` on, in pieces that are checked where they lie.
+    /// Expects the blocks from `lba` on, in pieces that are checked in place.
     ///
     /// ```no_run
     /// # fn checked(protection: &initiator::Protection, pieces: &[bytes::Bytes]) -> Result<u64, initiator::PiFailure> {
@@ -128,12 +129,12 @@ impl Protection {
     }
 }
 
-/// Blocks of a read that arrive with a tuple behind each, cut anywhere: see [`Protection::arrival`].
+/// Blocks of a read that arrive each followed by its tuple, split at any byte: see [`Protection::arrival`].
 #[derive(Debug)]
 pub struct Arrival {
     protection: Protection,
     lba: u64,
-    /// The beginning of a block whose end has not arrived.
+    /// The start of a block whose end has not arrived.
     cut: Vec<u8>,
     checked: Checked,
 }
@@ -146,10 +147,10 @@ impl Arrival {
         self.checked = Checked::default();
     }
 
-    /// Checks the blocks that are whole with the next `piece`.
+    /// Checks the blocks that the next `piece` completes.
     ///
     /// # Errors
-    /// The first block that fails a check: nothing of the read is to be used.
+    /// The first block that fails a check: nothing of the read may be used.
     pub fn take(&mut self, piece: &[u8]) -> Result<(), PiFailure> {
         let (wire, mut rest) = (self.protection.wire_bytes(1), piece);
         if !self.cut.is_empty() {
@@ -170,7 +171,7 @@ impl Arrival {
         Ok(())
     }
 
-    /// What was whole so far.
+    /// The blocks that were complete so far.
     pub fn checked(&self) -> Checked {
         self.checked
     }
@@ -189,7 +190,7 @@ impl Arrival {
     }
 }
 
-/// The tuple at the end of a block as it travels.
+/// The tuple at the end of a block in its wire format.
 fn tuple_behind(block: &[u8]) -> Tuple {
     block.last_chunk().map_or_else(Tuple::default, |bytes| Tuple::from_bytes(*bytes))
 }

@@ -12,11 +12,11 @@ use crate::cdb;
 use crate::disk::Disk;
 use crate::error::IoError;
 
-/// Times that a comparison is tried again because only tuples had changed.
+/// How often a comparison is retried because only tuples had changed.
 const MAX_TUPLE_RACES: usize = 4;
 
-/// VERIFY that has the tuples on the medium checked, also by a unit that checks none unless it is asked to (DPICZ). Type 2 can be
-/// asked by those only who know its reference tags.
+/// VERIFY that makes the unit check the tuples on the medium, even if the unit checks only on request (DPICZ). For type 2 the
+/// caller must know the reference tags.
 //= spc4 7.5.8 PI-07
 fn verify_cdb(kind: ProtectionType, lba: u64, blocks: u32) -> cdb::Cdb {
     let mut cdb = cdb::verify(lba, blocks);
@@ -27,14 +27,14 @@ fn verify_cdb(kind: ProtectionType, lba: u64, blocks: u32) -> cdb::Cdb {
 }
 
 impl Disk {
-    /// The same disk with its blocks protected: what is written from here on travels with tuples that are made in this process,
-    /// and what is read is checked here, besides the checks of the target.
+    /// The same disk with its blocks protected: from here on, written blocks carry tuples made in this process, and read blocks
+    /// are checked here, in addition to the checks of the target.
     ///
-    /// Commands of type 2 are the 32-byte ones. COMPARE AND WRITE has none: in type 2 it goes without tuples, which the target
-    /// then makes.
+    /// Type 2 uses the 32-byte commands. COMPARE AND WRITE has no 32-byte form: in type 2 it is sent without tuples, and the
+    /// target generates them.
     ///
     /// # Errors
-    /// [`IoError::Request`] when the unit is not formatted with protection information, or the tags make no sense for its type.
+    /// [`IoError::Request`] if the unit is not formatted with protection information, or the tags make no sense for its type.
     pub fn protected(&self, tags: PiTags) -> Result<Self, IoError> {
         let errors = self.session().protection_errors().clone();
         let unit = &self.info().protection;
@@ -49,11 +49,11 @@ impl Disk {
         self.protection.as_ref()
     }
 
-    /// Lets the device read and check `length` bytes at `offset` (VERIFY), in one command: nothing is sent.
+    /// Makes the device read and check `length` bytes at `offset` (VERIFY), in one command: no data is transferred.
     ///
     /// # Errors
-    /// What is wrong with the first block that is; [`IoError::Protection`] and the INFORMATION of
-    /// [`IoError::CheckCondition`] say which one it is.
+    /// The error of the first bad block; [`IoError::Protection`] and the INFORMATION of [`IoError::CheckCondition`] say which one
+    /// it is.
     pub fn verify(&self, offset: u64, length: u64) -> Result<(), IoError> {
         self.check(offset, length)?;
         let block = u64::from(self.capacity().block_bytes);
@@ -67,11 +67,11 @@ impl Disk {
         self.query(&cdb, 0).map(drop)
     }
 
-    /// Writes data and tuples of the caller's own from block `lba` on; see [`host`](super::host).
+    /// Writes the caller's own data and tuples from block `lba` on; see [`host`](super::host).
     ///
     /// # Errors
-    /// [`IoError::Protection`] when a tuple does not fit: then nothing was sent of the command it is in. Why it could not be
-    /// written.
+    /// [`IoError::Protection`] if a tuple does not match: then nothing of the command that contains it was sent. Otherwise why
+    /// the data could not be written.
     pub fn write_host(&self, lba: u64, from: HostBuffers<'_>) -> Result<(), IoError> {
         let blocks = self.host_blocks(total(from.data), total(from.tuples))?;
         let protection = self.host_protection(lba, blocks)?;
@@ -80,10 +80,10 @@ impl Disk {
         self.submit(&protection.write_cdb(lba, blocks), 0, data).wait().map(drop)
     }
 
-    /// Reads data and tuples to places of the caller's own from block `lba` on; see [`host`](super::host).
+    /// Reads data and tuples from block `lba` on into the caller's buffers; see [`host`](super::host).
     ///
     /// # Errors
-    /// [`IoError::Protection`] when a block fails a check, and why it could not be read; the places hold nothing to rely on
+    /// [`IoError::Protection`] if a block fails a check, or why it could not be read; the content of the buffers is undefined
     /// then.
     pub fn read_host(&self, lba: u64, to: HostBuffersMut<'_, '_>) -> Result<Checked, IoError> {
         let blocks = self.host_blocks(total(to.data), total(to.tuples))?;
@@ -93,11 +93,11 @@ impl Disk {
         Ok(protection.take_host(lba, &response.pieces, to)?)
     }
 
-    /// The number of blocks in buffers of so many bytes.
+    /// The number of blocks in buffers of this many bytes.
     fn host_blocks(&self, data: usize, tuples: usize) -> Result<u32, IoError> {
         let block = self.capacity().block_bytes as usize;
         let blocks = data / block;
-        // One command, as its caller cut it.
+        // It must fit in one command; the caller splits requests.
         let most = self.one_command_blocks();
         match u32::try_from(blocks) {
             Ok(n) if data == blocks * block && tuples == blocks * TUPLE_BYTES && n <= most => Ok(n),
@@ -116,8 +116,8 @@ impl Disk {
         self.protection().ok_or_else(missing)
     }
 
-    /// COMPARE AND WRITE compares tuples too. Those of the first half are the ones that the medium has, if it has the data: so
-    /// they are read first.
+    /// COMPARE AND WRITE compares tuples too. The first half needs the tuples that the medium has if its data matches, so they
+    /// are read first.
     pub(crate) fn compare_and_write_protected(
         &self,
         protection: &Protection,
@@ -142,7 +142,7 @@ impl Disk {
             }
             let data = self.both_halves(protection, lba, expected, &tuples, new)?;
             match self.submit(&cdb, 0, data).wait() {
-                // The data were the same a moment ago: somebody wrote them anew with other tuples.
+                // The data was the same a moment ago: another initiator has rewritten it with other tuples.
                 Err(IoError::Miscompare { .. }) if races < MAX_TUPLE_RACES => {}
                 Err(IoError::Miscompare { offset }) => {
                     let wire = protection.wire_bytes(1) as u64;

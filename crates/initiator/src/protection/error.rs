@@ -1,4 +1,4 @@
-//! Which check failed, at which block, and what that says of the place where the block was damaged.
+//! Which check failed, at which block, and what that implies about where the block was damaged.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,17 +7,17 @@ use scsi::PiField;
 
 use crate::sense::Sense;
 
-/// Where damage lies that a check has found.
+/// Where the damage is that a check has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PiPlace {
-    /// The caller's own tuples did not fit its data when they were handed over: nothing was sent.
+    /// The caller's own tuples did not match its data when they were handed over: nothing was sent.
     BeforeSending,
-    /// The target's check of a write found it: on the way from this process to there. Nothing of the block was written.
+    /// The target's check of a write found it: between this process and the target. Nothing of the block was written.
     OnTheWayToTheTarget,
     /// The target's check of a read found it: on the medium, or between it and that check.
     OnTheMedium,
-    /// Our check of a read found it, which the target had let pass: on the way from its check to this process, or, where it
-    /// does not know the tag, on the medium.
+    /// Our check of a read found it after the target had let the block pass: between its check and this process, or on the
+    /// medium if the target does not know the tag.
     OnTheWayToHere,
 }
 
@@ -37,16 +37,16 @@ impl fmt::Display for PiPlace {
 pub struct PiFailure {
     /// The field that failed.
     pub field: PiField,
-    /// The block; `None` when the target does not say.
+    /// The block; `None` if the target does not report it.
     pub lba: Option<u64>,
-    /// What it had to be, and what it was; `None` when the target's check found it.
+    /// The expected and the found value; `None` if the target's check found it.
     pub values: Option<(u32, u32)>,
-    /// Where the damage lies.
+    /// Where the damage is.
     pub place: PiPlace,
 }
 
 impl PiFailure {
-    /// What the sense data of a command tell, if it is that (ABORTED COMMAND, 10h/01h to 10h/03h).
+    /// The failure that the sense data of a command reports, if it is one (ABORTED COMMAND, 10h/01h to 10h/03h).
     //= sbc3 4.22.4 PI-17
     pub(crate) fn told(sense: &Sense, writes: bool) -> Option<Self> {
         let field = match (sense.key, sense.asc, sense.ascq) {
@@ -115,7 +115,7 @@ impl PiCounters {
     }
 }
 
-/// The same, while they are counted.
+/// The same counters, updated atomically.
 #[derive(Debug, Default)]
 pub(crate) struct PiErrors([AtomicU64; 3]);
 

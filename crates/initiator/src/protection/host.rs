@@ -1,15 +1,15 @@
-//! Tuples of the caller's own (Data Integrity Extensions): data and tuples lie in buffers of their own, each in as many pieces
-//! as the caller likes, and meet only on the way.
+//! Tuples supplied by the caller (Data Integrity Extensions): data and tuples are in separate buffers, each in any number of
+//! pieces, and are interleaved only for the transfer.
 //!
-//! The guard towards the caller is the CRC or the checksum of IP; on the wire and on the medium it is the CRC. Where one is
-//! turned into the other there is no moment at which the data have neither:
+//! The guard towards the caller is the CRC or the IP checksum; on the wire and on the medium it is the CRC. When one is
+//! converted into the other, the data is never without protection:
 //!
-//! * write: the copy that is sent is made and its CRC computed in one pass; then the checksum is verified, over that copy. What
-//!   changes before is found by the checksum, what changes afterwards by the CRC.
-//! * read: the checksum is computed over what arrived, then the CRC is verified while the same bytes are copied to the caller.
-//!   What changed before is found by the CRC, what changes afterwards by the checksum.
+//! * write: the copy that is sent is made and its CRC computed in one pass; then the checksum is verified over that copy. The
+//!   checksum detects a change before this point, the CRC a change after it.
+//! * read: the checksum is computed over the received bytes; then the CRC is verified while the same bytes are copied to the
+//!   caller. The CRC detects a change before this point, the checksum a change after it.
 //!
-//! The checksum of IP does not see 16-bit words that changed places, nor 0000h that became FFFFh: see `docs/protection.md`.
+//! The IP checksum detects neither 16-bit words that changed places, nor 0000h that became FFFFh: see `docs/protection.md`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Deref;
@@ -26,27 +26,27 @@ use super::{PiFailure, PiPlace, Protection};
 /// Data and tuples to write.
 #[derive(Clone, Copy, Debug)]
 pub struct HostBuffers<'a> {
-    /// Whole blocks, cut in pieces of any length.
+    /// Whole blocks, in pieces of any length.
     pub data: &'a [IoSlice<'a>],
-    /// A tuple for each, [`TUPLE_BYTES`] long, high bytes first; cut in pieces of any length too.
+    /// A tuple for each block, [`TUPLE_BYTES`] long, big-endian; also in pieces of any length.
     pub tuples: &'a [IoSlice<'a>],
-    /// What their guards are.
+    /// The kind of their guards.
     pub guard: Guard,
 }
 
-/// Places for data and tuples that are read.
+/// Buffers for data and tuples that are read.
 #[derive(Debug)]
 pub struct HostBuffersMut<'a, 'b> {
-    /// Room for whole blocks, cut in pieces of any length.
+    /// Room for whole blocks, in pieces of any length.
     pub data: &'a mut [IoSliceMut<'b>],
-    /// Room for [`TUPLE_BYTES`] for each; cut in pieces of any length too.
+    /// Room for [`TUPLE_BYTES`] for each block; also in pieces of any length.
     pub tuples: &'a mut [IoSliceMut<'b>],
-    /// What guards are wanted.
+    /// The kind of guards to return.
     pub guard: Guard,
 }
 
-/// The guards of `data`, blocks of `block_bytes` bytes each, as a caller makes them who keeps tuples. The checksum of IP is
-/// the cheaper one and does not see everything that the CRC sees: the head of this module says what.
+/// The guards of `data`, blocks of `block_bytes` bytes each, for a caller that keeps tuples. The IP checksum is cheaper and does
+/// not detect everything that the CRC detects: the head of this module says what.
 //= dix 2 DIX-03
 pub fn guards(guard: Guard, data: &[u8], block_bytes: usize) -> Vec<u16> {
     let mut guards = vec![0; data.len() / block_bytes.max(1)];
@@ -62,15 +62,15 @@ impl Protection {
         guards.into_iter().zip(lba..).map(|(guard, lba)| self.made(lba, guard)).collect()
     }
 
-    /// Interleaves the caller's data and tuples in `space`, checking them: the tuples travel as they came, but for a guard that
-    /// is the checksum of IP, which becomes the CRC of the same bytes. They are digested in runs of `digest_runs` bytes, if that
-    /// is given ([`Disk::digest_runs`](crate::Disk::digest_runs)).
+    /// Interleaves the caller's data and tuples in `space`, checking them. The tuples are sent unchanged, except that a guard
+    /// that is an IP checksum becomes the CRC of the same bytes. The result is digested in runs of `digest_runs` bytes, if given
+    /// ([`Disk::digest_runs`](crate::Disk::digest_runs)).
     ///
     /// # Errors
-    /// The first block whose tuple does not fit; then nothing is to be sent.
+    /// The first block whose tuple does not match; nothing may be sent then.
     ///
     /// # Panics
-    /// When there are not as many tuples as blocks, or `space` has not room for just these.
+    /// If the number of tuples differs from the number of blocks, or `space` does not have exactly the room for them.
     //= dix 2 DIX-01 DIX-02 DIX-04
     pub fn write_host(
         &self,
@@ -86,7 +86,7 @@ impl Protection {
         Ok(builder.finish())
     }
 
-    /// Puts the caller's data with its tuples.
+    /// Appends the caller's data with its tuples.
     pub(super) fn put_host(
         &self,
         builder: &mut WriteBuilder,
@@ -114,7 +114,7 @@ impl Protection {
             let before = builder.written().len();
             let verbatim = |tuple: &Tuple| from.guard == Guard::Crc16 && self.kind.escapes(*tuple);
             if given[..count].iter().any(verbatim) {
-                // A tuple that is not checked travels as it came, whatever its guard.
+                // A tuple that is not checked is sent unchanged, whatever its guard.
                 for ((sector, given), made) in sectors.chunks_exact(self.block).zip(&given).zip(&mut made) {
                     if verbatim(given) {
                         builder.put(sector);
@@ -130,7 +130,7 @@ impl Protection {
             for ((sent, given), made) in sent.zip(&given).zip(&made) {
                 let computed = match from.guard {
                     Guard::Crc16 => made.guard,
-                    // Of the copy that is sent, whose CRC is in it already.
+                    // Computed over the copy that is sent, which already contains its CRC.
                     Guard::IpChecksum => ip_checksum(&sent[..self.block]),
                 };
                 self.check(lba, *given, computed, PiPlace::BeforeSending)?;
@@ -139,13 +139,13 @@ impl Protection {
         }
     }
 
-    /// Copies blocks that arrived, each with its tuple behind it, to the caller's places for data and tuples, and checks them.
+    /// Copies blocks that arrived, each followed by its tuple, to the caller's buffers for data and tuples, and checks them.
     ///
     /// # Errors
-    /// The first block that fails a check; the places hold nothing to rely on then.
+    /// The first block that fails a check; the content of the buffers is undefined then.
     ///
     /// # Panics
-    /// When the places are not exactly those of the blocks in `pieces` and their tuples.
+    /// If the buffers do not exactly fit the blocks in `pieces` and their tuples.
     //= dix 2 DIX-01 DIX-02 DIX-04
     pub fn take_host<S: Deref<Target = [u8]>>(
         &self,

@@ -1,17 +1,18 @@
-//! Protection information made and checked in the caller's process (SBC-3 4.22): a block gets its tuple where it was made, and
-//! loses it where it is used, so that whatever happens to it in between is found.
+//! Protection information generated and checked in the caller's process (SBC-3 4.22). A block gets its tuple where it is created
+//! and loses it where it is used, so that any damage in between is detected.
 //!
-//! * [`UnitProtection`] is what a unit says of itself; [`PiTags`] is what the caller wants in its tuples.
-//! * [`Protection`] joins the two: it has the CDBs, makes [write data](Protection::write_data) and takes
-//!   [read data](Protection::take_data) apart, or checks them [as they arrive](Protection::arrival). [`Disk`](crate::Disk)
-//!   uses it when it is [protected](crate::Disk::protected); who submits commands by itself (a [`Workload`](crate::Workload))
-//!   uses it directly.
-//! * [`host`] is the form of the caller's own: data and tuples in buffers of their own, the guard the CRC or the checksum of IP.
+//! * [`UnitProtection`] is what a unit reports about itself; [`PiTags`] is what the caller wants in its tuples.
+//! * [`Protection`] joins the two: it builds the CDBs, makes [write data](Protection::write_data), and takes [read
+//!   data](Protection::take_data) apart or checks it [as it arrives](Protection::arrival). [`Disk`](crate::Disk) uses it when it
+//!   is [protected](crate::Disk::protected); code that submits its own commands (a [`Workload`](crate::Workload)) uses it
+//!   directly.
+//! * [`host`] is for callers with their own tuples: data and tuples in separate buffers, with the CRC or the IP checksum as
+//!   guard.
 //!
-//! Invariants: a guard is made of the bytes that are stored to be sent, and checked over the bytes that are stored to be used.
-//! Nothing of a block whose check failed is left to the caller.
+//! Invariants: a guard is computed over the bytes as stored for sending, and checked over the bytes as stored for use. If the
+//! check of a block fails, the caller gets nothing of that block.
 //!
-//! Left out: more than one interval of protection in a block (P_I_EXPONENT other than 0 is refused).
+//! Left out: more than one protection interval in a block (P_I_EXPONENT other than 0 is refused).
 
 mod deliver;
 mod disk;
@@ -33,28 +34,28 @@ pub use integrity::t10::{Guard, TUPLE_BYTES, Tuple};
 use crate::cdb::{self, Cdb};
 use crate::error::IoError;
 
-/// What PROTECT is in our commands: tuples travel, and the target checks everything it can.
+/// The value of PROTECT in our commands: tuples are transferred, and the target checks everything it can.
 pub(crate) const PROTECT: u8 = 0b001;
 
-/// The protection information of a unit, as it describes itself.
+/// The protection information of a unit, as it reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnitProtection {
     /// How it is formatted.
     pub kind: ProtectionType,
-    /// P_I_EXPONENT: two to this power of intervals are in a block, each with a tuple.
+    /// P_I_EXPONENT: a block has two to this power of intervals, each with a tuple.
     pub interval_exponent: u8,
-    /// The types that it could be formatted with, 1 to 3 in bits 1 to 3 (SPT of VPD page 86h).
+    /// The types with which it could be formatted, 1 to 3 in bits 1 to 3 (SPT of VPD page 86h).
     pub supported: u8,
-    /// Whether it checks guards, application tags and reference tags before it takes or gives data (VPD page 86h).
+    /// Whether it checks guards, application tags and reference tags before it accepts or returns data (VPD page 86h).
     pub checks: scsi::Checks,
 }
 
 impl UnitProtection {
-    /// Takes PROT_EN, P_TYPE and P_I_EXPONENT from the answer to READ CAPACITY(16).
+    /// Takes over PROT_EN, P_TYPE and P_I_EXPONENT from the answer to READ CAPACITY(16).
     pub(crate) fn take_capacity(&mut self, data: &[u8]) {
         let at = |n: usize| data.get(n).copied().unwrap_or(0);
         if at(12) & 1 != 0 {
-            // Reserved types are none that we know how to protect.
+            // We do not know how to protect a reserved type.
             self.kind = ProtectionType::from_number((at(12) >> 1 & 7) + 1).unwrap_or_default();
             self.interval_exponent = at(13) >> 4;
         } else {
@@ -62,8 +63,8 @@ impl UnitProtection {
         }
     }
 
-    /// Takes SPT, GRD_CHK, APP_CHK and REF_CHK from VPD page 86h, of a unit with PROTECT in its standard INQUIRY data: without it
-    /// SPT means nothing.
+    /// Takes over SPT, GRD_CHK, APP_CHK and REF_CHK from VPD page 86h of a unit with PROTECT in its standard INQUIRY data:
+    /// without PROTECT, SPT means nothing.
     pub(crate) fn take_page_86(&mut self, page: &[u8]) {
         let bits = page.get(4).copied().unwrap_or(0);
         self.supported = match bits >> 3 & 7 {
@@ -80,20 +81,20 @@ impl UnitProtection {
     }
 }
 
-/// What the caller wants in the tuples that are made for it, and in those that it reads.
+/// What the caller wants in the tuples that are generated for it, and expects in those that it reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PiTags {
-    /// Application tag of what is written. What is read has to have it where `app_mask` has ones.
+    /// Application tag to write. Blocks that are read must have it in the bits set in `app_mask`.
     pub app_tag: u16,
-    /// Bits of the application tag that are checked; 0 takes any.
+    /// Bits of the application tag that are checked; 0 accepts any tag.
     pub app_mask: u16,
-    /// Type 2: the reference tag of block 0 of the unit, from which it counts up with the address; `None`: 0, so that it is
-    /// the low 32 bits of the address. Type 3: the reference tag of every block; `None`: 0 is written, and any is taken. In
-    /// type 1 it is the low 32 bits of the address, and `None` here.
+    /// Type 2: the reference tag of block 0 of the unit, counting up with the address; `None`: 0, so that it is the low 32 bits
+    /// of the address. Type 3: the reference tag of every block; `None`: 0 is written, and any is accepted. Type 1: must be
+    /// `None`; the tag is the low 32 bits of the address.
     pub ref_tag: Option<u32>,
 }
 
-/// How commands of one unit are protected. Clones are the same.
+/// How commands of one unit are protected. Clones are equivalent.
 #[derive(Clone, Debug)]
 pub struct Protection {
     kind: ProtectionType,
@@ -103,11 +104,11 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// For `unit`, whose blocks have `block_bytes` bytes.
+    /// The protection for `unit`, whose blocks have `block_bytes` bytes.
     ///
     /// # Errors
-    /// [`IoError::Request`] when the unit has no protection information, in words that say how it gets it; or for tags that
-    /// turn checks off or that the type has no use for.
+    /// [`IoError::Request`] if the unit has no protection information, with advice how to add it; or for tags that turn checks
+    /// off or that the type does not use.
     pub(crate) fn new(
         unit: &UnitProtection,
         lun: Lun,
@@ -171,12 +172,12 @@ impl Protection {
         self.cdb(cdb::write(lba, blocks), 0x000b, lba, blocks)
     }
 
-    /// VERIFY of `blocks` from `lba` on, which the unit reads and checks without sending them.
+    /// VERIFY of `blocks` from `lba` on: the unit reads and checks them without transferring them.
     pub fn verify_cdb(&self, lba: u64, blocks: u32) -> Cdb {
         self.cdb(cdb::verify(lba, blocks), 0x000a, lba, blocks)
     }
 
-    /// WRITE SAME of `blocks` from `lba` on. The block is sent once, with the tuple of the first.
+    /// WRITE SAME of `blocks` from `lba` on. The block is sent once, with the tuple of the first block.
     pub fn write_same_cdb(&self, lba: u64, blocks: u32, unmap: bool) -> Cdb {
         let mut cdb = self.cdb(cdb::write_same(lba, blocks, unmap), 0x000d, lba, blocks);
         if unmap && self.kind == ProtectionType::Type2 {
@@ -185,7 +186,7 @@ impl Protection {
         cdb
     }
 
-    /// Type 2 takes tuples in 32-byte commands only; the other types have none of these.
+    /// Type 2 transfers tuples only in 32-byte commands; the other types do not use these.
     fn cdb(&self, mut short: Cdb, action: u16, lba: u64, blocks: u32) -> Cdb {
         match self.kind {
             ProtectionType::Type2 => {
@@ -199,7 +200,7 @@ impl Protection {
         }
     }
 
-    /// The reference tag that block `lba` is given.
+    /// The reference tag of block `lba`.
     //= sbc3 4.22.2 PI-17
     pub fn ref_tag(&self, lba: u64) -> u32 {
         let base = self.tags.ref_tag.unwrap_or(0);
@@ -209,7 +210,8 @@ impl Protection {
         }
     }
 
-    /// COMPARE AND WRITE goes without tuples in type 2, and those that the target makes have to be such as we read afterwards.
+    /// In type 2, COMPARE AND WRITE is sent without tuples, so the tuples that the target generates must be the ones that we
+    /// expect later.
     pub(crate) fn check_that_the_target_makes_our_tags(&self) -> Result<(), IoError> {
         let PiTags { app_tag, app_mask, ref_tag } = self.tags;
         if app_tag & app_mask == 0 && ref_tag.unwrap_or(0) == 0 {
@@ -227,7 +229,7 @@ impl Protection {
         Tuple { guard, app_tag: self.tags.app_tag, ref_tag: self.ref_tag(lba) }
     }
 
-    /// Checks the tuple of block `lba`, whose data have the guard `computed`; false: it turns the checks off.
+    /// Checks the tuple of block `lba`, whose data has the guard `computed`; false if the tuple turns the checks off.
     //= sbc3 4.22.4 PI-17
     fn check(&self, lba: u64, tuple: Tuple, computed: u16, place: PiPlace) -> Result<bool, PiFailure> {
         if self.kind.escapes(tuple) {

@@ -1,13 +1,13 @@
-//! Bytes that lie in several places, taken and filled from the front, whole sectors at a time where they lie together.
+//! Bytes in several buffers, consumed and filled from the front, whole sectors at a time where they are contiguous.
 
 use std::io::IoSliceMut;
 use std::ops::Deref;
 
-/// Bytes to read, in several places.
+/// Bytes to read, in several buffers.
 #[derive(Debug)]
 pub(super) struct Gather<'a, S> {
     pieces: &'a [S],
-    /// How much of the first piece was taken.
+    /// How much of the first piece has been taken.
     at: usize,
 }
 
@@ -16,7 +16,7 @@ impl<'a, S: Deref<Target = [u8]>> Gather<'a, S> {
         Self { pieces, at: 0 }
     }
 
-    /// Up to `most` runs of `unit` bytes that lie together, or else one that is put together in `scratch`. Empty when less
+    /// Up to `most` contiguous runs of `unit` bytes, or else a single one that is assembled in `scratch`. Empty if less
     /// than one is left.
     pub(super) fn take<'b>(&mut self, unit: usize, most: usize, scratch: &'b mut Vec<u8>) -> &'b [u8]
     where
@@ -51,7 +51,7 @@ impl<'a, S: Deref<Target = [u8]>> Gather<'a, S> {
     }
 }
 
-/// Bytes to write, in several places.
+/// Bytes to write, in several buffers.
 #[derive(Debug)]
 pub(super) struct Scatter<'a, 'b> {
     pieces: &'a mut [IoSliceMut<'b>],
@@ -63,7 +63,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         Self { pieces, at: 0 }
     }
 
-    /// Bytes that lie together at the front.
+    /// The contiguous bytes at the front.
     pub(super) fn front(&mut self) -> &mut [u8] {
         while self.pieces.first().is_some_and(|first| first.len() == self.at) {
             self.pieces = &mut std::mem::take(&mut self.pieces)[1..];
@@ -72,12 +72,12 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.pieces.first_mut().map_or(&mut [], |first| &mut first[self.at..])
     }
 
-    /// Takes `count` bytes of the front for filled.
+    /// Marks `count` bytes at the front as filled.
     pub(super) fn advance(&mut self, count: usize) {
         self.at += count;
     }
 
-    /// Copies `bytes` to the front, over as many pieces as it takes; what finds no room is dropped.
+    /// Copies `bytes` to the front, over as many pieces as needed; what does not fit is dropped.
     pub(super) fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let front = self.front();
@@ -92,7 +92,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
     }
 }
 
-/// Bytes in all pieces.
+/// Total bytes of all pieces.
 pub(super) fn total<S: Deref<Target = [u8]>>(pieces: &[S]) -> usize {
     pieces.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.len()))
 }

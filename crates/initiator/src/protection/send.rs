@@ -1,5 +1,5 @@
-//! What is written: data get their tuples in the pass that copies and digests them. The copy of a caller's memory is made at
-//! once; that of bytes that nobody can change, when they are sent.
+//! Writing: blocks get their tuples in the pass that copies and digests them. Data in a caller's buffer is copied at once; data
+//! that can no longer change is copied when it is sent.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use iscsi_core::pdu_writer::TxData;
 use super::Protection;
 use super::scatter::Gather;
 
-/// Sectors that are gone over at a time, so that what is done with them twice is done in the cache.
+/// Sectors processed at a time, so that the second pass over them finds them in the cache.
 pub(super) const GROUP_SECTORS: usize = 64;
 
 impl Protection {
-    /// Copies `data`, whole blocks from `lba` on, into `space` with a tuple behind each; digests what is stored, in the same pass,
-    /// in runs of `digest_runs` bytes, if that is given ([`Disk::digest_runs`](crate::Disk::digest_runs)).
+    /// Copies `data`, whole blocks from `lba` on, into `space` with a tuple after each block. In the same pass it digests what is
+    /// stored, in runs of `digest_runs` bytes, if given ([`Disk::digest_runs`](crate::Disk::digest_runs)).
     ///
     /// # Panics
-    /// When `data` are no whole blocks, or `space` has not [`Protection::wire_bytes`] of them.
+    /// If `data` is not whole blocks, or `space` does not have [`Protection::wire_bytes`] for them.
     //= sbc3 4.22.3 PI-17
     pub fn write_data(&self, lba: u64, data: &[u8], space: BytesMut, digest_runs: Option<u32>) -> WriteData {
         assert!(data.len().is_multiple_of(self.block), "whole blocks");
@@ -31,18 +31,18 @@ impl Protection {
         builder.finish()
     }
 
-    /// As [`Protection::write_data`] for bytes that nobody can change any more: each PDU gets its blocks and their tuples, in
-    /// memory of `slabs`, and its digest if `digest` says so, when it is sent.
+    /// Like [`Protection::write_data`], for bytes that can no longer change: the blocks, tuples and (with `digest`) digest of each
+    /// PDU are assembled in memory of `slabs` when the PDU is sent.
     ///
     /// # Panics
-    /// When `data` are no whole blocks.
+    /// If `data` is not whole blocks.
     pub fn write_bytes(&self, lba: u64, data: Bytes, slabs: SlabRing, digest: bool) -> WriteData {
         assert!(data.len().is_multiple_of(self.block), "whole blocks");
         let woven = Woven { protection: self.clone(), lba, data, slabs, digest };
         WriteData::from(Arc::new(woven) as Arc<dyn Assemble>)
     }
 
-    /// Puts `data` with tuples that are made for it.
+    /// Appends `data` with generated tuples.
     pub(super) fn put_made(&self, builder: &mut WriteBuilder, mut lba: u64, data: &[u8]) {
         let (pieces, mut scratch) = ([data], Vec::new());
         let mut gather = Gather::new(&pieces);
@@ -98,7 +98,7 @@ impl Woven {
         self.protection.put_made(builder, lba, &self.data[blocks.start * block..blocks.end * block]);
     }
 
-    /// Puts a part of one block: one across the border of two PDUs is made for either.
+    /// Appends a part of one block: a block that spans two PDUs is generated for each of them.
     fn put_cut(&self, builder: &mut WriteBuilder, range: Range<usize>) {
         let wire = self.protection.wire_bytes(1);
         let (n, in_block) = (range.start / wire, range.start % wire);

@@ -1,26 +1,26 @@
-//! What a command does to the cache of its unit, read from its CDB (SBC-3 5, SPC-4 6).
+//! The effect of a command on the cache of its unit, derived from its CDB (SBC-3 5, SPC-4 6).
 
 use std::ops::Range;
 
 use crate::cdb::is_flush;
 
-/// FUA, in byte 1 of the commands that have it there.
+/// FUA, in byte 1 of the commands that have it in that byte.
 const FUA: u8 = 0x08;
 
-/// See the module. Blocks reach up to `u64::MAX` when the CDB does not say where they end.
+/// See `effect`. Ranges extend to `u64::MAX` when the CDB does not say where they end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// GOOD says nothing about what the cache holds.
+    /// GOOD says nothing about the cache.
     None,
-    /// GOOD may come while the blocks are in a cache.
+    /// GOOD may be returned while the blocks are only in a cache.
     Writes(Range<u64>),
-    /// GOOD comes when everything that was acknowledged before the command was sent is on the medium.
+    /// GOOD is returned when everything acknowledged before the command was sent is on the medium.
     Flushes,
 }
 
-/// What the command does. Writes with FUA are on the medium when they are acknowledged (SBC-3 4.15.2), and so do not count; a
-/// SYNCHRONIZE CACHE of a part, or with IMMED, proves nothing for the whole. UNMAP and what copies by itself name their blocks
-/// elsewhere, and count as writes to all of the medium.
+/// The effect of the command. Writes with FUA are on the medium when they are acknowledged (SBC-3 4.15.2), and so do not
+/// count. A SYNCHRONIZE CACHE of a part, or with IMMED, proves nothing for the whole. UNMAP and third-party copies name their
+/// blocks elsewhere, and count as writes to all of the medium.
 pub(super) fn effect(cdb: &[u8]) -> Effect {
     let Some(&opcode) = cdb.first() else { return Effect::None };
     if is_read(opcode) {
@@ -29,7 +29,7 @@ pub(super) fn effect(cdb: &[u8]) -> Effect {
     let at = |n: usize| cdb.get(n).copied().unwrap_or(0);
     let be = |range: Range<usize>| range.fold(0u64, |value, n| value << 8 | u64::from(at(n)));
     let written = |lba: u64, blocks: u64| Effect::Writes(lba..lba.saturating_add(blocks));
-    // Zero blocks are none for a write; for WRITE SAME they are all up to the end.
+    // A write of zero blocks writes none; for WRITE SAME zero means all blocks up to the end.
     let same = |lba: u64, blocks: u64| written(lba, if blocks == 0 { u64::MAX } else { blocks });
     match opcode {
         _ if is_flush(cdb) => Effect::Flushes,
@@ -59,7 +59,7 @@ pub(super) fn effect(cdb: &[u8]) -> Effect {
     }
 }
 
-/// READ in all lengths but the 32-byte one: the most common commands are known by their first byte.
+/// READ in every length except the 32-byte one: the most common commands can be recognised by their first byte.
 #[inline]
 fn is_read(opcode: u8) -> bool {
     matches!(opcode, 0x08 | 0x28 | 0x88 | 0xa8)

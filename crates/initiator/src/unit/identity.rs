@@ -1,13 +1,13 @@
-//! Which volume a logical unit is: the designators of it in VPD page 83h (SPC-4 7.8.6).
+//! Which volume a logical unit is: its designators in VPD page 83h (SPC-4 7.8.6).
 
 use std::fmt;
 
-/// Designator types that name a logical unit, the one to compare first: UUID, NAA, EUI-64, SCSI name string, MD5 logical unit
-/// identifier, T10 vendor ID, vendor specific.
+/// Designator types that name a logical unit, in order of preference for comparison: UUID, NAA, EUI-64, SCSI name string, MD5
+/// logical unit identifier, T10 vendor ID, vendor specific.
 const PREFERENCE: [u8; 7] = [0xa, 0x3, 0x2, 0x8, 0x7, 0x1, 0x0];
-/// Most designators that are looked at.
+/// Most designators that are read.
 const MAX_DESIGNATORS: usize = 32;
-/// ASCII and UTF-8, of the code sets.
+/// The code sets ASCII and UTF-8.
 const TEXT: [u8; 2] = [2, 3];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ struct Designator {
     bytes: Vec<u8>,
 }
 
-/// See the module. Empty for a unit that does not say.
+/// See the head of the module. Empty for a unit that reports none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Sorted.
@@ -25,7 +25,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Reads the page; what it holds of ports, and what is cut off, is left out.
+    /// Parses the page; skips designators of ports, and truncated ones.
     pub(super) fn parse(page: &[u8]) -> Self {
         let mut designators = Vec::new();
         let length = page.get(2..4).map_or(0, |two| usize::from(u16::from_be_bytes([two[0], two[1]])));
@@ -49,8 +49,8 @@ impl Identity {
         self.designators.iter().filter(move |designator| designator.kind == kind)
     }
 
-    /// Whether the unit that was this one is now `other`: by the best kind of name that both have, so that a target which learns
-    /// to give more names does not make new volumes of old ones. One that had no name may be anything.
+    /// Whether the unit that had this identity is now `other`. The best kind of name that both have decides, so that a target
+    /// which starts to report more names does not turn old volumes into new ones. A unit that had no name may be any volume.
     pub(super) fn is_still(&self, other: &Self) -> bool {
         if self.designators.is_empty() {
             return true;

@@ -1,4 +1,4 @@
-//! Acknowledged writes that a unit has lost: how it is known, and who was told.
+//! Acknowledged writes that a unit has lost: how the loss was detected, and to whom it was reported.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,29 +6,29 @@ use std::ops::Range;
 use super::written::Blocks;
 use crate::sense::Sense;
 
-/// Losses of a unit that are told apart; the older ones are taken together.
+/// Losses of a unit that are kept apart; older ones are merged.
 const MAX_LOSSES: usize = 4;
 
-/// What CHECK CONDITION says about the cache and the identity of a unit.
+/// What a CHECK CONDITION implies for the cache and the identity of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Nothing,
     /// Its volatile cache may be gone.
     CacheLost,
-    /// It may be another one, or keep its cache otherwise.
+    /// It may be another volume, or use its cache differently: probe it.
     Look,
-    /// Any unit of the target may be another one.
+    /// Any unit of the target may be another volume: probe all.
     LookAtAll,
 }
 
 impl News {
-    /// Power on (29h/00h, which may stand for each of the others, and 29h/01h) and a reset from inside (29h/04h) begin with an
-    /// empty cache; a medium that was changed (28h/00h) has taken nothing along; a deferred error is the end of a write that was
-    /// acknowledged before (SPC-4 4.5.5).
+    /// Power on (29h/00h, which may stand for each of the others, and 29h/01h) and an internal reset (29h/04h) start with an
+    /// empty cache. A medium change (28h/00h) has left behind what was only in the cache. A deferred error is the failure of a
+    /// write that was acknowledged earlier (SPC-4 4.5.5).
     ///
-    /// Resets that somebody asked for (29h/02h hard reset, 29h/03h logical unit reset) end tasks and reset parameters (SAM-5
-    /// 6.3.2, 6.3.3); what was acknowledged before is no task any more, and no power was lost. The loss of a nexus (29h/07h) is
-    /// one of the transport alone (SAM-5 6.3.4).
+    /// Resets by request (29h/02h hard reset, 29h/03h logical unit reset) end tasks and reset parameters (SAM-5 6.3.2, 6.3.3),
+    /// but an acknowledged write is no longer a task, and no power was lost. The loss of a nexus (29h/07h) concerns the
+    /// transport alone (SAM-5 6.3.4).
     //= sam5 5.14.1 UA-01
     pub(super) fn of(sense: &Sense) -> Self {
         if sense.deferred {
@@ -52,9 +52,9 @@ impl News {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// The unit has said it.
+    /// The unit has reported it.
     Told(Sense),
-    /// What it had to say when its session began was lost with that session.
+    /// A report that the unit may have had at the start of its session was lost with that session.
     Unknown,
 }
 
@@ -79,7 +79,8 @@ pub struct LostBlocks {
 }
 
 impl LostBlocks {
-    /// Where they are on a unit with `end` blocks, in ascending order and apart from each other, coarser than they were written.
+    /// Where they are on a unit with `end` blocks, in ascending order and disjoint, at coarser granularity than they were
+    /// written.
     pub fn ranges(&self, end: u64) -> Vec<Range<u64>> {
         self.blocks.ranges(end)
     }
@@ -95,16 +96,16 @@ impl LostBlocks {
     }
 }
 
-/// Acknowledged writes that a unit may have lost: to be written again from where they came.
+/// Acknowledged writes that a unit may have lost: the caller should write them again from the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostWrites {
-    /// The epoch of the unit that began with the loss: it grows by one with each.
+    /// The epoch of the unit that began with the loss: it grows by one with each loss.
     pub epoch: u64,
     /// How it is known.
     pub cause: LossCause,
-    /// Most bytes that can be lost.
+    /// Upper limit of the bytes lost.
     pub bytes: u64,
-    /// Where they are, bytes, in ascending order and apart from each other, coarser than they were written.
+    /// Where they are, in bytes, in ascending order and disjoint, at coarser granularity than they were written.
     pub ranges: Vec<Range<u64>>,
 }
 
@@ -141,7 +142,7 @@ impl Losses {
         }
     }
 
-    /// What was lost since the epoch `since`, all together.
+    /// The union of the losses since the epoch `since`.
     pub(super) fn since(&self, since: u64) -> Option<LostBlocks> {
         let mut later = self.all.iter().filter(|lost| lost.epoch > since).cloned();
         let first = later.next()?;

@@ -1,5 +1,5 @@
-//! What a session knows of each logical unit that it watches: which volume it is, and what of its acknowledged writes a loss of
-//! its cache would take along.
+//! What a session knows about each logical unit that it watches: which volume it is, and which acknowledged writes a loss of its
+//! cache would destroy.
 //!
 //! ```text
 //!   watch, login, attention ──► Ready ──no attention left──► Name ──the same volume──► Cache ──► Known: commands go out
@@ -7,13 +7,13 @@
 //!                                 └───────────────an attention────────┼───────────────────────┘
 //!                                                                     └──another one──► Other: commands are refused
 //! ```
-//! * A new session has lost what the target had to say to the old one, and may lead to another target. So each unit is asked
+//! * A new session has lost what the target had to report to the old one, and may lead to another target. So each unit is probed
 //!   before the first command goes out, and its commands are held until it has answered.
-//! * A write that was acknowledged is in the books until a flush that began later has ended well. What takes the cache away
-//!   ([`News::CacheLost`]) moves the books to the lost ones: that is an epoch of the unit.
+//! * An acknowledged write stays in the books until a flush that began after it has succeeded. A loss of the cache
+//!   ([`News::CacheLost`]) moves the books to the losses: that starts a new epoch of the unit.
 //!
-//! Left out: a unit that reports over one connection that it has lost its cache, and over another, earlier, that a flush went well
-//! (only without TaskReporting=ResponseFence, and only where the session outlives the loss).
+//! Left out: a unit that reports the loss of its cache over one connection, and an earlier successful flush over another (only
+//! without TaskReporting=ResponseFence, and only if the session survives the loss).
 
 mod effect;
 mod identity;
@@ -39,30 +39,30 @@ use crate::reply::Answer;
 use crate::sense::Sense;
 use crate::workload::WORKLOAD_BIT;
 
-/// Set in the name of every command that asks a unit; names of other commands never reach it, but for those of a workload.
+/// Set in the name of every probe; names of other commands never reach this value, except those of a workload.
 const PROBE_BIT: u64 = 1 << 62;
-/// Most units of a session that are watched; each has books of a few times 8 KiB once it is written to.
+/// Most units that one session watches; each has books of a few times 8 KiB once it is written to.
 const MAX_UNITS: usize = 4096;
-/// Attentions that a unit may have before it is believed that they have no end.
+/// Unit attentions in a row after which a unit is assumed to report them endlessly.
 const MAX_ATTENTIONS: u32 = 32;
-/// Times that a unit which does not answer is asked, and the pause in between.
+/// How often a unit that does not answer is probed, and the pause in between.
 const MAX_TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Time that an answer may take.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Bytes asked for.
+/// Allocation lengths of the probes.
 const PAGE_BYTES: u16 = 1024;
 const MODE_BYTES: u8 = 64;
 
-/// Whether a command of this name asks a unit.
+/// Whether a command of this name is a probe.
 pub(crate) fn is_probe(user: u64) -> bool {
     user & (WORKLOAD_BIT | PROBE_BIT) == PROBE_BIT
 }
 
-/// Where a unit is; see the module.
+/// The state of a unit; see the head of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// There is no session, or it does not answer.
+    /// There is no session, or the unit does not answer.
     Unasked,
     Ready,
     Name,
@@ -73,48 +73,48 @@ enum Standing {
 
 struct Unit {
     lun: Lun,
-    /// What its probes are called.
+    /// The name of its probes.
     name: u64,
     standing: Standing,
-    /// What it was at first.
+    /// The identity that was found first.
     identity: Option<Identity>,
-    /// What it is now, when that is something else.
+    /// The current identity, if it is different.
     found: Identity,
     /// Writes may be acknowledged while they are in its cache (WCE).
     caches: bool,
     written: Written,
-    /// Flushes under way: their commands' names, and when they began.
+    /// Outstanding flushes: the names of their commands, and when they began.
     flushes: SmallVec<[(u64, Mark); 4]>,
     losses: Losses,
-    /// Commands that wait for its answer.
+    /// Commands that wait until the unit has answered.
     held: Vec<Command>,
     watchers: Vec<Answer<Result<u64, IoError>>>,
-    /// Data of the answer under way.
+    /// Data received for the outstanding probe.
     data: Vec<u8>,
     tries: u32,
     attentions: u32,
-    /// When to ask again.
+    /// When to probe again.
     again_at: Option<Time>,
-    /// It has not said yet what happened before the session began.
+    /// It has not yet reported what happened before the session began.
     owes: bool,
-    /// What it had to say was lost with its session.
+    /// Anything it had to report was lost with its session.
     doubtful: bool,
 }
 
-/// What there is to do after an answer.
+/// What to do after an answer to a probe.
 #[derive(Default)]
 pub(crate) struct Answered {
-    /// To send next.
+    /// The command to send next.
     pub next: Option<Command>,
     /// Commands that may go out now.
     pub released: Vec<Command>,
-    /// The unit whose acknowledged writes were found lost.
+    /// The unit that was found to have lost acknowledged writes.
     pub lost: Option<Lun>,
     /// Commands of a unit that does not answer.
     pub silent: Vec<Command>,
 }
 
-/// See the module.
+/// See the head of the module.
 #[derive(Default)]
 pub(crate) struct Units {
     /// By LUN, ascending.
@@ -142,7 +142,7 @@ impl Units {
         Some(&mut self.all[at])
     }
 
-    /// Begins to watch a unit: its first question, unless it is watched already or there are too many.
+    /// Starts to watch a unit. Returns the first probe, unless the unit is watched already or there are too many.
     pub(crate) fn watch(&mut self, lun: Lun) -> Option<Command> {
         let Err(at) = self.all.binary_search_by_key(&lun.0, |unit| unit.lun.0) else { return None };
         if self.all.len() == MAX_UNITS {
@@ -155,7 +155,7 @@ impl Units {
         Some(self.all[at].ask(Standing::Ready))
     }
 
-    /// Tells `answer` the epoch of the unit once it has said what it is.
+    /// Gives `answer` the epoch of the unit once it has said what it is.
     pub(crate) fn when_known(&mut self, lun: Lun, answer: Answer<Result<u64, IoError>>) {
         match self.find(lun) {
             None => answer.give(Err(IoError::Request(format!(
@@ -167,7 +167,7 @@ impl Units {
         }
     }
 
-    /// A session is up: every unit is asked before its commands go out. The questions.
+    /// A session is established: every unit is probed before its commands go out. Returns the probes.
     pub(crate) fn session_begins(&mut self) -> Vec<Command> {
         self.unsettled = self.all.len();
         let begin = |unit: &mut Unit| {
@@ -177,7 +177,7 @@ impl Units {
         self.all.iter_mut().map(begin).collect()
     }
 
-    /// The session is gone; commands that were held for it.
+    /// The session has ended. Returns the commands that were held.
     pub(crate) fn session_ends(&mut self) -> Vec<Command> {
         let mut held = Vec::new();
         self.unsettled = self.all.len();
@@ -189,7 +189,7 @@ impl Units {
         held
     }
 
-    /// There will be no other session: commands whose end nobody was told.
+    /// There will be no other session. Returns the commands whose end was not yet reported.
     pub(crate) fn give_up(&mut self, why: &str) -> Vec<Command> {
         for watcher in self.all.iter_mut().flat_map(|unit| unit.watchers.drain(..)) {
             watcher.give(Err(IoError::SessionLost(why.to_owned())));
@@ -201,7 +201,7 @@ impl Units {
         ended.collect()
     }
 
-    /// A command is about to go out: gives it back if it may; else it is held, or will be refused.
+    /// A command is about to go out: returns it if it may; otherwise it is held, or will be refused.
     #[inline]
     pub(crate) fn admit(&mut self, command: Command) -> Option<Command> {
         if self.unsettled == 0 && !cdb::is_flush(&command.cdb) {
@@ -239,7 +239,7 @@ impl Units {
         std::mem::take(&mut self.unsent)
     }
 
-    /// ABORT TASK, which the workload calls `function`, ends a command that is held; false: no such one is.
+    /// ABORT TASK, which the workload calls `function`, ends a command that is held; false if there is no such command.
     pub(crate) fn abort_held(&mut self, user: u64, function: u64) -> bool {
         let Some(command) = self.take_held(user) else { return false };
         self.unsent.push(Unsent::Ended(Completion { command, ending: Ending::Aborted }));
@@ -247,7 +247,7 @@ impl Units {
         true
     }
 
-    /// Takes a command out that is held, by its name.
+    /// Removes a held command, by its name.
     pub(crate) fn take_held(&mut self, user: u64) -> Option<Command> {
         self.all.iter_mut().find_map(|unit| {
             let at = unit.held.iter().position(|command| command.user == user)?;
@@ -263,7 +263,7 @@ impl Units {
         (self.unsettled > 0).then(|| self.all.iter().filter_map(|unit| unit.again_at).min()).flatten()
     }
 
-    /// The questions that are due.
+    /// The probes that are due.
     pub(crate) fn due(&mut self, now: Time) -> SmallVec<[Command; 1]> {
         if self.unsettled == 0 {
             return SmallVec::new();
@@ -272,7 +272,8 @@ impl Units {
         self.all.iter_mut().filter(due).map(|unit| unit.ask(unit.standing)).collect()
     }
 
-    /// Keeps the books by how a command of somebody else has ended; the unit whose acknowledged writes are lost by what it says.
+    /// Updates the books after a command other than a probe has ended. Returns the unit if the command's status reports a loss of
+    /// acknowledged writes.
     #[inline]
     pub(crate) fn note(&mut self, completion: &Completion) -> Option<Lun> {
         let Completion { command, ending } = completion;
@@ -313,7 +314,8 @@ impl Units {
         }
     }
 
-    /// A unit has said something with CHECK CONDITION: it, or each, is asked again when the loop looks at the time next.
+    /// A unit has reported something with CHECK CONDITION: this unit, or every unit, is probed again in the next round of the
+    /// loop.
     fn told(&mut self, lun: Lun, sense: &[u8]) -> Option<Lun> {
         let sense = Sense::parse(sense);
         let news = News::of(&sense);
@@ -355,7 +357,7 @@ impl Units {
         answered
     }
 
-    /// What a unit has lost last.
+    /// The most recent loss of a unit.
     pub(crate) fn last_loss(&mut self, lun: Lun) -> Option<LostBlocks> {
         let losses = &self.find(lun)?.losses;
         losses.since(losses.epoch().checked_sub(1)?)
@@ -395,7 +397,7 @@ impl Unit {
         }
     }
 
-    /// The question that leads on from `standing`.
+    /// The probe for the state `standing`.
     fn ask(&mut self, standing: Standing) -> Command {
         if self.standing != standing {
             self.tries = 0;
@@ -416,7 +418,7 @@ impl Unit {
         command
     }
 
-    /// The answer to the question of the moment.
+    /// Handles the answer to the outstanding probe.
     fn answer(&mut self, now: Time, ending: &Ending, answered: &mut Answered) {
         let Ending::Status { status, sense, data_in_bytes, .. } = ending else {
             return self.again(now, answered);
@@ -444,7 +446,7 @@ impl Unit {
         match self.standing {
             Standing::Ready => {
                 self.owes = false;
-                // The session in which it would have said so was lost first.
+                // The session in which it would have reported the loss was itself lost first.
                 if std::mem::take(&mut self.doubtful) && self.lose(LossCause::Unknown) {
                     answered.lost = Some(self.lun);
                 }
@@ -472,7 +474,7 @@ impl Unit {
         }
     }
 
-    /// It did not answer: it is asked again, or given up until somebody wants it again.
+    /// There was no answer: the unit is probed again, or left alone until a command needs it.
     fn again(&mut self, now: Time, answered: &mut Answered) {
         self.tries += 1;
         if self.tries < MAX_TRIES {
@@ -486,12 +488,12 @@ impl Unit {
         self.watchers.drain(..).for_each(|watcher| watcher.give(Err(silent())));
     }
 
-    /// Takes in what it said; true when acknowledged writes are lost by it.
+    /// Processes a report; true when acknowledged writes are lost by it.
     fn take_news(&mut self, sense: &Sense) -> bool {
         News::of(sense) == News::CacheLost && self.lose(LossCause::Told(*sense))
     }
 
-    /// Its cache is gone; true when there was something in it.
+    /// Its cache is lost; true when there was something in it.
     fn lose(&mut self, cause: LossCause) -> bool {
         let blocks = self.written.take();
         if blocks.is_empty() {

@@ -1,11 +1,11 @@
-//! Which blocks were written, acknowledged, and not flushed since: the books of one unit.
+//! Which blocks were written and acknowledged, but not flushed since: the books of one unit.
 //!
 //! ```text
-//!   acknowledged ──► open ──a flush begins──► closed, with its mark ──that flush, or a later one, ends well──► (on the medium)
+//!   acknowledged ──► open ──a flush begins──► closed, with its mark ──that flush, or a later one, succeeds──► (on the medium)
 //!                      └──────────── the unit has lost its cache ────────────┴──► lost
 //! ```
-//! A set of blocks is a bitmap of chunks that become coarser as the medium needs it, so that memory is bounded and a write costs
-//! the same whatever was written before.
+//! A set of blocks is a bitmap of chunks. The chunks grow until the bitmap reaches the highest block, so memory is bounded and
+//! a write costs the same whatever was written before.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,20 +15,20 @@ use std::ops::Range;
 const WORDS: usize = 1024;
 /// Chunks of a bitmap.
 const CHUNKS: u64 = WORDS as u64 * 64;
-/// A chunk is at first two to this power of blocks.
+/// The initial chunk size, as a power of two of blocks.
 const FIRST_SHIFT: u32 = 8;
-/// Flushes under way whose blocks are told apart; those of more are taken together, which keeps blocks in the books for longer.
+/// Outstanding flushes whose blocks are kept apart; further ones are merged, which keeps blocks in the books for longer.
 const MAX_CLOSED: usize = 4;
 
-/// A set of blocks; see the module.
+/// A set of blocks; see the head of the module.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Blocks {
     /// A bit for each chunk; `None`: no block.
     bits: Option<Box<[u64; WORDS]>>,
     shift: u32,
-    /// Blocks that were added, those added twice twice.
+    /// Number of blocks added; a block added twice counts twice.
     added: u64,
-    /// All blocks there are, wherever they end.
+    /// All blocks of the medium, however many there are.
     all: bool,
 }
 
@@ -102,7 +102,7 @@ impl Blocks {
         }
     }
 
-    /// What it reaches over on a medium of `end` blocks, in ascending order and apart from each other.
+    /// The ranges that it covers on a medium of `end` blocks, in ascending order and disjoint.
     pub(super) fn ranges(&self, end: u64) -> Vec<Range<u64>> {
         if self.all {
             return Vec::from_iter((end > 0).then_some(0..end));
@@ -119,7 +119,7 @@ impl Blocks {
         ranges
     }
 
-    /// Most blocks there can be in it, of those in `ranges`.
+    /// Upper limit of the blocks in the set, given its `ranges`.
     pub(super) fn most(&self, ranges: &[Range<u64>]) -> u64 {
         let reach = ranges.iter().map(|range| range.end - range.start).sum();
         if self.all { reach } else { self.added.min(reach) }
@@ -132,10 +132,10 @@ fn chunks(bits: &[u64; WORDS]) -> impl Iterator<Item = usize> {
     words.flat_map(|(n, word)| (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| n * 64 + bit))
 }
 
-/// When a flush began, among the flushes of its unit.
+/// When a flush began, relative to the other flushes of its unit.
 pub(super) type Mark = u64;
 
-/// See the module.
+/// See the head of the module.
 #[derive(Default)]
 pub(super) struct Written {
     open: Blocks,
@@ -149,7 +149,7 @@ impl Written {
         self.open.add(blocks);
     }
 
-    /// A flush begins: it covers what was acknowledged by now.
+    /// A flush begins: it covers what has been acknowledged by now.
     pub(super) fn flush_begins(&mut self) -> Mark {
         if !self.open.is_empty() {
             self.marks += 1;
@@ -165,14 +165,14 @@ impl Written {
         self.marks
     }
 
-    /// The flush that began at `mark` has ended well.
+    /// The flush that began at `mark` has succeeded.
     pub(super) fn flushed(&mut self, mark: Mark) {
         while self.closed.front().is_some_and(|(closed, _)| *closed <= mark) {
             self.closed.pop_front();
         }
     }
 
-    /// Takes everything out of the books.
+    /// Empties the books and returns their blocks.
     pub(super) fn take(&mut self) -> Blocks {
         let mut all = std::mem::take(&mut self.open);
         self.closed.drain(..).for_each(|(_, blocks)| all.merge(blocks));
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(ranges.len(), 2);
         assert!(ranges[0].contains(&5) && ranges[0].contains(&300) && ranges[1].contains(&((1 << 40) - 1)));
         assert_eq!(blocks.most(&ranges), 3);
-        // And the other way round: what is fine joins what is coarse.
+        // And the other way round: a fine set merges with a coarse one.
         let mut fine = Blocks::default();
         fine.add(7..8);
         fine.merge(blocks);

@@ -1,4 +1,4 @@
-//! Where bits flip on the way: in the buffers that either end sends from and receives to, and on the wire between them.
+//! Where bits flip: in the buffers that either end sends from and receives into, and on the wire between them.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use engine::driver::epoll::EpollDriver;
 use engine::offload::Job;
 use engine::{Completion, Driver, Lane, Platform, System, TcpInfo, Token, Waker};
 
-/// What the byte to damage is found by: it is in one place of the data only.
+/// Marks the byte to damage: this text occurs in one place of the data only.
 pub const MARK: &[u8; 16] = b"<here a bit may>";
 
-/// Flips a bit of the mark, if `bytes` hold it.
+/// Flips a bit of the mark, if `bytes` contain it.
 pub fn flip(bytes: &mut [u8]) -> bool {
     match bytes.windows(MARK.len()).position(|window| window == MARK) {
         Some(at) => {
@@ -26,7 +26,7 @@ pub fn flip(bytes: &mut [u8]) -> bool {
     }
 }
 
-/// Which buffers of an end damage the next mark that comes by. Each does it once.
+/// Which buffers of an end damage the next mark that passes. Each does it once.
 #[derive(Default)]
 pub struct Armed {
     pub send: AtomicBool,
@@ -39,7 +39,7 @@ fn strike(armed: &AtomicBool, bytes: &mut [u8]) {
     }
 }
 
-/// The system, but for what happens to buffers.
+/// The system, except for what happens to buffers.
 pub struct Faulty {
     pub system: System,
     pub armed: Arc<Armed>,
@@ -86,7 +86,7 @@ impl Driver for FaultyDriver {
     fn recv_up_to(&mut self, conn: Token, buffer: BytesMut, max_bytes: usize) {
         self.driver.recv_up_to(conn, buffer, max_bytes);
     }
-    /// What is sent is digested by now.
+    /// The data to send already has its digest.
     fn send(&mut self, conn: Token, segments: Vec<Bytes>) {
         let segments = segments.into_iter().map(|segment| {
             let mut copy = segment.to_vec();
@@ -116,7 +116,7 @@ impl Driver for FaultyDriver {
     fn waker(&self) -> Waker {
         self.driver.waker()
     }
-    /// What has arrived is not verified yet.
+    /// The received data is not verified yet.
     fn wait(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion<Self::Stream>>) -> io::Result<()> {
         let before = out.len();
         self.driver.wait(timeout, out)?;
@@ -133,16 +133,16 @@ impl Driver for FaultyDriver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     None = 0,
-    /// A bit flips behind the back of TCP's checksum.
+    /// A bit flips without TCP's checksum noticing.
     Wire = 1,
-    /// A bit flips in something that recomputes digests.
+    /// A bit flips in a device that recomputes digests.
     Gateway = 2,
 }
 
 /// Relays PDUs between an initiator and a target.
 pub struct Proxy {
     pub address: SocketAddr,
-    /// Towards the target, and back.
+    /// In the direction to the target, and back.
     damage: Arc<[AtomicU8; 2]>,
 }
 
@@ -165,7 +165,7 @@ impl Proxy {
         proxy
     }
 
-    /// Damages the next PDU with the mark that goes to the target, or back.
+    /// Damages the next PDU with the mark in the given direction.
     pub fn strike(&self, to_target: bool, damage: Damage) {
         self.damage[usize::from(!to_target)].store(damage as u8, Ordering::SeqCst);
     }
@@ -190,7 +190,7 @@ fn relay(mut from: TcpStream, mut to: TcpStream, damage: &AtomicU8, digests: boo
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
-/// One PDU, digests included; says where its data are.
+/// Reads one PDU, digests included; returns the range of its data.
 fn read_pdu(from: &mut impl Read, pdu: &mut Vec<u8>, digests: bool) -> Option<std::ops::Range<usize>> {
     pdu.resize(48, 0);
     from.read_exact(pdu).ok()?;

@@ -1,5 +1,5 @@
-//! A bit flips at every stage between the caller's memory and the medium, with and without digests and protection information, and
-//! the table in the documentation says what finds it.
+//! A bit flips at every stage between the caller's memory and the medium, with and without digests and protection information. The
+//! table in the documentation says what finds it.
 
 mod faults;
 #[path = "../support/server.rs"]
@@ -29,12 +29,12 @@ use self::server::{LUN, config, options};
 const BLOCK: usize = 512;
 const BLOCKS: usize = 16;
 const LBA: u64 = 32;
-/// The block with the mark, and the mark in it.
+/// The block that contains the mark, and the position of the mark in it.
 const MARKED: usize = 9;
 const MARK_AT: usize = 200;
 const APP_TAG: u16 = 0x0d1f;
 
-/// Where the damage happens, in the order of the way of a block to the medium and back.
+/// Where the damage happens, in the order in which a block passes to the medium and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     CallerBefore,
@@ -80,7 +80,7 @@ const STAGES: [(Stage, &str); 18] = [
     (CallerAfter, "read: the caller's buffer, afterwards"),
 ];
 
-/// A target and an initiator with faults everywhere between them.
+/// A target and an initiator with possible faults everywhere between them.
 struct Lab {
     ram: Arc<RamStore>,
     store: Arc<dyn BlockStore>,
@@ -188,7 +188,7 @@ fn serve(
         server.listen(listener, portal);
         let mut told = false;
         while server.turn(0).unwrap() {
-            // Brings the metrics up to date.
+            // Updates the metrics.
             server.sessions();
             if ends.load(Ordering::SeqCst) && !std::mem::replace(&mut told, true) {
                 server.shut_down(Duration::ZERO);
@@ -204,7 +204,7 @@ fn data() -> Vec<u8> {
     data
 }
 
-/// Who found it, and by what.
+/// Which side found it, and by what.
 fn finder(error: &IoError) -> String {
     match error {
         IoError::Protection(failure) => {
@@ -230,7 +230,7 @@ fn find(stage: Stage, digests: bool, pi: bool) -> Option<String> {
         let read = read(&lab, stage, &good, &mut back)?;
         found = read.as_ref().err().map(finder);
         found = found.or_else(|| match lab.digests_failed() {
-            // What a digest finds is sent again.
+            // A transfer whose digest fails is repeated, so the command succeeds.
             (true, _) => Some("target: data digest".to_owned()),
             (_, true) => Some("initiator: data digest".to_owned()),
             _ => None,
@@ -239,7 +239,7 @@ fn find(stage: Stage, digests: bool, pi: bool) -> Option<String> {
             assert_eq!(back == good, found.is_some(), "{stage:?} {digests} {pi}: {found:?}");
         }
     }
-    // Whatever was found is counted where it belongs, here and there.
+    // Every finding is counted where it belongs, at both ends.
     let counted = disk.session().info().unwrap().protection;
     let of_pi = found.as_ref().is_some_and(|found| !found.contains("digest") && !found.contains("caller"));
     assert_eq!(counted.total(), u64::from(of_pi), "{stage:?} {digests} {pi}");
@@ -251,7 +251,7 @@ fn find(stage: Stage, digests: bool, pi: bool) -> Option<String> {
     Some(found.unwrap_or_else(|| "**nobody**".to_owned()))
 }
 
-/// Writes `good`, damaging it on the way when the stage is of a write.
+/// Writes `good`, damaging it on the way if the stage is part of a write.
 fn write(lab: &Lab, stage: Stage, good: &[u8]) -> Option<Result<(), IoError>> {
     let (disk, at) = (lab.disk(), LBA * BLOCK as u64);
     let mut spoiled = good.to_vec();
@@ -284,7 +284,7 @@ fn write(lab: &Lab, stage: Stage, good: &[u8]) -> Option<Result<(), IoError>> {
     Some(written)
 }
 
-/// Reads to `back`, damaging what is read when the stage is of the medium or of a read; `None` when that cannot be.
+/// Reads into `back`, damaging what is read if the stage is the medium or part of a read; `None` if that is impossible.
 fn read(lab: &Lab, stage: Stage, good: &[u8], back: &mut [u8]) -> Option<Result<(), IoError>> {
     let (disk, at) = (lab.disk(), LBA * BLOCK as u64);
     match (stage, disk.protection()) {
@@ -341,7 +341,7 @@ fn table() -> String {
     for (stage, name) in STAGES {
         let found = [(false, false), (true, false), (false, true), (true, true)].map(|(digests, pi)| {
             match (stage, pi) {
-                // Not found by any part of ours, but by the tuples that the caller was given.
+                // Nothing of ours finds it; the tuples that were returned to the caller do.
                 (CallerAfter, true) => {
                     assert_eq!(find(stage, digests, pi).as_deref(), Some("**nobody**"));
                     "caller, by the tuples it keeps".to_owned()

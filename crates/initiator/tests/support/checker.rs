@@ -13,15 +13,15 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(seed | 1) >> 3) as u8 ^ seed as u8).collect()
 }
 
-/// Keeps commands under way, reading what it wrote and comparing every byte.
+/// Keeps commands outstanding, reads what it wrote and compares every byte.
 pub struct Checker {
     left: u32,
     begun: bool,
     slots: Vec<Slot>,
     pub wrong: Vec<String>,
-    /// Commands that ended, for others to see.
+    /// Number of commands that have ended, for the test to watch.
     pub done: Arc<AtomicU64>,
-    /// Set by others: no further command is begun.
+    /// Set by the test: no further command is started.
     pub enough: Arc<AtomicBool>,
 }
 
@@ -35,7 +35,7 @@ struct Slot {
 const SLOT_BYTES: usize = 24 * 1024;
 
 impl Checker {
-    /// Keeps `slots` commands under way until `total` have ended.
+    /// Keeps `slots` commands outstanding until `total` have ended.
     pub fn new(slots: usize, total: u32) -> Self {
         let slots = (0..slots).map(|_| Slot::default()).collect();
         Self {
@@ -71,7 +71,7 @@ impl Checker {
 
 impl Workload for Checker {
     fn start(&mut self, io: &mut Submitter<'_>) {
-        // A lost session that is back has its commands already.
+        // A recovered session already has its commands.
         if !std::mem::replace(&mut self.begun, true) {
             (0..self.slots.len()).for_each(|slot| self.submit(slot, io));
         }
@@ -80,7 +80,7 @@ impl Workload for Checker {
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
         let got = &mut self.slots[user as usize].got;
         if offset == 0 {
-            // It may have been begun anew.
+            // The command may have been restarted.
             got.clear();
         }
         assert_eq!(got.len(), offset as usize);
@@ -92,7 +92,7 @@ impl Workload for Checker {
         self.done.fetch_add(1, Ordering::Relaxed);
         let state = &mut self.slots[slot];
         match completion.ending {
-            // The first command meets the unit attention of a new nexus.
+            // The first command gets the unit attention of a new nexus.
             Ending::Status { status: 2, .. } if state.seed == 1 && !state.reading => state.seed = 0,
             Ending::Status { status: 0, .. } => {
                 let wanted = pattern(state.seed + slot as u64 * 1000, SLOT_BYTES);

@@ -1,4 +1,4 @@
-//! A tgtd of our own for one test: its own port, control socket and directory, ended with the test.
+//! A private tgtd for one test, with its own port, control socket and directory. It ends with the test.
 #![allow(dead_code)]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use initiator::{IscsiUrl, Options, Session};
 use tempfile::TempDir;
 
 pub const TARGET: &str = "iqn.2001-04.com.example:tgt";
-/// A plain user's PATH does not look there.
+/// Not in the PATH of an ordinary user.
 const TGTD: &str = "/usr/sbin/tgtd";
 const TGTADM: &str = "/usr/sbin/tgtadm";
 /// Long enough that only a hang reaches it.
@@ -24,7 +24,7 @@ pub struct Tgt {
 }
 
 impl Tgt {
-    /// Starts one; `None`, with a line that says so, when tgt is not installed. On CI that is a failure.
+    /// Starts one; `None`, with a message, if tgt is not installed. On CI that is a failure.
     pub fn start() -> Option<Self> {
         if !Path::new(TGTD).exists() {
             let on_ci = !matches!(std::env::var("CI").as_deref(), Err(_) | Ok("" | "0" | "false"));
@@ -33,7 +33,7 @@ impl Tgt {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        // Numbers are of one socket path each, so any will do.
+        // Each socket path has its own numbers, so any will do.
         let control = "1".to_owned();
         // A port that was free a moment ago; tgtd cannot be given a socket.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -111,7 +111,7 @@ impl Tgt {
         assert!(self.try_adm(args), "tgtadm {args:?}");
     }
 
-    /// Kills it as a crash would.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -137,7 +137,7 @@ impl Tgt {
         Session::connect(self.options("", query)).unwrap()
     }
 
-    /// What the LUN's file holds.
+    /// The contents of the LUN's file.
     pub fn medium(&self) -> Vec<u8> {
         std::fs::read(self.dir.path().join("lun")).unwrap()
     }

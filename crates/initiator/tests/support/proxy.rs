@@ -1,4 +1,4 @@
-//! A way between initiator and target that can be cut, or damage what passes, one connection at a time.
+//! A link between initiator and target that can be cut or damage data, one connection at a time.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io::{Read, Write};
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// What may be done to one direction of one connection.
+/// How to damage one direction of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// One bit of the last byte of a long chunk from the target: data, since headers are short.
+    /// Flips one bit of a long chunk from the target: data, since headers are short.
     ToInitiator,
     /// The same in the other direction.
     ToTarget,
@@ -24,10 +24,10 @@ struct Way {
     renames: Renames,
 }
 
-/// What the target says and what the initiator reads instead, of the same length.
+/// What the target sends and what the initiator reads instead, of the same length.
 type Renames = Arc<Mutex<Option<(&'static [u8], &'static [u8])>>>;
 
-/// See the module. Connections are counted in the order in which they came.
+/// See the head of the module. Connections are numbered in order of arrival.
 pub struct Proxy {
     address: SocketAddr,
     ways: Arc<Mutex<Vec<Arc<Way>>>>,
@@ -46,7 +46,7 @@ impl Proxy {
         Self::start_at("127.0.0.1:0".parse().unwrap(), to)
     }
 
-    /// A way that begins at `at`.
+    /// A proxy that listens at `at`.
     pub fn start_at(at: SocketAddr, to: SocketAddr) -> Self {
         let listener = TcpListener::bind(at).unwrap();
         let address = listener.local_addr().unwrap();
@@ -86,12 +86,12 @@ impl Proxy {
         self.ways.lock().len()
     }
 
-    /// Where the connections that have not been cut came from.
+    /// Client addresses of the connections that have not been cut.
     pub fn clients(&self) -> Vec<IpAddr> {
         self.ways.lock().iter().filter_map(|way| Some(way.ends[0].peer_addr().ok()?.ip())).collect()
     }
 
-    /// Takes no connection any more, and cuts those that are there.
+    /// Accepts no more connections, and cuts the existing ones.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         while TcpStream::connect(self.address).is_ok() {
@@ -108,18 +108,18 @@ impl Proxy {
         }
     }
 
-    /// From now on a connection is cut when a Text Request comes by.
+    /// From now on a connection is cut when a Text Request passes.
     pub fn die_of_text(&self) {
         self.dies_of_text.store(true, Ordering::Relaxed);
     }
 
-    /// From now on the initiator reads `new` wherever the target says `old`; no digest may cover it.
+    /// From now on the initiator reads `new` wherever the target sends `old`; no digest may cover it.
     pub fn rename(&self, old: &'static [u8], new: &'static [u8]) {
         assert_eq!(old.len(), new.len());
         *self.renames.lock() = Some((old, new));
     }
 
-    /// Flips a bit of the next data on the connection `n`.
+    /// Flips a bit of the next data on connection `n`.
     pub fn damage(&self, n: usize, damage: Damage) {
         let from = usize::from(damage == Damage::ToInitiator);
         self.ways.lock()[n].flips[from].store(true, Ordering::Relaxed);
@@ -138,13 +138,14 @@ impl Way {
         let (mut rx, mut tx) = (&self.ends[from], &self.ends[1 - from]);
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(n @ 1..) = rx.read(&mut buffer) {
-            // The initiator asks when nothing else is under way: a chunk begins with it.
+            // The initiator sends Text Requests when nothing else is outstanding, so the request is at the
+            // start of a chunk.
             let text = from == 0 && buffer[0] & 0x3f == TEXT_REQUEST;
             if text && self.dies_of_text.load(Ordering::Relaxed) {
                 break;
             }
             if n >= LONG && self.flips[from].swap(false, Ordering::Relaxed) {
-                // Within a chunk of this length the middle belongs to data.
+                // In a chunk of this length the middle is data.
                 buffer[n / 2] ^= 0x10;
             }
             if let (1, Some((old, new))) = (from, *self.renames.lock()) {

@@ -1,4 +1,4 @@
-//! Our target on loopback, and how to come to it.
+//! Our target on loopback, and how to reach it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ use target::observe::Observe;
 pub const TARGET: &str = "iqn.2026-01.org.example:disk";
 pub const LUN: Lun = Lun(0);
 
-/// One target with one unit, on a port of the system's choice.
+/// One target with one unit, on a port chosen by the system.
 pub fn config(store: &str) -> Config {
     let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
     Config::quick(Some(TARGET), vec![store.parse().unwrap()], &overrides)
         .unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-/// A server with a unit of 64 MiB, configured as `change` says.
+/// A server with a unit of 64 MiB, whose configuration `change` adjusts.
 pub fn server_with(change: impl FnOnce(&mut Config)) -> Server {
     let mut config = config("ram:64M");
     change(&mut config);

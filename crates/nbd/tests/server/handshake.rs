@@ -75,7 +75,7 @@ fn what_is_wrong_with_an_option_is_said_and_the_handshake_goes_on() {
     }
     client.option(option::STRUCTURED_REPLY, &[]);
     assert_eq!(client.reply().0, reply::ACK);
-    // More queries are claimed than are there.
+    // The count claims more queries than there are.
     client.option(option::LIST_META_CONTEXT, &[0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0]);
     assert_eq!(client.reply().0, reply::ERR_INVALID);
     client.option(option::LIST_META_CONTEXT, &[0, 0, 0, 0, 0, 0, 0, 0]);
@@ -117,11 +117,11 @@ fn who_does_not_speak_the_protocol_is_left() {
     client.greet();
     client.option(option::EXPORT_NAME, b"nothing");
     assert!(client.is_closed(), "it has no other way to say no");
-    // Others are served meanwhile and after.
+    // Other clients are served meanwhile and afterwards.
     assert_eq!(lab.open(true).run((nbd::wire::command::READ, 0), 0, 512, &[]).error, 0);
 }
 
-/// However many options a client sends, it is left in the end.
+/// However many options a client sends, the server drops it in the end.
 #[test]
 fn a_handshake_without_end_ends() {
     let lab = lab();

@@ -1,4 +1,4 @@
-//! A server on units that a test chooses, and a client that says whatever a test wants.
+//! A server on units that a test chooses, and a client that sends whatever a test wants.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -99,7 +99,7 @@ impl Lab {
         Client { stream, structured: false }
     }
 
-    /// A client with the export opened, by simple replies or by structured ones with base:allocation.
+    /// A client with the export opened, with simple replies or with structured ones and base:allocation.
     pub fn open(&self, structured: bool) -> Client {
         let mut client = self.client();
         client.greet();
@@ -127,7 +127,7 @@ pub struct Client {
     structured: bool,
 }
 
-/// What a request brought: the number of its error, and data.
+/// The answer to a request: its error number, and data.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub cookie: u64,
@@ -183,7 +183,7 @@ impl Client {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// The next reply to a request; `read` says how many bytes a read that succeeds brings.
+    /// The next reply to a request; `read` is the number of bytes that a successful read returns.
     pub fn answer(&mut self, read: usize) -> Answer {
         if !self.structured {
             assert_eq!(self.number(4), 0x6744_6698);

@@ -1,4 +1,4 @@
-//! The server over sockets, by a client that can break every rule.
+//! The server over sockets, tested by a client that can break every rule.
 
 mod lab;
 

@@ -24,7 +24,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 3 + at / 509 + 1) as u8).collect()
 }
 
-/// What a read brought, in whichever form of replies.
+/// The data of a read, in either form of replies.
 fn data(answer: &[u8], length: usize) -> &[u8] {
     &answer[answer.len() - length..]
 }
@@ -70,7 +70,7 @@ fn zeroes_and_holes_are_seen_by_block_status() {
     assert_eq!(extents(&mut client, mib.into(), mib, 0), [(mib, false)]);
     assert_eq!(data(&client.run(READ, mib.into(), 512, &[]).data, 512), [0; 512]);
     assert_eq!(client.run(WRITE, mib.into(), 512, &pattern(512)).error, 0);
-    // The whole export, more than one command of the unit may do.
+    // The whole export, which is more than one command of the unit may cover.
     assert_eq!(client.run((command::WRITE_ZEROES, 0), 0, SIZE as u32, &[]).error, 0);
     assert_eq!(extents(&mut client, 0, SIZE as u32, 0), [(SIZE as u32, true)]);
     assert_eq!(client.run(WRITE, 0, 1 << 20, &pattern(1 << 20)).error, 0);
@@ -104,7 +104,7 @@ fn requests_that_break_a_rule_fail_and_the_connection_goes_on() {
                 "{command:?} {offset} {length}"
             );
         }
-        // Their data are taken, and go nowhere.
+        // Their data is received and dropped.
         let bytes = pattern(1024);
         assert_eq!(client.run(WRITE, SIZE - 512, 1024, &bytes).error, ENOSPC);
         assert_eq!(client.run(WRITE, 3, 1024, &bytes).error, EINVAL);
@@ -126,7 +126,7 @@ fn no_request_and_an_oversized_write_end_the_connection() {
     assert!(client.is_closed());
 }
 
-/// Replies come as requests end; each has its cookie.
+/// Replies are sent as requests complete; each has its cookie.
 #[test]
 fn many_requests_are_under_way_at_once() {
     let lab = lab();
@@ -146,14 +146,14 @@ fn host() -> Nexus {
     Nexus::new("iqn.2025-01.org.example:host,i,0x00023d000001", 1, 1)
 }
 
-/// Another host runs a command on the unit.
+/// Another host executes a command on the unit.
 fn elsewhere(lab: &Lab, cdb: &[u8], data: &[u8]) {
     let slabs = engine::SlabRing::new(4096, 4);
     let data: Vec<Bytes> =
         [data].iter().filter(|d| !d.is_empty()).map(|d| Bytes::copy_from_slice(d)).collect();
     let unit = &lab.disk.unit;
     let carried = (0..4).map(|_| lun::carry_out(unit, &host(), cdb, &data, &slabs, &lun::NEVER).unwrap());
-    // The first ones may be told of unit attentions.
+    // The first ones may report unit attentions.
     let ended: Vec<_> = carried.map(|carried| carried.outcome.status).take(2).collect();
     assert_eq!(ended.last(), Some(&Status::Good));
 }

@@ -1,4 +1,4 @@
-//! Clients that vanish, stores that fail, units that go.
+//! Clients that vanish, stores that fail, units that are removed.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const WRITE: (u16, u16) = (command::WRITE, 0);
 const FLUSH: (u16, u16) = (command::FLUSH, 0);
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
-/// Who holds the export when no connection does: the lab and the server.
+/// Holders of the export when no connection has it: the lab and the server.
 const AT_REST: usize = 2;
 
 fn ram() -> RamStore {
@@ -86,7 +86,7 @@ fn what_a_store_does_wrong_is_told_and_the_next_request_is_served() {
     }
 }
 
-/// As a host is told by a unit attention, a client is told by its next flush.
+/// A loss that a host learns from a unit attention is reported to an NBD client by its next flush.
 #[test]
 fn a_unit_that_was_started_again_fails_the_next_flush_of_each_connection() {
     let lab = Lab::new(Arc::new(ram()));
@@ -96,7 +96,7 @@ fn a_unit_that_was_started_again_fails_the_next_flush_of_each_connection() {
     assert_eq!(one.run(READ, 0, 512, &[]).error, 0);
     assert_eq!([one.run(FLUSH, 0, 0, &[]).error, one.run(FLUSH, 0, 0, &[]).error], [EIO, 0]);
     assert_eq!([other.run(FLUSH, 0, 0, &[]).error, other.run(FLUSH, 0, 0, &[]).error], [EIO, 0]);
-    // What else there is to report concerns no client.
+    // Other unit attentions do not concern NBD clients.
     lab.disk.unit.scsi.unit_attention(UaScope::All, Asc::MODE_PARAMETERS_CHANGED);
     assert_eq!(one.run(FLUSH, 0, 0, &[]).error, 0);
 }
@@ -110,7 +110,7 @@ fn a_unit_that_is_served_no_more_leaves_its_connections() {
     until("nobody holds it", || Arc::strong_count(&lab.disk) == AT_REST);
 }
 
-/// Clients that claim memory and send nothing have their share, and others have the rest.
+/// Clients that claim memory and send nothing keep their share; other clients have the rest.
 #[test]
 fn a_client_that_owes_data_keeps_nobody_from_theirs() {
     let lab = Lab::new(Arc::new(ram()));
