@@ -17,7 +17,7 @@
 //!   flush: it counts in any case, and its reason says that it could not be stored.
 //!
 //! Invariant: once a flush has failed, nothing is written to the volume and no sync of it succeeds, on any of its files, until an
-//! operator reopens the volume. Code that opens the files of a volume calls [`Label::take_up`] once they are ready: the interrupted
+//! operator reopens the volume. Code that opens the files of a volume calls [`Label::apply_failed_flush`] once they are ready: the interrupted
 //! writes of a journal are replayed before that.
 
 use std::fmt;
@@ -174,7 +174,7 @@ impl Label {
     }
 
     /// From here on a failed flush, even one before a restart, causes writes to be refused.
-    pub(crate) fn take_up(&self) {
+    pub(crate) fn apply_failed_flush(&self) {
         let fields = self.fields.lock();
         if fields.failed_flush.is_some() {
             self.failures.fetch_add(1, Ordering::AcqRel);
@@ -227,7 +227,7 @@ impl Label {
     ///
     /// # Errors
     /// Those of [`set_identity`](Self::set_identity).
-    pub(crate) fn forgive(&self) -> Result<Option<FailedFlush>, StoreError> {
+    pub(crate) fn clear_failed_flush(&self) -> Result<Option<FailedFlush>, StoreError> {
         let failed = self.failed_flush();
         self.change(|fields| fields.failed_flush = None)?;
         self.refuses.store(false, Ordering::Release);
@@ -280,7 +280,7 @@ impl Label {
             *self.fields.lock() = read(path)?;
         }
         self.shared.store(false, Ordering::Release);
-        self.take_up();
+        self.apply_failed_flush();
         Ok(())
     }
 
@@ -418,9 +418,9 @@ mod tests {
 
         let label = Label::open(&path, false).unwrap();
         label.check_flushed().expect("not before it is taken up");
-        label.take_up();
+        label.apply_failed_flush();
         assert!(matches!(label.check_flushed(), Err(StoreError::FlushFailed(why)) if why == failed().reason));
-        assert_eq!(label.forgive().unwrap(), Some(failed()));
+        assert_eq!(label.clear_failed_flush().unwrap(), Some(failed()));
         label.check_flushed().unwrap();
         let again = Label::open(&path, false).unwrap();
         assert_eq!((again.identity(), again.failed_flush()), (Some(ID), None));

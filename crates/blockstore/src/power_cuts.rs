@@ -14,7 +14,7 @@ use std::sync::Arc;
 use integrity::t10::Tuple;
 use parking_lot::Mutex;
 
-use crate::volume::{JOURNAL, LOG, RECORDS, Shelf, assemble};
+use crate::volume::{JOURNAL, LOG, RECORDS, SideFiles, assemble};
 use crate::{
     BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement, Record,
     RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
@@ -288,7 +288,7 @@ impl Bench {
     }
 }
 
-impl Shelf for Bench {
+impl SideFiles for Bench {
     fn name(&self, suffix: &str) -> String {
         suffix.to_owned()
     }

@@ -21,7 +21,7 @@ pub(crate) const RECORDS: &str = ".pi";
 pub(crate) const LOG: &str = ".pi-log";
 
 /// Finds what is kept next to a store of blocks, by the suffix of its name.
-pub(crate) trait Shelf {
+pub(crate) trait SideFiles {
     /// Its name, for messages.
     fn name(&self, suffix: &str) -> String;
     /// Its size in bytes; 0 where there is none, and where the power failed while it was being created.
@@ -39,7 +39,7 @@ struct Files<'a> {
     label: Arc<Label>,
 }
 
-impl Shelf for Files<'_> {
+impl SideFiles for Files<'_> {
     fn name(&self, suffix: &str) -> String {
         side_file::beside_volume(self.path, suffix).display().to_string()
     }
@@ -86,10 +86,10 @@ pub(crate) fn open(
     check_no_other_place(path)?;
     let file = FileStore::open_labelled(path, options, labelled)?;
     let (identity, label) = (file.identity(), Arc::clone(file.volume_label()));
-    let shelf = Files { path, read_only: options.read_only, label };
-    let store = assemble(&shelf, Arc::new(file), identity, protection, atomic_bytes)?;
+    let side_files = Files { path, read_only: options.read_only, label };
+    let store = assemble(&side_files, Arc::new(file), identity, protection, atomic_bytes)?;
     // Only now that interrupted work is finished.
-    shelf.label.take_up();
+    side_files.label.apply_failed_flush();
     Ok(store)
 }
 
@@ -115,7 +115,7 @@ fn check_no_other_place(path: &Path) -> Result<(), StoreError> {
 
 /// Combines a store of blocks with what is kept next to it, and checks all of that whatever options are given.
 pub(crate) fn assemble(
-    shelf: &dyn Shelf,
+    side_files: &dyn SideFiles,
     blocks: Arc<dyn BlockStore>,
     identity: Identity,
     protection: Option<u8>,
@@ -125,24 +125,24 @@ pub(crate) fn assemble(
         check_max(&blocks.geometry(), max)?;
     }
     if let Some(kind) = protection {
-        return protected(shelf, blocks, identity, kind, atomic_bytes.unwrap_or(0));
+        return protected(side_files, blocks, identity, kind, atomic_bytes.unwrap_or(0));
     }
-    check_unprotected(shelf, &*blocks)?;
+    check_unprotected(side_files, &*blocks)?;
     match atomic_bytes {
-        Some(max) => journaled(shelf, blocks, identity, max),
-        None => settled(shelf, blocks, identity, Life::Begins),
+        Some(max) => journaled(side_files, blocks, identity, max),
+        None => settled(side_files, blocks, identity, Life::Begins),
     }
 }
 
 /// A block that is written without its record fails every check from then on.
-fn check_unprotected(shelf: &dyn Shelf, blocks: &dyn BlockStore) -> Result<(), StoreError> {
+fn check_unprotected(side_files: &dyn SideFiles, blocks: &dyn BlockStore) -> Result<(), StoreError> {
     for suffix in [RECORDS, LOG] {
-        if shelf.found(suffix)? > 0 {
+        if side_files.found(suffix)? > 0 {
             return Err(StoreError::Unusable(format!(
                 "{} has protection information in {}, which writes without it would make wrong; give pi=, or move that file away to do \
                  without it for good",
                 blocks.description(),
-                shelf.name(suffix)
+                side_files.name(suffix)
             )));
         }
     }
@@ -150,55 +150,55 @@ fn check_unprotected(shelf: &dyn Shelf, blocks: &dyn BlockStore) -> Result<(), S
 }
 
 fn protected(
-    shelf: &dyn Shelf,
+    side_files: &dyn SideFiles,
     blocks: Arc<dyn BlockStore>,
     identity: Identity,
     kind: u8,
     atomic_bytes: u64,
 ) -> Result<Arc<dyn BlockStore>, StoreError> {
     check_protectable(&blocks.geometry())?;
-    shelf.check_room("pi=")?;
-    let side = shelf.open(RECORDS, Some(ProtectedStore::side_bytes(&blocks.geometry())?))?;
+    side_files.check_room("pi=")?;
+    let side = side_files.open(RECORDS, Some(ProtectedStore::side_bytes(&blocks.geometry())?))?;
     // Versions without a log kept the writes of such volumes in a journal.
     let plain = ProtectedStore::new(Arc::clone(&blocks), Arc::clone(&side), kind)?;
-    let plain = settled(shelf, Arc::new(plain), identity, Life::Stays)?;
-    let found = shelf.found(LOG)?;
+    let plain = settled(side_files, Arc::new(plain), identity, Life::Stays)?;
+    let found = side_files.found(LOG)?;
     let size_bytes = match blocks.geometry().read_only {
         true if found == 0 => return Ok(plain),
         true => None,
         false => Some(found.max(LOG_BYTES)),
     };
-    let log = shelf.open(LOG, size_bytes)?;
+    let log = side_files.open(LOG, size_bytes)?;
     Ok(Arc::new(ProtectedStore::with_log(blocks, (side, kind), log, identity, atomic_bytes)?))
 }
 
 /// A store opened read-only needs no journal, but an existing one must be checked: something may be unfinished.
 fn journaled(
-    shelf: &dyn Shelf,
+    side_files: &dyn SideFiles,
     blocks: Arc<dyn BlockStore>,
     identity: Identity,
     max: u64,
 ) -> Result<Arc<dyn BlockStore>, StoreError> {
-    shelf.check_room("atomic=")?;
-    let found = shelf.found(JOURNAL)?;
+    side_files.check_room("atomic=")?;
+    let found = side_files.found(JOURNAL)?;
     let size_bytes = match blocks.geometry().read_only {
         true if found == 0 => return Ok(blocks),
         true => None,
         false => Some(found.max(JournaledStore::journal_bytes(max))),
     };
-    let journal = shelf.open(JOURNAL, size_bytes)?;
+    let journal = side_files.open(JOURNAL, size_bytes)?;
     Ok(Arc::new(JournaledStore::new(blocks, journal, identity, max)?))
 }
 
 /// A store without a journal, after work left in an earlier journal has been finished.
 fn settled(
-    shelf: &dyn Shelf,
+    side_files: &dyn SideFiles,
     blocks: Arc<dyn BlockStore>,
     identity: Identity,
     life: Life,
 ) -> Result<Arc<dyn BlockStore>, StoreError> {
-    if shelf.found(JOURNAL)? > 0 {
-        JournaledStore::finish(Arc::clone(&blocks), shelf.open(JOURNAL, None)?, identity, life)?;
+    if side_files.found(JOURNAL)? > 0 {
+        JournaledStore::finish(Arc::clone(&blocks), side_files.open(JOURNAL, None)?, identity, life)?;
     }
     Ok(blocks)
 }

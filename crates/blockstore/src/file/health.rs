@@ -245,7 +245,7 @@ mod tests {
                         lucky_ran.recv().unwrap(); // the other one is done with the kernel
                         let error = health.failed(Errno::IO);
                         if reopened {
-                            health.label.forgive().unwrap();
+                            health.label.clear_failed_flush().unwrap();
                         }
                         Err(error)
                     })

@@ -529,6 +529,6 @@ impl BlockStore for FileStore {
             return Ok(None);
         }
         self.health.reopen(self.os(), || self.check_size_again())?;
-        self.health.label().forgive()
+        self.health.label().clear_failed_flush()
     }
 }

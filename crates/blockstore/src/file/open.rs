@@ -53,11 +53,11 @@ impl FileStore {
     /// permission, a label that cannot be read or that belonged to another file.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self, StoreError> {
         let store = Self::open_labelled(path.as_ref(), options, Labelled::Own)?;
-        store.volume_label().take_up();
+        store.volume_label().apply_failed_flush();
         Ok(store)
     }
 
-    /// Like [`open`](Self::open), with a label from elsewhere. The code that opens the volume must [take up](Label::take_up) that
+    /// Like [`open`](Self::open), with a label from elsewhere. The code that opens the volume must [take up](Label::apply_failed_flush) that
     /// label.
     ///
     /// # Errors

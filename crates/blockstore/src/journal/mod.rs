@@ -279,9 +279,9 @@ impl JournaledStore {
     }
 
     /// From now on the content of this write's blocks after the next start is unknown.
-    fn get_stuck(&self, number: u64) {
+    fn mark_stuck(&self, number: u64) {
         self.any_stuck.store(true, Ordering::Release);
-        self.update(|ring| ring.get_stuck(number));
+        self.update(|ring| ring.mark_stuck(number));
     }
 
     /// Returns when everything below `until` is retired.
@@ -484,14 +484,14 @@ impl BlockStore for JournaledStore {
             // retired before the old data is read. Otherwise the next start could bring back a write that was reported as failed.
             self.update(|ring| ring.place(number));
             if self.settle(number + 1).is_err() {
-                self.get_stuck(number);
+                self.mark_stuck(number);
             }
             return Err(of_the_journal(error, offset));
         }
         let written = self.data.write(offset, src, Durability::Cached);
         match &written {
             Ok(()) => self.update(|ring| ring.place(number)),
-            Err(_) => self.get_stuck(number),
+            Err(_) => self.mark_stuck(number),
         }
         written
     }
@@ -577,7 +577,7 @@ impl BlockStore for JournaledStore {
             Err(error) => {
                 // The blocks of the remaining writes must not be read or overwritten, and no mark may pass them.
                 self.any_stuck.store(true, Ordering::Release);
-                self.update(Ring::get_all_stuck);
+                self.update(Ring::mark_all_stuck);
                 return Err(error);
             }
         }

@@ -82,15 +82,15 @@ impl Ring {
     }
 
     /// Marks a write as stuck; one that is already retired stays so.
-    pub(super) fn get_stuck(&mut self, number: u64) {
+    pub(super) fn mark_stuck(&mut self, number: u64) {
         if number >= self.first {
             self.slot(number).phase = Phase::Stuck;
         }
     }
 
     /// Marks all writes that are not retired as stuck.
-    pub(super) fn get_all_stuck(&mut self) {
-        (self.first..self.next).for_each(|number| self.get_stuck(number));
+    pub(super) fn mark_all_stuck(&mut self) {
+        (self.first..self.next).for_each(|number| self.mark_stuck(number));
     }
 
     /// The first number that is not placed.

@@ -79,7 +79,7 @@ impl<P: Platform> EventLoop<P> {
                     tracing::warn!(cid = cid.0, %reason, "a connection of the session is closed");
                     self.attentions_due = MAX_ATTENTIONS_PER_LOSS;
                     if let (CloseReason::Silent, Some(address)) = (&reason, up.address(cid)) {
-                        self.ways.failed(address);
+                        self.portals.failed(address);
                     }
                     up.close(cid, &mut self.driver);
                 }
@@ -98,7 +98,7 @@ impl<P: Platform> EventLoop<P> {
         }
         // A command ended by the loss itself is no sign of progress.
         if completion.ending != Ending::OutcomeUnknown {
-            self.fruitless = 0;
+            self.losses_without_progress = 0;
         }
         if self.attentions_due > 0 && tells_of_recovery(&completion.ending) {
             self.attentions_due -= 1;

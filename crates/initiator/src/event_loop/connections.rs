@@ -266,7 +266,7 @@ impl<P: Platform> EventLoop<P> {
     fn connection_lost(&mut self, cid: Cid) {
         let State::Up(up) = &mut self.state else { return };
         if let Some(address) = up.address(cid) {
-            self.ways.failed(address);
+            self.portals.failed(address);
         }
         up.close(cid, &mut self.driver);
         up.session.connection_lost(self.now, cid);
@@ -276,8 +276,8 @@ impl<P: Platform> EventLoop<P> {
     /// A session is established at `address`: finds out its portals, if the options say so.
     pub(super) fn know_portals(&mut self, address: SocketAddr, failed: &[SocketAddr]) {
         let further: Vec<SocketAddr> = self.further.iter().rev().copied().collect();
-        self.ways.begin(address, &further);
-        failed.iter().for_each(|address| self.ways.failed(*address));
+        self.portals.begin(address, &further);
+        failed.iter().for_each(|address| self.portals.failed(*address));
         let State::Up(up) = &mut self.state else { return };
         let wanted = self.options.find_portals && self.options.target.is_some();
         self.finding = wanted && up.session.send_targets(self.now, "");
@@ -308,7 +308,7 @@ impl<P: Platform> EventLoop<P> {
 
     /// The portals that the target listed have these addresses.
     pub(super) fn portals_found(&mut self, addresses: Addresses) {
-        addresses.into_iter().flatten().flatten().for_each(|address| self.ways.add(address));
+        addresses.into_iter().flatten().flatten().for_each(|address| self.portals.add(address));
         self.want_all();
     }
 
@@ -344,7 +344,7 @@ impl<P: Platform> EventLoop<P> {
             let outcome = match step {
                 Step::Connecting(attempt) => attempt.on_time(&mut self.driver, now),
                 Step::Waiting(_) => {
-                    let candidates = self.ways.candidates(&up.taken());
+                    let candidates = self.portals.candidates(&up.taken());
                     let place = Place { cid, join: Some(up.session.joining()), tries, candidates };
                     tries = tries.saturating_add(1);
                     let (slabs, driver) = (&self.slabs, &mut self.driver);
@@ -400,14 +400,14 @@ impl<P: Platform> EventLoop<P> {
             Outcome::Failed(error) => {
                 tracing::debug!(cid = cid.0, %error, "a connection of the session did not come");
                 if let Some(address) = error.address() {
-                    self.ways.failed(address);
+                    self.portals.failed(address);
                 }
                 if error.is_passing() {
                     let step = Step::Waiting(self.now + backoff);
                     let backoff = (backoff * 2).min(MAX_BACKOFF);
                     return up.absent.push(Absent { cid, tries, backoff, step });
                 }
-                let others = error.address().is_some_and(|address| self.ways.is_foreign(address));
+                let others = error.address().is_some_and(|address| self.portals.mark_foreign(address));
                 self.info.refused_connections += u64::from(matches!(error, ConnectError::Login { .. }));
                 self.join_elsewhere(cid, tries, backoff, others, &error);
             }
@@ -440,11 +440,11 @@ impl<P: Platform> EventLoop<P> {
     fn joined(&mut self, cid: Cid, tries: u32, backoff: Duration, established: Established) {
         let State::Up(up) = &mut self.state else { return };
         let Established { link, login, address, failed, .. } = established;
-        failed.iter().for_each(|address| self.ways.failed(*address));
+        failed.iter().for_each(|address| self.portals.failed(*address));
         match up.session.join(self.now, &login) {
             Ok(()) => {
                 tracing::debug!(cid = cid.0, %address, "a connection joined the session");
-                self.ways.stands(address);
+                self.portals.established(address);
                 up.connections.push(Connection { cid, link, address });
                 self.info.joins += 1;
                 self.drain_actions();
@@ -457,7 +457,7 @@ impl<P: Platform> EventLoop<P> {
                 //= rfc7143 4.4.3 MCS-01
                 if matches!(error, JoinError::OtherPortalGroup(..)) {
                     self.info.refused_connections += 1;
-                    let others = self.ways.is_foreign(address);
+                    let others = self.portals.mark_foreign(address);
                     self.join_elsewhere(cid, tries, backoff, others, &error);
                 }
             }

@@ -13,13 +13,13 @@
 mod actions;
 mod connecting;
 mod connections;
-mod losing;
 mod pending;
+mod portals;
 mod requests;
 mod resolving;
+mod session_loss;
 #[cfg(test)]
 mod tests;
-mod ways;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,9 +36,9 @@ use self::connecting::{Attempt, Established, Outcome, Place};
 use self::connections::{Connection, Up};
 pub(crate) use self::pending::Handle;
 use self::pending::PendingTable;
+use self::portals::KnownPortals;
 pub(crate) use self::requests::Request;
 use self::resolving::{Addresses, Question, Resolver, gather};
-use self::ways::Ways;
 use crate::error::{ConnectError, IoError};
 use crate::options::{Options, Portal};
 use crate::reply::Answer;
@@ -50,7 +50,7 @@ use crate::workload::Workload;
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// Losses in a row without a command completed in between: we do not log in for ever to a target that drops every session.
-const MAX_FRUITLESS_LOSSES: u32 = 5;
+const MAX_LOSSES_WITHOUT_PROGRESS: u32 = 5;
 /// How many sessions may be lost while the same command is outstanding.
 const MAX_LOSSES_PER_COMMAND: u8 = 5;
 /// Most unit attentions that one lost connection or session may cause and that recovery handles; one for each logical unit.
@@ -100,7 +100,7 @@ pub(crate) struct EventLoop<P: Platform> {
     state: State,
     info: SessionInfo,
     /// The portals of the session.
-    ways: Ways,
+    portals: KnownPortals,
     /// Addresses of the further portals of the options, in reverse order.
     further: Vec<SocketAddr>,
     /// The target is being asked for its portals.
@@ -126,7 +126,7 @@ pub(crate) struct EventLoop<P: Platform> {
     /// When recovery of a lost session is abandoned.
     patience: Option<Time>,
     backoff: Duration,
-    fruitless: u32,
+    losses_without_progress: u32,
     /// How many unit attentions about commands cleared with a connection may still be expected.
     attentions_due: u32,
 }
@@ -157,7 +157,7 @@ impl<P: Platform> EventLoop<P> {
             done: Vec::new(),
             requests: Vec::new(),
             info,
-            ways: Ways::default(),
+            portals: KnownPortals::default(),
             further: Vec::new(),
             finding: false,
             resolver,
@@ -174,7 +174,7 @@ impl<P: Platform> EventLoop<P> {
             pauses: Vec::new(),
             patience: None,
             backoff: MIN_BACKOFF,
-            fruitless: 0,
+            losses_without_progress: 0,
             attentions_due: 0,
         };
         Ok((event_loop, sender))
@@ -309,7 +309,7 @@ impl<P: Platform> EventLoop<P> {
         let (mut listed, failure) = gather(addresses.pop());
         (self.further, _) = gather(addresses);
         listed.splice(0..0, self.further.iter().copied());
-        let Some(candidates) = Some(self.ways.for_session(&listed)).filter(|all| !all.is_empty()) else {
+        let Some(candidates) = Some(self.portals.for_session(&listed)).filter(|all| !all.is_empty()) else {
             return self.failed(failure.unwrap_or(ConnectError::Local(std::io::ErrorKind::NotFound.into())));
         };
         let (slabs, driver) = (&self.slabs, &mut self.driver);

@@ -8,8 +8,8 @@ use iscsi_core::initiator::session::{CloseReason, Unfinished};
 
 use super::pending::Pending;
 use super::{
-    EventLoop, LEAVING_TIME, MAX_ATTENTIONS_PER_LOSS, MAX_BACKOFF, MAX_FRUITLESS_LOSSES,
-    MAX_LOSSES_PER_COMMAND, State,
+    EventLoop, LEAVING_TIME, MAX_ATTENTIONS_PER_LOSS, MAX_BACKOFF, MAX_LOSSES_PER_COMMAND,
+    MAX_LOSSES_WITHOUT_PROGRESS, State,
 };
 use crate::error::{ConnectError, IoError};
 use crate::unit::is_probe;
@@ -54,7 +54,7 @@ impl<P: Platform> EventLoop<P> {
         let State::Up(up) = self.take_state() else { return };
         let mut up = *up;
         if let (Some(address), CloseReason::Lost | CloseReason::Silent) = (self.info.address, &reason) {
-            self.ways.failed(address);
+            self.portals.failed(address);
         }
         let wait = wait.unwrap_or_else(|| up.session.time2wait());
         up.session.lost();
@@ -71,8 +71,8 @@ impl<P: Platform> EventLoop<P> {
         self.orphans.extend(orphans);
         (self.targets, self.finding) = (None, false);
         self.pending.drop_all_but_commands();
-        self.fruitless += 1;
-        let hopeless = self.fruitless > MAX_FRUITLESS_LOSSES
+        self.losses_without_progress += 1;
+        let hopeless = self.losses_without_progress > MAX_LOSSES_WITHOUT_PROGRESS
             || self.options.reconnect_timeout.is_zero()
             || self.options.target.is_none();
         if hopeless || !self.leaving.is_empty() {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 const MAX_WAYS: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct KnownPortal {
     address: SocketAddr,
     /// The last connection there failed.
     failed: bool,
@@ -19,15 +19,15 @@ struct Way {
 
 /// See the head of the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ways {
-    all: Vec<Way>,
+pub(super) struct KnownPortals {
+    all: Vec<KnownPortal>,
 }
 
-impl Ways {
+impl KnownPortals {
     /// Remembers a portal.
     pub(super) fn add(&mut self, address: SocketAddr) {
         if self.all.len() < MAX_WAYS && self.all.iter().all(|way| way.address != address) {
-            self.all.push(Way { address, failed: false, foreign: false });
+            self.all.push(KnownPortal { address, failed: false, foreign: false });
         }
     }
 
@@ -38,7 +38,7 @@ impl Ways {
         self.add(address);
         further.iter().for_each(|further| self.add(*further));
         before.iter().filter(|way| way.failed).for_each(|way| self.failed(way.address));
-        self.stands(address);
+        self.established(address);
     }
 
     /// Where to open a session, in reverse order of preference: first the portals `listed` (those that failed after the
@@ -53,8 +53,8 @@ impl Ways {
 
     /// Where to establish a connection, in reverse order of preference; `taken` are the portals of the other connections.
     pub(super) fn candidates(&self, taken: &[SocketAddr]) -> Vec<SocketAddr> {
-        let mut usable: Vec<&Way> = self.all.iter().filter(|way| !way.foreign).collect();
-        let load = |way: &Way| taken.iter().filter(|address| **address == way.address).count();
+        let mut usable: Vec<&KnownPortal> = self.all.iter().filter(|way| !way.foreign).collect();
+        let load = |way: &KnownPortal| taken.iter().filter(|address| **address == way.address).count();
         usable.sort_by_key(|way| (way.failed, load(way)));
         usable.iter().rev().map(|way| way.address).collect()
     }
@@ -65,17 +65,17 @@ impl Ways {
     }
 
     /// A connection at `address` is established.
-    pub(super) fn stands(&mut self, address: SocketAddr) {
+    pub(super) fn established(&mut self, address: SocketAddr) {
         self.mark(address, |way| way.failed = false);
     }
 
     /// The session cannot be reached at `address`; true when there are other portals.
-    pub(super) fn is_foreign(&mut self, address: SocketAddr) -> bool {
+    pub(super) fn mark_foreign(&mut self, address: SocketAddr) -> bool {
         self.mark(address, |way| way.foreign = true);
         self.all.iter().any(|way| !way.foreign)
     }
 
-    fn mark(&mut self, address: SocketAddr, mark: impl Fn(&mut Way)) {
+    fn mark(&mut self, address: SocketAddr, mark: impl Fn(&mut KnownPortal)) {
         self.all.iter_mut().filter(|way| way.address == address).for_each(mark);
     }
 }
@@ -89,17 +89,17 @@ mod tests {
     }
 
     /// Portals 1 to `n`.
-    fn ways(n: u16) -> Ways {
-        let mut ways = Ways::default();
-        (1..=n).for_each(|port| ways.add(at(port)));
-        ways
+    fn portals(n: u16) -> KnownPortals {
+        let mut portals = KnownPortals::default();
+        (1..=n).for_each(|port| portals.add(at(port)));
+        portals
     }
 
     /// The portals that successive connections choose.
-    fn placed(ways: &Ways, n: usize) -> Vec<u16> {
+    fn placed(portals: &KnownPortals, n: usize) -> Vec<u16> {
         let mut taken = Vec::new();
         for _ in 0..n {
-            taken.push(*ways.candidates(&taken).last().expect("there is one"));
+            taken.push(*portals.candidates(&taken).last().expect("there is one"));
         }
         taken.iter().map(SocketAddr::port).collect()
     }
@@ -107,50 +107,50 @@ mod tests {
     // covers: MCS-01
     #[test]
     fn connections_are_spread_over_the_portals_in_their_order() {
-        assert_eq!(placed(&ways(1), 3), [1, 1, 1]);
-        assert_eq!(placed(&ways(3), 7), [1, 2, 3, 1, 2, 3, 1]);
+        assert_eq!(placed(&portals(1), 3), [1, 1, 1]);
+        assert_eq!(placed(&portals(3), 7), [1, 2, 3, 1, 2, 3, 1]);
     }
 
     #[test]
     fn a_portal_that_failed_comes_last_until_a_connection_stands_there() {
-        let mut ways = ways(3);
-        ways.failed(at(1));
-        assert_eq!(placed(&ways, 5), [2, 3, 2, 3, 2]);
-        assert_eq!(ways.candidates(&[]), [at(1), at(3), at(2)], "it is tried all the same");
-        ways.failed(at(2));
-        ways.failed(at(3));
-        assert_eq!(placed(&ways, 3), [1, 2, 3], "when all have failed, none is worse");
-        ways.stands(at(2));
-        assert_eq!(placed(&ways, 2), [2, 2]);
+        let mut portals = portals(3);
+        portals.failed(at(1));
+        assert_eq!(placed(&portals, 5), [2, 3, 2, 3, 2]);
+        assert_eq!(portals.candidates(&[]), [at(1), at(3), at(2)], "it is tried all the same");
+        portals.failed(at(2));
+        portals.failed(at(3));
+        assert_eq!(placed(&portals, 3), [1, 2, 3], "when all have failed, none is worse");
+        portals.established(at(2));
+        assert_eq!(placed(&portals, 2), [2, 2]);
     }
 
     #[test]
     fn a_portal_of_another_group_is_asked_once_per_session() {
-        let mut ways = ways(2);
-        assert!(ways.is_foreign(at(1)));
-        assert_eq!(placed(&ways, 2), [2, 2]);
-        assert!(!ways.is_foreign(at(2)) && ways.candidates(&[]).is_empty());
-        ways.begin(at(3), &[at(1), at(2)]);
-        assert_eq!(placed(&ways, 3), [3, 1, 2]);
+        let mut portals = portals(2);
+        assert!(portals.mark_foreign(at(1)));
+        assert_eq!(placed(&portals, 2), [2, 2]);
+        assert!(!portals.mark_foreign(at(2)) && portals.candidates(&[]).is_empty());
+        portals.begin(at(3), &[at(1), at(2)]);
+        assert_eq!(placed(&portals, 3), [3, 1, 2]);
     }
 
     #[test]
     fn a_session_is_opened_at_what_was_listed_and_failed_least() {
-        let mut ways = Ways::default();
-        assert_eq!(ways.for_session(&[at(2), at(1)]), [at(2), at(1)]);
-        ways.begin(at(1), &[at(2), at(3)]);
-        ways.failed(at(1));
-        assert_eq!(ways.for_session(&[at(2), at(1)]), [at(1), at(3), at(2)]);
+        let mut portals = KnownPortals::default();
+        assert_eq!(portals.for_session(&[at(2), at(1)]), [at(2), at(1)]);
+        portals.begin(at(1), &[at(2), at(3)]);
+        portals.failed(at(1));
+        assert_eq!(portals.for_session(&[at(2), at(1)]), [at(1), at(3), at(2)]);
         // A redirection led elsewhere: the next session still starts at the redirected address.
-        ways.begin(at(9), &[]);
-        assert_eq!(ways.for_session(&[at(1)]), [at(9), at(1)]);
+        portals.begin(at(9), &[]);
+        assert_eq!(portals.for_session(&[at(1)]), [at(9), at(1)]);
     }
 
     #[test]
     fn a_target_cannot_tell_without_end() {
-        let mut ways = ways(1000);
-        assert_eq!(ways.candidates(&[]).len(), MAX_WAYS);
-        ways.add(at(2000));
-        assert_eq!(ways.candidates(&[]).len(), MAX_WAYS);
+        let mut portals = portals(1000);
+        assert_eq!(portals.candidates(&[]).len(), MAX_WAYS);
+        portals.add(at(2000));
+        assert_eq!(portals.candidates(&[]).len(), MAX_WAYS);
     }
 }
