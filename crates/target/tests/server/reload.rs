@@ -160,6 +160,33 @@ fn a_change_that_cannot_be_had_changes_nothing() {
     assert_eq!(lab.server.portals().len(), 1);
 }
 
+/// Hosts would go on writing into what they take for the same disk.
+#[test]
+fn another_store_is_not_given_the_identity_of_one_that_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let lun = |number, file: &str| target::config::LunConfig {
+        serial: Some("0123456789abcdef".to_owned()),
+        ..target::config::LunConfig::new(
+            number,
+            format!("file:{},size=1M", folder.path().join(file).display()).parse().unwrap(),
+        )
+    };
+    let with = |luns: Vec<target::config::LunConfig>| {
+        let mut config = config();
+        config.targets[0].luns = luns;
+        config
+    };
+    let lab = Lab::start(with(vec![lun(0, "a")]));
+    for taking in [vec![lun(0, "b")], vec![lun(1, "b")]] {
+        let refused = lab.server.apply(with(taking)).unwrap_err().to_string();
+        assert!(refused.contains("0123456789abcdef") && refused.contains("another store"), "{refused}");
+    }
+    lab.server.apply(with(vec![lun(1, "a")])).unwrap();
+    // Once it is gone, nobody is served by it any more.
+    lab.server.apply(with(Vec::new())).unwrap();
+    lab.server.apply(with(vec![lun(0, "b")])).unwrap();
+}
+
 #[test]
 fn commands_for_a_unit_that_goes_are_not_acknowledged() {
     let mut config = config();
