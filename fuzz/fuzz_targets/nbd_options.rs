@@ -85,7 +85,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let Some((&[mode, flags, option_count], mut data)) = data.split_first_chunk::<3>() else { return };
     let tls = [Tls::Off, Tls::Offered, Tls::Required][usize::from(mode) % 3];
-    let Some(mut negotiation) = Negotiation::new(flags.into(), tls, 1 << 20) else { return };
+    let Some(mut negotiation) = Negotiation::new(flags.into(), tls, 1 << 20, Arc::default()) else { return };
     let mut peer = Peer { address: ([127, 0, 0, 1], 1).into(), proven: false };
     let mut secure = tls != Tls::Required;
     for _ in 0..option_count {

@@ -83,7 +83,9 @@ async fn handshake(
     let mut plain = stream;
     plain.write_all(&wire::greeting()).await?;
     let flags = plain.read_u32().await?;
-    let Some(mut negotiation) = Negotiation::new(flags, tls, shared.request_bytes_max) else {
+    let Some(mut negotiation) =
+        Negotiation::new(flags, tls, shared.request_bytes_max, Arc::clone(&shared.seats))
+    else {
         return Err(broken("the client does not speak the fixed newstyle handshake"));
     };
     // Exactly the expected bytes are read, so no unencrypted bytes are left over when TLS starts.

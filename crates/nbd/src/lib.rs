@@ -9,6 +9,7 @@
 mod connection;
 pub mod export;
 pub mod negotiation;
+pub mod seats;
 mod server;
 mod tls;
 pub mod wire;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::export::{Denied, Export, Exports, Facts, Peer};
+use crate::seats::{CONNECTIONS_PER_EXPORT_MAX, Seat, Seats};
 use crate::wire::{self, NAME_BYTES_MAX, NO_ZEROES, ReplyForm, info, option, push_reply, reply};
 
 /// The only metadata context, and its number.
@@ -33,10 +34,12 @@ pub enum Tls {
 }
 
 /// The result of the negotiation: the export, and how the client wants its replies.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Agreed {
     /// The export that it uses.
     pub export: Arc<dyn Export>,
+    /// The right to use it, for as long as the connection lasts.
+    pub seat: Seat,
     /// The form of its replies.
     pub form: ReplyForm,
     /// The client may request the status of blocks.
@@ -65,13 +68,14 @@ pub struct Negotiation {
     allocation_of: Option<String>,
     tls: Tls,
     request_bytes_max: u32,
+    seats: Arc<Seats>,
     options: u32,
 }
 
 impl Negotiation {
     /// The negotiation after the client has answered the greeting with its flags, for a server with this limit on the length of
-    /// requests, bytes; `None`: the client does not speak fixed newstyle.
-    pub fn new(client_flags: u32, tls: Tls, request_bytes_max: u32) -> Option<Self> {
+    /// requests, bytes, and these seats; `None`: the client does not speak fixed newstyle.
+    pub fn new(client_flags: u32, tls: Tls, request_bytes_max: u32, seats: Arc<Seats>) -> Option<Self> {
         let known = u32::from(wire::FIXED_NEWSTYLE | NO_ZEROES);
         (client_flags & !known == 0 && client_flags & u32::from(wire::FIXED_NEWSTYLE) != 0).then_some(Self {
             no_zeroes: client_flags & u32::from(NO_ZEROES) != 0,
@@ -79,6 +83,7 @@ impl Negotiation {
             allocation_of: None,
             tls,
             request_bytes_max,
+            seats,
             options: 0,
         })
     }
@@ -158,18 +163,20 @@ impl Negotiation {
         let Some(export) = found.and_then(|name| exports.find(name, peer).ok()) else {
             return Next::End(Vec::new());
         };
+        let Some(seat) = self.seats.take(export.name()) else { return Next::End(Vec::new()) };
         let facts = Facts::of(&*export, self.request_bytes_max);
         let mut out = facts.size_bytes.to_be_bytes().to_vec();
         out.extend(facts.flags(self.structured).to_be_bytes());
         if !self.no_zeroes {
             out.extend(ZEROES);
         }
-        Next::Transmit(out, self.agreed(export, found.unwrap_or_default()))
+        Next::Transmit(out, self.agreed(export, seat, found.unwrap_or_default()))
     }
 
-    fn agreed(&self, export: Arc<dyn Export>, name: &str) -> Agreed {
+    fn agreed(&self, export: Arc<dyn Export>, seat: Seat, name: &str) -> Agreed {
         Agreed {
             export,
+            seat,
             form: if self.structured { ReplyForm::Structured } else { ReplyForm::Simple },
             allocation: self.allocation_of.as_deref() == Some(name),
         }
@@ -205,9 +212,16 @@ impl Negotiation {
         let sizes = [facts.block_bytes, facts.preferred_bytes, facts.request_bytes_max].map(u32::to_be_bytes);
         tell(info::BLOCK_SIZE, &[&sizes[0], &sizes[1], &sizes[2]]);
         push_reply(&mut out, option, reply::ACK, &[]);
-        match option {
-            option::GO => Next::Transmit(out, self.agreed(export, name)),
-            _ => Next::Reply(out),
+        if option != option::GO {
+            return Next::Reply(out);
+        }
+        match self.seats.take(export.name()) {
+            Some(seat) => Next::Transmit(out, self.agreed(export, seat, name)),
+            None => {
+                let text =
+                    format!("{CONNECTIONS_PER_EXPORT_MAX} connections use this export: close one of them");
+                refuse(reply::ERR_POLICY, &text)
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::connection;
 use crate::export::{Exports, REQUEST_BYTES_MAX};
+use crate::seats::Seats;
 use crate::tls::{self, TlsError, TlsOptions};
 
 /// Most simultaneous connections, including those still negotiating.
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     pub tls_required: bool,
     pub client_certificates: bool,
     pub slabs: SlabRing,
+    pub seats: Arc<Seats>,
     /// The memory for request data, in pages.
     pub memory: Arc<Semaphore>,
     /// The share of one connection, pages.
@@ -122,6 +124,7 @@ impl Server {
             tls_required: options.tls.as_ref().is_some_and(|tls| tls.required),
             client_certificates: options.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
             slabs: SlabRing::new(SLAB_BYTES, (options.buffer_bytes_max as usize / SLAB_BYTES).max(16)),
+            seats: Arc::default(),
             memory: Arc::new(Semaphore::new((options.buffer_bytes_max / PAGE_BYTES) as usize)),
             share_pages: (share / PAGE_BYTES) as usize,
             request_bytes_max: 1 << share.clamp(PAGE_BYTES, REQUEST_BYTES_MAX.into()).ilog2(),

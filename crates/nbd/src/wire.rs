@@ -105,10 +105,8 @@ pub mod command_flag {
 pub enum Errno {
     Perm = 1,
     Io = 5,
-    Nomem = 12,
     Inval = 22,
     Nospc = 28,
-    Notsup = 95,
     Shutdown = 108,
 }
 

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use blockstore::{DelayStore, Fault, FaultError, FaultRule, FaultStore, Op, OpSet, RamStore};
-use nbd::wire::command;
+use nbd::seats::CONNECTIONS_PER_EXPORT_MAX;
+use nbd::wire::{command, option, reply};
 use scsi::{Asc, UaScope};
 
-use crate::lab::{Lab, MEMORY, SIZE};
+use crate::lab::{Lab, MEMORY, SIZE, text};
 
 const READ: (u16, u16) = (command::READ, 0);
 const WRITE: (u16, u16) = (command::WRITE, 0);
@@ -156,4 +157,21 @@ fn a_server_that_ends_sends_what_is_under_way() {
     assert_eq!((answer.cookie, answer.error), (5, 0));
     assert!(client.is_closed());
     ends.join().unwrap();
+}
+
+#[test]
+fn an_export_has_a_bounded_number_of_connections_and_a_closed_one_makes_room() {
+    let lab = Lab::new(Arc::new(ram()));
+    let mut clients: Vec<_> = (0..CONNECTIONS_PER_EXPORT_MAX).map(|_| lab.open(false)).collect();
+    let refused = || {
+        let mut late = lab.client();
+        late.greet();
+        late.option(option::GO, &[&text("disk")[..], &[0, 0]].concat());
+        late.reply().0 == reply::ERR_POLICY
+    };
+    assert!(refused());
+    drop(clients.pop());
+    // The server notices by itself that the client has gone.
+    until("there is room again", || !refused());
+    assert_eq!(clients[0].run(READ, 0, 512, &[]).error, 0, "nobody else has noticed");
 }
