@@ -497,6 +497,10 @@ impl Driver for EpollDriver {
         self.polling.counts()
     }
 
+    fn may_poll(&mut self, may_poll: bool) {
+        self.polling.allow(may_poll);
+    }
+
     fn wait(&mut self, timeout: Option<Duration>, out: &mut Vec<Completion>) -> io::Result<()> {
         let before = out.len();
         if self.waker.take() {

@@ -171,6 +171,12 @@ pub trait Driver {
         PollCounts::default()
     }
 
+    /// Whether [`Driver::wait`] may poll before it sleeps, for drivers that poll. True unless it was set. Polling takes a processor
+    /// from the threads whose work the caller waits for.
+    fn may_poll(&mut self, may_poll: bool) {
+        let _ = may_poll;
+    }
+
     /// Waits until something completes, at most `timeout` (`None`: without limit, `Some(ZERO)`: not at all), and appends the
     /// completions to `out`. It may return early with nothing. A completion that is already in `out` when its token is closed
     /// stays there: look the token up before using it.

@@ -5,6 +5,8 @@
 //! holds where polling keeps the peer from running (both share a core), or where no event comes. So polling backs off: each poll in
 //! vain doubles the number of sleeps until the next poll, up to 1024, and a successful poll resets that number to zero.
 //!
+//! A loop that waits for other threads does not poll: a worker that copies blocks needs the processor, and tells when it is done.
+//!
 //! An idle loop does not poll: it decides when it is about to sleep, and only an event makes it decide again.
 
 use std::time::Duration;
@@ -33,6 +35,7 @@ pub(super) struct Polling {
     in_vain: u32,
     /// Sleeps until the next poll.
     skip: u32,
+    forbidden: bool,
     counts: PollCounts,
 }
 
@@ -42,10 +45,15 @@ impl Polling {
         Self { most: time.min(POLL_TIME_MAX), ..Self::default() }
     }
 
+    /// Allows polling, or forbids it until it is allowed again.
+    pub fn allow(&mut self, may_poll: bool) {
+        self.forbidden = !may_poll;
+    }
+
     /// How long to poll before a sleep of at most `timeout`; `None`: not this time.
     pub fn before_sleep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         let time = timeout.map_or(self.most, |timeout| timeout.min(self.most));
-        if time.is_zero() {
+        if time.is_zero() || self.forbidden {
             return None;
         }
         if self.skip > 0 {
@@ -106,6 +114,10 @@ mod tests {
         assert_eq!(polling.before_sleep(Some(TIME / 2)), Some(TIME / 2));
         assert_eq!(polling.before_sleep(Some(Duration::ZERO)), None);
         assert_eq!(Polling::new(Duration::ZERO).before_sleep(None), None);
+        polling.allow(false);
+        assert_eq!(polling.before_sleep(None), None);
+        polling.allow(true);
+        assert_eq!(polling.before_sleep(None), Some(TIME));
         let mut long = Polling::new(Duration::from_secs(5));
         assert_eq!(long.before_sleep(None), Some(POLL_TIME_MAX));
     }

@@ -43,6 +43,7 @@ use self::management::Gathers;
 use self::message::Message;
 use self::room::Room;
 use self::sessions::Sessions;
+use self::work::Workers;
 use crate::config::PortalConfig;
 use crate::observe::EventKind;
 use crate::observe::metrics::ShardPolls;
@@ -79,6 +80,7 @@ pub struct Shard<P: Platform> {
     next_scan: Option<Time>,
     completions: Vec<Completion<<P::Driver as Driver>::Stream>>,
     messages: Vec<Message<P::Driver>>,
+    workers: Workers,
     ending: Option<Time>,
     /// Whether this shard takes no more connections.
     door_closed: bool,
@@ -118,6 +120,7 @@ impl<P: Platform> Shard<P> {
             next_scan: None,
             completions: Vec::new(),
             messages: Vec::new(),
+            workers: Workers::default(),
             ending: None,
             door_closed: false,
         };
@@ -145,6 +148,7 @@ impl<P: Platform> Shard<P> {
     pub fn turn(&mut self) -> io::Result<bool> {
         let timeout = self.next_scan.map(|at| at.saturating_sub(self.shared.platform.now()));
         let mut completions = std::mem::take(&mut self.completions);
+        self.driver.may_poll(!self.workers.are_busy(self.now));
         self.driver.wait(timeout, &mut completions)?;
         self.now = self.shared.platform.now();
         let busy = !completions.is_empty();

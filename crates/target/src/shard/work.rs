@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use engine::{Driver, Platform};
+use iscsi_core::Time;
 use iscsi_core::target::task::{DataOutPieces, TaskId};
 use lun::{NEVER, Payload, Surroundings};
 use scsi::{Asc, Execution, Outcome, SenseData, SenseKey, Step};
@@ -143,6 +145,34 @@ impl<P: Platform> Job<P> {
     }
 }
 
+/// How long a worker may be silent until the shard polls again although it waits for it: a disk that hangs slows down nobody else.
+const WORKER_SILENCE: Duration = Duration::from_millis(10);
+
+/// The jobs of a shard that worker threads have.
+#[derive(Debug, Default)]
+pub(super) struct Workers {
+    jobs: usize,
+    /// When one was last given to a worker, or done.
+    last: Time,
+}
+
+impl Workers {
+    fn given(&mut self, now: Time) {
+        self.jobs += 1;
+        self.last = now;
+    }
+
+    fn done(&mut self, now: Time) {
+        self.jobs -= 1;
+        self.last = now;
+    }
+
+    /// Whether a worker is likely to be done soon.
+    pub(super) fn are_busy(&self, now: Time) -> bool {
+        self.jobs > 0 && now.saturating_sub(self.last) < WORKER_SILENCE
+    }
+}
+
 impl<P: Platform> Shard<P> {
     /// Gives a command to a worker thread until its medium operations are done.
     pub(super) fn offload(
@@ -165,6 +195,7 @@ impl<P: Platform> Shard<P> {
             outlives_task: running.execution.outlives_task(),
         };
         hosted.offloaded.insert(task, offloaded);
+        self.workers.given(self.now);
         let reply = Reply {
             shard: self.shared.shards()[self.number].clone(),
             done: Some(StoreDone { session: hosted.key, task, result: None, saved: true }),
@@ -175,6 +206,7 @@ impl<P: Platform> Shard<P> {
     /// A worker is done with a command.
     pub(super) fn store_done(&mut self, done: StoreDone) {
         let StoreDone { session, task, result, saved } = done;
+        self.workers.done(self.now);
         self.with_session(session, |shard, hosted| {
             let Some(offloaded) = hosted.offloaded.remove(&task) else {
                 return hosted.session.task_gone(task);
@@ -226,5 +258,24 @@ impl<P: Platform> Shard<P> {
     ) -> Job<P> {
         let (slabs, shared) = (self.slabs.clone(), Arc::downgrade(&self.shared));
         Job { running, payload: Payload::default(), data, slabs, cancelled, reply, shared }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_hangs_is_not_waited_for_like_one_that_works() {
+        let at = Duration::from_millis;
+        let mut workers = Workers::default();
+        assert!(!workers.are_busy(at(1)));
+        workers.given(at(1));
+        workers.given(at(2));
+        assert!(workers.are_busy(at(2)) && workers.are_busy(at(11)) && !workers.are_busy(at(12)));
+        workers.done(at(20));
+        assert!(workers.are_busy(at(21)), "the other one is at work");
+        workers.done(at(21));
+        assert!(!workers.are_busy(at(21)));
     }
 }
