@@ -1,9 +1,9 @@
-//! Persistent reservations and identifying information on disk: what a host registered with APTPL, or wrote on the unit, is there
-//! again after power loss (SPC-4 5.12.6, 5.6).
+//! Persistent reservations and identifying information on disk. They survive a power loss if a host registered with APTPL, or wrote
+//! them on the unit (SPC-4 5.12.6, 5.6).
 //!
-//! One file per unit, replaced as a whole: written beside, flushed, renamed, and the directory flushed, before the status of the
-//! command that changed it is sent. So at every moment there is either the old file or the new one. A file that cannot be read
-//! keeps the unit from being served: to forget a reservation is to let two hosts write at once.
+//! Each unit has one file, which is replaced as a whole: a new file is written and flushed, it takes the name of the old one, and the
+//! directory is flushed. All this happens before the status of the command is sent. So at every moment either the old file or the new
+//! one exists. A unit whose file cannot be read is not served: a forgotten reservation would let two hosts write at once.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 use scsi::{IdentifyingInformation, KeptState, LogicalUnit, PrRegistration, PrState};
 use serde::{Deserialize, Serialize};
 
-/// Largest file that is read: 512 registrations with names of 255 bytes fit many times.
+/// Largest file that is read. 512 registrations with names of 255 bytes need only a small part of it.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// What the file of a unit is called beside its store.
+/// Suffix of the file next to the store of a unit.
 const SUFFIX: &str = ".reservations";
 
 /// The file of a unit.
 #[derive(Debug)]
 pub struct ReservationFile {
     path: PathBuf,
-    /// One command writes at a time, and what it writes is the latest.
+    /// Held by the command that writes: one at a time, and each writes the latest state.
     writing: Mutex<()>,
 }
 
@@ -36,7 +36,7 @@ struct Stored {
     /// Peripheral device identifying information.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     identifying_information: Vec<u8>,
-    /// The same as a text, without the zero at its end.
+    /// The same as text, without its terminating zero.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     identifying_text: String,
 }
@@ -83,15 +83,15 @@ impl ReservationFile {
     /// Removes what is stored. Blocks.
     ///
     /// # Errors
-    /// What the system says; nothing stored is no error.
+    /// The error of the system. A file that does not exist is no error.
     pub fn remove(&self) -> io::Result<()> {
         side_file::remove(&self.path)
     }
 
-    /// Gives `unit` what is stored, if anything is.
+    /// Restores what is stored, if anything, to `unit`.
     ///
     /// # Errors
-    /// When there is a file that cannot be read or makes no sense, or no directory for one.
+    /// The file cannot be read or is not valid, or its directory does not exist.
     //= spc4 5.12.6 PR-10
     pub fn load(&self, unit: &LogicalUnit) -> Result<(), String> {
         let explain = |what: &dyn std::fmt::Display| {
@@ -140,22 +140,22 @@ impl ReservationFile {
             identifying: IdentifyingInformation { bytes: stored.identifying_information, text },
         };
         unit.import_persistent(&kept);
-        // The unit takes what makes sense to it, which has to be everything.
+        // The unit accepts what is valid for it, and that must be everything.
         if unit.export_persistent().unwrap_or_default() != kept {
             return Err(explain(&"a key, a type or a length in it cannot be"));
         }
         Ok(())
     }
 
-    /// Stores what `unit` wants to survive power loss, or removes what was stored when that is nothing. Blocks.
+    /// Stores the state of `unit` that must survive a power loss. Removes the file if there is no such state. Blocks.
     ///
     /// # Errors
-    /// What the system says; then the unit is as it was when it was stored last.
+    /// The error of the system. The unit then has the state that was stored last.
     pub fn save(&self, unit: &LogicalUnit) -> io::Result<()> {
         let _writing = self.writing.lock();
         let saved = unit.store_kept(|kept| self.store(kept));
         if saved.is_err() {
-            // The new state may be there, and not be durable.
+            // The new file may exist without being durable.
             let _ = self.store(unit.export_persistent());
         }
         saved
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// A host that is told that its registration failed is not registered, and who was before still is.
+    /// A host whose registration fails is not registered, and earlier registrations stay.
     #[test]
     fn pr_10_what_cannot_be_stored_is_taken_back() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -1,11 +1,11 @@
 //! A logical unit on its store, free of transport and configuration: what a session layer (iSCSI, NBD) needs below it.
 //!
-//! * [`Unit`] joins a device server and a store, and keeps operations apart that may not meet.
-//! * [`carry_out`] takes a command from its CDB to its outcome; [`step`] takes one medium operation of it, for who has other things
-//!   to do in between.
-//! * [`ReservationFile`] keeps what a unit has to know again after a restart.
+//! * [`Unit`] joins a device server and a store, and excludes operations that may not run at the same time.
+//! * [`carry_out`] executes a command from its CDB to its outcome; [`step`] executes one medium operation of it, for callers that have
+//!   other work in between.
+//! * [`ReservationFile`] stores the state of a unit that survives a restart.
 //!
-//! Whoever serves a unit gives it a [`Host`]: its neighbours for copies, and an ear for what its store does wrong.
+//! A server gives each unit a [`Host`], which knows the other units for copies and receives reports of failures.
 #![forbid(unsafe_code)]
 
 mod blocks;

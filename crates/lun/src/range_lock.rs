@@ -1,11 +1,11 @@
-//! Which blocks of a store are in use by which command: stores that block promise nothing for operations that overlap, so the
-//! commands of a unit on one take their ranges first (SBC-3 4.3: a logical block is read as it was before or after a write).
+//! Locks on ranges of blocks. A store that may block promises nothing about overlapping operations, so each command on such a store
+//! first locks its range (SBC-3 4.3: a read returns a logical block as it was before or after a write).
 //!
-//! A thread that asks for a right waits until it has it. It is a worker thread where the store may block. A shard waits here only
-//! for a volume in memory with protection information, whose blocks and tuples are two stores: there a holder works in memory and
-//! waits for nothing, so the wait is that of a lock around a copy, 32 MiB at most. Of a store that may block a shard takes what is
-//! free at once, or leaves it ([`RangeLock::try_take`]). Rights are given in the order in which they were asked for, so nobody
-//! waits for ever, and a holder of one range asks for no other, so nobody waits in a circle.
+//! A thread that requests a lock waits until it has it. For a store that may block, this is a worker thread; a shard only takes what is
+//! free at once ([`RangeLock::try_take`]). A shard waits here for one kind of volume: one in memory with protection information, whose
+//! blocks and tuples are two stores. There the holder works in memory and waits for nothing, so the shard waits for a copy of at most
+//! 32 MiB. Locks are granted in the order of the requests, so no thread waits for ever. A holder of one range requests no other, so
+//! there is no deadlock.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,9 +15,9 @@ use parking_lot::{Condvar, Mutex};
 /// What a command does to its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It only looks: others may look at the same time.
+    /// It only reads: other readers may use the range at the same time.
     Shared,
-    /// It changes something, and nobody else is there.
+    /// It changes blocks, and no other command uses the range.
     Exclusive,
 }
 
@@ -31,7 +31,7 @@ struct Entry {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// Holders and those who wait, in the order in which they came.
+    /// Holders and waiters, in the order of their requests.
     entries: VecDeque<Entry>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct RangeLock {
     changed: Condvar,
 }
 
-/// A range in use, until it is dropped.
+/// A lock on a range, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InUse<'a> {
     lock: &'a RangeLock,
@@ -50,7 +50,7 @@ pub(crate) struct InUse<'a> {
 }
 
 impl RangeLock {
-    /// Waits until nobody who came before uses any of `range` in a way that excludes `how`.
+    /// Waits until no earlier request holds a part of `range` in a way that excludes `how`.
     pub fn take(&self, range: Range<u64>, how: Use) -> InUse<'_> {
         let mut state = self.state.lock();
         let number = state.next;
@@ -62,7 +62,7 @@ impl RangeLock {
         InUse { lock: self, number }
     }
 
-    /// As [`RangeLock::take`], but `None` where it would have to wait.
+    /// As [`RangeLock::take`], but returns `None` instead of waiting.
     pub fn try_take(&self, range: Range<u64>, how: Use) -> Option<InUse<'_>> {
         let mut state = self.state.lock();
         if state.entries.iter().any(|e| e.excludes(&range, how)) {

@@ -8,7 +8,7 @@ use scsi::{LogicalUnit, LuConfig, PiField, ProtectionType};
 
 use crate::unit::{Host, Unit};
 
-/// Nobody is around, and what is told is counted.
+/// A host without other units, which counts reports.
 #[derive(Default)]
 pub(crate) struct Ears {
     checks: [AtomicU64; 3],
@@ -34,7 +34,7 @@ pub(crate) fn unit_on(store: Arc<dyn BlockStore>) -> Unit {
     unit_heard_by(store, Arc::<Ears>::default())
 }
 
-/// A unit on `store`, formatted with the type of protection that the store says.
+/// A unit on `store`, formatted with the store's type of protection.
 pub(crate) fn unit_heard_by(store: Arc<dyn BlockStore>, host: Arc<dyn Host>) -> Unit {
     let geometry = store.geometry();
     let format = store.records().map(Records::format);

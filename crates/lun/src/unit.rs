@@ -1,4 +1,4 @@
-//! A device server and its store, and the locks that keep operations apart.
+//! A device server and its store, and the locks between operations on its blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use scsi::{LogicalUnit, MediumError, PiField};
 
 use crate::range_lock::{InUse, RangeLock, Use};
 
-/// Of a run of blocks so many bytes are fetched early: the processor sees by itself where a longer one goes on.
+/// Bytes of a run of blocks that are prefetched. The processor itself prefetches the rest of a longer run.
 const PREFETCH_BYTES: u64 = 4096;
 
-/// Whoever serves a unit: what the unit has to ask, and has to tell.
+/// The server of a unit: answers its questions and receives its reports.
 pub trait Host: Send + Sync {
     /// Another unit of the same target, or this one: third-party copies name it by its LUN.
     fn neighbour(&self, lun: u16) -> Option<Arc<Unit>>;
@@ -35,33 +35,33 @@ pub struct Unit {
     pub offload: bool,
     /// Its share of the worker threads.
     pub lane: Lane,
-    /// Keeps operations apart. One for each store: while a unit takes the place of another one on the same store, commands of
-    /// both may be under way.
+    /// The locks on its blocks. Each store has one: while a unit replaces another one on the same store, commands of both may be
+    /// executing.
     apart: Arc<Apart>,
     host: Arc<dyn Host>,
 }
 
-/// What an operation does to its blocks, for others that come near them.
+/// How an operation uses its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It looks at them.
+    /// It reads them.
     Look,
     /// It writes them.
     Change,
-    /// It looks, decides, and writes: nothing may come in between.
+    /// It reads, decides, and writes. No other operation may come in between.
     Decide,
 }
 
-/// Keeps operations apart that may not meet.
+/// Excludes operations that may not run at the same time.
 ///
-/// A store that is called on the shards gives and takes each logical block whole, so there only decisions need protection: a
-/// plain write costs one atomic addition, and a plain read looks whether a decision came in between ([`Unit::look`]). A store
-/// that is called on worker threads promises nothing: there each range is held.
+/// A store that is called on the shards reads and writes each logical block as a whole. So only decisions need protection: a plain
+/// write costs one atomic addition, and a plain read checks whether a decision came in between ([`Unit::look`]). A store that is
+/// called on worker threads promises nothing: there each operation locks its range.
 #[derive(Debug, Default)]
 struct Apart {
-    /// Held shared by who looks and by changes, and exclusively by decisions.
+    /// Held shared by reads and writes, and exclusively by decisions.
     decisions: RwLock<()>,
-    /// How many decisions have begun and ended: odd while one is under way.
+    /// Number of decisions that have started plus those that have ended: odd during a decision.
     decided: AtomicU64,
     ranges: RangeLock,
 }
@@ -73,15 +73,15 @@ pub struct Held<'a>(#[expect(dead_code, reason = "held for what its drop does")]
 #[derive(Debug)]
 #[expect(dead_code, reason = "held for what its drop does")]
 enum Right<'a> {
-    /// Beside others that do not decide.
+    /// Shared with other operations that do not decide.
     Beside(RwLockReadGuard<'a, ()>),
-    /// Alone on the store.
+    /// The whole store.
     Alone(Alone<'a>),
-    /// A range of it.
+    /// A range of the store.
     Range(InUse<'a>),
 }
 
-/// The right to be alone on a store, until it is dropped.
+/// The exclusive right to a store, until it is dropped.
 #[derive(Debug)]
 struct Alone<'a> {
     decided: &'a AtomicU64,
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Unit {
 }
 
 impl Unit {
-    /// A unit on a store that no other unit is on; `concurrency` of its operations may be with worker threads at the same time.
+    /// A unit on a store that no other unit uses. At most `concurrency` of its operations are with worker threads at the same time.
     pub fn new(
         scsi: LogicalUnit,
         store: Arc<dyn BlockStore>,
@@ -120,7 +120,7 @@ impl Unit {
         Self { scsi, store, offload, lane: Lane::new(concurrency), apart: Arc::default(), host }
     }
 
-    /// A unit on the store of `old`, whose place it takes.
+    /// A unit on the store of `old`, which it replaces.
     pub fn succeeding(old: &Self, scsi: LogicalUnit, host: Arc<dyn Host>) -> Self {
         let (store, apart, lane) = (Arc::clone(&old.store), Arc::clone(&old.apart), old.lane.clone());
         Self { scsi, store, offload: old.offload, lane, apart, host }
@@ -135,7 +135,7 @@ impl Unit {
         self.host.check_failed(field);
     }
 
-    /// What the device server is told of an error of the store; the host is told of it too.
+    /// Converts an error of the store for the device server, and reports it to the host.
     pub(crate) fn medium_error(&self, error: &StoreError) -> MediumError {
         self.host.store_failed(error);
         let lba = |offset: u64| Some(offset / u64::from(self.scsi.block_bytes()));
@@ -152,7 +152,7 @@ impl Unit {
         }
     }
 
-    /// Takes the right to `access` these blocks. Never take two.
+    /// Takes the right to `access` these blocks. A holder must not take a second one.
     //= sam5 5.3 TSK-08 CAW-01
     pub fn hold(&self, lba: u64, blocks: u64, access: Access) -> Held<'_> {
         Held(match (self.holds_ranges(), access) {
@@ -165,12 +165,12 @@ impl Unit {
         })
     }
 
-    /// Runs `read`, a look at these blocks that changes nothing but what it returns, so that it sees every decision whole or not
-    /// at all. Where nobody decides meanwhile, nothing is written that other processors would have to be told of.
+    /// Runs `read`, which reads these blocks and has no other effect, so that it sees all or nothing of every decision. It may run
+    /// twice. If no decision comes in between, no memory is written that other processors share.
     //= sbc4 5.43 ATM-01
     pub(crate) fn look<T>(&self, lba: u64, blocks: u64, mut read: impl FnMut() -> T) -> T {
         if !self.holds_ranges() {
-            // Who sees a byte of a decision has seen the lock of its block released after it, and so its odd number.
+            // A read that sees a byte of a decision has also seen the release of the block's lock after it, and so the odd number.
             let before = self.apart.decided.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
                 let seen = read();
@@ -183,7 +183,7 @@ impl Unit {
         read()
     }
 
-    /// Lets the processor fetch the first of these blocks, where they are in memory. Nothing was checked of them.
+    /// Prefetches the first of these blocks if they are in memory. Accepts any range, as nothing has checked it yet.
     pub fn prefetch(&self, lba: u64, blocks: u64) {
         if !self.offload
             && let Some(memory) = self.store.in_place()
@@ -194,18 +194,18 @@ impl Unit {
         }
     }
 
-    /// Takes the right to look at these blocks of a store that is called on worker threads, if nobody has to be waited for.
+    /// Takes the right to read these blocks of a store that is called on worker threads, if that is possible without waiting.
     pub(crate) fn try_look(&self, lba: u64, blocks: u64) -> Option<InUse<'_>> {
         self.apart.ranges.try_take(lba..lba.saturating_add(blocks), Use::Shared)
     }
 
-    /// How a write that begins now has to be written, for who holds its range: WCE may have become 0 since its command was taken up.
+    /// The durability of a write that starts now. The caller holds its range: WCE may have become 0 since the command arrived.
     //= sbc3 4.15 MOD-03
     pub(crate) fn durability(&self, durable: bool) -> Durability {
         if durable || !self.scsi.write_cache() { Durability::Durable } else { Durability::Cached }
     }
 
-    /// Makes changes durable that the store cannot write durably: unmapped blocks and zeros.
+    /// Makes unmapped blocks and zeros durable, which the store cannot write durably.
     pub(crate) fn flush_if(&self, durable: bool) -> Result<(), StoreError> {
         match self.durability(durable) {
             Durability::Durable => self.store.flush(),
@@ -213,7 +213,7 @@ impl Unit {
         }
     }
 
-    /// Whether ranges have to be held: blocks and their protection information are two writes to any store.
+    /// Whether operations lock their ranges. Blocks and their protection information are two writes, on any store.
     fn holds_ranges(&self) -> bool {
         self.offload || self.store.records().is_some()
     }

@@ -1,4 +1,4 @@
-//! A command from its CDB to its outcome.
+//! The way of a command from its CDB to its outcome.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::execute::{Surroundings, execute, execute_now};
 use crate::unit::Unit;
 
-/// Carries out the medium operation that a command has come to.
+/// Executes the next medium operation of a command.
 pub fn step(unit: &Unit, execution: &mut Execution, with: &Surroundings<'_>) -> Payload {
     let (reply, payload) = match execution.step() {
         Step::Medium(op) => execute(unit, op, with),
@@ -21,8 +21,8 @@ pub fn step(unit: &Unit, execution: &mut Execution, with: &Surroundings<'_>) -> 
     payload
 }
 
-/// As [`step`], without waiting: of a store that may block, short reads of what is at hand. `None`: it is a worker's, and nothing
-/// was done.
+/// As [`step`], but never blocks: on a store that may block it only executes short reads that the cache can answer. `None`: nothing was
+/// done, and a worker must execute the operation.
 pub fn step_now(unit: &Unit, execution: &mut Execution, with: &Surroundings<'_>) -> Option<Payload> {
     let Step::Medium(op) = execution.step() else { return None };
     let (reply, payload) = execute_now(unit, op, with)?;
@@ -30,7 +30,7 @@ pub fn step_now(unit: &Unit, execution: &mut Execution, with: &Surroundings<'_>)
     Some(payload)
 }
 
-/// The change of what a unit keeps that has to be stored before the status is sent.
+/// The change of persistent state that must be stored before the status is sent.
 pub fn change_to_keep(outcome: &Outcome) -> Option<u64> {
     outcome.effects.iter().find_map(|effect| match effect {
         Effect::KeptStateChanged(change) => Some(*change),
@@ -38,20 +38,19 @@ pub fn change_to_keep(outcome: &Outcome) -> Option<u64> {
     })
 }
 
-/// A command that was carried out.
+/// A command that was executed.
 #[derive(Debug)]
 pub struct Carried {
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// The blocks that it read.
+    /// The blocks that it has read.
     pub payload: Payload,
 }
 
-/// Carries out a command whose data-out is all there. Blocks as long as the store does. `None`: it was cancelled, and nobody knows
+/// Executes a command whose data-out is complete. Blocks as long as the store does. `None`: the command was cancelled, and it is unknown
 /// how much of it was done.
 ///
-/// What the outcome means for others ([`Outcome::effects`]) is left to the caller, who has to refuse commands whose effects it
-/// cannot carry out.
+/// The caller applies the effects on other nexuses ([`Outcome::effects`]). It must refuse commands whose effects it cannot apply.
 pub fn carry_out(
     unit: &Unit,
     nexus: &Nexus,

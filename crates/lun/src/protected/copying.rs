@@ -1,11 +1,10 @@
-//! Blocks of a third-party copy (SPC-4 6.4, SBC-3 4.28) on their way from one unit to another, with what protects them.
+//! Blocks of a third-party copy (SPC-4 6.4, SBC-3 4.28) between two units, with their protection information.
 //!
-//! Where both units are formatted alike, a block takes its tuple along: the guard that its host made is checked as it
-//! leaves the one, checked again before it enters the other, and kept there, so that at no moment the data are without it.
-//! Its application tag stays as it is; its reference tag goes the way of the block in types 1 and 2, where it counts with
-//! the address. A tuple that turns the checks off is kept too, with the digest beside it. A block that was never written has
-//! none to go with it: its copy gets one. Where the types differ tuples are made anew, but only of data that still have the
-//! guards with which they left.
+//! If both units have the same type of protection, a block is copied with its tuple: the guard of its host is checked when the block
+//! leaves the source, checked again before it enters the destination, and stored there. So the data is never without its guard. The
+//! application tag does not change. The reference tag changes with the address in types 1 and 2. A tuple that disables the checks is
+//! copied too, with the digest next to it. A block that was never written has no tuple: its copy gets one. If the types differ, new
+//! tuples are computed, but only for data whose guards have not changed since the source.
 
 use blockstore::{Record, RecordRun};
 use scsi::{MediumError, PiField, ProtectionType};
@@ -14,23 +13,23 @@ use super::Protected;
 use crate::blocks::{Failure, Source};
 use crate::unit::{Access, Unit};
 
-/// Blocks on their way.
+/// Blocks between two units.
 pub(crate) struct Cargo {
     /// Their data.
     data: Vec<u8>,
     origin: Option<Origin>,
 }
 
-/// Where they come from, if they were protected there.
+/// The source, if the blocks were protected there.
 struct Origin {
     kind: ProtectionType,
     lba: u64,
     records: RecordRun,
-    /// Of the data, when they were checked.
+    /// Guards of the data at the time of the check.
     guards: Vec<u16>,
 }
 
-/// Reads blocks, with their checks where they have any.
+/// Reads blocks, and checks them if they are protected.
 //= spc4 6.4.6.2 CPY-01
 pub(crate) fn load(unit: &Unit, lba: u64, blocks: u64) -> Result<Cargo, MediumError> {
     let _held = unit.hold(lba, blocks, Access::Look);
@@ -46,7 +45,7 @@ pub(crate) fn load(unit: &Unit, lba: u64, blocks: u64) -> Result<Cargo, MediumEr
     Ok(Cargo { data, origin: Some(Origin { kind: medium.kind(), lba, records, guards }) })
 }
 
-/// Writes blocks, with their tuples where the unit has any.
+/// Writes blocks, with tuples if the unit has them.
 //= spc4 6.4.6.2 CPY-01
 pub(crate) fn unload(unit: &Unit, lba: u64, cargo: &Cargo, durable: bool) -> Result<(), MediumError> {
     let block = u64::from(unit.scsi.block_bytes());
@@ -65,7 +64,7 @@ pub(crate) fn unload(unit: &Unit, lba: u64, cargo: &Cargo, durable: bool) -> Res
 }
 
 impl Protected<'_> {
-    /// Writes blocks that bring their tuples along.
+    /// Writes blocks with the tuples of their source.
     fn write_carried(&self, lba: u64, data: &[u8], origin: &Origin, durable: bool) -> Result<(), Failure> {
         let (by, guards) = (lba.wrapping_sub(origin.lba), self.guards(data));
         let moved = origin.records.iter().map(|record| match record {
@@ -80,7 +79,7 @@ impl Protected<'_> {
         self.put_pieces(lba, &[data], &records.collect(), durable)
     }
 
-    /// Writes blocks whose tuples are made here, once their guards are known to be those with which they left their origin.
+    /// Writes blocks with new tuples, after a check that their guards are still those of the source.
     fn write_anew(
         &self,
         lba: u64,

@@ -1,31 +1,31 @@
-//! The passes over blocks on their way between the store and the wire: each byte is gone over once, and what it is
-//! copied, digested and guarded for comes of that pass (RFC 7143 11.2.3, SBC-3 4.22.4).
+//! The passes over blocks between the store and the wire. One pass over each byte copies it and computes its digest and its guard
+//! (RFC 7143 11.2.3, SBC-3 4.22.4).
 //!
-//! Invariant: guards and digests are of the bytes as they were put into the destination.
+//! Invariant: guards and digests are those of the bytes in the destination.
 
 use integrity::Store;
 use integrity::t10::{self, Guard, Layout, Tuple};
 use smallvec::SmallVec;
 
-/// What the kernels' checks of shapes would find is checked by the callers here.
+/// The callers here have checked what the kernels check of lengths.
 const FITS: &str = "as many blocks on either side, and a place for each";
 
-/// Blocks whose guards are made before they are shown one by one: few enough to be still in the first-level cache.
+/// Blocks whose guards are computed before the blocks are visited one by one: few enough to stay in the first-level cache.
 const LOOK_BLOCKS: usize = 32;
 
-/// Blocks whose tuples are dropped at a time.
+/// Blocks whose tuples are discarded at a time.
 const DROP_BLOCKS: usize = 64;
 
-/// Writes of so many bytes and more go to a store's memory past the caches. That memory is cold, unless all that is in use
-/// of the volume fits into the second-level cache: `docs/performance.md` has what either costs.
+/// Writes of at least this many bytes bypass the caches on their way to a store's memory. That memory is cold, unless the used part of
+/// the volume fits into the second-level cache: `docs/performance.md` shows the cost of both.
 const STREAMED_BYTES: u64 = 64 * 1024;
 
-/// How a write of `bytes` bytes is to be put into a store's memory.
+/// The kind of stores for a write of `bytes` bytes into a store's memory.
 pub(super) fn into_memory(bytes: u64) -> Store {
     if bytes >= STREAMED_BYTES { Store::NonTemporal } else { Store::Temporal }
 }
 
-/// The CRC32C of each run of bytes as it travels, wherever its ends lie among the blocks.
+/// The CRC32C of each run of bytes as they travel. The ends of a run may lie within blocks.
 pub(super) struct Digests {
     run_bytes: usize,
     in_run: usize,
@@ -34,24 +34,24 @@ pub(super) struct Digests {
 }
 
 impl Digests {
-    /// Of runs of `run_bytes` bytes.
+    /// Digests of runs of `run_bytes` bytes.
     fn new(run_bytes: usize) -> Self {
         Self { run_bytes: run_bytes.max(1), in_run: 0, crc: 0, finished: SmallVec::new() }
     }
 
-    /// Of `bytes`, which are all.
+    /// The digests of `bytes`, which are complete.
     pub(super) fn of(bytes: &[u8], run_bytes: usize) -> SmallVec<[u32; 4]> {
         let mut digests = Self::new(run_bytes);
         digests.append(bytes);
         digests.finish()
     }
 
-    /// Bytes that are missing to the end of the run.
+    /// Bytes up to the end of the run.
     fn room(&self) -> usize {
         self.run_bytes - self.in_run
     }
 
-    /// Takes note of `bytes` more of the run, with which its digest is `crc`.
+    /// Records that `bytes` more bytes of the run are done; the digest up to there is `crc`.
     fn digested(&mut self, bytes: usize, crc: u32) {
         (self.in_run, self.crc) = (self.in_run + bytes, crc);
         if self.in_run == self.run_bytes {
@@ -76,14 +76,14 @@ impl Digests {
     }
 }
 
-/// Blocks on their way out of the store.
+/// Blocks on their way from the store to the initiator.
 pub(super) struct Outgoing<'a> {
     block: usize,
-    /// What travels.
+    /// The bytes as they travel.
     to: &'a mut [u8],
-    /// What becomes the guard of each block's data.
+    /// Receives the guard of each block's data.
     guards: &'a mut [u16],
-    /// One for each block, if tuples travel: they go out with the guards of the data.
+    /// One for each block, if tuples travel: they are sent with the guards of the data.
     tuples: Option<&'a mut [Tuple]>,
     digests: Option<Digests>,
     /// Blocks done.
@@ -91,7 +91,7 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// To `to`, whose length is that of the blocks as they travel; digests are of runs of `run_bytes` of it.
+    /// `to` is as long as the blocks are when they travel; each digest covers `run_bytes` bytes of it.
     pub(super) fn new(
         block: usize,
         to: &'a mut [u8],
@@ -103,27 +103,27 @@ impl<'a> Outgoing<'a> {
         Self { block, to, guards, tuples, digests, done: 0 }
     }
 
-    /// Where the blocks lie if they are put there first, for [`take_there`](Self::take_there): no tuples travel.
+    /// The destination, to be filled before [`take_there`](Self::take_there). Only if no tuples travel.
     pub(super) fn there(&mut self) -> &mut [u8] {
         self.to
     }
 
-    /// Goes over all blocks where they are to be.
+    /// Processes all blocks in the destination.
     pub(super) fn take_there(&mut self) {
         self.go_over(None, self.guards.len());
     }
 
-    /// Takes the next blocks from `blocks`.
+    /// Copies the next blocks from `blocks`.
     pub(super) fn take(&mut self, blocks: &[u8]) {
         self.go_over(Some(blocks), blocks.len() / self.block);
     }
 
-    /// The digest of each run, the last one of what is left.
+    /// The digest of each run; the last run may be shorter.
     pub(super) fn finish(self) -> SmallVec<[u32; 4]> {
         self.digests.map(Digests::finish).unwrap_or_default()
     }
 
-    /// Goes over `count` blocks. A digest's run may end within a block: that block is digested by itself.
+    /// Processes `count` blocks. A block within which a run ends is digested separately.
     fn go_over(&mut self, from: Option<&[u8]>, count: usize) {
         let wire = self.block + self.tuples.as_ref().map_or(0, |_| t10::TUPLE_BYTES);
         let mut at = 0;
@@ -143,7 +143,7 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// One pass; the digest, if one is continued.
+    /// One pass over blocks. Returns the digest, if one is continued.
     fn pass(&mut self, crc: Option<u32>, from: Option<&[u8]>, count: usize) -> u32 {
         let (block, at, plain) = (self.block, self.done, Layout::plain(self.block));
         let guards = &mut self.guards[at..at + count];
@@ -173,7 +173,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Data-out, block by block: runs of whole ones where they lie, and each one that was cut put together.
+/// Data-out, block by block: runs of whole blocks in place, and blocks that are spread over two pieces as a copy.
 pub(super) struct Incoming<'a> {
     pieces: smallvec::IntoIter<[&'a [u8]; 8]>,
     piece: &'a [u8],
@@ -183,12 +183,12 @@ pub(super) struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// Of `pieces`, which are whole blocks of `wire` bytes together.
+    /// `pieces` together are whole blocks of `wire` bytes.
     pub(super) fn new(pieces: SmallVec<[&'a [u8]; 8]>, wire: usize) -> Self {
         Self { pieces: pieces.into_iter(), piece: &[], wire, joined: Vec::new() }
     }
 
-    /// The next blocks, at least one and at most `most`; `None` at the end.
+    /// The next blocks, 1 to `most`; `None` at the end.
     fn next(&mut self, most: usize) -> Option<&[u8]> {
         while self.piece.is_empty() {
             self.piece = self.pieces.next()?;
@@ -211,10 +211,10 @@ impl<'a> Incoming<'a> {
         Some(&self.joined)
     }
 
-    /// Shows each block where it lies: its `block` bytes of data, its tuple if it came with one, and the guard of its data.
+    /// Calls `show` for each block, without a copy: with its `block` bytes of data, its tuple if it has one, and the guard of its data.
     ///
     /// # Errors
-    /// The first of `show`.
+    /// The first error of `show`.
     #[inline]
     pub(super) fn look<E>(
         mut self,
@@ -234,8 +234,8 @@ impl<'a> Incoming<'a> {
         Ok(())
     }
 
-    /// Copies the data of blocks that came with tuples to `to`, which is whole blocks. What the kernel finds besides is hidden in
-    /// the wait for memory.
+    /// Copies the data of blocks with tuples to `to`, which is whole blocks. The guards that the kernel also computes cost nothing: it
+    /// waits for memory meanwhile.
     pub(super) fn copy_data(&mut self, to: &mut [u8], store: Store) {
         let block = self.wire - t10::TUPLE_BYTES;
         let (mut guards, mut tuples) = ([0; DROP_BLOCKS], [Tuple::default(); DROP_BLOCKS]);
@@ -245,7 +245,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Copies blocks that came without tuples to `to`, which is whole blocks, with the guard of each.
+    /// Copies blocks without tuples to `to`, which is whole blocks, and computes the guard of each.
     pub(super) fn copy(&mut self, to: &mut [u8], guards: &mut [u16], store: Store) {
         let (block, mut at) = (self.wire, 0);
         while at < guards.len()
@@ -259,7 +259,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Copies the data of blocks that came with tuples to `to`, with the guard of each, and gives the tuples.
+    /// Copies the data of blocks with tuples to `to`, computes the guard of each, and returns the tuples.
     pub(super) fn strip(&mut self, to: &mut [u8], guards: &mut [u16], tuples: &mut [Tuple], store: Store) {
         let (block, mut at) = (self.wire - t10::TUPLE_BYTES, 0);
         while at < guards.len()
@@ -284,7 +284,7 @@ mod tests {
         (0..bytes).map(|n| (n * 31 + n / 253) as u8).collect()
     }
 
-    /// What travels, made the plain way.
+    /// The bytes as they travel, made in the simplest way.
     fn sealed(data: &[u8], block: usize, tuples: &[Tuple]) -> Vec<u8> {
         let blocks = data.chunks(block).zip(tuples);
         blocks.flat_map(|(data, tuple)| [data, &tuple.to_bytes()].concat()).collect()
