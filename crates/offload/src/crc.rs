@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn every_polynomial_is_computed_as_an_independent_crate_does() {
         const KOOPMAN: crc::Algorithm<u32> = crc::Algorithm { poly: 0x741b_8cd7, ..CRC_32_ISCSI };
-        let bytes: Vec<u8> = (0..600_u32).map(|n| (n * 167 >> 2) as u8).collect();
+        let bytes: Vec<u8> = (0..600_u32).map(|n| ((n * 167) >> 2) as u8).collect();
         for algorithm in [&CRC_32_ISCSI, &CRC_32_ISO_HDLC, &KOOPMAN] {
             let oracle = Crc::<u32>::new(algorithm);
             let mut unit = CrcUnit::new(algorithm.poly, algorithm.init, algorithm.xorout);

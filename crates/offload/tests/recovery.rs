@@ -142,8 +142,10 @@ fn exp_data_sn_shows_data_that_was_lost_at_the_end() {
     let mut bench = Bench::open(open_conn(BOTH_DIGESTS, 1));
     bench.read(1, 2 * PIECE as u32);
     let data = pattern(4, 2 * PIECE);
-    let (first, second) =
-        (bench.data_in(1, 0, 0, &data[..PIECE], None), bench.data_in(1, 1, PIECE as u32, &data[PIECE..], None));
+    let (first, second) = (
+        bench.data_in(1, 0, 0, &data[..PIECE], None),
+        bench.data_in(1, 1, PIECE as u32, &data[PIECE..], None),
+    );
     bench.rx(&first);
     let response = bench.response(1, 100, 2);
     bench.rx(&response);

@@ -118,8 +118,7 @@ fn every_flipped_bit_of_a_pdu_is_detected() {
         bench.rx(&bytes);
         let completions = bench.completions();
         let stopped = need_resync(&completions).map(|need| need.reason);
-        let expected =
-            if bit < 52 * 8 { StopReason::HEADER_DIGEST } else { StopReason::DATA_DIGEST };
+        let expected = if bit < 52 * 8 { StopReason::HEADER_DIGEST } else { StopReason::DATA_DIGEST };
         assert_eq!(stopped, Some(expected), "bit {bit}");
         assert!(task_done(&completions).iter().all(|done| done.result != TaskResult::GOOD));
         assert!(bench.data_of(1, 3000).iter().all(|byte| *byte == 0), "bit {bit}: nothing was placed");

@@ -57,7 +57,7 @@ impl Connection {
     ///
     /// # Errors
     /// When host memory refuses the slot.
-    pub(super) fn to_software(
+    pub(super) fn give_to_software(
         &mut self,
         host: &mut Host,
         pdu: &Received,

@@ -242,7 +242,7 @@ impl Connection {
             Verdict::Raw(reason) => match self.take_raw_stat_sn(pdu, host.now_us) {
                 Err(_) => self.stop(host, StopReason::SEQUENCE, Some(pdu)),
                 Ok(Seen::Duplicate) => {}
-                Ok(Seen::Fresh) if self.to_software(host, pdu, reason).is_err() => {
+                Ok(Seen::Fresh) if self.give_to_software(host, pdu, reason).is_err() => {
                     self.stop(host, StopReason::MEMORY, Some(pdu));
                 }
                 Ok(Seen::Fresh) => self.see_window(&pdu.bhs),
@@ -283,7 +283,7 @@ impl Connection {
             _ => None,
         };
         let refused = match (pdu, raw_reason) {
-            (Some(pdu), Some(raw_reason)) => self.to_software(host, pdu, raw_reason).is_err(),
+            (Some(pdu), Some(raw_reason)) => self.give_to_software(host, pdu, raw_reason).is_err(),
             _ => false,
         };
         let reason = if refused { StopReason::MEMORY } else { reason };
