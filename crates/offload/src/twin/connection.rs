@@ -31,7 +31,6 @@ const MAX_BURST_LENGTH: u32 = 0xff_ffff;
 pub(super) struct Connection {
     pub(super) params: OpenConn,
     pub(super) digests: DigestScope,
-    pub(super) tx_crc: CrcUnit,
     pub(super) window: Window,
     pub(super) statuses: Statuses,
     pub(super) stopped: Option<StopReason>,
@@ -68,7 +67,6 @@ impl Connection {
                 header: has(conn_flags::HEADER_DIGEST),
                 data: has(conn_flags::DATA_DIGEST),
             },
-            tx_crc: CrcUnit::crc32c(),
             window: Window::new(CmdSn(open.cmd_sn), CmdSn(open.max_cmd_sn)),
             statuses: Statuses::new(open.exp_stat_sn),
             stopped: None,
@@ -78,7 +76,7 @@ impl Connection {
             snacks: SnackTable::default(),
             control: VecDeque::new(),
             bursts: VecDeque::new(),
-            out: TxBuffer::default(),
+            out: TxBuffer::new(),
         })
     }
 
@@ -118,7 +116,7 @@ impl Connection {
         }
         let unit = CrcUnit::new(set.polynomial, set.init, set.xor_out);
         self.rx.set_crc(unit.clone());
-        self.tx_crc = unit;
+        self.out.set_crc(unit);
         TaskResult::GOOD
     }
 

@@ -10,6 +10,7 @@ use iscsi_wire::{Bhs, DataOut, DataSn, Itt, Lun, ScsiCommand, TaskAttribute, Ttt
 
 use super::Host;
 use super::connection::Connection;
+use crate::crc::CrcUnit;
 use crate::encoding::{TaskResult, conn_flags};
 
 /// Something small in the transmit queue.
@@ -44,13 +45,22 @@ impl Burst {
 }
 
 /// One PDU on its way out.
-#[derive(Debug, Default)]
 pub(super) struct TxBuffer {
     bytes: Vec<u8>,
     sent: usize,
+    /// Of the PDUs that are made from now on.
+    crc: CrcUnit,
 }
 
 impl TxBuffer {
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::new(), sent: 0, crc: CrcUnit::crc32c() }
+    }
+
+    pub(super) fn set_crc(&mut self, crc: CrcUnit) {
+        self.crc = crc;
+    }
+
     fn send(&mut self, out: &mut [u8]) -> usize {
         let rest = &self.bytes[self.sent..];
         let count = rest.len().min(out.len());
@@ -229,13 +239,13 @@ impl Connection {
         out.extend_from_slice(bhs.as_bytes());
         out.extend_from_slice(ahs);
         if self.digests.header {
-            let digest = self.tx_crc.digest(out);
+            let digest = self.out.crc.digest(out);
             out.extend_from_slice(&digest);
         }
         out.extend_from_slice(data);
         out.resize(out.len() + padding_length(data.len()), 0);
         if layout.total > layout.covered_end {
-            let digest = self.tx_crc.digest(&out[layout.data_start..]);
+            let digest = self.out.crc.digest(&out[layout.data_start..]);
             out.extend_from_slice(&digest);
         }
     }
