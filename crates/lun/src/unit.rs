@@ -37,7 +37,7 @@ pub struct Unit {
     pub lane: Lane,
     /// The locks on its blocks. Each store has one: while a unit replaces another one on the same store, commands of both may be
     /// executing.
-    apart: Arc<Apart>,
+    exclusion: Arc<Exclusion>,
     host: Arc<dyn Host>,
 }
 
@@ -58,7 +58,7 @@ pub enum Access {
 /// write costs one atomic addition, and a plain read checks whether a decision came in between ([`Unit::look`]). A store that is
 /// called on worker threads promises nothing: there each operation locks its range.
 #[derive(Debug, Default)]
-struct Apart {
+struct Exclusion {
     /// Held shared by reads and writes, and exclusively by decisions.
     decisions: RwLock<()>,
     /// Number of decisions that have started plus those that have ended: odd during a decision.
@@ -74,29 +74,29 @@ pub struct Held<'a>(#[expect(dead_code, reason = "held for what its drop does")]
 #[expect(dead_code, reason = "held for what its drop does")]
 enum Right<'a> {
     /// Shared with other operations that do not decide.
-    Beside(RwLockReadGuard<'a, ()>),
+    Shared(RwLockReadGuard<'a, ()>),
     /// The whole store.
-    Alone(Alone<'a>),
+    Exclusive(Exclusive<'a>),
     /// A range of the store.
     Range(InUse<'a>),
 }
 
 /// The exclusive right to a store, until it is dropped.
 #[derive(Debug)]
-struct Alone<'a> {
+struct Exclusive<'a> {
     decided: &'a AtomicU64,
     _lock: RwLockWriteGuard<'a, ()>,
 }
 
-impl<'a> Alone<'a> {
-    fn new(apart: &'a Apart) -> Self {
-        let lock = apart.decisions.write();
-        apart.decided.fetch_add(1, Ordering::AcqRel);
-        Self { decided: &apart.decided, _lock: lock }
+impl<'a> Exclusive<'a> {
+    fn new(exclusion: &'a Exclusion) -> Self {
+        let lock = exclusion.decisions.write();
+        exclusion.decided.fetch_add(1, Ordering::AcqRel);
+        Self { decided: &exclusion.decided, _lock: lock }
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
         self.decided.fetch_add(1, Ordering::AcqRel);
     }
@@ -117,13 +117,13 @@ impl Unit {
         host: Arc<dyn Host>,
     ) -> Self {
         let offload = store.placement() == Placement::Offload;
-        Self { scsi, store, offload, lane: Lane::new(concurrency), apart: Arc::default(), host }
+        Self { scsi, store, offload, lane: Lane::new(concurrency), exclusion: Arc::default(), host }
     }
 
     /// A unit on the store of `old`, which it replaces.
     pub fn succeeding(old: &Self, scsi: LogicalUnit, host: Arc<dyn Host>) -> Self {
-        let (store, apart, lane) = (Arc::clone(&old.store), Arc::clone(&old.apart), old.lane.clone());
-        Self { scsi, store, offload: old.offload, lane, apart, host }
+        let (store, exclusion, lane) = (Arc::clone(&old.store), Arc::clone(&old.exclusion), old.lane.clone());
+        Self { scsi, store, offload: old.offload, lane, exclusion, host }
     }
 
     /// Another unit of the same target, or this one.
@@ -158,10 +158,10 @@ impl Unit {
         Held(match (self.holds_ranges(), access) {
             (true, _) => {
                 let how = if access == Access::Look { Use::Shared } else { Use::Exclusive };
-                Right::Range(self.apart.ranges.take(lba..lba.saturating_add(blocks), how))
+                Right::Range(self.exclusion.ranges.take(lba..lba.saturating_add(blocks), how))
             }
-            (false, Access::Look | Access::Change) => Right::Beside(self.apart.decisions.read()),
-            (false, Access::Decide) => Right::Alone(Alone::new(&self.apart)),
+            (false, Access::Look | Access::Change) => Right::Shared(self.exclusion.decisions.read()),
+            (false, Access::Decide) => Right::Exclusive(Exclusive::new(&self.exclusion)),
         })
     }
 
@@ -171,10 +171,10 @@ impl Unit {
     pub(crate) fn look<T>(&self, lba: u64, blocks: u64, mut read: impl FnMut() -> T) -> T {
         if !self.holds_ranges() {
             // A read that sees a byte of a decision has also seen the release of the block's lock after it, and so the odd number.
-            let before = self.apart.decided.load(Ordering::Acquire);
+            let before = self.exclusion.decided.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
                 let seen = read();
-                if self.apart.decided.load(Ordering::Acquire) == before {
+                if self.exclusion.decided.load(Ordering::Acquire) == before {
                     return seen;
                 }
             }
@@ -196,7 +196,7 @@ impl Unit {
 
     /// Takes the right to read these blocks of a store that is called on worker threads, if that is possible without waiting.
     pub(crate) fn try_look(&self, lba: u64, blocks: u64) -> Option<InUse<'_>> {
-        self.apart.ranges.try_take(lba..lba.saturating_add(blocks), Use::Shared)
+        self.exclusion.ranges.try_take(lba..lba.saturating_add(blocks), Use::Shared)
     }
 
     /// The durability of a write that starts now. The caller holds its range: WCE may have become 0 since the command arrived.

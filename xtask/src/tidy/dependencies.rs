@@ -25,6 +25,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("scsi", Only(&["integrity"])),
     ("payload", Only(&[])),
     ("iscsi-core", Only(&["iscsi-wire", "integrity", "payload"])),
+    ("offload", Only(&["iscsi-core", "iscsi-wire", "integrity"])),
     ("blockstore", Only(&["integrity"])),
     ("engine", Only(&["iscsi-core", "integrity", "blockstore"])),
     ("lun", Only(&["engine", "scsi", "blockstore", "integrity", "payload"])),
@@ -40,10 +41,20 @@ const LAYERS: &[(&str, MayImport)] = &[
 /// Crates that exist for tests and for the command: nothing else imports them.
 const TEST_CRATES: &[&str] = &["sim", "conform"];
 /// Crates whose tests, too, import only what the crate itself may import (and the test crates).
-const LOWER_LAYERS: &[&str] =
-    &["integrity", "payload", "tcp-crc", "wireless", "iscsi-wire", "scsi", "iscsi-core", "blockstore"];
+const LOWER_LAYERS: &[&str] = &[
+    "integrity",
+    "payload",
+    "tcp-crc",
+    "wireless",
+    "iscsi-wire",
+    "scsi",
+    "iscsi-core",
+    "offload",
+    "blockstore",
+];
 /// Crates that do no I/O, and therefore have no use for a crate that does.
-const SANS_IO: &[&str] = &["integrity", "payload", "tcp-crc", "wireless", "iscsi-wire", "iscsi-core", "scsi"];
+const SANS_IO: &[&str] =
+    &["integrity", "payload", "tcp-crc", "wireless", "iscsi-wire", "iscsi-core", "offload", "scsi"];
 const IO_CRATES: &[&str] =
     &["tokio", "async-std", "smol", "mio", "socket2", "rustix", "nix", "libc", "io-uring"];
 

@@ -14,6 +14,7 @@ const SANS_IO: &[&str] = &[
     "crates/wireless",
     "crates/iscsi-wire",
     "crates/iscsi-core",
+    "crates/offload",
     "crates/scsi",
 ];
 const IO_WORDS: &[&str] = &["std::net", "std::thread", "Instant::now", "SystemTime", "tokio"];
