@@ -151,9 +151,15 @@ fn asy_01(stage: &Stage<'_>) -> RowResult {
     let after = after_message(&played)?;
     let logout = after.iter().position(|entry| entry.is(Opcode::LogoutRequest));
     let Some(logout) = logout else { fail!("no logout after event 1") };
-    let command = after[..logout].iter().find(|entry| entry.is(Opcode::ScsiCommand));
-    ensure!(command.is_none(), "a new command after event 1");
-    let asked_at = played.entries.iter().find(|entry| entry.is(Opcode::AsyncMessage)).map(|entry| entry.at);
+    let asked = played.entries.iter().find(|entry| entry.is(Opcode::AsyncMessage));
+    let stat_sn =
+        asked.and_then(|entry| AsyncMessage::parse(entry.bhs()?).ok()).map(|message| message.stat_sn);
+    // A command that does not acknowledge the message was sent before it arrived.
+    let knows = |command: &ScsiCommand| stat_sn.is_some_and(|stat_sn| stat_sn.lt(command.exp_stat_sn));
+    let commands = after[..logout].iter().filter(|entry| entry.is(Opcode::ScsiCommand));
+    let mut commands = commands.filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok());
+    ensure!(!commands.any(|command| knows(&command)), "a new command after event 1");
+    let asked_at = asked.map(|entry| entry.at);
     let took = asked_at.map(|asked_at| after[logout].at.saturating_sub(asked_at));
     // 1 second was given; the play itself would end the session after 3.
     ensure!(took.is_some_and(|took| took <= Duration::from_secs(2)), "the logout came after {took:?}");
