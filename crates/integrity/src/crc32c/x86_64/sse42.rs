@@ -1,5 +1,5 @@
-//! CRC32C by the CRC32 instruction of SSE4.2, three lanes at a time, joined by PCLMULQDQ; non-temporal stores by
-//! MOVNTI. The algorithm is in [`interleaved`].
+//! CRC32C by the CRC32 instruction of SSE4.2, in three lanes joined by PCLMULQDQ; non-temporal stores by MOVNTI. The
+//! algorithm is in [`interleaved`].
 
 use core::arch::x86_64::{
     _MM_HINT_T0, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128,
@@ -61,8 +61,8 @@ impl Crc32Unit for Sse42 {
 
     #[inline(always)]
     unsafe fn stream(dst: *mut u64, word: u64) {
-        // SAFETY: `dst` is valid and aligned, and a fence follows: the caller vouches for both. Miri checks these
-        // conditions on an ordinary store, because it has no other.
+        // SAFETY: `dst` is valid and aligned, and a fence follows: the caller vouches for both. Miri has no such store;
+        // it checks these conditions on an ordinary one.
         unsafe {
             match cfg!(miri) {
                 true => dst.write(word),
@@ -88,8 +88,8 @@ pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     unsafe { interleaved::run::<Sse42, READ>(crc, core::ptr::null_mut(), data.as_ptr(), data.len()) }
 }
 
-/// The CRC32C of a header: one chain of six CRC32 instructions. Lanes would not pay: the answer of the join comes
-/// later than that of the chain.
+/// The CRC32C of a header: one chain of six CRC32 instructions. Lanes would not pay: joining them takes longer than the
+/// chain.
 ///
 /// # Safety
 /// - [`detect`] says yes.
@@ -142,7 +142,7 @@ pub(crate) unsafe fn combine_by(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
     unsafe { combine::by::<Sse42>(crc_a, crc_b, by) }
 }
 
-/// The digest of blocks from theirs; see [`combine::blocks`].
+/// The digest of several blocks from the digests of each; see [`combine::blocks`].
 ///
 /// # Safety
 /// - [`detect`] says yes.
