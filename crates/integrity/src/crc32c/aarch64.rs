@@ -72,7 +72,7 @@ impl Crc32Unit for CrcPmull {
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // SAFETY: `data` is readable for its length, nothing is written, and this function has the instructions.
@@ -83,7 +83,7 @@ pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
 /// chain.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn header(header: &[u8; HEADER_BYTES]) -> u32 {
     let (words, _) = header.as_chunks::<8>();
@@ -95,7 +95,7 @@ pub(crate) unsafe fn header(header: &[u8; HEADER_BYTES]) -> u32 {
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `dst` and `src` have the same length.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], _store: Store) -> u32 {
@@ -107,7 +107,7 @@ pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], _store: Store) -
 /// The digest of a concatenation; see [`combine::with`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
     // SAFETY: this function has the instructions of `CrcPmull`.
@@ -117,7 +117,7 @@ pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
 /// The digest of a concatenation; see [`combine::by`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn combine_by(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
     // SAFETY: this function has the instructions of `CrcPmull`.
@@ -127,7 +127,7 @@ pub(crate) unsafe fn combine_by(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
 /// The digest of several blocks from the digests of each; see [`combine::blocks`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn combine_blocks(crc: u32, block_crcs: &[u32], by: &CombineBy) -> u32 {
     // SAFETY: this function has the instructions of `CrcPmull`.

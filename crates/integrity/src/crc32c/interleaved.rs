@@ -41,7 +41,7 @@ pub(crate) trait Crc32Unit: Field {
     /// # Safety
     /// - The machine has the instructions of this unit.
     /// - `dst` is valid for a write of eight bytes and aligned to eight.
-    /// - A [fence](crate::copy::fence) follows before anybody else may look at `dst`.
+    /// - A [fence](crate::copy::fence) follows before anything else may read `dst`.
     unsafe fn stream(dst: *mut u64, word: u64);
 
     /// Prefetches the cache line at `dst`, which is about to be written. Any address is allowed.
@@ -91,7 +91,7 @@ static LANE_SHIFT: [u32; MAX_SHIFT_WORDS + 1] = {
 /// # Safety
 /// - `src + at` is valid for a read of eight bytes.
 /// - Unless `PASS` is `READ`, `dst + at` is valid for a write of eight bytes, and for `STREAM` aligned to eight.
-/// - For `STREAM`, a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, a fence follows before anything else may read `dst`.
 /// - The machine has the instructions of `U`.
 #[inline(always)]
 pub(crate) unsafe fn take64<U: Crc32Unit, const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u64 {
@@ -188,7 +188,7 @@ pub(crate) unsafe fn serial<U: Crc32Unit, const PASS: u8>(
 /// # Safety
 /// - `src` is valid for reads of `len` bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
-/// - For `STREAM`, `len` is at least 64, and a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, `len` is at least 64, and a fence follows before anything else may read `dst`.
 /// - The machine has the instructions of `U`.
 #[inline(always)]
 pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(

@@ -157,7 +157,7 @@ impl Kernel {
     /// # Safety
     /// - The kernel is [available](Self::available).
     /// - `dst` and `src` have the same length.
-    /// - [`copy::fence`] for `store` follows before anybody else may look at `dst`.
+    /// - [`copy::fence`] for `store` follows before anything else may read `dst`.
     #[inline]
     pub(crate) unsafe fn copy_unchecked(&self, crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
         debug_assert_eq!(dst.len(), src.len());

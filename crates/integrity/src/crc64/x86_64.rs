@@ -139,7 +139,7 @@ fn reduce(x: __m128i) -> u64 {
 /// The register after `data`, starting from `register`, with four blocks in flight.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "pclmulqdq")]
 pub(super) unsafe fn narrow(register: u64, data: &[u8]) -> u64 {
     let (blocks, _) = data.as_chunks::<BLOCK_BYTES>();
@@ -164,7 +164,7 @@ pub(super) unsafe fn narrow(register: u64, data: &[u8]) -> u64 {
 /// The register after `data`, starting from `register`, with four vectors of four blocks in flight.
 ///
 /// # Safety
-/// - `crc32c::x86_64::avx512::detect` says yes.
+/// - `crc32c::x86_64::avx512::detect` returns true.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
 pub(super) unsafe fn wide(register: u64, data: &[u8]) -> u64 {
     let (vectors, tail) = data.as_chunks::<VECTOR_BYTES>();

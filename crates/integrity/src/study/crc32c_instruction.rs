@@ -36,7 +36,7 @@ pub(super) fn has_crc_and_product() -> bool {
 /// Section 4.4.6: one chain of instructions, eight bytes each.
 ///
 /// # Safety
-/// - [`has_crc`] says yes.
+/// - [`has_crc`] returns true.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
 pub(super) unsafe fn serial(data: &[u8]) -> u64 {
@@ -47,7 +47,7 @@ pub(super) unsafe fn serial(data: &[u8]) -> u64 {
 /// Section 4.4.7: three chains, joined by carry-less products.
 ///
 /// # Safety
-/// - [`has_crc_and_product`] says yes.
+/// - [`has_crc_and_product`] returns true.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2,pclmulqdq"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc,aes"))]
 pub(super) unsafe fn joined_by_product(data: &[u8]) -> u64 {
@@ -71,7 +71,7 @@ pub(super) unsafe fn joined_by_product(data: &[u8]) -> u64 {
 /// Section 4.4.8: three chains, joined by tables.
 ///
 /// # Safety
-/// - [`has_crc`] says yes.
+/// - [`has_crc`] returns true.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
 pub(super) unsafe fn joined_by_table(data: &[u8]) -> u64 {

@@ -75,7 +75,7 @@ impl Vector for uint8x16_t {
 /// Continues `crc` over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "neon,aes")]
 pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
     // SAFETY: this function has the instructions.

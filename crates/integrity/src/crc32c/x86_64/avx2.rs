@@ -111,7 +111,7 @@ fn pin(v: __m256i) -> __m256i {
 /// # Safety
 /// - `src` is valid for a read of 32 bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for a write of 32 bytes, and for `STREAM` aligned to 32.
-/// - For `STREAM`, a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, a fence follows before anything else may read `dst`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m256i {
@@ -163,10 +163,10 @@ impl Vector for __m256i {
 /// Continues `crc` (finished form) over `len` bytes at `src`, and copies them to `dst` unless `PASS` is `READ`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `src` is valid for reads of `len` bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
-/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anything else may read `dst`.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, len: usize) -> u32 {
@@ -216,7 +216,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // SAFETY: `data` is readable for its length, and nothing is written.
@@ -226,9 +226,9 @@ pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `dst` and `src` have the same length.
-/// - A [fence](crate::copy::fence) for `store` follows before anybody else may look at `dst`.
+/// - A [fence](crate::copy::fence) for `store` follows before anything else may read `dst`.
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
     let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());

@@ -228,7 +228,7 @@ pub(crate) fn pin(v: __m512i) -> __m512i {
 /// # Safety
 /// - `src` is valid for a read of 64 bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for a write of 64 bytes, and for `STREAM` aligned to 64.
-/// - For `STREAM`, a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, a fence follows before anything else may read `dst`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m512i {
@@ -279,10 +279,10 @@ impl Vector for __m512i {
 /// Continues `crc` (finished form) over `len` bytes at `src`, and copies them to `dst` unless `PASS` is `READ`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `src` is valid for reads of `len` bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
-/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anything else may read `dst`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, len: usize) -> u32 {
@@ -387,7 +387,7 @@ fn vectors<const N: usize>(crc: u32, lines: &[[u8; VECTOR_BYTES]]) -> u32 {
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // These runs are so short that the branches of `run` would be noticeable.
@@ -405,9 +405,9 @@ pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `dst` and `src` have the same length.
-/// - A [fence](crate::copy::fence) for `store` follows before anybody else may look at `dst`.
+/// - A [fence](crate::copy::fence) for `store` follows before anything else may read `dst`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
     let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());

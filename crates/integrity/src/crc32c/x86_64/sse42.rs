@@ -81,7 +81,7 @@ impl Crc32Unit for Sse42 {
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // SAFETY: `data` is readable for its length, nothing is written, and this function has the instructions.
@@ -92,7 +92,7 @@ pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
 /// chain.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn header(header: &[u8; HEADER_BYTES]) -> u32 {
     let (words, _) = header.as_chunks::<8>();
@@ -104,9 +104,9 @@ pub(crate) unsafe fn header(header: &[u8; HEADER_BYTES]) -> u32 {
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `dst` and `src` have the same length.
-/// - A [fence](crate::copy::fence) for `store` follows before anybody else may look at `dst`.
+/// - A [fence](crate::copy::fence) for `store` follows before anything else may read `dst`.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
     let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());
@@ -125,7 +125,7 @@ pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) ->
 /// The digest of a concatenation; see [`combine::with`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
     // SAFETY: this function has the instructions of `Sse42`.
@@ -135,7 +135,7 @@ pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
 /// The digest of a concatenation; see [`combine::by`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn combine_by(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
     // SAFETY: this function has the instructions of `Sse42`.
@@ -145,7 +145,7 @@ pub(crate) unsafe fn combine_by(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
 /// The digest of several blocks from the digests of each; see [`combine::blocks`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn combine_blocks(crc: u32, block_crcs: &[u32], by: &CombineBy) -> u32 {
     // SAFETY: this function has the instructions of `Sse42`.

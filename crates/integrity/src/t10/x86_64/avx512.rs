@@ -108,7 +108,7 @@ fn short(data: &[u8]) -> __m512i {
 /// Continues `crc` over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 // This function enables few features and uses no wide vectors, so that short runs do not pay for those of the long
 // ones.
 #[target_feature(enable = "ssse3,pclmulqdq")]
@@ -124,7 +124,7 @@ pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
 /// [`append`] for runs of any length.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni")]
 unsafe fn wide(crc: u16, data: &[u8]) -> u16 {
     let head = data.len() % VECTOR_BYTES;

@@ -303,7 +303,7 @@ impl Pass {
 /// (finished form) over them, as if `tuple_bytes` (0 or 8) zero bytes followed each.
 ///
 /// # Safety
-/// - `avx512::detect` says yes.
+/// - `avx512::detect` returns true.
 /// - Every sector is valid for reads, and unless `PASS` is `READ`, its copy for writes; no copy overlaps a sector.
 /// - For `STREAM`, copies are aligned to 64 bytes.
 #[inline]
@@ -381,7 +381,7 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
 /// if they are not whole blocks, or if the kernel for one run is faster.
 ///
 /// # Safety
-/// - `avx512::detect` says yes.
+/// - `avx512::detect` returns true.
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2,gfni"
 )]
@@ -422,7 +422,7 @@ pub(crate) unsafe fn sectors(crc: Option<u32>, tuple_bytes: usize, sectors: &mut
 /// The register after each word, starting from 0.
 ///
 /// # Safety
-/// - `avx512::detect` says yes.
+/// - `avx512::detect` returns true.
 #[target_feature(enable = "sse4.2")]
 pub(crate) unsafe fn words(words: &[[u8; 8]], registers: &mut [u32]) {
     for (word, register) in words.iter().zip(registers) {
