@@ -1,16 +1,15 @@
 //! Memory for blocks: chunks of 64 KiB, cut from regions on huge pages.
 //!
-//! A 4 KiB block that lies in ordinary memory costs a walk through two levels of page tables for each page that it touches, and more
-//! under a hypervisor: on huge pages the copy of one takes 10 to 20 % less time. So a region is aligned to the size of a huge page
-//! and the kernel is asked for them; chunks are aligned to their own size, so that no block straddles two pages.
+//! An access to a 4 KiB block in ordinary memory costs a walk through two levels of page tables for each page it touches, and more under a
+//! hypervisor. On huge pages the copy of a block takes 10 to 20 % less time. Regions are therefore aligned to the size of a huge page and
+//! the kernel is asked to use huge pages for them. Chunks are aligned to their own size, so no block straddles two pages.
 //!
-//! Thin volumes stay thin: a region is an address range until somebody writes to it, chunks are taken from the group (the huge page)
-//! that was begun first, and the first group of an arena has ordinary pages, so that an arena with one chunk takes one chunk.
-//! What is given back goes to the system at once, not to a list: a chunk that is free holds nothing, and who is given it next finds
-//! zeros.
+//! Thin volumes stay thin. A region is only an address range until it is written to. Chunks are taken from the lowest group (huge page)
+//! with room. The first group of an arena has ordinary pages, so an arena with one chunk occupies the memory of one chunk. A freed chunk's
+//! memory goes back to the system at once; there is no free list. A free chunk therefore holds no memory, and its next owner finds zeros.
 //!
-//! Invariants: a chunk is inside a region that is mapped as long as the chunk lives; no two chunks overlap; each is counted as used
-//! in its region from [`Arena::take`] until it is dropped.
+//! Invariants: a chunk lies inside a region that stays mapped as long as the chunk lives; no two chunks overlap; each chunk is counted as
+//! used in its region from [`Arena::take`] until it is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
@@ -20,24 +19,24 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Size of a [`Chunk`], bytes.
 pub const CHUNK_BYTES: usize = 64 * 1024;
-/// What becomes one huge page, bytes: that of x86-64 and of aarch64 with pages of 4 KiB. Where huge pages are larger, regions
-/// have ordinary ones.
+/// Size of a group, which becomes one huge page, bytes: that of x86-64, and of aarch64 with pages of 4 KiB. On machines with larger huge
+/// pages, regions have ordinary pages.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const GROUP_CHUNKS: usize = GROUP_BYTES / CHUNK_BYTES;
 const GROUPS: usize = 16;
-/// Addresses that are taken from the system at a time, bytes: a process may have 65530 of such ranges, which is 2 TiB then.
+/// Size of the address range mapped at a time, bytes. A process may have 65530 such ranges, so this allows 2 TiB.
 const REGION_BYTES: usize = GROUPS * GROUP_BYTES;
 /// A bit for each chunk of a group.
 type Mask = u32;
 const _: () = assert!(Mask::BITS as usize == GROUP_CHUNKS);
 
-/// Where chunks come from. It may be dropped before its chunks are: then the system gets their memory back by whole regions.
+/// Allocates chunks. It may be dropped before its chunks; the system then gets their memory back region by region.
 #[derive(Debug, Default)]
 pub struct Arena {
     shared: Arc<Shared>,
 }
 
-/// 64 KiB that nobody else has. Dropped, its memory goes back to the system.
+/// 64 KiB with one owner. When it is dropped, its memory goes back to the system.
 #[derive(Debug)]
 pub struct Chunk {
     memory: NonNull<[u8; CHUNK_BYTES]>,
@@ -58,11 +57,11 @@ struct Shared {
 struct State {
     /// By address.
     regions: BTreeMap<usize, Region>,
-    /// Those of them that have a chunk to give.
+    /// The regions with at least one free chunk.
     roomy: BTreeSet<usize>,
-    /// Whether there was a region before.
+    /// Whether a region has ever been mapped.
     begun: bool,
-    /// The arena is gone: no chunk is taken any more.
+    /// The arena was dropped: no more chunks are taken.
     closed: bool,
 }
 
@@ -73,20 +72,20 @@ struct Region {
 }
 
 impl Arena {
-    /// An arena without memory.
+    /// An arena that has no memory yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A chunk of zeros; `None` when the system gives no addresses.
+    /// A chunk of zeros; `None` if the system has no addresses left to map.
     pub fn take(&self) -> Option<Chunk> {
         let address = self.shared.lock().take()?;
-        // SAFETY: `take` gives addresses within a mapping, which are not 0.
+        // SAFETY: `take` returns addresses within a mapping, which are not 0.
         let memory = unsafe { NonNull::new_unchecked(std::ptr::with_exposed_provenance_mut(address)) };
         Some(Chunk { memory, shared: Arc::clone(&self.shared) })
     }
 
-    /// Drops chunks of this arena together: neighbours go back to the system in one call.
+    /// Drops chunks of this arena together: the memory of neighbours goes back to the system in one call.
     pub fn give_back(&self, chunks: impl IntoIterator<Item = Chunk>) {
         let mut freed: Vec<Freed> = Vec::new();
         for chunk in chunks {
@@ -113,11 +112,11 @@ impl Chunk {
     /// Its bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8; CHUNK_BYTES] {
-        // SAFETY: the memory is mapped while the chunk lives, was zeroed by the kernel, and nobody else has it.
+        // SAFETY: the memory is mapped while the chunk lives, was zeroed by the kernel, and has no other owner.
         unsafe { self.memory.as_ref() }
     }
 
-    /// Its bytes, to be written.
+    /// Its bytes, writable.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8; CHUNK_BYTES] {
         // SAFETY: as above, and the borrow is exclusive.
@@ -129,7 +128,7 @@ impl Chunk {
         Freed { group: address - address % GROUP_BYTES, chunks: 1 << (address % GROUP_BYTES / CHUNK_BYTES) }
     }
 
-    /// What is to be given back, without giving it back.
+    /// Describes the memory to free, without freeing it.
     fn into_freed(self) -> Freed {
         let freed = self.freed();
         let mut chunk = std::mem::ManuallyDrop::new(self);
@@ -145,7 +144,7 @@ impl Drop for Chunk {
     }
 }
 
-/// Chunks of a group that nobody has any more.
+/// Chunks of one group that no longer have an owner.
 struct Freed {
     /// Address of the group.
     group: usize,
@@ -154,14 +153,14 @@ struct Freed {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing below panics between two changes that belong together.
+        // Nothing below panics between two changes that belong together, so the state of a poisoned lock is sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Chunks keep this alive, so there are none.
+        // Every chunk holds a reference to this, so none are left.
         for base in self.lock().regions.keys() {
             unmap(*base, REGION_BYTES);
         }
@@ -169,7 +168,7 @@ impl Drop for Shared {
 }
 
 impl State {
-    /// Address of a chunk of zeros that is now used.
+    /// Marks a free chunk, which holds zeros, as used and returns its address.
     fn take(&mut self) -> Option<usize> {
         let base = match self.roomy.first() {
             Some(base) => *base,
@@ -206,7 +205,7 @@ impl State {
                 unmap(base, REGION_BYTES);
                 continue;
             }
-            // Of an arena that is gone nobody takes them: their region goes as a whole.
+            // No more chunks are taken once the arena is gone: the region is unmapped as a whole when its last chunk is dropped.
             if self.closed {
                 continue;
             }
@@ -219,7 +218,7 @@ impl State {
     }
 }
 
-/// First and number of the bits of each run of ones.
+/// First bit and length of each run of ones.
 fn runs(mut mask: Mask) -> impl Iterator<Item = (usize, usize)> {
     std::iter::from_fn(move || {
         let first = mask.trailing_zeros();
@@ -229,46 +228,46 @@ fn runs(mut mask: Mask) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// Maps a region and asks for huge pages in it, but for its first group where it is the first of its arena.
+/// Maps a region and requests huge pages for it, except for the first group of an arena's first region.
 fn map_region(is_first: bool) -> Option<usize> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping wherever the kernel likes touches nobody's memory.
+    // SAFETY: a new mapping at an address of the kernel's choice overlaps no other memory.
     let whole = unsafe { mmap_anonymous(std::ptr::null_mut(), REGION_BYTES + GROUP_BYTES, access, flags) };
     let start = whole.ok()?.expose_provenance();
     let base = start.next_multiple_of(GROUP_BYTES);
     unmap(start, base - start);
     unmap(base + REGION_BYTES, start + GROUP_BYTES - base);
     let skipped = if is_first { GROUP_BYTES } else { 0 };
-    // Where there are none, or the system's owner wants none, it does without.
+    // This is advice only: without huge pages, or where the administrator has disabled them, ordinary ones do.
     let _ = advise(base + skipped, REGION_BYTES - skipped, Advice::LinuxHugepage);
     Some(base)
 }
 
-/// Unmaps a part of a mapping of ours in which no chunk is.
+/// Unmaps a part of one of our mappings that contains no chunk.
 fn unmap(address: usize, bytes: usize) {
     if bytes == 0 {
         return;
     }
-    // SAFETY: the callers have mapped this range, and nobody has a chunk in it.
+    // SAFETY: the callers have mapped this range, and no chunk lies in it.
     let unmapped = unsafe { munmap(std::ptr::with_exposed_provenance_mut(address), bytes) };
     debug_assert!(unmapped.is_ok(), "{address:#x} is not ours: {unmapped:?}");
 }
 
-/// Gives the memory of free chunks back: the next who has them finds zeros.
+/// Returns the memory of free chunks to the system: their next owner finds zeros.
 fn empty(address: usize, bytes: usize) {
     if advise(address, bytes, Advice::LinuxDontNeed).is_ok() {
         return;
     }
-    // Locked into memory (`mlockall`), it stays there. Who is given it next is to find zeros all the same.
+    // Memory locked with `mlockall` stays; the next owner must find zeros all the same.
     let memory: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the range is mapped, writable, and of chunks that nobody has.
+    // SAFETY: the range is mapped and writable, and its chunks have no owner.
     unsafe { memory.write_bytes(0, bytes) };
 }
 
 fn advise(address: usize, bytes: usize, advice: Advice) -> rustix::io::Result<()> {
-    // SAFETY: the range is ours. Advice to use huge pages changes no byte; advice that memory is not needed is given for chunks
-    // that nobody has.
+    // SAFETY: the range is ours. Advice to use huge pages changes no byte; advice that memory is not needed is given only for chunks
+    // without an owner.
     unsafe { madvise(std::ptr::with_exposed_provenance_mut(address), bytes, advice) }
 }
 

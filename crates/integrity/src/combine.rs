@@ -3,14 +3,14 @@
 //! Appending `n` bytes multiplies what came before by x^(8n); the initial and final complements cancel when both
 //! values are finished, so crc(A ‖ B) = crc(A) · x^(8·|B|) + crc(B).
 //!
-//! The multiplier is kept as a *shift*: x^(8n - 33). The carry-less product of two reflected 32-bit values stands one
-//! power of x too high, and the CRC32 instruction that reduces it multiplies by x^32; so one product by a shift and one
-//! CRC32 of the product make the whole step. Where many products are added, they are reduced once, together.
+//! The multiplier is kept as a *shift*: x^(8n - 33). The carry-less product of two reflected 32-bit values is one power
+//! of x too high, and the CRC32 instruction that reduces it multiplies by x^32. So the whole step is one product by a
+//! shift and one CRC32 of that product. Where several products are added, the sum is reduced once.
 
 use crate::crc32c::active;
 use crate::gf2;
 
-/// Arithmetic of polynomials, by instructions that the machine may not have.
+/// Polynomial arithmetic, by instructions that the machine may not have.
 pub(crate) trait Field {
     /// The carry-less product of two values of 32 bits each, unreduced (63 bits).
     ///
@@ -18,7 +18,7 @@ pub(crate) trait Field {
     /// - The machine has the instructions of this field.
     unsafe fn product(a: u64, b: u64) -> u64;
 
-    /// The register that the eight bytes of `product` leave behind when they follow on a register of 0.
+    /// The register after the eight bytes of `product`, starting from a register of 0.
     ///
     /// # Safety
     /// - The machine has the instructions of this field.
@@ -38,14 +38,15 @@ static SHIFTS: [u32; 64] = {
 
 /// The multiplier by which a value moves past `bytes` bytes: x^(8·bytes - 33).
 const fn shift(bytes: u64) -> u32 {
-    // Exponents count modulo the order of x, so the negative one of 0 bytes is a positive one too, and nothing wraps.
+    // Exponents count modulo the order of x. Adding that order keeps the exponent positive for 0 bytes too, and nothing
+    // wraps.
     gf2::x_pow(8 * (bytes % gf2::ORDER_OF_X) + gf2::ORDER_OF_X - 33)
 }
 
 /// The CRC32C of A followed by B, from the CRC32C of A, that of B, and the length of B in bytes.
 ///
-/// The cost is one multiplication per bit set in `len_b`, whatever the lengths are. Where the length of B is known
-/// beforehand, [`CombineBy`] needs only one.
+/// The cost is one multiplication per bit set in `len_b`, however long the parts are. If the length of B is known
+/// beforehand, [`CombineBy`] needs only one multiplication.
 ///
 /// ```
 /// use integrity::{crc32c, crc32c_combine};
@@ -57,10 +58,10 @@ pub fn crc32c_combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
     unsafe { active().combine_unchecked(crc_a, crc_b, len_b) }
 }
 
-/// How many digests one step of [`crc32c_combine_blocks`] takes; a step costs one reduction.
+/// Digests per step of [`crc32c_combine_blocks`]; a step costs one reduction.
 const GROUP: usize = 8;
 
-/// The combination by a length that is known beforehand.
+/// Combination by a length that is known beforehand.
 ///
 /// ```
 /// use integrity::{CombineBy, crc32c};
@@ -74,7 +75,7 @@ pub struct CombineBy {
 }
 
 impl CombineBy {
-    /// Prepares the combination with a B of `len_b` bytes. This costs some microseconds: better in a `const`, or once.
+    /// Prepares the combination with a B of `len_b` bytes. This takes some microseconds: do it in a `const`, or once.
     pub const fn new(len_b: u64) -> Self {
         let mut shifts = [0; GROUP];
         let mut i = 0;
@@ -85,7 +86,7 @@ impl CombineBy {
         Self { shifts }
     }
 
-    /// The CRC32C of A followed by B, whose length is the one that was prepared.
+    /// The CRC32C of A followed by B, where B has the prepared length.
     #[inline]
     pub fn combine(&self, crc_a: u32, crc_b: u32) -> u32 {
         // SAFETY: `active` gives only kernels that this machine can run.
@@ -93,9 +94,9 @@ impl CombineBy {
     }
 }
 
-/// Continues `crc` over blocks of one length, of which only their CRC32Cs are at hand, in order.
+/// Continues `crc` over blocks of equal length, in order, given only their CRC32Cs.
 ///
-/// So the digests that were stored with the blocks of a medium become the digest of a PDU.
+/// This turns the digests stored with the blocks of a medium into the digest of a PDU.
 ///
 /// ```
 /// use integrity::{CombineBy, crc32c, crc32c_combine_blocks};
@@ -110,7 +111,7 @@ pub fn crc32c_combine_blocks(crc: u32, block_crcs: &[u32], block: &CombineBy) ->
     unsafe { active().combine_blocks_unchecked(crc, block_crcs, block) }
 }
 
-/// `crc` moved by one shift.
+/// `crc` multiplied by one shift.
 ///
 /// # Safety
 /// - The machine has the instructions of `F`.
@@ -120,7 +121,8 @@ unsafe fn moved<F: Field>(crc: u32, shift: u32) -> u32 {
     unsafe { F::reduce(F::product(u64::from(crc), u64::from(shift))) }
 }
 
-/// [`crc32c_combine`] by the instructions of `F`; inlined always, so that these meet the caller's target features.
+/// [`crc32c_combine`] by the instructions of `F`; always inlined, so that they are compiled with the caller's target
+/// features.
 ///
 /// # Safety
 /// - The machine has the instructions of `F`.
@@ -146,7 +148,7 @@ pub(crate) unsafe fn by<F: Field>(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32
 }
 
 /// [`crc32c_combine_blocks`] by the instructions of `F`. One value at a time would wait for a product and a reduction
-/// per block; a group waits for one of each, because all but its first product do not depend on what came before.
+/// per block. A group waits for one of each, because only its first product depends on the groups before it.
 ///
 /// # Safety
 /// - The machine has the instructions of `F`.

@@ -1,8 +1,9 @@
-//! Which instructions this machine has: asked at run time with the feature `std`, else what the crate was compiled for.
+//! Which instructions this machine has: detected at run time with the feature `std`, else those the crate was compiled
+//! for.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether this machine has all the named target features of the architecture that is compiled for.
+/// Whether this machine has all the named target features of the target architecture.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! detected {
     ($($feature:tt),+) => {{
@@ -18,7 +19,7 @@ macro_rules! detected {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use detected;
 
-/// Whether AMD made the processor. Interpreted machines have no maker.
+/// Whether AMD made the processor. Under Miri the answer is no.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn made_by_amd() -> bool {
     if cfg!(miri) {
@@ -28,7 +29,7 @@ pub(crate) fn made_by_amd() -> bool {
     [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
 }
 
-/// The answer of a detection, asked for once: one that names many features would otherwise ask for each of them again.
+/// A cached detection result. Without it, a kernel that needs many features would check each of them on every call.
 pub(crate) struct Detected(AtomicU8);
 
 const UNKNOWN: u8 = 0;
@@ -40,7 +41,7 @@ impl Detected {
         Self(AtomicU8::new(UNKNOWN))
     }
 
-    /// The answer of `detect`. Two threads may both ask for the first time; they get the same answer.
+    /// The result of `detect`. Two threads may both detect at the first call; they get the same result.
     pub(crate) fn get(&self, detect: fn() -> bool) -> bool {
         match self.0.load(Ordering::Relaxed) {
             UNKNOWN => {

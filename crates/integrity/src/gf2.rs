@@ -1,7 +1,7 @@
-//! Arithmetic of polynomials over GF(2), from which every constant of this crate is derived.
+//! Polynomial arithmetic over GF(2), from which every constant of this crate is derived.
 //!
-//! A CRC32C register is held reflected, as the digest is on the wire (RFC 7143 section 13.1): bit 31 is the
-//! coefficient of x^0 and bit 0 that of x^31. All functions are `const`, so tables cost nothing at run time.
+//! A CRC32C register is kept reflected, like the digest on the wire (RFC 7143 section 13.1): bit 31 is the coefficient
+//! of x^0 and bit 0 that of x^31. All functions are `const`, so tables cost nothing at run time.
 
 /// The Castagnoli polynomial 0x11EDC6F41 without its x^32 term, reflected.
 pub(crate) const CRC32C_POLY: u32 = 0x1EDC_6F41_u32.reverse_bits();
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn x_has_the_order_that_is_said() {
-        // A prime, so no smaller one is possible but 1.
+        // The order is prime, so the only smaller candidate is 1.
         assert_eq!(x_pow(ORDER_OF_X), ONE);
         assert_ne!(x_pow(1), ONE);
     }

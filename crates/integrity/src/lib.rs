@@ -1,24 +1,23 @@
-//! Checksums of storage and network data. Every digest that Intact computes comes from this crate, and so does the memory of volumes
-//! whose blocks are copied and digested: where bytes lie decides how fast they are read.
+//! Checksums of storage and network data. Every digest that Intact computes comes from this crate. So does the memory of volumes whose
+//! blocks are copied and digested, because the placement of data decides how fast it is read.
 //!
-//! - CRC32C (RFC 7143 section 13.1, the iSCSI header and data digests) of runs, of a header, and of each block as well
-//!   as the whole: kernels for sets of instructions and for processors, and a choice made once at run time.
-//! - The fused copy, which digests what it copies, also from and to lists whose elements need not count.
-//! - The combination of digests into that of the concatenation, and of many block digests at once.
-//! - The memory for blocks on huge pages ([`arena`], on Linux with `std`).
-//! - The guards of protection information ([`t10`], IP checksum, CRC64-NVMe), that of T10 also in one pass with copy and
-//!   CRC32C.
+//! - CRC32C (RFC 7143 section 13.1, the iSCSI header and data digests) of runs, of a header, and of each block together with the whole.
+//!   There are kernels for instruction sets and for particular processors; the choice is made once, at run time.
+//! - The fused copy, which digests what it copies. It also gathers from and scatters to lists with elements that the digest need not cover.
+//! - Combination of digests into the digest of the concatenation, also of many block digests at once.
+//! - Memory for blocks on huge pages ([`arena`], on Linux with `std`).
+//! - The guards of protection information ([`t10`], IP checksum, CRC64-NVMe); the T10 guard also in one pass with copy and CRC32C.
 //! - A hint to fetch memory before it is needed ([`prefetch()`]).
 //!
-//! Without the default feature `std` the crate is `no_std`; then the target features that it was compiled for choose the
-//! kernel. No checksum allocates.
+//! Without the default feature `std` the crate is `no_std`, and the target features it was compiled for decide the kernel. No checksum
+//! allocates.
 //!
 //! Invariants:
-//! - Every kernel gives the same answer as the bit-wise reference for every input; they differ only in speed.
+//! - Every kernel returns the same value as the bit-wise reference for every input; kernels differ only in speed.
 //! - Constants of the fold and of the tables are derived by `const fn` from the polynomial, never pasted.
-//! - A fused copy writes exactly `dst`, and its digest is of the bytes that were written there.
+//! - A fused copy writes exactly `dst`, and its digest is that of the bytes written.
 //!
-//! What is not here: which bytes a digest covers, and what to do when it does not match. Those are the protocol's.
+//! Which bytes a digest covers, and what to do when it does not match, is left to the protocol.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 

@@ -1,15 +1,15 @@
-//! Asking for memory before it is needed.
+//! Prefetching memory before it is needed.
 
 const LINE_BYTES: usize = 64;
 
-/// Lets the processor fetch `bytes` into its nearest cache while it does something else. A hint: it changes nothing, and where the
-/// processor knows no such thing it does nothing.
+/// Has the processor fetch `bytes` into its nearest cache in the background. This is a hint: it changes nothing, and on processors without
+/// such an instruction it does nothing.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
     for line in bytes.chunks(LINE_BYTES) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the instruction needs no more than SSE, which every x86-64 processor has, and reads nothing that can be seen; the
-        // address is that of a byte that is there.
+        // SAFETY: the instruction needs only SSE, which every x86-64 processor has, and its read has no visible effect. The address is that
+        // of an existing byte.
         unsafe {
             core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast());
         }

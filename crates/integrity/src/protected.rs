@@ -1,8 +1,8 @@
-//! One pass for all that protects a payload on its way: the copy, its CRC32C, and the T10 guard of every sector.
+//! One pass for everything that protects a payload in transit: the copy, its CRC32C, and the T10 guard of every sector.
 //!
-//! A write with protection information arrives as sectors with their tuples between them, under one digest, and a read
-//! leaves so. The functions here touch each byte once; the digest covers what travels, tuples included, and guards are
-//! those of the data as stored:
+//! A write with protection information arrives as sectors followed by their tuples, under one digest, and a read is
+//! sent the same way. The functions here touch each byte once. The digest covers the bytes on the wire, tuples
+//! included; the guards are those of the data as stored:
 //!
 //! | | `src` | `dst` | the digest is of |
 //! |---|---|---|---|
@@ -13,8 +13,8 @@
 //!
 //! [`t10::insert`](insert) and [`t10::strip`](strip) are the last two without the digest.
 //!
-//! The CRC32C is linear: that of sectors with tuples is that of the sectors with zeros for tuples, plus that of the
-//! tuples with zeros for sectors. So the kernel need not know a tuple before it has its guard.
+//! CRC32C is linear: the digest of sectors with tuples is that of the sectors with zeros for tuples, plus that of the
+//! tuples with zeros for sectors. So the kernel need not know a tuple before its guard is computed.
 
 use crate::combine::{CombineBy, crc32c_combine_blocks};
 use crate::copy::Store;
@@ -23,13 +23,13 @@ use crate::t10::kernels::{self, Kernel};
 use crate::t10::run::{Copy, Run};
 use crate::t10::{Layout, ShapeError, TUPLE_BYTES, Tuple};
 
-/// How many sectors the kernel goes over before their tuples are dealt with.
+/// Sectors that the kernel processes before their tuples are handled.
 const GROUP_SECTORS: usize = 64;
 
-/// Continues `crc` (finished form) over `data`, tuples and all, and gives the guard of every sector.
+/// Continues `crc` (finished form) over `data`, including tuples, and computes the guard of every sector.
 ///
 /// # Errors
-/// If `data` are not whole sectors of `layout`, or `guards` is not one place per sector.
+/// If `data` is not whole sectors of `layout`, or `guards` does not have one element per sector.
 ///
 /// ```
 /// use integrity::{crc32c, crc32c_t10, t10::Layout};
@@ -42,13 +42,14 @@ pub fn crc32c_t10(crc: u32, data: &[u8], layout: Layout, guards: &mut [u16]) -> 
     kernels::active().crc32c_t10(crc, data, layout, guards)
 }
 
-/// Copies `src` to `dst`, tuples and all, continues `crc` (finished form) over the bytes copied, and gives the guard of
-/// every sector. [`Store::NonTemporal`] is heeded where every sector of `dst` begins a cache line.
+/// Copies `src` to `dst`, including tuples, continues `crc` (finished form) over the bytes copied, and computes the
+/// guard of every sector. [`Store::NonTemporal`] takes effect only if every sector of `dst` begins a cache line.
 ///
-/// The bytes in `dst` are not to be shown to anybody before the digest and the guards were compared.
+/// Do not expose the bytes in `dst` before the digest and the guards have been compared.
 ///
 /// # Errors
-/// If `src` are not whole sectors of `layout`, `dst` is not as long, or `guards` is not one place per sector.
+/// If `src` is not whole sectors of `layout`, `dst` has another length, or `guards` does not have one element per
+/// sector.
 ///
 /// ```
 /// use integrity::{Store, copy_crc32c_t10, crc32c, t10::Layout};
@@ -68,11 +69,12 @@ pub fn copy_crc32c_t10(
     kernels::active().copy_crc32c_t10(crc, dst, src, layout, guards, store)
 }
 
-/// Copies the sectors of `src` to `dst` with a tuple behind each, for which `tuples` gives the tags; writes the guard of
-/// each into both, and continues `crc` (finished form) over `dst`.
+/// Copies the sectors of `src` to `dst`, each followed by a tuple with the tags from `tuples`. Writes the guard of each
+/// into both, and continues `crc` (finished form) over `dst`.
 ///
 /// # Errors
-/// If `src` are not whole sectors, `dst` is not as many with tuples, or `tuples` is not one per sector.
+/// If `src` is not whole sectors, `dst` is not as many sectors with tuples, or `tuples` does not have one element per
+/// sector.
 ///
 /// ```
 /// use integrity::{Store, crc32c, insert_crc32c_t10, t10::Tuple};
@@ -94,14 +96,14 @@ pub fn insert_crc32c_t10(
     kernels::active().insert_pass(Some(crc), dst, src, sector_bytes, tuples, store)
 }
 
-/// Copies the sectors of `src`, each of which has its tuple behind it, to `dst` without; gives the tuples as they came
-/// in `tuples` and the guards that the data have in `guards`; and continues `crc` (finished form) over `src`.
+/// Copies the sectors of `src` to `dst` without the tuples that follow them. Returns the tuples as received in `tuples`
+/// and the guards computed from the data in `guards`, and continues `crc` (finished form) over `src`.
 ///
-/// The bytes in `dst` are not to be shown to anybody before the digest and the guards were compared.
+/// Do not expose the bytes in `dst` before the digest and the guards have been compared.
 ///
 /// # Errors
-/// If `src` are not whole sectors with tuples, `dst` is not as many without, or `guards` or `tuples` is not one place
-/// per sector.
+/// If `src` is not whole sectors with tuples, `dst` is not as many sectors without, or `guards` or `tuples` does not
+/// have one element per sector.
 ///
 /// ```
 /// use integrity::{Store, crc32c, strip_crc32c_t10, t10::Tuple};
@@ -152,8 +154,8 @@ pub fn strip(
     kernels::active().strip_pass(None, dst, src, sector_bytes, guards, tuples, store).map(drop)
 }
 
-/// With one kernel: for tests and benches. All of them panic if the kernel is not
-/// [available](Kernel::available), and give the errors of the functions whose names they have.
+/// The same with a given kernel, for tests and benches. All methods panic if the kernel is not
+/// [available](Kernel::available), and return the errors of the functions of the same names.
 impl Kernel {
     /// Like [`crc32c_t10`].
     #[expect(clippy::missing_errors_doc, reason = "the block says it for all")]
@@ -189,7 +191,7 @@ impl Kernel {
         self.copy_pass(Some(crc), dst, src, layout, guards, store)
     }
 
-    /// The copy in one layout, with or without a digest.
+    /// The copy within one layout, with or without a digest.
     pub(crate) fn copy_pass(
         &self,
         crc: Option<u32>,
@@ -212,7 +214,7 @@ impl Kernel {
         }))
     }
 
-    /// Like [`insert_crc32c_t10`], and without a `crc` like [`insert`].
+    /// Like [`insert_crc32c_t10`]; without a `crc`, like [`insert`].
     #[expect(clippy::missing_errors_doc, reason = "the block says it for all")]
     pub fn insert_pass(
         &self,
@@ -233,7 +235,7 @@ impl Kernel {
         }))
     }
 
-    /// Like [`strip_crc32c_t10`], and without a `crc` like [`strip`].
+    /// Like [`strip_crc32c_t10`]; without a `crc`, like [`strip`].
     #[expect(clippy::missing_errors_doc, reason = "the block says it for all")]
     #[expect(clippy::too_many_arguments, reason = "those of the function, and the kernel")]
     pub fn strip_pass(
@@ -259,8 +261,8 @@ impl Kernel {
         }))
     }
 
-    /// Goes over sectors of an interleaved layout, of whose tuples `tuple` gives the bytes from the number and the guard
-    /// of each; writes these behind the sectors of the copy where it has room between them.
+    /// Processes the sectors of an interleaved layout. `tuple` returns the bytes of each tuple, given the number and
+    /// the guard of its sector; they are written behind the sectors of the copy if it has room between them.
     #[expect(clippy::too_many_arguments, reason = "a run, and what becomes of its tuples")]
     fn pass(
         &self,
@@ -301,7 +303,7 @@ impl Kernel {
     }
 }
 
-/// How a digest moves past a sector with its tuple.
+/// Moves a digest past a sector with its tuple.
 fn past(layout: Layout) -> CombineBy {
     const BY_520: CombineBy = CombineBy::new(520);
     const BY_4104: CombineBy = CombineBy::new(4104);

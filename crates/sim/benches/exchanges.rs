@@ -1,7 +1,7 @@
-//! How many exchanges of 802.11 the discrete events make in a second of this machine: `cargo bench -p sim --bench exchanges`.
+//! How many exchanges of 802.11 the discrete-event model performs per second on this machine: `cargo bench -p sim --bench exchanges`.
 //!
-//! An exchange is a data frame with its acknowledgement. The models know no clock, so the measurement is here. The bar is 10^6 for the
-//! medium by itself.
+//! An exchange is a data frame with its acknowledgement. The models have no clock, so the measurement is here. The bar is 10^6 for the
+//! medium alone.
 #![forbid(unsafe_code)]
 
 use std::time::Instant;
@@ -12,7 +12,7 @@ use wireless::medium::AfterCollision;
 use wireless::saturation::Saturation;
 use wireless::stream::Stream;
 
-/// Turns of each row, of which the best counts.
+/// Turns per row; the best counts.
 const TURNS: usize = 5;
 /// Virtual time of a run, seconds.
 const SECONDS: f64 = 400.0;

@@ -1,7 +1,7 @@
-//! Paths whose segments travel over the air: the network hands bytes to [`wireless::link`], which has the TCP and the medium, and
-//! learns from it what arrived and what was acknowledged. There is no second model of the link here.
+//! Paths whose segments travel over the air. The network hands bytes to [`wireless::link`], which models the TCP and the medium, and
+//! reports what has arrived and what was acknowledged. There is no second model of the link here.
 //!
-//! First packets, resets and the end of a stream do not take part in the medium: they need the path's delay.
+//! First packets, resets and the end of a stream do not use the medium: they take the path's delay.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -10,21 +10,21 @@ use wireless::link::{Happening, Host, Link, LinkSetup};
 use crate::network::{FAR, NEAR, Passing, Side};
 use crate::world::{Event, Nanos, State};
 
-/// What a path over the air is made of.
+/// The configuration of a path over the air.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AirPlan {
-    /// The link, with the ends of its connections.
+    /// The link, including the TCP at both ends.
     pub link: LinkSetup,
-    /// Where its chance begins.
+    /// Seed of its randomness.
     pub seed: u64,
 }
 
 /// The link of a path.
 pub(crate) struct Air {
     pub link: Link,
-    /// Connections of the network, by their number on the link.
+    /// Connections of the network, indexed by their number on the link.
     conns: Vec<usize>,
-    /// When the event comes that lets the link go on.
+    /// Time of the event scheduled to advance the link.
     wakes_at: Nanos,
 }
 
@@ -33,7 +33,7 @@ impl Air {
         Self { link: Link::new(plan.link, plan.seed), conns: Vec::new(), wakes_at: Nanos::MAX }
     }
 
-    /// The number of a new connection on the link.
+    /// Registers a connection and returns its number on the link.
     pub fn connect(&mut self, conn: usize) -> Option<usize> {
         let number = self.link.connect()?;
         self.conns.push(conn);
@@ -53,7 +53,7 @@ impl State {
         self.network.paths[path].air.as_mut().map(|air| (air, number))
     }
 
-    /// Gives the link what `side` has to send.
+    /// Hands the link the bytes that `side` has queued.
     pub(crate) fn pump_air(&mut self, conn: usize, side: Side) {
         let pipe = &mut self.network.conns[conn].pipes[side.0];
         let bytes: usize = pipe.queue.iter().map(Bytes::len).sum();
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// The program of `side` has taken `bytes`.
+    /// The program of `side` has read `bytes`.
     pub(crate) fn read_air(&mut self, conn: usize, side: Side, bytes: usize) {
         let now = self.now;
         if let Some((air, number)) = self.air_of(conn) {
@@ -81,7 +81,7 @@ impl State {
         }
     }
 
-    /// With nobody left at either end, nothing of a connection is sent any more.
+    /// Once both ends are gone, the link sends nothing more for a connection.
     pub(crate) fn leave_air(&mut self, conn: usize) {
         let gone = self.network.conns[conn].ends.iter().all(|end| end.closed || end.reset);
         if gone && let Some((air, number)) = self.air_of(conn) {
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Lets happen on a link what is due.
+    /// Processes everything that is due on a link.
     pub(crate) fn air(&mut self, path: usize) {
         let now = self.now;
         loop {

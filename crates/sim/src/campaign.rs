@@ -1,4 +1,4 @@
-//! Many seeds on all cores, and what they came to together. A seed that panics is a finding like others and ends nothing.
+//! Runs many seeds on all cores and sums up their results. A seed that panics counts as a finding and stops nothing.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,28 +8,28 @@ use parking_lot::Mutex;
 
 use crate::Report;
 
-/// Which seeds are run.
+/// Which seeds to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
-    /// The first of them.
+    /// The first seed.
     pub first: u64,
-    /// How many there are.
+    /// The number of seeds.
     pub seeds: u64,
-    /// No seed is begun later than so long after the beginning.
+    /// No seed is started later than this after the beginning.
     pub limit: Option<Duration>,
 }
 
-/// What one seed came to.
+/// The result of one seed.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It came to its end; its report may say that an invariant did not hold.
+    /// The run ended; its report may contain an invariant that did not hold.
     Ended(Report),
-    /// The stacks, or the simulator, panicked in it. The panic's words went to stderr.
+    /// The stacks or the simulator panicked. The panic message went to stderr.
     Panicked(u64),
 }
 
 impl Outcome {
-    /// Whether it is what a campaign is there to find.
+    /// Whether it is a finding.
     pub fn is_finding(&self) -> bool {
         match self {
             Outcome::Ended(report) => report.broken.is_some(),
@@ -41,21 +41,21 @@ impl Outcome {
 /// Sums over the seeds that were run. The lists are in ascending order.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Seeds that were run, with those that panicked.
+    /// Seeds run, including those that panicked.
     pub seeds: u64,
-    /// Operations that ended well, and that were given up.
+    /// Operations that succeeded, and operations that were given up.
     pub done: u64,
     /// See `done`.
     pub failed: u64,
-    /// PDUs that travelled.
+    /// PDUs sent.
     pub pdus: u64,
-    /// Bits that flipped.
+    /// Bits flipped.
     pub flips: u64,
-    /// Sessions that were lost and came back.
+    /// Sessions that were lost and recovered.
     pub recoveries: u64,
     /// Initiators whose session did not come back.
     pub gave_up: u64,
-    /// Virtual time that passed, seconds.
+    /// Virtual time simulated, seconds.
     pub virtual_s: f64,
     /// Seeds in which an invariant did not hold, or that panicked.
     pub broken_in: Vec<u64>,
@@ -88,8 +88,8 @@ impl Totals {
 }
 
 impl Campaign {
-    /// Runs them with `run`, on as many threads as there are cores. `each` is told of every seed when it is over, with the
-    /// sums until then, from one thread at a time and in no order.
+    /// Runs the seeds with `run`, on as many threads as there are cores. Calls `each` after every seed, with the sums
+    /// so far, from one thread at a time and in no particular order.
     pub fn run(self, run: fn(u64) -> Report, each: impl FnMut(&Outcome, &Totals) + Send) -> Totals {
         let begin = Instant::now();
         let next = AtomicU64::new(0);
@@ -120,7 +120,7 @@ impl Campaign {
 mod tests {
     use super::*;
 
-    /// Seed 3 panics, 5 is broken, 7 gave something up.
+    /// Seed 3 panics, seed 5 breaks an invariant, seed 7 gives an operation up.
     fn scripted(seed: u64) -> Report {
         assert_ne!(seed, 3, "a panic that the test wants");
         Report {

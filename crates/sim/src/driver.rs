@@ -1,6 +1,6 @@
-//! The driver of a simulated process: what `engine` asks of the system, answered by the network of the [`World`].
+//! The driver of a simulated process: the network of the [`World`] serves what `engine` requests of the system.
 //!
-//! It never waits: the owner of the run calls [`Driver::wait`] only when there is something to hand out, or a deadline has come.
+//! It never waits: the owner of the run calls [`Driver::wait`] only when there is a completion to deliver or a deadline has passed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +14,17 @@ use engine::{Completion, Driver, TcpInfo, Token, Waker};
 use crate::network::{Side, SimListener, SimStream};
 use crate::world::{DriverId, State, World};
 
-/// What the world knows of a driver.
+/// The world's state of a driver.
 pub(crate) struct DriverState {
     pub host: IpAddr,
     pub slots: Vec<Slot>,
     pub free: Vec<u32>,
     pub done: Vec<Completion<SimStream>>,
-    /// Connections with a receive that may find something.
+    /// Connections with an outstanding receive that may be able to complete.
     pub readable: Vec<Token>,
-    /// A notice is on its way.
+    /// A notice is scheduled.
     pub notified: bool,
-    /// It has come, and the driver was not asked since.
+    /// The notice has arrived, and the driver has not been polled since.
     pub noticed: bool,
     pub alive: bool,
     woken: Arc<AtomicBool>,
@@ -201,7 +201,7 @@ impl Driver for SimDriver {
                 out.push(Completion::Received { conn: token, buffer, result });
             }
         }
-        // Streams that were accepted carry a way back to the world; they are made without one.
+        // Accepted streams are created without their reference to the world; attach it here.
         for completion in out.iter_mut() {
             if let Completion::Accepted { stream, .. } = completion {
                 stream.attach(&self.world);

@@ -1,6 +1,6 @@
-//! The processes of a run: the target and its initiators, each turned when it has noticed something or when its time has come.
+//! The processes of a run: the target and its initiators. Each gets a turn when it has noticed something or when its deadline has come.
 //!
-//! A process changes its mind only in a turn: the time at which it wants the next one is asked for once after each.
+//! A process changes state only in a turn, so its next deadline is read once after each turn.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::verdict::Verdict;
 use crate::world::{DriverId, Nanos, Process, SimPlatform, World};
 
 const TARGET_NAME: &str = "iqn.2026-01.io.intact:sim";
-/// The time of those that want no turn unless something happens.
+/// The deadline of a process that needs no turn unless something happens.
 const NEVER: Nanos = Nanos::MAX;
 
 fn moment(at: Option<Time>) -> Nanos {
@@ -39,14 +39,14 @@ fn moment(at: Option<Time>) -> Nanos {
 pub(crate) struct Serving {
     pub owner: usize,
     pub target: target::Stepped<Process>,
-    /// Those of its shards.
+    /// The drivers of its shards.
     pub drivers: Vec<DriverId>,
     deadlines: Vec<Nanos>,
     buffer_bytes: u64,
 }
 
 impl Serving {
-    /// Starts it, as the process `owner`, with `disk` as its only logical unit, whose serial number is `name`.
+    /// Starts it as the process `owner`, with `disk` as its only logical unit; the unit's serial number is `name`.
     pub fn start(
         world: &Arc<World>,
         owner: usize,
@@ -70,19 +70,19 @@ impl Serving {
         Ok(Self { owner, target, drivers, deadlines, buffer_bytes: plan.buffer_bytes })
     }
 
-    /// Whether a session with a target has a connection from `host`; discovery is open to all.
+    /// Whether a normal session has a connection from `host`; discovery sessions do not count, because they are open to all.
     pub fn serves(&mut self, host: std::net::IpAddr) -> bool {
         let sessions = self.target.sessions();
         let normal = sessions.iter().filter(|session| session.target.is_some());
         normal.flat_map(|session| &session.connections).any(|c| c.peer.ip() == host)
     }
 
-    /// When a shard wants a turn.
+    /// The earliest deadline of a shard.
     pub fn deadline(&self) -> Nanos {
         self.deadlines.iter().copied().min().unwrap_or(NEVER)
     }
 
-    /// Turns the shards that have noticed something or whose time has come; whether there was one.
+    /// Gives a turn to the shards that have noticed something or whose deadline has come. Returns whether there was one.
     pub fn turn(&mut self, world: &World, verdict: &Verdict) -> bool {
         let mut any = false;
         for (shard, &driver) in self.drivers.iter().enumerate() {
@@ -154,17 +154,17 @@ impl Running {
         })
     }
 
-    /// Whether its unit has said which volume it is.
+    /// Whether its logical unit has reported its identity; true also if the initiator is gone.
     pub fn knows_its_volume(&self) -> bool {
         self.gone || self.progress.lock().answered
     }
 
-    /// When it wants a turn.
+    /// Its deadline.
     pub fn deadline(&self) -> Nanos {
         if self.over || self.gone { NEVER } else { self.deadline }
     }
 
-    /// Turns it if it has noticed something or its time has come; whether it did.
+    /// Gives it a turn if it has noticed something or its deadline has come. Returns whether it got one.
     pub fn turn(&mut self, world: &World) -> bool {
         let mut noticed = false;
         for &driver in &self.drivers {
@@ -179,23 +179,23 @@ impl Running {
     }
 }
 
-/// Most bytes that one read of a load brings.
+/// The most bytes that one read of a load transfers.
 const MAX_READ_BYTES: u64 = (256 * BLOCK_BYTES) as u64;
 
-/// No session may hold more than its limits say.
+/// No session may hold more than its limits allow.
 fn check_holdings(target: &target::Stepped<Process>, buffer_bytes: u64, verdict: &Verdict) {
     check_memory(target, buffer_bytes, verdict);
     for session in target.holdings() {
         let held = session.held;
-        // Immediate commands come on top; a session that is being replaced still holds what its store has.
+        // Immediate commands come on top. A session that is being replaced still holds the commands that the store is executing.
         let tasks_max = session.queue_depth as usize + iscsi_core::limits::MAX_IMMEDIATE_TASKS;
-        // A read begins while there is room, and then may take more than there is, on each connection.
+        // A read starts while there is room, and may then take more than there is, on each connection.
         let data_max = session.tx_bytes_max + (session.connections as u64 + 1) * MAX_READ_BYTES;
         let bounds = [
             ("tasks", held.tasks as u64, tasks_max as u64),
             ("bytes of data that may be asked for again", held.retained_bytes, session.retained_bytes_max),
             ("bytes of data that R2Ts ask for", held.solicited_bytes, session.solicited_bytes_max),
-            // Headers, digests and other answers come on top of the data.
+            // Headers, digests and other responses come on top of the data.
             ("bytes to send", session.tx_bytes, data_max + data_max / 4),
         ];
         for (what, held, most) in bounds {
@@ -206,7 +206,7 @@ fn check_holdings(target: &target::Stepped<Process>, buffer_bytes: u64, verdict:
     }
 }
 
-/// The data that all sessions together hold fits into the memory for it, whoever asks for how much.
+/// The data that all sessions together hold must fit into the memory reserved for it, whatever each of them requests.
 fn check_memory(target: &target::Stepped<Process>, buffer_bytes: u64, verdict: &Verdict) {
     let sum =
         |part: fn(&target::SessionHoldings) -> u64| target.holdings().map(|held| part(&held)).sum::<u64>();
@@ -226,12 +226,12 @@ fn credentials(of: &str) -> Credentials {
     Credentials { name: of.to_owned(), secret: Secret::new(format!("the secret of {of}")) }
 }
 
-/// The secret of those that shall not get in.
+/// The secret of initiators that must not get in.
 fn nobody() -> Secret {
     Secret::new("the secret of nobody")
 }
 
-/// How the target wants the initiators to prove themselves.
+/// How the target authenticates the initiators.
 fn auth(plan: &Plan, sabotage: Sabotage) -> Auth {
     if plan.chap.is_empty() {
         return Auth::None;
@@ -250,7 +250,7 @@ fn auth(plan: &Plan, sabotage: Sabotage) -> Auth {
     }
 }
 
-/// How initiator `number` proves itself; with a wrong secret of the target if it asks for its proof, else with one of its own.
+/// How initiator `number` authenticates. If `wrong`, one secret is wrong: the target's if authentication is mutual, else its own.
 fn chap(plan: &ChapPlan, number: u8, wrong: bool) -> ChapConfig {
     let mut config = ChapConfig {
         own: credentials(&format!("i{number}")),

@@ -1,5 +1,5 @@
-//! A host that sends what it likes: logins with keys and values that are not allowed, PDUs cut short, noise. The target owes it
-//! nothing but an end; what it does to others would show in their loads.
+//! A host that sends arbitrary data: logins with forbidden keys and values, truncated PDUs, noise. The target owes it nothing but an end.
+//! Any harm to other hosts would show in their loads.
 
 use std::io;
 use std::net::SocketAddr;
@@ -102,7 +102,7 @@ impl Intruder {
     fn say(&mut self, conn: Token) {
         let Some((_, words)) = self.open.iter_mut().find(|(token, _)| *token == conn) else { return };
         if *words == 0 {
-            // Some stay silent until they are thrown out.
+            // Some stay silent until the target closes the connection.
             if self.rng.bool() {
                 self.leave(conn);
             }

@@ -1,24 +1,24 @@
-//! Target and initiators, whole, in one thread on a virtual clock: the real shards, the real event loops, the real device servers
-//! on a simulated network and a simulated medium, everything random from one seed.
+//! A complete target and complete initiators in one thread on a virtual clock: the real shards, event loops and device servers on a
+//! simulated network and a simulated medium, with all randomness derived from one seed.
 //!
 //! | module | its part |
 //! |---|---|
-//! | [`plan`] | from a seed to who is there and what goes wrong when |
+//! | [`plan`] | turns a seed into the hosts and the faults of a run |
 //! | [`run`] | builds it, lets time pass, judges |
 //! | `hosts` | the processes: target and initiators |
 //! | [`world`] | clock, events, processes |
-//! | [`network`], [`driver`] | connections with delay, bandwidth, loss; what the engine asks of a system |
-//! | [`store`] | a medium that can lose its power |
+//! | [`network`], [`driver`] | connections with delay, bandwidth and loss; the engine's interface to its system |
+//! | [`store`] | a medium that can lose power |
 //! | [`load`], [`oracle`] | what initiators do, and what every block may hold |
-//! | [`watch`], `rules` | reads along on the wire: transcript, and the numbers of RFC 7143 |
+//! | [`watch`], `rules` | observe the wire: transcript, and the numbers of RFC 7143 |
 //! | [`campaign`] | many seeds on all cores |
-//! | [`table`], [`recovery`] | what the documentation shows of it |
-//! | `intruder` | a host that sends what it likes |
+//! | [`table`], [`recovery`] | pages for the documentation |
+//! | `intruder` | a host that sends arbitrary data |
 //!
-//! Invariants that are checked all the time: no wrong byte is delivered or acknowledged; no write is lost, applied twice or late;
-//! every command ends; sessions hold what they may hold and nothing is left in the end; the numbers on the wire are right.
+//! Invariants checked throughout: no wrong byte is delivered or acknowledged; no write is lost, applied twice or applied late; every
+//! command ends; no session exceeds its limits and nothing is left over at the end; the numbers on the wire are right.
 //!
-//! Left out: threads. What two shards do at the same time is interleaved here, event by event, never truly parallel.
+//! Threads are not simulated. What two shards do at the same time is interleaved here, event by event, never truly parallel.
 #![forbid(unsafe_code)]
 
 pub mod air;
@@ -43,7 +43,7 @@ pub mod world;
 pub use plan::Plan;
 pub use run::{Report, Run, Sabotage};
 
-/// Runs the seed, without a transcript.
+/// Runs a seed without a transcript.
 pub fn run_seed(seed: u64) -> Report {
     Run::new(Plan::from_seed(seed), false, Sabotage::None).finish()
 }

@@ -1,9 +1,9 @@
-//! What an initiator does in a run: reads that are verified, writes, flushes, and COMPARE AND WRITE of blocks that it shares with
-//! the others. It runs inside the real event loop, as a [`Workload`].
+//! The work of an initiator in a run: reads that are verified, writes, flushes, and COMPARE AND WRITE of blocks that it shares with the
+//! other initiators. It runs inside the real event loop, as a [`Workload`].
 //!
-//! It repeats what a driver would repeat (unit attentions, busy targets, medium errors that pass), so that after the faults
-//! every operation ends well, also those that a task management function of its own or of another one has ended; and it never
-//! writes a block of its own twice at the same time, as no file system does.
+//! It repeats what a driver would repeat (unit attentions, busy targets, transient medium errors). So after the faults every operation
+//! succeeds, even those aborted by a task management function of this or another initiator. Like a file system, it never has two writes to
+//! one of its own blocks outstanding at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,44 +26,44 @@ const UNIT_ATTENTION: u8 = 6;
 const MISCOMPARE: u8 = 0xe;
 /// FUA, in byte 1 of READ and WRITE.
 const FUA: u8 = 0x08;
-/// Times that one operation is tried.
+/// Attempts per operation.
 const MAX_TRIES: u32 = 20;
 
-/// What a load is made of.
+/// The configuration of a load.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
     /// Number of the initiator, from 1.
     pub writer: u32,
-    /// Blocks that only it writes.
+    /// Blocks that only this initiator writes.
     pub own: std::ops::Range<u64>,
-    /// Blocks that all write, by COMPARE AND WRITE.
+    /// Blocks that all initiators write, by COMPARE AND WRITE.
     pub shared: std::ops::Range<u64>,
-    /// Operations to do.
+    /// Operations to perform.
     pub operations: u32,
-    /// Operations at a time.
+    /// Operations outstanding at a time.
     pub depth: usize,
-    /// Most blocks of one.
+    /// Most blocks per operation.
     pub max_blocks: u64,
-    /// Each has as many, and begins at a multiple of it.
+    /// Each operation has exactly `max_blocks` blocks, aligned to a multiple of that number.
     pub exact: bool,
-    /// Task management functions to ask for on the way.
+    /// Task management functions to request during the load.
     pub functions: u32,
-    /// Of a hundred operations so many are writes, flushes, and COMPARE AND WRITE; the rest are reads.
+    /// Writes, flushes and COMPARE AND WRITE per hundred operations; the rest are reads.
     pub writes: u8,
     /// See `writes`.
     pub flushes: u8,
     /// See `writes`.
     pub swaps: u8,
-    /// Time that a command may take.
+    /// Command timeout.
     pub timeout: Duration,
     /// Longest pause between two operations, nanoseconds; 0: none.
     pub pause_ns: u64,
-    /// It wants to know what the unit loses, and that it stays the same volume.
+    /// It wants reports of lost writes, and of a change of volume.
     pub watches: bool,
 }
 
 impl LoadPlan {
-    /// Verified reads of as many blocks each, one at a time, by initiator `writer` in blocks of its own.
+    /// Verified reads of a fixed size, one at a time, by initiator `writer` in its own blocks.
     pub fn steady(writer: u32, own: std::ops::Range<u64>) -> Self {
         Self {
             writer,
@@ -84,24 +84,24 @@ impl LoadPlan {
     }
 }
 
-/// How far a load is, for those outside of the event loop.
+/// The progress of a load, visible outside the event loop.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Operations that ended well.
+    /// Operations that succeeded.
     pub done: u64,
     /// Operations that were given up.
     pub failed: u64,
     /// Bytes read and written.
     pub bytes: u64,
-    /// Why the session is over, if it is.
+    /// Why the session was given up, if it was.
     pub lost: Option<String>,
-    /// Everything that was to be done is done.
+    /// All operations are done.
     pub finished: bool,
     /// When the last operation ended.
     pub last: Time,
-    /// The target has answered a command, before which its unit has said which volume it is.
+    /// The target has answered a command, so its logical unit's identity is known.
     pub answered: bool,
-    /// Operations under way.
+    /// Operations outstanding or waiting to be repeated.
     pub outstanding: usize,
 }
 
@@ -144,19 +144,19 @@ pub struct Load {
     again: Vec<(Time, Operation)>,
     next_user: u64,
     left: u32,
-    /// When the next operation may begin.
+    /// The earliest time for the next operation.
     not_before: Time,
-    /// Functions to ask for, and those under way, with the operation that they are about.
+    /// Functions still to request; then those outstanding, with the operation that each concerns.
     functions_left: u32,
     managing: FxHashMap<u64, (TmfFunction, Option<u64>)>,
     resubmits: bool,
     deaf: bool,
-    /// What was read last of each shared block, and in which epoch.
+    /// The last stamp read of each shared block, and its epoch.
     seen: FxHashMap<u64, (Stamp, u32)>,
 }
 
 impl Load {
-    /// A load, and where it tells how far it is.
+    /// A load, and the progress that it reports.
     pub fn new(plan: LoadPlan, oracle: Oracle, rng: Rng) -> (Self, Arc<Mutex<Progress>>) {
         let progress = Arc::new(Mutex::new(Progress::default()));
         let load = Self {
@@ -184,12 +184,12 @@ impl Load {
         Self { resubmits: true, ..self }
     }
 
-    /// As an initiator would be that does not tell of lost writes.
+    /// Simulates an initiator that does not report lost writes.
     pub fn deaf(self) -> Self {
         Self { deaf: true, ..self }
     }
 
-    /// Begins as many operations as there may be.
+    /// Starts as many operations as allowed.
     fn go_on(&mut self, io: &mut Submitter<'_>) {
         let now = io.now();
         let mut at = 0;
@@ -257,7 +257,7 @@ impl Load {
         Some(Kind::Read { lba, blocks })
     }
 
-    /// Asks for a function: mostly of a command under way, or of all commands of the unit.
+    /// Requests a function: most often for one outstanding command, or for all commands of the logical unit.
     fn ask(&mut self, io: &mut Submitter<'_>) {
         use TmfFunction::*;
         let function = match self.rng.u8(0..100) {
@@ -296,12 +296,12 @@ impl Load {
         }
         let lba = self.rng.u64(range.clone());
         let most = (range.end - lba).min(self.plan.max_blocks);
-        // Short ones are the most common, and each length occurs.
+        // Short operations are the most common, but every length occurs.
         let most = if self.rng.bool() { most.min(8) } else { most };
         (lba, self.rng.u64(1..=most))
     }
 
-    /// False when the session takes no command now.
+    /// Returns false if the session accepts no command now.
     fn submit(&mut self, mut operation: Operation, io: &mut Submitter<'_>) -> bool {
         let user = self.next_user;
         self.next_user += 1;
@@ -354,7 +354,7 @@ impl Load {
         }
     }
 
-    /// An operation ended well.
+    /// An operation succeeded.
     fn good(&mut self, operation: &Operation, data_in_bytes: u32) {
         let bytes = match &operation.kind {
             Kind::Read { lba, blocks } => {
@@ -399,7 +399,7 @@ impl Load {
         }
     }
 
-    /// An operation did not end well: once more, unless it was tried often enough.
+    /// An operation failed: tries it again, unless it has been tried often enough.
     fn repeat(&mut self, operation: Operation, after: Duration, now: Time) {
         if operation.tries >= MAX_TRIES {
             self.over(&operation);
@@ -481,7 +481,8 @@ impl Workload for Load {
                 match (sense_key(sense), &operation.kind) {
                     (UNIT_ATTENTION, _) => self.repeat(operation, Duration::ZERO, now),
                     (MISCOMPARE, Kind::Swap { lba, new, seen, .. }) => {
-                        // What may have been carried out is told, and not begun anew: once is once, whatever was lost meanwhile.
+                        // An initiator reports a command that may have been executed, and does not repeat it. So after one try the command
+                        // was executed at most once, whatever was lost meanwhile.
                         self.oracle.miscompared(*seen, *lba, *new, operation.tries == 1);
                         self.seen.remove(lba);
                     }
@@ -489,7 +490,7 @@ impl Workload for Load {
                     _ => self.repeat(operation, soon * 20, now),
                 }
             }
-            // It will be back, however long that takes.
+            // The right volume will be back, however long that takes.
             Ending::OtherVolume => {
                 operation.tries -= 1;
                 self.repeat(operation, soon * 50, now);

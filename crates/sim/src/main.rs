@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: runs seeds, prints what it found and how fast it was.
+//! `cargo xtask sim`: runs seeds, prints the findings and the speed.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use sim::campaign::{Campaign, Outcome};
 use sim::{Plan, Report, Run, Sabotage, run_seed};
 
-/// Where nobody looks at a bar, a line follows so many seeds: some two minutes on two cores.
+/// Without a progress bar, a line is printed every so many seeds: about every two minutes on two cores.
 const NEWS_EVERY: u64 = 50_000;
 
 #[derive(Parser)]
@@ -20,21 +20,21 @@ struct Args {
     /// Run this seed only
     #[arg(long)]
     seed: Option<u64>,
-    /// Print what happens
+    /// Print a transcript
     #[arg(long)]
     transcript: bool,
-    /// Run so many seeds
+    /// Run this many seeds
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// Begin with this seed
+    /// Start with this seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// End after so many seconds at the latest
+    /// Stop after this many seconds at the latest
     #[arg(long)]
     seconds: Option<u64>,
 }
 
-/// What the documentation shows; without --write it is compared with what is there.
+/// Pages of the documentation; without --write they are compared with the files.
 #[derive(Subcommand)]
 enum Page {
     /// Throughput against loss, round trip and connections: docs/mcs-table.txt and docs/mcs.svg
@@ -51,7 +51,7 @@ enum Page {
     },
 }
 
-/// Writes pages, or says which are not what they would be.
+/// Writes the pages, or reports which files differ.
 fn pages(page: &Page) -> anyhow::Result<ExitCode> {
     let (write, files) = match page {
         Page::Table { write } => {
@@ -170,7 +170,7 @@ fn many(campaign: Campaign) -> ExitCode {
     if totals.broken_in.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The first of them.
+/// The first twenty.
 fn some(seeds: &[u64]) -> String {
     format!("{:?}", &seeds[..seeds.len().min(20)])
 }

@@ -5,15 +5,15 @@
 //!                             ▲                        │ lost: again after a round trip or a timeout,
 //!                             └──── acknowledged ◄─────┘ and what follows waits for it
 //! ```
-//! What TCP is here: bytes arrive once and in order on each connection; between connections there is no order. A lost segment
-//! shows as a stall. With [`PathConfig::congestion`] each direction of a connection has a congestion window as of RFC 5681 with
-//! selective acknowledgements: slow start, one halving per window with losses, a timeout when too little is under way to notice
-//! a loss otherwise. All connections of a path share its wire, whose queue drops what does not fit. Without it the window is the
-//! receiver's: good enough to shake a protocol, and fast.
+//! The model of TCP: bytes arrive once and in order on each connection; there is no order between connections. A lost segment appears as a
+//! stall. With [`PathConfig::congestion`] each direction of a connection has a congestion window as in RFC 5681 with selective
+//! acknowledgements: slow start, one halving per window with losses, and a timeout if too little is in flight to detect a loss otherwise.
+//! All connections of a path share its wire, whose queue drops what does not fit. Without congestion control the window is the receiver's:
+//! good enough to shake a protocol, and fast.
 //!
-//! Over the air (`PathConfig::air`) the medium of [`wireless`] and its TCP take the place of all this; see [`crate::air`].
+//! Over the air (`PathConfig::air`) the medium of [`wireless`] and its TCP replace all this; see [`crate::air`].
 //!
-//! Left out: segments that are reordered inside a connection (TCP hides them), and the cost of processors.
+//! Not modelled: reordering of segments inside a connection (TCP hides it), and processor time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +29,7 @@ use crate::air::{Air, AirPlan};
 use crate::driver::Entry;
 use crate::world::{DriverId, Event, Nanos, State, World};
 
-/// The end of a connection: the one that connected is 0, the one that listened is 1.
+/// An end of a connection: the one that connected is 0, the one that listened is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Side(pub usize);
 
@@ -45,37 +45,36 @@ pub const NEAR: Side = Side(0);
 /// The end of the listening host.
 pub const FAR: Side = Side(1);
 
-/// Shortest time after which a segment is sent again that nothing else shows to be lost (RFC 6298 has a second; systems use
-/// this), nanoseconds.
+/// Shortest time before a segment is retransmitted whose loss nothing else shows (RFC 6298 has a second; systems use this), nanoseconds.
 const MIN_RTO_NS: Nanos = 200_000_000;
-/// Segments behind a lost one that show its loss (RFC 5681).
+/// Segments after a lost one that reveal its loss (RFC 5681).
 const DUPLICATES: usize = 3;
 /// Most pieces of one segment.
 const MAX_PIECES: usize = 8;
 
-/// What lies between two hosts, in each direction.
+/// The properties of a path between two hosts, in each direction.
 #[derive(Clone, Copy, Debug)]
 pub struct PathConfig {
-    /// Time on the way, nanoseconds.
+    /// One-way delay, nanoseconds.
     pub delay_ns: Nanos,
-    /// Up to so much more, anew for each segment, nanoseconds.
+    /// Largest additional delay, drawn for each segment, nanoseconds.
     pub jitter_ns: Nanos,
     /// Bytes per second; `None`: no limit.
     pub bandwidth: Option<u64>,
-    /// Of a million segments so many are lost.
+    /// Lost segments per million.
     pub loss_ppm: u32,
     /// Most bytes of a segment.
     pub segment_bytes: usize,
-    /// Bytes that a sender's system takes over before it has sent them.
+    /// Size of the sender's socket buffer, bytes.
     pub send_buffer_bytes: usize,
-    /// Bytes on the way and received but not read, together.
+    /// Most bytes in flight and received but not read, together.
     pub receive_window_bytes: usize,
-    /// Bytes that wait for the wire before it drops segments; with congestion control only.
+    /// Size of the queue before the wire, which drops segments when full, bytes; only with congestion control.
     pub queue_bytes: u64,
     /// Whether connections have congestion windows.
     pub congestion: bool,
-    /// The path is over the air, and this is the link, the TCP on it, and the loss of the path; then of the above only `delay_ns` (for what
-    /// begins and ends a connection) and `send_buffer_bytes` count.
+    /// The path is over the air: its link, with the TCP on it and the loss of the path. Of the fields above only `delay_ns` (for opening
+    /// and closing a connection) and `send_buffer_bytes` apply then.
     pub air: Option<AirPlan>,
 }
 
@@ -96,7 +95,7 @@ impl Default for PathConfig {
     }
 }
 
-/// Places in a stream.
+/// Offsets in a stream.
 pub(crate) type Flips = SmallVec<[u64; 2]>;
 
 /// What passes along a connection.
@@ -105,11 +104,11 @@ pub(crate) enum Passing {
     Fin,
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub struct SimListener(pub SocketAddr);
 
-/// A connection under no driver; dropped, it is closed.
+/// A connection without a driver; it is closed when dropped.
 pub struct SimStream {
     world: Weak<World>,
     conn: usize,
@@ -145,7 +144,7 @@ pub(crate) struct End {
     owner: Option<(DriverId, Token)>,
     recv: Option<(BytesMut, usize)>,
     listed: bool,
-    /// The host has forgotten it: what arrives is answered with a reset.
+    /// The host has forgotten the connection: anything that arrives is answered with a reset.
     pub closed: bool,
     /// A reset has arrived.
     pub reset: bool,
@@ -155,29 +154,29 @@ pub(crate) struct End {
 pub(crate) struct Pipe {
     pub queue: VecDeque<Bytes>,
     pub queued: usize,
-    /// A send that the system has not taken over whole.
+    /// A send that the system has not taken over completely.
     pub sending: Option<Vec<Bytes>>,
     pub fin: bool,
     pub fin_sent: bool,
-    /// On the way, bytes.
+    /// Bytes in flight.
     flight: usize,
     last_arrival: Nanos,
     received: VecDeque<Bytes>,
     received_bytes: usize,
     fin_received: bool,
-    /// Nothing gets through until then.
+    /// Nothing gets through before this time.
     frozen_until: Nanos,
-    /// What arrived meanwhile.
+    /// Arrivals held back meanwhile.
     parked: VecDeque<Passing>,
-    /// Bytes of the stream that are to change on the way, by their place in it.
+    /// Offsets of bytes in the stream to corrupt on the way.
     flips: Flips,
     arrived_bytes: u64,
     cwnd: f64,
     ssthresh: f64,
-    /// Segments sent, and the last one whose loss is already paid for.
+    /// Segments sent; then the last one whose loss is already accounted for.
     sent_segments: u64,
     recovery_until: u64,
-    /// Given to the link and not delivered yet.
+    /// Bytes given to the link and not delivered yet.
     pub on_air: VecDeque<Bytes>,
 }
 
@@ -207,7 +206,7 @@ impl Pipe {
         }
     }
 
-    /// Takes a segment of at most so many bytes off the queue: its pieces, and its length.
+    /// Takes a segment of at most `most` bytes off the queue: its pieces and its length.
     fn cut(&mut self, most: usize) -> (SmallVec<[Bytes; 2]>, usize) {
         let mut segment: SmallVec<[Bytes; 2]> = SmallVec::new();
         let mut length = 0;
@@ -228,9 +227,9 @@ pub(crate) struct Conn {
     pub path: usize,
     addresses: [SocketAddr; 2],
     pub ends: [End; 2],
-    /// By the side that sends.
+    /// By sending side.
     pub pipes: [Pipe; 2],
-    /// Its number on the link of a path over the air.
+    /// Its number on the link, if the path is over the air.
     pub air: Option<usize>,
     established: bool,
 }
@@ -239,16 +238,16 @@ pub(crate) struct Path {
     config: PathConfig,
     /// When the wire is free again, by direction.
     busy_until: [Nanos; 2],
-    /// What takes the place of the wire.
+    /// The link that replaces the wire.
     pub air: Option<Air>,
 }
 
-/// What a connection is to those who choose one to harm.
+/// A live connection, from which faults choose.
 #[derive(Clone, Copy, Debug)]
 pub struct Live {
     /// Its number.
     pub conn: usize,
-    /// Host that connected.
+    /// The host that connected.
     pub from: IpAddr,
 }
 
@@ -263,7 +262,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Puts a path between `host`, which connects, and those that listen. Paths over the same air are one.
+    /// Adds a path between `host`, which connects, and the listeners. Paths with the same air configuration are one path.
     pub fn add_path(&mut self, host: IpAddr, config: PathConfig) {
         let same = |path: &Path| config.air.is_some() && path.config.air == config.air;
         let number = self.paths.iter().position(same).unwrap_or(self.paths.len());
@@ -275,7 +274,7 @@ impl Network {
         self.paths.push(Path { config, busy_until: [0; 2], air });
     }
 
-    /// Changes what is between `host` and the others.
+    /// Changes the loss between `host` and the others.
     pub fn set_loss(&mut self, host: IpAddr, loss_ppm: u32) {
         if let Some(&path) = self.by_host.get(&host) {
             self.paths[path].config.loss_ppm = loss_ppm;
@@ -285,7 +284,7 @@ impl Network {
         }
     }
 
-    /// Connections that stand.
+    /// Established connections with at least one open end.
     pub fn live(&self) -> Vec<Live> {
         let stands = |c: &Conn| c.established && c.ends.iter().any(|end| !end.closed && !end.reset);
         let live = self.conns.iter().enumerate().filter(|(_, c)| stands(c));
@@ -346,7 +345,7 @@ impl State {
         token
     }
 
-    /// Lets an event of the network happen.
+    /// Processes an event of the network.
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
             Event::Syn { conn } => self.syn(conn),
@@ -397,7 +396,7 @@ impl State {
         self.list_readable(conn, side);
     }
 
-    /// Whether a receive would end now.
+    /// Whether a receive would complete now.
     fn is_readable(&self, conn: usize, side: Side) -> bool {
         let c = &self.network.conns[conn];
         let pipe = &c.pipes[side.other().0];
@@ -417,7 +416,7 @@ impl State {
         self.notify(driver);
     }
 
-    /// Ends the outstanding receive if it can end.
+    /// Completes the outstanding receive if possible.
     pub(crate) fn try_recv(&mut self, conn: usize, side: Side) -> Option<(BytesMut, io::Result<usize>)> {
         self.network.conns[conn].ends[side.0].listed = false;
         if !self.is_readable(conn, side) {
@@ -434,7 +433,7 @@ impl State {
             return Some((buffer, Err(io::ErrorKind::InvalidInput.into())));
         }
         let mut take = room.min(pipe.received_bytes);
-        // A system may give less than it has: framing has to stand it.
+        // A system may return less than it has: framing must cope with that.
         if take > 1 && self.rng.u8(..) < 16 {
             take = self.rng.usize(1..=take);
         }
@@ -463,7 +462,7 @@ impl State {
         self.pump(conn, side);
     }
 
-    /// Lets the system take over what there is room for.
+    /// Lets the system take over as much as it has room for.
     pub(crate) fn take_over(&mut self, conn: usize, side: Side) {
         let limit = self.path(conn).send_buffer_bytes;
         let c = &mut self.network.conns[conn];
@@ -499,7 +498,7 @@ impl State {
         self.notify(driver);
     }
 
-    /// Sends what the windows allow.
+    /// Sends as much as the windows allow.
     pub(crate) fn pump(&mut self, conn: usize, side: Side) {
         let path = self.path(conn);
         loop {
@@ -551,7 +550,7 @@ impl State {
             let lost = path.loss_ppm > 0 && self.rng.u32(0..1_000_000) < path.loss_ppm;
             if dropped || lost {
                 let round_trip = 2 * path.delay_ns + waiting;
-                // What follows shows the loss after a round trip, if enough of it follows.
+                // Later segments reveal the loss after a round trip, if there are enough of them.
                 let more = behind + pipe.queued / path.segment_bytes.max(1);
                 let timeout = more < DUPLICATES;
                 at += if timeout { MIN_RTO_NS.max(2 * round_trip) } else { round_trip };
@@ -589,7 +588,7 @@ impl State {
         self.pump(conn, side);
     }
 
-    /// What `side` has sent reaches the other end.
+    /// Something that `side` has sent reaches the other end.
     pub(crate) fn arrive(&mut self, conn: usize, side: Side, what: Passing) {
         let pipe = &mut self.network.conns[conn].pipes[side.0];
         if pipe.frozen_until > self.now || !pipe.parked.is_empty() {
@@ -603,7 +602,7 @@ impl State {
         self.deliver(conn, side, what);
     }
 
-    /// What was held up goes on, unless it is held up anew.
+    /// Delivers what was held back, unless the pipe was frozen again.
     fn thaw(&mut self, conn: usize, side: Side) {
         let pipe = &mut self.network.conns[conn].pipes[side.0];
         if pipe.frozen_until > self.now {
@@ -691,7 +690,7 @@ impl State {
         }
         let broken = end.reset;
         let pipe = &mut c.pipes[side.0];
-        // What was not taken over is lost.
+        // What the system has not taken over is lost.
         pipe.sending = None;
         pipe.fin = true;
         pipe.fin_sent |= broken;
@@ -700,7 +699,7 @@ impl State {
         self.pump(conn, side);
     }
 
-    /// A driver dies with its process: its connections are closed, or, `silently`, nobody is told.
+    /// A driver dies with its process: its connections are closed or, if `silently`, no peer is notified.
     pub(crate) fn kill_driver(&mut self, driver: DriverId, silently: bool) -> Vec<Completion<SimStream>> {
         let slots = std::mem::take(&mut self.drivers[driver].slots);
         let done = std::mem::take(&mut self.drivers[driver].done);
@@ -736,8 +735,8 @@ impl State {
         done
     }
 
-    /// A reset at one end or both: the connection dies. An end that was not told learns of it when it sends, if the other one's
-    /// host has forgotten the connection by then.
+    /// A reset at one end or both: the connection dies. An end that gets no reset learns of it when it sends, if the other end's host has
+    /// forgotten the connection by then.
     pub(crate) fn cut(&mut self, conn: usize, sides: &[Side]) {
         self.watch.harmed(conn);
         for &side in sides {
@@ -745,7 +744,7 @@ impl State {
         }
     }
 
-    /// Nothing of what `side` sends gets through until then.
+    /// Holds back everything that `side` sends until this time.
     pub(crate) fn freeze(&mut self, conn: usize, side: Side, until: Nanos) {
         self.watch.harmed(conn);
         self.network.conns[conn].pipes[side.0].frozen_until = until;

@@ -1,13 +1,13 @@
-//! What every block may hold: the judge of every read, and of the medium itself.
+//! Knows what every block may hold: the judge of every read, and of the medium itself.
 //!
-//! Each block is written with a stamp: who, which block, which version, and a filling that follows from them. Versions of a block
-//! only grow, and its writer has at most one write of it under way, so that whatever is read later must be at least the newest
-//! version that was acknowledged or read before, and at most the newest that was submitted. A lost write, a write that is applied
-//! again after a newer one, a torn block, a block from elsewhere: each breaks that.
+//! Each block is written with a stamp: writer, block and version, with a filling derived from them. Versions of a block only grow, and its
+//! writer has at most one write of it outstanding. So any later read must return at least the newest version that was acknowledged or read
+//! before, and at most the newest that was submitted. A lost write, a write that is applied again after a newer one, a torn block, a block
+//! from elsewhere: each violates that.
 //!
-//! A power cut may take back what was acknowledged and not flushed, never what was flushed or written through; commands that
-//! span one prove nothing about the medium. What it has taken is owed: a flush that ends well for its writer proves that all that was
-//! acknowledged before it began is on the medium, or that its writer was told what is lost.
+//! A power cut may revert what was acknowledged and not flushed, but never what was flushed or written through. Commands that span a power
+//! cut prove nothing about the medium. Every version lost in a cut is owed: a successful flush by its writer asserts that everything
+//! acknowledged before the flush is on the medium, or that the loss was reported to the writer.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::verdict::Verdict;
 
 const MAGIC: u32 = 0x494e_5441;
 
-/// A version of a block: 0 is the zeros of the beginning.
+/// A version of a block: 0 is the initial zeros.
 pub type Version = u64;
 
 /// Who wrote a block, and which version.
@@ -31,7 +31,7 @@ pub struct Stamp {
     pub version: Version,
 }
 
-/// The bytes of block `lba` as `stamp` says.
+/// Fills the block at `lba` according to `stamp`.
 pub fn fill(lba: u64, stamp: Stamp, block: &mut [u8]) {
     if stamp.version == 0 {
         return block.fill(0);
@@ -47,10 +47,10 @@ pub fn fill(lba: u64, stamp: Stamp, block: &mut [u8]) {
     block[16..24].copy_from_slice(&stamp.version.to_le_bytes());
 }
 
-/// The stamp of a block that is whole and belongs at `lba`.
+/// The stamp of a block that is intact and belongs at `lba`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the block.
 pub fn stamp_of(lba: u64, block: &[u8]) -> Result<Stamp, String> {
     let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap_or_default());
     let stamp = Stamp { writer: (word(0) >> 32) as u32, version: word(16) };
@@ -73,21 +73,21 @@ pub fn stamp_of(lba: u64, block: &[u8]) -> Result<Stamp, String> {
 
 #[derive(Clone, Copy, Default)]
 struct Block {
-    /// No older version may be read any more.
+    /// The oldest version that may still be read.
     floor: Version,
     /// Newest version that was acknowledged.
     acknowledged: Version,
-    /// Who was told so.
+    /// The writer to which it was acknowledged.
     writer: u32,
-    /// Newest version of which that writer was told that it may be lost.
+    /// Newest version of which that writer has a report that it may be lost.
     told: Version,
-    /// Newest version that a power cut may not take.
+    /// The version that a power cut may not revert.
     durable: Version,
     /// Newest version that was submitted.
     latest: Version,
 }
 
-/// What was known of some blocks when a command was submitted.
+/// The knowledge about some blocks at the time a command was submitted.
 #[derive(Clone, Debug)]
 pub struct Before {
     epoch: u32,
@@ -95,19 +95,19 @@ pub struct Before {
 }
 
 impl Before {
-    /// The epoch of that time.
+    /// The epoch at that time.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 }
 
-/// A block of which a power cut has taken an acknowledged version, and its writer was not told.
+/// A block that lost an acknowledged version in a power cut without a report to its writer.
 #[derive(Clone, Copy)]
 struct Owed {
     lba: u64,
     /// The epoch that began with the cut.
     epoch: u32,
-    /// What was left.
+    /// The version left after the cut.
     left: Version,
 }
 
@@ -116,7 +116,7 @@ struct Books {
     blocks: Vec<Block>,
     /// Power cuts so far.
     epoch: u32,
-    /// Blocks that several write by COMPARE AND WRITE: who tried to write a version, and who is known to have.
+    /// Blocks that several initiators write by COMPARE AND WRITE: the attempts at each version, then the known winner of each.
     tried: FxHashMap<(u64, Stamp), u32>,
     winners: FxHashMap<(u64, Version), u32>,
     /// Versions whose COMPARE AND WRITE was acknowledged.
@@ -125,7 +125,7 @@ struct Books {
     owed: FxHashMap<u32, Vec<Owed>>,
 }
 
-/// See the module. Clones are the same judge.
+/// See the module. Clones share the same state.
 #[derive(Clone)]
 pub struct Oracle {
     books: Arc<Mutex<Books>>,
@@ -133,32 +133,32 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// For a medium of `blocks` blocks of zeros.
+    /// An oracle for a medium of `blocks` blocks of zeros.
     pub fn new(blocks: usize, verdict: Verdict) -> Self {
         let books = Books { blocks: vec![Block::default(); blocks], ..Books::default() };
         Self { books: Arc::new(Mutex::new(books)), verdict }
     }
 
-    /// Tells of a finding that needs no books.
+    /// Reports a finding that needs no state.
     pub fn broken(&self, what: String) {
         self.verdict.broken(what);
     }
 
-    /// A write of the caller's own block begins: its version.
+    /// Starts a write of one of the caller's own blocks: returns its version.
     pub fn begin_write(&self, lba: u64) -> Version {
         let block = &mut self.books.lock().blocks[lba as usize];
         block.latest += 1;
         block.latest
     }
 
-    /// The time before a command, for what is to be read or flushed.
+    /// The state before a command that reads or flushes `lbas`.
     pub fn before(&self, lbas: std::ops::Range<u64>) -> Before {
         let books = self.books.lock();
         let floors = books.blocks[lbas.start as usize..lbas.end as usize].iter().map(|b| b.floor).collect();
         Before { epoch: books.epoch, floors }
     }
 
-    /// A write was acknowledged; `through`: with FUA.
+    /// A write was acknowledged; `through`: it had FUA.
     pub fn written(&self, before: &Before, lba: u64, stamp: Stamp, through: bool) {
         let mut books = self.books.lock();
         if before.epoch != books.epoch {
@@ -173,7 +173,7 @@ impl Oracle {
         }
     }
 
-    /// What a flush will have to cover.
+    /// The state that a flush must make durable.
     pub fn begin_flush(&self) -> Before {
         let books = self.books.lock();
         Before { epoch: books.epoch, floors: books.blocks.iter().map(|b| b.acknowledged).collect() }
@@ -198,8 +198,8 @@ impl Oracle {
         }
     }
 
-    /// `writer` was told that it may have lost the blocks in `ranges`: what it wrote there before, and whatever takes it, sooner or
-    /// later.
+    /// `writer` received a report that it may have lost the blocks in `ranges`. That covers everything it wrote there before, however it is
+    /// lost and whenever.
     pub fn told(&self, writer: u32, ranges: &[std::ops::Range<u64>]) {
         let mut books = self.books.lock();
         let is_told = |lba: u64| ranges.iter().any(|range| range.contains(&lba));
@@ -213,7 +213,7 @@ impl Oracle {
         }
     }
 
-    /// A read from `lba` on has brought `data`. The stamps of the blocks, as far as they are right.
+    /// A read from `lba` on returned `data`. Returns the stamps of the blocks up to the first wrong one.
     pub fn read(&self, before: &Before, lba: u64, data: &[u8]) -> Vec<Stamp> {
         let mut stamps = Vec::with_capacity(before.floors.len());
         for ((lba, block), floor) in (lba..).zip(data.chunks_exact(BLOCK_BYTES)).zip(&before.floors) {
@@ -251,12 +251,12 @@ impl Oracle {
         books.learn_winner(lba, stamp, this_epoch)
     }
 
-    /// Power cuts so far: what was seen before the last one says nothing of what is there now.
+    /// Power cuts so far: an observation from before the last one says nothing about the present content.
     pub fn epoch(&self) -> u32 {
         self.books.lock().epoch
     }
 
-    /// A COMPARE AND WRITE of `stamp` begins.
+    /// Starts a COMPARE AND WRITE of `stamp`.
     pub fn begin_swap(&self, lba: u64, stamp: Stamp) {
         let mut books = self.books.lock();
         *books.tried.entry((lba, stamp)).or_default() += 1;
@@ -264,7 +264,7 @@ impl Oracle {
         block.latest = block.latest.max(stamp.version);
     }
 
-    /// It was acknowledged.
+    /// A COMPARE AND WRITE was acknowledged.
     pub fn swapped(&self, before: &Before, lba: u64, stamp: Stamp) {
         let mut books = self.books.lock();
         if before.epoch != books.epoch {
@@ -282,11 +282,11 @@ impl Oracle {
         block.acknowledge(stamp.writer, stamp.version);
     }
 
-    /// It found something else than what the initiator had seen in epoch `seen`, which may be over although the command was sent
-    /// after it; `carried_once`: it was submitted once, and no initiator carries such a command out again.
+    /// A COMPARE AND WRITE did not find the data that the initiator had seen in epoch `seen`; the epoch may have passed even if the command
+    /// was sent later. `carried_once`: it was submitted once, and no initiator repeats such a command.
     pub fn miscompared(&self, seen: u32, lba: u64, stamp: Stamp, carried_once: bool) {
         let books = self.books.lock();
-        // Another one of the same initiator counts as well: its view of the block may have been an old one.
+        // Another attempt of the same initiator counts as well: its view of the block may have been outdated.
         let same = |(l, s): &(u64, Stamp)| *l == lba && s.version == stamp.version;
         let tries: u32 = books.tried.iter().filter(|(key, _)| same(key)).map(|(_, count)| *count).sum();
         let others = tries > 1;
@@ -300,7 +300,7 @@ impl Oracle {
         }
     }
 
-    /// The power of the medium has gone: what is on it must be what nobody may take back.
+    /// The medium has lost power: its content must be at least what was durable.
     pub fn power_cut(&self, store: &SimStore) {
         let mut books = self.books.lock();
         books.epoch += 1;
@@ -337,7 +337,7 @@ impl Oracle {
         }
     }
 
-    /// The end: every block of the medium must be one that may be there.
+    /// The end of a run: every block of the medium must have permitted content.
     pub fn check_medium(&self, store: &SimStore) {
         let count = self.books.lock().blocks.len() as u64;
         for lba in 0..count {
@@ -356,7 +356,7 @@ impl Block {
 }
 
 impl Books {
-    /// Version `stamp.version` of a shared block is known to be of one writer: of no other then.
+    /// Version `stamp.version` of a shared block has one known writer, so no other may turn up.
     fn learn_winner(&mut self, lba: u64, stamp: Stamp, this_epoch: bool) -> Result<(), String> {
         let shared = self.tried.contains_key(&(lba, stamp));
         if !shared || !this_epoch {
@@ -382,7 +382,7 @@ mod tests {
     const FIRST: Stamp = Stamp { writer: 1, version: 1 };
     const SECOND: Stamp = Stamp { writer: 1, version: 2 };
 
-    /// A judge to whom a COMPARE AND WRITE to the first version was acknowledged, and that saw one to the second begin.
+    /// An oracle that has seen a COMPARE AND WRITE to the first version acknowledged, and one to the second start.
     fn judge() -> (Oracle, Verdict) {
         let verdict = Verdict::default();
         let oracle = Oracle::new(1, verdict.clone());
@@ -403,7 +403,7 @@ mod tests {
     fn what_was_seen_before_a_power_cut_may_be_gone_after_it() {
         let (oracle, verdict) = judge();
         let seen = oracle.epoch();
-        // The medium never got the first version: the cut takes it.
+        // The medium never got the first version: the cut reverts it.
         oracle.power_cut(&SimStore::new(1, Placement::Inline));
         oracle.miscompared(seen, 0, SECOND, true);
         assert_eq!(verdict.first(), None);

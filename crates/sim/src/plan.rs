@@ -1,5 +1,4 @@
-//! From a seed to a run: who is there, what is between them, what each side will negotiate, what is done, and what goes wrong
-//! when.
+//! Turns a seed into a run: the hosts, the paths between them, what each side will negotiate, the loads, and the faults with their times.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -23,7 +22,7 @@ pub const MS: Nanos = 1_000_000;
 /// See [`US`].
 pub const SECOND: Nanos = 1_000_000_000;
 
-/// Those that a seed chooses from.
+/// The policies that a seed chooses from.
 const SCHEDULING: [Scheduling; 3] =
     [Scheduling::FillFirst, Scheduling::LeastOutstandingBytes, Scheduling::RoundRobin];
 
@@ -35,17 +34,17 @@ pub fn host(number: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))
 }
 
-/// Something that goes wrong. `which` picks one of what is there at that moment.
+/// A fault. `which` selects among the candidates at that moment.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// A connection is reset, at one end or at both.
     Reset {
         /// Which connection.
         which: u32,
-        /// The end that learns of it; `None`: both.
+        /// The end that gets the reset; `None`: both.
         only: Option<usize>,
     },
-    /// A connection passes nothing on for a while, in one direction or in both.
+    /// A connection delivers nothing for a while, in one direction or in both.
     Hang {
         /// Which connection.
         which: u32,
@@ -54,7 +53,7 @@ pub enum Fault {
         /// How long, nanoseconds.
         for_ns: Nanos,
     },
-    /// A bit flips behind the checksum of TCP, where a digest covers it.
+    /// A bit flips undetected by the TCP checksum, where a digest covers it.
     Flip {
         /// Which connection.
         which: u32,
@@ -63,84 +62,84 @@ pub enum Fault {
         /// Which part of a PDU.
         part: Part,
     },
-    /// The path of an initiator loses more than before.
+    /// The path of an initiator loses more from now on.
     Loss {
         /// Which path.
         which: u32,
-        /// Of a million segments.
+        /// Lost segments per million.
         ppm: u32,
     },
-    /// The store fails so many operations.
+    /// The store fails some operations.
     StoreErrors {
         /// How many.
         times: u64,
-        /// Writes, or reads.
+        /// Writes; else reads.
         writes: bool,
         /// A write is cut short before it fails.
         torn: bool,
     },
-    /// The store answers nothing for a while.
+    /// The store does not answer for a while.
     StoreHang {
         /// How long, nanoseconds.
         for_ns: Nanos,
     },
-    /// An initiator is gone, and nobody resets its connections.
+    /// An initiator vanishes without resetting its connections.
     Vanish {
         /// Which initiator.
         which: u32,
     },
     /// The target dies and comes back.
     Restart {
-        /// After so long, nanoseconds.
+        /// Time until it is back, nanoseconds.
         down_ns: Nanos,
         /// Its medium loses power with it.
         power: bool,
-        /// Nobody resets its connections.
+        /// Its connections are not reset.
         silent: bool,
-        /// Another volume is behind its LUN for a while.
+        /// Its LUN has another volume for a while.
         other: bool,
     },
 }
 
-/// How an initiator proves itself, where the target asks for it.
+/// How an initiator authenticates, if the target requires it.
 #[derive(Clone, Debug, Default)]
 pub struct ChapPlan {
-    /// It asks the target for a proof as well.
+    /// It authenticates the target as well.
     pub mutual: bool,
-    /// What it offers, best first; the one that everybody has is among them.
+    /// The algorithms it offers, best first; the mandatory one is among them.
     pub algorithms: Vec<ChapAlgorithm>,
-    /// It begins with a wrong secret, its own or that of the target, and must not get in.
+    /// It starts with a wrong secret, its own or the target's, and must not get in.
     pub wrong_first: bool,
 }
 
 /// One initiator.
 #[derive(Clone, Debug)]
 pub struct InitiatorPlan {
-    /// What is between it and the target.
+    /// The path between it and the target.
     pub path: PathConfig,
-    /// What it negotiates within.
+    /// The bounds within which it negotiates.
     pub bounds: Bounds,
-    /// What it does.
+    /// Its load.
     pub load: LoadPlan,
-    /// Silence after which it pings, and waits for the answer.
+    /// Idle time before it pings, and time it waits for the answer.
     pub ping: Duration,
-    /// Connections of its session, as far as the target allows.
+    /// Connections of its session, if the target allows as many.
     pub connections: u16,
     /// ErrorRecoveryLevel to offer.
     pub recovery: u8,
     /// How it spreads commands over its connections.
     pub scheduling: Scheduling,
-    /// How it proves itself.
+    /// How it authenticates.
     pub chap: ChapPlan,
 }
 
 impl InitiatorPlan {
-    /// What an initiator with so many connections negotiates within, to measure them.
+    /// The negotiation bounds of an initiator with this number of connections, for measurements.
     pub fn bounds_of(connections: u16) -> Bounds {
         Bounds { max_connections: connections, error_recovery_level: 2, ..Bounds::default() }
     }
 
-    /// One that works without a pause and pings nobody who is only slow.
+    /// An initiator that works without pauses and does not ping a peer that is merely slow.
     pub fn steady(path: PathConfig, connections: u16, load: LoadPlan) -> Self {
         Self {
             path,
@@ -158,7 +157,7 @@ impl InitiatorPlan {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What it was made from.
+    /// The seed it was made from.
     pub seed: u64,
     /// Blocks of the medium.
     pub blocks: u64,
@@ -168,24 +167,24 @@ pub struct Plan {
     pub latencies: Latencies,
     /// Shards of the target.
     pub shards: usize,
-    /// What the target negotiates within.
+    /// The bounds within which the target negotiates.
     pub bounds: Bounds,
     /// Commands that a session may have outstanding.
     pub queue_depth: u32,
-    /// Those that log in and work.
+    /// The initiators.
     pub initiators: Vec<InitiatorPlan>,
-    /// What goes wrong, and when.
+    /// Faults with their times.
     pub faults: Vec<(Nanos, Fault)>,
-    /// Connections of a host that sends what it likes.
+    /// Connections of a host that sends arbitrary data.
     pub intrusions: u32,
-    /// The target asks for CHAP, with one of these algorithms; empty: for nothing.
+    /// The target requires CHAP with one of these algorithms; empty: no authentication.
     pub chap: Vec<ChapAlgorithm>,
     /// Memory of the target for data in flight, bytes.
     pub buffer_bytes: u64,
 }
 
 impl Plan {
-    /// A run in which nothing goes wrong, to measure: one shard, a store that answers at once.
+    /// A run without faults, for measurements: one shard, a store that answers at once.
     pub fn steady(seed: u64, blocks: u64, bounds: Bounds, initiators: Vec<InitiatorPlan>) -> Self {
         Self {
             seed,
@@ -203,7 +202,7 @@ impl Plan {
         }
     }
 
-    /// The run that `seed` stands for.
+    /// The run that `seed` produces.
     pub fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x5157_1a2e_0d5e_ed00);
         let count = if rng.bool() { 1 } else { rng.usize(2..=3) };
@@ -241,13 +240,13 @@ impl Plan {
         plan
     }
 
-    /// What does not depend on the rest.
+    /// Draws the settings that do not depend on the rest.
     fn draw_more(&mut self, rng: &mut Rng) {
         if rng.u8(..) < 64 {
             self.chap = random_algorithms(rng);
         }
         self.buffer_bytes = *rng.choice(&[1 << 20, 4 << 20, 64 << 20]).unwrap_or(&(64 << 20));
-        // Often both ends know both, so that they can use them.
+        // Both ends often support both, so that they get used.
         let (level_2, free) = (rng.u8(..) < 160, rng.u8(..) < 80);
         let know = |bounds: &mut Bounds, rng: &mut Rng| {
             bounds.protocol_level = if level_2 && rng.u8(..) < 224 { 2 } else { 1 };
@@ -276,8 +275,8 @@ impl Plan {
         }
     }
 
-    /// Whether there is time for everything: no path loses anything, and no timeout is shorter than twice what all commands of all
-    /// initiators take one after the other. Then nothing needs to be given up; elsewhere a timeout may end each of its tries.
+    /// Whether there is time for everything: no path loses anything, and every timeout is at least twice the time that all commands of all
+    /// initiators take in sequence. Then nothing needs to be given up. Otherwise every attempt may end in a timeout.
     pub fn has_time(&self) -> bool {
         let loses = self.initiators.iter().any(|initiator| initiator.path.loss_ppm > 0)
             || self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Loss { .. }));
@@ -286,8 +285,8 @@ impl Plan {
         !loses && self.initiators.iter().all(|initiator| initiator.load.timeout >= 2 * all)
     }
 
-    /// The time that the longest command of an initiator takes by itself, nanoseconds: round trips for its bursts and for what the
-    /// sender may have under way, the bytes on the wire, the medium.
+    /// The time that the longest command of an initiator takes alone, nanoseconds: round trips for its bursts and for the sender's window,
+    /// the bytes on the wire, the medium.
     fn command_ns(&self, initiator: &InitiatorPlan) -> Nanos {
         let (path, bytes) = (&initiator.path, initiator.load.max_blocks * BLOCK_BYTES as u64);
         let round_trip_ns = 2 * (path.delay_ns + path.jitter_ns + self.latencies.notice_ns);
@@ -298,20 +297,20 @@ impl Plan {
         round_trips * round_trip_ns + wire_ns + 2 * self.latencies.job_ns.1
     }
 
-    /// When the last fault has begun.
+    /// When the last fault starts.
     pub fn last_fault(&self) -> Nanos {
         self.faults.iter().map(|(at, _)| *at).max().unwrap_or(0)
     }
 }
 
-/// Some of them; MD5, which every implementation has, is always one.
+/// A random selection; MD5, which every implementation has, is always included.
 fn random_algorithms(rng: &mut Rng) -> Vec<ChapAlgorithm> {
     let mut all: Vec<ChapAlgorithm> = ChapAlgorithm::ALL.to_vec();
     all.retain(|algorithm| *algorithm == ChapAlgorithm::Md5 || rng.bool());
     all
 }
 
-/// With digests most of the time: bits flip only under one.
+/// Digests are on most of the time: bits flip only under a digest.
 fn random_digests(rng: &mut Rng) -> (bool, bool) {
     let dice = rng.u8(..);
     (dice < 200, !(40..=232).contains(&dice) || dice < 190)
@@ -370,7 +369,7 @@ fn random_initiator(
         receive_window_bytes: *rng.choice(&[16_384, 262_144, 1 << 20]).unwrap_or(&262_144),
         ..PathConfig::default()
     };
-    // Bursts may be as short as a block, and each takes a round trip: no operation shall take minutes by itself.
+    // Bursts may be as short as a block, and each takes a round trip: no single operation should take minutes.
     let most_blocks = (400 * MS / delay_ns).clamp(8, 256);
     let load = LoadPlan {
         writer,

@@ -1,5 +1,4 @@
-//! A recovery at ErrorRecoveryLevel 2 as a page of documentation: the transcript of a small run, with a word where something
-//! begins.
+//! A recovery at ErrorRecoveryLevel 2 as a page of documentation: the transcript of a small run, with a remark where each phase begins.
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use crate::run::{Run, Sabotage};
 use crate::watch::Part;
 use crate::world::Latencies;
 
-/// Seed of the run that is shown.
+/// Seed of the run shown.
 const SEED: u64 = 7;
 
-/// What is said where a line first contains a word.
+/// Remarks, each inserted at the first line that contains the given words.
 const REMARKS: &[(&str, &str)] = &[
     (
         "tsih=0 cid=0",
@@ -88,7 +87,7 @@ fn plan() -> Plan {
     let initiator = InitiatorPlan {
         bounds: bounds.clone(),
         ping: Duration::from_secs(5),
-        // So that each of the two connections carries something.
+        // So that both connections carry something.
         scheduling: Scheduling::LeastOutstandingBytes,
         ..InitiatorPlan::steady(path, 2, load)
     };

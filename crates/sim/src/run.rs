@@ -23,74 +23,75 @@ use crate::verdict::Verdict;
 use crate::watch::Watch;
 use crate::world::{Nanos, SimPlatform, World};
 
-/// After the last fault, everything must have come to its end within this virtual time: the patience of an initiator with a
-/// session that does not come back, twice, and the time that the commands need.
+/// After the last fault, everything must end within this virtual time: twice the time that an initiator waits for a
+/// session to come back, plus the time that the commands need.
 const PATIENCE_NS: Nanos = 900 * SECOND;
-/// After the logouts, no session and no connection may be left after this: pings of the target find those that hang.
+/// After the logouts, all sessions and connections must be gone after this time: the target's pings find those that
+/// hang.
 const AFTERMATH_NS: Nanos = 120 * SECOND;
-/// Steps at one moment that mean that somebody spins.
+/// So many steps without progress of the clock mean that a process is spinning.
 const MAX_STEPS_AT_ONCE: u32 = 200_000;
-/// The number that the intruder's host has.
+/// Number of the intruder's host.
 const INTRUDER: u8 = 200;
-/// How long another volume is behind the LUN.
+/// How long the LUN has another volume, nanoseconds.
 const OTHER_NS: Nanos = 3 * SECOND;
-/// Names of the volume, and of the other one.
+/// Names of the volume and of the other volume.
 const NAMES: [&str; 2] = ["sim", "other"];
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Its seed.
     pub seed: u64,
-    /// The invariant that did not hold, if one did not.
+    /// The invariant that did not hold, if any.
     pub broken: Option<String>,
-    /// What happened, when it was asked for.
+    /// The transcript, if requested.
     pub transcript: Vec<String>,
-    /// Virtual time that passed, nanoseconds.
+    /// Virtual time simulated, nanoseconds.
     pub virtual_ns: Nanos,
-    /// PDUs that travelled.
+    /// PDUs sent.
     pub pdus: u64,
-    /// Bits that flipped.
+    /// Bits flipped.
     pub flips: u64,
-    /// Operations that ended well, that were given up, and bytes that they moved.
+    /// Operations that succeeded, operations that were given up, and bytes transferred.
     pub done: u64,
     /// See `done`.
     pub failed: u64,
     /// See `done`.
     pub bytes: u64,
-    /// Sessions that were lost and came back.
+    /// Sessions that were lost and recovered.
     pub recoveries: u64,
     /// Initiators whose session did not come back.
     pub gave_up: u64,
-    /// A sum over everything that was sent: the same seed has the same one.
+    /// A checksum over everything that was sent: the same seed always gives the same one.
     pub sum: u64,
     /// Time from the first to the last operation, by initiator, nanoseconds.
     pub busy_ns: Vec<Nanos>,
 }
 
-/// What is put between the product and what it stands on, to see that the judge sees it.
+/// A defect inserted between the product and its environment, to check that the judge notices it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
     /// Nothing.
     #[default]
     None,
-    /// The store forgets one write and says that it was done.
+    /// The store drops one write and reports success.
     LostWrite,
     /// The store fails every write.
     DeadStore,
     /// The store flips a bit of a byte that is read.
     RottenByte,
-    /// Bits flip although no digest covers them.
+    /// Bits flip where no digest covers them.
     FlipWithoutDigest,
-    /// Flushes are not done.
+    /// Flushes are not performed.
     LostFlush,
-    /// COMPARE AND WRITE is begun anew when nobody knows whether it was carried out.
+    /// A COMPARE AND WRITE is repeated if its outcome is unknown.
     Resubmission,
-    /// Nobody is told of what a power cut has taken.
+    /// Losses in a power cut are not reported.
     UntoldLoss,
     /// The other volume has the name of the first.
     SameName,
-    /// The accounts of the target have the secret of those that shall not get in.
+    /// The target's accounts have the secret of initiators that must not get in.
     StolenAccounts,
 }
 
@@ -111,7 +112,7 @@ pub struct Run {
     store: SimStore,
     disk: Arc<dyn BlockStore>,
     faults: FaultHandle,
-    /// What is behind the LUN when it is another volume.
+    /// The volume behind the LUN while it is another one.
     other: SimStore,
     target: Option<Serving>,
     initiators: Vec<Running>,
@@ -124,7 +125,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Builds what the plan says, with a transcript or without.
+    /// Builds what the plan says. `transcript`: whether to record a transcript.
     pub fn new(plan: Plan, transcript: bool, sabotage: Sabotage) -> Self {
         let verdict = Verdict::default();
         let watch = Watch::new(verdict.clone(), transcript, [host(INTRUDER)]);
@@ -190,7 +191,7 @@ impl Run {
         self.owners
     }
 
-    /// Starts the target with its volume, or with another one.
+    /// Starts the target with its volume, or with the other one.
     fn start_target(&mut self, other: bool) {
         let owner = self.next_owner();
         let disk: Arc<dyn BlockStore> =
@@ -223,7 +224,7 @@ impl Run {
         }
     }
 
-    /// Lets the run come to its end.
+    /// Runs to the end.
     pub fn finish(mut self) -> Report {
         self.work();
         let mut state = self.world.state.lock();
@@ -287,7 +288,7 @@ impl Run {
                 self.check_other();
                 return self.oracle.check_medium(&self.store);
             }
-            // With all initiators gone nothing may happen until the last trouble is over, or not for long.
+            // Once all initiators are gone, nothing may happen until the last fault; then time jumps there.
             let rest = (now < self.last_trouble).then_some(self.last_trouble);
             let Some(next) = self.next_moment().into_iter().chain(rest).min() else {
                 return self.verdict.broken("nothing will ever happen again, and not everything has ended");
@@ -300,7 +301,7 @@ impl Run {
         }
     }
 
-    /// Nobody has written to the other volume.
+    /// Checks that nothing was written to the other volume.
     fn check_other(&self) {
         if let Some(lba) = (0..self.plan.blocks).find(|lba| self.other.peek(*lba) != [0; BLOCK_BYTES]) {
             self.verdict.broken(format!("a write went to another volume: its block {lba} is not zeros"));
@@ -323,7 +324,7 @@ impl Run {
         self.verdict.broken(what);
     }
 
-    /// Lets everybody take a step who has noticed something or whose deadline has come.
+    /// Gives a turn to every process that has noticed something or whose deadline has come.
     fn turn_all(&mut self) -> bool {
         if !self.world.take_any_noticed() && self.next_deadline() > self.world.now() {
             return false;
@@ -385,7 +386,7 @@ impl Run {
         target.connections() == 0 && target.sessions().is_empty()
     }
 
-    /// When a process wants a turn.
+    /// The earliest deadline of a process.
     fn next_deadline(&self) -> Nanos {
         let initiators = self.initiators.iter().map(Running::deadline);
         initiators.chain(self.target.iter().map(Serving::deadline)).min().unwrap_or(Nanos::MAX)
@@ -518,7 +519,7 @@ impl Run {
             }
             Fault::Restart { down_ns, power, silent, other } => {
                 let Some(serving) = self.target.take() else { return };
-                // Who does not know yet what its volume is takes what it finds.
+                // An initiator that does not know its volume yet accepts whichever volume it finds.
                 let other = other && self.initiators.iter().all(Running::knows_its_volume);
                 self.note(|| {
                     format!("!! the target dies{}", if power { ", and the power of its medium" } else { "" })

@@ -1,6 +1,6 @@
-//! A medium that can lose its power: what was written and not flushed may be there afterwards, or not, block by block.
+//! A medium that can lose power: after that each block written but not flushed may or may not have its new content.
 //!
-//! Survives the process that uses it, as a disk does. Delay is not its business: the platform decides when a job runs.
+//! It survives the process that uses it, as a disk does. It models no delay: the platform decides when a job runs.
 
 use blockstore::{
     BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement, RecordRun,
@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 /// Bytes of a logical block.
 pub const BLOCK_BYTES: usize = 512;
-/// Versions of a block that are kept while it is not flushed; beyond them the oldest is forgotten.
+/// Versions of a block that are kept until it is flushed; if there are more, the second oldest is forgotten.
 const MAX_VERSIONS: usize = 4;
 
 type Block = [u8; BLOCK_BYTES];
 
 struct Disk {
     blocks: Vec<Block>,
-    /// What each block was before writes that are not flushed, oldest first.
+    /// Earlier contents of blocks with unflushed writes, oldest first.
     before: FxHashMap<u64, Vec<Block>>,
 }
 
@@ -38,7 +38,7 @@ impl SimStore {
         Self { disk: Arc::new(Mutex::new(disk)), placement }
     }
 
-    /// The power goes and comes back: every block that was not flushed is as it was at one of the times since then.
+    /// Power is lost and returns: every unflushed block reverts to one of its versions since the last flush.
     pub fn cut_power(&self, rng: &mut Rng) {
         let mut disk = self.disk.lock();
         let mut before: Vec<(u64, Vec<Block>)> = std::mem::take(&mut disk.before).into_iter().collect();
@@ -51,7 +51,7 @@ impl SimStore {
         }
     }
 
-    /// What is on block `lba` now.
+    /// The current content of block `lba`.
     pub fn peek(&self, lba: u64) -> Block {
         self.disk.lock().blocks[lba as usize]
     }
@@ -62,7 +62,7 @@ impl SimStore {
             Durability::Durable => drop(disk.before.remove(&lba)),
             Durability::Cached => {
                 let versions = disk.before.entry(lba).or_default();
-                // What was on the medium at the last flush stays possible for ever.
+                // The content at the last flush always remains possible.
                 if versions.len() == MAX_VERSIONS {
                     versions.remove(1);
                 }
@@ -145,7 +145,7 @@ impl BlockStore for SimStore {
     }
 
     fn overwrites_in_place(&self) -> bool {
-        false // what is not flushed may come back
+        false // unflushed content may revert
     }
 
     fn in_place(&self) -> Option<&dyn InPlace> {

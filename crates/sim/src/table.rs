@@ -1,8 +1,8 @@
-//! Throughput against loss, round trip and number of connections, at the same total queue depth: what several connections bring,
-//! and where they cost. The network is the one with congestion windows (see [`crate::network`]); the stacks are the real ones.
+//! Throughput against loss, round trip and number of connections, at the same total queue depth: what several connections gain, and where
+//! they cost. The network is the one with congestion windows (see [`crate::network`]); the stacks are the real ones.
 //!
-//! A figure is the mean of [`SEEDS`] runs. Processors cost nothing here, so what is compared is what the protocol and TCP make
-//! of the wire, not what a machine makes of the protocol.
+//! A figure is the mean of [`SEEDS`] runs. Processors cost nothing here, so the comparison shows how well the protocol and TCP use the
+//! wire, not how fast a machine runs the protocol.
 
 use std::fmt::Write as _;
 
@@ -11,23 +11,23 @@ use crate::network::PathConfig;
 use crate::plan::{InitiatorPlan, Plan, US};
 use crate::run::{Run, Sabotage};
 
-/// Numbers of connections that are compared.
+/// The numbers of connections compared.
 pub const CONNECTIONS: [u16; 4] = [1, 2, 4, 8];
-/// Runs whose mean a figure is.
+/// Runs that each figure averages.
 pub const SEEDS: u64 = 3;
 /// The wire, bytes per second: 1 Gbit/s.
 const BANDWIDTH: u64 = 125_000_000;
 
-/// What is read.
+/// The workload of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Name in the table.
     pub name: &'static str,
     /// Blocks of one read.
     pub blocks: u64,
-    /// Reads under way, over all connections.
+    /// Reads outstanding, over all connections.
     pub depth: usize,
-    /// Reads of a run.
+    /// Reads per run.
     pub operations: u32,
 }
 
@@ -38,17 +38,17 @@ pub const WORKS: [Work; 2] = [
 ];
 /// Round trips, microseconds.
 pub const ROUND_TRIPS_US: [u64; 4] = [100, 1_000, 10_000, 40_000];
-/// Segments lost of a million.
+/// Lost segments per million.
 pub const LOSSES_PPM: [u32; 4] = [0, 100, 1_000, 10_000];
 
-/// One place of the table.
+/// One cell of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What is read.
+    /// The workload.
     pub work: Work,
     /// Round trip, microseconds.
     pub round_trip_us: u64,
-    /// Segments lost of a million.
+    /// Lost segments per million.
     pub loss_ppm: u32,
     /// Connections of the session.
     pub connections: u16,
@@ -98,7 +98,7 @@ impl Cell {
     }
 }
 
-/// A line of the table: its text.
+/// A line of the table: its text and its figures.
 ///
 /// # Errors
 /// The invariant that did not hold.
@@ -121,7 +121,7 @@ pub fn line(work: Work, round_trip_us: u64, loss_ppm: u32) -> Result<(String, Ve
     Ok((text, figures))
 }
 
-/// The whole table as text, and as a picture.
+/// The whole table as text and as a picture.
 ///
 /// # Errors
 /// The invariant that did not hold.

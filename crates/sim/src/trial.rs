@@ -1,7 +1,7 @@
 //! A measurement over the air: the real target and the real initiator on a link of [`wireless`], with a fixed number of commands
-//! under way. Every read is verified, and digests are on.
+//! outstanding. Every read is verified, and digests are on.
 //!
-//! Processors cost nothing here.
+//! Processor time is not modelled.
 
 use initiator::Scheduling;
 use iscsi_core::params::{Bounds, DigestPolicy};
@@ -18,10 +18,10 @@ use crate::world::Nanos;
 /// Blocks of each session's part of the medium.
 const BLOCKS: u64 = 8192;
 
-/// What is between initiator and target.
+/// The path between initiator and target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Between {
-    /// A link over the air; what machines and disks take stands in its latency.
+    /// A link over the air; the time that machines and disks take is part of its latency.
     Air(LinkSetup),
     /// A wire with congestion windows (see [`crate::network`]).
     Wire {
@@ -61,10 +61,10 @@ impl Between {
     }
 }
 
-/// What is measured.
+/// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Between initiator and target.
+    /// The path between initiator and target.
     pub between: Between,
     /// Sessions, each with its own share of `depth`; all over the same link.
     pub sessions: u8,
@@ -72,9 +72,9 @@ pub struct Trial {
     pub connections: u16,
     /// Commands on one half of the connections, data and status on the other.
     pub asymmetric: bool,
-    /// Commands under way, over all sessions and connections.
+    /// Commands outstanding, over all sessions and connections.
     pub depth: usize,
-    /// Bytes of a command, a multiple of the block.
+    /// Bytes per command, a multiple of the block size.
     pub bytes: u32,
     /// Writes; else reads.
     pub writes: bool,
@@ -82,16 +82,16 @@ pub struct Trial {
     pub commands: u32,
 }
 
-/// What it came to.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// 10^6 bytes per second.
+    /// Throughput, 10^6 bytes per second.
     pub mb_s: f64,
     /// Commands per second.
     pub per_s: f64,
     /// Mean time of a command, ms: the depth over the rate (Little's law, exact in a closed system).
     pub command_ms: f64,
-    /// A sum over everything that was sent: the same for the same seed.
+    /// A checksum over everything that was sent: always the same for the same seed.
     pub sum: u64,
 }
 
@@ -102,7 +102,7 @@ impl Trial {
         Trial { between, sessions, connections, asymmetric, depth: 1, bytes, writes: false, commands: 400 }
     }
 
-    /// Runs it.
+    /// Runs the trial.
     ///
     /// # Errors
     /// The invariant that did not hold.
@@ -128,7 +128,7 @@ impl Trial {
                 writes: if self.writes { 100 } else { 0 },
                 ..LoadPlan::steady(n as u32 + 1, n * BLOCKS..(n + 1) * BLOCKS)
             };
-            // One connection after the other, so that all of them are used at any depth.
+            // Uses the connections in turn, so that all of them carry commands at any depth.
             let scheduling = Scheduling::RoundRobin;
             let allegiance_free = self.asymmetric;
             let bounds = Bounds {

@@ -1,4 +1,4 @@
-//! What is wrong with a run, told by whoever finds it; the first finding counts.
+//! The finding of a run, reported by whichever part detects it; only the first counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 pub struct Verdict(Arc<(AtomicBool, Mutex<Option<String>>)>);
 
 impl Verdict {
-    /// Tells that an invariant does not hold.
+    /// Reports that an invariant does not hold.
     pub fn broken(&self, what: impl Into<String>) {
         let mut first = self.0.1.lock();
         if first.is_none() {
@@ -19,12 +19,12 @@ impl Verdict {
         }
     }
 
-    /// Whether one was told.
+    /// Whether a finding was reported.
     pub fn is_broken(&self) -> bool {
         self.0.0.load(Ordering::Relaxed)
     }
 
-    /// The first one.
+    /// The first finding.
     pub fn first(&self) -> Option<String> {
         self.0.1.lock().clone()
     }

@@ -1,8 +1,8 @@
-//! Reads along on every connection, knowing nothing of the products: cuts the bytes into PDUs, writes the transcript, hands each
-//! PDU to the `rules`, and says where a flipped bit would meet a digest.
+//! Observes every connection, independently of the products: cuts the bytes into PDUs, writes the transcript, passes each PDU to the
+//! `rules`, and decides where a flipped bit would be covered by a digest.
 //!
-//! It sees what is sent, before anything on the way can harm it. What does not parse is a finding, except from hosts that are
-//! there to send such things.
+//! It sees what is sent, before anything on the way can harm it. A PDU that does not parse is a finding, except from hosts whose purpose is
+//! to send such PDUs.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -35,15 +35,15 @@ pub enum Part {
 /// One direction of a connection.
 #[derive(Default)]
 struct Stream {
-    /// Bytes of the PDU at hand that are kept: its BHS, its AHS, and its data where they are text.
+    /// Stored bytes of the current PDU: its BHS, its AHS, and its data if they are text.
     kept: Vec<u8>,
-    /// Bytes of it seen.
+    /// Bytes of it seen so far.
     seen: usize,
-    /// Its length with digests; 0 until the BHS is there.
+    /// Its length with digests; 0 until the BHS is complete.
     length: usize,
     header_digest: bool,
     data_digest: bool,
-    /// Place of the next byte in the stream.
+    /// Offset of the next byte in the stream.
     at: u64,
     flip: Option<Part>,
     blind_flip: bool,
@@ -70,17 +70,17 @@ pub struct Watch {
     pub pdus: u64,
     /// Bits that were flipped.
     pub flips: u64,
-    /// A sum over everything that was sent, and when: two runs with the same sum are the same run.
+    /// A checksum over everything that was sent and when: two runs with the same sum are the same run.
     pub sum: u64,
 }
 
-/// A moment, for people: seconds.
+/// A time in readable form: seconds.
 pub fn stamp(now: Nanos) -> String {
     format!("{:>4}.{:06}", now / 1_000_000_000, now / 1_000 % 1_000_000)
 }
 
 impl Watch {
-    /// Tells its findings to `verdict`. Hosts in `hostile` may send what they like.
+    /// Reports its findings to `verdict`. Hosts in `hostile` may send arbitrary data.
     pub fn new(verdict: Verdict, transcript: bool, hostile: impl IntoIterator<Item = IpAddr>) -> Self {
         Self {
             conns: FxHashMap::default(),
@@ -125,7 +125,7 @@ impl Watch {
         self.note(now, || format!("-- I{host} connection {conn} stands"));
     }
 
-    /// Something is done to `conn` from outside.
+    /// `conn` is disturbed from outside.
     pub(crate) fn harmed(&mut self, conn: usize) {
         self.rules.harmed(conn);
     }
@@ -137,21 +137,21 @@ impl Watch {
         self.note(now, || format!("-- {who} closes connection {conn}"));
     }
 
-    /// Flip a bit of the next PDU that `side` of `conn` sends and that has a digest over that part.
+    /// Flips a bit of the next PDU that `side` of `conn` sends and that has a digest over that part.
     pub fn flip_next(&mut self, conn: usize, side: Side, part: Part) {
         if let Some(watch) = self.conns.get_mut(&conn) {
             watch.streams[side.0].flip = Some(part);
         }
     }
 
-    /// Flip a bit of the next data that `side` sends, whether a digest covers it or not: what a judge must notice.
+    /// Flips a bit of the next data that `side` sends, whether or not a digest covers it: the judge must notice.
     pub fn flip_blindly(&mut self, conn: usize, side: Side) {
         if let Some(watch) = self.conns.get_mut(&conn) {
             watch.streams[side.0].blind_flip = true;
         }
     }
 
-    /// Bytes that `side` has handed to its system.
+    /// `side` has handed bytes to its system.
     pub(crate) fn sent(&mut self, now: Nanos, conn: usize, side: Side, pieces: &[Bytes], flips: &mut Flips) {
         let Some(mut watch) = self.conns.remove(&conn) else { return };
         for piece in pieces {
@@ -167,7 +167,7 @@ impl Watch {
         self.conns.insert(conn, watch);
     }
 
-    /// Takes bytes of at most one PDU; how many.
+    /// Takes bytes of at most one PDU; returns how many.
     fn feed(
         &mut self,
         now: Nanos,
@@ -213,7 +213,7 @@ impl Watch {
             if let Some((from, length)) = place {
                 stream.flip = None;
                 self.rules.harmed(conn);
-                // Which byte: drawn from what is known here, so that the run's generator is not asked.
+                // The byte is derived from state here, so that the run's random generator is not used.
                 let at = from + self.sum % length as u64;
                 flips.push(at);
                 self.flips += 1;
@@ -313,7 +313,7 @@ impl Watch {
         }
     }
 
-    /// Digests of `conn`: whether there is one over headers, and over data.
+    /// Whether `conn` has digests over headers and over data.
     pub fn digests(&self, conn: usize) -> (bool, bool) {
         self.conns
             .get(&conn)
@@ -321,7 +321,7 @@ impl Watch {
     }
 }
 
-/// The text of a PDU that is made of text.
+/// The text of a PDU that carries text.
 fn text_of<'a>(bhs: &Bhs, rest: &'a [u8]) -> &'a [u8] {
     match bhs.opcode() {
         0x03 | 0x04 | 0x23 | 0x24 => &rest[..bhs.data_segment_length().min(rest.len())],
@@ -329,7 +329,7 @@ fn text_of<'a>(bhs: &Bhs, rest: &'a [u8]) -> &'a [u8] {
     }
 }
 
-/// What a login has agreed on, read from the text of both sides with nothing but the rules of each key.
+/// The result of a login's negotiation, derived from the text of both sides and the rules of each key alone.
 #[derive(Clone, Debug)]
 pub struct Agreed {
     /// HeaderDigest is CRC32C.
@@ -357,7 +357,7 @@ pub struct Agreed {
 }
 
 impl Agreed {
-    /// From every `key=value` of a login, in the order in which they travelled.
+    /// From every `key=value` of a login, in the order sent.
     pub fn from_text(text: &[u8]) -> Self {
         let items: Vec<(&str, &str)> = text
             .split(|byte| *byte == 0)
@@ -365,7 +365,7 @@ impl Agreed {
             .collect();
         let values = |key: &'static str| items.iter().filter(move |(k, _)| *k == key).map(|(_, v)| *v);
         let least = |key, default: u32| values(key).filter_map(|v| v.parse().ok()).min().unwrap_or(default);
-        // The offers and the answer: the answer is the last one.
+        // Offers come first, so the last value is the answer.
         let last = |key, default: &'static str| values(key).next_back().unwrap_or(default) == "CRC32C";
         let any = |key, default: bool| match values(key).next() {
             None => default,

@@ -1,11 +1,10 @@
-//! The world that everything of one run lives in: a clock that moves from event to event, the network, and the one source of
-//! randomness.
+//! The world that contains one run: a clock that moves from event to event, the network, and the only source of randomness.
 //!
 //! Invariants:
 //! - Time moves only in [`World::advance`]; between two events everything happens at the same moment.
-//! - Whatever is random comes from the run's generator, in the order in which it is asked for, and the run has one thread: the
-//!   same seed gives the same run, to the last byte.
-//! - The lock of the world is never held while code of the products runs.
+//! - All randomness comes from the run's generator, in the order of the requests, and the run has one thread: the same seed gives the same
+//!   run, to the last byte.
+//! - The world is never locked while code of the products runs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,10 +25,10 @@ use crate::watch::Watch;
 /// Virtual time since the beginning of the run, nanoseconds.
 pub type Nanos = u64;
 
-/// Names a driver.
+/// Identifies a driver.
 pub type DriverId = usize;
 
-/// What will happen at some moment.
+/// A scheduled event.
 pub(crate) enum Event {
     /// The first packet of a connection reaches the listener's host.
     Syn { conn: usize },
@@ -37,19 +36,19 @@ pub(crate) enum Event {
     SynAnswer { conn: usize, accepted: bool },
     /// Bytes that `side` has sent reach the other one.
     Arrive { conn: usize, side: Side, what: Passing },
-    /// The acknowledgement of so many bytes is back at `side`.
+    /// The acknowledgement of some bytes is back at `side`.
     Acknowledged { conn: usize, side: Side, bytes: usize, number: u64 },
-    /// What `side` has sent is no longer held up.
+    /// What `side` has sent is no longer held back.
     Thaw { conn: usize, side: Side },
     /// A reset reaches `side`.
     Reset { conn: usize, side: Side },
     /// Something happens on the link of a path over the air.
     Air { path: usize },
-    /// A job that blocks ends now.
+    /// A blocking job completes now.
     Job { owner: usize, job: Job },
     /// A driver notices what has happened.
     Notice { driver: DriverId },
-    /// Something that the plan of the run has put here.
+    /// An event from the plan of the run.
     Planned { index: usize },
 }
 
@@ -76,12 +75,12 @@ impl Ord for Scheduled {
     }
 }
 
-/// How long the parts of the machines take.
+/// How long parts of the machines take.
 #[derive(Clone, Copy, Debug)]
 pub struct Latencies {
-    /// Most time from something that happens to the event loop that handles it, nanoseconds.
+    /// The most time between an occurrence and the event loop that handles it, nanoseconds.
     pub notice_ns: u64,
-    /// Least and most time that a job which blocks takes, nanoseconds.
+    /// Least and most time that a blocking job takes, nanoseconds.
     pub job_ns: (u64, u64),
 }
 
@@ -92,9 +91,9 @@ pub(crate) struct State {
     pub network: Network,
     pub drivers: Vec<DriverState>,
     pub watch: Watch,
-    /// Jobs take until then at least: the store hangs.
+    /// Jobs complete no earlier than this: the store hangs.
     pub store_hangs_until: Nanos,
-    /// Jobs of platforms that are gone are not run.
+    /// Jobs of these owners, which were killed, are not run.
     pub dead_owners: Vec<usize>,
     heap: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
@@ -107,7 +106,7 @@ impl State {
         self.heap.push(Reverse(Scheduled { at: at.max(self.now), number, event }));
     }
 
-    /// Something has happened that concerns `driver`: it will notice.
+    /// Something has happened that concerns `driver`: it will notice it after a delay.
     pub fn notify(&mut self, driver: DriverId) {
         if std::mem::replace(&mut self.drivers[driver].notified, true) {
             return;
@@ -122,7 +121,7 @@ impl State {
 pub struct World {
     pub(crate) state: Mutex<State>,
     now: AtomicU64,
-    /// Drivers whose wakers were used, and streams that were dropped: both happen where the state cannot be locked.
+    /// A driver's waker was used or a stream was dropped; both happen where the state cannot be locked.
     pub(crate) woken: AtomicBool,
     /// A driver has noticed something.
     noticed: AtomicBool,
@@ -158,12 +157,12 @@ impl World {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// When the next event is, if there is one.
+    /// The time of the next event, if there is one.
     pub fn next_event(&self) -> Option<Nanos> {
         self.state.lock().heap.peek().map(|Reverse(scheduled)| scheduled.at)
     }
 
-    /// Puts a planned event where it belongs.
+    /// Schedules a planned event.
     pub fn plan(&self, at: Nanos, index: usize) {
         self.state.lock().schedule(at, Event::Planned { index });
     }
@@ -176,7 +175,8 @@ impl World {
         self.now.store(at, Ordering::Relaxed);
     }
 
-    /// Lets the next event of this moment happen; the number of a planned one is for the caller. `None`: there is none.
+    /// Processes the next event due at this moment. A planned event is returned by number for the caller to process. `None`: no event is
+    /// due.
     pub fn step(&self) -> Option<Option<usize>> {
         self.settle();
         let mut state = self.state.lock();
@@ -205,7 +205,7 @@ impl World {
         Some(None)
     }
 
-    /// Does what could not be done where it happened.
+    /// Handles wake-ups and dropped streams, which could not be handled where they occurred.
     fn settle(&self) {
         let dropped = std::mem::take(&mut *self.dropped.lock());
         if dropped.is_empty() && !self.woken.swap(false, Ordering::Relaxed) {
@@ -222,17 +222,17 @@ impl World {
         }
     }
 
-    /// Whether any driver has noticed something since this was asked last.
+    /// Whether any driver has noticed something since the last call.
     pub fn take_any_noticed(&self) -> bool {
         self.noticed.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether `driver` has noticed something since it was asked last.
+    /// Whether `driver` has noticed something since the last call.
     pub fn take_noticed(&self, driver: DriverId) -> bool {
         std::mem::take(&mut self.state.lock().drivers[driver].noticed)
     }
 
-    /// Ends a host's drivers: its connections are closed as when a process dies.
+    /// Kills a process: its drivers' connections are closed as when a process dies.
     pub fn kill(self: &Arc<Self>, owner: usize, drivers: &[DriverId], silently: bool) {
         let mut garbage: Vec<Vec<Completion<SimStream>>> = Vec::new();
         let mut state = self.state.lock();
@@ -250,24 +250,24 @@ impl World {
 pub struct SimPlatform {
     pub(crate) world: Arc<World>,
     host: std::net::IpAddr,
-    /// Which process: jobs of those that were killed are not run.
+    /// Number of the process: jobs of killed processes are not run.
     owner: usize,
     made: Mutex<Vec<DriverId>>,
 }
 
 impl SimPlatform {
-    /// A process named `owner` on the host with this address.
+    /// A process numbered `owner` on the host with this address.
     pub fn new(world: &Arc<World>, host: std::net::IpAddr, owner: usize) -> Arc<Self> {
         Arc::new(Self { world: Arc::clone(world), host, owner, made: Mutex::default() })
     }
 
-    /// The drivers that were made so far.
+    /// The drivers created so far.
     pub fn drivers(&self) -> Vec<DriverId> {
         self.made.lock().clone()
     }
 }
 
-/// [`SimPlatform`] as the products take it.
+/// [`SimPlatform`] in the form that the products take.
 pub struct Process(pub Arc<SimPlatform>);
 
 impl Platform for Process {
@@ -301,7 +301,7 @@ impl Platform for Process {
         SystemTime::UNIX_EPOCH + self.now()
     }
 
-    /// A simulated network has addresses and no names.
+    /// A simulated network has addresses but no names.
     fn resolver(&self) -> Resolve {
         Arc::new(|_, _| Err(io::ErrorKind::NotFound.into()))
     }

@@ -5,7 +5,7 @@ use sim::trial::{Measured, Trial};
 use wireless::link::LinkSetup;
 use wireless::mac::Mac;
 
-/// The thesis' link: acknowledgements at 1 Mbit/s, and 4 ms for everything in a command that is not the link.
+/// The thesis' link: acknowledgements at 1 Mbit/s, and 4 ms for all parts of a command other than the link.
 const LINK: LinkSetup = LinkSetup { latency_ns: 2_000_000, ..LinkSetup::of(Mac::B.with_r_ack(1.0)) };
 
 fn run(trial: Trial) -> Measured {

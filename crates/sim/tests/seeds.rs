@@ -1,4 +1,4 @@
-//! The simulator judged: seeds hold, the same seed is the same run, and what is broken on purpose is found.
+//! Tests of the simulator: seeds hold, the same seed gives the same run, and deliberate defects are found.
 #![forbid(unsafe_code)]
 
 use iscsi_core::chap::ChapAlgorithm;
@@ -11,7 +11,7 @@ fn every_invariant_holds_on_the_first_seeds() {
     for seed in 0..200 {
         let report = run_seed(seed);
         assert_eq!(report.broken, None, "cargo xtask sim --seed {seed} --transcript");
-        // Who vanishes before the unit has said what it is has done nothing.
+        // An initiator that vanishes before its logical unit is identified has done nothing.
         let faults = Plan::from_seed(seed).faults;
         let vanishes = faults.iter().any(|(_, fault)| matches!(fault, Fault::Vanish { .. }));
         assert!(
@@ -39,7 +39,7 @@ fn seeds_choose_how_commands_are_spread() {
     assert_eq!(all.len(), 3, "{all:?}");
 }
 
-/// A plan without faults of its own, in which much is written, flushed and read.
+/// A plan without its own faults, with many writes, flushes and reads.
 fn busy(seed: u64) -> Plan {
     let mut plan = Plan::from_seed(seed);
     plan.faults.clear();
@@ -63,7 +63,7 @@ fn found(sabotage: Sabotage, change: impl Fn(&mut Plan)) -> Vec<String> {
 #[test]
 fn a_store_that_forgets_a_write_is_found() {
     let found = found(Sabotage::LostWrite, |_| {});
-    // Often the block is written again before anybody reads it.
+    // Often the block is written again before it is read.
     assert!(found.len() >= 5, "found in {} of 20 seeds", found.len());
     assert!(found.iter().any(|what| what.contains("a write was lost")), "{found:?}");
 }
@@ -72,8 +72,8 @@ fn a_store_that_forgets_a_write_is_found() {
 fn operations_that_are_given_up_although_there_was_time_are_found() {
     let found = found(Sabotage::DeadStore, |_| {});
     assert!(found.iter().any(|what| what.contains("given up although there was time")), "{found:?}");
-    // Many plans have the time, and those do not in which operations were given up: links that lose segments, and windows of one
-    // command for many on a link with a round trip of 80 ms.
+    // Many plans have the time. Plans in which operations were given up do not: links that lose segments, and windows of one command for
+    // many commands on a link with a round trip of 80 ms.
     assert!((0..200).filter(|seed| Plan::from_seed(*seed).has_time()).count() > 40);
     for seed in [6_089_201, 6_112_840, 7_113_485, 504_281] {
         assert!(!Plan::from_seed(seed).has_time(), "seed {seed}");
@@ -135,7 +135,7 @@ fn a_compare_and_write_that_is_carried_out_twice_is_found() {
             (initiator.load.pause_ns, initiator.load.functions, initiator.connections) = (0, 0, 1);
             (initiator.load.swaps, initiator.load.writes, initiator.load.depth) = (40, 10, 4);
         }
-        // Each reset is the end of a session.
+        // Each reset ends a session.
         plan.faults = (1..40).map(|n| (n * 50 * MS, Fault::Reset { which: n as u32, only: None })).collect();
     });
     assert!(found.iter().any(|what| what.contains("found other data than version")), "{found:?}");
@@ -201,7 +201,7 @@ fn an_initiator_that_vanishes_with_a_thousand_tasks_in_flight_leaves_nothing_for
     vanishing.own = plan.blocks - 100_000..plan.blocks;
     (vanishing.operations, vanishing.depth, vanishing.max_blocks, vanishing.pause_ns) = (20_000, 1000, 1, 0);
     (vanishing.writes, vanishing.swaps, vanishing.flushes) = (50, 0, 0);
-    // The other one works on, now and then, for hours.
+    // The other initiator continues to work, now and then, for hours.
     (staying.operations, staying.pause_ns) = (300, HOURS / 60);
     plan.faults = vec![(2 * SECOND, Fault::Vanish { which: 0 }), (HOURS, Fault::Loss { which: 1, ppm: 0 })];
     let report = Run::new(plan, true, Sabotage::None).finish();
@@ -211,7 +211,7 @@ fn an_initiator_that_vanishes_with_a_thousand_tasks_in_flight_leaves_nothing_for
     assert!(report.virtual_ns >= HOURS);
 }
 
-/// What a file of the documentation holds.
+/// The content of a documentation file.
 fn documented(name: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/").to_owned() + name;
     std::fs::read_to_string(path).expect("the documentation is there")

@@ -1,4 +1,4 @@
-//! Addresses, routes, rules and switches of the network namespace that the calling thread is in, by `ip`, `nft` and `/proc/sys`.
+//! Sets addresses, routes, rules and switches of the calling thread's network namespace, by `ip`, `nft` and `/proc/sys`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 
 use engine::netns::NetNs;
 
-/// What was to be set, and why it could not be.
+/// What could not be set, and why.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// A program that is not there.
+    /// A program is missing.
     #[error("`{program}` cannot be run ({source}); on Debian: apt-get install {package}")]
     Missing {
         /// Its name.
         program: &'static str,
-        /// Debian's package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// A program refused.
@@ -24,7 +24,7 @@ pub enum SetupError {
     Refused {
         /// Its name.
         program: &'static str,
-        /// What it was given and what it said.
+        /// Its input and its messages.
         said: String,
     },
     /// A switch of the kernel.
@@ -32,9 +32,9 @@ pub enum SetupError {
     Switch {
         /// The file below `/proc/sys`.
         path: String,
-        /// What it was to be.
+        /// The value it should have got.
         value: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// BPF programs.
@@ -43,17 +43,17 @@ pub enum SetupError {
         CONFIG_CGROUP_BPF and CONFIG_NET_XGRESS; `--backend tun` takes none of them but root"
     )]
     Bpf {
-        /// What was to be made.
+        /// What could not be done.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Namespaces, devices and threads.
     #[error("{what}: {source}; it takes root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun")]
     System {
-        /// What was to be made.
+        /// What could not be done.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -65,7 +65,7 @@ impl SetupError {
     }
 }
 
-/// Gives `lines` to `ip -batch`, each without the leading `ip`. Those of IPv6 begin with `-6` and come after all others.
+/// Feeds `lines` to `ip -batch`, each without the leading `ip`. Lines for IPv6 begin with `-6` and run after all others.
 pub(crate) fn ip(lines: &[String]) -> Result<(), SetupError> {
     let (v6, others): (Vec<&str>, Vec<&str>) =
         lines.iter().map(String::as_str).partition(|line| line.starts_with("-6 "));
@@ -77,12 +77,12 @@ pub(crate) fn ip(lines: &[String]) -> Result<(), SetupError> {
     feed("ip", "iproute2", &["-6", "-batch", "-"], &v6.join("\n")).map(drop)
 }
 
-/// Gives `rules` to `nft`.
+/// Feeds `rules` to `nft`.
 pub(crate) fn nft(rules: &str) -> Result<(), SetupError> {
     feed("nft", "nftables", &["-f", "-"], rules).map(drop)
 }
 
-/// What `nft` lists of one kind.
+/// The objects of one kind that `nft` lists.
 pub(crate) fn nft_list(kind: &str) -> Result<serde_json::Value, SetupError> {
     let text = feed("nft", "nftables", &["--json", "list", kind], "")?;
     serde_json::from_str(&text).map_err(|error| SetupError::Refused {
@@ -107,7 +107,7 @@ fn feed(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(missing)?;
-    // A program that ends early says why on its standard error.
+    // A program that exits early gives the reason on its standard error.
     if let Some(mut stdin) = child.stdin.take() {
         let _ = stdin.write_all(text.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
     }

@@ -1,12 +1,12 @@
-//! A network namespace whose TCP carries the CRC, joined to the namespace of the calling thread by a translator of addresses (nft).
+//! A network namespace whose TCP carries the CRC, joined to the calling thread's namespace by address translation (nft).
 //!
 //! | here | there |
 //! |---|---|
 //! | `crcN`, 10.213.N.1, fd43:5243:N::1 | `crc0`, 10.213.N.2, fd43:5243:N::2, the default route |
 //!
-//! The two are TUN devices with a shim between them, or a veth pair with the programs in the kernel at `crc0`. Everything goes with the
-//! [`Enclosure`]. `net.ipv4.ip_forward`, if an enclosure switched it on, is switched off by the last one to go. IPv6 is routed where
-//! `net.ipv6.conf.all.forwarding` is on; it is never switched on, since a host then stops believing routers.
+//! The two are TUN devices with a shim between them, or a veth pair with the programs in the kernel at `crc0`. Dropping the [`Enclosure`]
+//! removes everything. If an enclosure switched `net.ipv4.ip_forward` on, the last one to go switches it off. IPv6 is routed if
+//! `net.ipv6.conf.all.forwarding` is on; it is never switched on here, because a host then stops accepting router advertisements.
 
 use engine::netns::NetNs;
 use engine::tun::{Framing, Tun};
@@ -20,23 +20,23 @@ use crate::relay::Relay;
 use crate::report::Report;
 use crate::shim::Shim;
 
-/// Networks there are: one for each number that fits into a byte.
+/// The number of possible networks: one for each value of a byte.
 const NETWORKS: u32 = 256;
 
-/// What an enclosure is made of.
+/// The configuration of an enclosure.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What its TCP asks for.
     pub config: Config,
-    /// How it is carried.
+    /// The back end.
     pub backend: Backend,
-    /// Connections of its table; those beyond stay plain.
+    /// Size of its connection table; further connections stay plain.
     pub connections_max: usize,
-    /// Packets of its devices, in bytes: what the way to the peers takes.
+    /// MTU of its devices, in bytes: that of the path to the peers.
     pub mtu_bytes: u16,
-    /// Ports that are reached from outside: here, and inside.
+    /// Published ports: the port here, and the port inside.
     pub publish: Vec<(u16, u16)>,
-    /// Takes the reason, on a thread of the shim's, when no packet passes any more.
+    /// Called with the reason, on a thread of the shim, when packets can no longer pass.
     pub on_end: fn(&str),
 }
 
@@ -49,10 +49,10 @@ pub struct Enclosure {
 }
 
 impl Enclosure {
-    /// Makes one.
+    /// Builds an enclosure.
     ///
     /// # Errors
-    /// What it takes is not there, each with its remedy: root, `ip`, `nft`, and `/dev/net/tun` or BPF.
+    /// A requirement is missing; each error names the remedy: root, `ip`, `nft`, and `/dev/net/tun` or BPF.
     pub fn build(options: &Options) -> Result<Enclosure, SetupError> {
         let namespace = NetNs::create().map_err(SetupError::system("a network namespace cannot be made"))?;
         let routes_v6 = switch("ipv6/conf/all/forwarding").as_deref() == Some("1");
@@ -95,22 +95,22 @@ impl Enclosure {
         Ok(enclosure)
     }
 
-    /// The namespace: what a thread in it starts is protected.
+    /// The namespace: programs started by a thread in it are protected.
     pub fn namespace(&self) -> &NetNs {
         &self.namespace
     }
 
-    /// The device's name on this side, by which others know it.
+    /// The name of the outer device, which identifies the enclosure to others.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether IPv6 leads out of it.
+    /// Whether IPv6 traffic can leave it.
     pub fn routes_v6(&self) -> bool {
         self.routes_v6
     }
 
-    /// What has been seen of its connections.
+    /// The counters and states of its connections.
     pub fn report(&self) -> Report {
         Report::of(&self.name, self.path.seen())
     }
@@ -118,7 +118,7 @@ impl Enclosure {
 
 impl Drop for Enclosure {
     fn drop(&mut self) {
-        // Namespace and devices go by themselves. A table that stays behind is replaced by the next one of its name.
+        // Namespace and devices vanish on their own. A table that stays behind is replaced by the next one with its name.
         let _ = nft(&format!("delete table inet {}", table(&self.name)));
         forwarding::switch_off_if_last();
     }
@@ -127,7 +127,7 @@ impl Drop for Enclosure {
 /// The device inside.
 const INSIDE: &str = "crc0";
 
-/// A pair of devices, the outer one's name and number first. TUN devices have queues, a veth pair joins itself.
+/// A pair of devices, with the outer one's name and number first. TUN devices have queues; a veth pair is joined already.
 fn devices(backend: Backend, namespace: &NetNs) -> Result<(String, u32, Option<[Tun; 2]>), SetupError> {
     let none_left = || {
         let source = std::io::Error::other(format!("{NETWORKS} are there already"));
@@ -153,7 +153,7 @@ fn devices(backend: Backend, namespace: &NetNs) -> Result<(String, u32, Option<[
         }
         let pair = format!("link add {name} type veth peer name {INSIDE} netns {}", path.display());
         match ip(&[pair]) {
-            // Another program has taken it in the meantime.
+            // Another program has taken the name in the meantime.
             Err(SetupError::Refused { said, .. }) if said.contains("File exists") => continue,
             made => return made.map(|()| (name, number, None)),
         }
@@ -177,7 +177,7 @@ fn rules(name: &str, number: u32, publish: &[(u16, u16)]) -> String {
             format!("iifname != \"{name}\" tcp dport {here} dnat ip to 10.213.{number}.2:{there};\n")
         })
         .collect();
-    // Added, deleted and added: so it is empty whether it was there or not.
+    // Added, deleted and added again: the table is empty whether or not it existed.
     format!(
         "add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n\
          chain from {{ type nat hook postrouting priority srcnat;\n\

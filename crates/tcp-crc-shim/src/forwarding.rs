@@ -1,17 +1,17 @@
-//! `net.ipv4.ip_forward` of the network namespace that the calling thread is in: switched on by the first enclosure that finds it off,
-//! and off again by the last one that goes. In between a table of nft without rules says that it was off, for whichever is the last.
+//! `net.ipv4.ip_forward` of the calling thread's network namespace. The first enclosure that finds it off switches it on, and the last one
+//! to go switches it off again. In between, an nft table without rules records that it was off, for whichever is last.
 
 use serde_json::Value;
 
 use crate::commands::{SetupError, nft, nft_list, set_switch, switch};
 
-/// How the tables of enclosures are called.
+/// Prefix of the names of the enclosures' tables.
 pub(crate) const TABLES: &str = "intact_crc_";
-/// The table that says: it was off.
+/// The table that records that forwarding was off.
 const WAS_OFF: &str = "intact_forwarding_was_off";
 const SWITCH: &str = "ipv4/ip_forward";
 
-/// Switches it on.
+/// Switches forwarding on.
 pub(crate) fn switch_on() -> Result<(), SetupError> {
     if switch(SWITCH).as_deref() == Some("0") {
         nft(&format!("add table inet {WAS_OFF}"))?;
@@ -20,7 +20,7 @@ pub(crate) fn switch_on() -> Result<(), SetupError> {
     Ok(())
 }
 
-/// Switches it off, if it was off before the first enclosure and none is left.
+/// Switches forwarding off if it was off before the first enclosure and no enclosure is left.
 pub(crate) fn switch_off_if_last() {
     let Ok(listed) = nft_list("tables") else { return };
     let names = || objects(&listed, "table").filter_map(|table| table["name"].as_str());
@@ -30,7 +30,7 @@ pub(crate) fn switch_off_if_last() {
     }
 }
 
-/// The chains of this machine's firewall that discard what is forwarded unless a rule accepts it, as `family table chain`.
+/// The chains of this machine's firewall that discard forwarded packets unless a rule accepts them, as `family table chain`.
 pub fn chains_that_drop() -> Vec<String> {
     nft_list("chains").map(|listed| dropping(&listed)).unwrap_or_default()
 }
@@ -45,7 +45,7 @@ fn dropping(listed: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The objects of one kind in what `nft --json` lists (libnftables-json(5)).
+/// The objects of one kind in the output of `nft --json` (libnftables-json(5)).
 fn objects<'a>(listed: &'a Value, kind: &'static str) -> impl Iterator<Item = &'a Value> {
     listed["nftables"].as_array().into_iter().flatten().filter_map(move |object| object.get(kind))
 }

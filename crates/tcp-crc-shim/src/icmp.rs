@@ -1,14 +1,14 @@
-//! A path's MTU as a host behind a shim must see it: less by the room that a CRC takes, since the packet that was too long was a
-//! stamped one (RFC 1191 section 4, RFC 4443 section 3.2).
+//! The path MTU as a host behind a shim must see it: reduced by the room for the CRC, because the packet that was too long had been stamped
+//! (RFC 1191 section 4, RFC 4443 section 3.2).
 
 /// Protocol numbers.
 const ICMP: u8 = 1;
 const ICMP_V6: u8 = 58;
-/// Smallest MTU of a link of IPv6 (RFC 8200 section 5); hosts believe no smaller one. For IPv4 what every host takes (RFC 791 3.1).
+/// Smallest MTU of an IPv6 link (RFC 8200 section 5); hosts accept no smaller one. For IPv4, the size every host accepts (RFC 791 3.1).
 const MIN_MTU_V6: u32 = 1280;
 const MIN_MTU_V4: u16 = 576;
 
-/// Lowers the MTU in "fragmentation needed" and "packet too big" by `growth_bytes` and mends the sum. Says whether the packet was
+/// Lowers the MTU in "fragmentation needed" and "packet too big" by `growth_bytes` and mends the checksum. Returns whether the packet was
 /// such a message and was changed.
 pub fn lower_path_mtu(packet: &mut [u8], growth_bytes: u16) -> bool {
     match packet.first().map(|first| first >> 4) {
@@ -34,7 +34,7 @@ fn lower_v4(packet: &mut [u8], growth_bytes: u16) -> Option<()> {
 }
 
 fn lower_v6(packet: &mut [u8], growth_bytes: u16) -> Option<()> {
-    // Routers put no extension headers before their errors.
+    // Routers send their errors without extension headers.
     let message = packet.get_mut(..48).filter(|packet| packet[6] == ICMP_V6)?.get_mut(40..)?;
     let mtu = u32::from_be_bytes([message[4], message[5], message[6], message[7]]);
     if message[..2] != [2, 0] || mtu <= MIN_MTU_V6 {
@@ -46,7 +46,7 @@ fn lower_v6(packet: &mut [u8], growth_bytes: u16) -> Option<()> {
     Some(())
 }
 
-/// Replaces a word of an ICMP message and mends its sum by the difference (RFC 1624), so that a wrong one stays wrong.
+/// Replaces a word of an ICMP message and updates its checksum by the difference (RFC 1624), so that a wrong one stays wrong.
 fn replace(message: &mut [u8], at: usize, word: [u8; 2]) {
     let read = |bytes: &[u8]| u32::from(u16::from_be_bytes([bytes[0], bytes[1]]));
     let sum =

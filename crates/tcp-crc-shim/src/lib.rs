@@ -1,5 +1,5 @@
-//! CRC32C in TCP for programs that know nothing of it, by one of two back ends: a shim between two TUN devices, on the codec and the
-//! negotiation of [`tcp_crc`]; or programs in the kernel ([`bpf`]), which know the same rules in C and are held against it.
+//! CRC32C in TCP for programs that are unaware of it, by one of two back ends: a shim between two TUN devices, built on the codec and the
+//! negotiation of [`tcp_crc`]; or programs in the kernel ([`bpf`]), which implement the same rules in C and are tested against it.
 //!
 //! ```text
 //!   program ── its TCP ── inside device ── Relay ── outside device ── routes, NAT, network
@@ -9,13 +9,13 @@
 //!
 //! * [`Shim`] decides about each packet; it does no I/O.
 //! * [`Relay`] is the thread that moves packets between two devices through a shim.
-//! * [`Enclosure`] is a network namespace whose programs' TCP goes through a shim; [`report`] tells others what it has seen.
+//! * [`Enclosure`] is a network namespace whose programs' TCP goes through a shim; [`report`] publishes its counters.
 //! * [`lab`] has two hosts in network namespaces and a forwarder between them that may do anything with a packet.
 //!
 //! Invariants:
-//! - A packet that the shim does not understand, or of a connection that it does not know, goes on as it is. The exception is a
-//!   fragment from the network under the strict policy, which is discarded. Each is counted.
-//! - Segments are joined only when their CRC and their sum were found right; every other sum is left for the kernel to verify.
+//! - A packet that the shim does not understand, or of a connection that it does not know, is forwarded unchanged. The exception is a
+//!   fragment from the network under the strict policy, which is discarded. All these packets are counted.
+//! - Segments are joined only if their CRC and their sum were found right; every other sum is left for the kernel to verify.
 #![forbid(unsafe_code)]
 
 pub mod bpf;

@@ -1,4 +1,4 @@
-//! What stands between a namespace's TCP and its network: a shim on TUN devices, or the programs in the kernel.
+//! The path between a namespace's TCP and its network: a shim on TUN devices, or the programs in the kernel.
 
 use tcp_crc::{Counters, FlowKey, State};
 
@@ -9,29 +9,29 @@ use crate::shim::PacketCounters;
 /// Which of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// The shim on TUN devices: the fastest, and every value.
+    /// The shim on TUN devices: the fastest, with every value.
     #[default]
     Tun,
     /// Programs in the kernel: no copy and no thread, values 4, 5 and 6.
     Bpf,
 }
 
-/// What has been seen.
+/// Counters and states of a back end.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Each connection.
     pub connections: Vec<(FlowKey, State, Counters)>,
-    /// All connections together, also those that are gone.
+    /// All connections together, including those no longer in the table.
     pub total: Counters,
     /// Everything else.
     pub packets: PacketCounters,
-    /// Packets that a device did not take.
+    /// Packets that a device did not accept.
     pub lost: u64,
-    /// Connections that found the table full: they stay plain.
+    /// Connections refused because the table was full: they stay plain.
     pub refused: u64,
 }
 
-/// One back end at work.
+/// A running back end.
 pub(crate) enum DataPath {
     Tun(Relay),
     Bpf(Box<Kernel>),

@@ -1,4 +1,4 @@
-//! The thread of a shim: packets from a pair of devices through a [`Shim`] to the other one.
+//! The thread of a shim: it moves packets from each of two devices through a [`Shim`] to the other.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 use crate::shim::{Ports, Shim};
 
-/// Packets that are taken from one device before the other has its turn.
+/// Packets taken from one device before the other has its turn.
 const BATCH: usize = 64;
 
-/// The two devices of a shim, and what they did not take.
+/// The two devices of a shim, and the packets they did not accept.
 struct Devices {
     inside: Tun,
     outside: Tun,
@@ -33,24 +33,24 @@ impl Ports for Devices {
     }
 }
 
-/// A shim at work. It ends when this is dropped.
+/// A running shim. It stops when this is dropped.
 pub struct Relay {
     shared: Arc<Mutex<Shared>>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and its observers share; the thread holds it for a batch of packets.
+/// State shared by the thread and its observers; the thread locks it for each batch of packets.
 pub struct Shared {
     /// The shim.
     pub shim: Shim,
-    /// Packets that a device did not take.
+    /// Packets that a device did not accept.
     pub lost: u64,
 }
 
 impl Relay {
-    /// Starts a thread that moves packets between `inside`, the device of the programs, and `outside`, that of the network. Where it
-    /// cannot go on, it gives the reason to `on_end`.
+    /// Starts a thread that moves packets between `inside`, the device of the programs, and `outside`, that of the network. If it cannot
+    /// continue, it passes the reason to `on_end`.
     ///
     /// # Errors
     /// The system has no thread or descriptor left.
@@ -65,7 +65,7 @@ impl Relay {
         Ok(Relay { shared, stop, thread: Some(thread) })
     }
 
-    /// Looks at the shim between two batches of packets.
+    /// Inspects the shim between two batches of packets.
     pub fn look<T>(&self, look: impl FnOnce(&Shared) -> T) -> T {
         look(&self.shared.lock())
     }
@@ -73,7 +73,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // A full counter has woken the thread as well.
+        // If the counter is full and the write fails, the thread has already been woken.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -84,7 +84,7 @@ impl Drop for Relay {
 /// Moves packets until `stop` is written to.
 ///
 /// # Errors
-/// Why it cannot go on.
+/// The reason why it cannot continue.
 fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) -> Result<(), &'static str> {
     let started = Instant::now();
     let mut buffer = vec![0; MAX_PACKET_BYTES];
@@ -96,7 +96,7 @@ fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) -> Result<(
             shared.lost = devices.lost;
             more
         };
-        // However busy the devices are, the end is seen after a batch.
+        // However busy the devices are, a stop is noticed after a batch.
         let wait = more.then(Timespec::default);
         let mut fds = [
             PollFd::from_borrowed_fd(devices.inside.as_fd(), PollFlags::IN),
@@ -109,7 +109,7 @@ fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) -> Result<(
         }
         let is_gone =
             |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
-        // Looked at first: what went before the end is said.
+        // Checked before the stop, so that a device that vanished earlier is reported.
         if fds[..2].iter().any(is_gone) {
             return Err("one of its devices is gone");
         }
@@ -119,7 +119,7 @@ fn run(shared: &Mutex<Shared>, mut devices: Devices, stop: &OwnedFd) -> Result<(
     }
 }
 
-/// A batch of packets from each device. Says whether more may be waiting.
+/// Moves a batch of packets from each device. Returns whether more may be waiting.
 fn turn(shim: &mut Shim, now_ms: u64, devices: &mut Devices, buffer: &mut [u8]) -> bool {
     let (mut more_out, mut more_in) = (true, true);
     for _ in 0..BATCH {

@@ -1,4 +1,4 @@
-//! What a shim has seen, for other programs: a document of JSON on a socket of its own.
+//! Publishes a shim's counters to other programs: a JSON document on a socket of its own.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,23 +14,23 @@ use tcp_crc::{Counters, Method, Plain, State};
 use crate::path::Seen;
 use crate::shim::PacketCounters;
 
-/// Where sockets are, one for each shim; root's alone.
+/// Directory of the sockets, one for each shim; accessible to root only.
 pub const DIRECTORY: &str = "/run/intact-tcp-crc";
-/// Longest report that is read. 65,536 connections take a third of it.
+/// Longest report accepted. 65,536 connections take a third of it.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
-/// Nobody waits longer for a report.
+/// Longest wait for a report.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a shim has seen.
+/// The counters and connections of a shim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Its device.
     pub name: String,
-    /// All connections since it began.
+    /// All connections since it started.
     pub total: Counters,
-    /// Packets of no connection.
+    /// Packets without a connection.
     pub packets: PacketCounters,
-    /// Packets that a device did not take.
+    /// Packets that a device did not accept.
     pub lost: u64,
     /// SYNs that found the table full: their connections stay plain.
     pub refused: u64,
@@ -47,17 +47,17 @@ pub struct Connection {
     pub remote: SocketAddr,
     /// `opening`, `protected` or `plain`.
     pub state: String,
-    /// The value of the method of a protected one.
+    /// The value of its method, if protected.
     pub method: Option<u8>,
     /// Why it is plain.
     pub why: Option<String>,
-    /// What it has seen.
+    /// Its counters.
     #[serde(flatten)]
     pub counters: Counters,
 }
 
 impl Report {
-    /// Of what stands behind the device `name`.
+    /// The report of the shim with the device `name`.
     pub fn of(name: &str, seen: Seen) -> Report {
         let mut connections: Vec<_> = seen
             .connections
@@ -82,12 +82,12 @@ impl Report {
         }
     }
 
-    /// Of a shim that has ended.
+    /// The report of a shim that has ended.
     pub fn empty(name: &str) -> Report {
         Report::of(name, Seen::default())
     }
 
-    /// How many connections are in `state`.
+    /// The number of connections in `state`.
     pub fn count(&self, state: &str) -> usize {
         self.connections.iter().filter(|connection| connection.state == state).count()
     }
@@ -113,7 +113,7 @@ fn reason(why: Plain) -> &'static str {
     }
 }
 
-/// Gives reports to who connects; its socket goes with it.
+/// Sends a report to every program that connects; its socket is removed when this is dropped.
 pub struct Publisher {
     path: PathBuf,
 }
@@ -131,12 +131,12 @@ impl Publisher {
         fs::create_dir_all(directory)?;
         fs::set_permissions(directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
         remove_those_of_nobody(directory)?;
-        // Devices in different namespaces have the same name.
+        // Devices in different namespaces may have the same name.
         let path = directory.join(format!("{name}-{}.sock", std::process::id()));
         let listener = UnixListener::bind(&path)?;
         std::thread::Builder::new().name("tcp-crc-status".into()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                // Who does not read gets no report.
+                // A program that does not read gets no report.
                 let _ = stream.set_write_timeout(Some(PATIENCE));
                 let _ = serde_json::to_vec(&report()).map(|text| (&stream).write_all(&text));
             }
@@ -151,7 +151,7 @@ impl Drop for Publisher {
     }
 }
 
-/// Programs that were killed leave their sockets.
+/// Removes the sockets left behind by programs that were killed.
 fn remove_those_of_nobody(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -162,10 +162,10 @@ fn remove_those_of_nobody(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The reports of all shims that have their sockets in `directory`, by name. Sockets without a program are left out.
+/// The reports of all shims that have a socket in `directory`, by name. Sockets without a program are skipped.
 ///
 /// # Errors
-/// The directory cannot be read, or a report not understood.
+/// The directory cannot be read, or a report cannot be parsed.
 pub fn reports(directory: &Path) -> io::Result<Vec<Report>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! What a shim does with each packet that a device hands over: cut, stamp, judge, join. No I/O: packets go to a [`Ports`].
+//! How a shim handles each packet that it gets from a device: cut, stamp, judge, join. It does no I/O: packets go to a [`Ports`].
 
 use engine::tun::{Gso, VnetHeader};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use tcp_crc::{
 
 use crate::icmp;
 
-/// Where packets go.
+/// The two destinations of packets.
 pub trait Ports {
     /// To the programs' own TCP.
     fn inside(&mut self, header: &VnetHeader, packet: &[u8]);
@@ -16,33 +16,33 @@ pub trait Ports {
     fn outside(&mut self, header: &VnetHeader, packet: &[u8]);
 }
 
-/// Packets that are no business of a connection's counters.
+/// Packets that no connection's counters include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketCounters {
-    /// Packets that are not TCP, handed on.
+    /// Packets other than TCP, forwarded.
     pub not_tcp: u64,
-    /// TCP of connections that the table does not have, handed on: opened before the shim, or beyond its bound.
+    /// TCP of connections that are not in the table, forwarded: opened before the shim started, or when the table was full.
     pub unknown: u64,
-    /// Fragments of IP packets, handed on.
+    /// Fragments of IP packets, forwarded.
     pub fragments: u64,
     /// Fragments of IP packets from the network, discarded because the policy is strict.
     pub fragments_discarded: u64,
-    /// Packets whose headers or options cannot be read, handed on: TCP discards them by itself.
+    /// Packets with unreadable headers or options, forwarded: TCP itself discards them.
     pub malformed: u64,
-    /// Connections that were ended because their CRC vanished.
+    /// Connections that were reset because their CRC vanished.
     pub resets: u64,
     /// Super-segments that were cut.
     pub cut: u64,
-    /// Segments that were handed on as part of a longer one.
+    /// Segments that were forwarded as part of a longer one.
     pub joined: u64,
-    /// ICMP messages of a path's MTU, lowered by the room that a CRC takes.
+    /// ICMP messages with a path MTU, lowered by the room that a CRC takes.
     pub path_mtu_lowered: u64,
-    /// Super-segments that came where no one can cut them (BPF), discarded: the device's `gso_max_segs` is not 1 any more.
+    /// Super-segments discarded where they cannot be cut (BPF): the device's `gso_max_segs` is no longer 1.
     #[serde(default)]
     pub uncut: u64,
 }
 
-/// One shim: the connections of one queue, and what it needs for a packet.
+/// One shim: the connections of one queue, and working memory for a packet.
 pub struct Shim {
     flows: Flows,
     strict: bool,
@@ -53,7 +53,7 @@ pub struct Shim {
     written: Vec<u8>,
 }
 
-/// What was judged and waits to be handed on, and room to write it.
+/// Judged segments that wait to be forwarded, and buffers.
 #[derive(Default)]
 struct Arrived {
     joined: Joined,
@@ -62,7 +62,7 @@ struct Arrived {
 }
 
 impl Shim {
-    /// A shim for at most `connections_max` connections; those beyond it stay plain.
+    /// A shim for at most `connections_max` connections; further ones stay plain.
     pub fn new(config: Config, connections_max: usize) -> Shim {
         let growth = |method| tcp_crc::growth_bytes(method, config.codepoints, false);
         Shim {
@@ -81,12 +81,12 @@ impl Shim {
         &self.flows
     }
 
-    /// What it has seen apart from connections.
+    /// Its counters of packets that belong to no connection.
     pub fn counters(&self) -> PacketCounters {
         self.counters
     }
 
-    /// Takes a packet of the programs' TCP at `now_ms`.
+    /// Handles a packet from the programs' TCP at `now_ms`.
     pub fn outbound(&mut self, now_ms: u64, header: &VnetHeader, bytes: &[u8], ports: &mut impl Ports) {
         let Shim { flows, counters, segment, written, .. } = self;
         let packet = match Packet::parse(bytes) {
@@ -111,7 +111,7 @@ impl Shim {
                 finish_sums(written);
                 ports.outside(&VnetHeader::default(), written);
             }
-            // Judgements are of what comes from the network.
+            // Only packets from the network are judged.
             Action::Discard(_) | Action::Reset => {}
         });
         if keep {
@@ -119,9 +119,9 @@ impl Shim {
         }
     }
 
-    /// Takes a packet of the network's at `now_ms`. `bytes` is what a device has read; its sums may be finished in place.
+    /// Handles a packet from the network at `now_ms`. `bytes` is what a device has read; its sums may be completed in place.
     pub fn inbound(&mut self, now_ms: u64, header: &VnetHeader, bytes: &mut [u8], ports: &mut impl Ports) {
-        // What is one packet with an unfinished sum was never on a wire: a program on this machine sent it.
+        // A single packet with an unfinished sum has never been on a wire: a program on this machine sent it.
         let mut header = *header;
         if header.sum_unfinished && header.gso == Gso::None && Packet::parse(bytes).is_ok() {
             finish_sums(bytes);
@@ -143,7 +143,7 @@ impl Shim {
         let mss_bytes = if flow.is_plain() { 0 } else { super_bytes(&header) };
         let is_super = is_super(mss_bytes, &packet);
         cut(&packet, mss_bytes, segment, |piece| {
-            // What a NIC or the kernel has joined had right sums; cutting leaves them to be made.
+            // Segments joined by a NIC or the kernel had right sums; after cutting, the sums must be made.
             if !is_super {
                 return arrived.judge(flow, piece, Some(&header), counters, ports);
             }
@@ -155,7 +155,7 @@ impl Shim {
         });
     }
 
-    /// Hands on what waits to be joined with more. To be called when no packet waits to be read.
+    /// Forwards what waits to be joined with more. To be called when no packet is waiting to be read.
     pub fn flush(&mut self, ports: &mut impl Ports) {
         self.arrived.flush(&mut self.counters, ports);
     }
@@ -174,8 +174,8 @@ impl Shim {
 }
 
 impl Arrived {
-    /// Judges one segment of the network's and hands it on, joins it, or ends its connection. `header` is that of a segment that came
-    /// by itself.
+    /// Judges one segment from the network, and forwards it, joins it, or resets its connection. `header` belongs to a segment that was
+    /// received alone.
     fn judge(
         &mut self,
         flow: &mut Flow,
@@ -186,7 +186,7 @@ impl Arrived {
     ) {
         match flow.handle(Direction::In, piece, &mut self.written) {
             Action::Discard(_) => {}
-            // Its sum was not looked at: the kernel does that, so it is joined with nothing.
+            // Its sum was not checked. The kernel will do that, so it is not joined with anything.
             Action::Keep => {
                 self.flush(counters, ports);
                 ports.inside(header.unwrap_or(&VnetHeader::default()), piece.bytes());
@@ -203,7 +203,7 @@ impl Arrived {
         }
     }
 
-    /// Joins what was written to what waits, or hands both on.
+    /// Joins the rewritten segment to those that wait, or forwards both.
     fn join(&mut self, counters: &mut PacketCounters, ports: &mut impl Ports) {
         let push = |arrived: &mut Arrived| {
             Packet::parse(&arrived.written).is_ok_and(|packet| arrived.joined.push(&packet))
@@ -238,7 +238,7 @@ impl Arrived {
     }
 }
 
-/// Where Checksum stands in a TCP header.
+/// Offset of the Checksum field in a TCP header.
 const TCP_CHECKSUM_AT: u16 = 16;
 
 fn super_bytes(header: &VnetHeader) -> u16 {

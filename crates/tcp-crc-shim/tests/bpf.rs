@@ -1,5 +1,5 @@
-//! The back end in the kernel between two real TCPs, with the same network and the same damage as the shim on TUN devices, and with such
-//! a shim at the other end.
+//! The back end in the kernel between two real TCPs, with the same network and the same damage as the shim on TUN devices, and with such a
+//! shim at the other end.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn the_kernel_and_a_shim_understand_each_other() {
                 });
             }
             for end in [End::Client, End::Server] {
-                // The kernel forgets what is closed, a shim does not: the one that is open is meant.
+                // The kernel forgets closed connections, a shim does not: look for the open one.
                 let seen = lab.seen(end).unwrap();
                 let of_this = |key: &tcp_crc::FlowKey| key.local.0.is_ipv6() == v6;
                 let (_, state, counters) =

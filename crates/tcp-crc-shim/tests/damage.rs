@@ -1,4 +1,4 @@
-//! Damage that TCP's sum does not see, on the way between two real TCPs: it arrives without a CRC and never with one.
+//! Damage that TCP's sum does not detect, between two real TCPs: without a CRC it arrives, with one it never does.
 
 mod support;
 
@@ -10,7 +10,8 @@ use tcp_crc_shim::lab::{Damager, End, Plan, content, sum_errors};
 
 const BYTES: usize = 2 << 20;
 
-/// One transfer through damage, without or with a CRC: damaged segments, wrong bytes, segments that the server's shim discarded.
+/// One transfer through damage, with or without a CRC. Returns the damaged segments, the wrong bytes, and the segments that the server's
+/// shim discarded.
 fn through_damage(config: Option<Config>, v6: bool) -> Option<[u64; 3]> {
     let (damager, count) = Damager::new(7, 2);
     let lab = lab(Plan { middle: damager.middle(), ..Plan::both(config) })?;

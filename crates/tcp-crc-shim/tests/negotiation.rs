@@ -1,4 +1,4 @@
-//! Two real TCPs that open connections through shims, and what stands in their way.
+//! Two real TCPs that open connections through shims, with various obstacles in between.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn moves_bytes(lab: &Lab, v6: bool) {
     assert_eq!((transfer.bytes, transfer.wrong), (BYTES as u64, 0));
 }
 
-/// Thesis, Table 7.2, by value: asked for by the client, by the server, and what both get.
+/// Thesis, Table 7.2, by value: the client's request, the server's request, and what both get.
 #[test]
 fn table_7_2_between_two_kernels() {
     let rows = [
@@ -62,7 +62,7 @@ fn a_silent_peer_gets_plain_tcp() {
 
 #[test]
 fn requests_that_are_taken_out_lead_to_plain_tcp() {
-    // From the SYN: the server was never asked. From the SYN-ACK: the client hears nothing, and its bare segments tell the server.
+    // From the SYN: the server is never asked. From the SYN-ACK: the client gets no answer, and its bare segments show that to the server.
     for (towards, server) in [(End::Server, Plain::PeerSilent), (End::Client, Plain::AnswerStripped)] {
         for v6 in [false, true] {
             let Some(lab) = lab(both(strict(&[Method::Data]), stripper(14, towards, 0))) else { return };

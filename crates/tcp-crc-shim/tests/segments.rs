@@ -1,4 +1,4 @@
-//! What real TCPs send besides data and acknowledgements, through two shims.
+//! What real TCPs send in addition to data and acknowledgements, through two shims.
 
 mod support;
 
@@ -16,7 +16,7 @@ use tcp_crc_shim::lab::{End, Lab, Middle, Pass, Plan, content, untouched};
 
 const PROTECTED: [State; 2] = [State::Protected(Method::Whole); 2];
 
-/// Nothing was wrong at either end.
+/// Checks that nothing was wrong at either end.
 fn all_was_well(lab: &Lab) {
     assert_eq!(states(lab), PROTECTED);
     for end in [End::Client, End::Server] {
@@ -155,7 +155,7 @@ fn a_simultaneous_open() {
 
 #[test]
 fn data_in_a_syn() {
-    // Client, server, data without a cookie at either end, every listener: tcp_fastopen of ip-sysctl.
+    // Bits: client, server, data without a cookie at either end, every listener (tcp_fastopen of ip-sysctl).
     let switches = vec![("ipv4/tcp_fastopen", "1543")];
     let in_syn = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&in_syn);

@@ -1,4 +1,4 @@
-//! Which bytes the CRC of each method covers, in which order (thesis 7). The only place that knows.
+//! Which bytes the CRC of each method covers, and in which order (thesis 7). Nothing else in the crate knows this.
 
 use integrity::{crc32c, crc32c_append};
 
@@ -8,9 +8,9 @@ use crate::method::Method;
 ///
 /// * `pseudo` - the pseudo header of IPv4 (12 bytes) or IPv6 (40 bytes).
 /// * `header` - the TCP header with options; Checksum and the content of the data option must be zero.
-/// * `offset` - of the first byte of `data` from the initial sequence number, modulo 2^32.
+/// * `offset` - the offset of the first byte of `data` from the initial sequence number, modulo 2^32.
 ///
-/// Of a segment without data, [`Method::Data`] covers nothing: its CRC is 0.
+/// In a segment without data, [`Method::Data`] covers nothing: its CRC is 0.
 pub(crate) fn crc(method: Method, pseudo: &[u8], header: &[u8], offset: u32, data: &[u8]) -> u32 {
     match method {
         Method::Data => crc32c(data),

@@ -1,5 +1,5 @@
-//! One TCP connection as a shim at one of its ends sees it: the request in SYN and SYN-ACK, the method that follows, the fall back
-//! to plain TCP, and what is to be done with each packet.
+//! One TCP connection as seen by a shim at one of its ends: the request in SYN and SYN-ACK, the method agreed, the fallback to plain TCP,
+//! and the action for each packet.
 //!
 //! ```text
 //!            our SYN goes out, or our SYN-ACK answers a SYN that asks
@@ -13,45 +13,45 @@
 //!                                            Protected (confirmed): bare segments are a matter of policy
 //! ```
 //!
-//! What comes from the network changes the state only where our own TCP has asked for it or answers it: an incoming SYN is
-//! remembered and counts when our TCP sends its SYN-ACK; an incoming SYN-ACK counts when it acknowledges our SYN. So a forged or
-//! late SYN cannot end the protection of a connection that stands. And a connection that went plain because its requests seemed
-//! lost becomes protected by the first CRC that matches: one of them did arrive.
+//! Packets from the network change the state only if our own TCP has asked for it or answers it. An incoming SYN is remembered and takes
+//! effect when our TCP sends its SYN-ACK; an incoming SYN-ACK takes effect if it acknowledges our SYN. So a forged or late SYN cannot end
+//! the protection of an established connection. And a connection that went plain because its requests seemed lost becomes protected by the
+//! first CRC that matches: one of the requests did arrive.
 
 use crate::method::{Codepoints, Method, Offer};
 use crate::packet::Packet;
 use crate::rewrite::{self, Fault};
 
-/// A SYN goes out with the request this many times, and so does a SYN-ACK; then without, for middleboxes that discard what they do
+/// A SYN is sent with the request this many times, and so is a SYN-ACK; after that without it, for middleboxes that discard options they do
 /// not know.
 pub const REQUESTS_MAX: u32 = 2;
-/// So many segments in a row with a wrong CRC under a right sum look like a middlebox that cuts segments again.
+/// This many segments in a row with a wrong CRC but a right sum suggest a middlebox that resegments.
 pub const RESEGMENTED_AFTER: u32 = 8;
 
-/// How far ahead of our last acknowledgement a RST is believed. Who does not know the number hits this once in 65,536 times.
+/// How far beyond our last acknowledgement a RST is believed. A sender that does not know the number hits this once in 65,536 times.
 const RST_WINDOW_BYTES: u32 = 65_536;
 
-/// What a shim is set to.
+/// The configuration of a shim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// What it asks for.
     pub offer: Offer,
-    /// By which option numbers.
+    /// The option numbers it uses.
     pub codepoints: Codepoints,
-    /// What follows when CRCs vanish.
+    /// What happens when CRCs vanish.
     pub on_missing: OnMissing,
-    /// Longest packet of the link, in bytes: no peer that takes larger segments makes a stamped one longer. None: not known.
+    /// Longest packet of the link, in bytes: even for a peer that accepts larger segments, no stamped one is longer. None: not known.
     pub mtu_bytes: Option<u16>,
 }
 
-/// What follows when a segment of a protected connection comes without its CRC: something on the way takes options out.
+/// What happens when a segment of a protected connection arrives without its CRC, because something on the path removes options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissing {
-    /// It is handed on and counted.
+    /// It is accepted and counted.
     #[default]
     Lenient,
-    /// A segment with data ends the connection. One without is counted: a host that answers for a connection that is over (TIME-WAIT)
-    /// may have no CRC left to say.
+    /// A segment with data resets the connection. A segment without data is only counted: a host that answers for a closed connection
+    /// (TIME-WAIT) may no longer be able to add a CRC.
     Strict,
 }
 
@@ -69,13 +69,13 @@ pub enum Direction {
 pub enum Plain {
     /// We ask for nothing.
     NotOffered,
-    /// The peer, or something on the way, does not answer the request.
+    /// The peer, or something on the path, does not answer the request.
     PeerSilent,
-    /// Both ask, for nothing in common.
+    /// Both ask, but for no common method.
     NoCommonMethod,
-    /// The SYN was lost twice with the request and went without.
+    /// The SYN was lost twice with the request and was sent without it.
     RequestsLost,
-    /// The peer's first segment has no CRC: our answer to its request did not arrive.
+    /// The peer's first segment has no CRC: our answer to the peer's request did not arrive.
     AnswerStripped,
     /// TCP-MD5 or TCP-AO forbids changes.
     Signed,
@@ -83,55 +83,55 @@ pub enum Plain {
     NoRoom,
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// No answer yet.
     Opening,
     /// Every segment carries a CRC.
     Protected(Method),
-    /// TCP as ever.
+    /// Ordinary TCP.
     Plain(Plain),
 }
 
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Hand it on as it is.
+    /// Forward it unchanged.
     Keep,
-    /// Hand on what was written instead.
+    /// Forward the rewritten packet instead.
     Rewritten,
-    /// Discard it: TCP sends its data again.
+    /// Discard it: TCP retransmits its data.
     Discard(Fault),
     /// Reset the connection at both ends.
     Reset,
 }
 
-/// What a connection has seen, in segments.
+/// Counters of a connection, in segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counters {
     /// Sent with a CRC.
     pub stamped: u64,
     /// Received with a CRC that matches.
     pub verified: u64,
-    /// Discarded for a CRC that does not match, or a malformed option.
+    /// Discarded because of a wrong CRC or a malformed option.
     pub bad_crc: u64,
-    /// Discarded for TCP's own sum.
+    /// Discarded because of TCP's own sum.
     pub bad_sum: u64,
-    /// Sent without for want of room in the options.
+    /// Sent without a CRC because the options had no room.
     pub bare_sent: u64,
-    /// Received without, where the options had no room.
+    /// Received without a CRC, because the options had no room.
     pub bare_received: u64,
-    /// Received without though there was room: taken out on the way.
+    /// Received without a CRC although there was room: removed on the path.
     pub missing: u64,
-    /// SACK blocks that gave way to a CRC.
+    /// SACK blocks dropped to make room for a CRC.
     pub sack_blocks_dropped: u64,
-    /// Times that CRCs were wrong in a row under right sums ([`RESEGMENTED_AFTER`]).
+    /// Times that [`RESEGMENTED_AFTER`] CRCs in a row were wrong although the sums were right.
     pub resegmented: u64,
 }
 
 impl Counters {
-    /// Adds what another connection has seen.
+    /// Adds the counters of another connection.
     pub fn add(&mut self, other: &Counters) {
         let Counters {
             stamped,
@@ -156,12 +156,12 @@ impl Counters {
     }
 }
 
-/// What one end said in its SYN.
+/// The content of one end's SYN.
 #[derive(Clone, Copy, Debug)]
 struct Syn {
     isn: u32,
     offer: Offer,
-    /// Data in it (TCP Fast Open), so that an acknowledgement of them is known as one.
+    /// Length of its data (TCP Fast Open), so that an acknowledgement of that data is recognised.
     data_bytes: u32,
 }
 
@@ -170,26 +170,26 @@ struct Syn {
 pub struct Flow {
     config: Config,
     state: State,
-    /// The peer has shown that it knows the method.
+    /// The peer has shown that it uses the method.
     confirmed: bool,
     ours: Option<Syn>,
     theirs: Option<Syn>,
-    /// A SYN of the peer's that our TCP has not answered.
+    /// A SYN from the peer that our TCP has not answered.
     unanswered: Option<Syn>,
     syns: u32,
     syn_acks: u32,
     wrong_in_a_row: u32,
     /// The last number that our TCP acknowledged.
     acknowledged: Option<u32>,
-    /// Our direction and the peer's.
+    /// Whether our direction and the peer's have ended.
     ended: [bool; 2],
     counters: Counters,
-    /// Of earlier connections between the same ports.
+    /// Counters of earlier connections between the same ports.
     earlier: Counters,
 }
 
 impl Flow {
-    /// A connection of which nothing was seen.
+    /// A connection of which no packet has been seen.
     pub fn new(config: Config) -> Flow {
         Flow {
             config,
@@ -208,34 +208,34 @@ impl Flow {
         }
     }
 
-    /// Whether no segment but a SYN is changed or judged any more, so that super-segments need not be cut.
+    /// Whether no segment except a SYN is changed or judged any more, so that super-segments need not be cut.
     pub fn is_plain(&self) -> bool {
         matches!(self.state, State::Plain(why) if why != Plain::RequestsLost)
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// What it has seen.
+    /// Its counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What it and earlier connections between the same ports have seen.
+    /// Its counters plus those of earlier connections between the same ports.
     pub(crate) fn total(&self) -> Counters {
         let mut total = self.earlier;
         total.add(&self.counters);
         total
     }
 
-    /// Whether both directions have ended, or one of them by RST: nothing but late segments comes.
+    /// Whether both directions have ended, or the connection was ended by RST: only late segments can follow.
     pub fn has_ended(&self) -> bool {
         self.ended == [true; 2]
     }
 
-    /// Takes a packet and says what to do with it; what [`Action::Rewritten`] means is in `out`, whose content is replaced.
+    /// Handles a packet and says what to do with it. For [`Action::Rewritten`] the new packet is in `out`, whose content is replaced.
     pub fn handle(&mut self, direction: Direction, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
         out.clear();
         let flags = packet.flags();
@@ -261,13 +261,13 @@ impl Flow {
         }
     }
 
-    /// Whether our TCP may take this RST of the peer's: it has the number that our TCP waits for, or one that data on their way would
-    /// explain (RFC 5961 3.2). Any other is forged or late and ends nothing. Before our first acknowledgement every RST counts.
+    /// Whether our TCP may accept this RST from the peer: it has the number that our TCP expects, or one that data in flight would explain
+    /// (RFC 5961 3.2). Any other is forged or late and ends nothing. Before our first acknowledgement every RST is accepted.
     fn may_be_reset_by(&self, packet: &Packet<'_>) -> bool {
         self.acknowledged.is_none_or(|next| packet.sequence_number().wrapping_sub(next) < RST_WINDOW_BYTES)
     }
 
-    /// Begins again for another initial sequence number of ours: a new connection on the same ports.
+    /// Starts over if our initial sequence number has changed: a new connection on the same ports.
     fn begin(&mut self, packet: &Packet<'_>) {
         let isn = packet.sequence_number();
         if self.ours.is_none_or(|syn| syn.isn != isn) {
@@ -278,14 +278,14 @@ impl Flow {
         }
     }
 
-    /// Our TCP opens a connection, or says its SYN again.
+    /// Our TCP opens a connection, or repeats its SYN.
     fn our_syn(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
         self.begin(packet);
         self.syns += 1;
         self.ask(packet, self.syns, out)
     }
 
-    /// Our TCP answers a SYN: what that one asked for counts now.
+    /// Our TCP answers a SYN: the request in that SYN takes effect now.
     fn our_syn_ack(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
         self.begin(packet);
         if let Some(theirs) = self.unanswered.take() {
@@ -306,7 +306,7 @@ impl Flow {
         action
     }
 
-    /// Writes the request into our SYN or SYN-ACK, which goes out for the `time`-th time.
+    /// Writes the request into our SYN or SYN-ACK, which is sent for the `time`-th time.
     fn ask(&mut self, packet: &Packet<'_>, time: u32, out: &mut Vec<u8>) -> Action {
         if self.config.offer.is_none() {
             return self.plain(Plain::NotOffered);
@@ -338,12 +338,12 @@ impl Flow {
         Syn { isn: packet.sequence_number(), offer, data_bytes: packet.data().len() as u32 }
     }
 
-    /// The peer's SYN. What our TCP reads in it leaves room for our CRCs.
+    /// The peer's SYN. The MSS in it is lowered, so that our TCP leaves room for our CRCs.
     fn their_syn(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
         let syn = self.read_syn(packet);
         self.unanswered = Some(syn);
         match self.config.offer.join(syn.offer) {
-            // Whether our TCP will use timestamps is not known yet: without them a CRC takes more.
+            // It is not known yet whether our TCP will use timestamps; without them a CRC takes more room.
             Some(method) => self.clamp(packet, method, false, out),
             None => Action::Keep,
         }
@@ -352,7 +352,7 @@ impl Flow {
     /// The peer's SYN-ACK: the answer to our request.
     fn their_syn_ack(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
         let Some(ours) = self.ours.filter(|ours| acknowledges(packet, ours)) else { return Action::Keep };
-        // What was decided stays: a SYN-ACK that is said again may lack what the first one had.
+        // A decision is final: a repeated SYN-ACK may lack what the first one had.
         if self.confirmed || matches!(self.state, State::Plain(_)) {
             return Action::Keep;
         }
@@ -394,7 +394,7 @@ impl Flow {
         let Some(theirs) = self.theirs else { return Action::Keep };
         let (method, certain) = match self.state {
             State::Protected(method) => (method, true),
-            // Our request may have arrived though its answers did not.
+            // Our request may have arrived although no answer did.
             State::Plain(Plain::RequestsLost) => match self.config.offer.join(theirs.offer) {
                 Some(method) => (method, false),
                 None => return Action::Keep,
@@ -444,7 +444,7 @@ impl Flow {
     }
 }
 
-/// Whether a SYN-ACK acknowledges our SYN, or data in it.
+/// Whether a SYN-ACK acknowledges our SYN, or data in the SYN.
 fn acknowledges(packet: &Packet<'_>, ours: &Syn) -> bool {
     let acknowledged = packet.acknowledgement_number().wrapping_sub(ours.isn);
     (1..=1 + u64::from(ours.data_bytes)).contains(&u64::from(acknowledged))

@@ -1,4 +1,4 @@
-//! The connections of one shim, within a bound.
+//! The connections of one shim, limited in number.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,18 @@ use core::net::IpAddr;
 use crate::flow::{Action, Config, Counters, Direction, Flow, State};
 use crate::packet::{Packet, Unsuitable};
 
-/// A connection that has ended is kept this long for late segments, in milliseconds: twice Linux' TIME-WAIT.
+/// An ended connection is kept this long for late segments, in milliseconds: twice Linux' TIME-WAIT.
 pub const LINGER_MS: u64 = 120_000;
-/// An open connection without any segment for this long gives way when the table is full, in milliseconds: RFC 5382 asks as much
+/// An open connection without any segment for this long may be removed when the table is full, in milliseconds: RFC 5382 requires the same
 /// of address translators.
 pub const IDLE_MS: u64 = 2 * 3600 * 1000 + 4 * 60 * 1000;
 /// A SYN that our TCP has not answered is forgotten after this, in milliseconds.
 pub const UNANSWERED_MS: u64 = 60_000;
-/// The table is searched for what may go at most this often, in milliseconds, so that a flood of SYNs does not pay for it.
+/// When the table is full, it is searched for removable connections at most this often, in milliseconds, so that a flood of SYNs stays
+/// cheap.
 const SWEEP_EVERY_MS: u64 = 1000;
 
-/// A connection by its ends.
+/// A connection, identified by its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowKey {
     /// Our address and port.
@@ -38,15 +39,15 @@ impl FlowKey {
     }
 }
 
-/// What became of a packet.
+/// The result for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It belongs to a connection of the table.
+    /// It belongs to a connection in the table.
     Flow(FlowKey, Action),
-    /// It is TCP of no connection of the table: opened before the shim, or beyond its bound. It is handed on as it is.
+    /// It is TCP of a connection not in the table: opened before the shim started, or when the table was full. It is forwarded unchanged.
     Unknown,
-    /// It is no whole TCP segment. Pieces of IP packets (`Unsuitable::Fragment`) of a protected connection cannot be judged, so a
-    /// strict shim discards them; everything else is not TCP's, or TCP discards it by itself.
+    /// It is not a whole TCP segment. IP fragments (`Unsuitable::Fragment`) of a protected connection cannot be judged, so a strict shim
+    /// discards them. Everything else is either not TCP or is discarded by TCP itself.
     Unsuitable(Unsuitable),
 }
 
@@ -74,18 +75,18 @@ pub struct Flows {
     entries: HashMap<FlowKey, Entry>,
     swept_ms: Option<u64>,
     refused: u64,
-    /// What connections have seen that are not in the table any more.
+    /// Counters of connections that are no longer in the table.
     gone: Counters,
 }
 
 impl Flows {
-    /// A table of at most `max` connections. Those beyond it stay plain.
+    /// A table of at most `max` connections. Further ones stay plain.
     pub fn new(config: Config, max: usize) -> Flows {
         Flows { config, max, entries: HashMap::new(), swept_ms: None, refused: 0, gone: Counters::default() }
     }
 
-    /// Takes a packet as it comes from our TCP or from the network at `now_ms` (of any clock that does not go back); what
-    /// [`Action::Rewritten`] means is in `out`, whose content is replaced.
+    /// Handles a packet from our TCP or from the network at `now_ms` (of any clock that does not go back). For [`Action::Rewritten`] the
+    /// new packet is in `out`, whose content is replaced.
     pub fn handle(&mut self, now_ms: u64, direction: Direction, bytes: &[u8], out: &mut Vec<u8>) -> Outcome {
         out.clear();
         let packet = match Packet::parse(bytes) {
@@ -98,7 +99,7 @@ impl Flows {
         }
     }
 
-    /// The connection of a packet. A SYN begins one, if there is room for it.
+    /// The connection of a packet. A SYN creates one if there is room.
     pub fn find(
         &mut self,
         now_ms: u64,
@@ -139,7 +140,7 @@ impl Flows {
         room
     }
 
-    /// Every connection, in no order.
+    /// All connections, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&FlowKey, State, Counters)> {
         self.entries.iter().map(|(key, entry)| (key, entry.flow.state(), entry.flow.counters()))
     }
@@ -149,12 +150,12 @@ impl Flows {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What all connections have seen, also those that are not in the table any more.
+    /// The counters of all connections, including those no longer in the table.
     pub fn total(&self) -> Counters {
         let mut total = self.gone;
         self.entries.values().for_each(|entry| total.add(&entry.flow.total()));

@@ -1,21 +1,21 @@
-//! CRC32C in place of, or next to, TCP's 16-bit sum: the option of a thesis (2019, chapter 7) on the option numbers of RFC 1146,
-//! as bytes and as a state machine. No I/O, no clock: a shim on a TUN device, a test and a fuzzer drive the same code.
+//! CRC32C instead of, or in addition to, TCP's 16-bit sum: the option of a thesis (2019, chapter 7) on the option numbers of RFC 1146, as
+//! bytes and as a state machine. No I/O, no clock: a shim on a TUN device, a test and a fuzzer drive the same code.
 //!
 //! * [`Packet`] is an IPv4 or IPv6 packet that carries one whole TCP segment. Parsing may refuse; it never panics.
-//! * [`Method`] says what the CRC covers and where it stands; [`Offer`] is what an end asks for, and [`Offer::join`] what both get.
-//! * [`stamp`] puts the CRC into a packet, [`check`] judges one, [`strip`] takes the option out again.
-//! * [`Flow`] is one connection: it reads and writes the request in SYN and SYN-ACK, falls back to plain TCP, and says what is to
-//!   be done with each packet. [`Flows`] holds many, within a bound.
-//! * [`cut`] makes segments of a super-segment, [`Joined`] a super-segment of segments; [`resets`] ends a connection.
+//! * [`Method`] says what the CRC covers and where it is placed; [`Offer`] is what an end asks for, and [`Offer::join`] what both agree on.
+//! * [`stamp`] puts the CRC into a packet, [`check`] judges a packet, [`strip`] removes the option again.
+//! * [`Flow`] is one connection: it reads and writes the request in SYN and SYN-ACK, falls back to plain TCP, and determines the action
+//!   for each packet. [`Flows`] holds many connections, up to a limit.
+//! * [`cut`] splits a super-segment into segments, [`Joined`] joins segments into a super-segment; [`resets`] ends a connection.
 //!
 //! Invariants:
-//! - What [`stamp`] writes, [`check`] accepts, and [`strip`] gives back a segment with the same header fields and the same data.
-//! - TCP options never take more than 40 bytes. Timestamps are never left out; SACK blocks are, last block first, where a segment
-//!   with data has no room for its CRC.
+//! - [`check`] accepts what [`stamp`] writes, and [`strip`] returns a segment with the same header fields and the same data.
+//! - TCP options never take more than 40 bytes. Timestamps are never dropped. SACK blocks are, last block first, if a segment with data has
+//!   no room for its CRC.
 //! - Segments with SYN or RST carry the ordinary sum and no CRC (RFC 1146). Data in a SYN (TCP Fast Open) is not covered.
 //! - A packet that this crate does not understand is never changed.
 //!
-//! Left out: sockets, devices and the reassembly of IP fragments.
+//! Sockets, devices and the reassembly of IP fragments are out of scope.
 #![forbid(unsafe_code)]
 
 mod coverage;

@@ -1,24 +1,24 @@
-//! What the CRC covers and where it stands, and how two ends agree on that (thesis 7, Tables 7.1 and 7.2).
+//! What the CRC covers, where it is placed, and how two ends agree on that (thesis 7, Tables 7.1 and 7.2).
 
 use crate::options::Encoded;
 
-/// What the CRC32C of a segment covers and where it stands: the option-data value of the request.
+/// What the CRC32C of a segment covers and where it is placed: the option-data value of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Value 3: pseudo header, TCP header and data. The high 16 bits stand in the Checksum field, the low ones in the option. Every
-    /// device that verifies TCP's sum discards such a segment, so it travels only between two shims.
+    /// Value 3: pseudo header, TCP header and data. The high 16 bits are in the Checksum field, the low ones in the option. Any device that
+    /// verifies TCP's sum discards such a segment, so it works only between two shims.
     Split,
     /// Value 4: the data alone, so that a NAT may change addresses and ports. Checksum is TCP's own.
     Data,
     /// Value 5: pseudo header, TCP header and data. Checksum is TCP's own, so that a NIC may compute it.
     Whole,
-    /// Value 6, not of the thesis: the offset of the data from the initial sequence number, their length, and the data. Passes a NAT as
-    /// value 4 does, and finds good data at a wrong place as well.
+    /// Value 6, not in the thesis: the offset of the data from the initial sequence number, their length, and the data. It passes a NAT as
+    /// value 4 does, and also detects intact data at a wrong offset.
     Placed,
 }
 
 impl Method {
-    /// Every method, in the order of their values.
+    /// All methods, in order of their values.
     pub const ALL: [Method; 4] = [Method::Split, Method::Data, Method::Whole, Method::Placed];
 
     /// The option-data value of the request option.
@@ -31,7 +31,7 @@ impl Method {
         }
     }
 
-    /// The method of a value. RFC 1146's own values (0 the sum, 1 and 2 Fletcher) and unknown ones are none of ours.
+    /// The method with this value. RFC 1146's own values (0 the sum, 1 and 2 Fletcher) and unknown values have none.
     pub fn from_value(value: u8) -> Option<Method> {
         Method::ALL.into_iter().find(|method| method.value() == value)
     }
@@ -46,7 +46,7 @@ impl Method {
         matches!(self, Method::Split | Method::Whole)
     }
 
-    /// How strongly a value of the thesis asks to be the common one: 3 < 5 < 4, the join that Table 7.2 lists row by row.
+    /// The precedence of the thesis' values when two ends differ: 3 < 5 < 4, the join that Table 7.2 lists row by row.
     fn rank(self) -> u8 {
         match self {
             Method::Split => 0,
@@ -57,12 +57,12 @@ impl Method {
     }
 }
 
-/// What decides which value a host asks for.
+/// The facts that decide which value a host asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// The NIC computes TCP's sum.
     pub checksum_offload: bool,
-    /// An address translator stands between this host and the peer.
+    /// There is an address translator between this host and the peer.
     pub behind_nat: bool,
 }
 
@@ -77,9 +77,9 @@ impl Host {
     }
 }
 
-/// What one end asks for: at most one value of the thesis, and whether it knows [`Method::Placed`].
+/// What one end asks for: at most one value of the thesis, and whether it supports [`Method::Placed`].
 ///
-/// A peer that knows the thesis alone ignores the request for value 6 and answers the other.
+/// A peer that knows only the thesis ignores the request for value 6 and answers the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offer {
     thesis: Option<Method>,
@@ -87,10 +87,10 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Nothing is asked for: plain TCP.
+    /// No request: plain TCP.
     pub const NONE: Offer = Offer { thesis: None, placed: false };
 
-    /// `methods`; of several values of the thesis the first.
+    /// The offer of `methods`; of several values of the thesis the first counts.
     pub fn of(methods: &[Method]) -> Offer {
         methods.iter().fold(Offer::NONE, |mut offer, method| {
             offer.add(*method);
@@ -98,7 +98,7 @@ impl Offer {
         })
     }
 
-    /// Adds a method, unless a value of the thesis is there already.
+    /// Adds a method, unless a value of the thesis is already present.
     pub fn add(&mut self, method: Method) {
         match method {
             Method::Placed => self.placed = true,
@@ -106,17 +106,18 @@ impl Offer {
         }
     }
 
-    /// Whether nothing is asked for.
+    /// Whether the offer is empty.
     pub fn is_none(self) -> bool {
         self == Offer::NONE
     }
 
-    /// What is asked for, the value of the thesis first.
+    /// The methods asked for, the value of the thesis first.
     pub fn methods(self) -> impl Iterator<Item = Method> {
         self.thesis.into_iter().chain(self.placed.then_some(Method::Placed))
     }
 
-    /// The method that follows from both ends' offers, the same whichever end asks (so a simultaneous open agrees), or none.
+    /// The method that follows from both ends' offers, or none. It does not depend on which end asks, so both ends of a simultaneous open
+    /// agree.
     pub fn join(self, peer: Offer) -> Option<Method> {
         if self.placed && peer.placed {
             return Some(Method::Placed);
@@ -126,10 +127,10 @@ impl Offer {
     }
 }
 
-/// Which option numbers carry request and CRC. Both ends must be set to the same.
+/// The option numbers for request and CRC. Both ends must be configured alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Codepoints {
-    /// Kinds 14 and 15, which RFC 1146 took and RFC 6247 calls obsolete.
+    /// Kinds 14 and 15, which RFC 1146 assigned and RFC 6247 made obsolete.
     #[default]
     Historic,
     /// Kind 254 with an experiment identifier (RFC 6994); 2 bytes longer.
@@ -142,7 +143,7 @@ impl Codepoints {
     /// Experiment identifier of the CRC: `CD`.
     const DATA_EXID: [u8; 2] = *b"CD";
 
-    /// Kind of a request option and of a data option, and what stands between the length and the content.
+    /// Kind of a request option and of a data option, each with the bytes between the length and the content.
     fn heads(self) -> [(u8, &'static [u8]); 2] {
         match self {
             Codepoints::Historic => [(14, &[]), (15, &[])],
@@ -150,7 +151,7 @@ impl Codepoints {
         }
     }
 
-    /// The content of a request option, if `kind` and `body` (all but kind and length) are one.
+    /// The content of a request option, if `kind` and `body` (everything after kind and length) form one.
     pub(crate) fn request(self, kind: u8, body: &[u8]) -> Option<&[u8]> {
         let (own, exid) = self.heads()[0];
         (kind == own).then(|| body.strip_prefix(exid)).flatten()

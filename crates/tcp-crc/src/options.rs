@@ -1,11 +1,11 @@
-//! The options of a TCP header (RFC 9293 section 3.1): read strictly, and laid out again without padding between them.
+//! The options of a TCP header (RFC 9293 section 3.1): parsed strictly, and laid out again without padding between them.
 
 use thiserror::Error;
 
-/// Most bytes that options may take: 15 words of header less the 20 bytes that are fixed.
+/// Most bytes for options: a header of 15 words minus the 20 fixed bytes.
 pub const MAX_OPTION_BYTES: usize = 40;
 
-/// Kinds that this crate knows by name.
+/// Kinds that this crate handles by name.
 pub(crate) mod kind {
     pub const END: u8 = 0;
     pub const NOP: u8 = 1;
@@ -21,17 +21,17 @@ pub(crate) mod kind {
 /// Bytes of one SACK block (RFC 2018).
 const SACK_BLOCK_BYTES: usize = 8;
 
-/// Why the options of a segment cannot be read.
+/// Why the options of a segment cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OptionError {
-    /// An option ends behind the header.
+    /// An option extends beyond the header.
     #[error("TCP option {kind} at byte {at} says {length} bytes, more than the header has left")]
     Overrun {
         /// Its kind.
         kind: u8,
-        /// Where it begins, in bytes from the first option.
+        /// Its offset, in bytes from the first option.
         at: usize,
-        /// What it says.
+        /// The length it claims.
         length: u8,
     },
     /// A length below 2 would not even cover kind and length.
@@ -39,12 +39,12 @@ pub enum OptionError {
     Short {
         /// Its kind.
         kind: u8,
-        /// Where it begins, in bytes from the first option.
+        /// Its offset, in bytes from the first option.
         at: usize,
-        /// What it says.
+        /// The length it claims.
         length: u8,
     },
-    /// The last byte is a kind that wants a length.
+    /// The last byte is a kind that needs a length.
     #[error("TCP option {kind} has no length: the header ends")]
     NoLength {
         /// Its kind.
@@ -57,20 +57,20 @@ pub enum OptionError {
 pub struct TcpOption<'a> {
     /// Its kind.
     pub kind: u8,
-    /// Where it begins, in bytes from the first option.
+    /// Its offset, in bytes from the first option.
     pub at: usize,
-    /// What stands behind kind and length.
+    /// The bytes after kind and length.
     pub body: &'a [u8],
 }
 
 impl TcpOption<'_> {
-    /// Bytes with kind and length.
+    /// Bytes including kind and length.
     pub(crate) fn wire_bytes(&self) -> usize {
         2 + self.body.len()
     }
 }
 
-/// The options of a segment, padding left out.
+/// The options of a segment without padding.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     bytes: &'a [u8],
@@ -78,7 +78,7 @@ pub struct TcpOptions<'a> {
 }
 
 impl<'a> TcpOptions<'a> {
-    /// Reads `bytes`, the header from byte 20 on.
+    /// Parses `bytes`, the header from byte 20 on.
     pub fn new(bytes: &'a [u8]) -> TcpOptions<'a> {
         TcpOptions { bytes, at: 0 }
     }
@@ -95,7 +95,7 @@ impl<'a> Iterator for TcpOptions<'a> {
                 kind::END => self.at = self.bytes.len(),
                 kind::NOP => self.at += 1,
                 kind => {
-                    // After an error nothing can be told apart any more.
+                    // After an error the rest cannot be parsed.
                     self.at = self.bytes.len();
                     let Some(&length) = self.bytes.get(at + 1) else {
                         return Some(Err(OptionError::NoLength { kind }));
@@ -115,17 +115,17 @@ impl<'a> Iterator for TcpOptions<'a> {
     }
 }
 
-/// Options laid out one behind the other, without padding, at most [`MAX_OPTION_BYTES`].
+/// Options laid out one after the other, without padding, at most [`MAX_OPTION_BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     bytes: [u8; MAX_OPTION_BYTES],
     length: usize,
-    /// Where the SACK option stands, for [`Layout::make_room`].
+    /// Offset of the SACK option, for [`Layout::make_room`].
     sack_at: Option<usize>,
 }
 
 impl Layout {
-    /// The options that `keep` keeps.
+    /// The options for which `keep` returns true.
     pub fn of<'a>(
         options: impl Iterator<Item = TcpOption<'a>>,
         mut keep: impl FnMut(&TcpOption<'a>) -> bool,
@@ -146,16 +146,16 @@ impl Layout {
         self.length += bytes.len();
     }
 
-    /// Adds an option of ours at the end, for which [`Layout::make_room`] found room; says where its content begins.
+    /// Adds an option of ours at the end, after [`Layout::make_room`] has found room; returns the offset of its content.
     pub fn append(&mut self, option: &Encoded) -> usize {
         self.add(option.bytes());
         self.length - option.content_bytes()
     }
 
-    /// Whether `more` bytes have room; if not, and `drop_sack` allows it, SACK blocks give way, the last one first. The first block
-    /// is the newest (RFC 2018 section 4), so what is left is what matters most.
+    /// Whether there is room for `more` bytes. If not, and `drop_sack` allows it, SACK blocks are dropped, the last one first. The first
+    /// block is the newest (RFC 2018 section 4), so the most important ones remain.
     ///
-    /// Returns the number of blocks left out, or nothing when there is no room all the same: then nothing has changed.
+    /// Returns the number of blocks dropped, or nothing if there is still no room; then nothing has changed.
     pub fn make_room(&mut self, more: usize, drop_sack: bool) -> Option<usize> {
         let excess = (self.length + more).saturating_sub(MAX_OPTION_BYTES);
         if excess == 0 {
@@ -171,7 +171,7 @@ impl Layout {
             self.bytes[at + 1] = left as u8;
             return Some(dropped);
         }
-        // Without any block the option itself goes too.
+        // If no block remains, the option itself goes too.
         if length < excess {
             return None;
         }
@@ -202,7 +202,7 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    /// `kind`, the length, `prefix`, `content`: at most 8 bytes.
+    /// An option of `kind`, the length, `prefix` and `content`: at most 8 bytes.
     pub fn new(kind: u8, prefix: &[u8], content: &[u8]) -> Encoded {
         let length = 2 + prefix.len() + content.len();
         let mut bytes = [0; 8];
@@ -213,7 +213,7 @@ impl Encoded {
         Encoded { bytes, length, content: content.len() }
     }
 
-    /// All of it.
+    /// The whole option.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }

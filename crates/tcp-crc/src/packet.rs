@@ -1,4 +1,4 @@
-//! One IP packet that carries one whole TCP segment (RFC 791, RFC 8200, RFC 9293).
+//! An IP packet that carries one whole TCP segment (RFC 791, RFC 8200, RFC 9293).
 
 use core::net::IpAddr;
 use core::ops::Range;
@@ -11,22 +11,22 @@ use crate::options::{MAX_OPTION_BYTES, OptionError, TcpOptions, kind};
 const TCP: u8 = 6;
 /// Bytes of a TCP header without options.
 pub(crate) const TCP_HEADER_BYTES: usize = 20;
-/// Extension headers of IPv6 that are walked at most.
+/// The most IPv6 extension headers that are walked.
 const MAX_EXTENSION_HEADERS: usize = 8;
 
-/// Why a packet is none that can carry a CRC.
+/// Why a packet cannot carry a CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unsuitable {
     /// Neither version 4 nor 6.
     #[error("IP version {0}")]
     Version(u8),
-    /// Another protocol than TCP.
+    /// A protocol other than TCP.
     #[error("protocol {0}, not TCP")]
     Protocol(u8),
-    /// A piece of an IP packet: a CRC covers whole segments.
+    /// An IP fragment: a CRC covers whole segments.
     #[error("an IP fragment")]
     Fragment,
-    /// Shorter than its own headers say.
+    /// Shorter than its own headers claim.
     #[error("the packet ends in its {0} header")]
     Truncated(&'static str),
     /// A length field that contradicts the packet.
@@ -35,10 +35,10 @@ pub enum Unsuitable {
     /// An IPv6 jumbogram (RFC 2675).
     #[error("a jumbogram")]
     Jumbogram,
-    /// Extension headers without end, or encrypted.
+    /// Too many extension headers, or encrypted ones.
     #[error("IPv6 extension header {0} is not walked")]
     Extension(u8),
-    /// The TCP options cannot be read.
+    /// The TCP options cannot be parsed.
     #[error(transparent)]
     Options(#[from] OptionError),
 }
@@ -62,17 +62,17 @@ impl Flags {
     pub fn syn(self) -> bool {
         self.0 & 2 != 0
     }
-    /// The connection is ended at once.
+    /// The connection is reset.
     pub fn rst(self) -> bool {
         self.0 & 4 != 0
     }
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub fn ack(self) -> bool {
         self.0 & 16 != 0
     }
 }
 
-/// A packet whose headers were checked: every length in it is true, every option can be read.
+/// A packet whose headers have been checked: every length in it is true, every option can be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     bytes: &'a [u8],
@@ -81,10 +81,10 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the packet at the front of `bytes`; what stands behind its IP length (padding of a link) is left out.
+    /// Parses the packet at the front of `bytes`; anything after its IP length (padding of a link) is left out.
     ///
     /// # Errors
-    /// Why it is none that can carry a CRC. Such a packet is to be handed on as it is, or discarded, by the caller's rule.
+    /// Why it cannot carry a CRC. The caller decides whether such a packet is forwarded unchanged or discarded.
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, Unsuitable> {
         let (tcp_at, bytes) = match bytes.first().ok_or(Unsuitable::Truncated("IP"))? >> 4 {
             4 => ipv4(bytes)?,
@@ -107,7 +107,7 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
-    /// All of the packet.
+    /// The whole packet.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -133,11 +133,11 @@ impl<'a> Packet<'a> {
 
     /// The TCP options.
     pub fn options(&self) -> impl Iterator<Item = crate::TcpOption<'a>> + use<'a> {
-        // `parse` has read them all once.
+        // `parse` has parsed them all once.
         TcpOptions::new(self.option_bytes()).map_while(Result::ok)
     }
 
-    /// Whether an option is there whose digest over the header forbids any change (TCP-MD5, TCP-AO).
+    /// Whether the segment has an option with a digest over the header, which forbids any change (TCP-MD5, TCP-AO).
     pub fn is_signed(&self) -> bool {
         self.options().any(|option| matches!(option.kind, kind::MD5 | kind::AO))
     }
@@ -166,7 +166,7 @@ impl<'a> Packet<'a> {
         self.u32_at(4)
     }
 
-    /// Acknowledgement number; it counts only with [`Flags::ack`].
+    /// Acknowledgement number; valid only with [`Flags::ack`].
     pub fn acknowledgement_number(&self) -> u32 {
         self.u32_at(8)
     }
@@ -196,8 +196,8 @@ impl<'a> Packet<'a> {
         if self.is_ipv4() { [12..16, 16..20] } else { [8..24, 24..40] }
     }
 
-    /// The pseudo header of a segment of `tcp_bytes` bytes between the packet's addresses (RFC 9293 3.1: 12 bytes, RFC 8200
-    /// 8.1: 40 bytes), and how much of it counts.
+    /// The pseudo header of a segment of `tcp_bytes` bytes between the packet's addresses (RFC 9293 3.1: 12 bytes, RFC 8200 8.1: 40 bytes),
+    /// and its length.
     pub(crate) fn pseudo_header(&self, tcp_bytes: usize) -> ([u8; 40], usize) {
         let mut pseudo = [0; 40];
         let mut length = 0;
@@ -225,7 +225,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The one's complement sum of pieces, each but the last of an even number of bytes.
+/// The one's complement sum of several pieces; each but the last has an even number of bytes.
 pub(crate) fn sum_of(pieces: &[&[u8]]) -> u16 {
     let sum: u32 = pieces.iter().map(|piece| u32::from(!integrity::ip_checksum(piece))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
@@ -239,7 +239,7 @@ fn address(bytes: &[u8]) -> IpAddr {
     }
 }
 
-/// Where TCP begins, and the packet without what a link put behind it.
+/// The offset of TCP, and the packet without padding of the link.
 fn ipv4(bytes: &[u8]) -> Result<(usize, &[u8]), Unsuitable> {
     if bytes.len() < 20 {
         return Err(Unsuitable::Truncated("IP"));
@@ -265,7 +265,7 @@ fn ipv6(bytes: &[u8]) -> Result<(usize, &[u8]), Unsuitable> {
     const ROUTING: u8 = 43;
     const FRAGMENT: u8 = 44;
     const DESTINATION: u8 = 60;
-    /// Extension headers that are not of the form next header, length, or hide what follows: ESP, AH, mobility and above.
+    /// Extension headers that do not have the form next header, length, or that hide what follows: ESP, AH, mobility and above.
     const UNWALKED: [u8; 5] = [50, 51, 135, 139, 140];
 
     if bytes.len() < 40 {
@@ -280,8 +280,8 @@ fn ipv6(bytes: &[u8]) -> Result<(usize, &[u8]), Unsuitable> {
     for _ in 0..MAX_EXTENSION_HEADERS {
         match next {
             TCP => return Ok((at, packet)),
-            // A routing header with segments left has another final destination than the IP header says, so the pseudo header would be
-            // another one (RFC 8200 8.1).
+            // A routing header with segments left means that the final destination differs from the one in the IP header, so the pseudo
+            // header would differ too (RFC 8200 8.1).
             ROUTING if packet.get(at + 3).is_none_or(|left| *left != 0) => {
                 return Err(Unsuitable::Extension(next));
             }

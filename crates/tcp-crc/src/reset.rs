@@ -3,10 +3,10 @@
 use crate::packet::{Flags, Packet, TCP_HEADER_BYTES};
 use crate::segment::finish_sums;
 
-/// Writes a RST for the receiver of `packet`, as from its sender, and one for the sender, as from the receiver.
+/// Writes a RST for the receiver of `packet`, as if from its sender, and one for the sender, as if from the receiver.
 ///
-/// The receiver takes its RST when the packet was the one that it waits for (RFC 5961 3.2); otherwise it asks the sender again,
-/// who has ended by then and says RST itself.
+/// The receiver accepts its RST if the packet was the one it expected (RFC 5961 3.2). Otherwise it queries the sender, which has ended by
+/// then and sends a RST itself.
 pub fn resets(packet: &Packet<'_>, to_receiver: &mut Vec<u8>, to_sender: &mut Vec<u8>) {
     let (sequence, acknowledgement) = (packet.sequence_number(), packet.acknowledgement_number());
     let after = sequence.wrapping_add(packet.data().len() as u32 + u32::from(packet.flags().fin()));
@@ -36,7 +36,7 @@ fn write(packet: &Packet<'_>, back: bool, numbers: [u32; 2], out: &mut Vec<u8>) 
     out[tcp + 8..][..4].copy_from_slice(&numbers[1].to_be_bytes());
     out[tcp + 12] = (TCP_HEADER_BYTES as u8 / 4) << 4;
     out[tcp + 13] = Flags::RST | Flags::ACK;
-    // Window and urgent pointer say nothing.
+    // Window and urgent pointer have no meaning in a RST.
     out[tcp + 14..][..2].fill(0);
     out[tcp + 18..][..2].fill(0);
     finish_sums(out);

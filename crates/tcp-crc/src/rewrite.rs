@@ -1,4 +1,4 @@
-//! Packets with other options: the request in a SYN, the CRC in a segment, and both judged and taken out again.
+//! Rewriting of options: the request in a SYN, the CRC in a segment, and checking and removing both.
 
 use thiserror::Error;
 
@@ -7,11 +7,11 @@ use crate::method::{Codepoints, Method, Offer};
 use crate::options::{Layout, MAX_OPTION_BYTES, TcpOption, kind};
 use crate::packet::{Packet, TCP_HEADER_BYTES, sum_of};
 
-/// Where Checksum stands in a TCP header.
+/// Offset of the Checksum field in a TCP header.
 const CHECKSUM_AT: usize = 16;
 /// Longest IP packet.
 const MAX_PACKET_BYTES: usize = 65535;
-/// No peer is told to send smaller segments than this: RFC 9293 3.7.1's default for IPv4 less what options may take.
+/// No peer is asked to send segments smaller than this: RFC 9293 3.7.1's default for IPv4 less the most that options may take.
 const MIN_MSS_BYTES: u16 = 536 - MAX_OPTION_BYTES as u16;
 
 /// An option does not fit into a packet.
@@ -22,18 +22,18 @@ pub struct NoRoom(pub usize);
 /// What is wrong with a segment that should carry a CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// No CRC is there.
+    /// It has no CRC.
     #[error("no CRC is there")]
     Bare,
-    /// A data option of another length than the method's, or more than one.
+    /// A data option whose length is not the method's, or more than one data option.
     #[error("the option of the CRC is malformed")]
     Malformed,
-    /// The CRC is of other bytes.
+    /// The CRC does not match the bytes.
     #[error("the CRC says {said:08x}, the bytes {computed:08x}")]
     Crc {
-        /// What the packet says.
+        /// The CRC in the packet.
         said: u32,
-        /// What its bytes have.
+        /// The CRC of its bytes.
         computed: u32,
     },
     /// TCP's own sum is wrong, in a method that keeps it.
@@ -41,13 +41,13 @@ pub enum Fault {
     Sum,
 }
 
-/// Puts the CRC of `method` into `packet` and writes the result to `out`, whose content is replaced. `isn` is the initial sequence
-/// number of the packet's sender ([`Method::Placed`] alone looks at it).
+/// Puts the CRC of `method` into `packet` and writes the result to `out`, whose content is replaced. `isn` is the initial sequence number
+/// of the packet's sender (used only by [`Method::Placed`]).
 ///
-/// TCP's own sum is made, whatever stood in the Checksum field. Returns how many SACK blocks gave way to the CRC.
+/// TCP's own sum is computed, whatever the Checksum field held. Returns how many SACK blocks were dropped for the CRC.
 ///
 /// # Errors
-/// When there is no room (`has_room` says which segments these are); then `out` is left empty.
+/// If there is no room (`has_room` says in which segments); then `out` is left empty.
 pub fn stamp(
     packet: &Packet<'_>,
     method: Method,
@@ -118,8 +118,8 @@ pub fn check(packet: &Packet<'_>, method: Method, codepoints: Codepoints, isn: u
     Ok(())
 }
 
-/// Whether the CRC of `method` has room in a segment like this one: the sender stamps every such segment, so one without a CRC
-/// that has room was changed on the way. Segments without data keep their SACK blocks, and go bare if that leaves no room.
+/// Whether a segment like this one has room for the CRC of `method`. The sender stamps every such segment, so one that arrives without a
+/// CRC was changed on the path. Segments without data keep their SACK blocks, and are sent bare if that leaves no room.
 pub(crate) fn has_room(packet: &Packet<'_>, method: Method, codepoints: Codepoints) -> bool {
     let needed = codepoints.encode_data(method).bytes().len();
     without(packet, |_| false).make_room(needed, !packet.data().is_empty()).is_some()
@@ -129,17 +129,17 @@ pub(crate) fn has_room(packet: &Packet<'_>, method: Method, codepoints: Codepoin
 pub fn strip(packet: &Packet<'_>, codepoints: Codepoints, out: &mut Vec<u8>) {
     out.clear();
     let mut layout = without(packet, |option| codepoints.data(option.kind, option.body).is_some());
-    // What is shorter than it was always fits.
+    // A packet that gets shorter always fits.
     if let Some(written) = rebuild(packet, &mut layout, out) {
         make_sum(packet, &written, out);
     }
 }
 
-/// Writes a SYN or SYN-ACK that asks for `offer` to `out`, whose content is replaced. What it asked for before is left out. Where
-/// not all of the offer has room, the values of the thesis go first. Returns what it asks for.
+/// Writes a SYN or SYN-ACK that asks for `offer` to `out`, whose content is replaced. An earlier request in it is removed. If the whole
+/// offer has no room, the values of the thesis are written first. Returns what it asks for.
 ///
 /// # Errors
-/// When nothing of it has room; then `out` is left empty.
+/// If no part of the offer has room; then `out` is left empty.
 pub fn request(
     packet: &Packet<'_>,
     offer: Offer,
@@ -168,7 +168,7 @@ pub fn request(
     Ok(asked)
 }
 
-/// What a SYN or SYN-ACK asks for.
+/// The request in a SYN or SYN-ACK.
 pub(crate) fn requested(packet: &Packet<'_>, codepoints: Codepoints) -> Offer {
     let mut offer = Offer::NONE;
     for option in packet.options() {
@@ -181,8 +181,8 @@ pub(crate) fn requested(packet: &Packet<'_>, codepoints: Codepoints) -> Offer {
     offer
 }
 
-/// Most bytes that a full segment grows by when it is stamped: with timestamps (12 bytes as hosts lay them out, 10 without their
-/// padding) or without any option.
+/// The most bytes by which stamping lengthens a full segment: with timestamps (12 bytes as hosts lay them out, 10 without padding) or
+/// without any option.
 pub fn growth_bytes(method: Method, codepoints: Codepoints, timestamps: bool) -> u16 {
     const TIMESTAMPS_BYTES: usize = 10;
     let (packed, padded) = if timestamps { (TIMESTAMPS_BYTES, 12) } else { (0, 0) };
@@ -190,14 +190,14 @@ pub fn growth_bytes(method: Method, codepoints: Codepoints, timestamps: bool) ->
     (stamped.next_multiple_of(4) - padded) as u16
 }
 
-/// Whether a SYN or SYN-ACK says that its sender uses timestamps.
+/// Whether a SYN or SYN-ACK shows that its sender uses timestamps.
 pub(crate) fn has_timestamps(packet: &Packet<'_>) -> bool {
     packet.options().any(|option| option.kind == kind::TIMESTAMPS)
 }
 
-/// Writes a SYN or SYN-ACK whose Maximum Segment Size is less by `bytes` to `out`, whose content is replaced, so that who
-/// receives it leaves room for the CRC. A host sends no more than its own link takes either (RFC 9293 3.7.1), so the size is
-/// that of `mtu_bytes` before, if that is less. Without that option segments are small enough; then `out` is left empty.
+/// Writes a SYN or SYN-ACK to `out`, whose content is replaced, with its Maximum Segment Size reduced by `bytes`, so that the receiver
+/// leaves room for the CRC. A host sends no more than its own link takes either (RFC 9293 3.7.1), so the size is first limited to that of
+/// `mtu_bytes`. Without the MSS option segments are small enough; then `out` is left empty.
 pub fn clamp_mss(packet: &Packet<'_>, bytes: u16, mtu_bytes: Option<u16>, out: &mut Vec<u8>) {
     out.clear();
     let Some(option) = packet.options().find(|option| option.kind == kind::MSS && option.body.len() == 2)
@@ -210,7 +210,7 @@ pub fn clamp_mss(packet: &Packet<'_>, bytes: u16, mtu_bytes: Option<u16>, out: &
     let clamped = mss.saturating_sub(bytes).max(MIN_MSS_BYTES.min(mss));
     let mut layout = without(packet, |_| false);
     if let Some(written) = rebuild(packet, &mut layout, out) {
-        // Options keep their order, so the MSS is found again by walking what was written.
+        // Options keep their order, so the MSS is found again by parsing the result.
         let options = &out[written.tcp_at + TCP_HEADER_BYTES..][..written.header_bytes - TCP_HEADER_BYTES];
         let at = crate::TcpOptions::new(options)
             .flatten()
@@ -224,25 +224,25 @@ pub fn clamp_mss(packet: &Packet<'_>, bytes: u16, mtu_bytes: Option<u16>, out: &
     }
 }
 
-/// The options of `packet` but those that `leave_out` names.
+/// The options of `packet` except those that `leave_out` selects.
 fn without(packet: &Packet<'_>, leave_out: impl Fn(&TcpOption<'_>) -> bool) -> Layout {
     Layout::of(packet.options(), |option| !leave_out(option))
 }
 
-/// Where the parts of a packet stand that was written.
+/// Offsets in a packet that was written.
 struct Written {
     tcp_at: usize,
     header_bytes: usize,
 }
 
-/// Writes `packet` with other options and a Checksum of zero; IP's lengths and header checksum are right. Nothing when that is
-/// longer than IP can say.
+/// Writes `packet` with other options and a Checksum of zero; IP's lengths and header checksum are right. Returns nothing if the result is
+/// longer than IP allows.
 fn rebuild(packet: &Packet<'_>, layout: &mut Layout, out: &mut Vec<u8>) -> Option<Written> {
     let options = layout.padded();
     let ip = packet.ip_header();
     let header_bytes = TCP_HEADER_BYTES + options.len();
     let total = ip.len() + header_bytes + packet.data().len();
-    // IPv6 counts without its 40 bytes of header; the same bound for both is simpler and no segment of TCP's is that long.
+    // IPv6 does not count its 40 bytes of header; the same bound for both is simpler, and no TCP segment is that long.
     let length = u16::try_from(total).ok().filter(|_| total <= MAX_PACKET_BYTES)?;
     out.extend_from_slice(ip);
     if packet.is_ipv4() {

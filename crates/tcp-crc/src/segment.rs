@@ -1,18 +1,18 @@
-//! TCP super-segments: what a kernel hands over to be cut by a NIC, cut here, so that each segment has a CRC of its own; and
-//! segments that came one by one joined again, as a NIC's receive offload does (`Documentation/networking/segmentation-offloads.rst`).
+//! TCP super-segments. Those that a kernel leaves for a NIC to cut are cut here, so that each segment has a CRC of its own. Segments
+//! received one by one are joined again, as a NIC's receive offload does (`Documentation/networking/segmentation-offloads.rst`).
 
 use crate::packet::{Flags, Packet, TCP_HEADER_BYTES, sum_of};
 
 const CHECKSUM_AT: usize = 16;
 const FLAGS_AT: usize = 13;
-/// Longest packet of either version that both length fields can say.
+/// Longest packet that the length fields of both IP versions can express.
 const MAX_PACKET_BYTES: usize = 65535;
 
-/// Cuts `packet` into segments of `mss_bytes` of data, the last one shorter, and gives each to `each`. A packet without more data than
-/// that, or without a size, is given as it is. `scratch` is used for nothing else.
+/// Cuts `packet` into segments of `mss_bytes` of data, the last one shorter, and passes each to `each`. A packet with no more data than
+/// that, or without a size, is passed unchanged. `scratch` is only working memory.
 ///
-/// Sequence number, IPv4's identification and length are each segment's own; FIN and PSH stay with the last, CWR with the first.
-/// **Neither IPv4's nor TCP's sum is made**: who stamps or strips a segment makes both, and [`finish_sums`] does it for others.
+/// Each segment has its own sequence number, IPv4 identification and length; FIN and PSH stay with the last segment, CWR with the first.
+/// **Neither IPv4's nor TCP's sum is computed**: stamping or stripping a segment computes both; otherwise use [`finish_sums`].
 pub fn cut(packet: &Packet<'_>, mss_bytes: u16, scratch: &mut Vec<u8>, mut each: impl FnMut(&Packet<'_>)) {
     let mss = usize::from(mss_bytes);
     if mss == 0 || packet.data().len() <= mss {
@@ -45,7 +45,7 @@ pub fn cut(packet: &Packet<'_>, mss_bytes: u16, scratch: &mut Vec<u8>, mut each:
     }
 }
 
-/// Makes IPv4's header sum and TCP's sum of a packet, if it is one that carries a whole TCP segment.
+/// Computes IPv4's header sum and TCP's sum of a packet, if it carries a whole TCP segment.
 pub fn finish_sums(bytes: &mut [u8]) {
     let Ok(packet) = Packet::parse(bytes) else { return };
     let (tcp_at, is_ipv4, length) = (packet.ip_header().len(), packet.is_ipv4(), packet.bytes().len());
@@ -73,7 +73,7 @@ fn set_ipv4_sum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Segments of one connection that follow each other without a gap and differ in nothing but their data, as one packet.
+/// Consecutive segments of one connection, without a gap and differing only in their data, as one packet.
 #[derive(Clone, Debug, Default)]
 pub struct Joined {
     packet: Vec<u8>,
@@ -82,29 +82,29 @@ pub struct Joined {
     /// Data of the first segment; no later one has more.
     mss_bytes: usize,
     segments: usize,
-    /// A shorter segment, or one with PSH, is the last.
+    /// The last segment was shorter or had PSH, so no more may follow.
     closed: bool,
 }
 
-/// A packet of [`Joined`] as it is handed on.
+/// A packet of [`Joined`], ready to be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Super<'a> {
-    /// The packet. Of several segments, TCP's sum is that of the pseudo header alone, not inverted, as a kernel wants it of what is to
-    /// be finished by others; of a single one it is right.
+    /// The packet. With several segments, its TCP sum is that of the pseudo header alone, not inverted: the form that a kernel expects for
+    /// a sum to be completed by others. With a single one the sum is right.
     pub bytes: &'a [u8],
-    /// Where TCP begins.
+    /// Offset of TCP.
     pub tcp_at: usize,
-    /// Where the data begin.
+    /// Offset of the data.
     pub data_at: usize,
-    /// Data of each segment but the last.
+    /// Data in each segment but the last.
     pub mss_bytes: usize,
-    /// How many segments it is made of.
+    /// The number of segments in it.
     pub segments: usize,
 }
 
 impl Joined {
-    /// Takes `packet` if it is the next one. What it does not take is to be handed on after [`Joined::take`]. A segment without data,
-    /// or with flags other than ACK and PSH, is never taken.
+    /// Takes `packet` if it is the next one. A packet not taken must be forwarded after [`Joined::take`]. A segment without data, or with
+    /// flags other than ACK and PSH, is never taken.
     pub fn push(&mut self, packet: &Packet<'_>) -> bool {
         let flags = packet.flags();
         if packet.data().is_empty() || flags.0 & !Flags::PSH != Flags::ACK {
@@ -140,14 +140,14 @@ impl Joined {
         let tcp = self.tcp_at;
         let first = u32::from_be_bytes([ours[tcp + 4], ours[tcp + 5], ours[tcp + 6], ours[tcp + 7]]);
         let next = first.wrapping_add((self.packet.len() - self.data_at) as u32);
-        // IP's length, IPv4's identification and its sum are each packet's own.
+        // IP's length, and IPv4's identification and sum, differ from packet to packet.
         let same_ip = match packet.is_ipv4() {
             true => {
                 ours[..2] == theirs[..2] && ours[6..10] == theirs[6..10] && ours[12..tcp] == theirs[12..tcp]
             }
             false => ours[..4] == theirs[..4] && ours[6..tcp] == theirs[6..tcp],
         };
-        // Ports, acknowledgement number, length of the header; window; what stands behind Checksum.
+        // Ports; acknowledgement number and header length; window; the bytes after Checksum.
         let same = |from: usize, to: usize| ours[from..to] == theirs[from..to];
         same_ip
             && next == packet.sequence_number()
@@ -157,7 +157,7 @@ impl Joined {
             && same(tcp + 18, self.data_at)
     }
 
-    /// What was taken, or nothing; then it is empty again.
+    /// The packet joined so far, if any; this is empty afterwards.
     pub fn take(&mut self) -> Option<Super<'_>> {
         let segments = std::mem::take(&mut self.segments);
         if segments > 1 {
@@ -165,7 +165,7 @@ impl Joined {
             if self.packet[0] >> 4 == 4 {
                 set_ipv4_sum(&mut self.packet[..self.tcp_at]);
             }
-            // It was made of packets that were read, and its lengths are right.
+            // This cannot fail: the packet was made of parsed packets, and its lengths are right.
             let (pseudo, pseudo_bytes) =
                 Packet::parse(&self.packet).ok()?.pseudo_header(self.packet.len() - self.tcp_at);
             let sum = sum_of(&[&pseudo[..pseudo_bytes]]);

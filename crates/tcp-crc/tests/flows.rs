@@ -1,4 +1,4 @@
-//! Many connections within a bound.
+//! Many connections, up to a limit.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn connections_beyond_the_bound_stay_plain_and_room_comes_back() {
     }
     assert_eq!(flows.handle(0, Direction::Out, &syn_from(3), &mut out), Outcome::Unknown);
     assert_eq!((flows.len(), flows.refused()), (2, 1));
-    // The first is reset; its entry lingers for late segments and then gives way. The second was never answered.
+    // The first is reset; its entry stays for late segments and is then removed. The second was never answered.
     flows.handle(1000, Direction::Out, &with_port(Segment::new(RST, b"").bytes(), 1), &mut out);
     assert_eq!(flows.handle(50_000, Direction::Out, &syn_from(3), &mut out), Outcome::Unknown);
     assert!(matches!(flows.handle(62_000, Direction::Out, &syn_from(3), &mut out), Outcome::Flow(..)));
@@ -45,7 +45,7 @@ fn a_flood_searches_the_table_once_a_second() {
     let mut out = Vec::new();
     flows.handle(0, Direction::In, &syn_from(1), &mut out);
     assert_eq!(flows.handle(59_500, Direction::In, &syn_from(2), &mut out), Outcome::Unknown);
-    // The first may go by now, but the table was searched half a second ago.
+    // The first may be removed by now, but the table was searched half a second ago.
     assert_eq!(flows.handle(60_000, Direction::In, &syn_from(2), &mut out), Outcome::Unknown);
     assert!(matches!(flows.handle(60_500, Direction::In, &syn_from(2), &mut out), Outcome::Flow(..)));
 }
@@ -57,7 +57,7 @@ fn a_reset_with_a_number_that_cannot_be_ends_nothing() {
         let mut out = Vec::new();
         flows.handle(0, Direction::Out, &syn_from(40000), &mut out);
         flows.handle(0, Direction::In, &support::syn_ack().bytes(), &mut out);
-        // Our TCP waits for 5001.
+        // Our TCP expects 5001.
         flows.handle(0, Direction::Out, &Segment { seq: 1001, ..Segment::new(ACK, b"") }.bytes(), &mut out);
         flows.handle(0, Direction::In, &Segment { seq, ..Segment::new(RST, b"") }.back().bytes(), &mut out);
         let came = flows.handle(121_000, Direction::Out, &syn_from(2), &mut out);
@@ -118,7 +118,7 @@ fn packets_that_are_no_whole_segment_are_told_apart() {
     assert_eq!(say(&|packet| packet[0] = 0x75), Outcome::Unsuitable(Unsuitable::Version(7)));
     assert!(matches!(say(&|packet| packet[43] = 99), Outcome::Unsuitable(Unsuitable::Options(_))));
     assert_eq!(say(&Vec::clear), Outcome::Unsuitable(Unsuitable::Truncated("IP")));
-    // What a link puts behind the packet is no part of it.
+    // Padding that a link adds after the packet is not part of it.
     assert_eq!(say(&|packet| packet.extend([0; 6])), Outcome::Unknown);
 }
 

@@ -1,4 +1,4 @@
-//! Two shims with something between them: the tables of the thesis, silent peers, middleboxes, and every way back to plain TCP.
+//! Two shims with something in between: the tables of the thesis, silent peers, middleboxes, and every fallback to plain TCP.
 
 mod support;
 
@@ -102,7 +102,7 @@ fn a_middlebox_that_takes_crcs_out_later_is_counted_or_ends_the_connection() {
 
 #[test]
 fn a_middlebox_that_discards_requests_delays_the_open_and_no_more() {
-    // Kind 14 in a SYN is discarded for good.
+    // A SYN with kind 14 is always discarded.
     let discarding =
         |packet: &mut Vec<u8>| packet[33] & SYN == 0 || !packet[40..].windows(2).any(|pair| pair == [14, 3]);
     let mut pair = Pair::new(strict(&[Method::Data]), strict(&[Method::Data]));
@@ -121,7 +121,7 @@ fn an_answer_that_did_arrive_counts_although_its_acknowledgement_was_lost() {
         let mut pair = Pair::new(strict(&[method]), strict(&[method]));
         pair.send(&syn(), clean);
         pair.send(&syn_ack(), clean);
-        // The client's acknowledgements are lost; the server says its SYN-ACK again, the third time without the request.
+        // The client's acknowledgements are lost. The server repeats its SYN-ACK, the third time without the request.
         pair.send(&Segment { seq: 1001, ..Segment::new(ACK, b"") }, |_| false);
         pair.send(&syn_ack(), clean);
         pair.send(&syn_ack(), clean);
@@ -138,7 +138,7 @@ fn an_answer_that_did_arrive_counts_although_its_acknowledgement_was_lost() {
 #[test]
 fn a_simultaneous_open_agrees() {
     let mut pair = Pair::new(strict(&[Method::Split]), strict(&[Method::Data, Method::Placed]));
-    // Both SYNs are on the way at once: each is sent before the other arrives.
+    // Both SYNs are in flight at the same time: each is sent before the other arrives.
     let server_syn = Segment { seq: 5000, ..syn() }.back();
     let mut out = Vec::new();
     let mut wires = Vec::new();
@@ -168,7 +168,7 @@ fn a_forged_or_late_syn_changes_nothing_of_a_connection_that_stands() {
     let mut out = Vec::new();
     let packet = forged.bytes();
     pair.server.handle(Direction::In, &Packet::parse(&packet).unwrap(), &mut out);
-    // Nor does a SYN-ACK that lacks the request, or acknowledges another SYN.
+    // A SYN-ACK that lacks the request, or acknowledges another SYN, changes nothing either.
     let bare = Segment { options: MSS_1460.to_vec(), ..syn_ack() }.bytes();
     pair.client.handle(Direction::In, &Packet::parse(&bare).unwrap(), &mut out);
     assert_eq!(pair.client.state(), State::Protected(Method::Placed));
@@ -221,7 +221,7 @@ fn a_full_segment_fits_into_the_mtu_after_it_was_stamped() {
                 let mss = Packet::parse(&arrived).unwrap().options().find(|option| option.kind == 2).unwrap();
                 let mss = u16::from_be_bytes([mss.body[0], mss.body[1]]);
                 assert_eq!(mss, 1460 - growth_bytes(method, codepoints, !timestamps.is_empty()));
-                // What the client's TCP puts into a full segment then.
+                // A full segment of the client's TCP at that MSS.
                 let full = vec![9; usize::from(mss) - timestamps.len()];
                 let segment =
                     Segment { seq: 1001, options: timestamps.to_vec(), ..Segment::new(ACK, &full) }.bytes();
@@ -250,7 +250,7 @@ fn a_peer_that_takes_more_than_our_link_makes_no_stamped_segment_longer_than_tha
 
 #[test]
 fn a_request_keeps_within_40_bytes_and_value_6_gives_way_first() {
-    // A SYN of Linux with a Fast Open cookie of 16 bytes leaves three bytes.
+    // With a Fast Open cookie of 16 bytes, a SYN of Linux has three bytes left.
     let cookie: Vec<u8> = [34, 18].into_iter().chain([7; 16]).collect();
     let options =
         [MSS_1460, &[4, 2], &[8, 10, 0, 0, 0, 1, 0, 0, 0, 0], &[3, 3, 7], &cookie, &[1, 1, 1]].concat();
@@ -292,7 +292,7 @@ fn acknowledgements_full_of_sack_blocks_go_bare_and_are_no_breach() {
     let full = Segment { options: [TIMESTAMPS, &sack].concat(), ..answer(b"") };
     assert!(matches!(pair.send(&full, clean), Through::Arrived(_)));
     assert_eq!((pair.server.counters().bare_sent, pair.client.counters().bare_received), (1, 1));
-    // With data, a block gives way.
+    // With data, a SACK block is dropped.
     assert_eq!(data(pair.send(&Segment { data: b"data".to_vec(), ..full }, clean)), b"data");
     assert_eq!(pair.server.counters().sack_blocks_dropped, 1);
 }

@@ -1,4 +1,4 @@
-//! Packets with their CRC: held against the definition, an independent CRC32C and every kind of damage.
+//! Packets with their CRC, compared with the definition and an independent CRC32C, and under every kind of damage.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn judge(bytes: &[u8], method: Method) -> Result<(), Fault> {
     check(&Packet::parse(bytes).unwrap(), method, Codepoints::Historic, ISN)
 }
 
-/// The option that holds the CRC: where its content begins.
+/// The offset of the content of the option with the CRC.
 fn crc_at(packet: &[u8], length: u8) -> usize {
     let header_bytes = usize::from(packet[tcp_at(packet) + 12] >> 4) * 4;
     let header = &packet[..tcp_at(packet) + header_bytes];
@@ -103,7 +103,7 @@ fn what_the_sum_cannot_see_every_crc_finds() {
 fn good_data_at_a_wrong_place_is_found_by_value_6_and_by_the_header_and_not_by_value_4() {
     for (method, found) in [(Method::Data, false), (Method::Placed, true), (Method::Whole, true)] {
         let mut packet = stamped(&Segment::new(ACK, b"block"), method, Codepoints::Historic);
-        // The sequence number's high and low word change places: the sum stays.
+        // Swaps the high and low word of the sequence number: the sum stays.
         let seq = tcp_at(&packet) + 4;
         packet.swap(seq, seq + 2);
         packet.swap(seq + 1, seq + 3);
@@ -154,7 +154,7 @@ fn segments() -> impl Strategy<Value = Segment> {
     segments_of(prop_oneof![Just(0), data_bytes()])
 }
 
-/// How much data a segment has that has some, in bytes.
+/// The data length of a segment with data, in bytes.
 fn data_bytes() -> impl Strategy<Value = usize> {
     prop_oneof![1..64usize, 1400..1461usize]
 }
@@ -184,7 +184,7 @@ proptest! {
         let parsed = Packet::parse(&packet).unwrap();
         let mut wire = Vec::new();
         let Ok(dropped) = stamp(&parsed, method, codepoints, ISN, &mut wire) else {
-            // Only acknowledgements full of SACK blocks have no room, and never under value 3 of kind 15.
+            // Only acknowledgements full of SACK blocks lack room, and never with value 3 of kind 15.
             prop_assert!(segment.data.is_empty() && segment.options.len() > 28);
             prop_assert!((method, codepoints) != (Method::Split, Codepoints::Historic));
             return Ok(());
@@ -201,7 +201,7 @@ proptest! {
         prop_assert_eq!(tcp_sum(&back, tcp_at(&back)), stripped.checksum());
         prop_assert_eq!(stripped.data(), parsed.data());
         prop_assert_eq!(&back[tcp_at(&back)..][..12], &packet[tcp_at(&packet)..][..12]);
-        // Every option is there again, but SACK blocks that gave way; timestamps always are.
+        // Every option is present again, except SACK blocks that were dropped; timestamps always are.
         let (before, after) = (kinds(&packet), kinds(&back));
         if dropped == 0 {
             prop_assert_eq!(before, after);

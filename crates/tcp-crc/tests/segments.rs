@@ -1,4 +1,4 @@
-//! Super-segments cut and joined, and connections ended.
+//! Super-segments cut and joined, and connections reset.
 
 mod support;
 
@@ -132,7 +132,7 @@ proptest! {
         let (taken, mut joined) = join(&pieces);
         prop_assert_eq!(taken, pieces.len());
         if pieces.len() > 1 {
-            // To be finished by others: the sum so far, not inverted.
+            // The sum is to be completed by others: it is that of the pseudo header, not inverted.
             let tcp = tcp_at(&joined);
             let pseudo = support::ones_sum(&support::pseudo_header(&joined, joined.len() - tcp));
             prop_assert_eq!(joined[tcp + 16..][..2].to_vec(), pseudo.to_be_bytes().to_vec());

@@ -1,6 +1,6 @@
-//! Several hops (thesis 3.4): the share that each hop takes of one medium, and which links of a chain may send at once.
+//! Several hops (thesis 3.4): the share of one medium that each hop gets, and the links of a chain that may send at the same time.
 
-/// The goodput over `hops` hops that all hear each other: every packet crosses the medium once for each.
+/// The goodput over `hops` hops that all hear each other: every packet crosses the medium once per hop.
 pub fn goodput_mbit_s(one_hop_mbit_s: f64, hops: u32) -> f64 {
     one_hop_mbit_s / f64::from(hops.max(1))
 }
@@ -10,9 +10,9 @@ pub fn goodput_mbit_s(one_hop_mbit_s: f64, hops: u32) -> f64 {
 pub struct Chain {
     /// Links: one less than stations.
     pub hops: u32,
-    /// From a station to the next, m.
+    /// Distance between neighbouring stations, m.
     pub spacing_m: f64,
-    /// A sender within this distance of a receiver that listens to another one destroys what arrives, m.
+    /// A sender within this distance of a receiver destroys what the receiver gets from another sender, m.
     pub interference_m: f64,
     /// A station within this distance of a sender hears that it sends, m.
     pub sensing_m: f64,
@@ -27,24 +27,25 @@ impl Chain {
         f64::from(a.abs_diff(b)) * self.spacing_m
     }
 
-    /// Whether link `a` (from station `a` to station `a + 1`) and link `b` may not send at once: a sender is in reach of the other's
-    /// receiver, or, as receivers acknowledge, a receiver in reach of the other's sender.
+    /// Whether link `a` (from station `a` to station `a + 1`) and link `b` may not send at the same time. They conflict if the sender of
+    /// either link is in reach of the receiver of the other: it destroys the data there, or the receiver's acknowledgement destroys its own.
     pub fn conflict(&self, a: u32, b: u32) -> bool {
         self.distance_m(a, b + 1) < self.interference_m || self.distance_m(b, a + 1) < self.interference_m
     }
 
-    /// Whether the sender of link `b` is a hidden terminal for link `a`: it destroys what arrives there, and does not hear it.
+    /// Whether the sender of link `b` is a hidden terminal for link `a`: it destroys what arrives there, but does not hear link `a`'s
+    /// sender.
     pub fn is_hidden(&self, a: u32, b: u32) -> bool {
         self.distance_m(b, a + 1) < self.interference_m && self.distance_m(a, b) >= self.sensing_m
     }
 
-    /// Whether all of `links` may send at once.
+    /// Whether all of `links` may send at the same time.
     pub fn may_send_at_once(&self, links: &[u32]) -> bool {
         links.iter().enumerate().all(|(i, a)| links[..i].iter().all(|b| !self.conflict(*a, *b)))
     }
 
-    /// The largest set of links that may send at once. In a row, whoever takes the first link that does not conflict with the one
-    /// taken before takes as many as anybody can.
+    /// The largest set of links that may send at the same time. In a row, a greedy choice is optimal: take each link that does not conflict
+    /// with the one taken before.
     pub fn largest_set(&self) -> Vec<u32> {
         let mut taken: Vec<u32> = Vec::new();
         for link in 0..self.hops {
@@ -55,7 +56,7 @@ impl Chain {
         taken
     }
 
-    /// The distance in links from one that sends to the next that may send too: the throughput of a long chain is one over this.
+    /// The distance in links between a sender and the next one that may send too: the throughput of a long chain is one over this.
     pub fn reuse_distance(&self) -> u32 {
         (1..=self.hops).find(|distance| !self.conflict(0, *distance)).unwrap_or(self.hops)
     }
@@ -75,12 +76,12 @@ mod tests {
 
     #[test]
     fn the_schedule_of_the_thesis_contradicts_its_own_ranges() {
-        // D is 400 m from B, the receiver of A: within 550 m, and the thesis names D as a hidden terminal itself.
+        // D is 400 m from B, the receiver of A: within 550 m. The thesis itself names D as a hidden terminal.
         assert!(CHAIN.is_hidden(A, D));
         assert!(!CHAIN.may_send_at_once(&[A, D, G]));
         // B, C and E are neighbours.
         assert!(!CHAIN.may_send_at_once(&[B, C, E]));
-        // Its next paragraph is right: A to B and E to F may, A to B and C to D may not.
+        // The next paragraph of the thesis is right: A to B and E to F may send together, A to B and C to D may not.
         assert!(CHAIN.may_send_at_once(&[A, E]));
         assert!(!CHAIN.may_send_at_once(&[A, C]));
     }

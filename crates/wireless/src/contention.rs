@@ -7,15 +7,15 @@ use crate::mac::{AckForm, Mac};
 pub struct Cell {
     /// n: stations that always have a frame to send.
     pub stations: u32,
-    /// W: the least window, in slots.
+    /// W: the smallest window, in slots.
     pub window_slots: f64,
-    /// m: times that it doubles.
+    /// m: how often the window doubles.
     pub doublings: u32,
-    /// P_e: a frame is lost to an error.
+    /// P_e: the chance that an error destroys a frame.
     pub p_error: f64,
 }
 
-/// Chances of a transmission.
+/// Probabilities for a transmission.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chances {
     /// P_f: it fails.
@@ -27,27 +27,27 @@ pub struct Chances {
 }
 
 impl Cell {
-    /// `stations` of 802.11b without errors.
+    /// A cell of `stations` stations with this MAC; `p_error`: the chance that an error destroys a frame.
     pub fn of(mac: &Mac, stations: u32, p_error: f64) -> Cell {
         Cell { stations, window_slots: f64::from(mac.cw_min + 1), doublings: mac.doublings, p_error }
     }
 
-    /// The chance that a station sends in a slot when a share `p_failure` of its frames fails: the fraction of 3.15, its common
-    /// factor 1 - 2 P_f divided out, so that it is defined for P_f = 1/2 as well.
+    /// The chance that a station sends in a slot if a share `p_failure` of its frames fails: the fraction of 3.15 with its common factor 1
+    /// - 2 P_f cancelled, so that it is also defined for P_f = 1/2.
     pub fn attempt(&self, p_failure: f64) -> f64 {
         let x = 2.0 * p_failure;
         let powers: f64 = (0..self.doublings).map(|i| x.powi(i as i32)).sum();
         2.0 / (self.window_slots * (1.0 + p_failure * powers))
     }
 
-    /// The attempt of 3.14 as printed, with a W too many in the denominator.
+    /// The attempt probability of 3.14 as printed, with a surplus W in the denominator.
     pub fn attempt_printed_3_14(&self, p_failure: f64) -> f64 {
         let x = 2.0 * p_failure;
         let denominator = 1.0 - p_failure - p_failure * x.powi(self.doublings as i32) * self.window_slots;
         2.0 * (1.0 - x) / denominator / self.window_slots
     }
 
-    /// The fixed point of 3.15. The right side falls in P_f and the left one rises, so there is one, and halving finds it.
+    /// The fixed point of 3.15. The right side falls with P_f and the left side rises, so there is exactly one; bisection finds it.
     pub fn solve(&self) -> Chances {
         let p_collision =
             |p_failure: f64| 1.0 - (1.0 - self.attempt(p_failure)).powi(self.stations as i32 - 1);
@@ -62,7 +62,7 @@ impl Cell {
 }
 
 impl Chances {
-    /// The rate of successes times T_cycle (3.12): the share of cycles that carry a frame home.
+    /// The success rate times T_cycle (3.12): the share of cycles that deliver a frame.
     pub fn success_share(&self) -> f64 {
         2.0 * (1.0 - self.p_failure) / (2.0 - self.p_failure + self.p_error)
     }
@@ -73,8 +73,8 @@ impl Chances {
     }
 }
 
-/// The saturation throughput of Bianchi's model in Mbit/s, against which the medium is held: `payload_bytes` in packets of
-/// `packet_bytes`, collisions that cost a frame and the time-out of its acknowledgement.
+/// The saturation throughput of Bianchi's model in Mbit/s, with which the medium is compared: `payload_bytes` in packets of `packet_bytes`;
+/// a collision costs a frame and the time-out of its acknowledgement.
 pub fn bianchi_mbit_s(mac: &Mac, stations: u32, payload_bytes: f64, packet_bytes: f64) -> f64 {
     let window = f64::from(mac.cw_min + 1);
     let n = stations as i32;
@@ -161,7 +161,7 @@ mod tests {
             let cell = Cell { stations: n, window_slots: 32.0, doublings: m, p_error };
             let p = cell.solve().p_failure;
             let right = 1.0 - (1.0 - cell.attempt(p)).powi(n as i32 - 1) + p_error;
-            // 3.15 drops P_c P_e, so its sum may exceed 1; then the end of the range is the answer.
+            // 3.15 drops P_c P_e, so its sum may exceed 1; in that case the end of the range is the answer.
             prop_assert!((right - p).abs() < 1e-6 || p > 0.999999);
         }
 

@@ -1,12 +1,12 @@
-//! Packets from one host to the other: the [`Medium`], the hops between, the loss that outlives the medium, and what is added to the
-//! time of each packet. It knows packets by number only; [`crate::link`] puts TCP segments behind the numbers, and a device in real
-//! time puts the kernel's packets there. So there is one model of the link for all drivers.
+//! Carries packets from one host to the other: the [`Medium`], the hops in between, the loss that the medium does not repair, and an added
+//! latency for each packet. Packets are known by number only. [`crate::link`] stores TCP segments under these numbers, and a device in real
+//! time stores the kernel's packets. So there is one model of the link for all drivers.
 //!
 //! ```text
 //!  near ── station 0 ──► station 1 ──► ... ──► station h ── far        h hops, all in one cell
 //!       ◄───────────────────────────────────────────────
 //! ```
-//! The clock belongs to the caller, and all times are of the ideal schedule: a caller that is late shifts nothing.
+//! The caller owns the clock, and all times are those of the ideal schedule: a late caller shifts nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,16 +14,16 @@ use std::collections::BinaryHeap;
 use crate::link::{HOPS_MAX, Host, LinkSetup};
 use crate::medium::{AfterCollision, Counts, Frame, Medium, Outcome, Setup};
 
-/// What one step brought.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Something happened; if not, nothing was due.
+    /// Something happened; if false, nothing was due.
     pub happened: bool,
-    /// This packet has reached this host, and should have at this time, ns. Its number is free.
+    /// This packet has reached this host; the time is when it was due there, ns. Its number is free again.
     pub arrived: Option<(usize, Host, u64)>,
-    /// This packet is lost. Its number is free.
+    /// This packet is lost. Its number is free again.
     pub lost: Option<usize>,
-    /// The station of this host has room for a frame more than before.
+    /// The station of this host has room for one more frame.
     pub room: Option<Host>,
 }
 
@@ -36,10 +36,10 @@ pub struct Crossing {
     latency_ns: u64,
     medium: Medium,
     random: fastrand::Rng,
-    /// Where packets go, by number.
+    /// Destination of each packet, by number.
     towards: Vec<Option<Host>>,
     free: Vec<usize>,
-    /// Packets that have crossed the medium: when they reach their host, in which order, and which they are.
+    /// Packets that have crossed the medium: the time at which they reach their host, their order, and their number.
     late: BinaryHeap<Reverse<(u64, u64, usize)>>,
     crossed: u64,
     lost: u64,
@@ -70,23 +70,23 @@ impl Crossing {
             late: BinaryHeap::new(),
             crossed: 0,
             lost: 0,
-            // FNV-1a: a fingerprint that tells runs apart.
+            // FNV-1a: a fingerprint that distinguishes runs.
             hash: 0xcbf2_9ce4_8422_2325,
         }
     }
 
-    /// The share of packets that arrive and are lost all the same, from now on.
+    /// Sets the share of packets that is lost although the medium has delivered them, from now on.
     pub fn set_loss(&mut self, loss: f64) {
         self.loss = loss;
     }
 
-    /// Whether the station of `host` takes a frame.
+    /// Whether the station of `host` accepts a frame.
     pub fn has_room(&self, host: Host) -> bool {
         self.medium.backlog(self.station(host)) <= self.queue_frames
     }
 
-    /// Sends a packet of `bytes` from `host` at `now_ns`, which must not be before the last step. Its number; `None`: the station's queue
-    /// is full, and the packet lost.
+    /// Sends a packet of `bytes` from `host` at `now_ns`, which must not be before the last step. Returns its number; `None`: the station's
+    /// queue is full, and the packet is lost.
     pub fn offer(&mut self, now_ns: u64, host: Host, bytes: u32) -> Option<usize> {
         let number = self.free.pop().unwrap_or_else(|| {
             self.towards.push(None);
@@ -105,23 +105,23 @@ impl Crossing {
         self.medium.counts()
     }
 
-    /// Packets that were lost after the medium's tries, at a queue between hops, or by [`LinkSetup::loss`].
+    /// Packets lost by the medium after all its tries, at a full queue between hops, or by [`LinkSetup::loss`].
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// A fingerprint of all frames so far: the same for the same run, on every machine and in every build.
+    /// A fingerprint of all frames so far: equal for equal runs, on every machine and in every build.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub fn next_ns(&self) -> Option<u64> {
         let late = self.late.peek().map(|Reverse((at, ..))| *at);
         [self.medium.next_ns(), late].into_iter().flatten().min()
     }
 
-    /// Lets the next thing happen that is due at `now_ns`.
+    /// Processes the next event that is due at `now_ns`.
     pub fn advance(&mut self, now_ns: u64) -> Step {
         let medium_at = self.medium.next_ns();
         let late = self.late.peek().map(|Reverse(first)| *first).filter(|(at, ..)| *at <= now_ns);
@@ -131,7 +131,7 @@ impl Crossing {
             self.free.push(number);
             return Step { happened: true, arrived: to.map(|to| (number, to, at)), ..Step::default() };
         }
-        // Its own time, not the caller's: what a step begins belongs to the moment at which it was due.
+        // The time of the event itself, not of the caller: whatever a step starts happens at the moment when the step was due.
         let at = medium_at.map_or(now_ns, |at| at.min(now_ns));
         let (happened, outcome) = self.medium.advance(now_ns);
         let mut step = Step { happened, ..Step::default() };
@@ -148,7 +148,7 @@ impl Crossing {
         }
     }
 
-    /// A frame has left its station, one way or the other.
+    /// A frame has left its station, delivered or not.
     fn crossed_hop(&mut self, now_ns: u64, outcome: Outcome, step: &mut Step) {
         for number in [outcome.at_ns, outcome.station as u64 * 16 + u64::from(outcome.tries)] {
             self.hash = (self.hash ^ number).wrapping_mul(0x100_0000_01b3);
@@ -178,7 +178,7 @@ mod tests {
 
     const SETUP: LinkSetup = LinkSetup { latency_ns: 500_000, ..LinkSetup::of(Mac::B) };
 
-    /// When each packet arrives, by its order, for a caller that comes `late_ns` after each event.
+    /// The arrival time of each packet, in order, for a caller that is `late_ns` late for each event.
     fn arrivals(setup: LinkSetup, late_ns: u64) -> Vec<(usize, Host, u64)> {
         let mut crossing = Crossing::new(&setup, 5);
         for n in 0..40 {

@@ -1,28 +1,27 @@
-//! The time of a command (thesis 3.5.1): what iSCSI waits for, and what NFS waits for to do the same (3.6.1).
+//! The time of a command (thesis 3.5.1): what iSCSI waits for, and what NFS waits for to do the same work (3.6.1).
 
 use crate::mac::{AckBackoff, AckForm, HEADERS_BYTES, Mac};
 
-/// The terms of a read command's delay, µs each (equations 3.16 and 3.17, Figures 3.7 and 3.8). Every term is measured, none is
-/// assumed.
+/// The terms of a read command's delay, µs each (equations 3.16 and 3.17, Figures 3.7 and 3.8). Every term is measured; none is assumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReadDelay {
-    /// Delay 1, from one command's end to the next command on the wire: the NIC and its driver hand up the status.
+    /// Delay 1, from the end of one command to the next command on the wire: the NIC and its driver deliver the status.
     pub nic_receive_status_us: f64,
-    /// Delay 1: the initiator analyses the status and reports the end.
+    /// Delay 1: the initiator processes the status and reports completion.
     pub initiator_done_us: f64,
-    /// Delay 1: the middle layer begins the next command.
+    /// Delay 1: the middle layer starts the next command.
     pub middle_layer_us: f64,
     /// Delay 1: the NIC's driver sends the command.
     pub nic_send_command_us: f64,
-    /// Delay 2, in the target from the command to its data: the driver hands it up.
+    /// Delay 2, in the target from the command to its data: the NIC's driver delivers the command.
     pub nic_receive_command_us: f64,
-    /// Delay 2: the target analyses it and makes its data.
+    /// Delay 2: the target processes the command and prepares its data.
     pub target_us: f64,
     /// Delay 2: the disk; 0 for a volume in memory.
     pub disk_us: f64,
     /// Delay 2: the driver sends the data.
     pub nic_send_data_us: f64,
-    /// Delay 3, from the data to the status: 0 where the status travels in the last Data-In PDU.
+    /// Delay 3, from the data to the status: 0 if the status is in the last Data-In PDU.
     pub status_us: f64,
 }
 
@@ -51,29 +50,29 @@ impl ReadDelay {
 /// Bytes of a basic header segment of iSCSI.
 pub const BHS_BYTES: u32 = 48;
 
-/// How a read command's data travel: the T_transfer of 3.16, derived from frames.
+/// How the data of a read command is carried: the T_transfer of 3.16, derived from frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadTransfer {
     /// The link.
     pub mac: Mac,
-    /// Packets, bytes.
+    /// Packet size, bytes.
     pub mtu_bytes: u32,
     /// Most data of a Data-In PDU, bytes.
     pub pdu_bytes: u32,
-    /// What TCP's acknowledgements cost.
+    /// The cost of TCP's acknowledgements.
     pub backoff: AckBackoff,
 }
 
 impl ReadTransfer {
-    /// Segments of `data_bytes` with their PDU headers: how many are full, and what is in the last one, bytes.
+    /// The segments of `data_bytes` with their PDU headers: the number of full ones, and the bytes in the last one.
     fn segments(&self, data_bytes: u32) -> (u32, u32) {
         let stream = data_bytes + BHS_BYTES * data_bytes.div_ceil(self.pdu_bytes.max(1));
         let most = self.mtu_bytes.saturating_sub(HEADERS_BYTES as u32).max(1);
         (stream / most, stream % most)
     }
 
-    /// The time on the link of a read of `data_bytes` whose status travels in the last Data-In PDU, µs. The first command and the
-    /// first data find an idle medium and a backoff that is over, unless commands follow each other (`busy`).
+    /// The time on the link of a read of `data_bytes` whose status is in the last Data-In PDU, µs. The first command and the first data
+    /// find an idle medium and a backoff that is complete, unless commands follow each other (`busy`).
     pub fn read_us(&self, data_bytes: u32, busy: bool) -> f64 {
         let form = AckForm::Standard;
         let (full, last) = self.segments(data_bytes);
@@ -90,36 +89,36 @@ impl ReadTransfer {
     }
 }
 
-/// A file of NFS that is read (3.6.1).
+/// An NFS file to be read (3.6.1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NfsRead {
-    /// Folders on the way to it, each of which costs an ACCESS.
+    /// Folders on the path to it; each costs an ACCESS.
     pub folders: u32,
     /// Its size, bytes.
     pub file_bytes: u64,
     /// Most bytes of one READ.
     pub rsize_bytes: u64,
-    /// READs under way at a time.
+    /// READs outstanding at a time.
     pub depth: u32,
 }
 
-/// What of a file the client has, and how old it is.
+/// How much of a file the client has cached, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsCache {
     /// Nothing.
     Cold,
-    /// All of it, looked at this many seconds ago.
+    /// All of it, last checked this many seconds ago.
     AgeS(u32),
 }
 
-/// Linux asks the server again for metadata that are older than this, seconds (thesis 3.6.1).
+/// Linux revalidates metadata older than this, seconds (thesis 3.6.1).
 pub const NFS_METADATA_FRESH_S: u32 = 3;
-/// And for data that are older than this, seconds.
+/// And data older than this, seconds.
 pub const NFS_DATA_FRESH_S: u32 = 30;
 
 impl NfsRead {
-    /// Round trips to read the file: an ACCESS for each folder, LOOKUP and ACCESS of the file, and its READs; from a cache, what
-    /// has to be asked again.
+    /// Round trips to read the file: an ACCESS for each folder, LOOKUP and ACCESS of the file, and its READs; with a cache, only what must
+    /// be revalidated.
     pub fn round_trips(&self, cache: NfsCache) -> u64 {
         match cache {
             NfsCache::Cold => {
@@ -134,14 +133,14 @@ impl NfsRead {
         self.file_bytes.div_ceil(self.rsize_bytes.max(1))
     }
 
-    /// The predicted time, µs: round trips that take `round_trip_us` beyond the transfer, and `transfer_us` for all data.
+    /// The predicted time, µs: each round trip takes `round_trip_us` in addition to the transfer, which takes `transfer_us` for all data.
     pub fn time_us(&self, cache: NfsCache, round_trip_us: f64, transfer_us: f64) -> f64 {
         let transfer = if cache == NfsCache::Cold { transfer_us } else { 0.0 };
         self.round_trips(cache) as f64 * round_trip_us + transfer
     }
 }
 
-/// Whether a version of NFS waits for the server's disk at each write of data (3.6.1: version 2 does, 3 and 4 do at COMMIT).
+/// Whether a version of NFS waits for the server's disk at each write of data (3.6.1: version 2 does; 3 and 4 do so at COMMIT).
 pub fn nfs_data_writes_are_synchronous(version: u32) -> bool {
     version <= 2
 }

@@ -1,9 +1,9 @@
-//! Two hosts with TCP connections over the [`Medium`](crate::medium::Medium), as discrete events on a clock that the caller moves.
+//! Two hosts with TCP connections over the [`Medium`](crate::medium::Medium), as discrete events on a clock that the caller advances.
 //!
-//! What is between the hosts is a [`Crossing`]. A host gives its station frames while that has room, so that a host never drops its
-//! own packets. What is lost on the way, TCP repairs. The same seed and the same calls give the same run, on every machine.
+//! A [`Crossing`] connects the hosts. A host hands frames to its station only while the station has room, so it never drops its own
+//! packets. TCP repairs losses. The same seed and the same calls give the same run, on every machine.
 //!
-//! Left out: handshake and end of connections, and stations that do not hear each other.
+//! Not modelled: opening and closing of connections, and stations that do not hear each other.
 
 use crate::crossing::Crossing;
 use crate::mac::Mac;
@@ -15,12 +15,12 @@ pub const HOPS_MAX: u32 = 16;
 /// Most connections over a link.
 pub const CONNECTIONS_MAX: usize = 1024;
 
-/// The host of an end, and its index.
+/// The host at one end of a link, and its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
-    /// The one at station 0.
+    /// The host at station 0.
     Near = 0,
-    /// The one at the last station.
+    /// The host at the last station.
     Far = 1,
 }
 
@@ -28,7 +28,7 @@ impl Host {
     /// Both, in order.
     pub const BOTH: [Host; 2] = [Host::Near, Host::Far];
 
-    /// The other one.
+    /// The other host.
     pub const fn other(self) -> Host {
         match self {
             Host::Near => Host::Far,
@@ -37,24 +37,24 @@ impl Host {
     }
 }
 
-/// What a link is set to.
+/// The configuration of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSetup {
     /// Frames and their times.
     pub mac: Mac,
     /// Hops, 1 to [`HOPS_MAX`].
     pub hops: u32,
-    /// Frames that a station keeps besides the one it is sending.
+    /// Frames that a station queues in addition to the one it is sending.
     pub queue_frames: usize,
-    /// P_e: the chance that a frame is not acknowledged and has to be sent again by its station.
+    /// P_e: the chance that a frame is not acknowledged and its station must retransmit it.
     pub p_error: f64,
-    /// The share of packets that arrive and are lost all the same: what outlives the medium's tries.
+    /// The share of packets lost although the medium has delivered them: losses that its retries do not repair.
     pub loss: f64,
-    /// Added to each packet's time, one way, ns: what hosts and disks take.
+    /// Latency added to each packet, one way, ns: the time that hosts and disks take.
     pub latency_ns: u64,
-    /// Packets, bytes.
+    /// Packet size, bytes.
     pub mtu_bytes: u32,
-    /// The ends of connections.
+    /// TCP at both ends.
     pub tcp: TcpSetup,
 }
 
@@ -73,21 +73,21 @@ impl LinkSetup {
         }
     }
 
-    /// The same with packets of another size.
+    /// The same with another packet size.
     pub const fn with_mtu(self, mtu_bytes: u32) -> LinkSetup {
         let tcp = TcpSetup { mss_bytes: mtu_bytes - 52, ..self.tcp };
         LinkSetup { mtu_bytes, tcp, ..self }
     }
 }
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Happening {
     /// Its number.
     pub conn: usize,
     /// The host at which it happened.
     pub host: Host,
-    /// `delivered`: so many bytes can be read there. `acknowledged`: so many of the bytes that were written there have arrived.
+    /// `delivered`: this many bytes can be read there. `acknowledged`: this many of the bytes written there have arrived.
     pub progress: Progress,
 }
 
@@ -104,12 +104,12 @@ pub struct Link {
     setup: LinkSetup,
     crossing: Crossing,
     conns: Vec<[Endpoint; 2]>,
-    /// Packets on the way, by their number; a connection that ended leaves none.
+    /// Packets in transit, by number; those of a closed connection are removed.
     packets: Vec<Option<Packet>>,
     happened: Vec<Happening>,
-    /// Which connection of a host sends first when there is room again.
+    /// The connection of each host that sends first when there is room again.
     turn: [usize; 2],
-    /// The connections' next timer, and whether it has to be looked for again.
+    /// The time of the connections' next timer, and whether it must be determined again.
     timer: (Option<u64>, bool),
 }
 
@@ -127,7 +127,7 @@ impl Link {
         }
     }
 
-    /// A new connection; its number. `None`: there are [`CONNECTIONS_MAX`].
+    /// Adds a connection and returns its number. `None`: there are [`CONNECTIONS_MAX`] already.
     pub fn connect(&mut self) -> Option<usize> {
         if self.conns.len() >= CONNECTIONS_MAX {
             return None;
@@ -136,27 +136,27 @@ impl Link {
         Some(self.conns.len() - 1)
     }
 
-    /// The share of packets that is lost from now on.
+    /// Sets the share of packets that is lost from now on.
     pub fn set_loss(&mut self, loss: f64) {
         self.crossing.set_loss(loss);
     }
 
-    /// The program at `host` sends so many bytes.
+    /// The program at `host` writes `bytes` bytes.
     pub fn write(&mut self, now_ns: u64, conn: usize, host: Host, bytes: u64) {
         self.conns[conn][host as usize].write(bytes);
         self.send(now_ns, host);
     }
 
-    /// The program at `host` takes so many bytes of what was delivered.
+    /// The program at `host` reads `bytes` of the bytes delivered.
     pub fn read(&mut self, now_ns: u64, conn: usize, host: Host, bytes: u64) {
         self.conns[conn][host as usize].read(bytes);
         self.send(now_ns, host);
     }
 
-    /// A connection ends: what it has not sent yet is forgotten, at both ends.
+    /// Closes a connection: both ends forget what they have not sent yet.
     pub fn abandon(&mut self, conn: usize) {
         self.conns[conn] = [Endpoint::new(self.setup.tcp), Endpoint::new(self.setup.tcp)];
-        // Its frames stay on the air; nobody takes what is in them.
+        // Its frames stay on the air, but their contents are ignored.
         for packet in &mut self.packets {
             *packet = packet.filter(|packet| packet.conn != conn);
         }
@@ -169,22 +169,22 @@ impl Link {
         &self.conns[conn][host as usize]
     }
 
-    /// What happened on the medium so far.
+    /// What has happened on the medium so far.
     pub fn counts(&self) -> Counts {
         self.crossing.counts()
     }
 
-    /// Packets that were lost although they had crossed the medium, or at a full queue between two hops.
+    /// Packets that were lost although they had crossed the medium, at a full queue between two hops, or after all tries of the medium.
     pub fn lost(&self) -> u64 {
         self.crossing.lost()
     }
 
-    /// A fingerprint of all frames so far: the same for the same run, on every machine and in every build.
+    /// A fingerprint of all frames so far: equal for equal runs, on every machine and in every build.
     pub fn hash(&self) -> u64 {
         self.crossing.hash()
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub fn next_ns(&mut self) -> Option<u64> {
         if !self.happened.is_empty() {
             return Some(0);
@@ -195,7 +195,7 @@ impl Link {
         [self.crossing.next_ns(), self.timer.0].into_iter().flatten().min()
     }
 
-    /// Lets the next thing happen that is due at `now_ns`. Returns whether there was one, and what a connection learns by it.
+    /// Processes the next event that is due at `now_ns`. Returns whether there was one, and the news for a connection.
     pub fn advance(&mut self, now_ns: u64) -> (bool, Option<Happening>) {
         if let Some(happening) = self.happened.pop() {
             return (true, Some(happening));
@@ -233,7 +233,7 @@ impl Link {
         self.send(now_ns, packet.to);
     }
 
-    /// Gives the station of `host` frames, one of each connection in turn, as long as it takes them.
+    /// Hands frames to the station of `host`, one from each connection in turn, as long as the station accepts them.
     fn send(&mut self, now_ns: u64, host: Host) {
         self.timer.1 = true;
         let count = self.conns.len();

@@ -3,8 +3,8 @@
 /// Headers of a TCP segment with timestamps, bytes: IP 20, TCP 20, timestamps 12.
 pub const HEADERS_BYTES: f64 = 52.0;
 
-/// The frames of a MAC layer and their times: Tables 3.1 and 3.2. Times in microseconds, rates in Mbit/s, so that a product of
-/// the two is bits.
+/// The frames of a MAC layer and their times: Tables 3.1 and 3.2. Times are in microseconds and rates in Mbit/s, so their product is in
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mac {
     /// T_slot.
@@ -15,7 +15,7 @@ pub struct Mac {
     pub t_difs_us: f64,
     /// CW_min: backoff is drawn from 0 to this.
     pub cw_min: u32,
-    /// Times that CW doubles at most (m of equation 3.14).
+    /// Maximum number of times that CW doubles (m of equation 3.14).
     pub doublings: u32,
     /// T_p: physical preamble.
     pub t_p_us: f64,
@@ -23,15 +23,15 @@ pub struct Mac {
     pub t_phy_us: f64,
     /// L_MAC: header and checksum of a data frame.
     pub l_mac_bytes: f64,
-    /// L_ACK: all of an acknowledgement.
+    /// L_ACK: a whole acknowledgement frame.
     pub l_ack_bytes: f64,
     /// τ: propagation.
     pub tau_us: f64,
     /// R_DATA.
     pub r_data_mbit_s: f64,
-    /// R_ACK, which Table 3.2 lacks.
+    /// R_ACK, which is missing from Table 3.2.
     pub r_ack_mbit_s: f64,
-    /// LLC and SNAP header in each data frame; the thesis leaves it out.
+    /// LLC and SNAP header in each data frame; the thesis omits it.
     pub l_llc_bytes: f64,
     /// Slowest rate of the cell, for EIFS.
     pub r_lowest_mbit_s: f64,
@@ -70,17 +70,17 @@ impl Mac {
         ..Mac::B
     };
 
-    /// The same with acknowledgements at another rate.
+    /// The same with another rate for acknowledgements.
     pub const fn with_r_ack(self, r_ack_mbit_s: f64) -> Mac {
         Mac { r_ack_mbit_s, ..self }
     }
 
-    /// The mean backoff of a sender that is alone (3.1), µs.
+    /// The mean backoff of a lone sender (3.1), µs.
     pub fn backoff_us(&self) -> f64 {
         f64::from(self.cw_min) * self.t_slot_us / 2.0
     }
 
-    /// T_Delay_DATA of a packet of `l_data_tcp_bytes` with its IP and TCP headers (3.2, 3.5), µs.
+    /// T_Delay_DATA of a packet of `l_data_tcp_bytes`, including its IP and TCP headers (3.2, 3.5), µs.
     pub fn data_us(&self, l_data_tcp_bytes: f64) -> f64 {
         let bytes = self.l_mac_bytes + self.l_llc_bytes + l_data_tcp_bytes;
         self.t_p_us + self.t_phy_us + 8.0 * bytes / self.r_data_mbit_s
@@ -110,18 +110,19 @@ impl Mac {
         8.0 * l_data_bytes / self.cycle_us(l_data_tcp_bytes, form)
     }
 
-    /// How long a sender waits for an acknowledgement to begin, µs: SIFS, a slot, and what tells a receiver that a frame comes.
+    /// How long a sender waits for the start of an acknowledgement, µs: SIFS, a slot, and the part of a frame that announces it to a
+    /// receiver.
     pub fn ack_timeout_us(&self) -> f64 {
         self.t_sifs_us + self.t_slot_us + self.t_p_us + self.t_phy_us + self.tau_us
     }
 
-    /// T_EIFS: what a station waits that heard a frame which it could not read, µs: room for an acknowledgement at the slowest rate.
+    /// T_EIFS: how long a station waits after a frame that it could not decode, µs: room for an acknowledgement at the slowest rate.
     pub fn t_eifs_us(&self) -> f64 {
         self.t_sifs_us + self.with_r_ack(self.r_lowest_mbit_s).ack_us(AckForm::Standard) + self.t_difs_us
     }
 
-    /// The net throughput of TCP in Mbit/s, derived: segments of `mtu_bytes` with timestamps one way, one acknowledgement for every
-    /// two of them the other way, on the same medium. The thesis takes 15 to 20 % off the MAC throughput instead.
+    /// The net throughput of TCP in Mbit/s, derived: segments of `mtu_bytes` with timestamps in one direction and one acknowledgement per
+    /// two segments in the other, on the same medium. The thesis instead subtracts 15 to 20 % from the MAC throughput.
     pub fn tcp_throughput_mbit_s(&self, mtu_bytes: f64, backoff: AckBackoff) -> f64 {
         let form = AckForm::Standard;
         let segments = 2.0 * self.cycle_us(mtu_bytes, form);
@@ -134,21 +135,21 @@ impl Mac {
     }
 }
 
-/// Which acknowledgement frame is counted.
+/// Which form of acknowledgement frame is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckForm {
-    /// Equation 3.6 as printed: L_MAC is added to L_ACK, though the 14 bytes are the whole frame.
+    /// Equation 3.6 as printed: L_MAC is added to L_ACK, although the 14 bytes are the whole frame.
     Printed,
-    /// As the standard has it: 14 bytes.
+    /// As in the standard: 14 bytes.
     Standard,
 }
 
-/// Whether the backoff of a TCP acknowledgement costs time of its own.
+/// Whether the backoff of a TCP acknowledgement takes additional time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckBackoff {
-    /// After that of the data.
+    /// It follows that of the data.
     Serial,
-    /// While the sender of the data counts down as well.
+    /// It runs while the sender of the data counts down as well.
     Overlapped,
 }
 

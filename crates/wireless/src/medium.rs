@@ -1,23 +1,24 @@
-//! A cell of 802.11 stations that all hear each other, frame by frame: the distributed coordination function (DCF) of the
-//! thesis' Figure 3.1 as a pure state machine on a clock of nanoseconds.
+//! A cell of 802.11 stations that all hear each other, frame by frame: the distributed coordination function (DCF) of the thesis' Figure
+//! 3.1 as a pure state machine on a nanosecond clock.
 //!
 //! ```text
 //!   idle ── a station's backoff is over ──► busy ── the exchange, or the frame that collided, ends ──► idle
 //! ```
 //!
-//! A station with a frame counts its backoff down while the medium is idle for longer than DIFS (EIFS after a frame with errors), keeps what is left while others send, and sends at zero. Two that reach zero at once collide. Who gets no
-//! acknowledgement doubles its window and tries again, [`TRIES_MAX`] times in all. After each exchange the sender draws another
-//! backoff, also when it has nothing to send; a frame that finds the medium idle and that backoff over goes out at once.
+//! A station with a frame counts its backoff down once the medium has been idle for DIFS (EIFS after a frame with errors). It keeps the
+//! remaining count while others send, and sends at zero. Two stations that reach zero together collide. A station that gets no
+//! acknowledgement doubles its window and tries again, [`TRIES_MAX`] times in all. After each exchange the sender draws another backoff,
+//! even if it has nothing to send. A frame that finds the medium idle and that backoff complete is sent at once.
 //!
-//! The clock belongs to the caller: [`Medium::next_ns`] says when something happens next, and [`Medium::advance`] makes it happen.
-//! All times are of the ideal schedule, never of when `advance` was called, so a late caller does not shift them. The same seed and
-//! the same calls give the same run, on every machine.
+//! The caller owns the clock: [`Medium::next_ns`] returns the time of the next event, and [`Medium::advance`] processes it. All times are
+//! those of the ideal schedule, never of the call of `advance`, so a late caller does not shift them. The same seed and the same calls give
+//! the same run, on every machine.
 
 use std::collections::VecDeque;
 
 use crate::mac::{AckForm, Mac};
 
-/// Times that a frame is sent before its station gives it up.
+/// Times that a frame is sent before its station gives up.
 pub const TRIES_MAX: u32 = 7;
 
 /// A packet at a station.
@@ -29,49 +30,49 @@ pub struct Frame {
     pub bytes: u32,
 }
 
-/// What became of a frame.
+/// The result for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The station that had it.
     pub station: usize,
     /// The frame.
     pub frame: Frame,
-    /// Whether it arrived. If not, it was given up after [`TRIES_MAX`] tries.
+    /// Whether it arrived. If not, its station gave up after [`TRIES_MAX`] tries.
     pub delivered: bool,
-    /// When it arrived, or was given up.
+    /// The time when it arrived or was given up.
     pub at_ns: u64,
-    /// Times that it was sent.
+    /// Number of times it was sent.
     pub tries: u32,
 }
 
-/// What stations wait that have heard a collision.
+/// How long stations wait that have heard a collision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterCollision {
-    /// DIFS: frames that begin together spoil each other's PHY header, so nobody has heard the beginning of a frame. So does ns-3.
+    /// DIFS: frames that start together destroy each other's PHY header, so no station has heard the start of a frame. ns-3 does the same.
     #[default]
     Difs,
-    /// As long as those who sent, who wait for an acknowledgement: Bianchi's assumption.
+    /// As long as the senders, which wait for an acknowledgement: Bianchi's assumption.
     TimeOut,
 }
 
-/// What a cell is set to.
+/// The configuration of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Frames and their times.
     pub mac: Mac,
     /// Stations.
     pub stations: usize,
-    /// Frames that a station keeps besides the one it is sending.
+    /// Frames that a station queues in addition to the one it is sending.
     pub queue_frames: usize,
     /// P_e: the chance that a frame which does not collide is not acknowledged.
     pub p_error: f64,
-    /// What stations wait that have heard a collision.
+    /// How long stations wait that have heard a collision.
     pub after_collision: AfterCollision,
-    /// Where chance begins.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
-/// What happened so far.
+/// What has happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames that were acknowledged.
@@ -80,11 +81,11 @@ pub struct Counts {
     pub given_up: u64,
     /// Times that two or more stations sent at once.
     pub collisions: u64,
-    /// Frames that an error destroyed.
+    /// Frames destroyed by an error.
     pub errors: u64,
-    /// Times that a station sent, each station of a collision counted.
+    /// Transmissions by stations; each station of a collision counts.
     pub transmissions: u64,
-    /// Frames that found a full queue.
+    /// Frames refused because the queue was full.
     pub refused: u64,
 }
 
@@ -103,11 +104,11 @@ struct Times {
 #[derive(Debug)]
 struct Station {
     queue: VecDeque<Frame>,
-    /// Slots to count down; nothing: the last backoff is over and none was drawn since.
+    /// Slots to count down; nothing: the last backoff is complete, and none has been drawn since.
     backoff: Option<u32>,
-    /// When counting began, or begins, in this idle period.
+    /// When the countdown starts in this idle period.
     counts_from: u64,
-    /// When the frame at the head may go out at the earliest.
+    /// The earliest time at which the frame at the head may be sent.
     ready: u64,
     doublings: u32,
     tries: u32,
@@ -137,11 +138,11 @@ pub struct Medium {
     times: Times,
     random: fastrand::Rng,
     stations: Vec<Station>,
-    /// Who is on the air; kept to save an allocation for each exchange.
+    /// The stations on the air; kept to save an allocation per exchange.
     senders: Vec<usize>,
     air: Option<Air>,
     idle_from: u64,
-    /// Frames that were given up in one collision, and are not told yet.
+    /// Frames that were given up in one collision and not reported yet.
     given_up: Vec<Outcome>,
     counts: Counts,
 }
@@ -180,17 +181,17 @@ impl Medium {
         }
     }
 
-    /// What happened so far.
+    /// What has happened so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Frames that `station` has, the one that it is sending among them.
+    /// Frames at `station`, including the one it is sending.
     pub fn backlog(&self, station: usize) -> usize {
         self.stations[station].queue.len()
     }
 
-    /// Gives `station` a frame at `now_ns`, which must not be before the last event. `false`: its queue is full, and the frame lost.
+    /// Gives `station` a frame at `now_ns`, which must not be before the last event. `false`: its queue is full, and the frame is lost.
     pub fn offer(&mut self, now_ns: u64, station: usize, frame: Frame) -> bool {
         let one = &mut self.stations[station];
         if one.queue.len() > self.setup.queue_frames {
@@ -204,7 +205,8 @@ impl Medium {
             let counted =
                 one.backoff.is_none_or(|slots| self.times.counted(one.counts_from, now_ns) >= slots);
             if counted {
-                // The backoff of the last exchange is over. On a free medium the frame goes at once, else it waits its turn.
+                // The backoff of the last exchange is complete. On a free medium the frame is sent at once; otherwise it needs a new
+                // backoff.
                 one.backoff = None;
                 if !free {
                     self.draw(station);
@@ -214,7 +216,7 @@ impl Medium {
         true
     }
 
-    /// When something happens next; nothing: no station has a frame.
+    /// The time of the next event; nothing: no station has a frame.
     pub fn next_ns(&self) -> Option<u64> {
         if !self.given_up.is_empty() {
             return Some(self.idle_from);
@@ -225,7 +227,7 @@ impl Medium {
         }
     }
 
-    /// Makes the next event happen, if it is due at `now_ns`. Returns whether there was one, and what became of a frame by it.
+    /// Processes the next event if it is due at `now_ns`. Returns whether there was one, and the frame whose outcome it decided.
     pub fn advance(&mut self, now_ns: u64) -> (bool, Option<Outcome>) {
         if let Some(outcome) = self.given_up.pop() {
             return (true, Some(outcome));
@@ -248,7 +250,7 @@ impl Medium {
         self.stations.iter().enumerate().filter_map(at).min()
     }
 
-    /// The stations whose backoff is over at `at`, and those that cannot hear them yet, are on the air.
+    /// Puts on the air the stations whose backoff is complete at `at`, and those that would send before they can hear them.
     fn begin(&mut self, at: u64) {
         let mut senders = std::mem::take(&mut self.senders);
         senders.clear();
@@ -308,7 +310,7 @@ impl Medium {
         }
     }
 
-    /// No acknowledgement came to a station that began to send at `began`.
+    /// A station that started to send at `began` got no acknowledgement.
     fn unanswered(&mut self, sender: usize, began: u64) -> Option<Outcome> {
         let station = &mut self.stations[sender];
         let gives_up = began + self.setup.mac.data_ns(station.queue[0]) + self.times.ack_timeout;
@@ -323,7 +325,7 @@ impl Medium {
         None
     }
 
-    /// The exchange of the frame at the head is over, one way or the other.
+    /// The exchange of the frame at the head has ended, successfully or not.
     fn over(&mut self, sender: usize, delivered: bool, at_ns: u64) -> Outcome {
         let station = &mut self.stations[sender];
         let frame = station.queue.pop_front().unwrap_or(Frame { id: 0, bytes: 0 });
@@ -341,14 +343,14 @@ impl Medium {
 }
 
 impl Times {
-    /// When a station sends if nobody else does first.
+    /// When a station sends, if no other station sends first.
     fn sends_at(&self, station: &Station) -> Option<u64> {
         station.queue.front()?;
         let counted = station.counts_from + u64::from(station.backoff.unwrap_or(0)) * self.slot;
         Some(counted.max(station.ready))
     }
 
-    /// Whole slots from the beginning of counting to `at`.
+    /// Whole slots from the start of the countdown to `at`.
     fn counted(&self, from: u64, at: u64) -> u32 {
         u32::try_from(at.saturating_sub(from) / self.slot).unwrap_or(u32::MAX)
     }
@@ -381,7 +383,7 @@ mod tests {
         })
     }
 
-    /// Runs until nothing happens any more.
+    /// Runs until nothing is left to happen.
     fn run(medium: &mut Medium) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         while let Some(at) = medium.next_ns() {
@@ -458,7 +460,7 @@ mod tests {
 
     #[test]
     fn two_that_give_up_in_one_collision_are_both_told() {
-        // Without any backoff they collide for ever.
+        // Without any backoff they collide forever.
         let mac = Mac { cw_min: 0, doublings: 0, ..Mac::B };
         let mut medium = Medium::new(Setup { mac, ..cell(2, 0.0, 1).setup });
         medium.offer(1_000_000, 0, PACKET);

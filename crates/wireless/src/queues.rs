@@ -1,18 +1,18 @@
-//! Queues (thesis 4.3.4): one connection as M/M/1, several as M/M/m, and the closed model of a bounded number of commands.
+//! Queues (thesis 4.3.4): one connection as M/M/1, several as M/M/m, and the closed model with a bounded number of commands.
 
-/// T_1 (4.1): the mean time in a queue with one server. Nothing when it is overloaded.
+/// T_1 (4.1): the mean time in a queue with one server. Nothing if the server is overloaded.
 pub fn mm1_time(lambda: f64, mu: f64) -> Option<f64> {
     (lambda < mu).then(|| 1.0 / (mu - lambda))
 }
 
-/// P_Q (4.3): an arrival finds all of `m` servers busy (Erlang's formula C). Nothing when they are overloaded.
+/// P_Q (4.3): the probability that an arrival finds all of `m` servers busy (Erlang's formula C). Nothing if they are overloaded.
 pub fn p_queueing(lambda: f64, mu: f64, m: u32) -> Option<f64> {
     let offered = lambda / mu;
     let rho = offered / f64::from(m);
     if m == 0 || rho >= 1.0 {
         return None;
     }
-    // Erlang's formula B by its recursion, which does not overflow as powers and factorials do; C follows from it.
+    // Erlang's formula B by its recursion, which unlike powers and factorials does not overflow; C follows from it.
     let blocked = (1..=m).fold(1.0, |blocked, k| offered * blocked / (f64::from(k) + offered * blocked));
     Some(blocked / (1.0 - rho * (1.0 - blocked)))
 }
@@ -27,7 +27,7 @@ pub fn mmm_light_limit(mu: f64) -> f64 {
     1.0 / mu
 }
 
-/// T_m of a heavily loaded system (4.5). Nothing when it is overloaded.
+/// T_m of a heavily loaded system (4.5). Nothing if it is overloaded.
 pub fn mmm_heavy_limit(lambda: f64, mu: f64, m: u32) -> Option<f64> {
     mm1_time(lambda, f64::from(m) * mu)
 }
@@ -35,25 +35,25 @@ pub fn mmm_heavy_limit(lambda: f64, mu: f64, m: u32) -> Option<f64> {
 /// A station of the closed model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Station {
-    /// Commands queue for it, one at a time; mean service of a command in µs: the medium, a processor.
+    /// Commands queue for it and are served one at a time: the medium, a processor. Mean service time of a command, µs.
     Queue(f64),
-    /// Every command is served at once; µs: propagation, what happens in parallel.
+    /// Every command is served at once: propagation, work done in parallel. Time in µs.
     Delay(f64),
 }
 
-/// What the closed model predicts.
+/// The prediction of the closed model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
     /// Commands per second.
     pub throughput_per_s: f64,
-    /// Mean time of a command, µs.
+    /// Mean time per command, µs.
     pub command_us: f64,
     /// Mean number of commands at each station.
     pub at_station: Vec<f64>,
 }
 
-/// Mean value analysis of `depth` commands that go round the stations for ever, the next beginning when one has ended: what an
-/// initiator with a fixed queue depth does. Exact for exponential service.
+/// Mean value analysis of `depth` commands that circulate through the stations forever, each starting again once it has completed: the
+/// behaviour of an initiator with a fixed queue depth. Exact for exponential service times.
 pub fn mean_value_analysis(stations: &[Station], depth: u32) -> Closed {
     let mut at_station = vec![0.0; stations.len()];
     let (mut per_us, mut command_us) = (0.0, 0.0);
@@ -136,7 +136,8 @@ mod tests {
         assert!((p_queueing(2.1, 1.0, 3).unwrap() - printed).abs() < 1e-12);
     }
 
-    /// A closed system event by event: `depth` commands go round a delay and a queue, both exponential. Commands per second.
+    /// A closed system event by event: `depth` commands circulate through a delay and a queue, both exponential. Returns commands per
+    /// second.
     fn counted_per_s(delay_us: f64, queue_us: f64, depth: usize, commands: u32) -> f64 {
         let mut random = fastrand::Rng::with_seed(7);
         let mut exponential = |mean: f64| -mean * (1.0 - random.f64()).ln();
@@ -162,13 +163,13 @@ mod tests {
 
     #[test]
     fn two_connections_of_depth_one_are_one_of_depth_two() {
-        // The closed model knows only how many commands are under way, not how many connections carry them.
+        // The closed model depends only on the number of outstanding commands, not on the number of connections that carry them.
         let stations = [Station::Delay(1600.0), Station::Queue(3400.0), Station::Delay(1600.0)];
         let one = mean_value_analysis(&stations, 1);
         assert!((one.command_us - 6600.0).abs() < 1e-9);
         let two = mean_value_analysis(&stations, 2);
         assert!(two.throughput_per_s > one.throughput_per_s * 1.3);
-        // However many there are, the medium is the bound.
+        // However many commands there are, the medium is the bound.
         let many = mean_value_analysis(&stations, 64);
         assert!(many.throughput_per_s < 1e6 / 3400.0 && many.throughput_per_s > 0.999 * 1e6 / 3400.0);
         assert!((many.at_station.iter().sum::<f64>() - 64.0).abs() < 1e-6, "no command is lost");

@@ -1,4 +1,5 @@
-//! Stations that always have a frame to send: what [`crate::contention`] predicts, measured on the [`crate::medium`].
+//! Stations that always have a frame to send: the case that [`crate::contention`] predicts, measured on the
+//! [`crate::medium`].
 
 use crate::mac::Mac;
 use crate::medium::{AfterCollision, Counts, Frame, Medium, Setup};
@@ -8,7 +9,7 @@ use crate::medium::{AfterCollision, Counts, Frame, Medium, Setup};
 pub struct Saturation {
     /// Frames and their times.
     pub mac: Mac,
-    /// n.
+    /// n: the number of stations.
     pub stations: usize,
     /// Payload of a packet, bytes.
     pub payload_bytes: u32,
@@ -16,15 +17,15 @@ pub struct Saturation {
     pub packet_bytes: u32,
     /// P_e.
     pub p_error: f64,
-    /// What stations wait that have heard a collision.
+    /// How long stations wait that have heard a collision.
     pub after_collision: AfterCollision,
-    /// How long, in virtual time.
+    /// Duration, in virtual time.
     pub seconds: f64,
-    /// Where chance begins.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
-/// What a run showed.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saturated {
     /// Payload that arrived, Mbit/s.
@@ -33,14 +34,14 @@ pub struct Saturated {
     pub p_failure: f64,
     /// What happened.
     pub counts: Counts,
-    /// Frames that each station brought home.
+    /// Frames that each station delivered.
     pub by_station: Vec<u64>,
-    /// The same for the same run, on every machine and in every build.
+    /// A fingerprint: equal for equal runs, on every machine and in every build.
     pub hash: u64,
 }
 
 impl Saturation {
-    /// Runs it.
+    /// Runs the simulation.
     pub fn run(&self) -> Saturated {
         let mut medium = Medium::new(Setup {
             mac: self.mac,
@@ -57,7 +58,7 @@ impl Saturation {
         }
         let end_ns = (self.seconds * 1e9) as u64;
         let mut by_station = vec![0; self.stations];
-        // FNV-1a over the numbers: no digest, a fingerprint that tells runs apart.
+        // FNV-1a over the numbers: not a digest, but a fingerprint that distinguishes runs.
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
         let mut mix = |number: u64| hash = (hash ^ number).wrapping_mul(0x100_0000_01b3);
         while let Some(at) = medium.next_ns().filter(|at| *at <= end_ns) {

@@ -1,25 +1,25 @@
-//! TCP connections that always have something to send, over a [`Link`]: what iperf and netperf measure.
+//! TCP connections that always have something to send, over a [`Link`]: the measurement of iperf and netperf.
 
 use crate::link::{Host, Link, LinkSetup};
 use crate::medium::Counts;
 
-/// Bytes that a connection has written and not yet seen acknowledged: more than any window.
+/// Bytes that a connection keeps written and not yet acknowledged: more than any window.
 const AHEAD_BYTES: u64 = 4 << 20;
 
 /// A run.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
-    /// What is between the hosts.
+    /// The link between the hosts.
     pub link: LinkSetup,
     /// Connections, all from near to far.
     pub connections: usize,
-    /// How long, in virtual time.
+    /// Duration, in virtual time.
     pub seconds: f64,
-    /// Where chance begins.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
-/// What it showed.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Streamed {
     /// Bytes that arrived in order, Mbit/s.
@@ -28,18 +28,18 @@ pub struct Streamed {
     pub by_second: Vec<f64>,
     /// Bytes that arrived, by connection.
     pub by_connection: Vec<u64>,
-    /// Frames.
+    /// Counts of the medium's frames.
     pub counts: Counts,
-    /// Packets that were lost although the medium carried them, or between hops.
+    /// Packets that were lost although the medium had delivered them, between hops, or after all tries of the medium.
     pub lost: u64,
-    /// Timeouts of all connections, and segments that were sent again.
+    /// Timeouts of all connections, and segments retransmitted.
     pub losses: (u64, u64),
-    /// The same for the same run, on every machine and in every build.
+    /// A fingerprint: equal for equal runs, on every machine and in every build.
     pub hash: u64,
 }
 
 impl Stream {
-    /// Runs it.
+    /// Runs the streams.
     pub fn run(&self) -> Streamed {
         let mut link = Link::new(self.link, self.seed);
         let conns: Vec<usize> = (0..self.connections).filter_map(|_| link.connect()).collect();

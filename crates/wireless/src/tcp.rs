@@ -1,47 +1,48 @@
-//! One end of a TCP connection, without I/O, clock and content: it counts bytes. Small, and enough to put a load on the medium as
-//! a system's TCP does.
+//! One end of a TCP connection, without I/O, clock and content: it only counts bytes. Small, but enough to load the medium as the TCP of a
+//! system does.
 //!
-//! What it has: slow start and congestion avoidance (RFC 5681), loss found by selective acknowledgements with three segments
-//! behind the lost one (RFC 6675), one halving per window with losses, a timeout by RFC 6298 with the least value that systems use,
-//! acknowledgements that are delayed until more than a segment has come, the receiver's window, and a probe of a closed window. A write
-//! leaves at once, as with TCP_NODELAY; what waits for a window is packed into full segments.
+//! Modelled: slow start and congestion avoidance (RFC 5681); loss detection by selective acknowledgement of three segments after the lost
+//! one (RFC 6675); one halving per window with losses; a timeout by RFC 6298 with the minimum that systems use; acknowledgements delayed
+//! until more than a segment has arrived; the receiver's window, and a probe of a closed window. A write is sent at once, as with
+//! TCP_NODELAY; data that waits for a window is packed into full segments.
 //!
-//! Left out: handshake and end, Nagle, cubic, pacing, tail loss probes, ECN. Numbers of bytes do not wrap.
+//! Not modelled: opening and closing, Nagle, cubic, pacing, tail loss probes, ECN. Byte numbers do not wrap.
 //!
-//! Bounds: [`SEGMENTS_MAX`] segments under way, [`RANGES_MAX`] ranges out of order.
+//! Bounds: [`SEGMENTS_MAX`] segments in flight, [`RANGES_MAX`] ranges out of order.
 
 use std::collections::VecDeque;
 
-/// Most segments that are under way.
+/// Most segments in flight.
 pub const SEGMENTS_MAX: usize = 4096;
-/// Most ranges that a receiver keeps behind a gap; what would make one more is dropped and comes again.
+/// Most ranges that a receiver keeps beyond a gap; a segment that would add one more is dropped and must be retransmitted.
 pub const RANGES_MAX: usize = 256;
-/// Ranges that fit into one acknowledgement next to timestamps.
+/// Ranges that fit into one acknowledgement in addition to timestamps.
 pub const BLOCKS: usize = 3;
-/// Segments behind a lost one that show its loss.
+/// Segments after a lost one that reveal its loss.
 const DUPLICATES: u32 = 3;
 /// Longest timeout, ns.
 const RTO_MAX_NS: u64 = 60_000_000_000;
-/// Timeout before a round trip was measured (RFC 6298), ns.
+/// Timeout before any round trip has been measured (RFC 6298), ns.
 const RTO_FIRST_NS: u64 = 1_000_000_000;
 
-/// What an end is set to.
+/// The configuration of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpSetup {
     /// Most bytes of a segment.
     pub mss_bytes: u32,
-    /// Segments of the first window.
+    /// Segments in the initial window.
     pub first_window: u32,
-    /// Bytes that a receiver takes before they are read.
+    /// Bytes that a receiver accepts before they are read.
     pub window_bytes: u64,
-    /// Least timeout, ns.
+    /// Minimum timeout, ns.
     pub rto_min_ns: u64,
-    /// How long an acknowledgement waits for company, ns.
+    /// How long an acknowledgement is delayed to be sent with others or with data, ns.
     pub ack_delay_ns: u64,
 }
 
 impl TcpSetup {
-    /// For packets of `mtu_bytes` with timestamps: 10 segments at first (RFC 6928), 64 KiB of window, and Linux' 200 and 40 ms.
+    /// For packets of `mtu_bytes` with timestamps: an initial window of 10 segments (RFC 6928), a 64 KiB receive window, and Linux' 200 and
+    /// 40 ms.
     pub const fn of_mtu(mtu_bytes: u32) -> TcpSetup {
         TcpSetup {
             mss_bytes: mtu_bytes - 52,
@@ -53,27 +54,27 @@ impl TcpSetup {
     }
 }
 
-/// What travels. Places count bytes of the stream from 0.
+/// A segment on the wire. Offsets count bytes of the stream from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Place of its first byte.
+    /// Offset of its first byte.
     pub from: u64,
-    /// Its bytes; 0: an acknowledgement alone.
+    /// Length in bytes; 0: only an acknowledgement.
     pub bytes: u32,
-    /// All before this place has come.
+    /// Everything before this offset has arrived.
     pub acknowledges: u64,
-    /// And these ranges behind it; an empty one says nothing.
+    /// These ranges beyond it have arrived as well; an empty range means nothing.
     pub blocks: [(u64, u64); BLOCKS],
-    /// Place before which the receiver has room.
+    /// The receiver has room up to this offset.
     pub room_until: u64,
 }
 
-/// What a segment brought.
+/// The effect of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that are next in the stream and were not given out before.
+    /// Bytes that are now in order and were not delivered before.
     pub delivered: u64,
-    /// Bytes that the other end has now acknowledged for the first time.
+    /// Bytes that the other end has acknowledged for the first time.
     pub acknowledged: u64,
 }
 
@@ -100,9 +101,9 @@ impl Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Until this place is acknowledged the window does not grow.
+    /// The window does not grow until this offset is acknowledged.
     FastRecovery(u64),
-    /// All before this place counts as lost; the window grows from one segment.
+    /// Everything before this offset counts as lost; the window grows from one segment.
     Timeout(u64),
 }
 
@@ -123,7 +124,7 @@ pub struct Endpoint {
     backed_off: u32,
     timeout_at: Option<u64>,
     probe: bool,
-    /// Segments that are marked lost and wait to be sent again.
+    /// Segments marked as lost that wait for retransmission.
     to_repeat: usize,
     under_way_bytes: u64,
     // As a receiver.
@@ -132,7 +133,7 @@ pub struct Endpoint {
     ranges: Vec<(u64, u64)>,
     told: u64,
     told_room: u64,
-    /// When an acknowledgement that waits for company leaves; one that is due.
+    /// When a delayed acknowledgement is sent; then whether one is due now.
     ack_at: Option<u64>,
     ack_is_due: bool,
     timeouts: u64,
@@ -140,7 +141,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An end of a connection that stands.
+    /// An end of an established connection.
     pub fn new(setup: TcpSetup) -> Endpoint {
         Endpoint {
             setup,
@@ -170,28 +171,28 @@ impl Endpoint {
         }
     }
 
-    /// The program has `bytes` more to send.
+    /// The program writes `bytes` more.
     pub fn write(&mut self, bytes: u64) {
         self.written += bytes;
     }
 
-    /// The program has taken `bytes` of what was delivered.
+    /// The program reads `bytes` of the bytes delivered.
     pub fn read(&mut self, bytes: u64) {
         self.read = (self.read + bytes).min(self.received);
         let room = self.own_room();
-        // A window that was as good as closed is opened by a word of its own.
+        // A window that was nearly closed is reopened by a segment of its own.
         let mss = u64::from(self.setup.mss_bytes);
         if self.told_room.saturating_sub(self.received) < mss && room - self.received >= 2 * mss {
             self.ack_is_due = true;
         }
     }
 
-    /// Bytes that were written and are not acknowledged.
+    /// Bytes written and not yet acknowledged.
     pub fn backlog(&self) -> u64 {
         self.written - self.acknowledged
     }
 
-    /// Timeouts and segments that were sent again.
+    /// Timeouts, and segments retransmitted.
     pub fn losses(&self) -> (u64, u64) {
         (self.timeouts, self.repeats)
     }
@@ -201,7 +202,7 @@ impl Endpoint {
         self.congestion_window as u64
     }
 
-    /// When [`Endpoint::on_timer`] is due.
+    /// The time at which [`Endpoint::on_timer`] is due.
     pub fn next_ns(&self) -> Option<u64> {
         match (self.timeout_at, self.ack_at) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -209,7 +210,7 @@ impl Endpoint {
         }
     }
 
-    /// The time has come.
+    /// Handles the timers that are due at `now_ns`.
     pub fn on_timer(&mut self, now_ns: u64) {
         if self.ack_at.take_if(|at| *at <= now_ns).is_some() {
             self.ack_is_due = true;
@@ -236,7 +237,7 @@ impl Endpoint {
         self.count_under_way();
     }
 
-    /// A segment of the other end has come.
+    /// A segment from the other end has arrived.
     pub fn on_segment(&mut self, now_ns: u64, segment: &Segment) -> Progress {
         self.room_until = self.room_until.max(segment.room_until);
         let acknowledged = self.on_acknowledgement(now_ns, segment);
@@ -276,7 +277,7 @@ impl Endpoint {
         (base << self.backed_off.min(6)).min(RTO_MAX_NS)
     }
 
-    /// A lost segment that goes out again.
+    /// A lost segment to retransmit.
     fn repeat(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         if self.to_repeat == 0 || self.under_way_bytes as f64 >= self.congestion_window {
             return None;
@@ -290,7 +291,7 @@ impl Endpoint {
         Some(range)
     }
 
-    /// Bytes that go out for the first time.
+    /// Bytes to send for the first time.
     fn fresh(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         let waiting = self.written - self.next;
         if waiting == 0 || self.under_way.len() >= SEGMENTS_MAX {
@@ -304,7 +305,7 @@ impl Endpoint {
             bytes = 1;
         } else if bytes == 0 || cut_short && !self.under_way.is_empty() {
             if self.under_way.is_empty() && self.timeout_at.is_none() {
-                // Nothing under way can open the window: ask when the word of it may be lost.
+                // No acknowledgement in flight can open the window: probe it, in case the update of the window was lost.
                 self.timeout_at = Some(now_ns + self.timeout_ns());
             }
             return None;
@@ -335,13 +336,13 @@ impl Endpoint {
         }
         let mut measured = None;
         while let Some(first) = self.under_way.front().filter(|first| first.end() <= upto) {
-            // What was sent twice measures nothing (Karn).
+            // A segment sent twice gives no measurement (Karn).
             if !first.again && !first.has_come {
                 measured = Some(now_ns - first.at_ns);
             }
             self.forget_first();
         }
-        // A probe of one byte, or a window that cut a segment, may be acknowledged in part.
+        // A one-byte probe, or a segment cut by the window, may be acknowledged in part.
         if let Some(first) = self.under_way.front_mut().filter(|first| first.from < upto) {
             first.bytes = (first.end() - upto) as u32;
             first.from = upto;
@@ -371,7 +372,7 @@ impl Endpoint {
         self.to_repeat -= usize::from(first.lost && !first.again && !first.has_come);
     }
 
-    /// Marks what has come behind a gap. Returns whether there is any.
+    /// Marks segments that have arrived beyond a gap. Returns whether `blocks` has any range.
     fn mark_blocks(&mut self, blocks: &[(u64, u64); BLOCKS]) -> bool {
         let mut any = false;
         for &(from, to) in blocks.iter().filter(|(from, to)| from < to) {
@@ -392,7 +393,7 @@ impl Endpoint {
         any
     }
 
-    /// Segments that enough others have overtaken are lost.
+    /// Marks segments as lost that enough later ones have overtaken.
     fn find_losses(&mut self) {
         let mut behind = 0;
         let mut found = false;
@@ -425,7 +426,7 @@ impl Endpoint {
             true => news as f64,
             false => mss * news as f64 / self.congestion_window,
         };
-        // More than the other end takes is of no use, and would come out as one burst.
+        // A window much larger than the other end accepts has no use, and would come out as one burst.
         self.congestion_window = self.congestion_window.min(self.setup.window_bytes as f64 * 2.0);
     }
 
@@ -445,13 +446,13 @@ impl Endpoint {
             self.under_way.iter().filter(|sent| sent.lost && !sent.again && !sent.has_come).count();
     }
 
-    /// Data: returns how many bytes are next in the stream.
+    /// Handles data; returns how many bytes are now in order.
     fn on_data(&mut self, now_ns: u64, segment: &Segment) -> u64 {
         let (from, to) = (segment.from.max(self.received), segment.from + u64::from(segment.bytes));
         let before = self.received;
         let in_order = from == self.received && to > self.received && self.ranges.is_empty();
         if to <= self.received || to > self.own_room() {
-            // It came before, or finds no room: say again what has come.
+            // A duplicate, or no room: repeat the acknowledgement.
             self.ack_is_due = true;
             return 0;
         }
@@ -492,7 +493,7 @@ mod tests {
     const MSS: u64 = 1448;
     const ONE_WAY: u64 = 1_000_000;
 
-    /// Two ends and a wire with a delay, on which `lost` decides by the number of the data segment.
+    /// Two ends and a wire with a delay; `lost` decides by the number of a data segment whether it is lost.
     struct Wire {
         ends: [Endpoint; 2],
         on_it: VecDeque<(u64, usize, Segment)>,
@@ -508,7 +509,7 @@ mod tests {
             Wire { ends, on_it: VecDeque::new(), now: 0, data_segments: 0, acknowledgements: 0, delivered: 0 }
         }
 
-        /// Runs until nothing happens any more.
+        /// Runs until nothing is left to happen.
         fn run(&mut self, reads: bool, lost: impl Fn(u64) -> bool) {
             for _ in 0..1_000_000 {
                 for side in 0..2 {
@@ -608,7 +609,7 @@ mod tests {
         wire.ends[0].write(100);
         wire.run(true, |_| false);
         assert_eq!((wire.acknowledgements, wire.now), (1, SETUP.ack_delay_ns + 2 * ONE_WAY));
-        // An answer takes the acknowledgement along.
+        // A response carries the acknowledgement.
         let mut wire = Wire::new(SETUP);
         wire.ends[0].write(100);
         let request = wire.ends[0].poll(0).unwrap();
@@ -626,7 +627,7 @@ mod tests {
         let mut wire = Wire::new(SETUP);
         wire.ends[0].write(3 * SETUP.window_bytes);
         let mut turns = 0;
-        // The program reads late: the window closes, probes go out, and reading opens it.
+        // The program reads late: the window closes, probes are sent, and reading reopens it.
         while wire.delivered < 3 * SETUP.window_bytes {
             for _ in 0..2000 {
                 for side in 0..2 {

@@ -87,7 +87,8 @@ fn stations_have_equal_shares() {
 
 #[test]
 fn a_seed_is_a_run() {
-    // The same in release builds and in builds with every check, on every machine: another number is another model.
+    // Equal in release builds and in builds with every check, on every machine: a different number means a different
+    // model.
     assert_eq!(run(Mac::B, 5, 42).hash, 13_419_508_254_844_520_535);
     assert_ne!(run(Mac::B, 5, 43).hash, run(Mac::B, 5, 42).hash);
 }

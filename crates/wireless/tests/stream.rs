@@ -18,7 +18,7 @@ fn near(got: f64, expected: f64, share: f64) {
 
 #[test]
 fn tcp_gets_what_its_frames_leave() {
-    // Between the two ways to count the backoff of acknowledgements.
+    // Between the two ways of counting the backoff of acknowledgements.
     let bounds =
         [AckBackoff::Serial, AckBackoff::Overlapped].map(|b| Mac::B.tcp_throughput_mbit_s(1500.0, b));
     let got = run(B);
@@ -104,7 +104,8 @@ fn a_connection_that_ends_leaves_the_others_alone() {
 
 #[test]
 fn a_seed_is_a_run() {
-    // The same in release builds and in builds with every check, on every machine: another number is another model.
+    // Equal in release builds and in builds with every check, on every machine: a different number means a different
+    // model.
     let of = |seed| {
         Stream {
             link: LinkSetup { hops: 2, p_error: 0.1, loss: 0.01, ..B },

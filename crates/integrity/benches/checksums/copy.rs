@@ -1,4 +1,4 @@
-//! Copies that digest what they copy, beside a copy and a digest one after the other.
+//! Copies that digest what they copy, compared with a copy followed by a digest.
 
 use std::hint::black_box;
 
@@ -9,10 +9,10 @@ use crate::{Scale, at_offset, data};
 
 const LENGTHS: [usize; 12] =
     [512, 1500, 2048, 4096, 8192, 9000, 16_384, 65_536, 131_072, 262_144, 1 << 20, 4 << 20];
-/// One cold copy.
+/// A single cold copy.
 const COLD_LENGTHS: [usize; 3] = [65_536, 262_144, 1 << 20];
 
-/// A plain copy that the compiler cannot leave out.
+/// A plain copy that the compiler cannot remove.
 pub fn memcpy(dst: &mut [u8], src: &[u8]) {
     dst.copy_from_slice(src);
     black_box(dst);
@@ -26,7 +26,7 @@ fn warm(len: usize, scale: &Scale, tally: &mut Tally) {
     let mut source = data(len + 8192);
     let mut destinations = [(); 3].map(|()| vec![0; len + 8192]);
     let src: &[u8] = at_offset(&mut source, 0, len);
-    // The same offset for all, because the distance of the two addresses modulo 4096 matters to every copy.
+    // The same offset for all, because the distance of the two addresses modulo 4096 affects every copy.
     let [a, b, c] = destinations.each_mut().map(|d| at_offset(d, 2112, len));
     let mut memory = vec![0; len + 8192];
     let plain = at_offset(&mut memory, 2112, len);
@@ -61,14 +61,14 @@ fn warm(len: usize, scale: &Scale, tally: &mut Tally) {
     row.run(if len < 1 << 20 { scale.row } else { scale.long_row }, tally);
 }
 
-/// Walks through memory that no cache holds, the same stretch for every contender of a round.
+/// Walks through memory that is in no cache, the same stretch for every contender of a round.
 pub struct Walk {
-    /// Where the next step begins, bytes from the start.
+    /// Start of the next step, bytes from the beginning.
     pub at: usize,
 }
 
 impl Walk {
-    /// The next `len` bytes of `extent`, from the start again where they do not fit.
+    /// The next `len` bytes of `extent`, from the beginning again if they do not fit.
     pub fn next(&mut self, len: usize, extent: usize) -> std::ops::Range<usize> {
         let start = if self.at + len > extent { 0 } else { self.at };
         self.at = start + len;
@@ -84,7 +84,7 @@ fn cold(len: usize, source: &[u8], destination: &mut [u8], scale: &Scale, tally:
     let extent = destination.len();
     let calls = ((1 << 20) / len).max(1);
     let destination = std::cell::RefCell::new(destination);
-    // Each contender walks on from where the last one stopped, so nothing is warm for the next.
+    // Each contender continues where the previous one stopped, so nothing is warm for the next.
     let walk = std::cell::RefCell::new(Walk { at: 0 });
     let each = |n: usize, copy: &dyn Fn(&mut [u8], &[u8])| {
         for _ in 0..n {
@@ -122,7 +122,7 @@ pub fn rows(scale: &Scale, tally: &mut Tally) {
         warm(len, scale, tally);
     }
     if COLD_LENGTHS.iter().any(|len| tally.wants(&cold_name(*len))) {
-        // Written, not only reserved: pages that were never touched are all the same page.
+        // Written, not only reserved: pages never touched are all the same page.
         let source = vec![0x5a; scale.cold_bytes];
         let mut destination = vec![0xa5; scale.cold_bytes];
         for len in COLD_LENGTHS {

@@ -8,7 +8,7 @@ use integrity::{crc32c, crc32c_blocks, kernels};
 use crate::harness::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
 
-/// Length, and the best known of it elsewhere, GB/s.
+/// Length, and the best figure known from elsewhere, GB/s.
 const LENGTHS: [(usize, Option<f64>); 13] = [
     (64, Some(14.9)),
     (128, Some(21.9)),
@@ -25,7 +25,7 @@ const LENGTHS: [(usize, Option<f64>); 13] = [
     (8 << 20, None),
 ];
 
-/// Makes `n` calls in which each header contains the digest of the one before, at byte `AT`.
+/// Makes `n` calls in which each header contains the digest of the previous one, at byte `AT`.
 fn dependent<const AT: usize>(n: usize, digest: impl Fn(&[u8; 48]) -> u32) -> Option<u64> {
     let mut header = black_box([0x5a; 48]);
     for _ in 0..n {
@@ -79,7 +79,7 @@ fn append_row(len: usize, known: Option<f64>, scale: &Scale, tally: &mut Tally) 
     row.run(scale.row, tally);
 }
 
-/// Reads every byte and does next to nothing with it: the limit of everything that reads.
+/// Reads every byte and does almost nothing with it: the limit of everything that reads.
 fn read(src: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
@@ -89,7 +89,7 @@ fn read(src: &[u8]) -> u64 {
     read_words(src)
 }
 
-/// [`read`] with vectors of 512 bits; what is left over at the end is not worth the lines.
+/// [`read`] with vectors of 512 bits; the remainder at the end is not read.
 ///
 /// # Safety
 /// - The machine has AVX-512F.

@@ -1,4 +1,5 @@
-//! The T10 guard of sectors, alone and in one pass with copy and CRC32C, beside the best peers one after the other.
+//! The T10 guard of sectors, alone and in one pass with copy and CRC32C, compared with the best peers run one after the
+//! other.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -11,7 +12,7 @@ use crate::copy::{Walk, memcpy};
 use crate::harness::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
 
-/// What the guards of a run are compared by.
+/// A value by which the guards of two runs are compared.
 fn sum(guards: &[u16]) -> u64 {
     guards.iter().fold(0, |sum, g| sum.rotate_left(5) ^ u64::from(*g))
 }
@@ -23,7 +24,7 @@ fn peer_guard(sector: &[u8]) -> u16 {
 /// Copies sectors and computes their guards.
 type Pass = dyn Fn(&mut [u8], &[u8], &mut [u16]);
 
-/// Guards of 16 KiB of sectors; `known` is what ISA-L does there, GB/s.
+/// Guards of 16 KiB of sectors; `known` is the figure of ISA-L, GB/s.
 fn guards_of(
     sector_bytes: usize,
     known: f64,
@@ -113,7 +114,7 @@ fn cold(scale: &Scale, tally: &mut Tally) {
     if !tally.wants(NAME) {
         return;
     }
-    // Written, not only reserved: pages that were never touched are all the same page.
+    // Written, not only reserved: pages never touched are all the same page.
     let source = vec![0x5a; scale.cold_bytes];
     let mut storage = vec![0xa5; scale.cold_bytes + 4096];
     let destination = RefCell::new(at_offset(&mut storage, 0, scale.cold_bytes));
@@ -189,7 +190,7 @@ fn three_passes(dst: &mut [u8], src: &[u8], guards: &mut [u16]) -> u64 {
     u64::from(crc) ^ sum(guards) << 32
 }
 
-/// One pass against three, where the one has least to gain.
+/// One pass against three, in the case where the single pass gains least.
 fn few_sectors(len: usize, scale: &Scale, tally: &mut Tally) {
     let mut source = data(len + 8192);
     let src: &[u8] = at_offset(&mut source, 0, len);

@@ -1,21 +1,21 @@
-//! Rows of a table of measurements: contenders that take turns, their answers compared, and bars to reach.
+//! Rows of a table of measurements: contenders that take turns, comparison of their results, and bars to reach.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// How much two runs on a quiet machine differ; a ratio this close to a bar has reached it.
+/// The difference between two runs on a quiet machine; a ratio this close to a bar has reached it.
 const REPEATABILITY: f64 = 0.02;
 
-/// What one contender of a row does: the given number of calls; gives the answer of the last one, or nothing where
-/// it has none that could be compared (a plain copy).
+/// The work of one contender: makes the given number of calls and returns the result of the last one, or nothing if
+/// there is no comparable result (a plain copy).
 pub type Work<'a> = Box<dyn FnMut(usize) -> Option<u64> + 'a>;
 
 /// Why a contender is in the row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// This crate. The first one of a row is the one that is held against the bars.
+    /// This crate. The first such contender of a row is compared with the bars.
     Ours,
-    /// Somebody else's way to the same answer.
+    /// Another implementation with the same result.
     Peer,
     /// A physical limit, such as a plain copy.
     Limit,
@@ -34,11 +34,11 @@ pub enum Against {
     BestPeer,
     /// The peer or limit of this name.
     Named(&'static str),
-    /// The figure that was the best known elsewhere, in the row's unit. Machines differ: it says less than a ratio.
+    /// The best figure known from elsewhere, in the row's unit. Machines differ, so it says less than a ratio.
     Known(f64),
 }
 
-/// How many times faster than something ours has to be.
+/// How many times faster than something ours must be.
 struct Bar {
     against: Against,
     factor: f64,
@@ -76,21 +76,21 @@ impl<'a> Row<'a> {
         self
     }
 
-    /// Adds a contender whose closure makes one call; good where a call takes much longer than calling it does.
+    /// Adds a contender whose closure makes one call; suitable if a call takes much longer than its overhead.
     pub fn one(self, role: Role, name: &'static str, mut work: impl FnMut() -> Option<u64> + 'a) -> Self {
         self.calls(role, name, move |n| (0..n).map(|_| work()).last().flatten())
     }
 
-    /// Adds a bar: ours is to be `factor` times faster than `against`.
+    /// Adds a bar: ours must be `factor` times faster than `against`.
     pub fn bar(mut self, factor: f64, against: Against) -> Self {
         self.bars.push(Bar { against, factor });
         self
     }
 
-    /// Lets all contenders take turns for `budget` (one turn each at least), and prints the result.
+    /// Lets all contenders take turns for `budget` (at least one turn each), and prints the result.
     ///
     /// # Panics
-    /// If two contenders answer differently.
+    /// If two contenders give different results.
     pub fn run(mut self, budget: Duration, tally: &mut Tally) {
         if !tally.wants(&self.name) {
             return;
@@ -161,7 +161,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What all rows said together.
+/// The results of all rows.
 #[derive(Default)]
 pub struct Tally {
     /// Only rows whose name contains this are run.
@@ -172,12 +172,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Whether the caller asked for rows of this name; no filter asks for all, and a part of a name for its rows.
+    /// Whether the caller selected rows with this name; without a filter all rows are selected, else those whose names
+    /// contain it.
     pub fn wants(&self, name: &str) -> bool {
         self.filter.as_ref().is_none_or(|f| name.contains(f.as_str()))
     }
 
-    /// Prints how many bars were reached, which were not, and whether the machine was quiet enough to believe it.
+    /// Prints how many bars were reached, which were not, and whether the machine was quiet enough for the result to be
+    /// trusted.
     pub fn print(&self) {
         let reached = self.bars.iter().filter(|(_, reached)| *reached).count();
         println!("\n{reached} of {} bars reached", self.bars.len());

@@ -1,11 +1,11 @@
-//! The bars that this crate sets itself, each beside the best peers and the physical limits, in one run.
+//! The performance bars of this crate, each next to the best peers and the physical limits, in one run.
 //!
 //! `cargo bench -p integrity --bench checksums` runs all rows, `-- copy` those whose name contains `copy`. All
-//! contenders of a row take turns, the best turn of each counts, and ratios within a row are what to read: a busy
-//! machine disturbs all of them alike. Every answer is checked. Without `--bench`, as `cargo test --benches` runs it,
-//! every contender takes one short turn.
+//! contenders of a row take turns, and the best turn of each counts. Compare the ratios within a row: a busy machine
+//! disturbs all contenders alike. Every result is checked. Without `--bench`, as in `cargo test --benches`, every
+//! contender takes one short turn.
 //!
-//! To add rows: a module with a function `rows(&Scale, &mut Tally)`, and its call in [`main`].
+//! To add rows, write a module with a function `rows(&Scale, &mut Tally)` and call it in [`main`].
 
 mod combine;
 mod copy;
@@ -24,7 +24,7 @@ pub struct Scale {
     pub row: Duration,
     /// For one row of large or cold copies.
     pub long_row: Duration,
-    /// Memory that is larger than the caches, bytes; there are two such buffers.
+    /// Memory larger than the caches, bytes; there are two such buffers.
     pub cold_bytes: usize,
     /// Divides the calls of a turn.
     calls_divisor: usize,
@@ -40,7 +40,7 @@ impl Scale {
         Self { row: Duration::ZERO, long_row: Duration::ZERO, cold_bytes: 4 << 20, calls_divisor: 1 << 20 }
     }
 
-    /// Calls of `bytes` bytes in one turn: short enough that some turns are not interrupted.
+    /// Calls of `bytes` bytes per turn: few enough that some turns are not interrupted.
     pub fn calls(&self, bytes: usize) -> usize {
         ((1 << 20) / bytes.max(256) / self.calls_divisor).max(1)
     }
@@ -56,7 +56,7 @@ pub fn data(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// `len` bytes of `storage` that begin `offset` bytes after a boundary of a page.
+/// `len` bytes of `storage` that begin `offset` bytes after a page boundary.
 pub fn at_offset(storage: &mut [u8], offset: usize, len: usize) -> &mut [u8] {
     const PAGE_BYTES: usize = 4096;
     let start = storage.as_ptr().addr().wrapping_neg() % PAGE_BYTES + offset;

@@ -1,5 +1,5 @@
-//! The kernel for machines without an instruction for CRC32C, and what interleaving it with the copy gains: Figure 16 of
-//! the 2005 paper (Joglekar, Kounavis, Berry) has 32 % fewer cycles than a copy and Slicing-by-8 one after the other.
+//! The kernel for machines without an instruction for CRC32C, and the gain from interleaving it with the copy: Figure
+//! 16 of the 2005 paper (Joglekar, Kounavis, Berry) has 32 % fewer cycles than a copy followed by Slicing-by-8.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use crate::{Scale, at_offset, data};
 
 /// A header, a small run, a run of the paper, a large one.
 const LENGTHS: [usize; 4] = [48, 512, 8192, 65_536];
-/// One copy into memory that no cache holds.
+/// A single copy into memory that is in no cache.
 const COLD_LENGTHS: [usize; 2] = [8192, 65_536];
 /// 32 % fewer cycles, as a ratio of speeds.
 const FIGURE_16: f64 = 1.0 / (1.0 - 0.32);

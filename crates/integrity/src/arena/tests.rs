@@ -1,6 +1,6 @@
 use super::*;
 
-/// Bytes of the chunk that the system has given memory for.
+/// Bytes of the chunk that are resident.
 fn resident(chunk: &Chunk) -> usize {
     let address = chunk.memory.as_ptr().expose_provenance();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -37,7 +37,7 @@ fn who_is_given_what_was_given_back_finds_zeros() {
         let arena = Arena::new();
         let mut chunks: Vec<Option<Chunk>> = (0..100).map(|_| arena.take()).collect();
         chunks.iter_mut().flatten().for_each(|chunk| chunk.bytes_mut().fill(0xee));
-        // Single ones, runs, and a whole group.
+        // Single chunks, runs of chunks, and a whole group.
         let freed: Vec<usize> = (0..100).filter(|n| n % 3 == 0 || (40..72).contains(n)).collect();
         let gone: Vec<Chunk> = freed.iter().map(|n| chunks[*n].take().unwrap()).collect();
         let places: BTreeSet<_> = gone.iter().map(|chunk| chunk.bytes().as_ptr()).collect();
@@ -70,7 +70,7 @@ fn an_arena_takes_what_was_written_and_gives_it_back() {
     let last = many.pop().unwrap();
     assert!(resident(&last) >= 3 * GROUP_BYTES, "{}", resident(&last));
     arena.give_back(many);
-    // Its neighbours in the same huge page may stay until the system needs their memory.
+    // The last chunk's neighbours in the same huge page may stay until the system needs their memory.
     assert!(resident(&last) <= GROUP_BYTES, "{}", resident(&last));
 }
 

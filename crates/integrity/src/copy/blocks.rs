@@ -1,8 +1,8 @@
-//! The CRC32C of each block of a run as well as that of the whole, in one pass.
+//! The CRC32C of each block of a run and of the whole run, in one pass.
 //!
-//! Each block is digested by itself, and the running value is combined from those: one multiplication per block where
-//! the length of a block is a power of two, whatever it is. So a store that keeps a digest with each block has the digest
-//! of the PDU for nothing, and the other way round.
+//! Each block is digested separately, and the running value is combined from these digests. That takes one
+//! multiplication per block if the block length is a power of two, however large. So a store that keeps a digest with
+//! each block gets the digest of the PDU almost for nothing, and vice versa.
 
 use core::num::NonZeroUsize;
 
@@ -10,11 +10,11 @@ use super::{LengthMismatch, Store, fence};
 use crate::crc32c::active;
 use crate::crc32c::kernels::Kernel;
 
-/// Continues `crc` (finished form) over `data`, and gives the CRC32C of each block of `block_bytes` in `crcs`. A rest at
-/// the end, shorter than a block, is a block too.
+/// Continues `crc` (finished form) over `data`, and writes the CRC32C of each block of `block_bytes` to `crcs`. A
+/// shorter block may be the last.
 ///
 /// # Errors
-/// If `crcs` has not one element per block; nothing was written then.
+/// If `crcs` does not have one element per block; nothing was written then.
 ///
 /// ```
 /// use integrity::{crc32c, crc32c_blocks};
@@ -42,11 +42,11 @@ pub fn crc32c_blocks(
     Ok(running)
 }
 
-/// Copies `src` to `dst`, continues `crc` (finished form) over the bytes copied, and gives the CRC32C of each block of
-/// `block_bytes` in `crcs`. A rest at the end, shorter than a block, is a block too.
+/// Copies `src` to `dst`, continues `crc` (finished form) over the bytes copied, and writes the CRC32C of each block of
+/// `block_bytes` to `crcs`. A shorter block may be the last.
 ///
 /// # Errors
-/// If `dst` and `src` differ in length, or if `crcs` has not one element per block; nothing was written then.
+/// If `dst` and `src` differ in length, or if `crcs` does not have one element per block; nothing was written then.
 ///
 /// ```
 /// use integrity::{Store, copy_crc32c_blocks, crc32c};

@@ -1,6 +1,6 @@
-//! Copies of scattered bytes, some of which do not count for the digest: the scatter/gather list whose elements carry a
-//! C bit, of the 2005 paper on software iSCSI, section 3.3. Markers, padding and headers travel with the data that
-//! a digest covers, and one pass serves both.
+//! Copies of scattered bytes, some of which the digest does not cover: the scatter/gather list whose elements carry a C
+//! bit, from section 3.3 of the 2005 paper on software iSCSI. Markers, padding and headers travel with the data that a
+//! digest covers, and one pass handles both.
 
 use super::{LengthMismatch, Store, fence};
 use crate::crc32c::active;
@@ -25,7 +25,7 @@ pub struct SegmentMut<'a> {
 
 /// Copies all `segments`, one after the other, to `dst`, and continues `crc` (finished form) over those that count.
 ///
-/// Nothing is allocated. What does not count may be written with ordinary stores, whatever `store` says.
+/// Nothing is allocated. Segments that do not count may be written with ordinary stores, whatever `store` says.
 ///
 /// # Errors
 /// If the segments together are not as long as `dst`; nothing was copied then.
@@ -64,9 +64,9 @@ pub fn copy_crc32c_gather(
     Ok(crc)
 }
 
-/// Copies `src`, one piece after the other, to all `segments`, and continues `crc` (finished form) over those that count.
+/// Copies `src` piece by piece to `segments`, and continues `crc` (finished form) over those that count.
 ///
-/// Nothing is allocated. What does not count may be written with ordinary stores, whatever `store` says.
+/// Nothing is allocated. Segments that do not count may be written with ordinary stores, whatever `store` says.
 ///
 /// # Errors
 /// If the segments together are not as long as `src`; nothing was copied then.
@@ -106,8 +106,8 @@ pub fn copy_crc32c_scatter(
     Ok(crc)
 }
 
-/// The sum of lengths. A list may name one slice often, so the sum can exceed what memory can hold; then it is more than
-/// any slice has, and stays so.
+/// The sum of lengths. A list may name one slice many times, so the sum may exceed the size of memory. It saturates
+/// then, and is greater than the length of any slice.
 fn total(lengths: impl Iterator<Item = usize>) -> usize {
     lengths.fold(0, usize::saturating_add)
 }

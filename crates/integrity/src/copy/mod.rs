@@ -1,11 +1,11 @@
-//! The fused copy: bytes move once, and the CRC32C of what was written falls out of the same pass.
+//! The fused copy: bytes move once, and the same pass computes the CRC32C of what was written.
 //!
-//! A digest must be of the bytes that travel (or that are kept), so the value returned is that of what `dst`
-//! holds afterwards, even when `src` is memory that another process can rewrite: each byte is either read once
-//! and both stored and digested from the register, or digested from `dst` after it was copied.
+//! A digest must describe the bytes that are sent (or kept). The value returned is therefore the digest of what `dst` holds afterwards,
+//! even if `src` is memory that another process can rewrite. Each byte is either read once, and both stored and digested from the register,
+//! or digested from `dst` after it was copied.
 //!
-//! Overlap of the two cannot be: a `&mut` slice overlaps no `&` slice. Where two places of one buffer are meant,
-//! `split_at_mut` makes two slices of them; where they would overlap, the digest of a copy has no meaning.
+//! `dst` and `src` cannot overlap, because a `&mut` slice overlaps no `&` slice. To copy between two places of one buffer, split it with
+//! `split_at_mut`. If the places overlapped, the digest of a copy would have no meaning.
 
 mod blocks;
 mod gather;
@@ -18,20 +18,19 @@ pub use gather::{Segment, SegmentMut, copy_crc32c_gather, copy_crc32c_scatter};
 use crate::crc32c::active;
 use crate::crc32c::kernels::Kernel;
 
-/// How the fused copy writes its destination. The caller names it, because the wrong one is costly.
+/// How the fused copy writes its destination. The caller must say which, because the wrong choice is costly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// Ordinary stores, which leave `dst` in the cache: for memory that is read or sent next.
     Temporal,
-    /// Stores that pass the caches by, and a fence after them: for runs of 64 KiB and more into memory that is cold
-    /// and stays so (the medium of a RAM disk). There they are a third faster than `memcpy`, digest included; in runs of
-    /// 4 KiB the fence eats the gain, and into cached memory they are several times slower. `cargo bench -p integrity
-    /// --bench checksums -- copy` shows it. A kernel, or a run too short to gain, may use ordinary stores; the result is
-    /// the same.
+    /// Stores that bypass the caches, and a fence after them: for runs of 64 KiB and more into memory that is cold and stays so (the medium
+    /// of a RAM disk). There they are a third faster than `memcpy`, digest included. In runs of 4 KiB the fence cancels the gain, and into
+    /// cached memory they are several times slower. `cargo bench -p integrity --bench checksums -- copy` shows it. A kernel may use
+    /// ordinary stores instead, for example for a run too short to gain; the result is the same.
     NonTemporal,
 }
 
-/// What a kernel does with the bytes besides digesting them, as the `const PASS: u8` of its one generic body.
+/// What a kernel does with the bytes in addition to digesting them: the `const PASS: u8` of its one generic body.
 pub(crate) mod pass {
     #![cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 
@@ -39,15 +38,14 @@ pub(crate) mod pass {
     pub(crate) const READ: u8 = 0;
     /// Copy with ordinary stores.
     pub(crate) const COPY: u8 = 1;
-    /// Copy with non-temporal stores, which a [`fence`](super::fence) has to follow; only for runs of at least [`MIN_STREAM_BYTES`].
+    /// Copy with non-temporal stores, which a [`fence`](super::fence) must follow; only for runs of at least [`MIN_STREAM_BYTES`].
     pub(crate) const STREAM: u8 = 2;
-    /// Below this length the wish for non-temporal stores is not heard: the fence alone costs more than the run.
+    /// Shorter runs are stored ordinarily even if non-temporal stores are requested: the fence alone costs more than the run.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const MIN_STREAM_BYTES: usize = 512;
 
-    /// Hides from the compiler where `word` came from, so that what is digested is what is stored. Otherwise it may
-    /// load `src` a second time, and does: it turns a loop that stores what it digests into a call of `memcpy` and a
-    /// loop that digests `src`.
+    /// Hides the origin of `word` from the compiler, so that what is digested is what is stored. Otherwise the compiler may load `src` a
+    /// second time, and it does: it turns a loop that stores what it digests into a call of `memcpy` and a loop that digests `src`.
     #[inline(always)]
     pub(crate) fn pin(word: u64) -> u64 {
         #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
@@ -64,19 +62,19 @@ pub(crate) mod pass {
     }
 }
 
-/// A buffer that has not the length that the other arguments ask for; nothing was read or written.
+/// A buffer does not have the length that the other arguments require; nothing was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthMismatch {
-    /// Which buffer, in words that follow on "the": for example `destination`.
+    /// Which buffer, in words that can follow "the": for example `destination`.
     pub buffer: &'static str,
-    /// The length that it must have, in its elements.
+    /// The required length, in elements of the buffer.
     pub needed: usize,
-    /// The length that it has.
+    /// The actual length.
     pub given: usize,
 }
 
 impl LengthMismatch {
-    /// Nothing if `given` is what is `needed`, else the error.
+    /// `Ok` if `given` equals `needed`, else the error.
     #[inline]
     pub(crate) fn check(buffer: &'static str, needed: usize, given: usize) -> Result<(), Self> {
         if needed == given { Ok(()) } else { Err(Self { buffer, needed, given }) }
@@ -92,10 +90,10 @@ impl fmt::Display for LengthMismatch {
 
 impl error::Error for LengthMismatch {}
 
-/// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied; gives the finished value.
+/// Copies `src` to `dst`, continues `crc` (finished form) over the bytes copied, and returns the finished value.
 ///
-/// Nothing outside `dst` is written. The bytes in `dst` are not to be shown to anybody before the value was
-/// compared with the digest that came with them.
+/// Nothing outside `dst` is written. Do not expose the bytes in `dst` before the value has been compared with the digest received with
+/// them.
 ///
 /// # Errors
 /// If `dst` and `src` differ in length; nothing was copied then.
@@ -132,8 +130,8 @@ pub(crate) unsafe fn whole(
     Ok(crc)
 }
 
-/// Orders non-temporal stores before what follows, as ordinary ones are anyway. It is the last step of every copy, and
-/// one per call, however many runs the call consists of.
+/// Orders non-temporal stores before what follows; ordinary stores are ordered anyway. It is the last step of every copy, once per call,
+/// however many runs the call consists of.
 #[inline]
 pub(crate) fn fence(store: Store) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -145,8 +143,8 @@ pub(crate) fn fence(store: Store) {
     let _ = store;
 }
 
-/// The copy of kernels without a fused form: copies a block that stays in the first-level cache, then digests
-/// the copy. Both slices have the same length.
+/// The copy of kernels that have no fused form: copies a block small enough to stay in the first-level cache, then digests the copy. Both
+/// slices have the same length.
 pub(crate) fn blockwise(append: fn(u32, &[u8]) -> u32, crc: u32, dst: &mut [u8], src: &[u8]) -> u32 {
     const BLOCK_BYTES: usize = 4096;
     let mut crc = crc;

@@ -1,5 +1,5 @@
-//! CRC32C by the CRC32C instructions of ARMv8, three lanes at a time, joined by PMULL. The algorithm is in
-//! [`interleaved`]. There is no non-temporal store of one word, so [`Store::NonTemporal`] is served by ordinary ones.
+//! CRC32C by the CRC32C instructions of ARMv8, in three lanes joined by PMULL. The algorithm is in [`interleaved`].
+//! There is no non-temporal store of one word, so [`Store::NonTemporal`] uses ordinary stores.
 
 use core::arch::aarch64::{__crc32cb, __crc32cd, __crc32cw, vmull_p64};
 
@@ -26,7 +26,7 @@ impl Field for CrcPmull {
     #[target_feature(enable = "aes")]
     unsafe fn product(a: u64, b: u64) -> u64 {
         if cfg!(miri) {
-            // Miri knows the CRC32 instructions but not this one.
+            // Miri supports the CRC32 instructions but not this one.
             return portable::product(a, b);
         }
         vmull_p64(a, b) as u64
@@ -64,7 +64,7 @@ impl Crc32Unit for CrcPmull {
         unsafe { dst.write(word) }
     }
 
-    /// The prefetch of this architecture is not stable in Rust; its store buffers do well without.
+    /// The prefetch of this architecture is not stable in Rust, and its store buffers do well without it.
     #[inline(always)]
     unsafe fn prefetch(_dst: *mut u8) {}
 }
@@ -72,18 +72,18 @@ impl Crc32Unit for CrcPmull {
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // SAFETY: `data` is readable for its length, nothing is written, and this function has the instructions.
     unsafe { interleaved::run::<CrcPmull, READ>(crc, core::ptr::null_mut(), data.as_ptr(), data.len()) }
 }
 
-/// The CRC32C of a header: one chain of six CRC32 instructions. Lanes would not pay: the answer of the join comes
-/// later than that of the chain.
+/// The CRC32C of a header: one chain of six CRC32 instructions. Lanes would not pay: joining them takes longer than the
+/// chain.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn header(header: &[u8; HEADER_BYTES]) -> u32 {
     let (words, _) = header.as_chunks::<8>();
@@ -95,7 +95,7 @@ pub(crate) unsafe fn header(header: &[u8; HEADER_BYTES]) -> u32 {
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `dst` and `src` have the same length.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], _store: Store) -> u32 {
@@ -107,7 +107,7 @@ pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], _store: Store) -
 /// The digest of a concatenation; see [`combine::with`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
     // SAFETY: this function has the instructions of `CrcPmull`.
@@ -117,17 +117,17 @@ pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
 /// The digest of a concatenation; see [`combine::by`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn combine_by(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
     // SAFETY: this function has the instructions of `CrcPmull`.
     unsafe { combine::by::<CrcPmull>(crc_a, crc_b, by) }
 }
 
-/// The digest of blocks from theirs; see [`combine::blocks`].
+/// The digest of several blocks from the digests of each; see [`combine::blocks`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "crc,aes")]
 pub(crate) unsafe fn combine_blocks(crc: u32, block_crcs: &[u32], by: &CombineBy) -> u32 {
     // SAFETY: this function has the instructions of `CrcPmull`.

@@ -1,5 +1,5 @@
-//! The reference: CRC32C one bit at a time, as the definition reads. Slow on purpose; the differential tests
-//! hold every other kernel against it, so it shares no table and no trick with them.
+//! The reference: CRC32C one bit at a time, as the definition reads. It is slow on purpose. The differential tests
+//! compare every other kernel with it, so it shares no table and no trick with them.
 
 use crate::gf2;
 

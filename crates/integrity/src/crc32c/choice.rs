@@ -1,5 +1,5 @@
-//! Which kernel serves: the first of the list that this machine can run and that suits its processor, unless somebody
-//! names another one.
+//! Chooses the kernel: the first in the list that this machine can run and that suits its processor, unless the
+//! environment names another.
 
 use core::fmt;
 use core::ptr;
@@ -7,11 +7,11 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::kernels::{self, Kernel};
 
-/// The environment variable that names a kernel to use in place of the chosen one, for tests and comparisons. It is read
-/// once, at the first call that needs a kernel; without the feature `std` never.
+/// The environment variable that names a kernel to use instead of the chosen one, for tests and comparisons. It is read
+/// at the first call that needs a kernel, once; without the feature `std` it is never read.
 pub const KERNEL_VARIABLE: &str = "INTACT_CRC32C_KERNEL";
 
-/// The kernel in use and why it is that one, for logs and tables of figures.
+/// The kernel in use and the reason for it, for logs and tables of figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     kernel: &'static Kernel,
@@ -21,16 +21,16 @@ pub struct Choice {
 /// What [`KERNEL_VARIABLE`] said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
-    /// Nothing.
+    /// It was not set.
     None,
-    /// The kernel that was chosen.
+    /// The kernel in use.
     This,
-    /// One that does not exist or cannot run here.
+    /// A kernel that does not exist or cannot run here.
     Unknown,
 }
 
 impl Choice {
-    /// What serves on this machine when the variable has that value.
+    /// The kernel for this machine if the variable has this value.
     fn of(variable: Option<&str>) -> Self {
         let fastest = || kernels::available().find(|kernel| kernel.suits()).unwrap_or(kernels::reference());
         let Some(name) = variable else { return Self { kernel: fastest(), named: Named::None } };
@@ -40,7 +40,7 @@ impl Choice {
         }
     }
 
-    /// What serves on this machine in this environment.
+    /// The kernel for this machine in this environment.
     fn made() -> Self {
         #[cfg(feature = "std")]
         return Self::of(std::env::var(KERNEL_VARIABLE).ok().as_deref());
@@ -54,7 +54,7 @@ impl Choice {
     }
 }
 
-/// Why: a sentence without its full stop.
+/// The reason, as a sentence without its full stop.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.named {
@@ -69,14 +69,14 @@ impl fmt::Display for Choice {
 /// The kernel in use, and why.
 pub fn choice() -> Choice {
     let now = Choice::made();
-    // A variable that has changed since changes nothing.
+    // Changing the variable after the first call has no effect.
     match ptr::eq(now.kernel, active()) {
         true => now,
         false => Choice { kernel: active(), named: Named::This },
     }
 }
 
-/// The kernel in use; found once, then one load and one branch.
+/// The kernel in use. After the first call this is one load and one branch.
 #[inline]
 pub(crate) fn active() -> &'static Kernel {
     static ACTIVE: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
@@ -86,8 +86,8 @@ pub(crate) fn active() -> &'static Kernel {
         ACTIVE.store(ptr::from_ref(chosen).cast_mut(), Ordering::Relaxed);
         chosen
     }
-    // SAFETY: the pointer is null or that of a static, which was complete before the program began; nobody writes
-    // through it.
+    // SAFETY: the pointer is null or points to a static, which was complete before the program began; nothing is ever
+    // written through it.
     unsafe { ACTIVE.load(Ordering::Relaxed).as_ref() }.unwrap_or_else(choose)
 }
 

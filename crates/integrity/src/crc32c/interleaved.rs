@@ -1,22 +1,22 @@
-//! CRC32C by the CRC32 instruction of the machine, written once for every architecture that has one.
+//! CRC32C by the machine's CRC32 instruction, written once for every architecture that has one.
 //!
-//! The instruction takes eight bytes, may start every cycle, and answers after three. A run is therefore cut into
-//! three lanes that are digested side by side, and the lanes are joined by two carry-less products:
+//! The instruction takes eight bytes, can start every cycle, and delivers its result after three. A run is therefore
+//! cut into three lanes that are digested side by side, and the lanes are joined by two carry-less products:
 //!
 //! ```text
 //! | lane A: words | lane B: words | lane C: words |  next block or serial rest
 //! register = A · x^(128·words) + B · x^(64·words) + C
 //! ```
 //!
-//! The architecture supplies the instructions through [`Crc32Unit`]. Its functions are inlined always, so that they
-//! end up inside the caller that carries the `target_feature` attribute.
+//! The architecture supplies the instructions through [`Crc32Unit`]. The functions here are always inlined, so that
+//! they end up inside the caller that carries the `target_feature` attribute.
 
 use crate::combine::Field;
 use crate::copy::pass::{COPY, READ, STREAM, pin};
 use crate::gf2;
 
-/// The instructions that the algorithm needs. Registers are un-finished values in the low 32 bits of a `u64`, which
-/// is how the instructions take and give them.
+/// The instructions that the algorithm needs. Registers are unfinished values in the low 32 bits of a `u64`, as the
+/// instructions take and return them.
 pub(crate) trait Crc32Unit: Field {
     /// The register after eight more bytes, given as a little-endian word.
     ///
@@ -36,22 +36,22 @@ pub(crate) trait Crc32Unit: Field {
     /// - The machine has the instructions of this unit.
     unsafe fn byte(register: u64, byte: u8) -> u64;
 
-    /// Stores a word past the caches where the machine can, else ordinarily.
+    /// Stores a word bypassing the caches if the machine can, else ordinarily.
     ///
     /// # Safety
     /// - The machine has the instructions of this unit.
     /// - `dst` is valid for a write of eight bytes and aligned to eight.
-    /// - A [fence](crate::copy::fence) follows before anybody else may look at `dst`.
+    /// - A [fence](crate::copy::fence) follows before anything else may read `dst`.
     unsafe fn stream(dst: *mut u64, word: u64);
 
-    /// Asks for the cache line at `dst`, which is about to be written. Any address will do.
+    /// Prefetches the cache line at `dst`, which is about to be written. Any address is allowed.
     ///
     /// # Safety
     /// - The machine has the instructions of this unit.
     unsafe fn prefetch(dst: *mut u8);
 }
 
-/// Words per lane, at most: three lanes of 1360 bytes leave 16 bytes of a 4096-byte block.
+/// The most words per lane: three lanes of 1360 bytes leave 16 bytes of a 4096-byte block.
 const MAX_LANE_WORDS: usize = 170;
 /// Below this, joining lanes costs more than the serial chain that it saves.
 pub(crate) const MIN_BLOCK_BYTES: usize = 96;
@@ -59,15 +59,15 @@ pub(crate) const MIN_BLOCK_BYTES: usize = 96;
 const MIN_STREAM_BLOCK_BYTES: usize = 3 * LINE_BYTES;
 const LINE_BYTES: usize = 64;
 
-/// The most words that [`lane_shift`] moves past.
+/// The most words that [`lane_shift`] can move a register past.
 pub(crate) const MAX_SHIFT_WORDS: usize = 1024;
 const _: () = assert!(2 * MAX_LANE_WORDS <= MAX_SHIFT_WORDS);
 
-/// What moves a register past `words` words, of which there are 1 to [`MAX_SHIFT_WORDS`], by one product and one CRC32 of
+/// The constant that moves a register past `words` words (1 to [`MAX_SHIFT_WORDS`]), by one product and one CRC32 of
 /// the product: x^(64·words - 33).
 ///
-/// The 33 are not a choice: as 64-bit reflected polynomials the product of two values of 32 bits stands one power of
-/// x too high, and the CRC32 instruction multiplies by x^32.
+/// The 33 is not a choice: as a 64-bit reflected polynomial, the product of two 32-bit values is one power of x too
+/// high, and the CRC32 instruction multiplies by x^32.
 #[inline(always)]
 pub(crate) fn lane_shift(words: usize) -> u32 {
     LANE_SHIFT[words]
@@ -86,12 +86,12 @@ static LANE_SHIFT: [u32; MAX_SHIFT_WORDS + 1] = {
     t
 };
 
-/// Loads eight bytes in memory order and, unless only reading, stores the very word that was loaded.
+/// Loads eight bytes in memory order and, unless `PASS` is `READ`, stores the very word that was loaded.
 ///
 /// # Safety
 /// - `src + at` is valid for a read of eight bytes.
 /// - Unless `PASS` is `READ`, `dst + at` is valid for a write of eight bytes, and for `STREAM` aligned to eight.
-/// - For `STREAM`, a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, a fence follows before anything else may read `dst`.
 /// - The machine has the instructions of `U`.
 #[inline(always)]
 pub(crate) unsafe fn take64<U: Crc32Unit, const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u64 {
@@ -146,8 +146,8 @@ unsafe fn take8<const PASS: u8>(dst: *mut u8, src: *const u8, at: usize) -> u8 {
     }
 }
 
-/// One chain of CRC32 instructions over `len` bytes: the way for short runs and for what lanes leave over. Stores are
-/// ordinary ones.
+/// One chain of CRC32 instructions over `len` bytes: for short runs and for what the lanes leave over. All stores are
+/// ordinary.
 ///
 /// # Safety
 /// - `src` is valid for reads of `len` bytes.
@@ -161,8 +161,8 @@ pub(crate) unsafe fn serial<U: Crc32Unit, const PASS: u8>(
     len: usize,
 ) -> u64 {
     let (mut register, mut at) = (register, 0);
-    // SAFETY: every access is at `at` with at least its own size left before `len`, within what the caller vouches
-    // for, as are the instructions. Nothing is streamed.
+    // SAFETY: every access is at `at`, with at least its own size left before `len`. The caller vouches for that range
+    // and for the instructions. Nothing is streamed.
     unsafe {
         while len - at >= 8 {
             register = match PASS {
@@ -188,7 +188,7 @@ pub(crate) unsafe fn serial<U: Crc32Unit, const PASS: u8>(
 /// # Safety
 /// - `src` is valid for reads of `len` bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
-/// - For `STREAM`, `len` is at least 64, and a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, `len` is at least 64, and a fence follows before anything else may read `dst`.
 /// - The machine has the instructions of `U`.
 #[inline(always)]
 pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(
@@ -216,10 +216,10 @@ pub(crate) unsafe fn run<U: Crc32Unit, const PASS: u8>(
             let lane = words * 8;
             let (mut a, mut b, mut c) = (register, 0, 0);
             let end_a = at + lane;
-            // A copy goes line by line: stores that change lanes at every word hit three lines in turn, which halves
-            // their rate as soon as the lines are not in the first-level cache. The lanes still overlap, because the
-            // machine looks further ahead than 24 words. Stores of one word fill the store buffer before it has looked
-            // far enough ahead for its lines, so the lines of the next block are asked for now.
+            // A copy goes line by line. Stores that change lanes at every word would hit three lines in turn, which
+            // halves their rate once the lines are not in the first-level cache. The lanes still overlap, because the
+            // machine looks further ahead than 24 words. But stores of one word fill the store buffer before the
+            // machine has looked far enough ahead for its lines, so the lines of the next block are prefetched now.
             let prefetch = PASS == COPY && len - at >= 6 * lane;
             while PASS != READ && end_a - at >= LINE_BYTES {
                 if prefetch {

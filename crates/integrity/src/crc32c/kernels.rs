@@ -1,7 +1,6 @@
 //! The list of kernels for the choice, the differential tests and the benches.
 //!
-//! Ordinary callers want [`crc32c`](crate::crc32c()) and its relatives, which use the one of
-//! [`kernel_choice`](crate::kernel_choice).
+//! Ordinary callers use [`crc32c`](crate::crc32c()) and its relatives, which run the kernel of [`kernel_choice`](crate::kernel_choice).
 
 use core::fmt;
 
@@ -33,7 +32,7 @@ pub struct Kernel {
     combine_blocks: unsafe fn(u32, &[u32], &CombineBy) -> u32,
 }
 
-/// Where a kernel is the fastest of those that stand at its place of the list or behind it.
+/// The condition under which a kernel is at least as fast as all those after it in the list.
 struct Fastest {
     on: fn() -> bool,
     why: &'static str,
@@ -41,7 +40,7 @@ struct Fastest {
 
 const EVERYWHERE: fn() -> bool = || true;
 
-/// What users of a named kernel call.
+/// For callers that name a kernel.
 impl Kernel {
     /// A short, stable name, for logs and tables of figures.
     pub fn name(&self) -> &'static str {
@@ -53,13 +52,12 @@ impl Kernel {
         self.detected.get(self.detect)
     }
 
-    /// Whether, on this processor, none of those behind it in the list is faster. It may still not be
-    /// [available](Self::available).
+    /// Whether no kernel after this one in the list is faster on this processor. The kernel may still not be [available](Self::available).
     pub fn suits(&self) -> bool {
         (self.fastest.on)()
     }
 
-    /// Why it is chosen where it [suits](Self::suits), in a few words.
+    /// Why it is chosen if it [suits](Self::suits), in a few words.
     pub fn why(&self) -> &'static str {
         self.fastest.why
     }
@@ -132,9 +130,9 @@ impl Kernel {
     }
 }
 
-/// The same without the check of the machine, for those who made it before.
+/// The same without checking the machine, for callers that have done so.
 impl Kernel {
-    /// [`append`](Self::append) without the check of the machine.
+    /// [`append`](Self::append) without checking the machine.
     ///
     /// # Safety
     /// - The kernel is [available](Self::available).
@@ -144,7 +142,7 @@ impl Kernel {
         unsafe { (self.append)(crc, data) }
     }
 
-    /// [`header`](Self::header) without the check of the machine.
+    /// [`header`](Self::header) without checking the machine.
     ///
     /// # Safety
     /// - The kernel is [available](Self::available).
@@ -154,12 +152,12 @@ impl Kernel {
         unsafe { (self.header)(header) }
     }
 
-    /// [`copy`](Self::copy) without the check of the machine, of the lengths, and without the fence.
+    /// [`copy`](Self::copy) without checking the machine or the lengths, and without the fence.
     ///
     /// # Safety
     /// - The kernel is [available](Self::available).
     /// - `dst` and `src` have the same length.
-    /// - [`copy::fence`] for `store` follows before anybody else may look at `dst`.
+    /// - [`copy::fence`] for `store` follows before anything else may read `dst`.
     #[inline]
     pub(crate) unsafe fn copy_unchecked(&self, crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
         debug_assert_eq!(dst.len(), src.len());
@@ -167,7 +165,7 @@ impl Kernel {
         unsafe { (self.copy)(crc, dst, src, store) }
     }
 
-    /// [`combine`](Self::combine) without the check of the machine.
+    /// [`combine`](Self::combine) without checking the machine.
     ///
     /// # Safety
     /// - The kernel is [available](Self::available).
@@ -177,7 +175,7 @@ impl Kernel {
         unsafe { (self.combine)(crc_a, crc_b, len_b) }
     }
 
-    /// [`combine_by`](Self::combine_by) without the check of the machine.
+    /// [`combine_by`](Self::combine_by) without checking the machine.
     ///
     /// # Safety
     /// - The kernel is [available](Self::available).
@@ -187,7 +185,7 @@ impl Kernel {
         unsafe { (self.combine_by)(crc_a, crc_b, by) }
     }
 
-    /// [`combine_blocks`](Self::combine_blocks) without the check of the machine.
+    /// [`combine_blocks`](Self::combine_blocks) without checking the machine.
     ///
     /// # Safety
     /// - The kernel is [available](Self::available).
@@ -212,7 +210,7 @@ const BRAIDED: Fastest = Fastest {
     on: crate::detect::made_by_amd,
     why: "on AMD the CRC32 instruction and VPCLMULQDQ run in different units, side by side",
 };
-/// The braid of 512 bits has a model that the tests run everywhere, and has not met a machine yet: nobody gets it without asking.
+/// The tests run the 512-bit braid on a model everywhere, but it has not run on a real machine yet: it is used only if named.
 #[cfg(target_arch = "x86_64")]
 const UNTRIED: Fastest = Fastest { on: || false, why: "not measured yet: it serves where it is named" };
 #[cfg(target_arch = "x86_64")]
@@ -220,7 +218,7 @@ const FOLDED: Fastest = Fastest { on: EVERYWHERE, why: "the widest carry-less pr
 #[cfg(target_arch = "x86_64")]
 const LANES: Fastest = Fastest { on: EVERYWHERE, why: "a CRC32 instruction, and no wide carry-less product" };
 
-/// A kernel of x86-64. Headers and combinations are little pieces, for which the instructions of SSE4.2 are enough.
+/// A kernel of x86-64. Headers and combinations are short; the SSE4.2 instructions are enough for them.
 #[cfg(target_arch = "x86_64")]
 const fn of_x86_64(
     name: &'static str,
@@ -243,7 +241,7 @@ const fn of_x86_64(
     }
 }
 
-/// Every kernel compiled for this architecture, in the order in which they are asked whether they suit; the last two run everywhere.
+/// Every kernel compiled for this architecture, in the order in which the choice tries them; the last two run everywhere.
 static ALL: [Kernel; COUNT] = [
     #[cfg(target_arch = "x86_64")]
     of_x86_64("avx512-braided", avx512::detect, UNTRIED, with_avx512::append, avx512::copy),
@@ -294,18 +292,18 @@ static ALL: [Kernel; COUNT] = [
     },
 ];
 
-/// Every kernel compiled for this architecture, the widest first, whether or not this machine can run it.
+/// Every kernel compiled for this architecture, widest first, whether or not this machine can run it.
 pub fn all() -> &'static [Kernel] {
     &ALL
 }
 
-/// The kernels that this machine can run, the widest first: not in every case the fastest first, see
-/// [`suits`](Kernel::suits). Never empty: the last two run everywhere.
+/// The kernels that this machine can run, widest first. That is not always fastest first: see [`suits`](Kernel::suits). Never empty: the
+/// last two run everywhere.
 pub fn available() -> impl Iterator<Item = &'static Kernel> {
     ALL.iter().filter(|k| k.available())
 }
 
-/// The kernel that the reference answers come from.
+/// The kernel that supplies the reference values.
 pub fn reference() -> &'static Kernel {
     &ALL[ALL.len() - 1]
 }

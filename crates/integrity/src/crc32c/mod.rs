@@ -1,10 +1,10 @@
 //! CRC32C: the digest of RFC 7143 section 13.1, and the choice of the kernel that computes it.
 //!
-//! Values are in *finished* form everywhere in the public interface: the initial all-ones and the final
-//! complement are inside, the digest of nothing is 0, and [`crc32c_append`] continues where a value stopped.
+//! The public interface uses *finished* form throughout: values include the initial all-ones and the final complement,
+//! the digest of nothing is 0, and [`crc32c_append`] continues from such a value.
 //!
-//! Wire order: the digest words of a PDU are the finished value in little-endian bytes, so
-//! `crc32c(&[0; 32]).to_le_bytes()` is `aa 36 91 8a`, as the examples of RFC 7143 appendix A.4 print it.
+//! Wire order: the digest word of a PDU is the finished value in little-endian bytes, so `crc32c(&[0;
+//! 32]).to_le_bytes()` is `aa 36 91 8a`, as printed in the examples of RFC 7143 appendix A.4.
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod aarch64;
@@ -32,7 +32,7 @@ pub fn crc32c(data: &[u8]) -> u32 {
     crc32c_append(0, data)
 }
 
-/// Continues `crc`, the CRC32C of what came before, over `data`; both values are finished.
+/// Continues `crc`, the CRC32C of the preceding bytes, over `data`; both values are finished.
 ///
 /// ```
 /// let whole = integrity::crc32c(b"123456789");
@@ -47,7 +47,7 @@ pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
 
 /// The CRC32C of a header of 48 bytes (the basic header segment of every PDU, RFC 7143 section 11.2.1), finished.
 ///
-/// The same as [`crc32c`], without its choice by length.
+/// Equal to [`crc32c`], without the choice by length.
 ///
 /// ```
 /// assert_eq!(integrity::crc32c_header(&[7; 48]), integrity::crc32c(&[7; 48]));

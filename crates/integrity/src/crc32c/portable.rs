@@ -1,4 +1,4 @@
-//! What the kernels without instructions of their own share: products of polynomials in software, for the combination.
+//! Products of polynomials in software, for combination by the kernels without instructions of their own.
 
 use super::{bitwise, slicing8};
 use crate::combine::Field;
@@ -12,7 +12,8 @@ impl Field for Sliced {
     }
 
     unsafe fn reduce(product: u64) -> u32 {
-        // Complements on both sides, because `append` takes and gives finished values, and a register of 0 is wanted.
+        // Complemented on both sides, because `append` takes and returns finished values, and a register of 0 is
+        // needed.
         !slicing8::append(!0, &product.to_le_bytes())
     }
 }

@@ -1,30 +1,30 @@
 //! Slicing-by-8, braided, in plain code: the kernel of every machine without an instruction for CRC32C.
 //!
-//! Eight tables of 256 entries take eight bytes per step (Kounavis and Berry). A step needs the register of the step
-//! before, so a single chain waits for the first-level cache most of the time. Here four chains take turns, as the
-//! braids of Kadatch and Jenkins do it: chain `j` takes words `j`, `j + 4`, `j + 8`..., with tables that move a
-//! register past all four words at once.
+//! Eight tables of 256 entries take eight bytes per step (Kounavis and Berry). A step needs the register of the
+//! previous step, so a single chain spends most of its time waiting for the first-level cache. Here four chains take
+//! turns, as in the braids of Kadatch and Jenkins: chain `j` takes words `j`, `j + 4`, `j + 8`..., with tables that
+//! move a register past all four words at once.
 //!
 //! ```text
 //! | w0 | w1 | w2 | w3 | w4 | w5 | w6 | w7 | ... | last four words |
 //!   c0   c1   c2   c3   c0   c1   c2   c3         every word meets its chain and the register before it
 //! ```
 //!
-//! The last block joins the chains at the cost of four ordinary steps: no multiplication, and the run is read in
-//! order, which is what lets the copy be interleaved with it (Joglekar, Kounavis and Berry 2005, section 3.3).
+//! The last block joins the chains at the cost of four ordinary steps, without multiplication. The run is read in
+//! order, which lets the copy be interleaved with it (Joglekar, Kounavis and Berry 2005, section 3.3).
 //!
-//! Invariant: a copy digests the words that it stores, each of which was loaded once.
+//! Invariant: a copy digests the words that it stores; each is loaded once.
 
 use crate::copy::pass::pin;
 use crate::gf2;
 
-/// Chains that take turns. Of two to five, four was the fastest; see docs/integrity.md.
+/// Chains that take turns. Four was the fastest of two to five; see docs/integrity.md.
 const CHAINS: usize = 4;
 const BLOCK_BYTES: usize = 8 * CHAINS;
 
-/// `TABLES[k][b]` is the register that byte `b` leaves behind after itself and `k` zero bytes: for one chain.
+/// `TABLES[k][b]` is the register after byte `b` and `k` zero bytes, for one chain.
 static TABLES: [[u32; 256]; 8] = tables(0);
-/// The same after `k` zero bytes and the words of the other chains.
+/// The same, after the words of the other chains as well.
 static BRAIDED: [[u32; 256]; 8] = tables(BLOCK_BYTES - 8);
 
 const fn tables(zero_bytes: usize) -> [[u32; 256]; 8] {
@@ -34,7 +34,7 @@ const fn tables(zero_bytes: usize) -> [[u32; 256]; 8] {
         let power = gf2::x_pow(8 * (zero_bytes + k + 1) as u64);
         let mut b = 1_usize;
         while b < 256 {
-            // Linear: only a byte of one bit costs a multiplication.
+            // The table is linear, so only a byte with one bit set costs a multiplication.
             let lowest = b & b.wrapping_neg();
             t[k][b] = match b ^ lowest {
                 0 => gf2::mul(b as u32, power),
@@ -47,8 +47,8 @@ const fn tables(zero_bytes: usize) -> [[u32; 256]; 8] {
     t
 }
 
-/// What eight bytes leave behind, the register being mixed into the first four of them. Those are looked up last and
-/// joined first: the others do not have to wait for the register.
+/// The register after eight bytes; the old register is already mixed into the first four of them. Those are looked up
+/// last and joined first, so the others need not wait for the register.
 #[inline(always)]
 fn step(t: &[[u32; 256]; 8], word: u64) -> u32 {
     let entry = |row: usize, shift: u32| t[row][usize::from((word >> shift) as u8)];
@@ -61,7 +61,7 @@ fn byte_step(register: u32, byte: u8) -> u32 {
     (register >> 8) ^ TABLES[0][usize::from(register as u8 ^ byte)]
 }
 
-/// Every chain takes its word of a block that is not the last.
+/// Each chain takes its word of a block other than the last.
 #[inline(always)]
 fn braid(chains: &mut [u32; CHAINS], words: [u64; CHAINS]) {
     for (chain, word) in chains.iter_mut().zip(words) {

@@ -1,9 +1,10 @@
-//! CRC64-NVMe: the guard of 64 bits of the NVM command set (NVM Express, "64b CRC definition"), and by folding with
-//! VPCLMULQDQ as fast as the CRC32C, whose fold it shares.
+//! CRC64-NVMe: the 64-bit guard of the NVM command set (NVM Express, "64b CRC definition"). Folding with VPCLMULQDQ
+//! makes it as fast as the CRC32C, whose fold it shares.
 //!
-//! Reflected, with initial and final ones: polynomial 0xAD93D23594C93659. It travels with the high byte first.
-//! Short runs, and all on machines without 512-bit vectors, are folded by PCLMULQDQ in blocks of 128 bits; what is
-//! shorter than a block, and all on machines without that, takes slicing-by-8 (tables of 16 KiB).
+//! Reflected, with initial and final ones: polynomial 0xAD93D23594C93659. It is sent with the high byte first. Long
+//! runs are folded in 512-bit vectors. Short runs, and all runs on machines without such vectors, are folded by
+//! PCLMULQDQ in blocks of 128 bits. Runs shorter than a block, and all runs on machines without PCLMULQDQ, use
+//! slicing-by-8 (tables of 16 KiB).
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -16,7 +17,7 @@ const fn mul_x(a: u64) -> u64 {
     (a >> 1) ^ (POLY & (a & 1).wrapping_neg())
 }
 
-/// `TABLES[k][b]` is the register that byte `b` leaves behind after itself and `k` zero bytes.
+/// `TABLES[k][b]` is the register after byte `b` and `k` zero bytes.
 static TABLES: [[u64; 256]; 8] = {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
@@ -47,7 +48,7 @@ pub fn crc64_nvme(data: &[u8]) -> u64 {
     crc64_nvme_append(0, data)
 }
 
-/// Continues `crc`, the CRC64-NVMe of what came before, over `data`; both values are finished.
+/// Continues `crc`, the CRC64-NVMe of the preceding bytes, over `data`; both values are finished.
 ///
 /// ```
 /// use integrity::{crc64_nvme, crc64_nvme_append};
@@ -72,7 +73,7 @@ pub fn crc64_nvme_append(crc: u64, data: &[u8]) -> u64 {
     !slicing(!crc, data)
 }
 
-/// The register after `data` on `register`.
+/// The register after `data`, starting from `register`.
 fn slicing(mut register: u64, data: &[u8]) -> u64 {
     let (words, tail) = data.as_chunks::<8>();
     for word in words {
@@ -116,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Whatever kernel the length would choose.
+    /// Checks every kernel, not just the one that the length would choose.
     fn every_kernel(run: &[u8], want: u64) {
         #[cfg(target_arch = "x86_64")]
         {
@@ -144,7 +145,7 @@ mod tests {
         }
     }
 
-    /// The vectors of the NVM command set for 4096 bytes.
+    /// The values published in the NVM command set for 4096 bytes.
     #[test]
     fn published_values() {
         let counting: Vec<u8> = (0..4096).map(|i| i as u8).collect();

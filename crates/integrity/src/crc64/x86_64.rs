@@ -1,13 +1,13 @@
-//! CRC64-NVMe by carry-less multiplication: PCLMULQDQ for runs that are short and for machines without more, and for
-//! the others the fold of `crc32c::x86_64::avx512`, with multipliers of 64 bits.
+//! CRC64-NVMe by carry-less multiplication. PCLMULQDQ serves short runs and machines that have nothing wider; the
+//! others use the fold of `crc32c::x86_64::avx512`, with multipliers of 64 bits.
 //!
 //! ```text
 //!  vectors of 64 B, four chains                     blocks of 16 B   tail
 //! | v0 v1 v2 v3 | v4 v5 v6 v7 | ... +2048 bits | v v v | b b b | 0..15 B |
 //! ```
 //!
-//! - Tail: loaded as the last whole block of the run, of which the bytes that came before are masked off; what came
-//!   before is folded onto it by its length. No load touches a byte outside the run.
+//! - Tail: loaded as the last whole block of the run with the bytes before the tail masked off; what precedes it is
+//!   folded onto it by the tail's length. No load touches a byte outside the run.
 //! - The end: one block times x^64, reduced by Barrett's method.
 
 use core::arch::x86_64::{
@@ -21,9 +21,9 @@ use super::{POLY, mul_x, slicing};
 use crate::crc32c::x86_64::avx512::{Chains, Multipliers, VECTOR_BYTES, fold, multipliers};
 use crate::detect::detected;
 
-/// Bytes of a block.
+/// Size of a block, bytes.
 const BLOCK_BYTES: usize = 16;
-/// Below this length folding 512 bits costs more than it saves.
+/// Below this length, folding in 512-bit vectors costs more than it saves.
 pub(super) const MIN_WIDE_BYTES: usize = 256;
 
 /// Whether this machine has PCLMULQDQ.
@@ -42,20 +42,20 @@ const fn x_pow(n: u64) -> u64 {
     power
 }
 
-/// The multipliers of a fold by `bits`, for the low and the high quadword of a block: a product of two reflected
-/// quadwords stands one power of x too high.
+/// The multipliers of a fold by `bits`, for the low and the high quadword of a block. A product of two reflected
+/// quadwords is one power of x too high, so each exponent is one less.
 const fn pair(bits: u64) -> [u64; 2] {
     [x_pow(bits + 64 - 1), x_pow(bits - 1)]
 }
 
 static CHAINS: Chains = Chains::new([pair(512), pair(1024), pair(1536), pair(2048)]);
-/// Every block forward onto the last one, which stays.
+/// Moves every block onto the last one, which stays.
 static ONTO_LAST_BLOCK: Multipliers = {
     let ([a, b], [c, d], [e, f]) = (pair(384), pair(256), pair(128));
     Multipliers([a, b, c, d, e, f, 0, 0])
 };
 
-/// The multipliers of a fold by so many bytes.
+/// The multipliers of a fold by the number of bytes that is the index.
 static FORWARD: [[u64; 2]; BLOCK_BYTES] = {
     let mut t = [[0; 2]; BLOCK_BYTES];
     let mut bytes = 1;
@@ -66,7 +66,7 @@ static FORWARD: [[u64; 2]; BLOCK_BYTES] = {
     t
 };
 
-/// Read from byte n on, it keeps the last n bytes of a block.
+/// Masks: the 16 bytes from byte n on keep the last n bytes of a block.
 static KEEP_LAST: [u8; 2 * BLOCK_BYTES] = {
     let mut mask = [0; 2 * BLOCK_BYTES];
     let mut i = BLOCK_BYTES;
@@ -97,7 +97,7 @@ fn load(block: &[u8; BLOCK_BYTES]) -> __m128i {
     unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
 }
 
-/// `x` forward by the distance of the pair, added to `onto`.
+/// `x` moved forward by the distance of the pair, added to `onto`.
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
 fn fold_block(x: __m128i, [low, high]: [u64; 2], onto: __m128i) -> __m128i {
@@ -106,7 +106,7 @@ fn fold_block(x: __m128i, [low, high]: [u64; 2], onto: __m128i) -> __m128i {
     _mm_xor_si128(_mm_xor_si128(low, high), onto)
 }
 
-/// The register after the last `rest` bytes of `data`, where `x` stands for what came before: one block or more.
+/// The register after the last `rest` bytes of `data`. `x` stands for the bytes before them: one block or more.
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
 fn finish(mut x: __m128i, data: &[u8], rest: usize) -> u64 {
@@ -127,19 +127,19 @@ fn finish(mut x: __m128i, data: &[u8], rest: usize) -> u64 {
 #[target_feature(enable = "pclmulqdq")]
 fn reduce(x: __m128i) -> u64 {
     const X_127: i64 = x_pow(127) as i64;
-    // 192 bits to 128; then the quotient of the upper 64 of these, and what is left below them.
+    // 192 bits to 128; then the quotient of the upper 64 of these, and the remainder below them.
     let x = _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(x, _mm_cvtsi64_si128(X_127)), _mm_bsrli_si128::<8>(x));
     let quotient = _mm_clmulepi64_si128::<0x00>(x, _mm_cvtsi64_si128(QUOTIENT as i64));
     let multiple = _mm_clmulepi64_si128::<0x00>(quotient, _mm_cvtsi64_si128((POLY << 1 | 1) as i64));
     let rest = _mm_bsrli_si128::<8>(_mm_xor_si128(multiple, x));
-    // The x^0 term of P, for which its 64 bits have no room.
+    // Adds the x^0 term of P, which does not fit in the 64 bits.
     _mm_cvtsi128_si64(_mm_xor_si128(rest, quotient)) as u64
 }
 
-/// The register after `data` on `register`, with four blocks in flight.
+/// The register after `data`, starting from `register`, with four blocks in flight.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "pclmulqdq")]
 pub(super) unsafe fn narrow(register: u64, data: &[u8]) -> u64 {
     let (blocks, _) = data.as_chunks::<BLOCK_BYTES>();
@@ -161,10 +161,10 @@ pub(super) unsafe fn narrow(register: u64, data: &[u8]) -> u64 {
     finish(x, data, BLOCK_BYTES * rest.len() + data.len() % BLOCK_BYTES)
 }
 
-/// The register after `data` on `register`, with four vectors of four blocks in flight.
+/// The register after `data`, starting from `register`, with four vectors of four blocks in flight.
 ///
 /// # Safety
-/// - `crc32c::x86_64::avx512::detect` says yes.
+/// - `crc32c::x86_64::avx512::detect` returns true.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
 pub(super) unsafe fn wide(register: u64, data: &[u8]) -> u64 {
     let (vectors, tail) = data.as_chunks::<VECTOR_BYTES>();

@@ -1,10 +1,10 @@
-//! CRC32C by the CRC32 instruction of the machine (Sahu 2019, 4.4.6 to 4.4.8): one chain, and two ways of running
-//! three chains side by side and joining their registers.
+//! CRC32C by the machine's CRC32 instruction (Sahu 2019, 4.4.6 to 4.4.8): one chain, and two ways of running three
+//! chains side by side and joining their registers.
 //!
-//! The joins are cut as in what the paper measured: by carry-less products as in Gopal et al. (three lanes of 1024
-//! bytes, then three that share the rest, and one chain below 200 bytes), and by tables as in Adler's program
-//! (three lanes of 8192 bytes, then of 256, each length with a table of 4 KiB). Both first step to an address that
-//! is a multiple of eight.
+//! The joins are cut as in the programs that the paper measured. By carry-less products, as in Gopal et al.: three
+//! lanes of 1024 bytes, then three that share the rest, and one chain below 200 bytes. By tables, as in Adler's
+//! program: three lanes of 8192 bytes, then of 256, each length with a table of 4 KiB. Both first advance to an address
+//! that is a multiple of eight.
 
 use crate::combine::Field;
 #[cfg(target_arch = "aarch64")]
@@ -36,7 +36,7 @@ pub(super) fn has_crc_and_product() -> bool {
 /// Section 4.4.6: one chain of instructions, eight bytes each.
 ///
 /// # Safety
-/// - [`has_crc`] says yes.
+/// - [`has_crc`] returns true.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
 pub(super) unsafe fn serial(data: &[u8]) -> u64 {
@@ -47,7 +47,7 @@ pub(super) unsafe fn serial(data: &[u8]) -> u64 {
 /// Section 4.4.7: three chains, joined by carry-less products.
 ///
 /// # Safety
-/// - [`has_crc_and_product`] says yes.
+/// - [`has_crc_and_product`] returns true.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2,pclmulqdq"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc,aes"))]
 pub(super) unsafe fn joined_by_product(data: &[u8]) -> u64 {
@@ -71,7 +71,7 @@ pub(super) unsafe fn joined_by_product(data: &[u8]) -> u64 {
 /// Section 4.4.8: three chains, joined by tables.
 ///
 /// # Safety
-/// - [`has_crc`] says yes.
+/// - [`has_crc`] returns true.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
 pub(super) unsafe fn joined_by_table(data: &[u8]) -> u64 {
@@ -97,12 +97,12 @@ fn finish(register: u64) -> u64 {
     u64::from(!(register as u32))
 }
 
-/// Below this, one chain.
+/// Shorter runs use one chain.
 const MIN_LANES_BYTES: usize = 200;
 const MAX_LANE_WORDS: usize = 128;
 
-/// `SHIFTS[w]` is x^(64w - 33): the product with it, taken through the CRC32 instruction, moves a register past `w`
-/// words. Entry 0 is never used.
+/// `SHIFTS[w]` is x^(64w - 33): the product with it, reduced by the CRC32 instruction, moves a register past `w` words.
+/// Entry 0 is never used.
 static SHIFTS: [u32; 2 * MAX_LANE_WORDS + 1] = {
     let mut t = [0; 2 * MAX_LANE_WORDS + 1];
     let (mut power, step) = (gf2::x_pow(64 - 33), gf2::x_pow(64));
@@ -121,7 +121,7 @@ const SHORT_BYTES: usize = 256;
 static PAST_LONG: [[u32; 256]; 4] = past(LONG_BYTES);
 static PAST_SHORT: [[u32; 256]; 4] = past(SHORT_BYTES);
 
-/// `past(n)[k][b]` is what byte `k` of a register, being `b`, becomes after `n` zero bytes.
+/// `past(n)[k][b]` is what byte `k` of a register, with the value `b`, becomes after `n` zero bytes.
 const fn past(bytes: usize) -> [[u32; 256]; 4] {
     let power = gf2::x_pow(8 * bytes as u64);
     let mut t = [[0; 256]; 4];
@@ -129,7 +129,7 @@ const fn past(bytes: usize) -> [[u32; 256]; 4] {
     while k < 4 {
         let mut b = 1_usize;
         while b < 256 {
-            // Linear: only a byte of one bit costs a multiplication.
+            // The table is linear, so only a byte with one bit set costs a multiplication.
             let lowest = b & b.wrapping_neg();
             t[k][b] = match b ^ lowest {
                 0 => gf2::mul((b as u32) << (8 * k), power),
@@ -147,12 +147,12 @@ fn shift(past: &[[u32; 256]; 4], register: u64) -> u64 {
     u64::from(past[0][a] ^ past[1][b] ^ past[2][c] ^ past[3][d])
 }
 
-/// Cuts off what comes before the first address that is a multiple of eight.
+/// Splits off the bytes before the first address that is a multiple of eight.
 fn to_multiple_of_8(data: &[u8]) -> (&[u8], &[u8]) {
     data.split_at(data.as_ptr().align_offset(8).min(data.len()))
 }
 
-/// One chain: words of eight bytes, then of four, then bytes.
+/// One chain: words of eight bytes, then one of four, then bytes.
 ///
 /// # Safety
 /// - The machine has the CRC32 instruction of `U`.
@@ -177,7 +177,7 @@ unsafe fn chain<U: Crc32Unit>(register: u64, data: &[u8]) -> u64 {
 }
 
 /// Three chains side by side over the thirds of `block`, whose length is a multiple of 24; the first continues
-/// `register`, the others start from nothing.
+/// `register`, the others start from zero.
 ///
 /// # Safety
 /// - The machine has the CRC32 instruction of `U`.

@@ -1,13 +1,13 @@
-//! CRC32C in plain code: bit by bit, and by tables that take four bits to eight bytes per step (Sahu 2019, 4.4.1 to
-//! 4.4.5; the slicing tables are those of Kounavis and Berry).
+//! CRC32C in plain code: bit by bit, and by tables that take from four bits to eight bytes per step (Sahu 2019, 4.4.1
+//! to 4.4.5; the slicing tables are those of Kounavis and Berry).
 //!
-//! All tables are rows of the one that slicing-by-8 needs, but for the sixteen entries of the nibble-wise form: a
-//! shorter table is its own static, so that each implementation touches as much cache as the paper says.
+//! Except for the sixteen entries of the nibble-wise form, all tables are rows of the slicing-by-8 table. A shorter
+//! table is a static of its own, so that each implementation touches as much cache as the paper says.
 
 use super::opaque;
 use crate::gf2;
 
-/// `tables()[k][b]` is the register that byte `b` leaves behind after itself and `k` zero bytes.
+/// `tables()[k][b]` is the register after byte `b` and `k` zero bytes.
 const fn tables<const ROWS: usize>() -> [[u32; 256]; ROWS] {
     let mut t = [[0u32; 256]; ROWS];
     let mut b = 0;
@@ -28,7 +28,7 @@ const fn tables<const ROWS: usize>() -> [[u32; 256]; ROWS] {
     t
 }
 
-/// 64 bytes: what four bits leave behind.
+/// 64 bytes: the register after four bits.
 static NIBBLES: [u32; 16] = {
     let mut t = [0; 16];
     let mut n = 0;
@@ -48,16 +48,16 @@ static SLICES_8: [[u32; 256]; 8] = tables();
 /// The polynomial in the order of the definition, x^31 first.
 const POLY: u32 = gf2::CRC32C_POLY.reverse_bits();
 
-/// Section 4.4.1: the register stands as the definition reads, so every byte is turned round before it goes in, and
-/// the register before it comes out; one bit per step, by a test of the highest.
+/// Section 4.4.1: the register is in the bit order of the definition, so every byte is reversed before it goes in, and
+/// the register is reversed at the end. Each step handles one bit, by testing the highest.
 ///
-/// What a step leaves is hidden from the compiler. Otherwise it recognises a CRC in the loop and looks it up in a table
-/// of 256 entries: [`bitwise_compiled`].
+/// The result of each step is hidden from the compiler. Otherwise the compiler recognises a CRC in the loop and uses a
+/// table of 256 entries: [`bitwise_compiled`].
 pub(super) fn bitwise(data: &[u8]) -> u64 {
     by_bits(data, opaque)
 }
 
-/// The same as it is written, for the compiler to make of it what it can.
+/// The same source, for the compiler to optimise as it can.
 pub(super) fn bitwise_compiled(data: &[u8]) -> u64 {
     by_bits(data, |register| register)
 }
@@ -85,7 +85,7 @@ pub(super) fn nibble(data: &[u8]) -> u64 {
     u64::from(!register)
 }
 
-/// One byte by the first row of any of the tables.
+/// One byte by the first row of a table.
 fn step(row: &[u32; 256], register: u32, byte: u8) -> u32 {
     register >> 8 ^ row[usize::from(register as u8 ^ byte)]
 }
@@ -106,7 +106,7 @@ pub(super) fn slicing4(data: &[u8]) -> u64 {
     u64::from(!tail.iter().fold(register, |register, &byte| step(&SLICES_4[0], register, byte)))
 }
 
-/// Section 4.4.5: eight bytes per step, of which only the first four meet the register.
+/// Section 4.4.5: eight bytes per step; only the first four are mixed with the register.
 pub(super) fn slicing8(data: &[u8]) -> u64 {
     let (words, tail) = data.as_chunks::<8>();
     let mut register = u32::MAX;

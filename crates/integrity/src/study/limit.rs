@@ -1,4 +1,4 @@
-//! What no checksum can beat: reading every byte, as widely as the machine can, and joining what was read.
+//! The limit of every checksum: reading every byte, as widely as the machine can, and joining what was read.
 
 #[cfg(target_arch = "x86_64")]
 use crate::detect::detected;
@@ -6,7 +6,7 @@ use crate::detect::detected;
 /// Bytes joined in one step; eight registers of the widest kind.
 const STEP_BYTES: usize = 512;
 
-/// The exclusive or of the little-endian words of 64 bits in `data`; what is left over counts as if zeros followed.
+/// The exclusive or of the little-endian 64-bit words in `data`; the last word is padded with zeros.
 ///
 /// ```
 /// assert_eq!(integrity::study::read_only(&[1, 0, 0, 0, 0, 0, 0, 0, 2]), 3);
@@ -16,11 +16,11 @@ pub fn read_only(data: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         if detected!("avx512f") {
-            // SAFETY: the machine has AVX-512, as was just found out.
+            // SAFETY: AVX-512 was just detected.
             return unsafe { with_avx512(data) };
         }
         if detected!("avx2") {
-            // SAFETY: the machine has AVX2, as was just found out.
+            // SAFETY: AVX2 was just detected.
             return unsafe { with_avx2(data) };
         }
     }
@@ -39,7 +39,7 @@ fn with_avx2(data: &[u8]) -> u64 {
     joined(data)
 }
 
-/// The one algorithm, which the compiler turns into the widest loads of the function that it is in.
+/// The one algorithm. The compiler gives it the widest loads of the function that it is inlined into.
 #[inline(always)]
 fn joined(data: &[u8]) -> u64 {
     let (steps, rest) = data.as_chunks::<STEP_BYTES>();

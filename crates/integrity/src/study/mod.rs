@@ -1,19 +1,18 @@
-//! The checksums of two papers, each as its paper describes it, to be compared and not to be used:
+//! The checksums of two papers, each as its paper describes it, for comparison and not for use:
 //!
 //! - Sahu, *Hardware Instruction Based CRC32C, a Better Alternative to the TCP One's Complement Checksum* (2019),
 //!   chapter 4: thirteen implementations;
 //! - Petersen, *A Note on Guard Tag Calculation Algorithms* (2007), section 1: five;
 //!
-//! and [`read_only`], the limit of all of them. Where a compiler of today makes something else of a paper's program, the
-//! list has both, told apart by their [`Build`].
+//! and [`read_only`], the limit of all of them. If a modern compiler turns a paper's program into something else, the list has both,
+//! distinguished by [`Build`].
 //!
 //! Invariants:
-//! - What a paper's measurement depends on is as in the paper: bits or bytes per step, tables, how a run is cut into
-//!   lanes.
+//! - Everything that a paper's measurement depends on is as in the paper: bits or bytes per step, tables, how a run is cut into lanes.
 //! - Every implementation takes every length and every alignment; none allocates.
 //! - Values are numbers that do not depend on the byte order of the machine.
 //!
-//! What is not here: anything that production calls. The crate's own kernels are in [`kernels`](crate::kernels).
+//! Nothing here is called in production. The crate's own kernels are in [`kernels`](crate::kernels).
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod crc32c_instruction;
@@ -27,7 +26,7 @@ pub use limit::read_only;
 
 use crate::copy::pass;
 
-/// Hides from the compiler where `value` came from: see [`pass::pin`].
+/// Hides the origin of `value` from the compiler: see [`pass::pin`].
 #[inline(always)]
 fn opaque(value: u32) -> u32 {
     opaque_word(u64::from(value)) as u32
@@ -39,7 +38,7 @@ fn opaque_word(value: u64) -> u64 {
     pass::pin(value)
 }
 
-/// Machines without the instruction: the list is the same everywhere, and these are never available.
+/// Machines without the instruction: the list is the same everywhere, but these entries are never available.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod crc32c_instruction {
     pub(super) use super::crc32c_table::{
@@ -55,7 +54,7 @@ mod crc32c_instruction {
     }
 }
 
-/// What kind of checksum an implementation computes. Implementations of one family give equal values.
+/// The checksum that an implementation computes. Implementations of one family return equal values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     /// CRC32C in finished form, 32 bits: equal to [`crc32c`](crate::crc32c()).
@@ -64,7 +63,7 @@ pub enum Family {
     Adler32,
     /// Fletcher's checksum over 16-bit words, low byte first, started at zero; 32 bits.
     Fletcher32,
-    /// The Internet checksum (RFC 1071) as it stands in a packet, high byte first; 16 bits.
+    /// The Internet checksum (RFC 1071) as in a packet, high byte first; 16 bits.
     OnesComplement,
     /// The exclusive or of all bytes, 8 bits.
     Xor,
@@ -81,14 +80,14 @@ pub enum Paper {
     Note2007,
 }
 
-/// What a compiler may make of an implementation.
+/// What the compiler may turn an implementation into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Build {
-    /// The paper's program: step by step what the paper says, in vectors only where its compiler had them.
+    /// The paper's program: step by step as the paper says, vectorised only where the paper's compiler did so.
     Paper,
-    /// The same source, with everything that a compiler of 2026 finds in it: a table in place of single bits.
+    /// The same source with all optimisations of a compiler of 2026: a table instead of single bits.
     Compiled,
-    /// One word after the other, never in vectors: for the paper's programs at GCC's -O1.
+    /// One word after the other, never vectorised: for the paper's programs at GCC's -O1.
     Scalar,
 }
 
@@ -104,7 +103,7 @@ pub enum Needs {
 }
 
 impl Needs {
-    /// Whether this machine has it.
+    /// Whether this machine meets the requirement.
     #[inline]
     pub fn met(self) -> bool {
         match self {
@@ -120,7 +119,7 @@ impl Needs {
 pub struct Algorithm {
     /// A short, stable name for command lines and tables: `crc32c-bitwise`.
     pub name: &'static str,
-    /// What the paper's tables call it.
+    /// Its name in the paper's tables.
     pub title: &'static str,
     /// Paper and section.
     pub source: &'static str,
@@ -130,7 +129,7 @@ pub struct Algorithm {
     pub paper: Paper,
     /// What the compiler may make of it.
     pub build: Build,
-    /// The [name](Self::name) of the paper's algorithm that this is a build of: its own for [`Build::Paper`].
+    /// The [name](Self::name) of the paper's algorithm that this is a build of: its own name for [`Build::Paper`].
     pub build_of: &'static str,
     /// The instructions that it needs.
     pub needs: Needs,
@@ -144,7 +143,7 @@ impl Algorithm {
         self.needs.met()
     }
 
-    /// The checksum of `data`, in the low bits; how many, the [`Family`] says.
+    /// The checksum of `data`, in the low bits; the [`Family`] says how many.
     ///
     /// # Panics
     /// If the implementation is not [available](Self::available).
@@ -156,7 +155,7 @@ impl Algorithm {
     #[inline]
     pub fn checksum(&self, data: &[u8]) -> u64 {
         assert!(self.available(), "this machine lacks the instructions of {}", self.name);
-        // SAFETY: the only condition of any of them is that the machine has the instructions: asserted above.
+        // SAFETY: the only condition of each implementation is that the machine has the instructions: asserted above.
         unsafe { (self.run)(data) }
     }
 }
@@ -184,7 +183,7 @@ const fn note(
 }
 
 impl Algorithm {
-    /// Another build of `self`, which needs nothing.
+    /// Another build of `self`, which needs no special instructions.
     const fn built(
         self,
         name: &'static str,
@@ -205,7 +204,7 @@ const BITWISE: Algorithm = thesis(
     crc32c_table::bitwise,
 );
 
-/// The sum of TCP, three widths of words.
+/// The TCP checksum with three word widths.
 const SUMS: [Algorithm; 3] = {
     use Family::OnesComplement;
     use Needs::Nothing;
@@ -338,12 +337,12 @@ static ALL: [Algorithm; 23] = {
     ]
 };
 
-/// Every implementation, in the order of the papers' tables and then other builds of them, whether or not this machine can run it.
+/// Every implementation, whether or not this machine can run it: in the order of the papers' tables, then other builds of them.
 pub fn all() -> &'static [Algorithm] {
     &ALL
 }
 
-/// The implementation of that [name](Algorithm::name).
+/// The implementation with that [name](Algorithm::name).
 pub fn find(name: &str) -> Option<&'static Algorithm> {
     ALL.iter().find(|algorithm| algorithm.name == name)
 }

@@ -1,13 +1,13 @@
 //! The Internet checksum in the ways that the papers measured: by words of 16, 32 and 64 bits (Sahu 2019, 4.1; Petersen
-//! 2007, "TCP Ref." and "TCP Opt."). RFC 1071 gives the algorithm and why its width does not matter.
+//! 2007, "TCP Ref." and "TCP Opt."). RFC 1071 gives the algorithm and the reason why the width does not matter.
 //!
-//! All sum words as a little-endian machine sees them; turning the 16 bits round at the end gives what a big-endian
-//! machine would have had (RFC 1071, 2 (B)). An odd byte counts as if a zero followed.
+//! All forms sum words as a little-endian machine sees them. Swapping the two bytes at the end gives the result of a
+//! big-endian machine (RFC 1071, 2 (B)). An odd byte counts as if a zero followed.
 
 use super::opaque_word;
 
-/// Carries are folded after so many bytes, so that no accumulator overflows: 65536 words of 16 bits sum to less than
-/// 2^32. The papers' programs did this once, at the end; their buffers were no longer.
+/// Carries are folded after this many bytes, so that no accumulator overflows: 65536 words of 16 bits sum to less than
+/// 2^32. The papers' programs folded once, at the end; their buffers were no longer.
 const RUN_BYTES: usize = 128 << 10;
 
 /// End-around carry down to 16 bits.
@@ -23,12 +23,12 @@ fn finish(sum: u64) -> u64 {
     u64::from((!fold(sum) as u16).swap_bytes())
 }
 
-/// Adds up runs: each starts at an even place, so its sum counts like the others'.
+/// Adds up runs. Each run starts at an even offset, so its sum counts like the others'.
 fn by_runs(data: &[u8], sum: impl Fn(&[u8]) -> u64) -> u64 {
     finish(data.chunks(RUN_BYTES).map(|run| fold(sum(run))).sum())
 }
 
-/// What whole words leave over: four bytes where there are four, then two, then one.
+/// The bytes left over by whole words: as words of four bytes, then two, then one.
 fn tail(tail: &[u8]) -> u64 {
     let (fours, tail) = tail.as_chunks::<4>();
     let (twos, ones) = tail.as_chunks::<2>();
@@ -55,7 +55,7 @@ pub(super) fn words32(data: &[u8]) -> u64 {
     })
 }
 
-/// [`words16`] without vectors, as compilers left it that did not look for them: one word after the other.
+/// [`words16`] without vectors, as compilers without auto-vectorisation left it: one word after the other.
 pub(super) fn words16_scalar(data: &[u8]) -> u64 {
     by_runs(data, |run| {
         let (words, odd) = run.as_chunks::<2>();
@@ -71,7 +71,7 @@ pub(super) fn words32_scalar(data: &[u8]) -> u64 {
     })
 }
 
-/// The sum, of which each step is hidden from the compiler: it can neither join steps nor do several at once.
+/// The sum, with each step hidden from the compiler, which can neither merge steps nor do several at once.
 #[inline(always)]
 fn scalar(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0, |sum, word| opaque_word(sum + word))
@@ -86,13 +86,13 @@ pub(super) fn words16_into_long(data: &[u8]) -> u64 {
     })
 }
 
-/// Section 4.1.3 of the thesis: words of 64 bits, added with the carry of the addition before; four to a step, then
-/// two, then one, then what is shorter.
+/// Section 4.1.3 of the thesis: words of 64 bits, added with the carry of the previous addition; four per step, then
+/// two, then one, then the shorter rest.
 pub(super) fn words64(data: &[u8]) -> u64 {
     by_carries(data, |sum| sum)
 }
 
-/// [`words64`] without vectors. A chain of carries has none anyway; here the compiler is told so.
+/// [`words64`] without vectors. A chain of carries cannot be vectorised anyway; this makes sure of it.
 pub(super) fn words64_scalar(data: &[u8]) -> u64 {
     by_carries(data, opaque_word)
 }
@@ -109,7 +109,8 @@ fn by_carries(data: &[u8], after_step: impl Fn(u64) -> u64) -> u64 {
     finish((sum & 0xffff_ffff) + (sum >> 32) + tail(rest))
 }
 
-/// `sum` plus the words of `step`, each addition taking the carry of the last; the last carry comes round.
+/// `sum` plus the words of `step`. Each addition takes the carry of the previous one; the last carry is added at the
+/// end.
 #[inline(always)]
 fn add_words(sum: u64, step: &[u8]) -> u64 {
     let (mut sum, mut carry) = (sum, false);
@@ -118,6 +119,6 @@ fn add_words(sum: u64, step: &[u8]) -> u64 {
         let (full, carried_over) = partial.overflowing_add(u64::from(carry));
         (sum, carry) = (full, over | carried_over);
     }
-    // Cannot wrap: a sum that carried is at most 2^64 - 2.
+    // This cannot wrap: a sum that carried is at most 2^64 - 2.
     sum.wrapping_add(u64::from(carry))
 }

@@ -26,11 +26,11 @@ pub(super) fn fletcher32(data: &[u8]) -> u64 {
 
 /// The largest prime below 2^16.
 const ADLER_MODULUS: u32 = 65521;
-/// The longest run after which two reduced sums of 32 bits cannot have overflowed.
+/// The longest run after which two reduced 32-bit sums cannot have overflowed.
 const ADLER_RUN_BYTES: usize = 5552;
 
-/// Section 4.3: two sums modulo a prime. The section reduces after every byte; the thesis' figures (1.3 cycles per byte)
-/// are those of programs that reduce as seldom as they can, and so does this one.
+/// Section 4.3: two sums modulo a prime. The section reduces after every byte, but the thesis' figures (1.3 cycles per
+/// byte) are those of programs that reduce as seldom as they can, as this one does.
 pub(super) fn adler32(data: &[u8]) -> u64 {
     let (mut sum0, mut sum1) = (1_u32, 0_u32);
     for run in data.chunks(ADLER_RUN_BYTES) {

@@ -1,4 +1,4 @@
-//! CRC16-T10DIF in the two ways of the 2007 note: as the reference program of SBC-3 does it, and by a table.
+//! CRC16-T10DIF in the two ways of the 2007 note: like the reference program of SBC-3, and by a table.
 
 use super::opaque;
 
@@ -9,16 +9,16 @@ const fn mul_x(register: u16) -> u16 {
     if register >> 15 == 1 { register << 1 ^ POLY } else { register << 1 }
 }
 
-/// "T10 Ref.": two bytes go in, sixteen bits are shifted out, one at a time. SBC-3's program knows no odd lengths; an
-/// odd byte takes eight.
+/// "T10 Ref.": two bytes go in, then sixteen bits are shifted out, one at a time. SBC-3's program does not handle odd
+/// lengths; here an odd byte takes eight shifts.
 ///
-/// What a step leaves is hidden from the compiler. Otherwise it recognises a CRC in the loop and looks it up in a table
-/// of 256 entries: [`reference_compiled`].
+/// The result of each step is hidden from the compiler. Otherwise the compiler recognises a CRC in the loop and uses a
+/// table of 256 entries: [`reference_compiled`].
 pub(super) fn reference(data: &[u8]) -> u64 {
     by_bits(data, |register| opaque(u32::from(register)) as u16)
 }
 
-/// The same as it is written, for the compiler to make of it what it can.
+/// The same source, for the compiler to optimise as it can.
 pub(super) fn reference_compiled(data: &[u8]) -> u64 {
     by_bits(data, |register| register)
 }
@@ -42,7 +42,7 @@ fn by_bits(data: &[u8], after_step: impl Fn(u16) -> u16) -> u64 {
     u64::from(register)
 }
 
-/// 512 bytes: what a byte leaves behind.
+/// 512 bytes: the register after one byte.
 static BYTES: [u16; 256] = {
     let mut t = [0; 256];
     let mut b = 0;

@@ -1,13 +1,13 @@
-//! The checksum of IP (RFC 1071): the guard of the Data Integrity Extensions between a host and its adapter.
+//! The IP checksum (RFC 1071): the guard of the Data Integrity Extensions between a host and its adapter.
 //!
-//! The sum of 16-bit words in one's complement is the same whatever the width it is computed in and, but for the order
-//! of its two bytes, whatever the order of bytes: words of 32 bits are added up in 64 bits, of which the compiler makes
-//! vectors, and folded once at the end.
+//! The one's complement sum of 16-bit words does not depend on the width in which it is computed, nor on the byte
+//! order, except that its two bytes may be swapped. So words of 32 bits are added up in 64 bits, which the compiler
+//! vectorises, and folded once at the end.
 
 #[cfg(target_arch = "x86_64")]
 use crate::detect::{Detected, detected};
 
-/// The checksum of IP over `data`; an odd last byte counts as the high byte of a word. On the wire: `.to_be_bytes()`.
+/// The IP checksum of `data`; an odd last byte counts as the high byte of a word. On the wire: `.to_be_bytes()`.
 ///
 /// A run of zeros has the checksum 0xffff, never 0.
 ///
@@ -53,11 +53,11 @@ fn portable(data: &[u8]) -> u16 {
     checksum(data)
 }
 
-/// Inlined always, so that the loop meets the caller's instructions.
+/// Always inlined, so that the loop is compiled with the caller's target features.
 #[inline(always)]
 fn checksum(data: &[u8]) -> u16 {
     let (words, rest) = data.as_chunks::<4>();
-    // A sum of 2^32 words could carry out of 64 bits: longer runs are cut.
+    // A sum of more than 2^32 words could overflow 64 bits, so long runs are cut.
     const CUT_WORDS: usize = 1 << 28;
     let mut sum: u64 = 0;
     for words in words.chunks(CUT_WORDS) {
@@ -70,7 +70,7 @@ fn checksum(data: &[u8]) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    // The words were added as they lie in memory.
+    // The words were added in memory order.
     !u16::from_be(sum as u16)
 }
 
@@ -103,7 +103,7 @@ mod tests {
             for align in (0..64).step_by(step) {
                 let run = &data[align..align + len];
                 for form in &forms {
-                    // SAFETY: the machine has the instructions: asked above.
+                    // SAFETY: the machine has the instructions: checked above.
                     assert_eq!(unsafe { form(run) }, reference(run), "{len} bytes, alignment {align}");
                 }
             }

@@ -1,7 +1,7 @@
 //! The guard by PMULL, one block per vector, eight vectors in flight. The algorithm is in [`folding`].
 
-// The functions of the vector cannot carry the features, being a trait's; the instructions are inlined nevertheless, as
-// soon as the functions are inside a caller that carries them. Compilers before 1.91 do not know the lint.
+// The vector's methods cannot carry the features, because they implement a trait. The instructions are inlined all the
+// same, once the methods are inside a caller that carries the features. Compilers before 1.91 do not know the lint.
 #![allow(unknown_lints, inline_always_mismatching_target_features)]
 
 use core::arch::aarch64::{
@@ -66,7 +66,7 @@ impl Vector for uint8x16_t {
 
     #[inline(always)]
     unsafe fn product(a: u64, b: u64) -> [u64; 2] {
-        // SAFETY: the machine has PMULL, which the feature `aes` stands for: the caller vouches for it.
+        // SAFETY: the machine has PMULL, which the feature `aes` includes: the caller vouches for it.
         let product = unsafe { vmull_p64(a, b) };
         [product as u64, (product >> 64) as u64]
     }
@@ -75,7 +75,7 @@ impl Vector for uint8x16_t {
 /// Continues `crc` over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "neon,aes")]
 pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
     // SAFETY: this function has the instructions.

@@ -1,4 +1,4 @@
-//! The guard by folding with carry-less multiplication, written once over a small vector trait.
+//! The guard by folding with carry-less multiplication, written once on top of a small vector trait.
 //!
 //! A run is one long polynomial, 16 bytes per block; a vector holds one block or two. A vector is *folded* forward
 //! by d bits by multiplying the high and the low half of each block by x^(d+64) and x^d mod P, and adding both
@@ -9,12 +9,12 @@
 //! | 0..31 B | v0 v1 .. v7 | v8 v9 .. v15 | ... +1024 bits | v v v |
 //! ```
 //!
-//! - Bytes that fill no vector are taken from the front by the portable kernel, so there is no tail.
+//! - Bytes that do not fill a vector are taken from the front by the portable kernel, so there is no tail.
 //! - The end: all chains are folded into one block, and the block is reduced by Barrett's method.
 
 use super::{gf2, slicing16};
 
-/// The multipliers that move a block forward: for its low and for its high half.
+/// The multipliers that move a block forward, for its low and for its high half.
 #[derive(Clone, Copy)]
 pub(super) struct Pair(pub(super) [u64; 2]);
 
@@ -24,7 +24,7 @@ impl Pair {
         Self([gf2::x_pow(bits) as u64, gf2::x_pow(bits + 64) as u64])
     }
 
-    /// The pairs for the distances from each of `N` vectors, of which the last stays, to the last.
+    /// The pairs that move each of `N` vectors onto the last, which stays.
     const fn onto_last<const N: usize>(vector_bits: u64) -> [Self; N] {
         let mut pairs = [Self([0, 0]); N];
         let mut i = 0;
@@ -41,20 +41,20 @@ impl Pair {
 /// # Safety
 /// All methods: the machine has the implementor's instructions.
 pub(super) trait Vector: Copy {
-    /// Bytes of a vector: 16 for each block.
+    /// Size of a vector in bytes: 16 for each block.
     const BYTES: usize;
     /// The vector whose first byte is `register`, high byte first, and the rest zero.
     unsafe fn first_bytes(register: u16) -> Self;
-    /// The vector at `src`, each block with the first byte as its highest.
+    /// The vector at `src`; in each block the first byte becomes the highest.
     ///
     /// # Safety
     /// - `src` is valid for reads of `BYTES` bytes.
     unsafe fn load(src: *const u8) -> Self;
     /// `a + b`.
     unsafe fn add(a: Self, b: Self) -> Self;
-    /// `self` forward by the distance that `by` was made for, added to `onto`.
+    /// `self` moved forward by the distance of `by`, added to `onto`.
     unsafe fn fold(self, by: Pair, onto: Self) -> Self;
-    /// All blocks folded into one, which has the remainder of the vector: low and high half.
+    /// All blocks folded into one with the same remainder: low and high half.
     unsafe fn one_block(self) -> [u64; 2];
     /// The carry-less product of two words: low and high half.
     unsafe fn product(a: u64, b: u64) -> [u64; 2];
@@ -76,7 +76,7 @@ pub(super) unsafe fn run<V: Vector, const CHAINS: usize>(crc: u16, data: &[u8]) 
     let (head, body) = data.split_at(data.len() % V::BYTES);
     let register = slicing16::append(crc, head);
     let count = body.len() / V::BYTES;
-    // SAFETY: the machine has the instructions, as the caller vouches; vectors are loaded below `count` only.
+    // SAFETY: the machine has the instructions, as the caller vouches; vectors are loaded only below `count`.
     unsafe {
         let load = |i: usize| V::load(body.as_ptr().add(i * V::BYTES));
         let mut x = V::add(load(0), V::first_bytes(register));

@@ -1,6 +1,6 @@
-//! Arithmetic of polynomials over GF(2) modulo that of the T10 guard, from which every constant of it is derived.
+//! Polynomial arithmetic over GF(2) modulo the polynomial of the T10 guard, from which all its constants are derived.
 //!
-//! A register is held as SBC-3 section 4.22.4 writes it: bit i is the coefficient of x^i. All functions are `const`.
+//! A register has the bit order of SBC-3 section 4.22.4: bit i is the coefficient of x^i. All functions are `const`.
 
 /// The polynomial of the guard, 0x18BB7, without its x^16 term (SBC-3 section 4.22.4).
 pub(super) const POLY: u16 = 0x8BB7;
@@ -35,7 +35,7 @@ pub(super) const fn x_pow(n: u64) -> u16 {
     result
 }
 
-/// The quotient of x^64 by P, 49 bits: what a Barrett reduction of 64 bits multiplies by.
+/// The quotient of x^64 by P, 49 bits: the multiplier of a Barrett reduction of 64 bits.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) const QUOTIENT: u64 = {
     let (mut rest, mut quotient) = (1_u128 << 64, 0);

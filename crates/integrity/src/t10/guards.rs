@@ -1,4 +1,5 @@
-//! The guards of many sectors: computed, copied along with, written into tuples, and compared with them.
+//! The guards of many sectors: computing them, alone or with a copy, writing them into tuples, and comparing them with
+//! tuples.
 
 use core::fmt;
 
@@ -8,17 +9,17 @@ use super::run::Run;
 use crate::copy::Store;
 use crate::sum::ip_checksum;
 
-/// What is kept in the guard field of a tuple.
+/// The kind of value in the guard field of a tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// The CRC of SBC-3 section 4.22.4: the only one on the wire and on the medium.
     Crc16,
-    /// The checksum of IP ([`ip_checksum`]): between a host's software and an adapter that turns it into the CRC
-    /// (Data Integrity Extensions). It sees neither words that changed places nor zeros among ones.
+    /// The IP checksum ([`ip_checksum`]): between a host's software and an adapter that replaces it by the CRC (Data
+    /// Integrity Extensions). It does not detect swapped words, nor words of zeros that replace words of ones.
     IpChecksum,
 }
 
-/// A sector whose guard is not that of its data.
+/// A sector whose stored guard does not match its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardMismatch {
     /// Which sector of the run, from 0.
@@ -41,13 +42,13 @@ impl fmt::Display for GuardMismatch {
 
 impl core::error::Error for GuardMismatch {}
 
-/// How many sectors are gone over before their guards are looked at.
+/// Sectors that are processed before their guards are examined.
 const GROUP_SECTORS: usize = 64;
 
-/// The guard of every sector of `data`.
+/// Computes the guard of every sector of `data`.
 ///
 /// # Errors
-/// If `data` are not whole sectors of `layout`, or `guards` is not one place per sector.
+/// If `data` is not whole sectors of `layout`, or `guards` does not have one element per sector.
 ///
 /// ```
 /// use integrity::t10::{Guard, Layout, guards};
@@ -59,10 +60,11 @@ pub fn guards(guard: Guard, data: &[u8], layout: Layout, guards: &mut [u16]) -> 
     kernels::active().guards(guard, data, layout, guards)
 }
 
-/// Copies `src` to `dst`, tuples and all, and gives the guard of every sector.
+/// Copies `src` to `dst`, including tuples, and computes the guard of every sector.
 ///
 /// # Errors
-/// If `src` are not whole sectors of `layout`, `dst` is not as long, or `guards` is not one place per sector.
+/// If `src` is not whole sectors of `layout`, `dst` has another length, or `guards` does not have one element per
+/// sector.
 pub fn copy_guards(
     guard: Guard,
     dst: &mut [u8],
@@ -74,10 +76,10 @@ pub fn copy_guards(
     kernels::active().copy_guards(guard, dst, src, layout, guards, store)
 }
 
-/// Writes the guard of every sector of `data` into its tuple; the tags stay as they are.
+/// Writes the guard of every sector of `data` into its tuple; the tags stay unchanged.
 ///
 /// # Errors
-/// If `data` are not whole sectors of `layout`, or `layout` has no tuples.
+/// If `data` is not whole sectors of `layout`, or `layout` has no tuples.
 ///
 /// ```
 /// use integrity::t10::{Guard, Layout, check, fill};
@@ -100,11 +102,11 @@ pub fn fill(guard: Guard, data: &mut [u8], layout: Layout) -> Result<(), ShapeEr
     Ok(())
 }
 
-/// The first sector of `data` whose tuple has another guard than its data, if there is one. Escape values of the tags,
-/// which turn the check off, are not looked at.
+/// The first sector of `data` whose tuple holds another guard than that of its data, if any. Escape values of the tags,
+/// which disable checking, are ignored.
 ///
 /// # Errors
-/// If `data` are not whole sectors of `layout`, or `layout` has no tuples.
+/// If `data` is not whole sectors of `layout`, or `layout` has no tuples.
 pub fn check(guard: Guard, data: &[u8], layout: Layout) -> Result<Option<GuardMismatch>, ShapeError> {
     interleaved(layout, data.len())?;
     let mut group = [0; GROUP_SECTORS];
@@ -122,7 +124,7 @@ pub fn check(guard: Guard, data: &[u8], layout: Layout) -> Result<Option<GuardMi
     Ok(None)
 }
 
-/// That `bytes` are whole sectors with tuples.
+/// Checks that `bytes` bytes are whole sectors with tuples.
 fn interleaved(layout: Layout, bytes: usize) -> Result<(), ShapeError> {
     if layout.tuple_bytes() == 0 {
         return Err(ShapeError::NoTuples);
@@ -130,8 +132,8 @@ fn interleaved(layout: Layout, bytes: usize) -> Result<(), ShapeError> {
     layout.sectors(bytes).map(drop)
 }
 
-/// That `data` bytes are whole sectors of `layout`, and that there is a place for what comes of each; gives their
-/// number.
+/// Checks that `bytes` bytes are whole sectors of `layout` and that there is one place for the result of each; returns
+/// their number.
 pub(crate) fn check_places(layout: Layout, bytes: usize, places: usize) -> Result<usize, ShapeError> {
     match layout.sectors(bytes)? {
         sectors if sectors == places => Ok(sectors),
@@ -139,7 +141,7 @@ pub(crate) fn check_places(layout: Layout, bytes: usize, places: usize) -> Resul
     }
 }
 
-/// That a destination of `given` bytes is exactly `sectors` sectors of `layout`.
+/// Checks that a destination of `given` bytes is exactly `sectors` sectors of `layout`.
 pub(crate) fn check_destination(layout: Layout, sectors: usize, given: usize) -> Result<(), ShapeError> {
     match layout.stride_bytes().saturating_mul(sectors) {
         needed if needed == given => Ok(()),

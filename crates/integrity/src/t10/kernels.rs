@@ -1,7 +1,7 @@
 //! The list of guard kernels, fastest first, for the dispatch, the differential tests and the benches.
 //!
-//! Ordinary callers want [`crc16_t10dif`](crate::crc16_t10dif) and [the guards of sectors](super::guards), which use
-//! the first available entry.
+//! Ordinary callers use [`crc16_t10dif`](crate::crc16_t10dif) and [the guards of sectors](super::guards), which run the
+//! first available entry.
 
 #[cfg(target_arch = "aarch64")]
 use super::aarch64;
@@ -19,12 +19,12 @@ use crate::detect::Detected;
 pub struct Kernel {
     name: &'static str,
     detect: fn() -> bool,
-    /// What `detect` said: asked once.
+    /// The cached result of `detect`.
     detected: Detected,
     append: unsafe fn(u16, &[u8]) -> u16,
-    /// A pass over sectors at once; `None` if it takes none of such a size.
+    /// A pass over many sectors; `None` if the kernel does not handle sectors of such a size.
     sectors: unsafe fn(Option<u32>, usize, &mut Run<'_>) -> Option<u32>,
-    /// The CRC32C registers that words leave behind, each on a register of 0.
+    /// The CRC32C register after each word, starting from 0.
     words: unsafe fn(&[[u8; 8]], &mut [u32]),
 }
 
@@ -50,9 +50,9 @@ impl Kernel {
         unsafe { (self.append)(crc, data) }
     }
 
-    /// Goes over the sectors of `run` once: puts the guard of each into its place, copies them if the run says so, and
-    /// if there is a `crc`, gives it (finished form) continued over the sectors, each followed by `tuple_bytes` (0 or 8)
-    /// bytes taken for zeros.
+    /// Goes over the sectors of `run` once: stores the guard of each, and copies them if `run` has a copy. If there is
+    /// a `crc`, returns it (finished form) continued over the sectors, each as if followed by `tuple_bytes` (0 or 8)
+    /// zero bytes.
     ///
     /// # Panics
     /// If the kernel is not [available](Self::available).
@@ -68,7 +68,7 @@ impl Kernel {
         }
     }
 
-    /// The CRC32C registers (without initial and final ones) of words that each follow on a register of 0.
+    /// The CRC32C register (without initial and final ones) after each word, starting from 0.
     ///
     /// # Panics
     /// If the kernel is not [available](Self::available).
@@ -90,14 +90,14 @@ impl core::fmt::Debug for Kernel {
     }
 }
 
-/// For a kernel that takes one run of bytes at a time.
+/// For a kernel that handles only one run of bytes at a time.
 fn none_at_once(_crc: Option<u32>, _tuple_bytes: usize, _run: &mut Run<'_>) -> Option<u32> {
     None
 }
 
 fn words_by_append(words: &[[u8; 8]], registers: &mut [u32]) {
     for (word, register) in words.iter().zip(registers) {
-        // The complements undo those of the finished form.
+        // The complements undo those of finished form.
         *register = !crc32c_append(!0, word);
     }
 }
@@ -171,12 +171,12 @@ pub fn available() -> impl Iterator<Item = &'static Kernel> {
     ALL.iter().filter(|k| k.available())
 }
 
-/// The kernel that the reference answers come from.
+/// The kernel that supplies the reference values.
 pub fn reference() -> &'static Kernel {
     &ALL[ALL.len() - 1]
 }
 
-/// The first kernel of the list that this machine can run: one load and one branch for each that it cannot.
+/// The first kernel in the list that this machine can run. Each kernel before it costs one load and one branch.
 #[inline]
 pub(crate) fn active() -> &'static Kernel {
     available().next().unwrap_or(reference())

@@ -1,11 +1,11 @@
-//! Where sectors and their protection information lie in a run of bytes (SBC-3 section 4.22), and the tuple.
+//! The layout of sectors and their protection information in a run of bytes (SBC-3 section 4.22), and the tuple.
 
 use core::fmt;
 
-/// Bytes of the protection information of a sector: guard, application tag and reference tag.
+/// Size of the protection information of a sector, bytes: guard, application tag and reference tag.
 pub const TUPLE_BYTES: usize = 8;
 
-/// Sectors one after another, each alone or each followed by its tuple.
+/// Consecutive sectors, either alone or each followed by its tuple.
 ///
 /// ```
 /// use integrity::t10::Layout;
@@ -30,25 +30,26 @@ impl Layout {
         Self { sector_bytes, tuple_bytes: TUPLE_BYTES }
     }
 
-    /// The data of a sector, without its tuple, in bytes.
+    /// The data in a sector, without its tuple, in bytes.
     pub const fn sector_bytes(self) -> usize {
         self.sector_bytes
     }
 
-    /// What follows the data of each sector: 0 or [`TUPLE_BYTES`].
+    /// The bytes that follow the data of each sector: 0 or [`TUPLE_BYTES`].
     pub const fn tuple_bytes(self) -> usize {
         self.tuple_bytes
     }
 
-    /// From the beginning of a sector to that of the next, in bytes.
+    /// The distance from the start of a sector to that of the next, in bytes.
     pub const fn stride_bytes(self) -> usize {
         self.sector_bytes.saturating_add(self.tuple_bytes)
     }
 
-    /// How many sectors `bytes` bytes are.
+    /// The number of sectors in `bytes` bytes.
     ///
     /// # Errors
-    /// [`ShapeError::NoSector`] if a sector has no bytes; [`ShapeError::PartOfASector`] if `bytes` are not whole ones.
+    /// [`ShapeError::NoSector`] if a sector has no bytes; [`ShapeError::PartOfASector`] if `bytes` is not a whole
+    /// number of sectors.
     pub const fn sectors(self, bytes: usize) -> Result<usize, ShapeError> {
         let stride_bytes = self.stride_bytes();
         match self.sector_bytes {
@@ -74,21 +75,21 @@ pub enum ShapeError {
         /// Bytes of a sector, with its tuple if the layout has one.
         stride_bytes: usize,
     },
-    /// There is not one place per sector for what comes of it.
+    /// The slice for results does not have one element per sector.
     Places {
         /// Sectors in the run.
         sectors: usize,
         /// Guards or tuples that the slice holds.
         places: usize,
     },
-    /// The destination has not the length that the sectors need.
+    /// The destination does not have the length that the sectors need.
     Destination {
         /// Bytes needed.
         needed: usize,
         /// Bytes given.
         given: usize,
     },
-    /// The layout has no tuples, and the operation is on them.
+    /// The operation needs tuples, and the layout has none.
     NoTuples,
 }
 
@@ -124,14 +125,14 @@ pub struct Tuple {
 }
 
 impl Tuple {
-    /// The tuple as it travels: all fields with the high byte first.
+    /// The tuple in wire format: all fields with the high byte first.
     #[inline]
     pub const fn to_bytes(self) -> [u8; TUPLE_BYTES] {
         let word = (self.guard as u64) << 48 | (self.app_tag as u64) << 32 | self.ref_tag as u64;
         word.to_be_bytes()
     }
 
-    /// The tuple that travelled as `bytes`.
+    /// The tuple with this wire format.
     #[inline]
     pub const fn from_bytes(bytes: [u8; TUPLE_BYTES]) -> Self {
         let word = u64::from_be_bytes(bytes);

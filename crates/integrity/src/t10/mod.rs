@@ -1,10 +1,10 @@
-//! The guard of T10 protection information: CRC16-T10DIF of a run, and of every sector of many.
+//! The guard of T10 protection information: CRC16-T10DIF of a run, and of each of many sectors.
 //!
-//! The guard is a CRC with the polynomial 0x8BB7, a register of zeros to begin with, no reflection and no final
-//! complement (SBC-3 section 4.22.4); it travels with the high byte first. A host may make it cheaper towards its
-//! adapter with the checksum of IP instead ([`Guard::IpChecksum`]); on the wire and on the medium it is the CRC.
+//! The guard is a CRC with the polynomial 0x8BB7, an initial register of zeros, no reflection and no final complement
+//! (SBC-3 section 4.22.4). It is sent with the high byte first. Between a host and its adapter the cheaper IP checksum
+//! may replace it ([`Guard::IpChecksum`]); on the wire and on the medium it is the CRC.
 //!
-//! What is not here: which of the three fields of a tuple are checked, and when; that is the device server's.
+//! Which of the three fields of a tuple are checked, and when, is left to the device server.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -34,7 +34,7 @@ pub fn crc16_t10dif(data: &[u8]) -> u16 {
     crc16_t10dif_append(0, data)
 }
 
-/// Continues `crc`, the T10 guard of what came before, over `data`.
+/// Continues `crc`, the T10 guard of the preceding bytes, over `data`.
 ///
 /// ```
 /// use integrity::{crc16_t10dif, crc16_t10dif_append};

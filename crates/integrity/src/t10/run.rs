@@ -1,33 +1,33 @@
-//! A run of sectors as the kernels see it, and how kernels without a pass of their own for it go over one.
+//! A run of sectors as the kernels see it, and the way in which kernels without a pass of their own process one.
 
 use crate::copy::{Store, copy_crc32c};
 use crate::crc32c::crc32c_append;
 
 /// Sectors in memory: sector i begins `i * src_stride` bytes into `src`.
 ///
-/// Invariants, which [`new`](Self::new) checks: `sector_bytes` is not 0, no stride is shorter than it, and `src` and
-/// the destination hold `guards.len()` whole strides or more, the last of which may end with its sector.
+/// Invariants, checked by [`new`](Self::new): `sector_bytes` is not 0, no stride is shorter than it, and `src` and the
+/// destination hold at least `guards.len()` whole strides, the last of which may end with its sector.
 pub(crate) struct Run<'a> {
     pub(super) src: &'a [u8],
     pub(super) src_stride: usize,
     pub(super) copy: Option<Copy<'a>>,
     pub(super) sector_bytes: usize,
-    /// One place for the guard of each sector.
+    /// One element for the guard of each sector.
     pub(super) guards: &'a mut [u16],
 }
 
-/// Where sectors are copied to: sector i to `i * stride` bytes into `dst`. What lies between is left alone.
+/// Destination of the copy: sector i goes to `i * stride` bytes into `dst`. The bytes between sectors are left alone.
 pub(crate) struct Copy<'a> {
     pub(crate) dst: &'a mut [u8],
     pub(crate) stride: usize,
-    /// Only some kernels have a choice.
+    /// Only some kernels offer the choice.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(crate) store: Store,
 }
 
 impl<'a> Run<'a> {
-    /// Inlined, so that a run is put together where it lies: handed over in memory it was copied by words that were wider
-    /// than those it had just been written with, and waited for them.
+    /// Inlined, so that a run is built in place. Passed through memory, it was copied by loads wider than the stores
+    /// that had just written it, which stalled until those stores had completed.
     ///
     /// # Panics
     /// If an invariant does not hold.
@@ -50,8 +50,8 @@ impl<'a> Run<'a> {
         Self { src, src_stride, copy, sector_bytes, guards }
     }
 
-    /// Goes over the sectors with a kernel for one run of bytes, piece by piece in the first-level cache; the digest
-    /// and the guards are of what was stored.
+    /// Processes the sectors with a kernel for one run of bytes, piece by piece in the first-level cache; the digest
+    /// and the guards are those of the bytes stored.
     ///
     /// # Safety
     /// - The machine has the instructions of `append`.

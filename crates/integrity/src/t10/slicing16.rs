@@ -1,9 +1,9 @@
-//! Slicing-by-16: sixteen tables of 256 entries (8 KiB together) take sixteen bytes per step. It needs no
-//! instruction beyond the baseline, so it is the kernel of every machine for which nothing better is known.
+//! Slicing-by-16: sixteen tables of 256 entries (8 KiB together) take sixteen bytes per step. It needs no instruction
+//! beyond the baseline, so it is the kernel of every machine that no faster kernel supports.
 
 use super::gf2;
 
-/// `TABLES[k][b]` is the register that byte `b` leaves behind after itself and `k` zero bytes.
+/// `TABLES[k][b]` is the register after byte `b` and `k` zero bytes.
 static TABLES: [[u16; 256]; 16] = {
     let mut tables = [[0; 256]; 16];
     let mut byte = 0;

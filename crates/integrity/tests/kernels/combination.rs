@@ -1,4 +1,4 @@
-//! The combination of digests: against the digest of the concatenation, and against itself.
+//! The combination of digests: against the digest of the concatenation, and for consistency.
 
 use crate::support::Random;
 use integrity::kernels;

@@ -10,7 +10,7 @@ use integrity::{
 
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
-/// Lengths that add up to `total`: of a few bytes, of a marker, and of a page and more, and empty ones.
+/// Lengths that add up to `total`: some empty, some of a few bytes, of a marker, and of a page or more.
 fn cuts(random: &mut Random, total: usize) -> Vec<(usize, bool)> {
     let (mut cuts, mut left) = (Vec::new(), total);
     while left > 0 {

@@ -1,18 +1,18 @@
-//! Every kernel against the bit-wise reference, and the reference against an implementation that is not ours.
+//! Every kernel against the bit-wise reference, and the reference against an independent implementation.
 //!
-//! The data are pseudo-random from fixed seeds, so that a failure repeats. Under Miri the ranges are thinned.
+//! The data is pseudo-random from fixed seeds, so that a failure can be repeated. Under Miri the ranges are thinned.
 
 use crate::support::{ALIGNMENTS, Aligned, Random, STORES, under_test};
 use integrity::kernels::{self, Kernel};
 use integrity::{Store, copy_crc32c};
 
-/// Beyond the lengths at which any kernel changes its way: on x86-64 a copy is braided from 2048 bytes on.
+/// Beyond the lengths at which a kernel changes its code path: on x86-64, runs are braided from 1280 bytes on.
 const MAX_LEN: usize = if cfg!(all(target_arch = "x86_64", not(miri))) { 2400 } else { 1024 };
 /// Bytes on either side of a copy's destination that must not change.
 const CANARY: usize = 128;
 const CANARY_BYTE: u8 = 0xc5;
 
-/// Strides that thin a test out where every step costs a thousand times more.
+/// Strides that thin a test where every step is a thousand times slower.
 const LEN_STEP: usize = if cfg!(miri) { 37 } else { 1 };
 const ALIGN_STEP: usize = if cfg!(miri) { 21 } else { 1 };
 
@@ -20,7 +20,7 @@ fn reference(crc: u32, data: &[u8]) -> u32 {
     kernels::reference().append(crc, data)
 }
 
-/// The reference's answers for every length from 0: `prefixes(crc, data)[n]` is that of `data[..n]`.
+/// The reference's values for every length from 0: `prefixes(crc, data)[n]` is that of `data[..n]`.
 fn prefixes(crc: u32, data: &[u8]) -> Vec<u32> {
     let mut answers = vec![crc];
     for byte in data.chunks(1) {
@@ -86,7 +86,7 @@ fn long_runs() {
     let data = Aligned::of(&random.bytes(longest + ALIGNMENTS));
     let mut dst = Aligned::filled(longest + 2 * CANARY + ALIGNMENTS, 0);
     for round in 0..count {
-        // Lengths of all magnitudes, and the sizes of blocks with a little more or less.
+        // Lengths of all magnitudes, and block sizes plus or minus a little.
         let len = match round % 3 {
             0 => random.below(longest),
             1 => {
@@ -169,7 +169,7 @@ fn copies_at_every_pair_of_alignments() {
     }
 }
 
-/// A fused copy must see damage wherever it sits: lanes, heads, tails and the seams between pages.
+/// A fused copy must detect damage anywhere: in lanes, heads, tails and at page boundaries.
 // covers: DIG-14
 #[test]
 #[cfg_attr(miri, ignore = "many long copies, none of a new shape")]

@@ -1,4 +1,4 @@
-//! The tests of the kernels, all of which go through the public interface.
+//! The tests of the kernels, all through the public interface.
 
 mod combination;
 mod compound;

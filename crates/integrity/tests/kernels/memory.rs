@@ -1,6 +1,6 @@
-//! Memory that bites: pages that nobody may touch around a run, and a source that somebody else rewrites.
+//! Hostile memory: inaccessible pages around a run, and a source that another thread rewrites.
 
-/// Runs that end and start at pages nobody may touch: one byte read or written too far ends the test's process.
+/// Runs that start and end at inaccessible pages: reading or writing one byte too far ends the test's process.
 mod guarded {
     use std::ffi::c_void;
     use std::ptr;
@@ -12,10 +12,10 @@ mod guarded {
 
     use crate::support::*;
 
-    /// At least the page size of every machine that we know, and a multiple of it.
+    /// At least the page size of every machine known, and a multiple of it.
     const PAGE: usize = 65536;
 
-    /// One accessible page between two forbidden ones.
+    /// One accessible page between two inaccessible ones.
     struct Guarded(*mut c_void);
 
     impl Guarded {
@@ -40,7 +40,7 @@ mod guarded {
 
     impl Drop for Guarded {
         fn drop(&mut self) {
-            // SAFETY: the whole mapping of `new`, to which no borrow is left.
+            // SAFETY: the whole mapping of `new`, to which no borrow remains.
             unsafe { munmap(self.0, 3 * PAGE) }.expect("munmap");
         }
     }
@@ -49,7 +49,7 @@ mod guarded {
     fn no_kernel_touches_a_byte_outside_its_run() {
         let (mut from, mut to) = (Guarded::new(), Guarded::new());
         from.page().copy_from_slice(&Random(9).bytes(PAGE));
-        // From 1280 bytes on runs are braided, and from 2048 on copies.
+        // From 1280 bytes on runs are braided. Copies are not, but lengths around 2048 are tested all the same.
         let braided = (1279..1400).chain(2047..2160);
         for len in (0..=1024).chain(braided).chain([4095, 4096, 4097, 9000]) {
             for range in [0..len, PAGE - len..PAGE] {
@@ -96,7 +96,8 @@ mod guarded {
     }
 }
 
-/// A source that somebody else rewrites during the copy: whatever `dst` ends up with, the digest is of that.
+/// A source that another thread rewrites during the copy: whatever `dst` ends up with, the digest must be that of
+/// `dst`.
 mod rewritten {
     use std::ptr;
     use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -112,7 +113,7 @@ mod rewritten {
 
     const MAPPED: usize = 65536;
 
-    /// One memory at two addresses, as two processes would have it.
+    /// One memory at two addresses, as if shared by two processes.
     struct Twice([*mut u8; 2]);
 
     impl Twice {
@@ -131,7 +132,7 @@ mod rewritten {
     impl Drop for Twice {
         fn drop(&mut self) {
             for mapping in self.0 {
-                // SAFETY: a whole mapping of `new`, to which no borrow is left.
+                // SAFETY: a whole mapping of `new`, to which no borrow remains.
                 unsafe { munmap(mapping.cast(), MAPPED) }.expect("munmap");
             }
         }
@@ -141,7 +142,7 @@ mod rewritten {
     #[test]
     fn the_digest_of_a_copy_is_of_what_was_stored() {
         let memory = Twice::new();
-        // SAFETY: the mapping lives until the end of this function, and is written through the other address only, of
+        // SAFETY: the mapping lives until the end of this function, and is written only through the other address, of
         // which the compiler knows as little as of another process.
         let source = unsafe { std::slice::from_raw_parts(memory.0[0], MAPPED) };
         // SAFETY: the same for the other address, which is used atomically.
@@ -152,7 +153,7 @@ mod rewritten {
         {
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    // Both ends are where a kernel could be tempted to load a byte twice.
+                    // Mostly at the two ends of the run, where a kernel might load a byte twice.
                     let mut random = Random(10);
                     while !stop.load(Ordering::Relaxed) {
                         let n = random.next();
@@ -187,7 +188,7 @@ mod rewritten {
     fn guards_and_digest_of_a_copy_are_of_what_was_stored() {
         const SECTORS: usize = 9;
         let memory = Twice::new();
-        // SAFETY: the mapping lives until the end of this function, and is written through the other address only, of
+        // SAFETY: the mapping lives until the end of this function, and is written only through the other address, of
         // which the compiler knows as little as of another process.
         let source = unsafe { std::slice::from_raw_parts(memory.0[0], MAPPED) };
         // SAFETY: the same for the other address, which is used atomically.

@@ -1,4 +1,4 @@
-//! What the tests of the kernels share: data that repeat, buffers of known alignment, and the kernels under test.
+//! Shared by the tests of the kernels: repeatable data, buffers of known alignment, and the kernels under test.
 
 #[path = "../support/random.rs"]
 mod random;
@@ -10,7 +10,7 @@ pub use random::Random;
 pub const STORES: [Store; 2] = [Store::Temporal, Store::NonTemporal];
 pub const ALIGNMENTS: usize = 64;
 
-/// Bytes whose first lies on a cache line, so that an offset is an alignment.
+/// Bytes whose first is on a cache line boundary, so that an offset is an alignment.
 pub struct Aligned {
     storage: Vec<u8>,
     start: usize,
@@ -39,7 +39,7 @@ impl Aligned {
     }
 }
 
-/// The kernels under test: all that run here but the reference.
+/// The kernels under test: all that run here except the reference.
 pub fn under_test() -> impl Iterator<Item = &'static Kernel> {
     kernels::available().filter(|k| !std::ptr::eq(*k, kernels::reference()))
 }

@@ -1,4 +1,4 @@
-//! The golden vectors of `vectors/crc32c.txt`, which other languages read too, against every kernel.
+//! The golden vectors of `vectors/crc32c.txt`, which other languages use too, against every kernel.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! A short walk through every kernel, for an interpreter that sees each access: `cargo xtask check --only miri`. What the
-//! other tests do at all lengths, this does at those where a kernel changes its way.
+//! A short walk through every kernel, for an interpreter that checks each access: `cargo xtask check --only miri`. The
+//! other tests run at all lengths; this one runs at those where a kernel changes its code path.
 //!
-//! Every run has an allocation of its own, so that one byte read or written too far is an error.
+//! Every run has its own allocation, so that reading or writing one byte too far is an error.
 
 use std::num::NonZeroUsize;
 
@@ -9,7 +9,8 @@ use integrity::study;
 use integrity::t10::{self, Layout};
 use integrity::{Segment, Store, copy_crc32c_blocks, copy_crc32c_gather, crc32c_combine, kernels};
 
-/// None, one, around words, vectors and blocks; more than four vectors of 64 bytes; lanes of more than one line; braids.
+/// Empty, one byte, around words, vectors and blocks; more than four vectors of 64 bytes; lanes of more than one line;
+/// braids.
 const LENGTHS: [usize; 18] = [0, 1, 7, 8, 15, 33, 48, 63, 64, 65, 129, 255, 257, 320, 600, 1100, 1307, 2075];
 
 fn bytes(len: usize) -> Box<[u8]> {
@@ -25,7 +26,7 @@ fn kernels_of_crc32c() {
             let name = kernel.name();
             assert_eq!(kernel.append(5, &src), want, "{name}: {len} bytes");
             for store in [Store::Temporal, Store::NonTemporal] {
-                // At an odd address and at the beginning of its allocation.
+                // At unaligned addresses and at the beginning of an allocation.
                 let mut storage = vec![0; len + len % 3].into_boxed_slice();
                 let dst = &mut storage[len % 3..];
                 assert_eq!(kernel.copy(5, dst, &src, store), Ok(want), "{name} {store:?}: {len} bytes");

@@ -1,11 +1,11 @@
-//! The papers' algorithms against oracles that share nothing with them, and against their papers' own values.
+//! The papers' algorithms against independent oracles, and against their papers' own values.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use integrity::study::{self, Algorithm, Build, Family, Paper};
 
-/// Every length up to here at some alignment: longer than the shortest runs of every lane and fold.
+/// Every length up to this one is tested at some alignment: it is longer than the shortest runs of every lane and fold.
 const MAX_LEN: usize = if cfg!(miri) { 260 } else { 1100 };
 const LEN_STEP: usize = if cfg!(miri) { 13 } else { 1 };
 /// Around the steps of the algorithms: three lanes of 1024 and of 8192 bytes, folds after 720, 5552 and 131072 bytes.
@@ -24,7 +24,8 @@ fn of(family: Family) -> impl Iterator<Item = &'static Algorithm> {
     study::all().iter().filter(move |algorithm| algorithm.family == family && algorithm.available())
 }
 
-/// Holds every implementation of a family against `oracle`, for random data and for the two that carry most and least.
+/// Compares every implementation of a family with `oracle`, for random data and for the data that carries most and
+/// least.
 fn compare(family: Family, oracle: impl Fn(&[u8]) -> u64) {
     let longest = LONG[LONG.len() - 1] + 64;
     for source in [data(longest), vec![0xff; longest], vec![0; longest]] {
@@ -59,7 +60,7 @@ fn adler_is_what_an_independent_implementation_says() {
 
 #[test]
 fn fletcher_is_the_two_sums_modulo_65535() {
-    // End-around carry leaves 65535 where a remainder would be 0, unless all was zero.
+    // End-around carry gives 65535 where a remainder would be 0, unless everything was zero.
     let reduce = |sum: u64| if sum == 0 { 0 } else { (sum - 1) % 65535 + 1 };
     compare(Family::Fletcher32, |run| {
         let words: Vec<u64> =
@@ -157,7 +158,7 @@ fn every_algorithm_of_the_papers_is_there_once() {
     assert!(study::find("crc32").is_none());
 }
 
-/// An emulated machine that lacks the instructions would pass every test of the kernels: by leaving them out.
+/// An emulated machine without the instructions would pass every test of the kernels, because they would be skipped.
 #[test]
 fn an_emulated_machine_has_every_instruction() {
     if std::env::var_os("ALL_KERNELS_EXPECTED").is_none() {
@@ -171,7 +172,7 @@ fn an_emulated_machine_has_every_instruction() {
     }
 }
 
-/// Every bit of a message counts: flipped, it changes every checksum here.
+/// Every bit of a message counts: flipping it changes every checksum here.
 #[test]
 fn a_flipped_bit_changes_every_checksum() {
     let mut message = data(if cfg!(miri) { 48 } else { 997 });
@@ -185,15 +186,16 @@ fn a_flipped_bit_changes_every_checksum() {
     }
 }
 
-/// A step of one bit costs what it costs: a compiler that recognises a CRC in the loop replaces it by a table, and then
-/// the two that the papers call bit by bit are as fast as the byte-wise ones (1.1 times their time; 3 and more if not).
+/// A step of one bit must take its full time. A compiler that recognises a CRC in the loop replaces it by a table, and
+/// then the two algorithms that the papers call bit by bit are as fast as the byte-wise ones (1.1 times their time;
+/// otherwise 3 times and more).
 #[test]
 #[cfg_attr(miri, ignore = "an interpreter's time says nothing")]
 fn bit_by_bit_takes_the_time_of_bits() {
     const MIN_RATIO: f64 = 2.0;
     let run = data(4096);
     for (bits, bytes) in [("crc32c-bitwise", "crc32c-byte"), ("t10-reference", "t10-table")] {
-        // In turn, and the fastest call of each: that is the one that nobody interrupted.
+        // They take turns, and the fastest call of each counts, because that one was not interrupted.
         let mut fastest = [Duration::MAX; 2];
         for _ in 0..200 {
             for (name, fastest) in [bits, bytes].into_iter().zip(&mut fastest) {

@@ -1,4 +1,4 @@
-//! Random numbers that repeat from a seed, for the data of the tests beside this file.
+//! Repeatable random numbers from a seed, for the data of the tests next to this file.
 
 /// SplitMix64: small, and good enough to leave no structure in the data.
 pub struct Random(pub u64);

@@ -9,7 +9,7 @@ const ALIGNMENTS: usize = 64;
 const LEN_STEP: usize = if cfg!(miri) { 37 } else { 1 };
 const ALIGN_STEP: usize = if cfg!(miri) { 21 } else { 1 };
 
-/// The reference's answers for every length from 0.
+/// The reference's values for every length from 0.
 fn prefixes(crc: u16, data: &[u8]) -> Vec<u16> {
     let mut answers = vec![crc];
     for byte in data.chunks(1) {
@@ -18,7 +18,7 @@ fn prefixes(crc: u16, data: &[u8]) -> Vec<u16> {
     answers
 }
 
-/// Where in `data` an address of the alignment is.
+/// The part of `data` that starts at an address with this alignment.
 fn aligned(data: &[u8], align: usize) -> &[u8] {
     let start = data.as_ptr().addr().wrapping_neg() % ALIGNMENTS;
     &data[start + align..]
@@ -75,7 +75,7 @@ fn every_split_point() {
     }
 }
 
-/// A run near the end of a page, where a kernel may not load as elsewhere.
+/// A run near the end of a page, where a kernel may not load as it does elsewhere.
 #[test]
 fn short_runs_beside_the_end_of_a_page() {
     const PAGE: usize = 4096;

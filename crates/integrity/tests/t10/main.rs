@@ -1,4 +1,4 @@
-//! The tests of the T10 guard and of the pass with copy and CRC32C, all of which go through the public interface.
+//! The tests of the T10 guard and of the pass with copy and CRC32C, all through the public interface.
 
 mod differential;
 mod passes;

@@ -7,7 +7,7 @@ use integrity::{Store, copy_crc32c_t10, crc32c_append, crc32c_t10, insert_crc32c
 use crate::support::{DAMAGE_STEP, Random, reference};
 
 const STORES: [Store; 2] = [Store::Temporal, Store::NonTemporal];
-/// Sizes of sectors: usual ones, whole blocks of a kernel in numbers of all kinds, and odd ones.
+/// Sector sizes: usual ones, various whole numbers of a kernel's blocks, and odd ones.
 const SECTORS: [usize; 11] = [512, 4096, 1, 7, 64, 520, 1024, 2048, 3584, 4608, 8704];
 /// Bytes on either side of a destination that must not change.
 const CANARY: usize = 192;
@@ -17,7 +17,7 @@ fn plain_and_interleaved(sector_bytes: usize) -> [Layout; 2] {
     [Layout::plain(sector_bytes), Layout::interleaved(sector_bytes)]
 }
 
-/// How many sectors: none, few, more than a batch of a kernel, more than a group, within reason for large ones.
+/// Numbers of sectors: none, few, more than a kernel's batch, more than a group; limited for large sectors.
 fn counts(sector_bytes: usize) -> &'static [usize] {
     match sector_bytes {
         _ if cfg!(miri) => &[0, 3],
@@ -156,7 +156,7 @@ fn tuples_inserted_and_stripped() {
     }
 }
 
-/// A one-pass kernel must see damage wherever it sits, in the data, the tuples, and the digest alike.
+/// A one-pass kernel must detect damage anywhere: in the data, the tuples, and the digest alike.
 #[test]
 fn every_flipped_byte_changes_the_digest_and_only_its_sector_s_guard() {
     for layout in [Layout::interleaved(512), Layout::plain(512), Layout::interleaved(4096)] {

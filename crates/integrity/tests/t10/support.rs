@@ -1,4 +1,4 @@
-//! What these tests share: data that repeat, and the kernels under test.
+//! Shared by these tests: repeatable data, and the kernels under test.
 
 #[path = "../support/random.rs"]
 mod random;
@@ -6,14 +6,14 @@ mod random;
 use integrity::t10::kernels::{self, Kernel};
 pub use random::Random;
 
-/// Strides through positions of damage: all of them, but where every step is emulated.
+/// Strides through positions of damage: all positions, except where every step is emulated.
 pub const DAMAGE_STEP: usize = match () {
     _ if cfg!(miri) => 997,
     _ if cfg!(target_arch = "x86_64") => 1,
     _ => 29,
 };
 
-/// The kernels under test: all that run here but the reference.
+/// The kernels under test: all that run here except the reference.
 pub fn under_test() -> impl Iterator<Item = &'static Kernel> {
     kernels::available().filter(|k| !std::ptr::eq(*k, kernels::reference()))
 }

@@ -1,4 +1,4 @@
-//! Published values, an implementation that is not ours, and how a damaged sector is found.
+//! Published values, an independent implementation, and how a damaged sector is found.
 
 use integrity::crc16_t10dif;
 use integrity::t10::{self, Guard, Layout, Tuple, kernels};
@@ -11,7 +11,7 @@ fn published_values() {
     let falling: Vec<u8> = (0xe0..=0xff).rev().collect();
     let mut two_ones = [0; 32];
     two_ones[..2].fill(0xff);
-    // The first is that of catalogues, the others the test cases of SBC-3 section 4.22.4.
+    // The first value is from catalogues; the others are the test cases of SBC-3 section 4.22.4.
     let cases: [(&[u8], u16); 6] = [
         (b"123456789", 0xd0db),
         (&[0; 32], 0x0000),

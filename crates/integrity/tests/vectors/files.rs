@@ -1,10 +1,10 @@
-//! The text of every file of `vectors/` that is about checksums.
+//! The text of every file in `vectors/` that is about checksums.
 
 use std::fmt::Write;
 
 use crate::model::{CRC16_T10DIF, CRC32C, CRC64_NVME, internet_checksum};
 
-/// How all files are to be read.
+/// The format of all files.
 const FORMAT: &str = "\
 # Written by `cargo xtask vectors` from the definition, one bit at a time; a test compares. One vector per line, fields
 # separated by one space, the name last. Bytes are in hexadecimal, in the order in which they travel; - stands for none.
@@ -28,7 +28,7 @@ pub fn all() -> Vec<(&'static str, String)> {
 const READ_10: &str = "01c0000000000000000000000000000014000000000004000000001400000018\
                        28000000000000000200000000000000";
 
-/// Lengths around the steps of table-driven, word-wise and vector implementations, and runs of the network.
+/// Lengths around the steps of table-driven, word-wise and vector implementations, and typical network lengths.
 const LENGTHS: [usize; 27] = [
     2, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 47, 49, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513,
     1500, 4096,
@@ -71,7 +71,7 @@ fn standard(len: usize) -> [(Vec<u8>, String); 4] {
     ]
 }
 
-/// What follows the vectors of a standard: nothing, the catalogues' check string, short runs, random ones.
+/// The vectors after those of a standard: nothing, the catalogues' check string, short runs, random ones.
 fn common(seed: u64) -> Vec<(Vec<u8>, String)> {
     let mut inputs = vec![
         (Vec::new(), "nothing".to_owned()),

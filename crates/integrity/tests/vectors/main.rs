@@ -1,5 +1,5 @@
-//! The golden vectors of `vectors/`, for other languages and for the RTL test bench: they are what the definitions say,
-//! the standards' own examples are among them, and everything in this crate agrees with them.
+//! The golden vectors of `vectors/`, for other languages and for the RTL test bench: they follow the definitions,
+//! include the standards' own examples, and everything in this crate agrees with them.
 //!
 //! `cargo xtask vectors` writes the files, by running these tests with `WRITE_VECTORS=1`.
 
@@ -31,7 +31,7 @@ fn the_files_are_what_the_definitions_say() {
     }
 }
 
-/// The fields of every vector of a file, of which the last is the name.
+/// The fields of every vector in a file; the last field is the name.
 fn vectors(name: &str, fields: usize) -> Vec<Vec<String>> {
     let files = files::all();
     let (_, text) = files.iter().find(|(file, _)| *file == name).expect(name);
@@ -42,7 +42,7 @@ fn vectors(name: &str, fields: usize) -> Vec<Vec<String>> {
     vectors
 }
 
-/// The standards' own values, by the beginning of the vector's name, in the order of the file.
+/// Checks the standards' own values, found by the beginning of the vectors' names, in the order of the file.
 fn check_examples(name: &str, beginning: &str, want: &[&str]) {
     let found: Vec<String> = vectors(name, 3)
         .into_iter()
@@ -151,7 +151,7 @@ fn combination_by_every_kernel_agrees() {
     }
 }
 
-/// What the file of combinations says without data is held against data where data can be had.
+/// Checks the values in the file of combinations that has no data, against data where data can be produced.
 #[test]
 fn the_model_combines_as_concatenation_does() {
     let data: Vec<u8> = (0..=255).cycle().take(1000).collect();

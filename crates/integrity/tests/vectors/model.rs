@@ -7,7 +7,7 @@ pub struct Crc {
     pub width: u32,
     /// The polynomial without its highest term, x^(width - 1) first.
     pub poly: u64,
-    /// Whether every byte goes in with its lowest bit first, and the value comes out turned round.
+    /// Whether every byte goes in lowest bit first, and the value is reversed at the end.
     pub reflected: bool,
     /// Whether the register starts as all ones and is complemented in the end.
     pub ones: bool,
@@ -25,7 +25,7 @@ impl Crc {
         u64::MAX >> (64 - self.width)
     }
 
-    /// What is added to the register before and after: all ones or nothing.
+    /// What is added to the register before and after: all ones or zero.
     fn complement(&self) -> u64 {
         if self.ones { self.mask() } else { 0 }
     }
@@ -59,8 +59,8 @@ impl Crc {
         self.turned(register) ^ self.complement()
     }
 
-    /// The value of A followed by B from both values and the length of B in bytes: A's polynomial moves up by eight bits
-    /// per byte of B.
+    /// The value of A followed by B, from both values and the length of B in bytes: A's polynomial is shifted up by
+    /// eight bits per byte of B.
     pub fn combined(&self, crc_a: u64, crc_b: u64, len_b: u64) -> u64 {
         let (mut power, mut square, mut bits) = (1, 2, 8 * u128::from(len_b));
         while bits > 0 {

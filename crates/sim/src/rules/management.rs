@@ -1,10 +1,10 @@
-//! Task management and its order (RFC 7143 4.2.2.3, 4.2.3, 11.5, 11.6): who may be aborted where, that nothing follows an
-//! answer on its connection that the answer says is over, that nothing overtakes it where responses are fenced, and that who
-//! has said that it stopped sending has stopped.
+//! Task management and its order (RFC 7143 4.2.2.3, 4.2.3, 11.5, 11.6): which tasks may be aborted on which connection; nothing is sent for
+//! a task on a connection after a response there has ended the task; no response overtakes a fenced one; an initiator that announced that
+//! it stopped sending data has stopped.
 //!
-//! Judged where PDUs are sent. What an initiator acknowledges has arrived later than that, what a target answers was made up
-//! before: each rule here is one that holds all the more for what was sent in between. Connections that were harmed are left
-//! out of the rules about several of them: either end may have given one up without a word.
+//! PDUs are judged when they are sent. What an initiator acknowledges arrived some time after it was sent, and what a target answers was
+//! composed some time before it is sent. The rules here are such that they hold all the more for what was sent in between. Connections that
+//! were harmed are exempt from the rules about several connections, because either end may have given one up without a word.
 
 use iscsi_wire::{
     AsyncEvent, AsyncMessage, CmdSn, Itt, Lun, NopOut, StatSn, TaskManagementRequest, TaskManagementResponse,
@@ -13,7 +13,7 @@ use iscsi_wire::{
 
 use super::{Rules, SessionId};
 
-/// A function under way.
+/// An outstanding function.
 pub(super) struct Function {
     itt: Itt,
     function: TmfFunction,
@@ -22,7 +22,7 @@ pub(super) struct Function {
     referenced: Itt,
 }
 
-/// What an initiator was told to stop sending for.
+/// A notification to an initiator to stop sending.
 pub(super) struct Stop {
     lun: Lun,
     stat_sn: StatSn,
@@ -59,11 +59,11 @@ impl Rules {
         }
         let tag = request.referenced_task_tag;
         let task = session.tasks.get(&tag).map(|task| (task.command.cmd_sn, task.conn));
-        // A command that never arrived counts as received when its abort does (RFC 7143 11.5.5).
+        // A command that never arrived counts as received once its abort does (RFC 7143 11.5.5).
         if !request.ref_cmd_sn.lt(session.next) {
             session.take_number(request.ref_cmd_sn);
         }
-        // In asymmetric use no task is allegiant to a connection.
+        // In asymmetric use tasks have no connection allegiance.
         let free = session.agreed.allegiance_free;
         let found = match task {
             None if session.lost > 0 => return,
@@ -86,7 +86,7 @@ impl Rules {
     pub(super) fn answered(&mut self, id: SessionId, conn: usize, answer: &TaskManagementResponse) {
         let of = |function: &Function| function.itt == answer.itt;
         let Some(at) = self.sessions[id].functions.iter().position(of) else { return };
-        // These are no matters of the device server, and no responses in the sense of a fence.
+        // These two are not handled by the device server, and their responses do not count for a fence.
         let function = self.sessions[id].functions[at].function;
         if !matches!(function, TmfFunction::TaskReassign | TmfFunction::ITNexusReset) {
             self.responded(id, conn, answer.stat_sn);
@@ -116,7 +116,7 @@ impl Rules {
         }
     }
 
-    /// The answer has a fence: the other connections have acknowledged what was said before, and wait with what follows.
+    /// The response has a fence: the other connections must have acknowledged earlier responses, and must wait with later ones.
     fn fence(&mut self, id: SessionId, conn: usize, answer: &TaskManagementResponse) {
         let others = self.connections.iter().filter(|(other, c)| **other != conn && c.session == Some(id));
         let overtaken = others.filter(|(_, c)| c.open && !c.harmed).find_map(|(other, c)| {
@@ -134,9 +134,9 @@ impl Rules {
         }
     }
 
-    /// A response of a command or of task management goes out for the first time.
+    /// A response of a command or of task management is sent for the first time.
     pub(super) fn responded(&mut self, id: SessionId, conn: usize, stat_sn: StatSn) {
-        // On other connections what was said before may be under way.
+        // On other connections earlier responses may still be on their way.
         if self.sessions[id].reset == Some(conn) {
             let what = format!("StatSN {} follows the answer to I_T NEXUS RESET", stat_sn.0);
             return self.broken(conn, "RFC 7144 6.3", what);
@@ -159,7 +159,7 @@ impl Rules {
         }
     }
 
-    /// Something goes out for a task: it may not be over.
+    /// Something is sent for a task: the task may not have been answered as ended on this connection.
     pub(super) fn goes_on(&mut self, id: SessionId, conn: usize, itt: Itt, what: &str) {
         if self.sessions[id].tasks.get(&itt).is_some_and(|task| task.over == Some(conn)) {
             let what = format!("{what} for ITT {itt} after the answer that it was aborted");
@@ -172,7 +172,7 @@ impl Rules {
             return;
         }
         let session = &self.sessions[id];
-        // A function of its own ends what was sent before it only.
+        // A function of the initiator's own ends only tasks sent before it.
         let limit = session.functions.iter().map(|function| function.cmd_sn);
         let limit = limit.fold(message.exp_cmd_sn, |least, at| if at.lt(least) { at } else { least });
         let here = session.tasks.iter().filter(|(_, task)| {

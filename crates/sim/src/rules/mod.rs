@@ -1,9 +1,9 @@
-//! The numbers and the order of RFC 7143 as they must look on the wire: here CmdSN and its window and StatSN; in [`tasks`]
-//! DataSN, R2TSN, transfer lengths and one status for every command; in [`management`] what ends commands. Written from the
-//! standard, sharing nothing with the products but the parser of headers.
+//! The numbers and the order that RFC 7143 requires on the wire: CmdSN with its window and StatSN here; DataSN, R2TSN, transfer lengths and
+//! the single status of every command in [`tasks`]; what ends commands in [`management`]. Written from the standard; the only code shared
+//! with the products is the parser of headers.
 //!
-//! A rule is checked where its PDU is sent. So a window is judged by the largest one that was ever sent: an initiator can have
-//! seen no larger one. At error recovery levels above 0 a number may come again; it may never come early.
+//! A rule is checked when its PDU is sent. So a window is judged by the largest one ever sent: an initiator cannot have seen a larger one.
+//! At error recovery levels above 0 a number may come again; it may never come early.
 
 mod management;
 mod tasks;
@@ -21,7 +21,7 @@ use self::management::{Function, Stop};
 use crate::verdict::Verdict;
 use crate::watch::Agreed;
 
-/// Names a session that was seen.
+/// Identifies a session that was seen.
 pub type SessionId = usize;
 
 #[derive(Default)]
@@ -32,22 +32,22 @@ struct Connection {
     exp_cmd_sn: Option<CmdSn>,
     max_cmd_sn: Option<CmdSn>,
     tsih: u16,
-    /// The initiator's own CmdSN as this connection has shown it last: no request but one that was lost has a smaller one.
+    /// The initiator's own CmdSN as last shown on this connection: only a request that was lost may have a smaller one.
     current: CmdSn,
     session: Option<SessionId>,
     /// Neither end has closed it.
     open: bool,
-    /// Something was done to it from outside.
+    /// It was disturbed from outside.
     harmed: bool,
-    /// ExpStatSN of the initiator.
+    /// The newest ExpStatSN of the initiator.
     told: Option<StatSn>,
-    /// StatSN after that of the last response of a command or of task management.
+    /// The StatSN after that of the last response of a command or of task management.
     responded: Option<StatSn>,
     stops: Vec<Stop>,
 }
 
 struct Transfer {
-    /// Where it was asked for.
+    /// The connection on which the R2T was sent.
     conn: usize,
     offset: u32,
     length: u32,
@@ -66,9 +66,9 @@ struct Task {
     next_in: u32,
     transfers: FxHashMap<Ttt, Transfer>,
     status: bool,
-    /// It was answered on this connection that it is over.
+    /// The connection on which a response said that the task is over.
     over: Option<usize>,
-    /// Its initiator has said that it sends no more data for it.
+    /// Its initiator has announced that it sends no more data for it.
     stopped: bool,
 }
 
@@ -79,26 +79,26 @@ struct Session {
     next: CmdSn,
     early: BTreeSet<u32>,
     window_end: CmdSn,
-    /// Every number before it is known to be given to a request, be it sent or not.
+    /// Every smaller number is known to be assigned to a request, whether sent or not.
     current: CmdSn,
-    /// Connections that its initiator has closed: requests that had waited there may come later, and elsewhere.
+    /// Connections that the initiator has closed: requests that waited there may come later, on another connection.
     lost: u32,
-    /// Requests that were refused before they took effect: their numbers may come again.
+    /// Requests that were rejected before they took effect: their numbers may come again.
     rejects: u32,
     tasks: FxHashMap<Itt, Task>,
     functions: Vec<Function>,
-    /// The connection of the last answer that has a fence, and the StatSN that lifts it.
+    /// The connection of the last response with a fence, and the StatSN that lifts it.
     fence: Option<(usize, StatSn)>,
-    /// Where it was answered that the nexus is reset: nothing more is said there.
+    /// The connection on which the I_T nexus reset was answered: nothing may be sent there any more.
     reset: Option<usize>,
-    /// A reset of the target was asked for: it takes smaller numbers for received, whatever has come.
+    /// CmdSN of a requested target reset: the target may treat all smaller numbers as received, whether or not they arrived.
     filled_to: CmdSn,
-    /// Numbers that it has taken for received so. Their requests may still come, and then change nothing.
+    /// The numbers it treated so. Their requests may still arrive, without effect.
     missed: BTreeSet<u32>,
 }
 
 impl Session {
-    /// All numbers before `current` are given.
+    /// All numbers before `current` are assigned.
     fn assigned(&mut self, current: CmdSn) {
         if current.gt(self.current) {
             self.current = current;
@@ -113,7 +113,7 @@ impl Session {
         }
     }
 
-    /// The target says that it has received what comes before `exp`; false if that cannot be.
+    /// The target acknowledges everything before `exp`; returns false if that is impossible.
     fn received(&mut self, exp: CmdSn) -> bool {
         while self.next.lt(exp) && self.next.lt(self.filled_to) {
             self.missed.insert(self.next.0);
@@ -151,7 +151,7 @@ impl Rules {
         connection.current = request.cmd_sn;
     }
 
-    /// An end closes `conn`.
+    /// One end closes `conn`.
     pub fn closed(&mut self, conn: usize, by_initiator: bool) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.open = false;
@@ -160,7 +160,7 @@ impl Rules {
         }
     }
 
-    /// Something is done to `conn` from outside.
+    /// `conn` is disturbed from outside.
     pub fn harmed(&mut self, conn: usize) {
         self.connections.entry(conn).or_default().harmed = true;
     }
@@ -171,7 +171,7 @@ impl Rules {
         }
     }
 
-    /// The login has ended well: the session that `conn` now belongs to.
+    /// The login succeeded: records the session that `conn` now belongs to.
     pub fn established(
         &mut self,
         conn: usize,
@@ -224,7 +224,7 @@ impl Rules {
         Some(self.sessions.len() - 1)
     }
 
-    /// A PDU with a status: StatSN counts them, one after the other on each connection. False when it is told again.
+    /// A PDU with a status: StatSN increases by one for each on a connection. Returns false for a repeated status.
     fn status(&mut self, conn: usize, stat_sn: StatSn, level: u32, first_may_be_any: bool) -> bool {
         let Some(connection) = self.connections.get_mut(&conn) else { return false };
         let Some(next) = connection.next_stat_sn else {
@@ -243,7 +243,7 @@ impl Rules {
         false
     }
 
-    /// The pair that every PDU of a target carries.
+    /// ExpCmdSN and MaxCmdSN, which every PDU of a target carries.
     fn window(&mut self, id: SessionId, conn: usize, exp: CmdSn, max: CmdSn) {
         let session = &mut self.sessions[id];
         let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -275,15 +275,15 @@ impl Rules {
         }
     }
 
-    /// The CmdSN of an immediate request, or of the login of a further connection: the one that the next request that counts
-    /// will have. Every smaller one is given to a request; where no connection was lost and no other one has a queue, to one
-    /// that was sent.
+    /// The CmdSN of an immediate request, or of the login of a further connection: the number that the next non-immediate request will
+    /// have. Every smaller number is assigned to a request. If no connection was lost and no other connection has a queue, all those
+    /// requests have been sent.
     fn immediate(&mut self, id: SessionId, conn: usize, cmd_sn: CmdSn) {
         let session = &mut self.sessions[id];
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let (shown, known, end) = (connection.current, session.current, session.window_end);
-        // With one connection at a time, what is given and not sent was lost with the one before, whose successor's login says
-        // how much that is.
+        // With one connection at a time, a number assigned but not sent was lost with the previous connection. The login of the next
+        // connection shows how many there are.
         let sure = session.agreed.max_connections == 1 && (session.lost == 0 || cmd_sn != shown);
         connection.current = cmd_sn;
         session.assigned(cmd_sn);
@@ -297,7 +297,7 @@ impl Rules {
         self.broken(conn, "RFC 7143 4.2.2.1", what);
     }
 
-    /// A request with its number; false when it is one that was sent before.
+    /// A request with its number; returns false if it was sent before.
     fn request(&mut self, id: SessionId, conn: usize, immediate: bool, cmd_sn: CmdSn) -> bool {
         if immediate {
             self.immediate(id, conn, cmd_sn);
@@ -311,7 +311,7 @@ impl Rules {
         }
         if cmd_sn.lt(next) || session.early.contains(&cmd_sn.0) {
             if session.missed.remove(&cmd_sn.0) {
-                // The target has gone past it.
+                // The target has already gone past this number.
             } else if session.rejects > 0 {
                 session.rejects -= 1;
             } else if session.agreed.error_recovery_level == 0 {
@@ -350,7 +350,7 @@ impl Rules {
             Pdu::TextRequest(p) => drop(self.request(id, conn, p.immediate, p.cmd_sn)),
             Pdu::LogoutRequest(p) => {
                 self.request(id, conn, p.immediate, p.cmd_sn);
-                // Who has nothing more to do has sent every number that was given, lost or not.
+                // An initiator that closes its session must have sent every number it assigned, lost or not.
                 let (next, current) = (self.sessions[id].next, self.sessions[id].current);
                 if p.reason == LogoutReason::CloseSession && next != current {
                     let what = format!("CmdSN {} was given and nothing has come with it", next.0);
@@ -440,7 +440,7 @@ impl Rules {
     }
 }
 
-/// ExpStatSN of a PDU of an initiator in full feature phase.
+/// ExpStatSN of an initiator's PDU in full feature phase.
 fn exp_stat_sn(pdu: &Pdu) -> Option<StatSn> {
     Some(match pdu {
         Pdu::ScsiCommand(p) => p.exp_stat_sn,

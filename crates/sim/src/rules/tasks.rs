@@ -1,4 +1,4 @@
-//! What belongs to a command: its data, its R2Ts, its one status (RFC 7143 4.2.5, 11.3 to 11.8, 13).
+//! Everything that belongs to a command: its data, its R2Ts, its single status (RFC 7143 4.2.5, 11.3 to 11.8, 13).
 
 use iscsi_wire::{DataIn, DataOut, Itt, R2t, ScsiCommand};
 use rustc_hash::FxHashMap;
@@ -175,7 +175,7 @@ impl Rules {
         let edtl = task.command.expected_data_transfer_length;
         let other_connection = task.conn != conn && !free;
         let ended = task.status;
-        // A status without data has a DataSN that counts nothing.
+        // The DataSN of a status without data counts nothing.
         if data > 0 && sn == next {
             task.next_in = next.wrapping_add(1);
         }

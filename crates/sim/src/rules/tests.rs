@@ -1,10 +1,10 @@
-//! The judge judged.
+//! Tests of the rules themselves.
 
 use iscsi_wire::Bhs;
 
 use super::*;
 
-/// A judge that is told of one session: MaxCmdSN is 200, the first command has CmdSN 100.
+/// The rules with one session: MaxCmdSN is 200, the first command has CmdSN 100.
 struct Court {
     rules: Rules,
     verdict: Verdict,
@@ -29,7 +29,7 @@ impl Court {
         Pdu::parse(&Bhs::from_bytes(bytes)).expect("of the right form")
     }
 
-    /// Connection `conn` logs in, 0 with a new session.
+    /// Connection `conn` logs in; connection 0 opens a new session.
     fn login(&mut self, max_connections: u32, conn: usize, cmd_sn: u32) {
         let text = format!(
             "MaxConnections={max_connections}\0ErrorRecoveryLevel=2\0TaskReporting=FastAbort\0InitialR2T=No\0InitialR2T=No\0"
@@ -92,7 +92,7 @@ fn an_immediate_request_may_be_ahead_by_what_was_lost_with_a_connection() {
     court.ping(1, 107);
     court.log_out(1, 107);
     court.holds();
-    // Not by more than that,
+    // Not ahead by more than that,
     let mut court = lost();
     court.ping(1, 106);
     court.finds("CmdSN 106 where 105 is next");
@@ -133,7 +133,7 @@ fn what_waits_in_the_queue_of_another_connection_may_come_later_in_order() {
     court.finds("CmdSN 202 where 105 is next");
 }
 
-/// PDUs by their fields that are words of 32 bits.
+/// PDUs built from their 32-bit fields.
 impl Court {
     fn raw(&mut self, opcode: u8, at_1: u8, words: &[(usize, u32)]) -> Pdu {
         let mut bytes = [0; Bhs::SIZE];
@@ -144,7 +144,7 @@ impl Court {
         Pdu::parse(&Bhs::from_bytes(bytes)).expect("of the right form")
     }
 
-    /// The task management function `function` of the task `of`, as the task `itt`.
+    /// Sends the task management function `function` for the task `of`, with tag `itt`.
     fn manage(&mut self, conn: usize, function: u8, itt: u32, of: (u32, u32)) {
         let current = self.rules.sessions[0].current.0;
         let words = [(16, itt), (20, of.0), (24, current), (32, of.1)];
@@ -152,7 +152,7 @@ impl Court {
         self.send(conn, &request);
     }
 
-    /// A PDU of the target with these words besides StatSN and the window.
+    /// A PDU of the target with these words in addition to StatSN and the window.
     fn target(&mut self, conn: usize, opcode: u8, stat_sn: u32, words: &[(usize, u32)]) {
         let next = self.rules.sessions[0].next.0;
         let mut all = vec![(24, stat_sn), (28, next), (32, 200)];
@@ -169,7 +169,7 @@ impl Court {
         self.target(conn, 0x21, stat_sn, &[(16, itt)]);
     }
 
-    /// A NOP-Out that asks for nothing and acknowledges what is before `exp_stat_sn`.
+    /// A NOP-Out that requests no answer and acknowledges everything before `exp_stat_sn`.
     fn acknowledge(&mut self, conn: usize, exp_stat_sn: u32) {
         let current = self.rules.sessions[0].current.0;
         let words = [(16, u32::MAX), (20, u32::MAX), (24, current), (28, exp_stat_sn)];
@@ -177,7 +177,7 @@ impl Court {
         self.send(conn, &nop);
     }
 
-    /// Two connections with a command on each, 100 and 101; their tags.
+    /// Two connections with one command each, CmdSN 100 and 101; returns their tags.
     fn busy() -> (Self, [u32; 2]) {
         let mut court = Self::new(2);
         court.login(2, 1, 100);
@@ -212,7 +212,7 @@ fn what_was_aborted_says_nothing_more_and_only_its_own_connection_may_abort_it()
     let (mut court, _) = Court::busy();
     court.manage(0, ABORT_TASK, 90, (77, 100));
     court.finds("which is no task");
-    // Its connection is gone: any other one may.
+    // If its connection is gone, any other may.
     let (mut court, [tag, _]) = Court::busy();
     court.rules.closed(0, true);
     court.manage(1, ABORT_TASK, 90, (tag, 100));
@@ -299,7 +299,7 @@ fn data_go_where_they_were_asked_for() {
     court.finds("which connection 1 asked for");
 }
 
-/// 101 is on its way on a connection that delivers nothing any more; a reset of the target goes past it.
+/// Command 101 is on a connection that no longer delivers anything; a target reset goes past it.
 // covers: TMF-05, NUM-01
 #[test]
 fn a_reset_of_the_target_takes_what_is_missing_before_it_for_received() {
@@ -325,7 +325,7 @@ fn a_reset_of_the_target_takes_what_is_missing_before_it_for_received() {
     court.manage(0, TARGET_WARM_RESET, 90, (u32::MAX, 0));
     told(&mut court, 101);
     told(&mut court, 103);
-    // It comes after all, once.
+    // It arrives after all, once.
     court.commands(1, [101, 103]);
     court.holds();
     told(&mut court, 105);

@@ -1,4 +1,4 @@
-//! What the programs cost, measured by the kernel: it runs them with a packet, many times, and takes the time (BPF_PROG_TEST_RUN).
+//! The cost of the programs, measured by the kernel: it runs them many times with one packet and takes the time (BPF_PROG_TEST_RUN).
 
 use std::io;
 
@@ -8,7 +8,7 @@ use tcp_crc::{Action, Config, Direction, Flow, Packet, finish_sums};
 use super::{Kernel, bpf, program};
 use crate::commands::SetupError;
 
-/// Most data of one packet that the kernel takes for this, in bytes: a packet has a page.
+/// Most data in a packet that the kernel accepts for this, in bytes: it gives a packet one page.
 pub const DATA_BYTES_MAX: usize = 3000;
 
 const SYN: u8 = 2;
@@ -16,7 +16,7 @@ const ACK: u8 = 16;
 /// Sequence numbers of the SYN and the SYN-ACK.
 const ISNS: [u32; 2] = [1000, 5000];
 const TIMESTAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 7, 0, 0, 0, 9];
-/// A data option as `sockops` leaves it (kind 15).
+/// A data option as `sockops` writes it (kind 15).
 const EMPTY: [u8; 8] = [15, 6, 0, 0, 0, 0, 1, 1];
 
 /// The programs with one protected connection.
@@ -26,10 +26,10 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Loads the programs and opens a connection, whose other end is the codec.
+    /// Loads the programs and opens a connection whose other end is the codec.
     ///
     /// # Errors
-    /// As of [`Kernel::start`]; the configuration asks for nothing.
+    /// Those of [`Kernel::start`], or the configuration asks for nothing.
     pub fn new(config: Config) -> Result<Bench, SetupError> {
         let kernel = Kernel::load(0, config, 1)?;
         let mut bench = Bench { kernel, peer: Flow::new(config) };
@@ -50,11 +50,11 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Nanoseconds for a segment with `data_bytes` of data, at most [`DATA_BYTES_MAX`], on its way out and in, each the mean of
-    /// `times`.
+    /// Nanoseconds for an outgoing and an incoming segment with `data_bytes` of data, at most [`DATA_BYTES_MAX`]. Each is the mean of
+    /// `times` runs.
     ///
     /// # Errors
-    /// The kernel refuses to run a program, or a program does other than to stamp and to accept.
+    /// The kernel refuses to run a program, or a program does something other than stamp and accept.
     pub fn ns_per_segment(&mut self, data_bytes: usize, times: u32) -> Result<[f64; 2], SetupError> {
         let data: Vec<u8> = (0..data_bytes.min(DATA_BYTES_MAX) as u32)
             .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
@@ -92,7 +92,7 @@ impl Bench {
     }
 }
 
-/// A packet (IPv4) of the one connection.
+/// A packet (IPv4) of the single connection.
 fn packet(back: bool, flags: u8, options: &[u8], data: &[u8]) -> Vec<u8> {
     let [mut ours, mut theirs] = [(1, 40000u16), (2, 3260)];
     let [mut seq, mut ack] = ISNS;

@@ -1,11 +1,11 @@
-//! The back end in the kernel: BPF programs (`crates/tcp-crc/bpf/tcp_crc.bpf.c`) that make the kernel's own TCP leave room for the
-//! CRC, fill it in and judge it.
+//! The back end in the kernel: BPF programs (`crates/tcp-crc/bpf/tcp_crc.bpf.c`) that make the kernel's own TCP leave room for the CRC,
+//! fill it in and check it.
 //!
-//! The programs go with the [`Kernel`] that has loaded them. They work on one network namespace: `sockops` is attached to the root of
-//! cgroup2 and looks at the namespace of each socket, the other two are attached to devices.
+//! The programs are unloaded with the [`Kernel`] that loaded them. They work on one network namespace: `sockops` is attached to the root of
+//! cgroup2 and checks the namespace of each socket; the other two are attached to devices.
 //!
-//! The programs come as an object that is kept next to their source: so neither building nor running takes clang, and everybody runs
-//! what the tests have run. `cargo xtask bpf` makes it again; a test says when it is not of its source.
+//! The programs are stored as an object file next to their source. So neither building nor running needs clang, and every user runs exactly
+//! what the tests ran. `cargo xtask bpf` rebuilds it; a test fails if it does not match its source.
 
 pub mod cost;
 mod records;
@@ -29,23 +29,24 @@ use records::{FLOW_BYTES, KEY_BYTES, flow, key, totals};
 
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../tcp-crc/bpf/tcp_crc.bpf.o");
 
-/// Connections that the programs know.
+/// The programs' tables of connections.
 type Flows = HashMap<MapData, [u8; KEY_BYTES], [u8; FLOW_BYTES]>;
 
-/// The programs at work.
+/// The loaded programs.
 pub struct Kernel {
     programs: Ebpf,
-    /// Those that stand, and those that open.
+    /// Established connections, then opening ones.
     flows: [Flows; 2],
     totals: PerCpuArray<MapData, u64>,
 }
 
 impl Kernel {
-    /// Loads the programs for `namespace`, with places for `connections_max` connections, and attaches them to its sockets. Those that
-    /// listen already stay plain.
+    /// Loads the programs for `namespace`, with room for `connections_max` connections, and attaches them to its sockets. Sockets that
+    /// already listen stay plain.
     ///
     /// # Errors
-    /// What it takes is not there: root, BPF in the kernel, cgroup2. Value 3 is asked for: it needs the shim on TUN devices.
+    /// A requirement is missing: root, BPF in the kernel, cgroup2. Or the configuration asks for value 3, which needs the shim on TUN
+    /// devices.
     pub fn start(namespace: &NetNs, config: Config, connections_max: usize) -> Result<Kernel, SetupError> {
         let cookie = namespace.cookie().map_err(bpf("a network namespace has no number"))?;
         let cgroup = cgroup2()?;
@@ -53,19 +54,20 @@ impl Kernel {
         let sockops: &mut SockOps = kernel.program("tcp_crc_sockops")?;
         let what = "a BPF program cannot be attached to cgroup2";
         sockops.load().map_err(program(what))?;
-        // A link leaves room for those of others by itself; the kernel refuses a link that asks for it.
+        // A BPF link always allows others next to it; the kernel refuses a link that sets a flag for this.
         sockops.attach(cgroup, CgroupAttachMode::Single).map_err(program(what))?;
         Ok(kernel)
     }
 
-    /// Loads the programs, and attaches none.
+    /// Loads the programs without attaching them.
     pub(crate) fn load(cookie: u64, config: Config, connections_max: usize) -> Result<Kernel, SetupError> {
         let thesis = config.offer.methods().find(|method| *method != Method::Placed);
         if thesis == Some(Method::Split) {
             let source = io::Error::other("it puts half of the CRC where the kernel makes TCP's sum");
             return Err(SetupError::Bpf { what: "value 3 is not for BPF", source });
         }
-        // The kernel lets a program write one option of a kind into a SYN, so one value is asked for: what a peer of the thesis knows.
+        // The kernel lets a program write only one option of a kind into a SYN, so one value is requested: one that a peer of the thesis
+        // knows.
         let placed = thesis.is_none() && config.offer.methods().any(|method| method == Method::Placed);
         let thesis = thesis.map_or(0, Method::value);
         let (placed, strict) = (u8::from(placed), u8::from(config.on_missing == OnMissing::Strict));
@@ -101,11 +103,11 @@ impl Kernel {
         program_of(&mut self.programs, name)
     }
 
-    /// Attaches the programs to a device of `namespace`. The kernel's TCP makes no super-segments for it any more: one CRC cannot
-    /// stand for several segments.
+    /// Attaches the programs to a device of `namespace`. The kernel's TCP stops making super-segments for that device: one CRC cannot cover
+    /// several segments.
     ///
     /// # Errors
-    /// There is no such device, it is none of Ethernet's kind, or the kernel is older than 6.6.
+    /// There is no such device, it is not an Ethernet-like device, or the kernel is older than 6.6.
     pub fn attach(&mut self, namespace: &NetNs, device: &str) -> Result<(), SetupError> {
         within(namespace, || {
             ip(&[format!("link set {device} gso_max_segs 1")])?;
@@ -121,7 +123,7 @@ impl Kernel {
         })
     }
 
-    /// Each connection, in no order.
+    /// All connections, in no particular order.
     pub fn connections(&self) -> Vec<(FlowKey, State, Counters)> {
         let all = self.flows.iter().flat_map(|flows| flows.iter().flatten());
         all.filter_map(|(ends, record)| {
@@ -131,7 +133,7 @@ impl Kernel {
         .collect()
     }
 
-    /// What all connections have seen, and what packets of none were.
+    /// The counters of all connections together, of packets without a connection, and of refused connections.
     pub fn totals(&self) -> (Counters, PacketCounters, u64) {
         totals(|what| {
             let each = self.totals.get(&what, 0);
@@ -161,7 +163,7 @@ fn program(what: &'static str) -> impl Fn(ProgramError) -> SetupError {
     move |error| refused(what, &error)
 }
 
-/// What the library says, with its reasons, in one line. The verifier's own report is left out.
+/// The library's error with its causes, in one line. The verifier's log is left out.
 fn refused(what: &'static str, error: &dyn std::error::Error) -> SetupError {
     let mut text = error.to_string();
     let mut source = error.source();

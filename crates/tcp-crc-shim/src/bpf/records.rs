@@ -1,4 +1,4 @@
-//! What the programs keep of connections, as bytes: `struct key`, `struct flow` and the counters of `tcp_crc.bpf.c`, field by field.
+//! The programs' records of connections as bytes: `struct key`, `struct flow` and the counters of `tcp_crc.bpf.c`, field by field.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,15 +6,15 @@ use tcp_crc::{Counters, FlowKey, Method, Plain, State};
 
 use crate::shim::PacketCounters;
 
-/// Bytes of `struct key`.
+/// Size of `struct key`, bytes.
 pub(super) const KEY_BYTES: usize = 36;
-/// Bytes of `struct flow`.
+/// Size of `struct flow`, bytes.
 pub(super) const FLOW_BYTES: usize = COUNTERS_AT + 8 * FLOW_COUNTERS;
 const STATE_AT: usize = 12;
 const COUNTERS_AT: usize = 32;
 const FLOW_COUNTERS: usize = 9;
 
-/// `Plain`, by the number that the programs give it.
+/// `Plain`, indexed by the programs' numbers.
 const REASONS: [Plain; 7] = [
     Plain::NotOffered,
     Plain::PeerSilent,
@@ -36,7 +36,7 @@ pub(super) fn key(bytes: &[u8; KEY_BYTES]) -> FlowKey {
     FlowKey { local: (address(0), port(32)), remote: (address(16), port(34)) }
 }
 
-/// Where a connection stands and what it has seen. None for a SYN that our TCP has not answered.
+/// The state and counters of a connection. None for a SYN that our TCP has not answered.
 pub(super) fn flow(bytes: &[u8; FLOW_BYTES]) -> Option<(State, Counters)> {
     let [state, method, why, known] = [0, 1, 2, 3].map(|i| bytes[STATE_AT + i]);
     const OURS: u8 = 1;
@@ -67,7 +67,7 @@ fn counters(count: impl Fn(usize) -> u64) -> Counters {
     }
 }
 
-/// All connections together, packets of none, and connections that found no place.
+/// The counters of all connections together, of packets without a connection, and the connections refused because the table was full.
 pub(super) fn totals(count: impl Fn(u32) -> u64) -> (Counters, PacketCounters, u64) {
     let packets = PacketCounters {
         not_tcp: count(9),

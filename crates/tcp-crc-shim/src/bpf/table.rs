@@ -1,11 +1,11 @@
-//! The table from which the programs take their CRC32C: slicing by 16, 16 KiB.
+//! The table for the programs' CRC32C: slicing by 16, 16 KiB.
 
 use integrity::crc32c_append;
 
-/// Bytes that one step takes.
+/// Bytes per step.
 const SLICES: usize = 16;
 
-/// Entry `256 * zeros + byte`: what `byte` and then `zeros` bytes of zeros make of the state 0.
+/// Entry `256 * zeros + byte`: the state after `byte` and then `zeros` zero bytes, starting from state 0.
 pub(super) fn slicing() -> Vec<u32> {
     let mut table = Vec::with_capacity(256 * SLICES);
     for zeros in 0..SLICES {

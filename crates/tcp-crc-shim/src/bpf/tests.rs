@@ -1,4 +1,4 @@
-//! The programs in the kernel held against the Rust codec, packet by packet: both see the same segments, and must say the same.
+//! The programs in the kernel compared with the Rust codec, packet by packet: both see the same segments and must give the same results.
 
 #[path = "../../../tcp-crc/tests/support/mod.rs"]
 mod packets;
@@ -12,13 +12,13 @@ use tcp_crc::{
 use super::{Kernel, OBJECT};
 use packets::{ACK, FIN, Segment, TIMESTAMPS, mend_sums, syn, syn_ack, take_out};
 
-/// What the programs answer: the packet goes on, or is discarded (`<linux/pkt_cls.h>`).
+/// Results of the programs: the packet goes on, or is discarded (`<linux/pkt_cls.h>`).
 const ON: u32 = u32::MAX;
 const SHOT: u32 = 2;
-/// Longest packet that the kernel runs a program with, in bytes.
+/// The longest packet with which the kernel runs a program, in bytes.
 const BYTES_MAX: usize = 3000;
 
-/// Where the tester may not load programs, it says so, and fails on CI.
+/// If the user may not load programs, the test says so and is skipped; on CI it fails.
 fn kernel(config: Config) -> Option<Kernel> {
     let error = match Kernel::load(0, config, 1000) {
         Ok(kernel) => return Some(kernel),
@@ -31,7 +31,7 @@ fn kernel(config: Config) -> Option<Kernel> {
     None
 }
 
-/// Runs one program with a packet; its answer, and the packet as it has left it.
+/// Runs one program with a packet; returns its result and the packet as it left it.
 fn run(kernel: &mut Kernel, name: &'static str, packet: &[u8]) -> (u32, Vec<u8>) {
     let ethertype: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
     let frame = [&[2; 12][..], &ethertype, packet].concat();
@@ -43,7 +43,7 @@ fn run(kernel: &mut Kernel, name: &'static str, packet: &[u8]) -> (u32, Vec<u8>)
     (result.return_value, out.split_off(14))
 }
 
-/// One host twice: as the codec, and as the programs.
+/// One host in two forms: as the codec and as the programs.
 struct Twins {
     config: Config,
     model: Flow,
@@ -56,7 +56,7 @@ impl Twins {
         Some(Twins { config, model: Flow::new(config), kernel: kernel(config)?, seen: Vec::new() })
     }
 
-    /// Both forget the connection: loading the programs again would take a second.
+    /// Both forget the connection: reloading the programs would take a second.
     fn forget(&mut self) {
         self.model = Flow::new(self.config);
         for flows in &mut self.kernel.flows {
@@ -74,8 +74,7 @@ impl Twins {
         assert_eq!((answer, &after), (ON, wire), "a SYN is followed and not changed");
     }
 
-    /// Another segment of the host's own TCP, without and with the room that `sockops` makes. What the programs make of it is
-    /// what the codec accepts.
+    /// Another segment of the host's own TCP, without and with the room that `sockops` makes. The codec must accept the programs' output.
     fn sends(&mut self, segment: &Segment, isn: u32) {
         let mut sent = segment.clone();
         let action =
@@ -107,14 +106,14 @@ impl Twins {
         assert_eq!(sack(&packet), sack(&theirs), "the same blocks give way");
     }
 
-    /// A packet of the network's.
+    /// A packet from the network.
     fn receives(&mut self, bytes: &[u8]) {
         let (answer, after) = run(&mut self.kernel, "tcp_crc_ingress", bytes);
         let Ok(packet) = Packet::parse(bytes) else {
             return assert_eq!((answer, &after[..]), (ON, bytes), "what cannot be read goes on");
         };
         match self.model.handle(Direction::In, &packet, &mut self.seen) {
-            // TCP itself verifies its sum behind the programs.
+            // TCP itself verifies its sum, after the programs.
             Action::Keep | Action::Rewritten | Action::Discard(Fault::Sum) => {
                 assert_eq!((answer, &after[..]), (ON, bytes), "{packet:?}");
             }
@@ -123,20 +122,20 @@ impl Twins {
                 assert_eq!(answer, ON);
                 let reset = Packet::parse(&after).unwrap();
                 assert!(reset.flags().rst(), "{reset:?}");
-                // One whose sum was wrong stays so: TCP discards it, as it would have discarded the segment.
+                // A packet whose sum was wrong keeps a wrong sum: TCP discards it, as it would have discarded the segment.
                 assert_eq!(reset.sum_is_right(), packet.sum_is_right());
                 assert_eq!(reset.sequence_number(), packet.sequence_number());
             }
         }
     }
 
-    /// Both say the same of the connection.
+    /// Both have the same state and counters for the connection.
     fn agree(&self) -> Counters {
         let [(_, state, counters)] = self.kernel.connections()[..] else { panic!("not one connection") };
         assert_eq!(state, self.model.state());
         let model = self.model.counters();
-        // Who looks at TCP's sum counts what it finds; the kernel's TCP does so by TcpInCsumErrors.
-        // Rows of wrong CRCs under right sums are therefore rows of wrong CRCs.
+        // The codec checks TCP's sum and counts wrong ones; the programs leave that to the kernel's TCP, which counts TcpInCsumErrors. So
+        // their `resegmented` counts any wrong CRCs in a row, whatever the sums are.
         let resegmented = counters.resegmented;
         assert!(resegmented >= model.resegmented, "{counters:?} {model:?}");
         let verified = model.verified + model.bad_sum;
@@ -158,7 +157,7 @@ fn configs() -> Vec<Config> {
     configs
 }
 
-/// The peer's shim writes what it sends.
+/// The peer's shim rewrites what the peer sends.
 fn from_peer(peer: &mut Flow, segment: &Segment) -> Vec<u8> {
     let (bytes, mut out) = (segment.bytes(), Vec::new());
     match peer.handle(Direction::Out, &Packet::parse(&bytes).unwrap(), &mut out) {
@@ -174,7 +173,7 @@ fn open(twins: &mut Twins, v6: bool) -> Flow {
     let mut out = Vec::new();
     peer.handle(Direction::In, &Packet::parse(&twins.seen).unwrap(), &mut out);
     let answer = from_peer(&mut peer, &Segment { v6, ..syn_ack() });
-    // The codec lowers the MSS in it; the kernel's TCP makes room by itself.
+    // The codec lowers the MSS in the SYN-ACK; the kernel's TCP makes room without that.
     let (verdict, after) = run(&mut twins.kernel, "tcp_crc_ingress", &answer);
     assert_eq!((verdict, &after), (ON, &answer));
     twins.model.handle(Direction::In, &Packet::parse(&answer).unwrap(), &mut twins.seen);
@@ -187,7 +186,7 @@ fn sack(blocks: usize) -> Vec<u8> {
     option
 }
 
-/// A segment of any length, flags and options, at any place.
+/// A segment with random length, flags, options and sequence number.
 fn any_segment(rng: &mut Rng, v6: bool, back: bool) -> Segment {
     let base = if back { 5000 } else { 1000 };
     let length = match rng.u8(..8) {
@@ -201,7 +200,7 @@ fn any_segment(rng: &mut Rng, v6: bool, back: bool) -> Segment {
     let options = match rng.u8(..4) {
         0 => Vec::new(),
         1 => [TIMESTAMPS, &sack(rng.usize(1..4))].concat(),
-        // Four blocks the codec packs and the programs cannot: one more gives way.
+        // The codec can pack four blocks, the programs cannot: they drop one more.
         2 => sack(rng.usize(1..4)),
         _ => TIMESTAMPS.to_vec(),
     };
@@ -210,11 +209,11 @@ fn any_segment(rng: &mut Rng, v6: bool, back: bool) -> Segment {
     Segment { v6, back, flags, seq, options, ..Segment::new(ACK, &data) }
 }
 
-/// Damage of a packet on its way, with sums that are mended or not.
+/// Damages a packet in transit, with or without mending the sums.
 fn damage(rng: &mut Rng, packet: &mut Vec<u8>) {
     let tcp_at = if packet[0] >> 4 == 4 { 20 } else { 40 };
     match rng.u8(..8) {
-        // Of the data, or of any byte of TCP.
+        // Damages the data, with mended sums.
         0 | 1 if packet.len() > tcp_at + 60 => {
             let at = rng.usize(tcp_at + 60..packet.len());
             packet[at] ^= 1 << rng.u8(..8);
@@ -229,7 +228,7 @@ fn damage(rng: &mut Rng, packet: &mut Vec<u8>) {
         5 => {
             packet.truncate(rng.usize(tcp_at..packet.len()));
         }
-        // Two words of the data, so that the sum stays right.
+        // Swaps two words of the data, so that the sum stays right.
         6 if packet.len() > tcp_at + 64 => {
             let end = packet.len() & !1;
             let (a, b) = (end - 2, end - 4);
@@ -240,7 +239,7 @@ fn damage(rng: &mut Rng, packet: &mut Vec<u8>) {
     }
 }
 
-/// How many segments each of the 24 combinations of configuration and IP version is held to.
+/// The number of segments tested for each of the 24 combinations of configuration and IP version.
 fn rounds() -> usize {
     let all: usize = std::env::var("SEGMENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
     all.div_ceil(24)
@@ -261,7 +260,7 @@ fn what_the_programs_write_the_codec_accepts_and_what_it_discards_they_discard()
                     continue;
                 }
                 let mut packet = from_peer(&mut peer, &any_segment(&mut rng, v6, true));
-                // The first one is whole: so the connection stands.
+                // The first segment is intact, so that the connection is established.
                 if round > 1 {
                     damage(&mut rng, &mut packet);
                 }
@@ -280,7 +279,7 @@ fn what_the_programs_write_the_codec_accepts_and_what_it_discards_they_discard()
     }
 }
 
-/// Whether damage has left the ends as they were: both sides would look for another connection.
+/// Whether the damage has left the ports unchanged: otherwise both sides would look for another connection.
 fn is_of_the_connection(packet: &[u8]) -> bool {
     let whole = Segment { v6: packet[0] >> 4 == 6, ..Segment::new(ACK, b"").back() }.bytes();
     let at = packets::tcp_at(packet);
@@ -304,7 +303,7 @@ fn table_7_2_and_silent_peers_by_the_programs() {
             run(&mut host.kernel, "tcp_crc_ingress", &answer);
             host.model.handle(Direction::In, &Packet::parse(&answer).unwrap(), &mut out);
             host.agree();
-            // As a server. Who asks for nothing takes no place.
+            // As a server. A peer that asks for nothing takes no place in the table.
             host.forget();
             let mut peer = Flow::new(Config { offer, ..config });
             let asks = from_peer(&mut peer, &Segment { back: true, ..syn() });

@@ -1,27 +1,27 @@
-//! Damage that TCP's sum does not see.
+//! Damage that TCP's sum does not detect.
 
 use fastrand::Rng;
 use tcp_crc::Packet;
 
 use super::{End, Middle, Pass};
 
-/// A kind of damage to a segment's data. None of them changes the one's complement sum.
+/// A kind of damage to a segment's data. No kind changes the one's complement sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Damage {
     /// Two 16-bit words change places.
     WordsSwapped,
-    /// Two blocks of 64 bytes change places: a controller that puts cells together in a wrong order.
+    /// Two blocks of 64 bytes change places, as when a controller reassembles cells in the wrong order.
     BlocksReordered,
-    /// A word of zeros moves, and what stands between moves with it.
+    /// A word of zeros moves, and the words in between move with it.
     ZeroWordMoved,
-    /// A word of zeros becomes ones, or the other way round: both are zero to the sum.
+    /// A word of zeros becomes ones, or vice versa: both are zero to the sum.
     ZeroForOnes,
     /// A bit is set in one word and the same bit cleared in another.
     ColumnPair,
 }
 
 impl Damage {
-    /// All of them.
+    /// Every kind.
     pub const ALL: [Damage; 5] = [
         Damage::WordsSwapped,
         Damage::BlocksReordered,
@@ -30,7 +30,7 @@ impl Damage {
         Damage::ColumnPair,
     ];
 
-    /// For people.
+    /// A readable name.
     pub fn name(self) -> &'static str {
         match self {
             Damage::WordsSwapped => "two 16-bit words swapped",
@@ -41,7 +41,7 @@ impl Damage {
         }
     }
 
-    /// Damages `data`, which begin at an even place of their segment. Says whether they could be damaged in this way, and were.
+    /// Damages `data`, which starts at an even offset of its segment. Returns whether this kind could be applied to it.
     pub fn apply(self, data: &mut [u8], rng: &mut Rng) -> bool {
         let words = data.len() / 2;
         if words < 2 {
@@ -95,8 +95,8 @@ fn swap(data: &mut [u8], a: usize, b: usize, bytes: usize) -> bool {
     true
 }
 
-/// Sends a damaged twin before segments with data: without a CRC the twin arrives, and what follows is a repetition to TCP; with one
-/// the twin is discarded, and no loss has to be recovered from.
+/// Sends a damaged twin before segments with data. Without a CRC the twin is accepted, and TCP takes the original for a repetition; with
+/// one the twin is discarded, and there is no loss to recover from.
 pub struct Damager {
     rng: Rng,
     every: u32,
@@ -105,8 +105,8 @@ pub struct Damager {
 }
 
 impl Damager {
-    /// Damages one of `every` segments with data, on average; the damage is random from `seed`. How many of each kind were sent
-    /// is counted in what is returned next to it, in the order of [`Damage::ALL`].
+    /// Damages one of `every` segments with data, on average, at random from `seed`. Also returns the counters of twins sent, in the order
+    /// of [`Damage::ALL`].
     pub fn new(
         seed: u64,
         every: u32,
@@ -117,7 +117,7 @@ impl Damager {
         (damager, count)
     }
 
-    /// As what happens on the way.
+    /// The damager in the form of a [`Middle`].
     pub fn middle(mut self) -> Middle {
         Box::new(move |_: End, packet: &mut Vec<u8>| match self.twin(packet) {
             Some(twin) => Pass::These(vec![twin, std::mem::take(packet)]),
@@ -130,11 +130,11 @@ impl Damager {
         if packet.data().is_empty() || packet.flags().syn() || self.rng.u32(..self.every) != 0 {
             return None;
         }
-        // A sum that is wrong already would be found without us. Value 3 has none: its receiver's shim makes one.
+        // A sum that is already wrong would be detected anyway. With value 3 there is no sum: the receiver's shim makes one.
         let had_sum = packet.sum_is_right();
         let data_at = packet.bytes().len() - packet.data().len();
         let mut twin = packet.bytes().to_vec();
-        // A kind that these data do not allow leaves its turn to the next one.
+        // If this data does not allow a kind of damage, the next kind has its turn.
         let applied = (0..Damage::ALL.len())
             .map(|i| (self.next + i) % Damage::ALL.len())
             .find(|kind| (0..4).any(|_| Damage::ALL[*kind].apply(&mut twin[data_at..], &mut self.rng)))?;

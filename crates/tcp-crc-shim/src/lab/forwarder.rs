@@ -11,20 +11,20 @@ use rustix::io::Errno;
 use super::End;
 use crate::commands::SetupError;
 
-/// What becomes of a packet.
+/// What happens to a packet.
 pub enum Pass {
-    /// It goes on as it is now.
+    /// It is forwarded in its present form.
     On,
-    /// It is lost.
+    /// It is dropped.
     Drop,
-    /// These go on in its place, in this order.
+    /// These packets are forwarded instead, in this order.
     These(Vec<Vec<u8>>),
 }
 
-/// What is done with a packet on its way to an end. It may change the packet.
+/// Decides about a packet on its way to an end. It may change the packet.
 pub type Middle = Box<dyn FnMut(End, &mut Vec<u8>) -> Pass + Send>;
 
-/// Nothing happens on the way.
+/// Forwards everything unchanged.
 pub fn untouched() -> Middle {
     Box::new(|_, _| Pass::On)
 }
@@ -83,7 +83,7 @@ fn run(tuns: &[Tun; 2], mut middle: Middle, stop: &OwnedFd) {
                 let Ok((_, read)) = tuns[from].receive(&mut buffer) else { break };
                 packet.clear();
                 packet.extend_from_slice(&buffer[..read]);
-                // What a device does not take is lost, as on any network.
+                // Packets that a device does not accept are lost, as on any network.
                 let send = |packet: &[u8]| drop(tuns[to].send(&VnetHeader::default(), packet));
                 match middle(end, &mut packet) {
                     Pass::On => send(&packet),

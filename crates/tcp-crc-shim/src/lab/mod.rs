@@ -1,4 +1,4 @@
-//! A laboratory: a client and a server in network namespaces of their own, and between them a third one that routes every packet
+//! A laboratory: a client and a server in network namespaces of their own, and between them a third namespace that routes every packet
 //! through a forwarder that may do anything with it.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //!                        f0 ── forwarder ── f1
 //! ```
 //!
-//! A host without a shim has a veth pair in its place. The forwarder's devices have no offloads, so that the kernel cuts and sums
-//! what comes from such a host. Nothing of it has a name outside its namespaces; it goes when the [`Lab`] is dropped.
+//! A host without a shim has a veth pair instead. The forwarder's devices have no offloads, so the kernel segments and checksums everything
+//! from such a host. Nothing in the laboratory has a name outside its namespaces. It all goes when the [`Lab`] is dropped.
 
 mod damage;
 mod forwarder;
@@ -31,20 +31,20 @@ pub use damage::{Damage, Damager};
 pub use forwarder::{Middle, Pass, untouched};
 pub use transfer::{Transfer, content, sum_errors};
 
-/// Packets of all links, in bytes.
+/// MTU of all links, in bytes.
 pub const MTU_BYTES: u16 = 1500;
-/// Packets that a device keeps for a reader that is late: more than a window of TCP's, each with a twin, so that what is counted at
-/// the two ends of the network agrees.
+/// Packets that a device queues for a slow reader: more than a TCP window, each with a twin, so that the counts at the two ends of the
+/// network agree.
 const QUEUE_PACKETS: u32 = 20_000;
-/// Connections of a shim of the laboratory.
+/// Size of the connection table of a laboratory shim.
 const CONNECTIONS_MAX: usize = 20_000;
 
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The one that is usually called the client.
+    /// The end usually called the client.
     Client,
-    /// The other one.
+    /// The other end.
     Server,
 }
 
@@ -58,30 +58,30 @@ impl End {
         }
     }
 
-    /// The network's device on its side.
+    /// The network's device on the side of this end.
     fn device(self) -> &'static str {
         ["m0", "m1"][self as usize]
     }
 }
 
-/// What a laboratory is made of.
+/// The configuration of a laboratory.
 pub struct Plan {
     /// The client's shim, if it has one.
     pub client: Option<Config>,
     /// The server's.
     pub server: Option<Config>,
-    /// How the two carry it, where they do.
+    /// The back ends of the two, if they have a shim.
     pub backends: [Backend; 2],
     /// The network translates the client's address into its own (IPv4, nft's masquerade).
     pub nat: bool,
-    /// Switches below `/proc/sys/net` of both hosts.
+    /// Kernel switches below `/proc/sys/net`, set on both hosts.
     pub switches: Vec<(&'static str, &'static str)>,
-    /// What happens to packets on their way.
+    /// What happens to packets in transit.
     pub middle: Middle,
 }
 
 impl Plan {
-    /// Both ends with this configuration, or without shim, and nothing happens on the way.
+    /// Both ends with this configuration, or both without a shim, and nothing happens in transit.
     pub fn both(config: Option<Config>) -> Plan {
         let backends = [Backend::Tun; 2];
         Plan {
@@ -100,7 +100,7 @@ struct Host {
     path: Option<DataPath>,
 }
 
-/// A laboratory at work.
+/// A running laboratory.
 pub struct Lab {
     hosts: [Host; 2],
     network: NetNs,
@@ -108,10 +108,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Builds it.
+    /// Builds a laboratory.
     ///
     /// # Errors
-    /// What it takes is not there: root, `/dev/net/tun`, `ip`, and `nft` where the plan says NAT.
+    /// A requirement is missing: root, `/dev/net/tun`, `ip`, and `nft` if the plan has NAT.
     pub fn build(plan: Plan) -> Result<Lab, SetupError> {
         let space = || NetNs::create().map_err(SetupError::system("a network namespace cannot be made"));
         let network = space()?;
@@ -145,17 +145,17 @@ impl Lab {
         Ok(Lab { hosts: [client, server], network, _forwarder: forwarder })
     }
 
-    /// The namespace of one end: a program that is started there has its TCP protected.
+    /// The namespace of one end: the TCP of a program started there is protected.
     pub fn host(&self, end: End) -> &NetNs {
         &self.hosts[end as usize].namespace
     }
 
-    /// The namespace between.
+    /// The namespace in between.
     pub fn network(&self) -> &NetNs {
         &self.network
     }
 
-    /// What the shim of one end, or its kernel, has seen, if it has one.
+    /// The counters of the shim of one end, or of its kernel programs, if it has either.
     pub fn seen(&self, end: End) -> Option<Seen> {
         Some(self.hosts[end as usize].path.as_ref()?.seen())
     }
@@ -207,7 +207,7 @@ fn join_by_shim(end: End, host: &NetNs, network: &NetNs, config: Config) -> Resu
     Ok(DataPath::Tun(relay))
 }
 
-/// Addresses of a device on the link of `end`, and for a host (2) its routes to everything else.
+/// Addresses of a device on the link of `end`; for a host (2) also its routes to everything else.
 fn addresses(device: &str, end: End, host: u8) -> Vec<String> {
     let net = end as u8 + 1;
     let mut lines = vec![
@@ -222,7 +222,7 @@ fn addresses(device: &str, end: End, host: u8) -> Vec<String> {
     lines
 }
 
-/// What comes from a host goes to the forwarder, what comes from the forwarder to a host.
+/// Packets from a host go to the forwarder; packets from the forwarder go to a host.
 fn routes() -> Vec<String> {
     let mut lines = Vec::new();
     for (side, table) in [(0, 100), (1, 101)] {
@@ -235,7 +235,7 @@ fn routes() -> Vec<String> {
     lines
 }
 
-/// Only what passes the server's side is tracked: each packet passes the network's routes twice.
+/// Connections are tracked only on the server's side, because each packet passes the network's routes twice.
 const NAT: &str = r#"
 table ip lab {
     chain raw { type filter hook prerouting priority raw; iifname { "m0", "f0" } notrack; }

@@ -1,4 +1,4 @@
-//! Bytes from one end of a laboratory to the other, by sockets that know nothing of a shim.
+//! Transfers from one end of a laboratory to the other, by sockets that know nothing of a shim.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,19 +8,19 @@ use engine::netns::NetNs;
 
 use super::{End, Lab};
 
-/// No call of a socket takes longer; then something is wrong.
+/// If a socket call takes longer than this, something is wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What arrived.
+/// The result of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
     /// Bytes that arrived.
     pub bytes: u64,
-    /// Of them those that differ from what was sent.
+    /// Those that differ from what was sent.
     pub wrong: u64,
 }
 
-/// `length` bytes that are random from `seed`, with words of zeros and of ones among them, as data often have.
+/// `length` bytes at random from `seed`, with words of zeros and of ones among them, as is common in real data.
 pub fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut data = vec![0; length];
@@ -33,10 +33,10 @@ pub fn content(seed: u64, length: usize) -> Vec<u8> {
 }
 
 impl Lab {
-    /// A connection from the client to the server.
+    /// Opens a connection from the client to the server.
     ///
     /// # Errors
-    /// What sockets say.
+    /// Errors of the sockets.
     pub fn connect(&self, v6: bool) -> io::Result<(TcpStream, TcpStream)> {
         let listener =
             self.host(End::Server).within(|| TcpListener::bind((End::Server.address(v6), 0)))??;
@@ -58,22 +58,22 @@ impl Lab {
     /// Sends `data` from the client to the server.
     ///
     /// # Errors
-    /// What sockets say.
+    /// Errors of the sockets.
     pub fn transfer(&self, v6: bool, data: &[u8]) -> io::Result<Transfer> {
         self.transfer_each(v6, data, |_| {})
     }
 
-    /// Sends `data` from the client to the server, and gives what arrives to `each`.
+    /// Sends `data` from the client to the server, and passes what arrives to `each`.
     ///
     /// # Errors
-    /// What sockets say.
+    /// Errors of the sockets.
     pub fn transfer_each(&self, v6: bool, data: &[u8], each: impl FnMut(&[u8])) -> io::Result<Transfer> {
         let (client, server) = self.connect(v6)?;
         send(client, server, data, each)
     }
 }
 
-/// Like `accept`, for at most [`PATIENCE`].
+/// Like `accept`, but waits at most [`PATIENCE`].
 fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let limit = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
@@ -83,7 +83,7 @@ fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     listener.accept()
 }
 
-/// Sends `data` through a connection to its end, and compares what arrives.
+/// Sends all of `data` through a connection, and compares what arrives.
 fn send(
     mut from: TcpStream,
     mut to: TcpStream,
@@ -107,17 +107,17 @@ fn send(
                 Err(error) => break Err(error),
             }
         };
-        // A sender that waits for room is let go.
+        // Unblocks a sender that waits for room.
         let _ = to.shutdown(std::net::Shutdown::Both);
         let sent = sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender has panicked")));
         received.and(sent).map(|()| transfer)
     })
 }
 
-/// `TcpInCsumErrors` of a namespace: segments that the kernel's TCP discarded for their sum.
+/// `TcpInCsumErrors` of a namespace: segments that the kernel's TCP discarded because of their sum.
 ///
 /// # Errors
-/// `/proc/net/snmp` does not say.
+/// `/proc/net/snmp` does not contain it.
 pub fn sum_errors(namespace: &NetNs) -> io::Result<u64> {
     let text = namespace.within(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));

@@ -1,18 +1,19 @@
-//! Laboratories of the tests.
+//! Laboratories for the tests.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use tcp_crc::{Config, Counters, Method, Offer, OnMissing, Packet, State, finish_sums};
 use tcp_crc_shim::SetupError;
 use tcp_crc_shim::lab::{End, Lab, Middle, Pass, Plan};
 
-/// Builds a laboratory. Where the tester may not, or a program is missing, it says so, and fails on CI.
+/// Builds a laboratory. Without the rights or a program that it needs, it says so and the test is skipped; on CI it
+/// fails.
 pub fn lab(plan: Plan) -> Option<Lab> {
     let error = match Lab::build(plan) {
         Ok(lab) => return Some(lab),
         Err(error @ (SetupError::System { .. } | SetupError::Missing { .. } | SetupError::Switch { .. })) => {
             error
         }
-        // Root has BPF wherever the tests run; that it is refused there is no reason to leave a test out.
+        // Root has BPF wherever the tests run, so for root a refusal is no reason to skip a test.
         Err(error @ SetupError::Bpf { .. }) if !rustix::process::geteuid().is_root() => error,
         Err(error) => panic!("{error}"),
     };
@@ -30,12 +31,12 @@ pub fn strict(methods: &[Method]) -> Config {
     Config { on_missing: OnMissing::Strict, ..asking(methods) }
 }
 
-/// Both ends ask for `method`, and `middle` happens on the way.
+/// Both ends ask for `method`, and `middle` handles the packets in transit.
 pub fn both(config: Config, middle: Middle) -> Plan {
     Plan { middle, ..Plan::both(Some(config)) }
 }
 
-/// The only connection that the shim of `end` has.
+/// The only connection of the shim of `end`.
 pub fn only(lab: &Lab, end: End) -> (State, Counters) {
     let seen = lab.seen(end).expect("there is a shim");
     assert_eq!(seen.lost, 0, "a device refused packets of {end:?}");
@@ -43,12 +44,12 @@ pub fn only(lab: &Lab, end: End) -> (State, Counters) {
     (connection.1, connection.2)
 }
 
-/// Where both ends stand.
+/// The states of both ends.
 pub fn states(lab: &Lab) -> [State; 2] {
     [End::Client, End::Server].map(|end| only(lab, end).0)
 }
 
-/// Waits for what must come.
+/// Waits until `condition` holds; it must within 15 seconds.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
     while !condition() {
@@ -57,7 +58,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Puts NOPs in place of every option of `kind`, as middleboxes do, and mends the sum.
+/// Replaces every option of `kind` by NOPs, as middleboxes do, and mends the sum.
 fn take_out(packet: &mut [u8], kind: u8) -> bool {
     let Ok(read) = Packet::parse(packet) else { return false };
     let tcp_at = if read.is_ipv4() { 20 } else { 40 };
@@ -73,7 +74,7 @@ fn take_out(packet: &mut [u8], kind: u8) -> bool {
     !found.is_empty()
 }
 
-/// Takes out `kind` from packets for `towards` once `after` of them have had it.
+/// Removes `kind` from packets for `towards`, after the first `after` packets that had it.
 pub fn stripper(kind: u8, towards: End, after: usize) -> Middle {
     let mut had = 0;
     Box::new(move |end, packet| {

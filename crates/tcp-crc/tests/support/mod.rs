@@ -1,4 +1,4 @@
-//! Packets as a host makes them, and two shims with something between them.
+//! Packets as a host makes them, and two shims with something in between.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use tcp_crc::{Action, Config, Direction, Flow, Packet, State};
@@ -12,7 +12,7 @@ pub const MSS_1460: &[u8] = &[2, 4, 0x05, 0xb4];
 /// Timestamps as Linux lays them out.
 pub const TIMESTAMPS: &[u8] = &[1, 1, 8, 10, 0, 0, 0, 7, 0, 0, 0, 9];
 
-/// A segment, to be changed field by field.
+/// A segment whose fields tests may change.
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub v6: bool,
@@ -35,7 +35,7 @@ impl Segment {
         Segment { back: true, ..self }
     }
 
-    /// The packet, its sums right.
+    /// The packet, with right sums.
     pub fn bytes(&self) -> Vec<u8> {
         assert!(self.options.len() <= 40 && self.options.len().is_multiple_of(4));
         let mut tcp = Vec::new();
@@ -74,7 +74,7 @@ impl Segment {
     }
 }
 
-/// The one's complement sum, word by word: not the product's.
+/// The one's complement sum, word by word, independent of the product's.
 pub fn ones_sum(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     for word in bytes.chunks(2) {
@@ -84,7 +84,7 @@ pub fn ones_sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// What Checksum must be, whatever it is.
+/// The correct Checksum, whatever the field holds.
 pub fn tcp_sum(packet: &[u8], tcp_at: usize) -> u16 {
     let mut covered = pseudo_header(packet, packet.len() - tcp_at);
     covered.extend(&packet[tcp_at..]);
@@ -93,7 +93,7 @@ pub fn tcp_sum(packet: &[u8], tcp_at: usize) -> u16 {
     !ones_sum(&covered)
 }
 
-/// The pseudo header, written down from the standards.
+/// The pseudo header, written from the standards.
 pub fn pseudo_header(packet: &[u8], tcp_bytes: usize) -> Vec<u8> {
     let mut pseudo = Vec::new();
     if packet[0] >> 4 == 4 {
@@ -108,12 +108,12 @@ pub fn pseudo_header(packet: &[u8], tcp_bytes: usize) -> Vec<u8> {
     pseudo
 }
 
-/// Where TCP begins in packets of [`Segment`].
+/// Offset of TCP in packets of [`Segment`].
 pub fn tcp_at(packet: &[u8]) -> usize {
     if packet[0] >> 4 == 4 { 20 } else { 40 }
 }
 
-/// Sets the sums of a packet right after a middlebox has changed it.
+/// Corrects the sums of a packet after a middlebox has changed it.
 pub fn mend_sums(packet: &mut [u8]) {
     let at = tcp_at(packet);
     if at == 20 {
@@ -125,7 +125,7 @@ pub fn mend_sums(packet: &mut [u8]) {
     packet[at + 16..][..2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Takes every option of `kind` out of a packet by putting NOPs in its place, as middleboxes do.
+/// Removes every option of `kind` from a packet by replacing it with NOPs, as middleboxes do.
 pub fn take_out(packet: &mut [u8], kind: u8) {
     let at = tcp_at(packet) + 20;
     let end = tcp_at(packet) + usize::from(packet[tcp_at(packet) + 12] >> 4) * 4;
@@ -152,7 +152,7 @@ pub struct Pair {
     pub server: Flow,
 }
 
-/// What came through to the other end's TCP.
+/// What reached the other end's TCP.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Through {
     Arrived(Vec<u8>),
@@ -166,7 +166,7 @@ impl Pair {
         Pair { client: Flow::new(client), server: Flow::new(server) }
     }
 
-    /// Sends a segment from one end's TCP to the other's; `between` may change the packet, or take it.
+    /// Sends a segment from one end's TCP to the other's; `between` may change or drop the packet.
     pub fn send(&mut self, segment: &Segment, between: impl Fn(&mut Vec<u8>) -> bool) -> Through {
         let (from, to) = match segment.back {
             false => (&mut self.client, &mut self.server),
@@ -190,7 +190,7 @@ impl Pair {
         }
     }
 
-    /// The three segments of an open, and one with data from each end.
+    /// The three segments of an open, and then a segment with data from each end.
     pub fn open(&mut self, between: impl Fn(&mut Vec<u8>) -> bool + Copy) {
         self.send(&syn(), between);
         self.send(&syn_ack(), between);
@@ -216,7 +216,7 @@ pub fn answer(data: &[u8]) -> Segment {
     Segment { seq: 5001, ack: 1009, ..Segment::new(ACK, data) }.back()
 }
 
-/// Nothing happens on the way.
+/// Nothing happens in transit.
 pub fn clean(_: &mut Vec<u8>) -> bool {
     true
 }

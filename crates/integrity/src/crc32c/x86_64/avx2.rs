@@ -1,9 +1,9 @@
 //! CRC32C by folding with VPCLMULQDQ on 256-bit vectors, and the copy fused with it: for machines that have the wide
 //! carry-less product but not AVX-512.
 //!
-//! The method is that of [`avx512`](super::avx512), with two blocks per vector. AVX2 has no masked stores of bytes and no
-//! expansion, so odd bytes are left to the CRC32 instruction: when copying, those before the first aligned store; always,
-//! those after the last whole vector.
+//! The method is that of [`avx512`](super::avx512), with two blocks per vector. AVX2 has no masked byte stores and no
+//! expansion, so the CRC32 instruction takes the odd bytes: those after the last whole vector and, when copying, those
+//! before the first aligned store.
 //!
 //! ```text
 //!  head: CRC32     vectors, four chains                          left over    tail: CRC32
@@ -38,7 +38,7 @@ pub(crate) fn detect() -> bool {
     sse42::detect() && detected!("avx2", "vpclmulqdq")
 }
 
-/// Multipliers of the fold for both blocks of a vector, see [`fold_pair`].
+/// Multipliers of the fold for both blocks of a vector; see [`fold_pair`].
 #[repr(C, align(32))]
 struct Multipliers([u64; 4]);
 
@@ -61,7 +61,7 @@ fn multipliers(m: &'static Multipliers) -> __m256i {
     unsafe { _mm256_load_si256(m.0.as_ptr().cast()) }
 }
 
-/// `x` folded forward by the distance that `m` was made for, added to `onto`.
+/// `x` folded forward by the distance of `m`, added to `onto`.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq")]
 fn fold(x: __m256i, m: __m256i, onto: __m256i) -> __m256i {
@@ -80,7 +80,7 @@ fn onto_last_block(x: __m256i) -> __m128i {
     _mm_xor_si128(_mm_xor_si128(low, high), second)
 }
 
-/// The remainder of the whole vector: the first block onto the second, that one to 32 bits.
+/// The remainder of the whole vector: the first block is folded onto the second, which is reduced to 32 bits.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 fn reduce(x: __m256i) -> u64 {
@@ -111,7 +111,7 @@ fn pin(v: __m256i) -> __m256i {
 /// # Safety
 /// - `src` is valid for a read of 32 bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for a write of 32 bytes, and for `STREAM` aligned to 32.
-/// - For `STREAM`, a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, a fence follows before anything else may read `dst`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m256i {
@@ -143,7 +143,7 @@ impl Vector for __m256i {
 
     #[inline(always)]
     unsafe fn load(src: *const u8) -> Self {
-        // SAFETY: nothing is stored; the rest are the conditions of this function, and the caller vouches for them.
+        // SAFETY: nothing is stored; the other conditions are those of this function, and the caller vouches for them.
         unsafe { take::<READ>(core::ptr::null_mut(), src) }
     }
 
@@ -163,10 +163,10 @@ impl Vector for __m256i {
 /// Continues `crc` (finished form) over `len` bytes at `src`, and copies them to `dst` unless `PASS` is `READ`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `src` is valid for reads of `len` bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
-/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anything else may read `dst`.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, len: usize) -> u32 {
@@ -181,11 +181,11 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     let register = unsafe { interleaved::serial::<Sse42, PASS>(u64::from(!crc), dst, src, head) };
     (dst, src) = (dst.wrapping_add(head), src.wrapping_add(head));
 
-    // One vector on: both pointers stay within one past the end of the run, or `dst` is not used at all.
+    // Advances by one vector: both pointers stay within one past the end of the run, or `dst` is not used.
     macro_rules! next {
         () => {{
             // SAFETY: `vectors` whole vectors are left at `src` (and at `dst`, aligned because the head ended where
-            // `dst` is); the caller vouches for the fence.
+            // `dst` is aligned); the caller vouches for the fence.
             let v = unsafe { take::<PASS>(dst, src) };
             (dst, src) = (dst.wrapping_add(VECTOR_BYTES), src.wrapping_add(VECTOR_BYTES));
             vectors -= 1;
@@ -193,7 +193,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         }};
     }
 
-    // The first round takes `CHAINS` vectors, which are there: the run is that long even after its head.
+    // The first round takes `CHAINS` vectors. The run is long enough for that even after its head.
     const { assert!(MIN_FOLDED_BYTES >= (CHAINS + 1) * VECTOR_BYTES) };
     let by_1024 = multipliers(&BY_1024);
     let register = _mm256_zextsi128_si256(_mm_cvtsi32_si128(register as i32));
@@ -216,7 +216,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // SAFETY: `data` is readable for its length, and nothing is written.
@@ -226,9 +226,9 @@ pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `dst` and `src` have the same length.
-/// - A [fence](crate::copy::fence) for `store` follows before anybody else may look at `dst`.
+/// - A [fence](crate::copy::fence) for `store` follows before anything else may read `dst`.
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
     let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());

@@ -9,15 +9,15 @@
 //! | 0..63 B | v0 v1 v2 v3 | v4 v5 v6 v7 | ... each +2048 bits | v v v | 0..63 B |
 //! ```
 //!
-//! - Head: loaded as a whole vector, of which the bytes that follow are masked off, and folded by its own length. In
-//!   shorter runs the head takes all odd bytes and there is no tail. In longer ones it ends where the place that is
-//!   written is aligned, or the one that is read if none is written, so that no access straddles two cache lines.
-//! - Tail: loaded as the last whole vector, of which the bytes that came before are masked off; the vector before it is
-//!   folded onto it by its length. A fold need not be one of whole blocks.
-//! - No load or store touches a byte outside the run, not even masked off: a masked access into a page that is not
-//!   there is suppressed by microcode, which costs hundreds of cycles.
-//! - Each byte of `src` that is digested is loaded once, and it is that load which is stored: a `src` that changes
-//!   meanwhile cannot give a digest that differs from what `dst` holds.
+//! - Head: loaded as a whole vector with the bytes after the head masked off, and folded by its own length. In shorter
+//!   runs the head takes all odd bytes and there is no tail. In longer ones it ends where the destination is aligned
+//!   (the source, if nothing is written), so that no access straddles two cache lines.
+//! - Tail: loaded as the last whole vector with the bytes before the tail masked off; the vector before it is folded
+//!   onto it by the tail's length. A fold need not be a whole number of blocks.
+//! - No load or store touches a byte outside the run, not even masked off: microcode suppresses a masked access into a
+//!   page that is not mapped, which costs hundreds of cycles.
+//! - Each byte of `src` that is digested is loaded once, and that load is what is stored: if `src` changes meanwhile,
+//!   the digest is still that of what `dst` holds.
 //! - The end: four blocks are folded into one, and two CRC32 instructions reduce that to 32 bits.
 
 use core::arch::x86_64::{
@@ -39,9 +39,10 @@ use crate::copy::{
 use crate::crc32c::interleaved;
 use crate::detect::detected;
 
-/// Bytes of a vector, and of a cache line.
+/// Size of a vector and of a cache line, bytes.
 pub(crate) const VECTOR_BYTES: usize = 64;
-/// From this length on a copy aligns its stores, which costs a head and a tail; shorter ones are slower for it.
+/// Copies of at least this length align their stores, which costs a head and a tail; shorter copies would be slower for
+/// it.
 const MIN_ALIGNED_BYTES: usize = 1024;
 
 /// Whether this machine has the instructions.
@@ -49,29 +50,29 @@ pub(crate) fn detect() -> bool {
     sse42::detect() && detected!("avx512f", "avx512bw", "avx512vl", "avx512vbmi2", "vpclmulqdq")
 }
 
-/// Multipliers of the fold, one pair per block: for its low and for its high quadword.
+/// Multipliers of the fold: one pair per block, for its low and its high quadword.
 #[repr(C, align(64))]
 pub(crate) struct Multipliers(pub(crate) [u64; 8]);
 
 impl Multipliers {
-    /// Every block of a vector forward by the distance of `pair`.
+    /// Moves every block of a vector forward by the distance of `pair`.
     pub(crate) const fn uniform([low, high]: [u64; 2]) -> Self {
         Self([low, high, low, high, low, high, low, high])
     }
 }
 
-/// Multipliers of four chains, whatever the polynomial is.
+/// Multipliers of four chains, for any polynomial.
 pub(crate) struct Chains {
-    /// By one, two and three vectors: each chain onto the last one.
+    /// By one, two and three vectors: each chain onto the last chain.
     by_512: Multipliers,
     by_1024: Multipliers,
     by_1536: Multipliers,
-    /// By four vectors: each chain onto its next one.
+    /// By four vectors: each chain onto its own next vector.
     by_2048: Multipliers,
 }
 
 impl Chains {
-    /// Of the pairs for distances of 512, 1024, 1536 and 2048 bits.
+    /// From the pairs for distances of 512, 1024, 1536 and 2048 bits.
     pub(crate) const fn new([a, b, c, d]: [[u64; 2]; 4]) -> Self {
         Self {
             by_512: Multipliers::uniform(a),
@@ -95,7 +96,7 @@ impl Chains {
         multipliers(&self.by_2048)
     }
 
-    /// Four chains, that of the first vector first, as one vector.
+    /// Joins four chains, given in order of their vectors, into one vector.
     #[inline]
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     pub(crate) fn join(&'static self, [a, b, c, d]: [__m512i; 4]) -> __m512i {
@@ -104,10 +105,10 @@ impl Chains {
     }
 }
 
-/// Those of the CRC32C.
+/// The chains of CRC32C.
 pub(crate) static CHAINS: Chains =
     Chains::new([fold_pair(512), fold_pair(1024), fold_pair(1536), fold_pair(2048)]);
-/// Every block forward onto block 3 of the vector that comes `i` vectors later. With `i` of 0, that block stays.
+/// Moves every block onto block 3 of the vector `i` vectors later. If `i` is 0, block 3 itself stays.
 static ONTO_LAST_BLOCK: [Multipliers; 4] =
     [onto_last_block(0), onto_last_block(1), onto_last_block(2), onto_last_block(3)];
 
@@ -121,7 +122,7 @@ const fn onto_last_block(vectors: u64) -> Multipliers {
     Multipliers([a, b, c, d, e, f, g, h])
 }
 
-/// The multipliers of a fold by so many bytes, fewer than those of a vector: for heads and tails.
+/// The multipliers of a fold by a given number of bytes, fewer than a vector: for heads and tails.
 #[repr(C, align(16))]
 #[derive(Clone, Copy)]
 struct Pair([u64; 2]);
@@ -136,7 +137,7 @@ static FORWARD: [Pair; VECTOR_BYTES] = {
     t
 };
 
-/// The multipliers of a fold by `bytes`, of which there are 1 to 63.
+/// The multipliers of a fold by `bytes` bytes, from 1 to 63.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn forward(bytes: usize) -> __m512i {
@@ -152,7 +153,7 @@ pub(crate) fn multipliers(m: &'static Multipliers) -> __m512i {
     unsafe { _mm512_load_si512(m.0.as_ptr().cast()) }
 }
 
-/// `x` folded forward by the distance that `m` was made for, added to `onto`.
+/// `x` folded forward by the distance of `m`, added to `onto`.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 pub(crate) fn fold(x: __m512i, m: __m512i, onto: __m512i) -> __m512i {
@@ -161,15 +162,15 @@ pub(crate) fn fold(x: __m512i, m: __m512i, onto: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<XOR3>(low, high, onto)
 }
 
-/// The remainder of the whole vector: four blocks to one, one block to 32 bits.
+/// The remainder of the whole vector: four blocks are folded to one, and one block is reduced to 32 bits.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
 pub(crate) fn reduce(x: __m512i) -> u32 {
     reduce_all([x])
 }
 
-/// The remainder of `N` vectors, one after the other: every block onto the last one at once. That takes as many
-/// products as folding one vector onto the next, but not their latencies in a row.
+/// The remainder of `N` consecutive vectors: every block goes onto the last one directly. That takes as many products
+/// as folding one vector onto the next, but their latencies do not add up.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
 fn reduce_all<const N: usize>(vectors: [__m512i; N]) -> u32 {
@@ -194,11 +195,11 @@ fn added_blocks(x: __m512i) -> __m128i {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn last_block(x: __m512i) -> __m512i {
-    // Not by a mask register: to load one takes the port of the machine that the products take.
+    // Not by a mask register: loading one uses the execution port that the products need.
     _mm512_and_si512(x, multipliers(&LAST_BLOCK))
 }
 
-/// A register, in the first four bytes of a vector of zeros.
+/// A register in the first four bytes of a vector that is otherwise zero.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn first_bytes(register: u32) -> __m512i {
@@ -227,7 +228,7 @@ pub(crate) fn pin(v: __m512i) -> __m512i {
 /// # Safety
 /// - `src` is valid for a read of 64 bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for a write of 64 bytes, and for `STREAM` aligned to 64.
-/// - For `STREAM`, a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, a fence follows before anything else may read `dst`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn take<const PASS: u8>(dst: *mut u8, src: *const u8) -> __m512i {
@@ -258,7 +259,7 @@ impl Vector for __m512i {
 
     #[inline(always)]
     unsafe fn load(src: *const u8) -> Self {
-        // SAFETY: nothing is stored; the rest are the conditions of this function, and the caller vouches for them.
+        // SAFETY: nothing is stored; the other conditions are those of this function, and the caller vouches for them.
         unsafe { take::<READ>(core::ptr::null_mut(), src) }
     }
 
@@ -278,10 +279,10 @@ impl Vector for __m512i {
 /// Continues `crc` (finished form) over `len` bytes at `src`, and copies them to `dst` unless `PASS` is `READ`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `src` is valid for reads of `len` bytes.
 /// - Unless `PASS` is `READ`, `dst` is valid for writes of `len` bytes and does not overlap `src`.
-/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anybody else may look at `dst`.
+/// - For `STREAM`, `len` is at least `MIN_STREAM_BYTES`, and a fence follows before anything else may read `dst`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, len: usize) -> u32 {
@@ -296,7 +297,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     let tail = (len - head) % VECTOR_BYTES;
     let by_512 = CHAINS.by_one();
 
-    // One vector on: both pointers stay within one past the end of the run, or `dst` is not used at all.
+    // Advances by one vector: both pointers stay within one past the end of the run, or `dst` is not used.
     macro_rules! next {
         () => {{
             // SAFETY: `vectors` whole vectors are left at `src` (and at `dst`, aligned if `STREAM`, because the head
@@ -312,7 +313,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     let mut x = if head == 0 {
         _mm512_xor_si512(next!(), register)
     } else {
-        // SAFETY: `len >= 64`, so the run has a whole vector here; of the store only the head's bytes are written.
+        // SAFETY: `len >= 64`, so the run has a whole vector here; only the head's bytes are stored.
         let first = unsafe {
             let mut first = _mm512_loadu_si512(src.cast());
             if PASS != READ {
@@ -323,13 +324,14 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         };
         (dst, src) = (dst.wrapping_add(head), src.wrapping_add(head));
         let x = _mm512_maskz_mov_epi8((1 << head) - 1, _mm512_xor_si512(first, register));
-        // A head of less than four bytes does not take the whole register; the rest belongs to what follows.
+        // A head of fewer than four bytes does not take the whole register; the rest of it goes to the bytes that
+        // follow.
         let spill = if head < 4 { !crc >> (8 * head) } else { 0 };
         fold(x, forward(head), _mm512_xor_si512(next!(), first_bytes(spill)))
     };
 
     if vectors >= 3 {
-        // What does not fill all chains comes first: there its latency hides behind the other chains.
+        // The vectors that do not fill all chains come first: there the other chains hide their latency.
         for _ in 0..(vectors - 3) % 4 {
             x = fold(x, by_512, next!());
         }
@@ -345,7 +347,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         }
         x = CHAINS.join([a, b, c, d]);
     }
-    // Written out, because the compiler would make a loop of it that is unrolled for many.
+    // Written out, because the compiler would turn a loop into one unrolled for many rounds.
     if vectors > 0 {
         x = fold(x, by_512, next!());
     }
@@ -357,8 +359,8 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     if tail > 0 {
         let back = VECTOR_BYTES - tail;
         let at_top = !0 << back;
-        // SAFETY: the 64 bytes before the end of the run are in it, because `len >= 64`; of the store only the
-        // tail's bytes are written: those before it hold what was digested, which a later load may not be.
+        // SAFETY: the 64 bytes before the end of the run are in it, because `len >= 64`. Only the tail's bytes are
+        // stored: those before it already hold what was digested, and this later load may have read something else.
         let last = unsafe {
             let mut last = _mm512_loadu_si512(src.wrapping_sub(back).cast());
             if PASS != READ {
@@ -372,7 +374,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
     !reduce(x)
 }
 
-/// Continues `crc` (finished form) over the first `N` lines, which are there.
+/// Continues `crc` (finished form) over the first `N` lines, which must exist.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
 fn vectors<const N: usize>(crc: u32, lines: &[[u8; VECTOR_BYTES]]) -> u32 {
@@ -385,10 +387,10 @@ fn vectors<const N: usize>(crc: u32, lines: &[[u8; VECTOR_BYTES]]) -> u32 {
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
-    // Runs so short that the decisions of `run` would show.
+    // These runs are so short that the branches of `run` would be noticeable.
     match data.len() {
         64 => return vectors::<1>(crc, data.as_chunks().0),
         128 => return vectors::<2>(crc, data.as_chunks().0),
@@ -403,9 +405,9 @@ pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `dst` and `src` have the same length.
-/// - A [fence](crate::copy::fence) for `store` follows before anybody else may look at `dst`.
+/// - A [fence](crate::copy::fence) for `store` follows before anything else may read `dst`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
     let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());

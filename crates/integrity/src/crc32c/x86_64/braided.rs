@@ -1,11 +1,11 @@
-//! CRC32C by the CRC32 instruction and by folding with VPCLMULQDQ at the same time: for processors in which the two run in
-//! different units and neither alone keeps up with the loads.
+//! CRC32C by the CRC32 instruction and by folding with VPCLMULQDQ at the same time: for processors that run the two in different units,
+//! neither of which alone keeps up with the loads.
 //!
-//! Copies are not braided. Data come from memory and go there at four places at a time then, and a target that reads 128 KiB from a
-//! volume takes a sixth more time than with a copy that goes straight on.
+//! Copies are not braided. They would read and write memory at four places at a time, and a target that reads 128 KiB from a volume takes a
+//! sixth longer than with a sequential copy.
 //!
-//! A block is cut into three lanes for the CRC32 instruction, of equal length, and vectors for folded chains; what
-//! fits neither comes before it:
+//! A block is cut into three lanes of equal length for the CRC32 instruction, followed by vectors for folded chains. Bytes that fit neither
+//! come before the block:
 //!
 //! ```text
 //! head | lane A: words | lane B: words | lane C: words | v0 v1 v2 ... | next block
@@ -13,11 +13,10 @@
 //! register = R · x^(bits of the block) + A · x^(bits of B, C and V) + B · x^(bits of C and V) + C · x^(bits of V) + V
 //! ```
 //!
-//! The products and the last block of the fold are added before they are reduced, so the join costs one reduction; and
-//! no lane waits for what came before the block.
+//! The products and the last block of the fold are added before they are reduced, so the join costs one reduction, and no lane waits for
+//! the bytes before the block.
 //!
-//! The algorithm is written once for every width of vector ([`Vector`]); what a width brings is how to load, store, fold
-//! and narrow one vector.
+//! The algorithm is written once for every vector width ([`Vector`]); each width defines how to load, fold and narrow one vector.
 
 use core::arch::x86_64::{
     __m128i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_extract_epi64,
@@ -30,9 +29,9 @@ use super::{avx2, avx512, fold_pair};
 use crate::copy::pass::READ;
 use crate::crc32c::interleaved::{self, Crc32Unit, MIN_BLOCK_BYTES as MIN_LANES_BYTES, lane_shift};
 
-/// A vector of the machine, seen as blocks of 128 bits.
+/// A vector register, seen as blocks of 128 bits.
 pub(crate) trait Vector: Copy {
-    /// Its length: a multiple of 16.
+    /// Its length in bytes: a multiple of 16.
     const BYTES: usize;
 
     /// Multipliers for every block of a vector.
@@ -48,7 +47,7 @@ pub(crate) trait Vector: Copy {
     /// - `src` is valid for a read of [`BYTES`](Self::BYTES).
     unsafe fn load(src: *const u8) -> Self;
 
-    /// Every block forward by the distance that `by` was made for, added to `onto`.
+    /// Moves every block forward by the distance of `by` and adds `onto`.
     ///
     /// # Safety
     /// - The machine has the instructions of this vector.
@@ -61,39 +60,38 @@ pub(crate) trait Vector: Copy {
     unsafe fn onto_last_block(self) -> __m128i;
 }
 
-/// Lanes of the CRC32 instruction, which takes three cycles and may start every cycle.
+/// Lanes of the CRC32 instruction, which takes three cycles and can start every cycle.
 const LANES: usize = 3;
-/// Below this a rest is not braided: the lanes alone are as fast.
+/// A shorter remainder is not braided: the lanes alone are as fast.
 const MIN_BRAIDED_BYTES: usize = 512;
-/// Below this a run is not braided: cutting and joining cost more than they save.
+/// A shorter run is not braided: cutting and joining cost more than they save.
 const MIN_RUN_BYTES: usize = 1280;
 
-/// How many chains of vectors there are, and how many words each lane takes while each chain takes one vector.
+/// The number of chains of vectors, and the number of words each lane takes while each chain takes one vector.
 ///
-/// The best is what keeps both units busy, and that the processor's other limits allow; it is found by trying.
+/// The best braid keeps both units busy within the processor's other limits; it is found by experiment.
 struct Braid<V, const CHAINS: usize, const WORDS: usize>(PhantomData<V>);
 
 /// How a block is cut.
 struct Cut {
     /// Steps of all lanes and all chains, at least one.
     steps: usize,
-    /// Vectors of the first chain before them.
+    /// Vectors that the first chain takes before the steps.
     extra_vectors: usize,
-    /// Words of each lane before them.
+    /// Words that each lane takes before the steps.
     extra_words: usize,
 }
 
 impl<V: Vector, const CHAINS: usize, const WORDS: usize> Braid<V, CHAINS, WORDS> {
     const STEP_BYTES: usize = CHAINS * V::BYTES + 8 * LANES * WORDS;
-    /// Whole steps, as many as shifts are in the table for.
+    /// Whole steps, limited by the table of shifts.
     const MAX_BLOCK_BYTES: usize = 8 * interleaved::MAX_SHIFT_WORDS / Self::STEP_BYTES * Self::STEP_BYTES;
 
-    /// Of at most `len` bytes, which are at least those of a step and at most those of a block. Less than a word for each
-    /// lane is left over.
+    /// Cuts a block of at most `len` bytes, where `len` is from one step to one block. Less than a word for each lane is left over.
     #[inline(always)]
     fn cut(len: usize) -> Cut {
         let (steps, rest) = (len / Self::STEP_BYTES, len % Self::STEP_BYTES);
-        // Of the rest, vectors get their share of a step.
+        // Vectors get their share of the remainder, as in a step.
         let extra_vectors = rest * CHAINS / Self::STEP_BYTES;
         let extra_words = (rest - extra_vectors * V::BYTES) / (8 * LANES);
         Cut { steps, extra_vectors, extra_words }
@@ -127,8 +125,8 @@ impl<V: Vector, const CHAINS: usize, const WORDS: usize> Braid<V, CHAINS, WORDS>
         let (blocks, rest) = (len / Self::MAX_BLOCK_BYTES, len % Self::MAX_BLOCK_BYTES);
         let last = (rest >= MIN_BRAIDED_BYTES).then(|| Self::cut(rest));
         let head = rest - last.as_ref().map_or(0, Self::bytes);
-        // SAFETY: head, blocks and last block are one after the other what `src` is valid for; the caller vouches for
-        // the instructions.
+        // SAFETY: head, blocks and last block follow each other and together are what `src` is valid for; the caller vouches for the
+        // instructions.
         unsafe {
             let mut register = match head < MIN_LANES_BYTES {
                 true => interleaved::serial::<Sse42, READ>(u64::from(!crc), nowhere, src, head),
@@ -181,8 +179,8 @@ impl<V: Vector, const CHAINS: usize, const WORDS: usize> Braid<V, CHAINS, WORDS>
             }};
         }
 
-        // SAFETY: each lane has `lane_words` words, and behind them are the vectors of the cut; no more are taken, and the
-        // last assertion says that no fewer are. The caller vouches for memory and instructions.
+        // SAFETY: each lane has `lane_words` words, followed by the vectors of the cut. No more are taken, and the last assertion says that
+        // no fewer are. The caller vouches for memory and instructions.
         unsafe {
             let by_one = V::multipliers(const { fold_pair(8 * V::BYTES as u64) });
             let by_step = V::multipliers(const { fold_pair((8 * CHAINS * V::BYTES) as u64) });
@@ -239,7 +237,7 @@ impl<V: Vector, const CHAINS: usize, const WORDS: usize> Braid<V, CHAINS, WORDS>
     }
 }
 
-/// The register after `last`, the last block of 128 bits, and `registers`, each of which stands so many words before the end of it.
+/// The register after `last`, the last block of 128 bits, and `registers`, each with its distance in words from the end of that block.
 ///
 /// # Safety
 /// - The machine has SSE4.2 and PCLMULQDQ.
@@ -260,7 +258,7 @@ unsafe fn join<const N: usize>(last: __m128i, registers: [(u64, usize); N]) -> u
     }
 }
 
-/// The entry of a kernel with vectors of one width: long runs braided, all others by the kernel that only folds.
+/// The entry of a kernel with one vector width: long runs are braided; the kernel that only folds takes all others.
 macro_rules! kernel {
     ($(#[$about:meta])* $name:ident, $folded:ident, $braid:ty, $features:literal) => {
         $(#[$about])*
@@ -286,8 +284,8 @@ macro_rules! kernel {
 }
 
 kernel!(
-    /// With vectors of 256 bits. On an AMD of family 25 one chain that takes a vector while each lane takes two words is the
-    /// fastest of those tried.
+    /// With vectors of 256 bits. On AMD family 25, one chain that takes a vector while each lane takes two words is the fastest braid of
+    /// those tried.
     with_avx2,
     avx2,
     Braid<core::arch::x86_64::__m256i, 1, 2>,
@@ -295,8 +293,8 @@ kernel!(
 );
 
 kernel!(
-    /// With vectors of 512 bits. Folding takes two bytes while the lanes take one, so that where the units do not wait for
-    /// each other the braid is half as fast again as folding alone, whatever a product costs.
+    /// With vectors of 512 bits. Folding takes two bytes while the lanes take one. If the units do not wait for each other, the braid is
+    /// therefore half as fast again as folding alone, whatever a product costs.
     with_avx512,
     avx512,
     Braid<core::arch::x86_64::__m512i, 3, 4>,
@@ -310,15 +308,14 @@ mod tests {
     use super::*;
     use crate::crc32c::{kernels, portable, x86_64::sse42};
 
-    /// A vector of 512 bits in plain code: what the algorithm does with that width can be seen on every machine that has
-    /// the CRC32 instruction.
+    /// A 512-bit vector in plain code, so that the algorithm can be tested at that width on every machine that has the CRC32 instruction.
     #[derive(Clone, Copy)]
     struct Wide([u64; 8]);
 
     /// The carry-less product, low and high word.
     fn product(a: u64, b: u64) -> [u64; 2] {
         let (a_low, a_high) = (a & 0xffff_ffff, a >> 32);
-        // Multipliers have nothing in their low half.
+        // The low half of a multiplier is zero.
         assert_eq!(b & 0xffff_ffff, 0, "{b:#x}");
         let (low, high) = (portable::product(a_low, b >> 32), portable::product(a_high, b >> 32));
         [low << 32, low >> 32 ^ high]
@@ -332,7 +329,7 @@ mod tests {
         }
 
         unsafe fn load(src: *const u8) -> Self {
-            // SAFETY: it is valid for 64 bytes: the caller vouches for it.
+            // SAFETY: the caller vouches that it is valid for 64 bytes.
             Self(unsafe { src.cast::<[u64; 8]>().read_unaligned() })
         }
 
@@ -363,7 +360,7 @@ mod tests {
         }
     }
 
-    /// The braid of one width, at every length around its cuts, one block and several.
+    /// Tests the braid of one width at every length around its cuts, with one block and several.
     fn braids<V: Vector, const CHAINS: usize, const WORDS: usize>(step: usize) {
         if !sse42::detect() {
             return;
@@ -377,7 +374,7 @@ mod tests {
         for len in (0..2 * MIN_BRAIDED_BYTES).step_by(step).chain(near_blocks).chain([4096, 9000]) {
             let (src, want) = (&data[len % 61..][..len], kernels::reference());
             let want = want.append(0x1234, src);
-            // SAFETY: `src` has that length; the machine has SSE4.2 and PCLMULQDQ, and `V` was detected or needs nothing.
+            // SAFETY: `src` has that length; the machine has SSE4.2 and PCLMULQDQ, and `V` was detected or needs no instructions.
             let run = unsafe { Braid::<V, CHAINS, WORDS>::run(0x1234, src.as_ptr(), len) };
             assert_eq!(run, want, "{len} bytes");
         }

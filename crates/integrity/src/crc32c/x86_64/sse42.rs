@@ -1,5 +1,5 @@
-//! CRC32C by the CRC32 instruction of SSE4.2, three lanes at a time, joined by PCLMULQDQ; non-temporal stores by
-//! MOVNTI. The algorithm is in [`interleaved`].
+//! CRC32C by the CRC32 instruction of SSE4.2, in three lanes joined by PCLMULQDQ; non-temporal stores by MOVNTI. The
+//! algorithm is in [`interleaved`].
 
 use core::arch::x86_64::{
     _MM_HINT_T0, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128,
@@ -61,8 +61,8 @@ impl Crc32Unit for Sse42 {
 
     #[inline(always)]
     unsafe fn stream(dst: *mut u64, word: u64) {
-        // SAFETY: `dst` is valid and aligned, and a fence follows: the caller vouches for both. Miri checks these
-        // conditions on an ordinary store, because it has no other.
+        // SAFETY: `dst` is valid and aligned, and a fence follows: the caller vouches for both. Miri has no such store;
+        // it checks these conditions on an ordinary one.
         unsafe {
             match cfg!(miri) {
                 true => dst.write(word),
@@ -81,18 +81,18 @@ impl Crc32Unit for Sse42 {
 /// Continues `crc` (finished form) over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
     // SAFETY: `data` is readable for its length, nothing is written, and this function has the instructions.
     unsafe { interleaved::run::<Sse42, READ>(crc, core::ptr::null_mut(), data.as_ptr(), data.len()) }
 }
 
-/// The CRC32C of a header: one chain of six CRC32 instructions. Lanes would not pay: the answer of the join comes
-/// later than that of the chain.
+/// The CRC32C of a header: one chain of six CRC32 instructions. Lanes would not pay: joining them takes longer than the
+/// chain.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn header(header: &[u8; HEADER_BYTES]) -> u32 {
     let (words, _) = header.as_chunks::<8>();
@@ -104,9 +104,9 @@ pub(crate) unsafe fn header(header: &[u8; HEADER_BYTES]) -> u32 {
 /// Copies `src` to `dst` and continues `crc` (finished form) over the bytes copied.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 /// - `dst` and `src` have the same length.
-/// - A [fence](crate::copy::fence) for `store` follows before anybody else may look at `dst`.
+/// - A [fence](crate::copy::fence) for `store` follows before anything else may read `dst`.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) -> u32 {
     let (dst, src, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());
@@ -125,7 +125,7 @@ pub(crate) unsafe fn copy(crc: u32, dst: &mut [u8], src: &[u8], store: Store) ->
 /// The digest of a concatenation; see [`combine::with`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
     // SAFETY: this function has the instructions of `Sse42`.
@@ -135,17 +135,17 @@ pub(crate) unsafe fn combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
 /// The digest of a concatenation; see [`combine::by`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn combine_by(crc_a: u32, crc_b: u32, by: &CombineBy) -> u32 {
     // SAFETY: this function has the instructions of `Sse42`.
     unsafe { combine::by::<Sse42>(crc_a, crc_b, by) }
 }
 
-/// The digest of blocks from theirs; see [`combine::blocks`].
+/// The digest of several blocks from the digests of each; see [`combine::blocks`].
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(crate) unsafe fn combine_blocks(crc: u32, block_crcs: &[u32], by: &CombineBy) -> u32 {
     // SAFETY: this function has the instructions of `Sse42`.

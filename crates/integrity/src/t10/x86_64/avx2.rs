@@ -70,7 +70,7 @@ impl Vector for __m256i {
 /// Continues `crc` over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,ssse3")]
 pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
     // SAFETY: this function has the instructions.

@@ -1,7 +1,7 @@
 //! The guard by folding with VPCLMULQDQ on 512-bit vectors, for runs of any length.
 //!
-//! GF2P8AFFINEQB reverses the bits of each byte, which makes of a vector as it lies in memory a reflected
-//! polynomial: the same order as that of CRC32C, whose fold this kernel shares, without a shuffle of bytes.
+//! GF2P8AFFINEQB reverses the bits of each byte. That turns a vector in memory order into a reflected polynomial: the
+//! order of CRC32C, whose fold this kernel shares, without a byte shuffle.
 //!
 //! ```text
 //!  head        vectors, four chains                          left over
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - Head: moved to the top of a vector of zeros (leading zeros do not count), folded by 512 bits; no tail.
-//! - No load touches a page that the run does not reach: see `short`.
+//! - No load touches a page outside the run: see `short`.
 //! - The end: four blocks are folded into one of 80 bits, and Barrett's method reduces that to 16.
 
 use core::arch::x86_64::{
@@ -30,9 +30,9 @@ use crate::t10::gf2;
 
 /// The matrix of GF2P8AFFINEQB that reverses the bits of a byte.
 const REVERSE: i64 = 0x8040_2010_0804_0201_u64 as i64;
-/// Up to this length whole blocks of 128 bits are faster one by one; odd bytes would be slower there.
+/// Up to this length whole blocks of 128 bits are faster one by one. Odd bytes would be slower there.
 const MAX_NARROW_BYTES: usize = 64;
-/// No page is smaller.
+/// The smallest page size.
 const PAGE_BYTES: usize = 4096;
 
 /// Whether this machine has the instructions.
@@ -40,8 +40,8 @@ pub(crate) fn detect() -> bool {
     avx512::detect() && ssse3::detect() && detected!("gfni", "avx512vbmi")
 }
 
-/// The pair that moves a reflected block forward by `bits`: for its low quadword, which holds x^127..x^64, and for
-/// its high one. A product of two reflected quadwords stands one power of x too high, hence the `- 1`.
+/// The pair that moves a reflected block forward by `bits`: for its low quadword, which holds x^127..x^64, and for its
+/// high one. A product of two reflected quadwords is one power of x too high, hence the `- 1`.
 const fn fold_pair(bits: u64) -> [u64; 2] {
     [reflected(bits + 64 - 1), reflected(bits - 1)]
 }
@@ -52,14 +52,14 @@ const fn reflected(n: u64) -> u64 {
 }
 
 static CHAINS: Chains = Chains::new([fold_pair(512), fold_pair(1024), fold_pair(1536), fold_pair(2048)]);
-/// Every block forward to the end of the vector and by x^16, which a remainder is taken of.
+/// Moves every block to the end of the vector, and by x^16, as the remainder requires.
 static TO_THE_END: Multipliers = {
     let ([a, b], [c, d]) = (fold_pair(16 + 384), fold_pair(16 + 256));
     let ([e, f], [g, h]) = (fold_pair(16 + 128), fold_pair(16));
     Multipliers([a, b, c, d, e, f, g, h])
 };
 
-/// A vector of memory as reflected blocks.
+/// A vector from memory as reflected blocks.
 #[inline]
 #[target_feature(enable = "avx512f,gfni")]
 fn reverse(v: __m512i) -> __m512i {
@@ -98,7 +98,7 @@ fn short(data: &[u8]) -> __m512i {
         // SAFETY: the bytes that are not masked off are those of `data`.
         return unsafe { _mm512_maskz_loadu_epi8((1 << len) - 1, data.as_ptr().cast()) };
     }
-    // Were the masked-off bytes in a page that is not there, microcode would suppress the fault, slowly.
+    // If the masked-off bytes were in an unmapped page, microcode would suppress the fault, slowly.
     let mut whole = [0; VECTOR_BYTES];
     whole[..len].copy_from_slice(&data[..len]);
     // SAFETY: the array is as long as the vector.
@@ -108,8 +108,9 @@ fn short(data: &[u8]) -> __m512i {
 /// Continues `crc` over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
-// Of few features and without vectors of its own, so that short runs do not pay for those of the long.
+/// - [`detect`] returns true.
+// This function enables few features and uses no wide vectors, so that short runs do not pay for those of the long
+// ones.
 #[target_feature(enable = "ssse3,pclmulqdq")]
 pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
     if data.len() <= MAX_NARROW_BYTES && data.len().is_multiple_of(16) {
@@ -123,7 +124,7 @@ pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
 /// [`append`] for runs of any length.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni")]
 unsafe fn wide(crc: u16, data: &[u8]) -> u16 {
     let head = data.len() % VECTOR_BYTES;
@@ -136,7 +137,7 @@ unsafe fn wide(crc: u16, data: &[u8]) -> u16 {
             unsafe { _mm512_loadu_si512($v.as_ptr().cast()) }
         };
     }
-    // In the order of memory: the high byte first.
+    // In memory order: the high byte first.
     let register = first_bytes(u32::from(crc.swap_bytes()));
     let by_512 = CHAINS.by_one();
     let mut x = if head == 0 {
@@ -149,7 +150,7 @@ unsafe fn wide(crc: u16, data: &[u8]) -> u16 {
         };
         let at_top = !0 << (VECTOR_BYTES - head);
         let x = reverse(_mm512_maskz_expand_epi8(at_top, _mm512_xor_si512(first, register)));
-        // A head of one byte does not take the whole register; the rest belongs to what follows.
+        // A head of one byte does not take the whole register; the rest of it goes to the bytes that follow.
         let spill = if head == 1 { crc << 8 } else { 0 };
         match vectors.next() {
             None => return reduce(x) ^ spill,

@@ -1,8 +1,8 @@
-//! The guards of many sectors, and in the same pass a copy and the CRC32C of what is copied, by GF2P8AFFINEQB.
+//! The guards of many sectors by GF2P8AFFINEQB, and in the same pass a copy and the CRC32C of what is copied.
 //!
-//! To multiply a byte by a power of x mod P is a linear map of 8 bits to 16, which is two 8-by-8 bit matrices; and
+//! Multiplying a byte by a power of x mod P is a linear map from 8 bits to 16, which is two 8-by-8 bit matrices, and
 //! GF2P8AFFINEQB applies such a matrix to all bytes of a quadword. So a block of 512 bytes is reduced without
-//! carry-less multiplication, whose one port per core is thereby left to the CRC32C:
+//! carry-less multiplication. That leaves the one port per core for carry-less products to the CRC32C:
 //!
 //! ```text
 //!  block of 512 bytes                 low = sum of low matrix[p] * v[p]    one quadword per quadword and
@@ -14,11 +14,11 @@
 //!                          ─ matrix[r], add quadwords ──►  eight remainders of 16 bits
 //! ```
 //!
-//! - A sector is a whole number of blocks. The remainders of its blocks are put together by powers of x^4096.
-//! - The CRC32C runs in four chains, folded by 2048 bits, and by 64 more where a protection tuple of eight bytes,
-//!   taken for zeros here, lies between two sectors.
+//! - A sector is a whole number of blocks. The remainders of its blocks are combined by powers of x^4096.
+//! - The CRC32C runs in four chains, folded by 2048 bits, and by 64 more where an eight-byte protection tuple, treated
+//!   as zeros here, lies between two sectors.
 //! - Each byte is loaded once; what is stored is what was digested.
-//! - The matrices and the multiplier are kept in registers: loads of them between stores would wait for those.
+//! - The matrices and the multiplier are kept in registers: loading them between stores would wait for those stores.
 
 use core::arch::x86_64::{
     __m128i, __m512i, _MM_HINT_ET0, _mm_bsrli_si128, _mm_crc32_u64, _mm_cvtsi128_si32, _mm_prefetch,
@@ -38,24 +38,24 @@ use crate::crc32c::x86_64::fold_pair;
 use crate::t10::gf2;
 use crate::t10::run::Run;
 
-/// Sectors are whole numbers of these.
+/// Sectors are a whole number of these blocks.
 pub(crate) const BLOCK_BYTES: usize = 512;
 /// Vectors of a block.
 const VECTORS: usize = BLOCK_BYTES / VECTOR_BYTES;
-/// How far ahead of the stores their lines are asked for: a block is so many instructions that a core would meet the
-/// next lines too late.
+/// How far ahead of the stores their lines are prefetched. A block takes so many instructions that a core would reach
+/// the next lines too late.
 const PREFETCH_BYTES: usize = 768;
 /// Blocks that are reduced together.
 const BATCH: usize = 8;
-/// With fewer, what comes before the first block and after the last (sixteen matrices to load; a reduction of ten steps,
-/// each of which waits for the one before) costs more than one CRC after the other.
+/// With fewer blocks, the work before the first and after the last one (loading sixteen matrices; a reduction of ten
+/// steps, each waiting for the one before) costs more than computing one CRC after the other.
 const MIN_BLOCKS: usize = 4;
 
 /// One matrix for each quadword.
 #[repr(C, align(64))]
 struct Matrices([u64; 8]);
 
-/// The matrix of GF2P8AFFINEQB by which a byte becomes bits `8 * half ..` of the byte times x^n mod P.
+/// The matrix for GF2P8AFFINEQB that maps a byte to bits `8 * half ..` of the byte times x^n mod P.
 const fn times_x_pow(n: u64, half: u32) -> u64 {
     let columns = [0, 1, 2, 3, 4, 5, 6, 7];
     let mut matrix = 0;
@@ -64,7 +64,7 @@ const fn times_x_pow(n: u64, half: u32) -> u64 {
         let column = gf2::x_pow(n + columns[j]) >> (8 * half);
         let mut row = 0;
         while row < 8 {
-            // The instruction has the row of bit 7 in its lowest byte.
+            // The instruction expects the row of bit 7 in the lowest byte.
             matrix |= ((column >> row & 1) as u64) << (8 * (7 - row) + j as u32);
             row += 1;
         }
@@ -73,8 +73,7 @@ const fn times_x_pow(n: u64, half: u32) -> u64 {
     matrix
 }
 
-/// The matrices by which the bytes of quadword q become bits `8 * half ..` of their product with
-/// x^(start - q * step).
+/// The matrices that map the bytes of quadword q to bits `8 * half ..` of their product with x^(start - q * step).
 const fn falling(start: u64, step: u64, half: u32) -> Matrices {
     let mut m = [0; 8];
     let mut q = 0;
@@ -85,8 +84,8 @@ const fn falling(start: u64, step: u64, half: u32) -> Matrices {
     Matrices(m)
 }
 
-/// For each half, for each vector of a block: every byte to the last quadword of the block, at its place there, and
-/// by x^16, which a remainder is taken of.
+/// For each half and each vector of a block: moves every byte to the last quadword of the block, keeping its place in
+/// the quadword, and by x^16, as the remainder requires.
 static TO_LAST_WORD: [[Matrices; VECTORS]; 2] = [to_last_word(0), to_last_word(1)];
 
 const fn to_last_word(half: u32) -> [Matrices; VECTORS] {
@@ -99,7 +98,7 @@ const fn to_last_word(half: u32) -> [Matrices; VECTORS] {
     m
 }
 
-/// Matrices for the sum of `low` and `high * x^8` in two such halves.
+/// Matrices for the sum of `low` and `high * x^8`, each in two such halves.
 struct Halves {
     low: [Matrices; 2],
     high: [Matrices; 2],
@@ -112,12 +111,12 @@ const fn halves(start: u64, step: u64) -> Halves {
     }
 }
 
-/// Byte r of a quadword, which is in quadword r by now, to the end of the quadword.
+/// Moves byte r of a quadword, which is in quadword r by now, to the end of the quadword.
 static TO_LAST_BYTE: Halves = halves(56, 8);
-/// Block s of a sector of eight, which is quadword s, to the end of the sector.
+/// Moves block s of a sector of eight, which is quadword s, to the end of the sector.
 static TO_LAST_BLOCK: Halves = halves(7 * 8 * BLOCK_BYTES as u64, 8 * BLOCK_BYTES as u64);
 
-/// What precedes a batch of blocks is multiplied by it.
+/// The multiplier of everything that precedes a batch of blocks.
 const BATCH_FORWARD: u16 = gf2::x_pow((8 * BATCH * BLOCK_BYTES) as u64);
 
 /// From one sector to the next across a tuple.
@@ -136,7 +135,7 @@ fn add3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0x96>(a, b, c)
 }
 
-/// Low and high halves of the bytes' products, the matrices of which are `by`.
+/// Low and high halves of the bytes' products with the matrices `by`.
 #[inline]
 #[target_feature(enable = "avx512f,gfni")]
 fn transform(low: __m512i, high: __m512i, by: &'static Halves) -> [__m512i; 2] {
@@ -167,7 +166,7 @@ fn sums(v: &[__m512i; BATCH]) -> __m512i {
 }
 
 /// Bits 8 * half .. of the remainders of eight blocks, in quadword `half`; or, if `WHOLE`, eight parts of the remainder
-/// of the sector that they make up.
+/// of the sector that they form.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vbmi,gfni,ssse3,avx2")]
 fn remainders<const WHOLE: bool>(low: &[__m512i; BATCH], high: &[__m512i; BATCH]) -> __m128i {
@@ -192,7 +191,7 @@ fn remainders<const WHOLE: bool>(low: &[__m512i; BATCH], high: &[__m512i; BATCH]
     let both = _mm512_xor_si512(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
     let both = _mm256_xor_si256(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64::<1>(both));
     let both = _mm_xor_si128(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
-    // The halves of each remainder beside each other.
+    // Puts the two halves of each remainder next to each other.
     _mm_shuffle_epi8(both, _mm_set_epi8(15, 7, 14, 6, 13, 5, 12, 4, 11, 3, 10, 2, 9, 1, 8, 0))
 }
 
@@ -216,7 +215,7 @@ fn of_all(low: &[__m512i; BATCH], high: &[__m512i; BATCH]) -> u16 {
     _mm_cvtsi128_si32(_mm_xor_si128(x, _mm_srli_epi64::<16>(x))) as u16
 }
 
-/// Sectors to go over, as [`Run`] has them.
+/// The sectors to process, from a [`Run`].
 struct Addresses<'a> {
     src: *const u8,
     src_stride: usize,
@@ -227,7 +226,7 @@ struct Addresses<'a> {
     guards: &'a mut [u16],
 }
 
-/// What goes from block to block.
+/// State carried from block to block.
 struct Pass {
     src: *const u8,
     dst: *mut u8,
@@ -235,15 +234,15 @@ struct Pass {
     by_2048: __m512i,
     /// The four chains of the CRC32C.
     chains: [__m512i; 4],
-    /// What the first block begins with.
+    /// What is mixed into the first block.
     register: __m512i,
 }
 
 impl Pass {
-    /// Goes over one block: gives the low and the high half of its sum, and moves both addresses on.
+    /// Processes one block: returns the low and the high half of its sum, and advances both addresses.
     ///
     /// # Safety
-    /// - The block is valid as [`run`] says.
+    /// - The block is valid as [`run`] requires.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2,gfni"
@@ -262,7 +261,7 @@ impl Pass {
                         _mm_prefetch::<_MM_HINT_ET0>(dst.wrapping_add(next + PREFETCH_BYTES).cast());
                     }
                 }
-                // SAFETY: vectors of the block; for `STREAM` aligned, and fenced by `run`.
+                // SAFETY: these vectors belong to the block; for `STREAM` they are aligned, and `run` adds the fence.
                 let v = unsafe {
                     [
                         take::<PASS>(dst.wrapping_add(at), src.wrapping_add(at)),
@@ -304,7 +303,7 @@ impl Pass {
 /// (finished form) over them, as if `tuple_bytes` (0 or 8) zero bytes followed each.
 ///
 /// # Safety
-/// - `avx512::detect` says yes.
+/// - `avx512::detect` returns true.
 /// - Every sector is valid for reads, and unless `PASS` is `READ`, its copy for writes; no copy overlaps a sector.
 /// - For `STREAM`, copies are aligned to 64 bytes.
 #[inline]
@@ -374,15 +373,15 @@ unsafe fn run<const PASS: u8, const DIGEST: bool>(
         return crc;
     }
     let register = reduce(CHAINS.join(pass.chains));
-    // The zeros after the last sector.
+    // Adds the zeros after the last sector.
     !(if tuple_bytes == 0 { register } else { _mm_crc32_u64(u64::from(register), 0) as u32 })
 }
 
-/// Goes over the sectors of `sectors`, as [`Kernel::run`](crate::t10::kernels::Kernel::run) says; `None` if they are
-/// not whole blocks, or if the kernel for one run is faster, before anything was done.
+/// Processes `sectors`, as [`Kernel::run`](crate::t10::kernels::Kernel::run) says. Returns `None`, with nothing done,
+/// if they are not whole blocks, or if the kernel for one run is faster.
 ///
 /// # Safety
-/// - `avx512::detect` says yes.
+/// - `avx512::detect` returns true.
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq,pclmulqdq,sse4.2,gfni"
 )]
@@ -420,10 +419,10 @@ pub(crate) unsafe fn sectors(crc: Option<u32>, tuple_bytes: usize, sectors: &mut
     }
 }
 
-/// The register that each word leaves behind when it follows on a register of 0.
+/// The register after each word, starting from 0.
 ///
 /// # Safety
-/// - `avx512::detect` says yes.
+/// - `avx512::detect` returns true.
 #[target_feature(enable = "sse4.2")]
 pub(crate) unsafe fn words(words: &[[u8; 8]], registers: &mut [u32]) {
     for (word, register) in words.iter().zip(registers) {

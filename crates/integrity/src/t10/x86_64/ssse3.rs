@@ -66,7 +66,7 @@ impl Vector for __m128i {
 /// Continues `crc` over `data`.
 ///
 /// # Safety
-/// - [`detect`] says yes.
+/// - [`detect`] returns true.
 #[target_feature(enable = "ssse3,pclmulqdq")]
 pub(crate) unsafe fn append(crc: u16, data: &[u8]) -> u16 {
     // SAFETY: this function has the instructions.
