@@ -2,7 +2,7 @@
 //! the tests of the same crate do not notice.
 //!
 //! A campaign of many hours, in parts that may run on several machines; no step of the gate. A fault that the tests of its crate pass
-//! meets the tests of the [crates above](ABOVE). Survivors of both that are known stand in `conformance/mutants.toml`, each with the
+//! meets the tests of the crates above (`above`). Survivors of both that are known stand in `conformance/mutants.toml`, each with the
 //! reason why no test can or need see it.
 
 mod above;

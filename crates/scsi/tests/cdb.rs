@@ -330,7 +330,8 @@ fn ahs_04_a_variable_length_cdb_must_be_as_long_as_it_says() {
 #[test]
 fn data_out_is_as_long_as_its_pieces_together() {
     let empty = DataOut::new(&[&[], &[]]);
-    assert!(empty.is_empty() && empty.len() == 0);
+    assert!(empty.is_empty());
+    assert_eq!(empty.len(), 0);
     let three = DataOut::new(&[&[1], &[], &[2, 3]]);
     assert!(!three.is_empty() && three.len() == 3);
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use engine::netns::NetNs;
 
@@ -75,6 +76,30 @@ pub(crate) fn ip(lines: &[String]) -> Result<(), SetupError> {
     }
     let v6: Vec<&str> = v6.iter().map(|line| line.trim_start_matches("-6 ")).collect();
     feed("ip", "iproute2", &["-6", "-batch", "-"], &v6.join("\n")).map(drop)
+}
+
+/// How long a device may take until it can be used.
+const LINK_LIMIT: Duration = Duration::from_secs(10);
+/// The time between two looks at a device.
+const LINK_LOOK: Duration = Duration::from_millis(5);
+
+/// Waits until a device of the calling thread's namespace can be used. The kernel notices up to a second late that the other end of a veth
+/// pair is there, and until then it sends nothing by IPv6: the first SYNs would be lost, and the connection would be plain.
+pub(crate) fn wait_for_link(device: &str) -> Result<(), SetupError> {
+    let arguments = ["-json", "link", "show", "dev", device];
+    let deadline = Instant::now() + LINK_LIMIT;
+    loop {
+        let text = feed("ip", "iproute2", &arguments, "")?;
+        let links: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        if links[0]["operstate"] == "UP" {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let said = format!("{device} is not up after {} s: {text}", LINK_LIMIT.as_secs());
+            return Err(SetupError::Refused { program: "ip", said });
+        }
+        std::thread::sleep(LINK_LOOK);
+    }
 }
 
 /// Feeds `rules` to `nft`.

@@ -13,7 +13,7 @@ use engine::tun::{Framing, Tun};
 use tcp_crc::Config;
 
 use crate::bpf::Kernel;
-use crate::commands::{SetupError, ip, nft, switch, within};
+use crate::commands::{SetupError, ip, nft, switch, wait_for_link, within};
 use crate::forwarding;
 use crate::path::{Backend, DataPath};
 use crate::relay::Relay;
@@ -84,6 +84,8 @@ impl Enclosure {
                 DataPath::Tun(relay)
             }
             None => {
+                wait_for_link(&name)?;
+                within(&namespace, || wait_for_link(INSIDE))?;
                 let mut kernel = Kernel::start(&namespace, config, options.connections_max)?;
                 kernel.attach(&namespace, INSIDE)?;
                 DataPath::Bpf(Box::new(kernel))

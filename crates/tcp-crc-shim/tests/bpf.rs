@@ -105,14 +105,20 @@ fn damage_that_the_sum_does_not_see_is_discarded() {
     for method in METHODS {
         for v6 in [false, true] {
             let (damager, count) = Damager::new(7, 2);
-            let plan = Plan { middle: damager.middle(), ..in_kernel(asking(&[method])) };
+            let plan = Plan { middle: damager.middle(), ..in_kernel(strict(&[method])) };
             let Some(lab) = lab(plan) else { return };
             let transfer = lab.transfer(v6, &content(3, BYTES)).unwrap();
             let damaged: u64 = count.iter().map(|kind| kind.load(Ordering::Relaxed)).sum();
             assert!(damaged > 100);
             let seen = lab.seen(End::Server).unwrap();
-            assert_eq!((transfer.bytes, transfer.wrong), (BYTES as u64, 0), "{method:?}");
-            assert_eq!((seen.total.bad_crc, seen.total.missing), (damaged, 0), "{method:?}, IPv6 {v6}");
+            let about = format!(
+                "{method:?}, IPv6 {v6}: server {seen:?}, client {:?}",
+                lab.seen(End::Client).unwrap()
+            );
+            assert_eq!((transfer.bytes, transfer.wrong), (BYTES as u64, 0), "{about}");
+            // A socket in TIME-WAIT answers without an option, and without data.
+            assert_eq!(seen.total.bad_crc, damaged, "{about}");
+            assert!(seen.total.missing <= 2, "{about}");
             assert_eq!(sum_errors(lab.host(End::Server)).unwrap(), 0, "TCP's sum is blind to all of it");
         }
     }
