@@ -324,8 +324,7 @@ unsafe fn run<const PASS: u8>(crc: u32, mut dst: *mut u8, mut src: *const u8, le
         };
         (dst, src) = (dst.wrapping_add(head), src.wrapping_add(head));
         let x = _mm512_maskz_mov_epi8((1 << head) - 1, _mm512_xor_si512(first, register));
-        // A head of fewer than four bytes does not take the whole register; the rest of it goes to the bytes that
-        // follow.
+        // A head of fewer than four bytes uses a part of the register; the rest goes to the bytes that follow.
         let spill = if head < 4 { !crc >> (8 * head) } else { 0 };
         fold(x, forward(head), _mm512_xor_si512(next!(), first_bytes(spill)))
     };
