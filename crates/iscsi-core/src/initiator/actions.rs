@@ -1,4 +1,4 @@
-//! What a session tells its caller: things to do, things that happened, and why it ends.
+//! What a session reports to its caller: things to do, events, and why it ends.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum CloseReason {
     /// We logged out.
     #[error("logged out")]
     LoggedOut,
-    /// The target asked for the logout (RFC 7143 11.9.1, event 1).
+    /// The target requested the logout (RFC 7143 11.9.1, event 1).
     #[error("the target asked us to log out")]
     TargetAsked,
     /// The target announced that it drops the connection or the session (events 2 and 3).
@@ -26,10 +26,10 @@ pub enum CloseReason {
     /// The target broke a rule.
     #[error("the target breaks the protocol: {0}")]
     Violation(#[from] ProtocolViolation),
-    /// A response, not just data, did not match its data digest: what it said is lost (RFC 7143 7.8).
+    /// A response, not just data, did not match its data digest: its content is lost (RFC 7143 7.8).
     #[error("the data digest of a response does not match (RFC 7143 7.8)")]
     DataDigest,
-    /// The target did not send again what was asked for (RFC 7143 7.9, 11.16).
+    /// The target did not resend what was requested (RFC 7143 7.9, 11.16).
     #[error("the target does not send again what was lost (RFC 7143 11.16)")]
     NotRecovered,
     /// The target did not answer a ping.
@@ -38,7 +38,7 @@ pub enum CloseReason {
     /// Neither ABORT TASK nor LOGICAL UNIT RESET brought an answer (RFC 7143 7.11).
     #[error("the target answered neither a command nor the functions to abort it")]
     Unresponsive,
-    /// The caller asked for I_T NEXUS RESET, which ends every connection (RFC 7144 6.3).
+    /// The caller requested I_T NEXUS RESET, which ends every connection (RFC 7144 6.3).
     #[error("the I_T nexus was reset (RFC 7144 6.3)")]
     NexusReset,
     /// The transport is gone.
@@ -47,7 +47,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// What went wrong on the connection; `None` for an end of the session that one end wanted.
+    /// The fault of the connection; `None` if no fault of the connection is the cause.
     pub(super) fn fault(&self) -> Option<Fault> {
         match self {
             Self::DataDigest | Self::NotRecovered => Some(Fault::NotRecovered),
@@ -62,21 +62,21 @@ impl CloseReason {
     }
 }
 
-/// A refusal of the target's conduct.
+/// A protocol violation by the target.
 pub(super) fn violation(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> CloseReason {
     CloseReason::Violation(ProtocolViolation::new(rule, what))
 }
 
-/// A target as SendTargets tells it.
+/// A target as SendTargets reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
     /// iSCSI name.
     pub name: IscsiName,
-    /// Where it can be reached; empty means: where it was asked for.
+    /// Where it can be reached; empty: at the portal that answered.
     pub addresses: Vec<TargetAddress>,
 }
 
-/// Something that the target tells by itself.
+/// Something that the target reports without a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A SCSI asynchronous event of a logical unit, with its sense data.
@@ -86,29 +86,29 @@ pub enum Event {
         /// Sense data.
         sense: Bytes,
     },
-    /// The target asks us to log out within this time; the session sees to it.
+    /// The target requests a logout within this time; the session takes care of it.
     LogoutRequested(Duration),
     /// The tasks of a logical unit on one connection were terminated (RFC 7143 11.9.1, event 5).
     TasksTerminated(Lun),
-    /// Something that this version has no use for.
+    /// An event that this version has no use for.
     Ignored(iscsi_wire::AsyncEvent),
 }
 
 /// The answer to a task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagementAnswer {
-    /// The target's word.
+    /// The target's response.
     pub response: TmfResponse,
-    /// Additional Response Information (RFC 7144 6.2): of QUERY ASYNCHRONOUS EVENT the sense key, ASC and ASCQ.
+    /// Additional Response Information (RFC 7144 6.2): for QUERY ASYNCHRONOUS EVENT the sense key, ASC and ASCQ.
     pub additional: [u8; 3],
 }
 
-/// A command that had not ended when its session did.
+/// A command that had not completed when its session ended.
 #[derive(Clone, Debug)]
 pub struct Unfinished {
     /// The command.
     pub command: Command,
-    /// It was sent: whether it was carried out is not known.
+    /// It was sent: whether it was executed is not known.
     pub sent: bool,
 }
 
@@ -122,48 +122,48 @@ pub enum Action {
         /// The PDU.
         pdu: TxPdu,
     },
-    /// Data of a command, in order; it counts when the command has ended well, as far as its completion says. A command that
-    /// was begun anew brings its data again, from offset 0.
+    /// Data of a command, in order. It is valid only once the command has completed successfully, and as far as its completion
+    /// says. A command that was started again delivers its data again, from offset 0.
     DataIn {
         /// The caller's name for the command.
         user: u64,
-        /// Place in the command's data, bytes.
+        /// Offset in the command's data, bytes.
         offset: u32,
         /// The bytes, their digest verified.
         data: Bytes,
     },
-    /// A command ended.
+    /// A command has completed.
     Completed(Completion),
-    /// A task management function that the caller wanted has ended; `None`: without an answer.
+    /// A task management function that the caller requested has ended; `None`: without an answer.
     Managed {
         /// The caller's name for it.
         user: u64,
         /// The target's answer.
         answer: Option<ManagementAnswer>,
     },
-    /// A ping that the caller wanted came back, or cannot come back any more.
+    /// A ping that the caller requested was answered, or can no longer be answered.
     Pong {
         /// The caller's name for it.
         user: u64,
         /// The data came back as it was sent, and its digest matched.
         intact: bool,
-        /// Time between asking and answer.
+        /// Time between ping and answer.
         round_trip: Duration,
     },
     /// The answer to SendTargets.
     Targets(Vec<TargetRecord>),
-    /// The target refuses to answer SendTargets: by a Reject for this reason, or by the word in its answer.
+    /// SendTargets was refused: by a Reject for this reason; `None`: in the target's answer, or its connection was lost.
     TextRefused(Option<RejectReason>),
-    /// We declared another MaxRecvDataSegmentLength, and the target has taken note.
+    /// We declared another MaxRecvDataSegmentLength, and the target has accepted it.
     Declared {
-        /// The connection that it holds for.
+        /// The connection for which it is in effect.
         cid: Cid,
         /// Bytes.
         max_recv_data_segment_length: u32,
     },
-    /// Something that the target tells.
+    /// A report of the target.
     Event(Event),
-    /// Close the transport of one connection; the session goes on. What was sent before may still go out.
+    /// Close the transport of one connection; the session continues. PDUs sent before may still go out.
     CloseConnection {
         /// The connection.
         cid: Cid,
@@ -173,12 +173,12 @@ pub enum Action {
     /// Bring the connection `cid` back: log in with [`super::login::Join`] and the same CID, then call
     /// [`super::session::InitiatorSession::join`].
     Connect {
-        /// The connection.
+        /// Time to wait first.
         cid: Cid,
         /// Time to wait before.
         wait: Duration,
     },
-    /// Close every connection: the session is over. What was sent before may still go out.
+    /// Close every connection: the session is over. PDUs sent before may still go out.
     Close {
         /// Why.
         reason: CloseReason,

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::ProtocolViolation;
 use crate::negotiation::shown;
 
-/// TCP port of iSCSI when none is said.
+/// TCP port of iSCSI if none is given.
 pub const DEFAULT_PORT: u16 = 3260;
 
 /// `host[:port][,portal-group-tag]`, an IPv6 address in brackets.
@@ -15,7 +15,7 @@ pub struct TargetAddress {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Portal group tag: told by SendTargets, absent in a redirection.
+    /// Portal group tag: present in SendTargets, absent in a redirection.
     pub group_tag: Option<u16>,
 }
 
@@ -50,7 +50,7 @@ impl TargetAddress {
     }
 }
 
-/// Without the tag: what a person types.
+/// Without the tag: as a user types it.
 impl fmt::Display for TargetAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {

@@ -1,8 +1,8 @@
 //! The connections of a session: joining, leaving in order, and failing (RFC 7143 4.2.5, 6.3.4, 7.1.4.3, 8.2, 11.14).
 //!
-//! A connection that fails leaves the session standing when another is there, or when error recovery level 2 lets it come
-//! back. Its tasks wait until the target has let go of it: after a logout for it on another connection, or after a login with
-//! its CID, which is one. Then `recovery::reassign` settles them one by one.
+//! When a connection fails, the session survives if there is another connection, or if error recovery level 2 allows the failed
+//! one to come back. Its tasks wait until the target has cleaned up the connection: after a logout for it on another connection,
+//! or after a login with its CID, which implies a logout. Then `recovery::reassign` settles them one by one.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::limits::MAX_INITIATOR_CONNECTIONS;
 use crate::params;
 use crate::{Time, earlier};
 
-/// Where a connection is in its life.
+/// State of a connection.
 ///
 /// ```text
 ///   join() ──► Up ──event 1, others stay──► Draining ──idle, or time is short──► LoggingOut ──answered──► (gone)
@@ -32,28 +32,28 @@ use crate::{Time, earlier};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     Up,
-    /// The target asked for its logout: nothing new is sent, and at this time at the latest the logout goes out.
+    /// The target requested its logout: no new command is sent, and at this time at the latest the logout is sent.
     Draining(Time),
     /// Its logout is under way until this time.
     LoggingOut(Time),
     Failed(Failure),
 }
 
-/// A connection that failed and that the target may not have let go of.
+/// A connection that failed and that the target may not have cleaned up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// Time before a new attempt.
     wait: Duration,
-    /// Until then the target keeps its tasks.
+    /// How long the target keeps its tasks.
     retained_until: Time,
-    /// The logout for it that is under way, and its end.
+    /// The logout for it that is under way, and its deadline.
     logout: Option<(Itt, Time)>,
-    /// The target keeps no tasks for it: they are dead.
+    /// The target does not keep its tasks: they are dead.
     kills: bool,
 }
 
 impl ConnectionState {
-    /// Whether PDUs that are no commands may be sent.
+    /// Whether PDUs other than commands may be sent.
     pub(super) fn serves(self) -> bool {
         matches!(self, Self::Up | Self::Draining(_))
     }
@@ -73,17 +73,17 @@ pub(super) struct Connection {
     /// MaxRecvDataSegmentLength that we declared for it, bytes.
     pub max_recv: u32,
     pub statuses: StatusLedger,
-    /// What is being done about missing statuses.
+    /// State of the requests for missing statuses.
     pub asking: Asking,
     pub last_rx: Time,
-    /// A ping of the session itself that is under way.
+    /// A keepalive ping that is under way.
     pub keepalive: Option<Itt>,
     pub text: Option<TextExchange>,
-    /// Commands that it carries.
+    /// Commands sent on it and not completed.
     pub commands: usize,
-    /// Data of those commands, with something for each command itself, bytes.
+    /// Weight of those commands: their data, and a fixed part for each, bytes.
     pub outstanding_bytes: u64,
-    /// What it may have under way beyond its share, because it is prompt, bytes.
+    /// What it may have outstanding beyond its share because it is prompt, bytes.
     pub earned_bytes: u64,
 }
 
@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// In asymmetric use: whether it is one of those that carry data and status.
+    /// In asymmetric use: whether it carries data and status.
     pub(super) fn carries_data(&self) -> bool {
         params::carries_data(self.cid)
     }
@@ -117,10 +117,10 @@ pub enum JoinError {
     /// The session is over or ending: close the connection.
     #[error("the session is over")]
     Over,
-    /// The login opened another session than this one.
+    /// The login created another session, not this one.
     #[error("the login led to the session with TSIH {0}, which is another one (RFC 7143 11.13.3)")]
     OtherSession(u16),
-    /// The connection leads to another portal group.
+    /// The connection reached another portal group.
     #[error(
         "the portal is of the portal group {0}, the session of {1}: a session stays in one group (RFC 7143 4.4.3)"
     )]
@@ -136,20 +136,20 @@ impl InitiatorSession {
         self.connections.iter_mut().find(|connection| connection.cid == cid)
     }
 
-    /// CIDs of the connections that stand.
+    /// CIDs of the connections that have not failed.
     pub fn connected(&self) -> impl Iterator<Item = Cid> {
         let standing = self.connections.iter().filter(|connection| connection.state.stands());
         standing.map(|connection| connection.cid)
     }
 
-    /// What the login of a further connection, or of one that comes back, must say.
+    /// Parameters for the login of a further connection, or of one that comes back.
     //= rfc7143 6.3.1 MCS-01
     pub fn joining(&self) -> Join {
         Join { tsih: self.tsih, cmd_sn: self.window.current(), params: self.params.clone() }
     }
 
     /// Adds a connection whose login, made with [`InitiatorSession::joining`], has completed. One with the CID of a failed
-    /// connection takes its place, and its tasks go on there.
+    /// connection replaces it, and its tasks continue there.
     ///
     /// # Errors
     /// When it does not belong here; close it.
@@ -171,7 +171,7 @@ impl InitiatorSession {
         let known = self.connections.iter().position(|connection| connection.cid == login.cid);
         match known {
             Some(at) => match self.connections[at].state {
-                // Its logout is under way: the target would take it for the new connection's.
+                // Only while no logout for it is under way: the target would apply that logout to the new connection.
                 ConnectionState::Failed(Failure { logout: None, kills, .. }) => {
                     self.connections.remove(at);
                     self.let_go(login.cid, Duration::ZERO, kills);
@@ -183,7 +183,7 @@ impl InitiatorSession {
             }
             None => {}
         }
-        // Whichever came: those that are still away can be logged out by it, and need not come for that.
+        // Whichever connection joined: it can log the failed ones out, so they need not come back for that.
         self.reconnecting = None;
         self.window.update(login.exp_cmd_sn, login.max_cmd_sn, now);
         self.connections.push(Connection::new(login, now));
@@ -205,7 +205,7 @@ impl InitiatorSession {
         self.pump();
     }
 
-    /// A connection can be used no more. `told`: how long to wait, and how long its tasks are kept, if the target said.
+    /// A connection can no longer be used. `told`: how long to wait, and how long its tasks are kept, if the target said so.
     //= rfc7143 7.1.4.3 MCS-05 MCS-07 ERL-05
     pub(super) fn fail_connection(
         &mut self,
@@ -226,7 +226,7 @@ impl InitiatorSession {
         }
         let others = self.connections.iter().any(|c| c.cid != cid && c.state.serves());
         let revives = self.params.level().recovers_connections() && !retain.is_zero();
-        // Below level 2 nobody can tell which commands a connection in asymmetric use took along.
+        // Below level 2 there is no way to know which commands a connection took with it in asymmetric use.
         let torn = self.is_asymmetric() && !self.params.level().recovers_connections();
         if torn || (!others && !revives) {
             return self.close(reason, wait);
@@ -235,7 +235,7 @@ impl InitiatorSession {
         self.actions.push_back(Action::CloseConnection { cid, reason });
         let retained_until = self.now + wait + retain;
         let kills = !self.params.level().recovers_connections();
-        // Before its exchanges are forgotten: those that are begun again at once must not go out on it.
+        // Must come before its exchanges are forgotten: those that are restarted at once must not be sent on it.
         if let Some(connection) = self.connection(cid) {
             connection.state = ConnectionState::Failed(Failure { wait, retained_until, logout: None, kills });
             (connection.commands, connection.outstanding_bytes, connection.earned_bytes) = (0, 0, 0);
@@ -251,9 +251,9 @@ impl InitiatorSession {
         self.recover_connections();
     }
 
-    /// In asymmetric use: takes for orphans all that may have travelled on the connection `cid`, which is gone: those whose data
-    /// were there, and of those of which nothing has come yet the ones that were sent on it, or, as nobody knows where their data
-    /// are, all when it is one for data.
+    /// In asymmetric use: makes orphans of all commands that may have travelled on the connection `cid`, which is gone. These are
+    /// the commands whose data was on it. Of the commands for which nothing has arrived yet, they are those sent on it, or all if
+    /// it carries data, because nothing shows which connection has their data.
     fn orphan_perhaps(&mut self, cid: Cid) {
         let mut moved: Vec<(Cid, Cid, u64)> = Vec::new();
         for (_, task) in self.tasks.commands_mut().filter(|(_, task)| task.cmd_sn.is_some() && !task.orphan) {
@@ -263,7 +263,7 @@ impl InitiatorSession {
             if concerned {
                 (task.orphan, task.aborting, task.cid) = (true, false, cid);
             } else if from == cid {
-                // It lives on where its data are.
+                // It continues where its data is.
                 task.cid = task.home;
             }
             if concerned || from == cid {
@@ -282,12 +282,12 @@ impl InitiatorSession {
         }
     }
 
-    /// Whether a connection failed that the target has not let go of.
+    /// Whether any failed connection has not been cleaned up by the target.
     pub(super) fn has_failures(&self) -> bool {
         self.failures().next().is_some()
     }
 
-    /// Sees to it that the target lets go of every failed connection.
+    /// Makes the target clean up every failed connection.
     //= rfc7143 11.14 ERL-05 LGO-01
     pub(super) fn recover_connections(&mut self) {
         if self.phase != Phase::Active {
@@ -296,7 +296,7 @@ impl InitiatorSession {
         let waiting: Vec<(Cid, Failure)> = self.failures().filter(|(_, f)| f.logout.is_none()).collect();
         let Some(&(last, failure)) = waiting.last() else { return };
         let Some(via) = self.any_connection() else {
-            // One at a time: those that stay away are logged out by the first that is back.
+            // One at a time: the first that is back logs out those that stay away.
             if self.reconnecting.is_none() {
                 self.reconnecting = Some(last);
                 self.actions.push_back(Action::Connect { cid: last, wait: failure.wait });
@@ -304,7 +304,7 @@ impl InitiatorSession {
             return;
         };
         for (cid, failure) in waiting {
-            // Being logged in again, which is a logout too.
+            // It is being logged in again, which implies a logout.
             if self.reconnecting == Some(cid) {
                 continue;
             }
@@ -331,8 +331,8 @@ impl InitiatorSession {
         })
     }
 
-    /// Logs one connection out: it ends its commands first, then leaves. The last one cannot leave alone; use
-    /// [`InitiatorSession::logout`]. False when it cannot.
+    /// Logs one connection out: it completes its commands first, then leaves. The last connection cannot leave this way; use
+    /// [`InitiatorSession::logout`]. Returns false when the connection cannot leave.
     //= rfc7143 11.14 LGO-01
     pub fn logout_connection(&mut self, now: Time, cid: Cid) -> bool {
         self.now = now;
@@ -350,7 +350,7 @@ impl InitiatorSession {
         }
     }
 
-    /// Sends the logouts of connections that have nothing to do any more, or no time.
+    /// Sends the logouts of draining connections that have no commands left, or no time.
     pub(super) fn leave_drained(&mut self) {
         let now = self.now;
         let due = |connection: &&Connection| match connection.state {
@@ -396,7 +396,7 @@ impl InitiatorSession {
         self.tasks.remove(pdu.itt);
         let wait = match pdu.response {
             LogoutResponseCode::Success => told_seconds(pdu.time2wait),
-            // There is nothing there to wait for.
+            // There is no connection to wait for.
             LogoutResponseCode::CidNotFound => Duration::ZERO,
             _ => self.time2wait(),
         };
@@ -430,7 +430,7 @@ impl InitiatorSession {
                 self.let_go(cid, wait, kills);
                 self.actions.push_back(Action::Connect { cid, wait });
             }
-            // The target cannot keep the tasks: end them.
+            // The target cannot keep the tasks: closes the connection instead.
             LogoutResponseCode::RecoveryNotSupported if !failure.kills => {
                 (failure.kills, failure.logout) = (true, None);
                 self.recover_connections();
@@ -442,7 +442,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// What is under way on a connection, and no command, dies with it.
+    /// Exchanges other than commands die with their connection.
     //= rfc7143 7.14 ERL-09
     fn forget_exchanges(&mut self, cid: Cid) {
         for itt in self.tasks.exchanges(cid) {
@@ -472,7 +472,7 @@ impl InitiatorSession {
         }
     }
 
-    /// When something about connections is due.
+    /// When something is due for a connection.
     pub(super) fn connections_due(&self) -> Option<Time> {
         let mut due = None;
         for connection in &self.connections {
@@ -490,7 +490,7 @@ impl InitiatorSession {
         due
     }
 
-    /// Does what is due about connections.
+    /// Does what is due for connections.
     //= rfc7143 8.2 SES-04
     pub(super) fn connections_on_time(&mut self) {
         let now = self.now;
@@ -540,7 +540,7 @@ impl InitiatorSession {
         Some(connection.last_rx + self.config.ping_interval + grace)
     }
 
-    /// Books a StatSN that counts; false when it has been here before.
+    /// Records a StatSN that was taken; false when it has been seen before.
     //= rfc7143 4.2.2.2 NUM-09 NUM-10 ERL-03
     pub(super) fn take_stat_sn(&mut self, cid: Cid, stat_sn: StatSn) -> Result<bool, CloseReason> {
         if self.connection(cid).is_some_and(|connection| connection.statuses.take_next(stat_sn)) {

@@ -1,13 +1,13 @@
 //! The login of one connection, seen from the initiator (RFC 7143 6.3, 11.12, 11.13).
 //!
-//! [`InitiatorLogin::start`] gives the first request; every response goes into [`InitiatorLogin::handle_pdu`], which gives the
-//! next request, the finished [`LoggedIn`], or the [`LoginFailure`] with what can be done about it.
+//! [`InitiatorLogin::start`] returns the first request. Every response is passed to [`InitiatorLogin::handle_pdu`], which returns
+//! the next request, the completed [`LoggedIn`], or the [`LoginFailure`] with what can be done about it.
 //!
 //! ```text
 //!            with CHAP                                 without
 //!   Security (CSG=0) ── T, NSG=1 ──► Operational (CSG=1) ── T, NSG=3 ──► complete
 //! ```
-//! Offers and the wish to move on go together, so that a login without CHAP takes one round trip.
+//! Offers and the request to move on are sent together, so that a login without CHAP takes one round trip.
 
 use std::fmt;
 
@@ -33,24 +33,24 @@ use crate::text_exchange::{TextAssembler, TextSplitter};
 /// How we authenticate with CHAP.
 #[derive(Clone, Debug)]
 pub struct ChapConfig {
-    /// What we prove ourselves with.
+    /// Our own name and secret.
     pub own: Credentials,
-    /// What the target must prove itself with; `None` asks for no proof.
+    /// Name and secret with which the target must prove itself; `None` requires no proof.
     pub target: Option<Credentials>,
     /// Algorithms to offer, best first.
     pub algorithms: Vec<ChapAlgorithm>,
-    /// Do not log in to a target that does without CHAP.
+    /// Do not log in to a target that chooses no authentication.
     pub required: bool,
 }
 
 impl ChapConfig {
-    /// One-way CHAP with every algorithm, strongest first, for targets that ask for it.
+    /// One-way CHAP with every algorithm, strongest first, for targets that require it.
     //= rfc7143 12.1.3 SEC-03
     pub fn one_way(own: Credentials) -> Self {
         Self { own, target: None, algorithms: ChapAlgorithm::ALL.to_vec(), required: false }
     }
 
-    /// What is wrong with the configuration.
+    /// Checks the configuration.
     ///
     /// # Errors
     /// The rule that it breaks.
@@ -68,14 +68,14 @@ impl ChapConfig {
         Ok(())
     }
 
-    /// Whether every secret has the 96 bits that RFC 7143 9.2.1 asks for.
+    /// Whether every secret has the 96 bits that RFC 7143 9.2.1 requires.
     //= rfc7143 9.2.1 SEC-10
     pub fn secrets_are_long_enough(&self) -> bool {
         self.own.secret.is_long_enough() && self.target.as_ref().is_none_or(|t| t.secret.is_long_enough())
     }
 }
 
-/// Who logs in where, and within which bounds.
+/// Names, options and bounds of a login.
 #[derive(Clone, Debug)]
 pub struct LoginConfig {
     /// InitiatorName.
@@ -86,7 +86,7 @@ pub struct LoginConfig {
     pub target: Option<IscsiName>,
     /// SessionType=Discovery.
     pub discovery: bool,
-    /// ISID: with name and portal group it names the initiator port.
+    /// ISID: with the initiator name it identifies the initiator port.
     pub isid: Isid,
     /// CID of the connection.
     pub cid: Cid,
@@ -94,7 +94,7 @@ pub struct LoginConfig {
     pub cmd_sn: CmdSn,
     /// CHAP, if configured.
     pub chap: Option<ChapConfig>,
-    /// What we negotiate within.
+    /// Bounds of the negotiation.
     pub bounds: Bounds,
     /// X#NodeArchitecture to declare; off unless set.
     pub node_architecture: Option<String>,
@@ -102,28 +102,28 @@ pub struct LoginConfig {
     pub join: Option<Join>,
 }
 
-/// What a connection says that joins a session; see [`super::session::InitiatorSession::joining`].
+/// The session that a connection joins, for its login; see [`super::session::InitiatorSession::joining`].
 #[derive(Clone, Debug)]
 pub struct Join {
-    /// The session's name at the target.
+    /// TSIH of the session.
     pub tsih: Tsih,
     /// CmdSN of the session now.
     pub cmd_sn: CmdSn,
-    /// The session's parameters, which stand.
+    /// The session's parameters, which stay in effect.
     pub params: Params,
 }
 
-/// What a login asks of its surroundings.
+/// What a login needs from its surroundings.
 pub trait LoginSupport {
     /// Fills `bytes` from a cryptographically strong source.
     fn fill_random(&mut self, bytes: &mut [u8]);
-    /// Remembers a challenge of ours, to recognise it when it is sent back on any connection.
+    /// Remembers one of our challenges, to recognise it when it is sent back on any connection.
     fn challenge_issued(&mut self, challenge: &[u8]);
     /// Whether `challenge` is one of ours.
     fn was_issued(&mut self, challenge: &[u8]) -> bool;
 }
 
-/// One key that travelled, for who wants to see the negotiation. CHAP's binary items are not kept.
+/// One key that was sent or received, for a trace of the negotiation. CHAP's binary values are not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLine {
     /// True when the target sent it.
@@ -152,7 +152,7 @@ pub struct LoggedIn {
     pub discovery: bool,
     /// The negotiated parameters.
     pub params: Params,
-    /// The session's name at the target.
+    /// TSIH of the session.
     pub tsih: Tsih,
     /// ISID used.
     pub isid: Isid,
@@ -162,13 +162,13 @@ pub struct LoggedIn {
     pub cmd_sn: CmdSn,
     /// The next StatSN to expect.
     pub exp_stat_sn: StatSn,
-    /// ExpCmdSN as told in the final response.
+    /// ExpCmdSN in the final response.
     pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN as told in the final response.
+    /// MaxCmdSN in the final response.
     pub max_cmd_sn: CmdSn,
-    /// TargetPortalGroupTag, if told.
+    /// TargetPortalGroupTag, if the target sent it.
     pub portal_group_tag: Option<u16>,
-    /// TargetAlias, if told.
+    /// TargetAlias, if the target sent it.
     pub target_alias: Option<String>,
     /// CHAP algorithm used, if any.
     pub chap: Option<ChapAlgorithm>,
@@ -185,9 +185,9 @@ pub struct InitiatorLogin {
     negotiator: Negotiator,
     received: TextAssembler,
     sending: TextSplitter,
-    /// Whether the last piece of what is being sent asks for the next stage.
+    /// Whether the last piece of the text being sent requests the next stage.
     transit_after: bool,
-    /// The stage that the last request asked for.
+    /// The stage that the last request asked to move to.
     asked: Option<LoginStage>,
     awaiting_continue: bool,
     exp_stat_sn: StatSn,
@@ -201,13 +201,13 @@ pub struct InitiatorLogin {
 const LOGIN_ITT: Itt = Itt(0);
 
 impl InitiatorLogin {
-    /// A login by `config`: as the leading connection of a new session (or one that reinstates an old one by the same ISID), or
-    /// as a further one.
+    /// A login with `config`: as the leading connection of a new session (which may reinstate an old one with the same ISID), or
+    /// as a further connection.
     //= rfc7143 6.3.1 MCS-01
     pub fn new(mut config: LoginConfig) -> Self {
         let params = match &config.join {
             None => Params::default(),
-            // What is a connection's own begins anew.
+            // The parameters of a connection are negotiated again.
             Some(join) => {
                 config.cmd_sn = join.cmd_sn;
                 let Params { digests, max_send_data_segment_length, max_recv_data_segment_length, .. } =
@@ -250,12 +250,12 @@ impl InitiatorLogin {
         self.stage
     }
 
-    /// CHAP algorithm that the target picked, if it has.
+    /// CHAP algorithm that the target chose, if it has.
     pub fn chap_algorithm(&self) -> Option<ChapAlgorithm> {
         self.security.algorithm()
     }
 
-    /// All keys so far, also of a login that failed.
+    /// All keys so far; also valid after a failed login.
     pub fn keys(&self) -> &[KeyLine] {
         &self.keys
     }
@@ -290,7 +290,7 @@ impl InitiatorLogin {
     /// Takes one PDU.
     ///
     /// # Errors
-    /// Why the login is over; the connection is to be closed.
+    /// Why the login failed; the connection must be closed.
     pub fn handle_pdu(
         &mut self,
         pdu: &RxPdu,
@@ -317,7 +317,7 @@ impl InitiatorLogin {
         //= rfc7143 11.13.4 LGN-13
         self.exp_stat_sn = response.stat_sn.next();
         if self.awaiting_continue {
-            // The target owes an empty answer to a piece of ours.
+            // The target owes an empty answer to a piece of our text.
             //= rfc7143 6.2 TXT-05
             if !pdu.data.is_empty() || response.continue_bit || response.transit {
                 return Err(violation("RFC 7143 6.2", "an answer to text that was not yet complete"));
@@ -346,7 +346,7 @@ impl InitiatorLogin {
         self.move_on(&response)
     }
 
-    /// What must be the same in every response.
+    /// Checks what must be the same in every response.
     //= rfc7143 11.13 LGN-11 LGN-07
     fn check_constants(&self, response: &LoginResponse) -> Result<(), LoginFailure> {
         if response.itt != LOGIN_ITT {
@@ -364,7 +364,7 @@ impl InitiatorLogin {
         Ok(())
     }
 
-    /// Whether the move that the response makes is one that we asked for.
+    /// Checks that the response moves only to a stage that we requested.
     //= rfc7143 6.3 LGN-08
     fn check_stages(&self, response: &LoginResponse) -> Result<(), LoginFailure> {
         if response.csg != self.stage {
@@ -387,7 +387,7 @@ impl InitiatorLogin {
         }
     }
 
-    /// The status is not success: nothing but the status and the addresses of a redirection counts.
+    /// The status is not success: only the status, and the addresses of a redirection, are used.
     //= rfc7143 11.13.5 LGN-14 LGN-15
     fn refused(&self, response: &LoginResponse, data: &[u8]) -> LoginFailure {
         if response.status.class() != 1 {

@@ -5,12 +5,12 @@ use iscsi_wire::{LoginStage, LoginStatus};
 use super::address::TargetAddress;
 use crate::error::ProtocolViolation;
 
-/// What a failed login calls for.
+/// How to react to a failed login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Log in at the addresses given instead.
     Follow,
-    /// Trying again changes nothing until somebody changes something.
+    /// Trying again is useless until something is changed.
     Stop,
     /// Try again later.
     Retry,
@@ -19,18 +19,18 @@ pub enum Advice {
 /// Why a login ended without a session. The connection must be closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginFailure {
-    /// The target said no.
+    /// The target refused the login.
     #[error("the target refused the login in the {stage} stage: {status} (status {:04x}h, RFC 7143 11.13.5)", status.code())]
     Refused {
-        /// Its words.
+        /// The status it returned.
         status: LoginStatus,
         /// Stage of the login.
         stage: LoginStage,
     },
-    /// The target is elsewhere.
+    /// The target is at another address.
     #[error("the target has moved (status 010{}h, RFC 7143 11.13.5)", if *permanently { 2 } else { 1 })]
     Redirected {
-        /// Whether the old address is to be forgotten.
+        /// Whether the old address should be forgotten.
         permanently: bool,
         /// Where it is; never empty.
         addresses: Vec<TargetAddress>,
@@ -38,7 +38,7 @@ pub enum LoginFailure {
     /// The target broke a rule.
     #[error("the target breaks the protocol: {0}")]
     Violation(#[from] ProtocolViolation),
-    /// No authentication method suits both.
+    /// No authentication method is acceptable to both sides.
     #[error(
         "no authentication method suits both sides: the target answered AuthMethod={answer} (RFC 7143 12.1)"
     )]
@@ -46,7 +46,7 @@ pub enum LoginFailure {
         /// The target's answer.
         answer: String,
     },
-    /// The target was asked to prove itself and did not.
+    /// The target was required to prove itself and did not.
     #[error("{what} ({rule})")]
     TargetNotProven {
         /// The rule.
@@ -54,7 +54,7 @@ pub enum LoginFailure {
         /// What happened.
         what: &'static str,
     },
-    /// What was agreed on is not what we require.
+    /// The negotiated result does not meet our requirements.
     #[error("{0}")]
     Unacceptable(ProtocolViolation),
 }

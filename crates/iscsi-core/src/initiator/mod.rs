@@ -1,11 +1,11 @@
 //! The initiator's half of the protocol: [`login`] until full feature phase, then a [`session`].
 //!
-//! A session takes [`command::Command`]s and received PDUs and says what to do through
-//! [`session::InitiatorSession::poll_action`]. Its concerns lie in files of their own: `command_window` counts, `task` holds,
-//! `write_data` puts together what they write, `data_out` answers R2Ts, `data_in` checks what arrives, `task_management` deals
-//! with commands that take too long, `reject` with refused PDUs, `messages` with pings and events, `text` with discovery,
-//! `connection` with joining, leaving and failing, `ledger` with statuses, `scheduler` with spreading, `recovery` with what
-//! error recovery levels 1 and 2 heal.
+//! A session takes [`command::Command`]s and received PDUs; [`session::InitiatorSession::poll_action`] returns what to do next.
+//! Each concern has its own file: `command_window` assigns CmdSNs, `task` holds tasks, `write_data` assembles write data,
+//! `data_out` answers R2Ts, `data_in` checks received data and status, `task_management` deals with commands that take too long,
+//! `reject` with rejected PDUs, `messages` with pings and events, `text` with discovery, `connection` with joining, leaving and
+//! failing, `ledger` with statuses, `scheduler` with spreading commands over connections, `recovery` with error recovery levels 1
+//! and 2.
 
 mod actions;
 pub mod address;

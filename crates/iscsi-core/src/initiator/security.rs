@@ -4,8 +4,8 @@
 //!   Start ──AuthMethod──► MethodOffered ──CHAP──► AlgorithmsOffered ──CHAP_A I C──► Answered ──[CHAP_N R]──► Done
 //!                               └────────None──────────────────────────────────────────────────────────────► Done
 //! ```
-//! The target's keys of each step are exactly those that the step awaits. Who asked the target to prove itself goes on only
-//! when it has.
+//! The target's keys in each step must be exactly those that the step awaits. If the target must prove itself, the login
+//! continues only when it has.
 
 use iscsi_wire::parse_number;
 
@@ -24,12 +24,12 @@ enum State {
     Start,
     MethodOffered,
     AlgorithmsOffered,
-    /// Our answer is on its way; with the challenge to the target when it must prove itself.
+    /// Our answer has been sent, with our challenge if the target must prove itself.
     Answered(Option<Challenge>),
     Done,
 }
 
-/// Where the authentication of one login stands.
+/// State of the authentication of one login.
 #[derive(Debug)]
 pub(super) struct Security {
     config: Option<ChapConfig>,
@@ -47,7 +47,7 @@ impl Security {
         self.algorithm
     }
 
-    /// Whether we have nothing more to say in this stage: the next request may ask to leave it.
+    /// Whether we have nothing more to send in this stage: the next request may ask to leave it.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.state, State::Answered(_) | State::Done)
     }
@@ -62,15 +62,15 @@ impl Security {
             }
             Some(config) => {
                 self.state = State::MethodOffered;
-                // Who wants the target to prove itself cannot do with less than CHAP.
+                // No fallback if the target must prove itself or CHAP is required.
                 if config.target.is_some() || config.required { "CHAP" } else { "CHAP,None" }
             }
         };
         vec![("AuthMethod", methods.to_owned())]
     }
 
-    /// Takes the security keys of one response, and gives those of the next request. `leaving` says that the response moves on
-    /// to the next stage.
+    /// Takes the security keys of one response, and returns those of the next request. `leaving`: the response moves on to the
+    /// next stage.
     //= rfc7143 12.1.3 SEC-02
     pub(super) fn step(
         &mut self,

@@ -1,17 +1,17 @@
-//! An initiator's session in full feature phase: numbers what it sends, checks what it receives, and keeps its tasks until their
-//! outcome is known (RFC 7143 4.2.2, 7, 11).
+//! An initiator's session in full feature phase: numbers the PDUs it sends, checks those it receives, and keeps its tasks until
+//! their outcome is known (RFC 7143 4.2.2, 7, 11).
 //!
 //! The caller feeds [`InitiatorSession::submit`] and [`InitiatorSession::handle_pdu`], then drains
-//! [`InitiatorSession::poll_action`] and asks [`InitiatorSession::poll_timeout`] when to come back. Connections after the first
-//! come by [`InitiatorSession::join`] and go by [`InitiatorSession::connection_lost`].
+//! [`InitiatorSession::poll_action`]; [`InitiatorSession::poll_timeout`] says when to call again. Further connections join with
+//! [`InitiatorSession::join`] and leave with [`InitiatorSession::connection_lost`].
 //!
 //! ```text
 //!   Active ──target asks for logout──► Draining ──idle, or time is short──► LogoutSent ──► Closed
 //!     │  └───────── logout() ──────────────────────────────────────────────────▲              ▲
 //!     └─────────── violation, no connection left, no remedy for a command, target drops, lost() ─┘
 //! ```
-//! A closed session is the end of it: [`InitiatorSession::unfinished`] gives the commands back, and the caller logs in again
-//! with the same ISID and submits them anew.
+//! A closed session does not come back: [`InitiatorSession::unfinished`] returns its commands, and the caller logs in again with
+//! the same ISID and submits them again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,22 +37,22 @@ use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 use crate::{Time, earlier};
 
-/// Choices of configuration for a session.
+/// Configuration of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// Silence of a connection after which the target is pinged on it; zero never pings.
     pub ping_interval: Duration,
-    /// Further silence after which the connection is given up.
+    /// Further silence after which the connection is declared dead.
     pub ping_timeout: Duration,
     /// Time that a task management function may take before the next harsher measure.
     pub management_timeout: Duration,
     /// Time that a text exchange or a logout may take.
     pub exchange_timeout: Duration,
-    /// Time for which the request for missing PDUs waits for more of them (error recovery level 1).
+    /// How long the request for missing PDUs waits for more of them (error recovery level 1).
     pub snack_delay: Duration,
-    /// Time after which missing PDUs are asked for again, and a command without acknowledgement is sent again (level 1).
+    /// Time after which missing PDUs are requested again, and an unacknowledged command is sent again (level 1).
     pub recovery_timeout: Duration,
-    /// Silence of a task after which it is asked for what may have been lost without a trace (level 1).
+    /// Silence of a task after which the session checks for PDUs lost without a trace (level 1).
     pub probe_after: Duration,
     /// How commands are spread over connections.
     pub scheduling: Scheduling,
@@ -76,25 +76,25 @@ impl Default for SessionConfig {
     }
 }
 
-/// What a session went through.
+/// Recovery events of a session so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryCounters {
-    /// Connections that failed while the session went on.
+    /// Connections that failed while the session continued.
     pub connections_lost: u64,
-    /// Requests for missing data, R2Ts and statuses.
+    /// SNACKs sent for missing data, R2Ts and statuses.
     pub snacks_sent: u64,
-    /// Tasks that went on on another connection.
+    /// Tasks that continued on another connection.
     pub tasks_reassigned: u64,
-    /// Commands that died with their connection and were begun anew.
+    /// Commands that died with their connection and were started again.
     pub commands_begun_anew: u64,
-    /// Commands sent again, the same, because nothing acknowledged them.
+    /// Commands sent again unchanged because nothing acknowledged them.
     pub commands_retried: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Active,
-    /// The target asked for a logout: nothing new is sent, and at this time at the latest the logout goes out.
+    /// The target requested a logout: no new command is sent, and at this time at the latest the logout is sent.
     Draining(Time),
     /// The logout is under way until this time.
     LogoutSent(Time),
@@ -114,31 +114,31 @@ pub struct InitiatorSession {
     pub(super) window: CommandWindow,
     pub(super) tasks: TaskTable,
     pub(super) connections: Vec<Connection>,
-    /// Place of the connection whose turn is next.
+    /// Index of the connection whose turn is next.
     pub(super) next_in_turn: usize,
-    /// The connection that the caller is bringing back because no other is left.
+    /// The connection that the caller is reconnecting because no other is left.
     pub(super) reconnecting: Option<Cid>,
     /// Commands that wait for the window, in order.
     pub(super) waiting: VecDeque<Itt>,
-    /// Of those, the first so many were begun anew.
+    /// How many of those, at the front, are being started again.
     pub(super) anew_waiting: usize,
-    /// Commands sent and not ended.
+    /// Commands sent and not completed.
     pub(super) sent: usize,
-    /// Write data of commands sent and not ended, bytes.
+    /// Write data of commands sent and not completed, bytes.
     pub(super) write_bytes: u64,
-    /// No command has taken too long before this time.
+    /// No command times out before this time.
     pub(super) next_deadline: Option<Time>,
-    /// Task management functions under way.
+    /// Task management functions under way, except those that settle orphans.
     pub(super) managing: usize,
-    /// Functions that the caller wants of commands whose connection is gone: they wait until those are settled.
+    /// Functions that the caller requested for commands whose connection is gone: they wait until those are settled.
     pub(super) deferred: VecDeque<Deferred>,
     /// Tasks with PDUs missing.
     pub(super) with_holes: Vec<Itt>,
-    /// Tasks of connections that are gone, in order.
+    /// Tasks of lost connections that are still to be settled, in order.
     pub(super) settling: VecDeque<Settling>,
     /// Functions under way to settle such tasks.
     pub(super) settling_now: usize,
-    /// The command that was last sent again because nothing acknowledged it, and how often.
+    /// The command last sent again because nothing acknowledged it; `retries` counts how often.
     pub(super) retried: Option<CmdSn>,
     pub(super) retries: u8,
     /// SNACK Tag used last.
@@ -146,13 +146,13 @@ pub struct InitiatorSession {
     pub(super) asked_by_target: bool,
     pub(super) counters: RecoveryCounters,
     pub(super) actions: VecDeque<Action>,
-    /// The end of the session; the last action.
+    /// The end of the session: the last action.
     end: Option<Action>,
     pub(super) now: Time,
 }
 
 impl InitiatorSession {
-    /// The session that a completed login opens.
+    /// The session that a completed login creates.
     pub fn new(login: &LoggedIn, config: SessionConfig, now: Time) -> Self {
         Self {
             params: login.params.clone(),
@@ -187,23 +187,23 @@ impl InitiatorSession {
         }
     }
 
-    /// The parameters in force; those that are a connection's own are the leading one's.
+    /// The parameters in effect; connection parameters are those of the leading connection.
     pub fn params(&self) -> &Params {
         &self.params
     }
 
-    /// What the session went through.
+    /// Recovery events so far.
     pub fn counters(&self) -> RecoveryCounters {
         self.counters
     }
 
-    /// Commands submitted and not ended.
+    /// Commands submitted and not completed.
     pub fn outstanding(&self) -> usize {
         self.sent + self.waiting.len()
     }
 
-    /// Write data of commands that were sent and have not ended, bytes: no more than this and the headers can wait to be sent
-    /// on our own account.
+    /// Write data of commands that were sent and have not completed, bytes: apart from headers, this bounds what the session can
+    /// have queued for sending.
     pub fn outstanding_write_bytes(&self) -> u64 {
         self.write_bytes
     }
@@ -213,15 +213,15 @@ impl InitiatorSession {
         self.phase == Phase::Closed
     }
 
-    /// Whether commands and their data travel on different connections: agreed, and there may be a second one.
+    /// Whether commands and their data travel on different connections: this is agreed, and a second connection is possible.
     pub(super) fn is_asymmetric(&self) -> bool {
         self.params.allegiance_free && self.params.max_connections > 1
     }
 
-    /// Takes a command; it is sent as soon as the target's window allows.
+    /// Accepts a command, and sends it as soon as the target's window allows.
     ///
     /// # Errors
-    /// Gives it back when the session takes no more: it is ending, is a discovery session, or holds
+    /// Returns the command when the session takes no more: it is ending, is a discovery session, or holds
     /// [`crate::limits::MAX_INITIATOR_TASKS`].
     pub fn submit(&mut self, now: Time, command: Command) -> Result<(), Box<Command>> {
         self.now = now;
@@ -253,7 +253,7 @@ impl InitiatorSession {
         }
         match self.connection(cid) {
             Some(connection) if connection.state.stands() => connection.last_rx = now,
-            // What arrived before the connection failed and was not looked at counts for nothing.
+            // PDUs that arrived before the connection failed but were not processed are ignored.
             _ => return,
         }
         match self.dispatch(cid, rx) {
@@ -271,7 +271,7 @@ impl InitiatorSession {
         }
     }
 
-    /// Everything that is the same for all PDUs, then the one at hand.
+    /// Does what is common to all PDUs, then passes the PDU to its handler.
     fn dispatch(&mut self, cid: Cid, rx: RxPdu) -> Result<(), CloseReason> {
         //= rfc7143 11 PDU-03 PDU-05
         let pdu = Pdu::parse(&rx.bhs).map_err(ProtocolViolation::from)?;
@@ -299,8 +299,8 @@ impl InitiatorSession {
         }
     }
 
-    /// A PDU whose data did not match their digest; true when that is all there is to say about it. Data-In and pings see for
-    /// themselves.
+    /// Handles a PDU whose data did not match its digest; returns true if nothing more is to be done with it. Data-In, and pings
+    /// unless they are numbered and the level recovers them, are left to their handlers.
     //= rfc7143 7.8 DIG-12
     fn damaged(&mut self, cid: Cid, pdu: &Pdu) -> Result<bool, CloseReason> {
         let stat_sn = match pdu {
@@ -317,7 +317,7 @@ impl InitiatorSession {
         }
     }
 
-    /// The next thing to do. After [`Action::Close`] comes nothing: what the caller asked for until then is answered before it.
+    /// The next thing to do. Nothing follows [`Action::Close`]: requests of the caller that ended before are reported before it.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front().or_else(|| self.end.take())
     }
@@ -333,7 +333,7 @@ impl InitiatorSession {
         earlier(due, earlier(self.management_due(), self.recovery_due()))
     }
 
-    /// Time has passed.
+    /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         match self.phase {
@@ -353,7 +353,7 @@ impl InitiatorSession {
         self.pump();
     }
 
-    /// Sends what the window allows.
+    /// Sends the commands that the window allows.
     //= rfc7143 4.2.2.1 NUM-06
     pub(super) fn pump(&mut self) {
         if self.connections.iter().any(|connection| matches!(connection.state, ConnectionState::Draining(_)))
@@ -390,13 +390,13 @@ impl InitiatorSession {
         }
     }
 
-    /// Ends a command that was sent with `ending`.
+    /// Completes a command that was sent, with `ending`.
     pub(super) fn complete(&mut self, itt: Itt, ending: Ending) {
         let Some(task) = self.tasks.command(itt) else { return };
         let (cid, orphan, weight) = (task.cid, task.orphan, task.weight());
         let prompt = self.now.saturating_sub(task.sent_at) <= PROMPT;
         let ending = match (task.verdict.take(), ending) {
-            // Data that failed its digest stays failed, whatever the status says.
+            // A verdict that is fixed already stays, whatever status, timeout or abort follows.
             (Some(verdict), Ending::Status { .. } | Ending::TimedOut | Ending::Aborted) => *verdict,
             (_, ending) => ending,
         };
@@ -413,7 +413,7 @@ impl InitiatorSession {
         }
     }
 
-    /// A PDU for a task that is not there. Where PDUs are sent again, or travel on several connections, it may come late.
+    /// A PDU for a task that does not exist. It may be late where PDUs are resent or travel on several connections.
     pub(super) fn late(&mut self, itt: Itt, rule: &'static str, what: &str) -> Result<(), CloseReason> {
         let may_be = self.recovers()
             || self.connections.len() > 1
@@ -425,7 +425,7 @@ impl InitiatorSession {
         Err(violation(rule, format!("{what} for task {itt}, which is not there")))
     }
 
-    /// ExpStatSN for a PDU that is being made for `cid`.
+    /// ExpStatSN for a PDU that is about to be sent on `cid`.
     pub(super) fn exp_stat_sn(&mut self, cid: Cid) -> StatSn {
         self.connection(cid).map_or(StatSn(0), |connection| connection.statuses.tell())
     }
@@ -438,7 +438,7 @@ impl InitiatorSession {
         self.actions.push_back(Action::Send { cid, pdu });
     }
 
-    /// Remembers that something is due by `deadline`.
+    /// Notes that something is due by `deadline`.
     pub(super) fn expect_by(&mut self, deadline: Option<Time>) {
         self.next_deadline = earlier(self.next_deadline, deadline);
     }
@@ -456,13 +456,13 @@ impl InitiatorSession {
         told_seconds(self.params.default_time2wait_s)
     }
 
-    /// DefaultTime2Retain: the time after that for which tasks are kept.
+    /// DefaultTime2Retain: how long tasks are kept after that.
     //= rfc7143 13.16 KEY-15
     pub(super) fn time2retain(&self) -> Duration {
         Duration::from_secs(self.params.default_time2retain_s.into())
     }
 
-    /// Logs out: commands that have not ended die with the session.
+    /// Logs out: commands that have not completed die with the session.
     pub fn logout(&mut self, now: Time) {
         self.now = now;
         if matches!(self.phase, Phase::Active | Phase::Draining(_)) {
@@ -471,7 +471,7 @@ impl InitiatorSession {
         }
     }
 
-    /// Sends the logout that the target asked for, once nothing is under way any more.
+    /// Sends the logout that the target requested, once no command is under way.
     fn drained(&mut self) {
         if matches!(self.phase, Phase::Draining(_)) && self.sent == 0 {
             self.send_logout();
@@ -495,13 +495,13 @@ impl InitiatorSession {
     }
 }
 
-/// Whether a PDU that was refused for `reason` may be sent again.
 //= rfc7143 11.17.1 REJ-04
-/// A time that a target has told, as far as it is obeyed.
+/// A time announced by a target, limited to [`MAX_TIME2WAIT_S`].
 pub(super) fn told_seconds(seconds: u16) -> Duration {
     Duration::from_secs(seconds.min(MAX_TIME2WAIT_S).into())
 }
 
+/// Whether a PDU that was rejected for `reason` may be sent again.
 pub(super) fn may_resend(reason: RejectReason) -> bool {
     matches!(
         reason,

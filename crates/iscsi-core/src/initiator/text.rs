@@ -1,4 +1,4 @@
-//! Text requests in full feature phase: SendTargets, and the exchange that a target asks for (RFC 7143 6.4, 11.10, 11.11, C).
+//! Text requests in full feature phase: SendTargets, and exchanges that a target requests (RFC 7143 6.4, 11.10, 11.11, C).
 
 use bytes::Bytes;
 use iscsi_wire::{Cid, Itt, Lun, RejectReason, TextBuilder, TextPairs, TextRequest, TextResponse, Ttt};
@@ -24,7 +24,7 @@ pub(super) struct TextExchange {
     /// MaxRecvDataSegmentLength that it declares, bytes.
     declares: Option<u32>,
     received: Vec<u8>,
-    /// SendTargets was asked; otherwise an empty exchange for the target's sake.
+    /// It is a SendTargets; otherwise it declares a length, or is an empty exchange that the target requested.
     send_targets: bool,
     /// F of our last request.
     asked_final: bool,
@@ -32,20 +32,20 @@ pub(super) struct TextExchange {
 }
 
 impl TextExchange {
-    /// When it has taken too long.
+    /// Its deadline.
     pub(super) fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// Whether somebody waits for the targets that it brings.
+    /// Whether the caller waits for the targets that it returns.
     pub(super) fn wants_targets(&self) -> bool {
         self.send_targets
     }
 }
 
 impl InitiatorSession {
-    /// Asks which targets there are: `All`, a name, or an empty value for the session's own target. Ends with
-    /// [`Action::Targets`]. False when the session cannot ask now.
+    /// Requests a list of targets: `All`, a name, or an empty value for the session's own target. Ends with [`Action::Targets`]
+    /// or [`Action::TextRefused`]. False when the session cannot send it now.
     //= rfc7143 C DSC-02 TXT-07 KEY-03
     pub fn send_targets(&mut self, now: Time, which: &str) -> bool {
         self.now = now;
@@ -55,8 +55,8 @@ impl InitiatorSession {
         self.phase == SessionPhase::Active && self.begin_text(cid, Bytes::from(text.finish()), true, None)
     }
 
-    /// Declares another MaxRecvDataSegmentLength for the connection `cid`, in bytes; in force when [`Action::Declared`] comes.
-    /// False when the session cannot now, or RFC 7143 13.12 does not allow the value.
+    /// Declares another MaxRecvDataSegmentLength for the connection `cid`, in bytes; in effect from [`Action::Declared`] on.
+    /// False when the session cannot send it now, or RFC 7143 13.12 does not allow the value.
     //= rfc7143 13.12 KEY-11 SNK-04
     pub fn declare_max_recv(&mut self, now: Time, cid: Cid, bytes: u32) -> bool {
         self.now = now;
@@ -67,10 +67,10 @@ impl InitiatorSession {
             && self.begin_text(cid, Bytes::from(text.finish()), false, Some(bytes))
     }
 
-    /// The target wants to negotiate: an empty request gives it the word.
+    /// The target wants to negotiate: an empty request enables it to.
     //= rfc7143 11.9.1 ASY-03
     pub(super) fn negotiate_on_request(&mut self, cid: Cid) {
-        // One that is under way serves as well.
+        // An exchange that is under way serves the purpose too.
         let under_way = self.connection(cid).is_none_or(|connection| connection.text.is_some());
         if self.phase == SessionPhase::Active
             && !under_way
@@ -157,7 +157,7 @@ impl InitiatorSession {
             if rx.data.is_empty() && pdu.continue_bit {
                 return Err(violation("RFC 7143 6.2", "an empty text response says that it goes on"));
             }
-            // One that brings nothing does not make the exchange last longer: it could do so for ever.
+            // An empty response does not extend the deadline: it could do so for ever.
             if !rx.data.is_empty() {
                 exchange.deadline = deadline;
             }
@@ -181,7 +181,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// The target rejects a request: the exchange is over, nothing of it has taken effect, and the session goes on.
+    /// The target rejects a request: the exchange is over, none of it has taken effect, and the session continues.
     //= rfc7143 6.4 TXT-14
     pub(super) fn text_refused(&mut self, cid: Cid, itt: Itt, reason: RejectReason) {
         let Some(connection) = self.connection(cid) else { return };
@@ -192,7 +192,7 @@ impl InitiatorSession {
         }
     }
 
-    /// Reads a complete answer: targets, and what may still be declared. `None` when SendTargets itself was refused.
+    /// Reads a complete answer: targets, and keys that may still be declared. `None` when SendTargets itself was refused.
     //= rfc7143 C DSC-06 NAM-02 TXT-17 TXT-14 TXT-18
     fn take_text(&mut self, cid: Cid, text: &[u8]) -> Result<Option<Vec<TargetRecord>>, ProtocolViolation> {
         let before = self.connection(cid).map_or(0, |connection| connection.max_send);

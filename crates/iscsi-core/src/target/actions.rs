@@ -1,4 +1,4 @@
-//! What a target session asks of its surroundings, and what they answer.
+//! What a target session requests from its surroundings, and their answers.
 
 use bytes::Bytes;
 use iscsi_wire::{Cid, Lun, TaskAttribute, TmfFunction};
@@ -11,7 +11,7 @@ use crate::pdu_writer::TxPdu;
 /// A SCSI command that is ready to run.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// Its name in the answers.
+    /// Identifies it in the answers.
     pub task: TaskId,
     /// The logical unit addressed.
     pub lun: Lun,
@@ -21,7 +21,7 @@ pub struct Command {
     pub attribute: TaskAttribute,
     /// Command priority, 1 highest to 15, 0 for none; always 0 below iSCSIProtocolLevel 2.
     pub priority: u8,
-    /// Most bytes of Data-In that the initiator takes.
+    /// Most bytes of Data-In that the initiator accepts.
     pub read_length: u32,
     /// Bytes of Data-Out that the initiator has.
     pub write_length: u32,
@@ -42,22 +42,22 @@ pub struct Completion {
     pub data_in: Payload,
     /// SCSI transfer length, bytes: what the command would transfer, whatever the initiator expected.
     pub transfer_bytes: u64,
-    /// The status keeps its place among those of all connections (RFC 7143 4.2.2.3): that of PREEMPT AND ABORT.
+    /// The status keeps its order among the responses of all connections (RFC 7143 4.2.2.3): set for PREEMPT AND ABORT.
     pub fenced: bool,
 }
 
 /// A task management function that reaches beyond this session's bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagementRequest {
-    /// Its name in the answer.
+    /// Identifies it in the answer.
     pub id: ManagementId,
-    /// What is asked.
+    /// The function requested.
     pub function: TmfFunction,
     /// The logical unit addressed; meaningless for target resets.
     pub lun: Lun,
 }
 
-/// Names a task management request.
+/// Identifies a task management request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ManagementId(pub(super) u64);
 
@@ -72,7 +72,7 @@ pub enum Selector {
     Name(String),
 }
 
-/// A target with its addresses, as SendTargets tells it.
+/// A target with its addresses, as SendTargets reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
     /// iSCSI name.
@@ -81,7 +81,7 @@ pub struct TargetRecord {
     pub addresses: Vec<String>,
 }
 
-/// Why a connection is to be closed.
+/// Why a connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The initiator logged out.
@@ -90,8 +90,8 @@ pub enum CloseReason {
     Violation(String),
     /// A newer login took its place.
     Replaced,
-    /// The peer did not answer a ping, did not log out when asked, or let nothing move while others waited for the memory that it
-    /// had.
+    /// The peer did not answer a ping, did not log out when requested, or made no progress while others waited for memory that it
+    /// held.
     Silent,
     /// The caller ended the session.
     Ended,
@@ -109,42 +109,41 @@ pub enum Action {
         /// The PDU.
         pdu: TxPdu,
     },
-    /// Show a command to the device server; answer with `need_data_out` or `complete`.
+    /// Offer a command to the device server; answer with `need_data_out` or `complete`.
     Start(Command),
-    /// All data that will come for a command is here; answer with `complete`.
+    /// A command's data has arrived, as far as the initiator has any; answer with `complete`.
     DataOut {
         /// The command.
         task: TaskId,
-        /// Its data: what `need_data_out` asked for, or fewer bytes when the initiator has no more.
+        /// Its data: what `need_data_out` requested, or fewer bytes when the initiator has no more.
         data: DataOutPieces,
     },
-    /// The command is aborted: begin nothing more for it. Answer with `task_gone` once nothing of it can touch the medium.
+    /// The command is aborted: start no further work for it. Answer with `task_gone` once none of its work can touch the medium.
     Abandon {
         /// The command.
         task: TaskId,
     },
-    /// Carry out a task management function; see [`super::session::TargetSession::abort_tasks`], `has_tasks` and
-    /// `management_done`.
+    /// Execute a task management function; see [`super::session::TargetSession::abort_tasks`], `has_tasks` and `management_done`.
     Manage(ManagementRequest),
-    /// Nothing is left of the tasks that `abort_tasks` was told to abort.
+    /// The tasks that `abort_tasks` was told to abort are all gone.
     TasksGone {
-        /// The caller's name for that call.
+        /// The token passed to that call.
         token: u64,
     },
     /// List targets; answer with `answer_send_targets`.
     SendTargets {
-        /// Connection that asked.
+        /// Connection of the request.
         cid: Cid,
         /// Which ones.
         selector: Selector,
     },
-    /// Close a connection once what was sent before is on its way.
+    /// Close a connection once everything queued before has been sent.
     Close {
         /// The connection.
         cid: Cid,
         /// Why.
         reason: CloseReason,
     },
-    /// The session is over and holds nothing any more: forget it.
+    /// The session is over and holds nothing any more: drop it.
     Ended,
 }

@@ -1,4 +1,4 @@
-//! Asynchronous Messages: what a target tells without being asked (RFC 7143 11.9).
+//! Asynchronous Messages: what a target reports without a request (RFC 7143 11.9).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::session::{Phase, TargetSession};
 use crate::Time;
 use crate::pdu_writer::TxPdu;
 
-/// What an Asynchronous Message says beside its numbers.
+/// The fields of an Asynchronous Message other than its sequence numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub event: AsyncEvent,
@@ -20,7 +20,7 @@ pub(super) struct Event {
 }
 
 impl TargetSession {
-    /// Asks the initiator to log out within `grace`; its connections are closed when it does not.
+    /// Requests that the initiator log out within `grace`; closes its connections if it does not.
     //= rfc7143 11.9.1 ASY-01
     pub fn request_logout(&mut self, now: Time, grace: Duration) {
         self.now = now;
@@ -43,7 +43,7 @@ impl TargetSession {
         }
     }
 
-    /// Tells the initiator of a SCSI event of a logical unit, with its sense data.
+    /// Reports a SCSI event of a logical unit to the initiator, with its sense data.
     //= rfc7143 11.9 ASY-04
     pub fn report_scsi_event(&mut self, now: Time, lun: Lun, sense: &[u8]) {
         self.now = now;
@@ -58,7 +58,7 @@ impl TargetSession {
         self.send_async(cid, event, data.into());
     }
 
-    /// Tells the initiator on a connection that is left that another one is gone.
+    /// Reports on a remaining connection that another one is gone.
     //= rfc7143 7.1.4.3 MCS-05
     pub(super) fn report_lost_connection(&mut self, lost: Cid) {
         if self.phase != Phase::Active {

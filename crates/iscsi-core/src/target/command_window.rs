@@ -1,7 +1,7 @@
-//! The command window of one session: which CmdSN may come, and in which order commands run (RFC 7143 4.2.2.1).
+//! The command window of one session: which CmdSNs are accepted, and in which order commands run (RFC 7143 4.2.2.1).
 //!
-//! A command runs when every earlier one has been received. One that comes early waits in `held`, which the window itself
-//! bounds. One outside the window, or a duplicate, is ignored without a word: that is the rule. `MaxCmdSN` never goes back.
+//! A command runs once every earlier one has been received. One that arrives early waits in `held`, whose size the window bounds.
+//! One outside the window, or a duplicate, is silently ignored, as the RFC requires. `MaxCmdSN` never goes back.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ const MAX_SIZE: u32 = (1 << 31) - 1;
 /// What to do with a command that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is the next one, and counts as received: run it, then ask [`CommandWindow::next_ready`].
+    /// It is the next one, and counts as received: run it, then call [`CommandWindow::next_ready`].
     Run,
-    /// It has to wait for a hole to be filled: give it to [`CommandWindow::hold`].
+    /// An earlier number is missing: pass it to [`CommandWindow::hold`].
     Early,
     /// Duplicate or outside the window.
     Ignored,
@@ -31,7 +31,7 @@ pub struct CommandWindow<T> {
     held: VecDeque<Slot<T>>,
 }
 
-/// What is known of a number.
+/// What is known about a CmdSN.
 ///
 /// ```text
 ///   Missing ──arrives early──► Waiting ──its turn──► (run)
@@ -62,17 +62,17 @@ impl<T> CommandWindow<T> {
         self.max
     }
 
-    /// True when the initiator has been told that it may send nothing more.
+    /// True when the window is closed: the initiator may send no further command.
     pub fn is_closed(&self) -> bool {
         self.max.next() == self.exp
     }
 
-    /// Lets at most `size` commands be outstanding from now on, 1 to 2^31 - 1. What the initiator was told stays.
+    /// Limits the outstanding commands to `size` from now on, 1 to 2^31 - 1. A window that has been announced is not taken back.
     pub fn limit(&mut self, size: u32) {
         self.size = size.clamp(1, MAX_SIZE);
     }
 
-    /// Widens the window for `live` commands that have started and not ended.
+    /// Widens the window, given `live` commands that have started and not ended.
     //= rfc7143 4.2.2.1 NUM-05
     pub fn reopen(&mut self, live: usize) {
         let room = self.size.saturating_sub(live as u32);
@@ -82,9 +82,9 @@ impl<T> CommandWindow<T> {
         }
     }
 
-    /// Whether a non-immediate command with `cmd_sn` would be taken.
+    /// Whether a non-immediate command with `cmd_sn` would be accepted.
     pub fn admits(&self, cmd_sn: CmdSn) -> bool {
-        // Distances, not comparisons: 2^31 ahead is neither before nor after, and must not index anything.
+        // Distances, not comparisons: a number 2^31 ahead is neither before nor after, and must not be used as an index.
         if self.is_closed() || self.exp.distance_to(cmd_sn) > self.exp.distance_to(self.max) {
             return false;
         }
@@ -92,7 +92,7 @@ impl<T> CommandWindow<T> {
         matches!(self.held.get(ahead), None | Some(Slot::Missing))
     }
 
-    /// Takes the number of a non-immediate command.
+    /// Receives the number of a non-immediate command.
     //= rfc7143 4.2.2.1 NUM-02 NUM-03 NUM-04 MCS-08
     pub fn arrive(&mut self, cmd_sn: CmdSn) -> Arrival {
         if !self.admits(cmd_sn) {
@@ -105,7 +105,7 @@ impl<T> CommandWindow<T> {
         Arrival::Run
     }
 
-    /// Keeps a command that came early until its turn.
+    /// Holds a command that arrived early until its turn.
     //= rfc7143 4.2.2.1 NUM-02
     pub fn hold(&mut self, cmd_sn: CmdSn, command: T) {
         if self.admits(cmd_sn) {
@@ -135,7 +135,7 @@ impl<T> CommandWindow<T> {
         }
     }
 
-    /// Removes held commands that `matches`, counting them as received; what was removed.
+    /// Removes held commands that `matches` selects, counts them as received, and returns them.
     pub fn remove_held(&mut self, mut matches: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
         for slot in &mut self.held {
@@ -165,7 +165,7 @@ impl<T> CommandWindow<T> {
         &mut self.held[index]
     }
 
-    /// ExpCmdSN has been received: the window's start moves by one, and `held` with it.
+    /// ExpCmdSN has been received: moves the start of the window, and `held` with it, by one.
     fn advance(&mut self) -> Slot<T> {
         self.exp = self.exp.next();
         self.held.pop_front().unwrap_or(Slot::Missing)

@@ -1,4 +1,4 @@
-//! The connections of a session: joining, keepalive, what the initiator has acknowledged, and their loss
+//! The connections of a session: joining, keepalive, acknowledgements from the initiator, and loss
 //! (RFC 7143 4.2.2.2, 4.4.3, 6.3.4, 7.1.4.3, 7.14).
 //!
 //! ```text
@@ -6,10 +6,10 @@
 //!             └──lost, replaced, logout for recovery──► Lost (ErrorRecoveryLevel 2: its tasks are orphans)
 //!                                                         └── reassigned, or Time2Wait + Time2Retain ──► gone
 //! ```
-//! A connection has its StatSN of its own; everything else belongs to the session.
+//! Each connection has its own StatSN; everything else belongs to the session.
 //!
-//! In asymmetric use, which both ends have to know ([`crate::params::ALLEGIANCE_FREE`]), commands come on connections with an even
-//! CID, and what belongs to them travels on those with an odd one.
+//! In asymmetric use, which both ends must know of ([`crate::params::ALLEGIANCE_FREE`]), commands are sent on connections with an
+//! even CID. Their status, and all their data except the unsolicited, travels on connections with an odd CID.
 
 use std::time::Duration;
 
@@ -32,26 +32,26 @@ pub(super) struct Connection {
     pub params: Params,
     /// StatSN of the next status.
     pub stat_sn: StatSn,
-    /// ExpStatSN of the initiator: every earlier status has arrived.
+    /// ExpStatSN from the initiator: it has received every earlier status.
     pub acknowledged: StatSn,
-    /// StatSN after that of the last response of a command or of task management: what a fence waits for.
+    /// StatSN after that of the last response to a command or task management request: a fence waits for its acknowledgement.
     pub responded: StatSn,
-    /// Set once the connection is on its way out: what still arrives is ignored (RFC 7143 11.14).
+    /// Set once the connection is being closed: PDUs that still arrive are ignored (RFC 7143 11.14).
     pub closing: bool,
     pub text: Option<TextExchange>,
-    /// When it last showed that its initiator lives: something came, or was taken.
+    /// When it last showed that its initiator is alive: a PDU arrived, or the peer took bytes that we sent.
     pub last_life: Time,
-    /// A ping of ours was sent, and nothing has come since.
+    /// We sent a ping, and no PDU has arrived since.
     pub pinged: bool,
-    /// When we give up waiting for the logout that we asked for.
+    /// When we stop waiting for the logout that we requested.
     pub logout_deadline: Option<Time>,
     /// Empty at ErrorRecoveryLevel 0.
     pub statuses: SentStatuses,
-    /// PDUs sent again since a status was acknowledged.
+    /// PDUs resent since a status was last acknowledged.
     pub replayed: u32,
 }
 
-/// A connection that is gone while its tasks may still be taken over.
+/// A connection that is gone while its tasks may still be reassigned.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub cid: Cid,
@@ -63,20 +63,20 @@ pub(super) struct Lost {
     pub requests: Vec<Itt>,
 }
 
-/// How a connection goes.
+/// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// It failed, or we gave it up.
+    /// It failed, or we declared it dead.
     Failed,
-    /// The initiator knows: it replaced it or logged it out for recovery.
+    /// The initiator knows: it replaced the connection or logged it out for recovery.
     Recovery,
-    /// Its tasks are to die with it.
+    /// Its tasks die with it.
     Final,
 }
 
 impl TargetSession {
-    /// Adds the connection of a login that named this session's TSIH. One with the same CID is replaced: its tasks die with it,
-    /// or wait to be reassigned at ErrorRecoveryLevel 2.
+    /// Adds the connection of a login that named this session's TSIH. A connection with the same CID is replaced: its tasks die
+    /// with it, or wait to be reassigned at ErrorRecoveryLevel 2.
     //= rfc7143 6.3.4 SES-03
     //= rfc7143 4.4.3 MCS-01
     pub fn join(&mut self, established: Established, now: Time) {
@@ -86,7 +86,7 @@ impl TargetSession {
             self.actions.push_back(Action::Close { cid, reason: CloseReason::Replaced });
             self.remove_connection(cid, Loss::Recovery);
         } else if let Some(lost) = self.lost.iter_mut().find(|lost| lost.cid == cid) {
-            // The login stands for a logout of what had this CID before (RFC 7143 6.3.4).
+            // The login implies a logout of the earlier connection with this CID (RFC 7143 6.3.4).
             lost.logged_out = true;
         }
         self.phase = Phase::Active;
@@ -126,14 +126,14 @@ impl TargetSession {
         }
     }
 
-    /// Closes a connection from our side because it is of no more use, and books its loss.
+    /// Closes a connection from our side and handles its loss.
     pub(super) fn lose_connection(&mut self, cid: Cid, reason: CloseReason) {
         let loss = if reason == CloseReason::Logout { Loss::Final } else { Loss::Failed };
         self.actions.push_back(Action::Close { cid, reason });
         self.forget_connection(cid, loss);
     }
 
-    /// Takes a connection out; the session fails when it was the last one.
+    /// Removes a connection. If it was the last one, the session fails or ends.
     pub(super) fn forget_connection(&mut self, cid: Cid, loss: Loss) {
         self.remove_connection(cid, loss);
         if loss == Loss::Failed {
@@ -150,7 +150,7 @@ impl TargetSession {
         }
     }
 
-    /// Takes a connection out and decides on its tasks. The session does not fail: the caller sees to that.
+    /// Removes a connection and decides on its tasks. What becomes of the session is left to the caller.
     //= rfc7143 7.1.4.4 ERL-05
     pub(super) fn remove_connection(&mut self, cid: Cid, loss: Loss) {
         let keeps = loss != Loss::Final
@@ -186,13 +186,13 @@ impl TargetSession {
         self.lift_fences_of(cid);
     }
 
-    /// Time2Wait and Time2Retain of a connection or of the session.
+    /// Time2Wait plus Time2Retain, for a connection or the session.
     pub(super) fn time_to_recover(&self) -> Duration {
         let params = &self.params;
         Duration::from_secs(u64::from(params.default_time2wait_s) + u64::from(params.default_time2retain_s))
     }
 
-    /// Kills what nobody has taken over in time.
+    /// Aborts the tasks of lost connections that were not reassigned in time.
     //= rfc7143 7.6 ERL-08
     pub(super) fn expire_lost_connections(&mut self) {
         while let Some(position) = self.lost.iter().position(|lost| lost.deadline <= self.now) {
@@ -201,7 +201,7 @@ impl TargetSession {
         }
     }
 
-    /// Takes note of the ExpStatSN of a PDU. A number that was not sent yet is none.
+    /// Records the ExpStatSN of a PDU. A number that we have not sent yet is ignored.
     //= rfc7143 4.2.2.2 NUM-09
     pub(super) fn acknowledge(&mut self, cid: Cid, exp_stat_sn: StatSn) {
         let Some(connection) = self.connection(cid) else { return };
@@ -218,9 +218,9 @@ impl TargetSession {
         }
     }
 
-    /// The connection to which a command that came on `cid` is allegiant: the same one, unless the connections are used
-    /// asymmetrically. Then each with an even CID has one with an odd CID for its data and status, so that what came together
-    /// is answered together.
+    /// The connection to which a command received on `cid` is allegiant: the same one, unless the connections are used
+    /// asymmetrically. Then each even CID is mapped to one odd CID for data and status, so that commands received on one
+    /// connection are answered on one connection.
     //= rfc7143 4.2.5.1 MCS-02
     pub(super) fn home_for(&self, cid: Cid) -> Cid {
         if !self.params.allegiance_free || params::carries_data(cid) {
@@ -239,7 +239,7 @@ impl TargetSession {
         self.connections.iter_mut().find(|c| c.cid == cid)
     }
 
-    /// The number of the next response of a command or of task management on `cid`.
+    /// Takes the next StatSN of `cid`, for a response to a command or a task management request.
     //= rfc7143 4.2.2.2 NUM-09
     pub(super) fn take_stat_sn(&mut self, cid: Cid) -> Option<StatSn> {
         let connection = self.connection(cid)?;
@@ -249,12 +249,12 @@ impl TargetSession {
         Some(stat_sn)
     }
 
-    /// A connection on which something may be said that belongs to none.
+    /// Any open connection, for messages that belong to none in particular.
     pub(super) fn any_connection(&self) -> Option<Cid> {
         self.connections.iter().find(|c| !c.closing).map(|c| c.cid)
     }
 
-    /// When the next ping is due, or the connection is given up because of it.
+    /// When the next ping is due or, after a ping, when the connection is declared dead.
     pub(super) fn ping_due(&self, connection: &Connection) -> Option<Time> {
         if self.config.ping_interval.is_zero() {
             return None;
@@ -264,8 +264,8 @@ impl TargetSession {
         Some(connection.last_life + silence)
     }
 
-    /// At `at` the initiator's end has taken bytes that were sent on `cid`: it lives, also if a ping stands behind so much data that
-    /// the answer takes long.
+    /// At time `at` the initiator's end took bytes sent on `cid`. This shows that it is alive, even if a ping is queued behind so
+    /// much data that its answer takes long.
     //= rfc7143 7.14 ERL-11
     pub fn handle_taken(&mut self, at: Time, cid: Cid) {
         if let Some(connection) = self.connection(cid) {
@@ -273,7 +273,7 @@ impl TargetSession {
         }
     }
 
-    /// Pings connections that are silent, and closes those that stay so; false when the session is closed.
+    /// Pings silent connections, and closes those that stay silent. Returns false when the session was closed.
     //= rfc7143 7.14 ERL-11
     pub(super) fn expire_connections(&mut self) -> bool {
         let now = self.now;

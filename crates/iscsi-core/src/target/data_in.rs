@@ -1,4 +1,4 @@
-//! From the device server's outcome to Data-In and SCSI Response (RFC 7143 11.4, 11.7).
+//! From a command's completion by the device server to Data-In and SCSI Response (RFC 7143 11.4, 11.7).
 
 use bytes::Bytes;
 use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, TaskManagementResponse, Ttt};
@@ -14,7 +14,7 @@ use crate::pdu_writer::{TxData, TxPdu};
 /// Statuses that may travel in a Data-In PDU: those of success (RFC 7143 11.7.3).
 const COLLAPSIBLE: [u8; 2] = [0x00, 0x04];
 
-/// A transfer that was not what the initiator expected.
+/// How far a transfer differed from what the initiator expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Residual {
     overflow: bool,
@@ -23,7 +23,7 @@ pub(super) struct Residual {
 }
 
 impl Residual {
-    /// Difference between what the initiator expected and the SCSI transfer length.
+    /// Difference between the expected length and the SCSI transfer length.
     //= rfc7143 11.4.5 RES-01 RES-02
     fn of(expected: u32, transferred: u64) -> Self {
         let expected = u64::from(expected);
@@ -32,7 +32,7 @@ impl Residual {
     }
 }
 
-/// How the data of a read is cut into PDUs: a pure function of the offset, so that each can be made again.
+/// How the data of a read is cut into PDUs: a pure function of the offset, so that each PDU can be rebuilt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadPlan {
     /// DataSN of the first PDU of this cut.
@@ -51,7 +51,7 @@ pub(super) struct ReadPlan {
     pub acked_sn: u32,
     /// Offset of the data of `acked_sn`.
     pub acked_offset: u32,
-    /// Tag that the A bit asks to be acknowledged; reserved where none is set.
+    /// Tag with which the A bit requests an acknowledgement; reserved if no PDU has the A bit.
     pub ttt: Ttt,
 }
 
@@ -93,14 +93,14 @@ impl ReadPlan {
         u32::try_from(offset).unwrap_or(u32::MAX).min(self.total)
     }
 
-    /// How many PDUs [`Self::restart`] would make.
+    /// How many PDUs remain to be sent after a [`Self::restart`] with `max_pdu`.
     pub fn pdus_to_resend(&self, max_pdu: u32) -> u32 {
         let left = self.total - self.acked_offset;
         let per_burst = self.max_burst.div_ceil(max_pdu.max(1));
         (left / self.max_burst) * per_burst + (left % self.max_burst).div_ceil(max_pdu.max(1))
     }
 
-    /// Cuts what is not acknowledged anew.
+    /// Cuts the data that is not acknowledged again, into PDUs of at most `max_pdu` bytes.
     //= rfc7143 11.16.3 SNK-04
     pub fn restart(&mut self, max_pdu: u32) {
         (self.base_sn, self.base_offset) = (self.acked_sn, self.acked_offset);
@@ -110,7 +110,7 @@ impl ReadPlan {
 }
 
 impl TargetSession {
-    /// The device server is done with `id`, or was done with it when it was abandoned.
+    /// The device server has completed `id`. For a task that was abandoned this counts as [`Self::task_gone`].
     pub fn complete(&mut self, id: TaskId, completion: Completion) {
         let Some(task) = self.tasks.get_mut(id) else { return self.task_gone(id) };
         if task.state == State::Held {
@@ -133,8 +133,8 @@ impl TargetSession {
         self.end_task(id, completion);
     }
 
-    /// Sends the status of a condemned task once nothing more is due for it, its turn has come, and the device server has let
-    /// go of it: no command that follows the status may meet it on the medium.
+    /// Sends the status of a task with a fixed outcome once no more data is due for it, its turn has come, and the device server
+    /// has released it: no command that follows the status may meet it on the medium.
     pub(super) fn end_if_settled(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if task.expects_data() || task.state == State::Held || self.leaving.contains_key(&id) {
@@ -144,7 +144,7 @@ impl TargetSession {
         self.end_task(id, Completion { status, sense, transfer_bytes, ..Completion::default() });
     }
 
-    /// Takes a task off the table and tells the initiator how it ended.
+    /// Removes a task from the table and reports its outcome to the initiator.
     fn end_task(&mut self, id: TaskId, completion: Completion) {
         let Some(task) = self.tasks.get(id) else { return };
         let outcome = self.outcome(task, completion);
@@ -152,7 +152,7 @@ impl TargetSession {
         self.respond(outcome);
     }
 
-    /// Tells the initiator how a command ended, unless a fence holds that back.
+    /// Reports a command's outcome to the initiator, unless a fence holds it back.
     #[inline]
     pub(super) fn respond(&mut self, outcome: Outcome) {
         if self.fence.is_some() && outcome.home().is_some_and(|cid| self.is_held_back(cid)) {
@@ -164,10 +164,10 @@ impl TargetSession {
         self.respond_now(outcome);
     }
 
-    /// As [`Self::respond`], past all fences.
+    /// As [`Self::respond`], regardless of fences.
     #[inline]
     pub(super) fn respond_now(&mut self, mut outcome: Outcome) {
-        // Only now: what it waited for may have given it another connection.
+        // Determined only now: while the response waited, the task may have been reassigned to another connection.
         let connection = self.connections.iter().find(|c| c.cid == outcome.cid);
         let max_pdu = connection.map_or(u32::MAX, |c| c.params.max_send_data_segment_length);
         outcome.plan.max_pdu = max_pdu.max(1);
@@ -189,7 +189,7 @@ impl TargetSession {
         if data_in.bytes.len() > read_length as usize {
             data_in.bytes.truncate(read_length as usize);
         }
-        // Of a bidirectional command the transfer length is that of the write; the read has a residual of its own.
+        // For a bidirectional command the transfer length is that of the write; the read has a residual of its own.
         //= rfc7143 11.4.6 RES-03
         let residual =
             Residual::of(if task.read || task.write { task.edtl } else { 0 }, completion.transfer_bytes);
@@ -228,7 +228,7 @@ impl TargetSession {
         }
     }
 
-    /// Sends the data of a command that is not acknowledged, and its status.
+    /// Sends the unacknowledged data of a command, and its status.
     pub(super) fn deliver(&mut self, outcome: &mut Outcome) {
         let Some(cid) = outcome.home() else { return };
         outcome.in_data &= outcome.plan.acked_offset < outcome.plan.total;
@@ -238,8 +238,7 @@ impl TargetSession {
         }
     }
 
-    /// Sends the data that is not acknowledged, in PDUs no longer than the initiator takes and sequences no longer than
-    /// MaxBurstLength.
+    /// Sends the unacknowledged data, in PDUs no longer than the initiator accepts and sequences no longer than MaxBurstLength.
     //= rfc7143 11.7.1 DAT-01 DAT-02
     pub(super) fn send_data_in(&mut self, cid: Cid, outcome: &mut Outcome) {
         let plan = &mut outcome.plan;
@@ -248,14 +247,14 @@ impl TargetSession {
             plan.ttt = self.next_ttt();
         }
         if offset < total && outcome.in_data {
-            // Taken before the data is sent: nothing can come in between.
+            // May be taken before the data is sent: no other status can come in between.
             let Some(stat_sn) = self.take_stat_sn(cid) else { return };
             outcome.stat_sn = stat_sn;
         }
         while offset < total {
             let end = outcome.plan.pdu_end(offset).0;
             let bytes = match self.params.error_recovery_level {
-                // Nothing is kept to be sent again: the last PDU takes the buffer with it.
+                // Nothing is kept for retransmission: the last PDU takes the buffer with it.
                 0 => outcome.data_in.bytes.split_to((end - offset) as usize),
                 _ => outcome.data_in.bytes.slice(offset as usize..end as usize),
             };
@@ -270,7 +269,8 @@ impl TargetSession {
         }
     }
 
-    /// The Data-In that told the status `stat_sn` of the command `itt`, made again; `None` when its data were forgotten.
+    /// Rebuilds the Data-In that carried the status `stat_sn` of the command `itt`; `None` when there is none, or its data was
+    /// dropped.
     //= rfc7143 11.16.1 SNK-02
     pub(super) fn status_in_data(&mut self, cid: Cid, itt: Itt, stat_sn: StatSn) -> Option<TxPdu> {
         let outcome = self.retained.take(itt)?;
@@ -287,21 +287,21 @@ impl TargetSession {
         pdu
     }
 
-    /// Sends the PDU of a read whose data begins at `offset`.
+    /// Sends the PDU of a read whose data begins at `offset`, from the data that is kept.
     pub(super) fn send_data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) {
         if let Some(pdu) = self.kept_data_in_pdu(cid, outcome, data_sn, offset) {
             self.send(cid, pdu);
         }
     }
 
-    /// The PDU of a read whose data begins at `offset`, of data that is kept.
+    /// Builds the PDU of a read whose data begins at `offset`, from the data that is kept.
     fn kept_data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) -> Option<TxPdu> {
         let end = outcome.plan.pdu_end(offset).0;
         let bytes = outcome.data_in.bytes.slice(offset as usize..end as usize);
         self.data_in_pdu(cid, outcome, data_sn, offset, bytes)
     }
 
-    /// The PDU of a read whose data begins at `offset`: these `bytes`.
+    /// Builds the PDU of a read whose data is `bytes` and begins at `offset`.
     #[inline]
     fn data_in_pdu(
         &mut self,
@@ -349,7 +349,7 @@ impl TargetSession {
         }
     }
 
-    /// Sends the response of a command again, or anew, under the number that its status has.
+    /// Sends the response of a command again, possibly updated, under the StatSN that its status already has.
     //= rfc7143 11.16.3 SNK-04
     pub(super) fn resend_response(&mut self, cid: Cid, outcome: &Outcome) {
         let Some(pdu) = self.response_pdu(cid, outcome) else { return };
@@ -380,7 +380,7 @@ impl TargetSession {
             bidi_residual_count: bidi.count,
             residual_count: residual.count,
         };
-        // Below level 2 sense data goes with CHECK CONDITION only.
+        // Below protocol level 2 sense data goes with CHECK CONDITION only.
         let level_2 = self.params.protocol_level >= 2;
         let sense = if level_2 || outcome.status == CHECK_CONDITION { &outcome.sense[..] } else { &[] };
         let mut data = Vec::new();
@@ -397,7 +397,7 @@ impl TargetSession {
         Some(TxPdu::with_data(bhs, Bytes::from(data)))
     }
 
-    /// Answers a task management request, past all fences.
+    /// Answers a task management request, regardless of fences.
     pub(super) fn answer_now(&mut self, answer: &Answer) {
         let Answer { cid, itt, response, additional, .. } = *answer;
         let (Some(stat_sn), Some(n)) = (self.take_stat_sn(cid), self.numbers(cid, false)) else { return };
@@ -411,7 +411,7 @@ impl TargetSession {
 mod tests {
     use super::*;
 
-    /// Every PDU of a cut, found by walking and found by its number, is the same.
+    /// Walking through a cut and computing offsets from DataSNs yields the same PDUs.
     #[test]
     fn dat_01_offsets_follow_from_numbers() {
         for (max_pdu, max_burst, total) in

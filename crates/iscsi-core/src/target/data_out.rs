@@ -1,9 +1,9 @@
-//! From the command PDU to the last byte of its Data-Out: immediate and unsolicited data, R2T, and what goes wrong with them
+//! From the command PDU to the last byte of its Data-Out: immediate and unsolicited data, R2T, and their errors
 //! (RFC 7143 4.2.5, 7.8, 11.3, 11.7, 11.8, 13.10-13.14).
 //!
-//! Data always comes in order (DataPDUInOrder and DataSequenceInOrder are answered Yes), so that a task's data is a list of
-//! pieces without gaps. Every PDU is checked against the sequence that it belongs to before its data is kept; whatever does not
-//! fit condemns the task, never the medium, and the status waits for the F bits that are still due.
+//! Data always comes in order (DataPDUInOrder and DataSequenceInOrder are answered Yes), so a task's data is a list of pieces
+//! without gaps. Every PDU is checked against its sequence before its data is kept. A PDU that does not fit fails the task and
+//! never touches the medium; the status waits for the F bits that are still due.
 
 use bytes::{Bytes, BytesMut};
 use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_ahs};
@@ -23,7 +23,7 @@ use crate::pdu_writer::TxPdu;
 const COPIED_BELOW_BYTES: usize = 4096;
 
 impl TargetSession {
-    /// Checks the form of a command and enters it as a task, with the data that came along.
+    /// Checks the form of a command and enters it as a task, with the data in its PDU.
     //= rfc7143 11.3.1 UNS-05 AHS-01 AHS-02 AHS-03
     pub(super) fn book(&mut self, cid: Cid, rx: &RxPdu, command: &ScsiCommand) -> Result<Command, Fault> {
         let (mut extended, mut bidi_read_length) = (None, None);
@@ -136,9 +136,9 @@ impl TargetSession {
         }
     }
 
-    /// Books the memory for data that comes unasked with a command. Where there is none its data is not kept, and it is ended
-    /// as a device server ends a command for which it lacks resources: with TASK SET FULL if others of the session will free
-    /// some, else with BUSY.
+    /// Reserves memory for the unsolicited data of a command. If there is none, the data is not kept, and the command ends as a
+    /// device server ends one for which it lacks resources: with TASK SET FULL if other commands of the session will free some,
+    /// otherwise with BUSY.
     //= sam5 5.3.1 SNS-06
     fn make_room_for_early_data(&mut self, task: &mut Task) {
         if task.ending.is_some() {
@@ -159,7 +159,7 @@ impl TargetSession {
     pub(super) fn start(&mut self, command: Command) {
         let Some(task) = self.tasks.get_mut(command.task) else { return };
         if task.ending.is_some() {
-            // Condemned by its own PDU: the device server never hears of it.
+            // Failed by its own PDU: the device server never sees it.
             task.state = State::Released;
             return self.end_if_settled(command.task);
         }
@@ -167,8 +167,8 @@ impl TargetSession {
         self.actions.push_back(Action::Start(command));
     }
 
-    /// The device server wants `bytes` of data for `task`. From here on the memory for them is the caller's concern, also for those
-    /// that have come already.
+    /// The device server wants `bytes` of data for `task`. From here on the caller accounts for their memory, including the bytes
+    /// that have already arrived.
     pub fn need_data_out(&mut self, task: TaskId, bytes: u64) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         if entry.ending.is_some() || entry.state != State::Offered {
@@ -181,8 +181,8 @@ impl TargetSession {
         self.collect(task);
     }
 
-    /// Gives up the commands whose data have been asked for and do not come: each ends with BUSY as soon as its initiator has sent
-    /// what it still owes, and what it had of the memory for data is free at once.
+    /// Gives up the commands that still wait for data from the initiator. Each ends with BUSY once its initiator has sent the
+    /// data it still owes; the memory that its data took is free at once.
     //= sam5 5.3.1 SNS-06
     pub fn give_way(&mut self) {
         let waits =
@@ -197,7 +197,7 @@ impl TargetSession {
         }
     }
 
-    /// Hands the data over when it is complete, or asks for more.
+    /// Hands the data over when it is complete, otherwise requests more.
     pub(super) fn collect(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let Some(wanted) = task.wanted else { return };
@@ -208,7 +208,7 @@ impl TargetSession {
             task.state = State::Executing;
             let mut data = std::mem::take(&mut task.data);
             trim(&mut data, wanted as usize);
-            // Before anything that is queued: commands reach the medium in the order in which their turn came.
+            // Ahead of all queued actions: commands reach the medium in the order in which their turn came.
             self.actions.push_front(Action::DataOut { task: id, data });
         } else if task.next_r2t_offset < wanted || task.has_holes() {
             self.solicit(id, wanted);
@@ -253,7 +253,7 @@ impl TargetSession {
             task.next_data_sn += 1;
             task.progress = now;
             let ttt = self.next_ttt();
-            // An R2T tells the next StatSN and does not take it.
+            // An R2T carries the next StatSN but does not take it.
             let Some(n) = self.numbers(cid, false) else { return };
             let r2t = R2t {
                 lun,
@@ -281,7 +281,7 @@ impl TargetSession {
         }
     }
 
-    /// Gives back what a task held of the budget, to those that wait for it.
+    /// Returns budget that a task held, and gives it to the tasks that wait for it.
     pub(super) fn release_budget(&mut self, bytes: u32) {
         self.solicited_bytes -= u64::from(bytes);
         while let Some(&next) = self.budget_queue.front() {
@@ -302,7 +302,7 @@ impl TargetSession {
         }
     }
 
-    /// Takes a Data-Out PDU, also one whose data does not match its digest.
+    /// Handles a Data-Out PDU, including one whose data does not match its digest.
     //= rfc7143 4.2.5.3 DAT-03 DAT-04 DAT-06
     //= rfc7143 7.8 DIG-09 DIG-11 REJ-02
     pub(super) fn handle_data_out(&mut self, cid: Cid, rx: &RxPdu, data: &DataOut) {
@@ -321,7 +321,8 @@ impl TargetSession {
         let now = self.now;
         let Some(task) = self.tasks.get_mut(id) else { return };
         //= rfc7143 4.2.5.1 MCS-02
-        // In asymmetric use unsolicited data follows its command, for only the target knows where the rest will travel.
+        // In asymmetric use unsolicited data follows its command, because only the target knows which connection carries the
+        // rest.
         let follows = data.ttt.is_reserved() && task.came_on == cid && !task.orphan;
         let verdict = match follows || task.home() == Some(cid) {
             true => take_data(task, rx, data, recovers),
@@ -347,7 +348,7 @@ impl TargetSession {
         }
     }
 
-    /// Tells the device server to forget a command whose outcome no longer depends on it. Its status waits until it has.
+    /// Tells the device server to abandon a command whose outcome no longer depends on it. The status waits until it is released.
     pub(super) fn abandon_execution(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if !matches!(task.state, State::Held | State::Released) {
@@ -357,7 +358,7 @@ impl TargetSession {
         }
     }
 
-    /// Swallows data for a task that is gone. False when nothing is known of it.
+    /// Discards data for a task that is gone. Returns false when no such task is known.
     fn drain(&mut self, data: &DataOut, len: usize) -> bool {
         let Some(drain) = self.drains.iter_mut().find(|d| d.itt == data.itt) else { return false };
         if let Some(position) = drain.sequences.iter().position(|s| s.ttt == data.ttt) {
@@ -376,14 +377,14 @@ impl TargetSession {
     }
 }
 
-/// Whether a Data-Out PDU is to be answered with a Reject.
+/// Whether a Data-Out PDU must be answered with a Reject.
 enum Verdict {
-    /// No: it was taken or swallowed, or the status of the task says what was wrong with it.
+    /// No: it was taken or discarded, or the status of the task reports the error.
     Taken,
     Refused,
 }
 
-/// Checks a Data-Out PDU against what the task is owed, and keeps its data if nothing is wrong with it.
+/// Checks a Data-Out PDU against the sequences that the initiator owes, and keeps its data if nothing is wrong with it.
 fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Verdict {
     let unsolicited = data.ttt.is_reserved();
     if recovers && task.repair.as_ref().is_some_and(|repair| repair.stale.contains(&data.ttt)) {
@@ -397,7 +398,7 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Ver
     }
     let Some((0, sequence)) = owed.zip(task.sequences.front_mut()) else {
         if task.state == State::Executing {
-            // All data is there and may be on its way to the medium: the task stays as it is.
+            // All data has arrived and may be on its way to the medium: the task stays as it is.
             return Verdict::Refused;
         }
         //= rfc7143 13.10 UNS-02
@@ -428,7 +429,7 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Ver
         }
     }
     let verdict = if task.ending.is_some() {
-        // The outcome is fixed: what is still owed is swallowed up to its F bit.
+        // The outcome is fixed: data still owed is discarded, up to its F bit.
         Verdict::Taken
     } else if !rx.data_digest_ok {
         condemn(task, Condition::ProtocolServiceCrcError);
@@ -444,13 +445,13 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Ver
     } else {
         //= rfc7143 13.14 UNS-03
         condemn(task, Condition::IncorrectAmountOfData);
-        // Too much unsolicited data in the right place is what the status exists for.
+        // Too much unsolicited data at the right offset is reported by the status alone.
         if unsolicited && in_place { Verdict::Taken } else { Verdict::Refused }
     };
     finish_pdu(task, data, verdict)
 }
 
-/// The F bit ends the sequence at the front, whether all of its data has come or not.
+/// The F bit ends the sequence at the front, whether all of its data has arrived or not.
 //= rfc7143 4.2.5.2 UNS-04 R2T-04
 fn finish_pdu(task: &mut Task, data: &DataOut, verdict: Verdict) -> Verdict {
     if data.final_bit
@@ -462,7 +463,7 @@ fn finish_pdu(task: &mut Task, data: &DataOut, verdict: Verdict) -> Verdict {
     verdict
 }
 
-/// Offset and length of what the next R2T of a task asks for, and whether it asks for it again: first what was lost.
+/// Offset and length of a task's next R2T, and whether it requests lost data again. Lost data is requested first.
 fn next_to_solicit(task: &mut Task, wanted: u32, max_burst: u32) -> Option<(u32, u32, bool)> {
     while let Some(repair) = task.repair.as_mut()
         && let Some(hole) = repair.holes.first_mut()
@@ -482,8 +483,8 @@ fn next_to_solicit(task: &mut Task, wanted: u32, max_burst: u32) -> Option<(u32,
     (length > 0).then_some((offset, length, false))
 }
 
-/// Keeps data until all of it has come. Short pieces are copied together: each would hold on to the whole receive buffer that it
-/// arrived in, and an initiator that sends a byte at a time among other things would take up memory without limit.
+/// Keeps data until all of it has arrived. Short pieces are copied together: otherwise each would pin the whole receive buffer it
+/// arrived in, and an initiator that sends a byte at a time among other PDUs would take up memory without limit.
 pub(super) fn keep(pieces: &mut DataOutPieces, data: &Bytes) {
     if data.len() >= COPIED_BELOW_BYTES {
         return pieces.push(data.clone());
@@ -500,7 +501,7 @@ pub(super) fn keep(pieces: &mut DataOutPieces, data: &Bytes) {
     pieces.push(own.freeze());
 }
 
-/// Fixes the outcome of a task whose data went wrong; the first error stands.
+/// Fixes the outcome of a task whose data is wrong; an outcome that is already fixed stays.
 pub(super) fn condemn(task: &mut Task, condition: Condition) {
     task.data.clear();
     task.ending.get_or_insert_with(|| Ending {
@@ -510,7 +511,7 @@ pub(super) fn condemn(task: &mut Task, condition: Condition) {
     });
 }
 
-/// Cuts `pieces` to `bytes` in total.
+/// Truncates `pieces` to `bytes` in total.
 fn trim(pieces: &mut DataOutPieces, bytes: usize) {
     let mut room = bytes;
     for piece in pieces.iter_mut() {
@@ -526,7 +527,7 @@ mod tests {
 
     #[test]
     fn short_pieces_are_copied_together_and_long_ones_stay_where_they_are() {
-        // A receive buffer to which somebody else has a handle, as the ring of slabs has.
+        // A receive buffer with another handle elsewhere, like those in the ring of slabs.
         let buffer = Bytes::from((0..40_000u32).map(|i| i as u8).collect::<Vec<_>>());
         let cuts = [1, 1, 3, 4096, 4095, 8000, 2, 2];
         let (mut pieces, mut at) = (DataOutPieces::new(), 0);

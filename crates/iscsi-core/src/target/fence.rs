@@ -1,14 +1,16 @@
-//! Response fence: some responses keep their place among the responses of all connections of the session: the answer to a
-//! request that aborts many tasks, a status with a unit attention, by which others learn of such a request, and what the
-//! surroundings ask it for (RFC 7143 4.2.2.3, 4.2.3.3).
+//! Response fence: some responses keep their order relative to the responses on all connections of the session. These are the
+//! answer to a request that aborts many tasks, a status with a unit attention (by which others learn of such a request), and any
+//! status for which the surroundings request it (RFC 7143 4.2.2.3, 4.2.3.3).
 //!
 //! ```text
 //!   (none) ──response ready──► Before ──other connections have acknowledged what was sent before──► After ──acknowledged──► (none)
 //!                               └── TaskReporting=RFC3720: it is sent, and nothing waits for it ──► (none)
 //! ```
-//! With RFC3720 only the answer to a request has a fence. In between, later responses wait in `held_back`: of all connections
-//! before the answer is sent, of the other connections after it; those of commands, and the answers to other requests but TASK
-//! REASSIGN, which is no matter of the device server. A session with one connection has none until a second one joins. Who does
+//! With RFC3720 only the answer to a request has a fence, and no response waits behind it. Otherwise later responses wait in
+//! `held_back`: those of all connections until the fenced response is sent, then those of the other connections. This applies to
+//! statuses of commands, and to answers to task management requests except TASK REASSIGN, which does not concern the device
+//! server. A session with one connection has no fence until a second one joins. A connection that does not acknowledge within
+//! [`FENCE_LIMIT`], although pinged, is declared dead.
 //! not acknowledge within [`FENCE_LIMIT`], although pinged, is taken for dead.
 
 use std::time::Duration;
@@ -25,22 +27,22 @@ use crate::params::TaskReporting;
 /// How long a connection may take to acknowledge what a fence waits for.
 pub const FENCE_LIMIT: Duration = Duration::from_secs(10);
 
-/// A fence that stands.
+/// A fence in effect.
 #[derive(Debug)]
 pub(super) struct Fence {
-    /// Where it goes.
+    /// Connection of the fenced response.
     cid: Cid,
-    /// What the fence is for, until it is sent.
+    /// The fenced response, until it is sent.
     response: Option<HeldBack>,
-    /// Statuses that have to be acknowledged before the answer may go.
+    /// Statuses that must be acknowledged before the response may be sent.
     before: SmallVec<[(Cid, StatSn); 4]>,
     /// StatSN after that of the response, once sent.
     sent: Option<StatSn>,
-    /// When who has not acknowledged is given up.
+    /// When a connection that has not acknowledged is declared dead.
     pub deadline: Time,
 }
 
-/// Most answers without a fence of their own that wait for one; who asks for more is answered at once.
+/// Most answers without a fence of their own that wait for one; further ones are sent at once.
 const MAX_HELD_ANSWERS: usize = 64;
 
 /// The answer to a task management request.
@@ -51,7 +53,7 @@ pub(super) struct Answer {
     pub response: TmfResponse,
     /// Additional Response Information (RFC 7144 6.2).
     pub additional: [u8; 3],
-    /// It has a fence: it ends many tasks.
+    /// It has a fence: it completes a request that aborts many tasks.
     pub fenced: bool,
 }
 
@@ -95,7 +97,7 @@ impl TargetSession {
         self.send_behind_fence(HeldBack::Answer(Answer { fenced: true, ..answer }));
     }
 
-    /// Gives an answer without a fence of its own its place among the responses.
+    /// Sends an answer without a fence of its own, in its order among the responses.
     //= rfc7143 4.2.2.3 FAB-04
     pub(super) fn answer(&mut self, answer: Answer) {
         let waiting = || self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(_))).count();
@@ -113,7 +115,7 @@ impl TargetSession {
             && (outcome.fenced || tells_unit_attention(&outcome.sense))
     }
 
-    /// Puts up a fence for `response`, behind the one that stands.
+    /// Sets up a fence for `response`, after the one in effect.
     pub(super) fn send_behind_fence(&mut self, response: HeldBack) {
         if self.fence.is_some() {
             return self.held_back.push_back(response);
@@ -139,7 +141,7 @@ impl TargetSession {
         self.advance_fence();
     }
 
-    /// A further connection is there: nothing goes out on it before what would have had a fence is acknowledged.
+    /// Another connection has joined: no response is sent on it until the one that would have had a fence is acknowledged.
     pub(super) fn fence_off_newcomer(&mut self) {
         let Some((cid, sent)) = self.alone_fenced.take() else { return };
         let acknowledged = self.connection(cid).is_none_or(|c| c.closing || c.acknowledged.ge(sent));
@@ -158,12 +160,12 @@ impl TargetSession {
         }
     }
 
-    /// Whether responses that follow wait as well.
+    /// Whether later responses wait as well.
     fn is_fencing(&self) -> bool {
         self.params.task_reporting >= TaskReporting::ResponseFence
     }
 
-    /// Whether a response on `cid` has to wait.
+    /// Whether a response on `cid` must wait.
     pub(super) fn is_held_back(&self, cid: Cid) -> bool {
         match &self.fence {
             None => false,
@@ -171,7 +173,7 @@ impl TargetSession {
         }
     }
 
-    /// Something was acknowledged, or a connection is gone.
+    /// A status was acknowledged, or a connection is gone.
     pub(super) fn advance_fence(&mut self) {
         let Some(fence) = &mut self.fence else { return };
         let connections = &self.connections;
@@ -193,7 +195,7 @@ impl TargetSession {
         if let Some(response) = fence.response.take() {
             self.send_fenced(response);
         }
-        // Who has nothing to say acknowledges nothing: a ping asks for it.
+        // An initiator that has nothing to send acknowledges nothing: a ping makes it do so.
         let sent = self.connection(cid).map(|c| c.stat_sn);
         match (&mut self.fence, sent) {
             (Some(fence), Some(sent)) if self.params.task_reporting >= TaskReporting::ResponseFence => {
@@ -204,7 +206,7 @@ impl TargetSession {
         }
     }
 
-    /// The fence is down: what waited goes on, up to the next fence.
+    /// Removes the fence. The responses that waited follow, up to the next fence.
     fn lift_fence(&mut self) {
         self.fence = None;
         while self.fence.is_none() {
@@ -217,7 +219,7 @@ impl TargetSession {
         }
     }
 
-    /// A connection is gone: nothing of it is waited for, and what waited to be sent on it has nowhere to go.
+    /// A connection is gone: stops waiting for it, and drops the answers that were to be sent on it.
     pub(super) fn lift_fences_of(&mut self, cid: Cid) {
         self.held_back.retain(|held| !matches!(held, HeldBack::Answer(answer) if answer.cid == cid));
         let Some(fence) = &mut self.fence else { return };
@@ -236,7 +238,7 @@ impl TargetSession {
         self.advance_fence();
     }
 
-    /// Gives up connections that keep a fence standing.
+    /// Declares connections dead that have not acknowledged in time.
     pub(super) fn expire_fence(&mut self) {
         let Some(fence) = self.fence.as_ref().filter(|fence| fence.deadline <= self.now) else { return };
         let silent: SmallVec<[Cid; 4]> = match fence.sent {
@@ -267,7 +269,7 @@ mod tests {
                 assert_eq!(tells_unit_attention(&descriptor), expected);
             }
         }
-        // Deferred errors are of another command, and what is cut short or of another format says nothing.
+        // Deferred errors belong to another command, and truncated sense data or other formats say nothing.
         for other in [&[][..], &[0x72], &[0x70, 0], &[0x71, 0, UNIT_ATTENTION], &[0x73, UNIT_ATTENTION]] {
             assert!(!tells_unit_attention(other));
         }

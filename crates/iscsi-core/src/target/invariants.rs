@@ -1,5 +1,5 @@
-//! What is true of a target's session whenever its caller has taken every action: its counters are the sums that they stand for.
-//! Checked where debug assertions are on: in the tests, and in the simulator after every event.
+//! Invariants of a target's session, valid whenever its caller has taken every action: the counters equal the sums they stand
+//! for. Checked where debug assertions are on: in the tests, and in the simulator after every event.
 
 use super::session::TargetSession;
 use super::task::State;

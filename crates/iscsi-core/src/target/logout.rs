@@ -34,7 +34,7 @@ impl TargetSession {
         }
     }
 
-    /// Kills the tasks of a connection, or of all, then answers and closes.
+    /// Aborts the tasks of a connection, or of all, then answers and closes.
     fn log_out(&mut self, cid: Cid, itt: Itt, only: Option<Cid>) {
         let doomed: SmallVec<[TaskId; 16]> = self
             .tasks
@@ -49,7 +49,7 @@ impl TargetSession {
         }
         match only {
             None => wait.tasks = self.leaving_of(None).collect(),
-            // What an earlier logout of the same connection waits for is not gone either.
+            // Tasks that an earlier logout of the same connection waits for are not gone either.
             Some(only) => {
                 let earlier = self.abort_waits.iter().filter(|earlier| earlier.closes(only));
                 wait.tasks.extend(earlier.flat_map(|earlier| earlier.tasks.iter().copied()));
@@ -59,14 +59,14 @@ impl TargetSession {
         self.wait_for(wait);
     }
 
-    /// The device server has let go of what the logout killed.
+    /// The device server has released the tasks that the logout aborted.
     pub(super) fn finish_logout(&mut self, to: Option<(Cid, Itt)>, only: Option<Cid>) {
         if let Some((cid, itt)) = to {
             self.answer_logout(cid, itt, LogoutResponseCode::Success);
         }
         match only {
             None => self.close_session(CloseReason::Logout),
-            // A login may have put another one in its place meanwhile.
+            // Meanwhile a login may have replaced it with another connection.
             Some(cid) if self.connection(cid).is_some_and(|connection| connection.closing) => {
                 self.lose_connection(cid, CloseReason::Logout);
             }
@@ -96,7 +96,7 @@ impl TargetSession {
             self.actions.push_back(Action::Close { cid: request.cid, reason: CloseReason::Logout });
             self.forget_connection(request.cid, Loss::Recovery);
         }
-        // The time to reassign begins with the answer.
+        // The time to reassign starts with the answer.
         let deadline = self.now + self.time_to_recover();
         if let Some(lost) = self.lost.iter_mut().find(|lost| lost.cid == request.cid) {
             lost.deadline = deadline;

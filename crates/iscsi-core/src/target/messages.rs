@@ -1,4 +1,4 @@
-//! What a session says by itself and how its PDUs are numbered: rejects, pings, windows that open
+//! PDUs that a session sends on its own, and how its PDUs are numbered: rejects, pings, windows that open
 //! (RFC 7143 4.2.2, 11.17-11.19).
 
 use bytes::Bytes;
@@ -13,11 +13,11 @@ use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
 impl TargetSession {
-    /// Does what the table of dispositions says.
+    /// Acts on a fault as the table of dispositions says.
     pub(super) fn fault(&mut self, cid: Cid, rx: &RxPdu, fault: Fault) {
         match Disposition::of(fault, self.params.level(), Role::Target) {
             Disposition::Reject(reason) => self.reject(cid, rx, reason),
-            // The task sees to it: see `take_data`.
+            // The task handles it: see `take_data`.
             Disposition::AskAgain | Disposition::FailTask => {}
             Disposition::DropConnection => {
                 self.lose_connection(cid, CloseReason::Violation(format!("{fault:?}")))
@@ -29,13 +29,13 @@ impl TargetSession {
         }
     }
 
-    /// Returns the header of a PDU that we do not take.
+    /// Rejects a PDU, and returns its header.
     //= rfc7143 11.17 REJ-01 REJ-03
     pub(super) fn reject(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason) {
         self.reject_snack(cid, rx, reason, DataSn(0));
     }
 
-    /// As [`Self::reject`], of a SNACK: with the DataSN or R2TSN that would come next for its task.
+    /// As [`Self::reject`], for a SNACK: with the next DataSN or R2TSN of its task.
     //= rfc7143 11.17.2 SNK-05
     pub(super) fn reject_snack(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason, data_sn: DataSn) {
         let Some(n) = self.numbers(cid, true) else { return };
@@ -53,7 +53,7 @@ impl TargetSession {
     //= rfc7143 11.18 NOP-01 NOP-02
     pub(super) fn handle_nop_out(&mut self, cid: Cid, rx: &RxPdu, nop: NopOut) {
         if nop.itt.is_reserved() {
-            // The answer to a ping of ours, or a mere acknowledgement: neither is answered.
+            // The answer to one of our pings, or a mere acknowledgement: neither is answered.
             //= rfc7143 11.18 NOP-05
             if !nop.immediate {
                 return self.fault(cid, rx, Fault::InvalidField);
@@ -70,7 +70,7 @@ impl TargetSession {
         if !nop.immediate && !self.window.admits(nop.cmd_sn) {
             return;
         }
-        // What the answer has no room for is not kept.
+        // Data that does not fit into the answer is not kept.
         let answered = self.connection_params(cid).map_or(0, |p| p.max_send_data_segment_length as usize);
         let kept = rx.data.len().min(MAX_PING_BYTES).min(answered);
         let Some(data) = self.data_for(nop.immediate, nop.cmd_sn, &rx.data[..kept]) else {
@@ -94,13 +94,13 @@ impl TargetSession {
         self.send_nop_in(cid, Lun(0), Itt::RESERVED, ttt, Bytes::new(), false);
     }
 
-    /// Places of the command window that are taken: by what runs, by what was aborted and is not yet gone, by task management
-    /// that is not yet answered, and by what waits for a fence.
+    /// Places of the command window that are taken: by running commands, by aborted ones that are not gone yet, by task
+    /// management requests not yet answered, and by responses that wait for a fence.
     fn occupied(&self) -> usize {
         self.live + self.leaving.len() + self.management.len() + self.held_back.len()
     }
 
-    /// Tells the initiator of a window that opened while nothing else was to be sent.
+    /// Announces a window that has opened when no other PDU is to be sent.
     //= rfc7143 11.4.11 NUM-07
     pub(super) fn announce_window(&mut self) {
         let was_closed = self.told_max.next() == self.window.exp_cmd_sn();
@@ -139,7 +139,7 @@ impl TargetSession {
         self.actions.push_back(Action::Send { cid, pdu });
     }
 
-    /// Sends a PDU that took a StatSN.
+    /// Sends a PDU that took a StatSN and ends no command.
     pub(super) fn send_status(&mut self, cid: Cid, pdu: TxPdu) {
         self.send_status_of(cid, pdu, Itt::RESERVED);
     }
@@ -161,7 +161,7 @@ impl TargetSession {
         ttt
     }
 
-    /// A header that this session would send, for [`Action::Send`].
+    /// Sends a PDU without data that takes a StatSN.
     pub(super) fn bhs_pdu(&mut self, cid: Cid, make: impl FnOnce(Numbers) -> Bhs) {
         if let Some(numbers) = self.numbers(cid, true) {
             self.send_status(cid, TxPdu::header_only(make(numbers)));

@@ -1,10 +1,11 @@
 //! The target's half of the protocol: [`login`] until full feature phase, then a [`session`].
 //!
-//! A session is driven by `handle_*` and by the answers of the device server, and says what to do through
-//! [`session::TargetSession::poll_action`]. Its concerns lie in files of their own: `connection` comes and goes, `requests`
-//! takes what arrives, `command_window` orders commands, `task` holds them, `data_out` solicits and collects, `data_in` answers,
-//! `task_management` aborts, `fence` keeps answers in order over connections, `logout` says goodbye, `text` talks,
-//! `async_events` tells, `messages` numbers what is sent, `recovery` mends.
+//! A session is driven by its `handle_*` methods and by the answers of the device server; [`session::TargetSession::poll_action`]
+//! returns what to do next. Each concern has its own file: `connection` handles connections joining and leaving, `requests`
+//! checks received PDUs, `command_window` orders commands, `task` holds them, `data_out` solicits and collects write data,
+//! `data_in` sends read data and status, `task_management` aborts, `fence` orders responses across connections, `logout` and
+//! `text` answer those requests, `async_events` sends Asynchronous Messages, `messages` numbers outgoing PDUs, `recovery` repairs
+//! losses.
 
 pub mod actions;
 mod async_events;

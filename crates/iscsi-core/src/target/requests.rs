@@ -1,5 +1,5 @@
-//! What a connection of a session brings: each PDU is checked, gets its turn in the command window, and goes to who deals
-//! with it (RFC 7143 4.2.2.1, 7.7, 11).
+//! PDUs received on a session's connections: each is checked, takes its turn in the command window, and is passed to its handler
+//! (RFC 7143 4.2.2.1, 7.7, 11).
 
 use bytes::Bytes;
 use iscsi_wire::{Cid, CmdSn, Itt, Pdu, RejectReason, ScsiCommand, TaskManagementRequest};
@@ -12,7 +12,7 @@ use crate::error::Fault;
 use crate::limits::{MAX_HELD_REQUEST_BYTES, MAX_IMMEDIATE_TASKS};
 use crate::pdu_reader::RxPdu;
 
-/// Tag of a request that must have one, and its CmdSN if it takes its turn in the command window.
+/// Tag of a request that must have one, and its CmdSN if the request takes its turn in the command window.
 fn request_place(pdu: &Pdu) -> Option<(Itt, Option<CmdSn>)> {
     let (itt, immediate, cmd_sn) = match pdu {
         Pdu::ScsiCommand(p) => (p.itt, p.immediate, p.cmd_sn),
@@ -29,7 +29,7 @@ impl TargetSession {
     pub fn handle_pdu(&mut self, now: Time, cid: Cid, rx: &RxPdu) {
         self.now = now;
         let Some(connection) = self.connection(cid) else { return };
-        // Whatever arrives shows that the initiator lives; the next silence begins with a fresh ping.
+        // Any PDU shows that the initiator is alive; the next silence begins with a new ping.
         connection.last_life = now;
         connection.pinged = false;
         //= rfc7143 11.14 LGO-03
@@ -88,7 +88,7 @@ impl TargetSession {
             Pdu::SnackRequest(request) if self.params.level().recovers_pdus() => {
                 self.handle_snack(cid, rx, &request);
             }
-            // A SNACK has no meaning at level 0, a login none here, and target PDUs none at all.
+            // Not allowed here: a SNACK at level 0, a login request, and any target PDU.
             //= rfc7143 4.2.4 LGN-21 PDU-05
             //= rfc7143 11.16 SNK-07
             _ => self.fault(cid, rx, Fault::NotAllowedNow),
@@ -96,7 +96,7 @@ impl TargetSession {
     }
 
     fn handle_management(&mut self, cid: Cid, rx: &RxPdu, request: TaskManagementRequest) {
-        // What is carried out at once takes no place: it may be what the others wait for.
+        // A function that is executed at once does not count: the others may be waiting for it.
         //= rfc7143 4.2.2.1 NUM-08
         if request.immediate
             && !super::task_management::waits_for_nothing(request.function)
@@ -112,16 +112,16 @@ impl TargetSession {
 
     fn allowed_in_discovery(&self, pdu: &Pdu) -> bool {
         match pdu {
-            // Pings are let through: they hurt nobody, and some initiators send them.
+            // Pings are allowed: they do no harm, and some initiators send them.
             Pdu::TextRequest(_) | Pdu::NopOut(_) => true,
             Pdu::LogoutRequest(request) => request.reason == iscsi_wire::LogoutReason::CloseSession,
             _ => false,
         }
     }
 
-    /// The data of a request that is no command, copied: whatever becomes of the request, its turn or its answer may be long in
-    /// coming, and the whole receive buffer in which they came would wait with them. `None` when too much waits already: the
-    /// number of such a request is not used up.
+    /// Copies the data of a request that is not a command: the request may wait long for its turn or its answer, and would pin
+    /// the whole receive buffer in which the data arrived. `None` when too much is waiting already: the CmdSN of such a request
+    /// is not consumed.
     //= rfc7143 4.2.2.1 NUM-13
     pub(super) fn data_for(&self, immediate: bool, cmd_sn: CmdSn, data: &[u8]) -> Option<Bytes> {
         if !immediate && cmd_sn != self.window.exp_cmd_sn() {
@@ -133,7 +133,7 @@ impl TargetSession {
         Some(Bytes::copy_from_slice(data))
     }
 
-    /// Runs a request at once if it is immediate, else in its turn.
+    /// Runs a request at once if it is immediate, otherwise in its turn.
     //= rfc7143 4.2.2.1 NUM-02 NUM-11 TMF-09
     #[inline]
     pub(super) fn arrive(&mut self, immediate: bool, cmd_sn: CmdSn, queued: Queued) {
@@ -150,7 +150,7 @@ impl TargetSession {
         }
     }
 
-    /// Runs held requests whose turn has come, and task management that waited for them.
+    /// Runs held requests whose turn has come, and task management requests that waited for them.
     pub(super) fn run_ready(&mut self) {
         while let Some(queued) = self.window.next_ready() {
             self.run(queued);
@@ -169,13 +169,14 @@ impl TargetSession {
         }
     }
 
-    /// Checks a SCSI command, books it as a task, and lets the window decide on its turn.
+    /// Checks a SCSI command, enters it as a task, and passes it to the command window.
     fn handle_command(&mut self, cid: Cid, rx: &RxPdu, command: &ScsiCommand) {
         //= rfc7143 11.2.1.8 RSP-04
         if self.itt_in_use(command.itt) {
             return self.reject(cid, rx, RejectReason::TaskInProgress);
         }
-        // Aborted tasks that the device server still holds count too, or aborting them at once would get round the limit.
+        // Aborted tasks that the device server still holds count too; otherwise aborting immediate commands would get round the
+        // limit.
         //= rfc7143 4.2.2.1 NUM-08
         if command.immediate && self.immediate + self.leaving.len() >= self.immediate_tasks_max() {
             return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
@@ -198,7 +199,7 @@ impl TargetSession {
         id
     }
 
-    /// Takes a task off the table: its room in the window and its budget are free.
+    /// Removes a task from the table, and frees its place in the window and its budget.
     pub(super) fn remove_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let budget_bytes = task.budget_bytes;
@@ -212,7 +213,8 @@ impl TargetSession {
         self.release_budget(budget_bytes);
     }
 
-    /// The window bounds ordinary tasks; immediate ones have [`MAX_IMMEDIATE_TASKS`] of their own.
+    /// Limit for immediate and abandoned tasks together. The window accounts for `queue_depth` of the abandoned ones; the others
+    /// share [`MAX_IMMEDIATE_TASKS`] with the immediate tasks.
     fn immediate_tasks_max(&self) -> usize {
         MAX_IMMEDIATE_TASKS + self.leaving.len().min(self.config.queue_depth as usize)
     }
@@ -224,7 +226,7 @@ impl TargetSession {
             || self.retained.get(itt).is_some_and(|outcome| outcome.orphan)
     }
 
-    /// A PDU whose data does not match its digest: nothing of it is used, and a command's CmdSN is not consumed.
+    /// A PDU whose data does not match its digest: the data is not used, and a command's CmdSN is not consumed.
     //= rfc7143 7.8 DIG-08 DIG-10 DIG-11 NUM-13
     fn data_digest_error(&mut self, cid: Cid, rx: &RxPdu) {
         match iscsi_wire::DataOut::parse(&rx.bhs) {

@@ -20,7 +20,7 @@ pub(super) enum Condition {
     IncorrectAmountOfData,
     /// Data whose digest does not match.
     ProtocolServiceCrcError,
-    /// What was asked for by SNACK cannot be sent again.
+    /// Data requested by SNACK cannot be sent again.
     SnackRejected,
 }
 

@@ -1,15 +1,15 @@
-//! A target session in full feature phase: takes PDUs, numbers answers, and holds what its connections share
-//! (RFC 7143 4.2.2, 4.4.3, 6.3.5, 7, 11).
+//! A target session in full feature phase: handles PDUs, numbers responses, and holds the state its connections share (RFC 7143
+//! 4.2.2, 4.4.3, 6.3.5, 7, 11).
 //!
 //! The caller feeds [`TargetSession::handle_pdu`] and the answers of the device server, then drains
-//! [`TargetSession::poll_action`] and asks [`TargetSession::poll_timeout`] when to come back.
+//! [`TargetSession::poll_action`]; [`TargetSession::poll_timeout`] says when to call again.
 //!
 //! ```text
 //!   Active ──last connection lost──► Failed ──Time2Wait + Time2Retain──► Ending ──last task gone──► (Ended)
 //!     │  ▲──────── same TSIH logs in again ──┘                             ▲
 //!     └──────────── logout, violation, terminate() ────────────────────────┘
 //! ```
-//! Its connections are in `connection`, what they bring in `requests`, what goes wrong with them in `recovery`.
+//! Its connections are in `connection`, the PDUs they receive in `requests`, recovery from their failures in `recovery`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,19 +32,19 @@ use crate::params::{Bounds, Params};
 use crate::pdu_reader::RxPdu;
 use crate::{Time, earlier};
 
-/// Choices of configuration for a session.
+/// Configuration of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// Commands that may be outstanding: the size of the command window.
     pub queue_depth: u32,
     /// Silence after which the initiator is pinged; zero never pings.
     pub ping_interval: Duration,
-    /// Further silence after which its connection is closed.
+    /// Further silence after which the connection is closed.
     pub ping_timeout: Duration,
-    /// Most bytes of write data that are solicited at one time in the session.
+    /// Most bytes of write data that the session solicits at a time.
     pub solicited_bytes_max: u64,
-    /// Most bytes of Data-In that are kept until they are acknowledged, above ErrorRecoveryLevel 0; beyond it the oldest are
-    /// forgotten, and refused when they are asked for again.
+    /// Most bytes of unacknowledged Data-In that are kept for retransmission, above ErrorRecoveryLevel 0. Beyond this limit the
+    /// oldest data is dropped, and a SNACK for it is refused.
     pub retained_bytes_max: u64,
     /// What may be renegotiated in full feature phase.
     pub bounds: Bounds,
@@ -74,7 +74,7 @@ pub(super) enum Queued {
 }
 
 impl Queued {
-    /// Data that it brought, other than that of a command, bytes.
+    /// Bytes of data that the request carries; the write data of a command does not count.
     pub fn data_bytes(&self) -> usize {
         match self {
             Self::NopOut(_, _, data) => data.len(),
@@ -101,32 +101,32 @@ pub(super) struct Numbers {
     pub max_cmd_sn: CmdSn,
 }
 
-/// What a session holds at one moment. Nothing of it outlives the session.
+/// What a session holds at one moment. None of it outlives the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// SCSI commands that have arrived and not ended.
+    /// SCSI commands that have arrived and not completed.
     pub tasks: usize,
-    /// Those of them whose turn has not come, because the number of an earlier one is missing.
+    /// Those of them that cannot run yet because an earlier CmdSN is missing.
     pub held: usize,
-    /// Abandoned commands of which the device server has not yet let go.
+    /// Abandoned commands that the device server has not released yet.
     pub leaving: usize,
-    /// Aborted commands whose data is still awaited.
+    /// Aborted commands whose data the initiator still owes.
     pub drains: usize,
-    /// Task management and logouts that are not yet answered.
+    /// Task management requests and logouts not yet answered, and other waits for aborted tasks.
     pub waits: usize,
-    /// Commands that wait for room to solicit their data.
+    /// Commands that wait for solicitation budget.
     pub unsolicited: usize,
-    /// Write data that R2Ts have asked for, of commands that have not ended, bytes.
+    /// Solicitation budget in use: write data that has been, or is about to be, requested by R2T, bytes.
     pub solicited_bytes: u64,
-    /// Data that came or may come unasked, of commands whose data the device server has not asked for, bytes.
+    /// Unsolicited data received or still allowed, of commands whose data the device server has not requested yet, bytes.
     pub early_bytes: u64,
-    /// Data-Out of commands for which more is still to come, bytes.
+    /// Data-Out held for commands whose data is not complete yet, bytes.
     pub data_out_bytes: u64,
-    /// Commands whose connection is lost and that no other one has taken over, ended ones included.
+    /// Commands whose connection is lost and that have not been reassigned, completed ones included.
     pub orphans: usize,
-    /// Ended commands that are kept until their status is acknowledged.
+    /// Completed commands that are kept until their status is acknowledged.
     pub retained: usize,
-    /// Data-In of those that is kept, bytes.
+    /// Data-In kept for those, bytes.
     pub retained_bytes: u64,
     /// Responses that wait for a fence.
     pub held_back: usize,
@@ -142,38 +142,39 @@ pub struct TargetSession {
     pub(super) phase: Phase,
     pub(super) window: CommandWindow<Queued>,
     pub(super) connections: SmallVec<[Connection; 1]>,
-    /// Connections that are gone while their tasks may be taken over.
+    /// Lost connections whose tasks may still be reassigned.
     pub(super) lost: Vec<Lost>,
     pub(super) retained: Retained,
     pub(super) recovery_counts: RecoveryCounts,
     pub(super) fence: Option<Fence>,
-    /// The last response that would have had a fence if there had been another connection, by the StatSN after it.
+    /// The last response that would have had a fence if there had been a second connection: its connection, and the StatSN after
+    /// it.
     pub(super) alone_fenced: Option<(Cid, StatSn)>,
     pub(super) held_back: VecDeque<HeldBack>,
     pub(super) tasks: TaskTable,
     pub(super) by_itt: FxHashMap<Itt, TaskId>,
-    /// Non-immediate tasks in the table: they take room in the window.
+    /// Non-immediate tasks in the table: they take up room in the window.
     pub(super) live: usize,
     pub(super) immediate: usize,
-    /// Abandoned tasks of which the device server has not yet let go, with their logical units.
+    /// Abandoned tasks that the device server has not released yet, with their logical units.
     pub(super) leaving: FxHashMap<TaskId, Lun>,
     pub(super) drains: Vec<Drain>,
     pub(super) abort_waits: Vec<AbortWait>,
     pub(super) management: Vec<Management>,
-    /// Immediate task management that waits for earlier commands.
+    /// Immediate task management requests that wait for earlier commands.
     pub(super) early_management: Vec<(Cid, iscsi_wire::TaskManagementRequest)>,
     pub(super) next_id: u64,
     pub(super) next_ttt: u32,
     pub(super) solicited_bytes: u64,
     pub(super) budget_queue: VecDeque<TaskId>,
-    /// Data that came or may come unasked, of commands whose data the device server has not asked for, bytes.
+    /// Unsolicited data received or still allowed, of commands whose data the device server has not requested yet, bytes.
     pub(super) early_bytes: u64,
     pub(super) early_bytes_max: u64,
-    /// No data that are due have been so for too long before this time; `None` while none are due, and at ErrorRecoveryLevel 0.
+    /// No data can be overdue before this time. `None` while no data is due, and at ErrorRecoveryLevel 0.
     pub(super) data_due: Option<Time>,
-    /// Logical units with commands that died with their connection, until the caller asks.
+    /// Logical units with commands that died with their connection, until the caller takes the list.
     pub(super) cleared_luns: SmallVec<[Lun; 2]>,
-    /// MaxCmdSN as last told to the initiator.
+    /// MaxCmdSN as last reported to the initiator.
     pub(super) told_max: CmdSn,
     pub(super) rejects: u64,
     pub(super) actions: VecDeque<Action>,
@@ -181,7 +182,7 @@ pub struct TargetSession {
 }
 
 impl TargetSession {
-    /// The session that a completed login creates. Its final login response is sent by this session's first action.
+    /// The session that a completed login creates. Its first action sends the final login response.
     pub fn new(established: Established, tsih: Tsih, config: SessionConfig, now: Time) -> Self {
         let window = CommandWindow::new(established.exp_cmd_sn, config.queue_depth);
         let mut session = Self {
@@ -249,7 +250,7 @@ impl TargetSession {
         self.connections.len()
     }
 
-    /// Commands that have arrived and not ended.
+    /// Commands that have arrived and not completed.
     pub fn outstanding(&self) -> usize {
         self.live + self.immediate
     }
@@ -264,13 +265,13 @@ impl TargetSession {
         self.tasks.get(task).and_then(super::task::Task::home)
     }
 
-    /// True once the session only waits for its last commands to go: nothing can join it any more.
+    /// True once the session only waits for its last commands to finish: no connection can join it any more.
     pub fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Ending | Phase::Ended)
     }
 
-    /// Logical units whose commands have died with their connection since this was asked last: each owes the nexus a unit
-    /// attention 47/7F, if the session goes on.
+    /// Logical units with commands that died with their connection since the last call. Each owes the nexus a unit attention
+    /// 47/7F, if the session continues.
     //= rfc7143 11.14.5 LGO-04
     #[inline]
     pub fn take_cleared_luns(&mut self) -> SmallVec<[Lun; 2]> {
@@ -282,7 +283,7 @@ impl TargetSession {
         self.recovery_counts
     }
 
-    /// Connections that are lost and whose tasks may still be taken over.
+    /// Lost connections whose tasks may still be reassigned.
     pub fn lost_connection_count(&self) -> usize {
         self.lost.len()
     }
@@ -297,45 +298,46 @@ impl TargetSession {
         self.config.queue_depth
     }
 
-    /// The choices of configuration that it works by.
+    /// The configuration of the session.
     pub fn config(&self) -> &SessionConfig {
         &self.config
     }
 
-    /// Data that came or may come unasked with commands for whose data [`TargetSession::need_data_out`] has not asked, bytes.
+    /// Unsolicited data received or still allowed, of commands for which [`TargetSession::need_data_out`] has not been called
+    /// yet, bytes.
     pub fn early_bytes(&self) -> u64 {
         self.early_bytes
     }
 
-    /// Whether there is room for as much unasked data as a command may bring.
+    /// Whether there is room for the most unsolicited data that one command may bring.
     pub fn has_room_for_first_burst(&self) -> bool {
         self.early_bytes + u64::from(self.params.effective_first_burst()) <= self.early_bytes_max
     }
 
-    /// Sets the most that [`TargetSession::early_bytes`] may be. A command whose data would make it more ends with BUSY or TASK
-    /// SET FULL, and nothing of its data is kept.
+    /// Sets the limit for [`TargetSession::early_bytes`]. A command whose data would exceed it ends with BUSY or TASK SET FULL,
+    /// and none of its data is kept.
     pub fn set_early_bytes_max(&mut self, bytes: u64) {
         self.early_bytes_max = bytes;
     }
 
-    /// Lets the initiator have at most `commands` outstanding, as far as it has not been told of more, and never more than the
-    /// queue depth.
+    /// Limits the initiator to `commands` outstanding commands, and never more than the queue depth. A window that has been
+    /// announced is not taken back.
     pub fn limit_window(&mut self, commands: u32) {
         self.window.limit(commands.min(self.config.queue_depth));
     }
 
-    /// Data-In that is kept until it is acknowledged, bytes.
+    /// Data-In kept until it is acknowledged, bytes.
     pub fn retained_bytes(&self) -> u64 {
         self.retained.bytes
     }
 
-    /// Sets the most that [`TargetSession::retained_bytes`] may be; what is more is forgotten, the oldest first.
+    /// Sets the limit for [`TargetSession::retained_bytes`]. Data beyond it is dropped, the oldest first.
     pub fn set_retained_bytes_max(&mut self, bytes: u64) {
         self.config.retained_bytes_max = bytes;
         self.retained.forget_beyond(bytes);
     }
 
-    /// Whether responses with their data wait for a fence.
+    /// Whether any response, with its data, waits for a fence.
     pub fn is_holding_back(&self) -> bool {
         !self.held_back.is_empty()
     }
@@ -401,7 +403,7 @@ impl TargetSession {
         earlier(due, self.data_due)
     }
 
-    /// Time has passed.
+    /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         self.expire_lost_connections();
@@ -416,7 +418,7 @@ impl TargetSession {
         }
     }
 
-    /// Ends the session: its tasks die, its connections are closed. Used for reinstatement and on orders of the operator.
+    /// Ends the session: its tasks die, its connections are closed. Used for session reinstatement and at the operator's request.
     //= rfc7143 6.3.5 SES-01
     pub fn terminate(&mut self, now: Time, reason: CloseReason) {
         self.now = now;
@@ -425,7 +427,7 @@ impl TargetSession {
 
     /// Closes every connection and ends.
     pub(super) fn close_session(&mut self, reason: CloseReason) {
-        // Nothing that waits for a fence goes out behind the answer by which all is over.
+        // Responses that wait for a fence are dropped: nothing may follow the answer that ends the session.
         (self.fence, self.held_back) = (None, VecDeque::new());
         for cid in self.connections.iter().map(|c| c.cid).collect::<SmallVec<[Cid; 2]>>() {
             self.actions.push_back(Action::Close { cid, reason: reason.clone() });
@@ -434,7 +436,7 @@ impl TargetSession {
         self.end();
     }
 
-    /// Nothing can join any more: what is left of its tasks dies.
+    /// Ends the session: no connection can join it any more, and its remaining tasks are aborted.
     pub(super) fn end(&mut self) {
         if self.phase == Phase::Ended {
             return;

@@ -1,4 +1,4 @@
-//! Tasks of a session: what the protocol knows of a SCSI command from its PDU to its status (RFC 7143 4.2.2, 11.2.1.8).
+//! Tasks of a session: what the protocol knows about a SCSI command from its PDU to its status (RFC 7143 4.2.2, 11.2.1.8).
 //!
 //! ```text
 //!          its turn            need_data_out                all data here
@@ -6,12 +6,12 @@
 //!                       └─────────────────────────────┴─── complete too early, or an error of the data phase
 //!                                                          sets `ending`:  Released ──────────► gone
 //! ```
-//! A released task is gone when the last awaited F bit has come and the device server has let go of it.
+//! A released task is gone once the last awaited F bit has arrived and the device server has released it.
 //!
 //! A task whose connection is lost at ErrorRecoveryLevel 2 stays in its state as an orphan: nothing is sent for it until
 //! TASK REASSIGN gives it another connection.
 //!
-//! A task that is aborted leaves the table at once; what the initiator still owes for it becomes a `Drain`, which swallows it.
+//! An aborted task leaves the table at once. The data that the initiator still owes for it becomes a `Drain`, which discards it.
 
 use std::collections::VecDeque;
 
@@ -19,22 +19,22 @@ use bytes::Bytes;
 use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, Ttt};
 use smallvec::SmallVec;
 
-/// Names a task towards the device server; never reused for another task of the same session.
+/// Identifies a task to the device server; never reused for another task of the same session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId {
     index: u32,
     generation: u32,
 }
 
-/// Received data of a write, in order and without gaps. Shares the receive buffers.
+/// Received write data, in order and without gaps. Long pieces share the receive buffers.
 pub type DataOutPieces = SmallVec<[Bytes; 2]>;
 
-/// A run of Data-Out PDUs that the initiator owes: the unsolicited one, or the answer to an R2T.
+/// A sequence of Data-Out PDUs that the initiator owes: the unsolicited one, or the answer to an R2T.
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
     /// `Ttt::RESERVED` for unsolicited data.
     pub ttt: Ttt,
-    /// R2TSN of the R2T that asked for it; 0 for unsolicited data.
+    /// R2TSN of the R2T that requested it; 0 for unsolicited data.
     pub r2t_sn: u32,
     /// Offset of the first byte, from the start of the command's data.
     pub start: u32,
@@ -46,14 +46,14 @@ pub(super) struct Sequence {
     pub data_sn: DataSn,
 }
 
-/// How a task is to end although the device server did not say so.
+/// The outcome of a task whose status cannot be sent yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
     /// SCSI status.
     pub status: u8,
     /// Sense data.
     pub sense: Bytes,
-    /// SCSI transfer length for the residual.
+    /// SCSI transfer length, for the residual.
     pub transfer_bytes: u64,
 }
 
@@ -61,24 +61,24 @@ pub(super) struct Ending {
 pub(super) enum State {
     /// Waits for its turn in the command window.
     Held,
-    /// The device server has been told and has not answered.
+    /// The device server has been given the command and has not answered.
     Offered,
-    /// The device server wants data, and some is still due.
+    /// The device server wants data, and some of it is still due.
     Collecting,
     /// The device server has everything.
     Executing,
-    /// The device server has ended it or was told to forget it: only its status is still due.
+    /// The device server has completed it, never saw it, or was told to abandon it: only its status is still due.
     Released,
 }
 
 #[derive(Debug)]
 pub(super) struct Task {
     pub itt: Itt,
-    /// The connection that it is allegiant to, or was.
+    /// The connection to which it is, or was, allegiant.
     pub cid: Cid,
-    /// The connection on which the command came: another one in asymmetric use only.
+    /// The connection on which the command arrived. It differs from `cid` in asymmetric use only.
     pub came_on: Cid,
-    /// Its connection is lost and no other one has taken it over.
+    /// Its connection is lost and it has not been reassigned.
     pub orphan: bool,
     pub lun: Lun,
     pub cmd_sn: CmdSn,
@@ -90,47 +90,47 @@ pub(super) struct Task {
     /// Expected read length of a bidirectional command, bytes.
     pub bidi_read_length: Option<u32>,
     pub state: State,
-    /// The outcome, when it is known before the initiator has sent what it still owes: no status may overtake that
+    /// The outcome, if it is known before the initiator has sent all the data it owes: the status must not overtake that data
     /// (RFC 7143 11.4.2).
     pub ending: Option<Ending>,
-    /// Bytes that the device server wants, bounded by `edtl`; known from `need_data_out` on.
+    /// Bytes that the device server wants, at most `edtl`; set by `need_data_out`.
     pub wanted: Option<u32>,
     pub data: DataOutPieces,
     /// Bytes in `data`.
     pub received: u32,
-    /// What the initiator owes at this moment, oldest first.
+    /// Data that the initiator owes at this moment, oldest sequence first.
     pub sequences: VecDeque<Sequence>,
-    /// Next byte to ask for by R2T.
+    /// Offset of the next byte to request by R2T.
     pub next_r2t_offset: u32,
     /// R2TSN of the next R2T, shared with Data-In.
     pub next_data_sn: u32,
-    /// Bytes that this task holds of the session's solicitation budget.
+    /// Share of the session's solicitation budget that this task holds, bytes.
     pub budget_bytes: u32,
-    /// Data that came or may come unasked, until the device server asks for the command's data, bytes.
+    /// Unsolicited data received or still allowed, bytes; 0 once the device server has requested the command's data.
     pub early_bytes: u32,
-    /// When data last came for it or was last asked for; kept above ErrorRecoveryLevel 0.
+    /// When data last arrived for it or was last requested; maintained above ErrorRecoveryLevel 0.
     pub progress: crate::Time,
-    /// What had to be recovered, if anything ever had.
+    /// What went wrong with its transfers, if anything ever did.
     pub repair: Option<Box<Repair>>,
 }
 
 impl Task {
-    /// The connection on which something may be sent for it.
+    /// The connection on which PDUs may be sent for it.
     pub fn home(&self) -> Option<Cid> {
         (!self.orphan).then_some(self.cid)
     }
 
-    /// Its repairs, from now on.
+    /// Its repair state, created on first use.
     pub fn repair(&mut self) -> &mut Repair {
         self.repair.get_or_insert_default()
     }
 
-    /// Whether data was lost that has not been asked for again.
+    /// Whether data was lost that has not been requested again.
     pub fn has_holes(&self) -> bool {
         self.repair.as_ref().is_some_and(|repair| !repair.holes.is_empty())
     }
 
-    /// How many bytes of `wanted` are still to be asked for.
+    /// How many bytes of `wanted` are still to be requested.
     pub fn unsolicited_rest(&self, wanted: u32) -> u32 {
         let holes = self.repair.iter().flat_map(|repair| &repair.holes);
         let lost: u32 = holes.map(|hole| hole.1.min(wanted).saturating_sub(hole.0)).sum();
@@ -143,37 +143,37 @@ impl Task {
     }
 }
 
-/// What went wrong with the transfers of a task and is mended above ErrorRecoveryLevel 0 (RFC 7143 7.1.4.1).
+/// What went wrong with the transfers of a task and is repaired above ErrorRecoveryLevel 0 (RFC 7143 7.1.4.1).
 #[derive(Debug, Default)]
 pub(super) struct Repair {
-    /// Bytes from..to that were lost and not yet asked for again, oldest first.
+    /// Byte ranges from..to that were lost and not yet requested again, oldest first.
     pub holes: Vec<(u32, u32)>,
-    /// Data behind a hole: where each run begins, and its pieces.
+    /// Data received behind a hole: the offset of each run, and its pieces.
     pub early: Vec<(u32, DataOutPieces)>,
-    /// Tags of R2Ts whose answers are not waited for any more: what comes for them is dropped.
+    /// Tags of R2Ts whose answers are no longer awaited: data that arrives for them is discarded.
     pub stale: Vec<Ttt>,
     /// Holes so far; bounded by [`crate::limits::MAX_RECOVERIES_PER_TASK`].
     pub recoveries: u8,
     /// SNACKs so far; bounded by [`crate::limits::MAX_SNACKS_PER_TASK`].
     pub snacks: u8,
-    /// SNACK Tag of an R-Data SNACK that came before the data did; 0: none.
+    /// SNACK Tag of an R-Data SNACK that arrived before the data was sent; 0: none.
     pub snack_tag: u32,
 }
 
-/// What an initiator still owes for a task that is gone.
+/// Data that an initiator still owes for a task that is gone.
 #[derive(Debug)]
 pub(super) struct Drain {
     pub cid: Cid,
     pub itt: Itt,
     pub lun: Lun,
     pub sequences: VecDeque<Sequence>,
-    /// StatSN of the Asynchronous Message that told the initiator to stop: its acknowledgement by NOP-Out ends the waiting.
+    /// StatSN of the Asynchronous Message that told the initiator to stop: a NOP-Out that acknowledges it ends the wait.
     pub told_to_stop: Option<iscsi_wire::StatSn>,
     /// When we stop waiting for it.
     pub deadline: crate::Time,
 }
 
-/// Tasks by [`TaskId`], with reuse of slots and without reuse of names.
+/// Tasks by [`TaskId`]. Slots are reused, identifiers are not.
 #[derive(Debug, Default)]
 pub(super) struct TaskTable {
     slots: Vec<(u32, Option<Task>)>,

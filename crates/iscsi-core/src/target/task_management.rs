@@ -1,14 +1,14 @@
-//! Task management, and what it does to tasks (RFC 7143 4.2.3, 11.5, 11.6).
+//! Task management requests, and their effect on tasks (RFC 7143 4.2.3, 11.5, 11.6).
 //!
-//! The session aborts its own tasks; what reaches further (other sessions, the logical unit itself) is the caller's business,
-//! who gets [`Action::Manage`], calls [`TargetSession::abort_tasks`] on every session concerned, waits for
+//! The session aborts its own tasks. Effects that reach further (other sessions, the logical unit itself) are up to the caller:
+//! it receives [`Action::Manage`], calls [`TargetSession::abort_tasks`] on every session concerned, waits for
 //! [`Action::TasksGone`], and answers with [`TargetSession::management_done`].
 //!
-//! With TaskReporting=FastAbort nobody waits for owed data: the initiator is told to stop by an Asynchronous Message, and
-//! acknowledges that by NOP-Out (4.2.3.4). Functions 9 to 12 are those of iSCSIProtocolLevel 2 (RFC 7144 6).
+//! With TaskReporting=FastAbort nothing waits for owed data: an Asynchronous Message tells the initiator to stop, and a NOP-Out
+//! acknowledges it (4.2.3.4). Functions 9 to 12 are those of iSCSIProtocolLevel 2 (RFC 7144 6).
 //!
-//! A response waits until the device server has let go of the tasks, and until the initiator has sent what it still owed for
-//! them, for [`DRAIN_LIMIT`] at most: initiators exist that stop sending at once.
+//! A response waits until the device server has released the tasks. It also waits until the initiator has sent the data it still
+//! owes for them, but at most [`DRAIN_LIMIT`]: some initiators stop sending at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,10 +28,10 @@ use crate::params::TaskReporting;
 /// How long a task management response waits for data that the initiator still owes.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
-/// Most aborted tasks whose data is still awaited; beyond it the oldest is given up.
+/// Most aborted tasks whose data is still awaited; beyond it the oldest is no longer waited for.
 const MAX_DRAINS: usize = 1024;
 
-/// A task management request whose answer is due.
+/// A task management request that is not answered yet.
 #[derive(Debug)]
 pub(super) struct Management {
     pub id: ManagementId,
@@ -50,18 +50,18 @@ pub(super) enum Then {
         cid: Cid,
         itt: Itt,
     },
-    /// Of one connection, or of the session. It goes on without an answer when who asked for it is gone.
+    /// Of one connection, or of the session. It completes without an answer if the connection that requested it is gone.
     AnswerLogout {
         to: Option<(Cid, Itt)>,
         only: Option<Cid>,
     },
-    /// Of I_T NEXUS RESET, likewise.
+    /// Of I_T NEXUS RESET; may also complete without an answer.
     AnswerNexusReset {
         to: Option<(Cid, Itt)>,
     },
 }
 
-/// Aborted tasks that something waits for.
+/// Aborted tasks, and what happens when they are gone.
 #[derive(Debug)]
 pub(super) struct AbortWait {
     pub tasks: SmallVec<[TaskId; 4]>,
@@ -74,18 +74,18 @@ impl AbortWait {
         Self { tasks: SmallVec::new(), drains: SmallVec::new(), then }
     }
 
-    /// Whether the connection `cid` is closed at the end of it.
+    /// Whether its completion closes the connection `cid`.
     pub fn closes(&self, cid: Cid) -> bool {
         matches!(self.then, Then::AnswerLogout { only: Some(only), .. } if only == cid)
     }
 
-    /// For aborts that nobody waits for: it is never waited with.
+    /// For aborts that nothing waits for: it is never passed to `wait_for`.
     pub fn nobody() -> Self {
         Self::new(Then::Notify(0))
     }
 }
 
-/// Functions that are carried out at once and wait for nothing else.
+/// Functions that are executed at once and wait for nothing else.
 pub(super) fn waits_for_nothing(function: TmfFunction) -> bool {
     matches!(function, TmfFunction::AbortTask | TmfFunction::TaskReassign) || function.is_level_2()
 }
@@ -95,10 +95,10 @@ pub(super) fn waits_for_nothing(function: TmfFunction) -> bool {
 pub struct AbortScope {
     /// One logical unit, or all.
     pub lun: Option<Lun>,
-    /// For the session that asked: only commands that came before this request.
+    /// In the session that received the request: only commands that arrived before it.
     pub request: Option<ManagementId>,
-    /// Whether the initiator is told by the status TASK ABORTED (the TAS bit of the control mode page); otherwise the tasks
-    /// vanish and a unit attention says so.
+    /// Whether status TASK ABORTED reports the abort to the initiator (the TAS bit of the control mode page). Otherwise the tasks
+    /// vanish and a unit attention reports it.
     pub task_aborted_status: bool,
 }
 
@@ -106,7 +106,7 @@ impl TargetSession {
     /// Runs a task management request in its turn.
     //= rfc7143 11.5.1 TMF-01 TMF-05 TMF-07 TMF-08 TMF-09
     pub(super) fn manage(&mut self, cid: Cid, request: &TaskManagementRequest) {
-        // A logout that ran just before may have taken the connection away.
+        // A logout that ran just before may have removed the connection.
         if self.connection(cid).is_none() {
             return;
         }
@@ -121,7 +121,7 @@ impl TargetSession {
                     self.early_management.push((cid, *request));
                     return;
                 }
-                // What filled the holes may have been in front of a logout.
+                // The commands that filled the holes may have been followed by a logout.
                 if self.connection(cid).is_none() {
                     return;
                 }
@@ -143,7 +143,7 @@ impl TargetSession {
         }
     }
 
-    /// Hands a request on to who knows the logical units.
+    /// Passes a request on to the surroundings, which know the logical units.
     fn ask_surroundings(&mut self, cid: Cid, request: &TaskManagementRequest) {
         let id = ManagementId(self.next_id);
         self.next_id += 1;
@@ -159,7 +159,7 @@ impl TargetSession {
         self.actions.push_back(Action::Manage(ManagementRequest { id, function, lun }));
     }
 
-    /// Whether the task is there.
+    /// Answers whether the task exists.
     //= rfc7144 6.3 P2-03
     fn query_task(&mut self, cid: Cid, request: &TaskManagementRequest) {
         let referenced = request.referenced_task_tag;
@@ -179,8 +179,9 @@ impl TargetSession {
         self.tasks.iter().any(|(_, task)| task.lun.to_index() == lun.to_index())
     }
 
-    /// Ends the session as if the nexus were lost: no connection may be brought back, nothing waits for Time2Retain. The loss
-    /// ends task management too (SAM-5 6.3.4), and what waits for a fence: the answer to this is all that is still said.
+    /// Ends the session as if the nexus were lost: no connection can be recovered, and Time2Retain does not apply. The loss also
+    /// ends task management (SAM-5 6.3.4) and drops responses that wait for a fence: only the answer to this request is still
+    /// sent.
     //= rfc7144 6.3 P2-05
     fn reset_nexus(&mut self, cid: Cid, itt: Itt) {
         for connection in &mut self.connections {
@@ -197,8 +198,8 @@ impl TargetSession {
         self.wait_for(wait);
     }
 
-    /// An immediate request may overtake commands that it has to affect: it waits until they have come. Resets of the target
-    /// wait for nothing: numbers that are missing count as received.
+    /// An immediate request may overtake commands that it must affect: it waits until they have arrived. Resets of the target do
+    /// not wait: missing numbers count as received.
     //= rfc7143 4.2.3.3 TMF-05
     fn waits_for_earlier_commands(&mut self, request: &TaskManagementRequest) -> bool {
         let early = |window: &CommandWindow<Queued>| {
@@ -217,14 +218,14 @@ impl TargetSession {
         early(&self.window)
     }
 
-    /// Immediate requests that are not answered yet, those whose answer waits for a fence too; the command window bounds the
-    /// others.
+    /// Immediate requests that are not answered yet, including those whose answer waits for a fence. The command window bounds
+    /// the other requests.
     pub(super) fn immediate_management(&self) -> usize {
         let answers = self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(a) if a.fenced));
         self.management.iter().filter(|m| m.immediate).count() + self.early_management.len() + answers.count()
     }
 
-    /// Runs the immediate requests for which every earlier command has come.
+    /// Runs the immediate requests for which every earlier command has arrived.
     pub(super) fn run_early_management(&mut self) {
         let exp = self.window.exp_cmd_sn();
         while let Some(position) =
@@ -235,7 +236,7 @@ impl TargetSession {
         }
     }
 
-    /// The caller has carried out a management request.
+    /// The caller has executed a task management request.
     pub fn management_done(&mut self, id: ManagementId, response: TmfResponse) {
         self.management_done_with(id, response, [0; 3]);
     }
@@ -266,12 +267,12 @@ impl TargetSession {
         if let Some(id) = id {
             let mut wait = AbortWait::new(Then::AnswerAbortTask { cid, itt: request.itt });
             self.abort(id, &mut wait);
-            // A single task is known by its tag: late data is swallowed, and nobody has to wait for it.
+            // A single task is known by its tag: late data is discarded, and nothing has to wait for it.
             wait.drains.clear();
             return self.wait_for(wait);
         }
         if self.retained.get(referenced).is_some_and(|outcome| outcome.orphan) {
-            // It has ended, but the initiator was never told: now it will not be.
+            // It has completed, but its status never reached the initiator: now it will not be sent.
             self.retained.take(referenced);
             return self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionComplete));
         }
@@ -287,7 +288,7 @@ impl TargetSession {
         }
     }
 
-    /// Aborts the tasks in `scope`; [`Action::TasksGone`] with `token` follows when nothing is left of them.
+    /// Aborts the tasks in `scope`; [`Action::TasksGone`] with `token` follows when none of them is left.
     //= rfc7143 4.2.3.3 TMF-05 TMF-06
     pub fn abort_tasks(&mut self, scope: AbortScope, token: u64) {
         let before =
@@ -313,13 +314,13 @@ impl TargetSession {
                 drain.told_to_stop = Some(stat_sn);
             }
         }
-        // Also what was aborted before and has not gone yet.
+        // Also the tasks that were aborted before and are not gone yet.
         wait.tasks = self.leaving_of(scope.lun).collect();
         self.wait_for(wait);
     }
 
-    /// Tells the initiator to send no more data for the tasks `doomed`, on each of their connections but the one that asked for
-    /// their end: connection, logical unit and StatSN of each message.
+    /// Tells the initiator to stop sending data for the tasks `doomed`, on each of their connections except the one that
+    /// requested their abort. Returns connection, logical unit and StatSN of each message.
     //= rfc7143 4.2.3.4 FAB-01
     //= rfc7143 4.2.3.5 FAB-03
     fn tell_to_stop(&mut self, scope: &AbortScope, doomed: &[TaskId]) -> SmallVec<[(Cid, Lun, StatSn); 4]> {
@@ -342,7 +343,7 @@ impl TargetSession {
         told
     }
 
-    /// A NOP-Out that asks for nothing, with a LUN: the initiator has stopped sending data for the unit as it was told.
+    /// A NOP-Out with a LUN that requests no answer: the initiator has stopped sending data for the unit as it was told.
     //= rfc7143 4.2.3.4 FAB-02
     pub(super) fn stop_acknowledged(&mut self, cid: Cid, lun: Lun, exp_stat_sn: StatSn) {
         let ends = |d: &Drain| {
@@ -363,7 +364,7 @@ impl TargetSession {
             .map(|(id, _)| *id)
     }
 
-    /// The device server has let go of a task that was abandoned.
+    /// The device server has released a task that was abandoned.
     pub fn task_gone(&mut self, id: TaskId) {
         if self.leaving.remove(&id).is_none() {
             return;
@@ -376,14 +377,14 @@ impl TargetSession {
         self.announce_window();
     }
 
-    /// Whether a function on `cid` may name a task: it is allegiant to that connection, or to none. In asymmetric use commands
-    /// and data travel apart, and it may come anywhere.
+    /// Whether a function received on `cid` may name a task: the task is allegiant to that connection, or to none. In asymmetric
+    /// use commands and data travel on different connections, and the function may arrive on any.
     //= rfc7143 11.5.1 TMF-04
     fn may_name(&self, cid: Cid, task: &Task) -> bool {
         self.params.allegiance_free || task.home().is_none_or(|home| home == cid)
     }
 
-    /// Removes tasks that go together, as [`Self::abort`] does: what one of them gives back is used for none of the others.
+    /// Removes several tasks, as [`Self::abort`] does: budget that one of them releases is not given to another.
     pub(super) fn abort_each(&mut self, doomed: SmallVec<[TaskId; 16]>, wait: &mut AbortWait) {
         self.budget_queue.retain(|waiting| !doomed.contains(waiting));
         for id in doomed {
@@ -391,14 +392,14 @@ impl TargetSession {
         }
     }
 
-    /// Notes that a command of `lun` dies with its connection.
+    /// Notes that a command of `lun` died with its connection.
     pub(super) fn note_cleared(&mut self, lun: Lun) {
         if !self.cleared_luns.contains(&lun) {
             self.cleared_luns.push(lun);
         }
     }
 
-    /// Removes a task for good; `wait` learns what is still to be waited for.
+    /// Removes a task for good; adds to `wait` what must still be waited for.
     pub(super) fn abort(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let (cid, itt, lun, state) = (task.cid, task.itt, task.lun, task.state);
@@ -432,7 +433,7 @@ impl TargetSession {
         }
     }
 
-    /// Ends a task with status TASK ABORTED, once the initiator has sent what it owes.
+    /// Ends a task with status TASK ABORTED, once the initiator has sent the data it owes.
     fn end_as_aborted(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.data.clear();
@@ -449,15 +450,15 @@ impl TargetSession {
         self.end_if_settled(id);
     }
 
-    /// Takes a command that waits for its turn out of the window. That makes nothing ready: the number in front of all that wait
-    /// is missing still, or who runs what waits is at work and goes on by itself. So what an abort sets off never goes deeper than
-    /// the abort itself, whatever aborts wait behind it.
+    /// Removes a command that waits for its turn from the window. This makes no other command ready: either the number in front
+    /// of all waiting ones is still missing, or the loop that runs ready requests is active and continues anyway. So an abort
+    /// never recurses into further aborts that wait behind it.
     fn withdraw_held(&mut self, id: TaskId) {
         self.window.remove_held(|queued| matches!(queued, Queued::Command(command) if command.task == id));
     }
 
-    /// Aborts every task of a connection that is gone; nobody is told, and nothing is sent on it any more.
-    /// In asymmetric use those that came on it go as well: their initiator takes them for dead.
+    /// Aborts every task of a connection that is gone. The initiator is not notified, and nothing more is sent on the connection.
+    /// In asymmetric use the tasks whose command arrived on it are aborted as well: their initiator regards them as lost.
     pub(super) fn abort_connection_tasks(&mut self, cid: Cid) {
         let free = self.params.allegiance_free;
         let dies = |task: &Task| task.home() == Some(cid) || free && task.came_on == cid && !task.orphan;
@@ -470,7 +471,7 @@ impl TargetSession {
         self.drop_drains_of(cid);
     }
 
-    /// Nothing that is still owed on a connection will come.
+    /// Data still owed on a connection will not arrive any more.
     pub(super) fn drop_drains_of(&mut self, cid: Cid) {
         let owed: SmallVec<[Itt; 4]> = self.drains.iter().filter(|d| d.cid == cid).map(|d| d.itt).collect();
         self.drains.retain(|d| d.cid != cid);
@@ -479,8 +480,9 @@ impl TargetSession {
         }
     }
 
-    /// Forgets the task management and the waiting answers of a connection that is gone. What it has begun for others is ended:
-    /// a connection that is being logged out hears and says nothing any more, and nothing else would ever close it.
+    /// Forgets the task management requests and the pending answers of a connection that is gone. Logouts and nexus resets that
+    /// it started still complete, without an answer: a connection that is being logged out neither receives nor sends anything,
+    /// and nothing else would ever close it.
     //= rfc7143 11.14 LGO-01 MCS-04
     pub(super) fn forget_management_of(&mut self, cid: Cid, mut forgotten: impl FnMut(Itt)) {
         self.management.retain(|m| {
@@ -533,7 +535,7 @@ impl TargetSession {
             || self.abort_waits.iter().any(answers)
     }
 
-    /// What an initiator owed for a task that is gone has come.
+    /// The data that an initiator owed for a task that is gone has arrived, or is no longer awaited.
     pub(super) fn drained(&mut self, itt: Itt) {
         for wait in &mut self.abort_waits {
             wait.drains.retain(|tag| *tag != itt);
@@ -541,7 +543,7 @@ impl TargetSession {
         self.settle_waits();
     }
 
-    /// Gives up on data that initiators owe for tasks that are gone.
+    /// Stops waiting for overdue data of tasks that are gone.
     pub(super) fn expire_drains(&mut self) {
         let now = self.now;
         let late: SmallVec<[Itt; 4]> =
@@ -557,8 +559,8 @@ impl TargetSession {
         self.settle_waits();
     }
 
-    /// Goes on with what waited. All that is ready is taken out first: one of them may close connections that another one is
-    /// to close, too.
+    /// Completes the waits that are ready. All of them are taken out first: completing one may close connections that another is
+    /// to close too.
     fn settle_waits(&mut self) {
         let is_ready = |wait: &AbortWait| wait.tasks.is_empty() && wait.drains.is_empty();
         if !self.abort_waits.iter().any(is_ready) {

@@ -14,16 +14,16 @@ use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 use crate::text_exchange::{TextAssembler, TextSplitter};
 
-/// A text sequence that is under way on a connection.
+/// A text sequence in progress on a connection.
 #[derive(Debug)]
 pub(super) struct TextExchange {
     itt: Itt,
     lun: Lun,
-    /// Names the sequence while it goes on.
+    /// Identifies the sequence while it continues.
     ttt: Option<Ttt>,
     /// The F bit of the last request.
     initiator_done: bool,
-    /// Requests that had something to say.
+    /// Requests that carried complete text; those that only fetch more of an answer do not count.
     exchanges: u32,
     received: TextAssembler,
     sending: TextSplitter,
@@ -38,7 +38,7 @@ impl TextExchange {
 }
 
 impl TargetSession {
-    /// Takes a Text request in its turn.
+    /// Handles a Text request in its turn.
     //= rfc7143 6.4 TXR-01 TXR-03 TXT-06 TXT-07
     pub(super) fn handle_text(&mut self, cid: Cid, request: &TextRequest, rx: &RxPdu) {
         let negotiator = self.fresh_negotiator(cid);
@@ -159,7 +159,7 @@ impl TargetSession {
         Ok(())
     }
 
-    /// The targets that [`Action::SendTargets`] asked for.
+    /// The targets that [`Action::SendTargets`] requested.
     //= rfc7143 C DSC-06
     pub fn answer_send_targets(&mut self, cid: Cid, records: &[TargetRecord]) {
         let Some(exchange) = self.connection(cid).and_then(|c| c.text.as_mut()) else { return };
@@ -174,7 +174,7 @@ impl TargetSession {
         self.send_text(cid);
     }
 
-    /// Sends the next piece of the answer; the sequence ends when the initiator is done and nothing is left.
+    /// Sends the next piece of the answer. The sequence ends when the initiator is done and no text is left.
     //= rfc7143 11.11 DSC-05 TXR-01 TXR-02
     fn send_text(&mut self, cid: Cid) {
         let fresh = self.next_ttt();

@@ -1,10 +1,10 @@
 //! Recovery above error recovery level 0 (RFC 7143 7).
 //!
-//! | file | what it heals | level |
+//! | file | what it repairs | level |
 //! |---|---|---|
 //! | [`snack`] | data, R2Ts and statuses that are missing or damaged | 1 |
-//! | [`resegment`] | data that are missing after MaxRecvDataSegmentLength was lowered | 1 |
-//! | this one | commands that never arrived: sent again, the same | 1 |
+//! | [`resegment`] | data that is missing after MaxRecvDataSegmentLength was lowered | 1 |
+//! | this one | commands that never arrived: sent again with the same CmdSN | 1 |
 //! | [`reassign`] | the tasks of a connection that is gone | any; reassigned at 2 |
 //! | [`session`] | the commands of a session that is gone | 0 |
 
@@ -25,31 +25,32 @@ use super::actions::{CloseReason, violation};
 use super::ledger::Sight;
 use super::session::InitiatorSession;
 
-/// What is being done about missing numbers of one kind: they are asked for after a short while, so that one request covers a
-/// run, and again when nothing comes.
+/// State of the requests for missing numbers of one kind. They are sent after a short delay, so that one request covers a run,
+/// and again if nothing arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asking {
-    /// When to ask for what was not asked for yet.
+    /// When to request the numbers that were not requested yet.
     at: Option<Time>,
-    /// When to ask for everything again.
+    /// When to request everything again.
     again_at: Option<Time>,
-    /// Numbers before this one were asked for.
+    /// Numbers before this one were requested.
     until: Option<u32>,
     tries: u8,
 }
 
 impl Asking {
-    /// Something more is missing: ask by `at`.
+    /// More numbers are missing: request them by `at`.
     pub(super) fn wish(&mut self, at: Time) {
         self.at = earlier(self.at, Some(at));
     }
 
-    /// When there is something to ask.
+    /// When a request is due.
     pub(super) fn due(&self) -> Option<Time> {
         earlier(self.at, self.again_at)
     }
 
-    /// From which number on to ask now, when the numbers from `first` to before `end` may be missing. `None`: nothing is due.
+    /// The number from which to send requests now, when those from `first` up to, not including, `end` may be missing. `None`:
+    /// nothing is due.
     fn fire(
         &mut self,
         now: Time,
@@ -70,50 +71,50 @@ impl Asking {
             return Some(Err(TooOften));
         }
         (self.at, self.until) = (None, Some(end));
-        // What was asked for first is not put off by what is found missing later.
+        // Numbers found missing later do not delay the repeated request for the earlier ones.
         if again || self.again_at.is_none() {
             self.again_at = Some(now + again_after);
         }
         Some(Ok(from))
     }
 
-    /// Whether everything before `end` was asked for.
+    /// Whether everything before `end` was requested.
     pub(super) fn covers(&self, end: u32) -> bool {
         self.due().is_some() && self.until.is_some_and(|until| until >= end)
     }
 
-    /// Some of it has come: patience begins anew.
+    /// Some of them have arrived: the tries start again.
     pub(super) fn progress(&mut self) {
         self.tries = 0;
     }
 }
 
-/// The same numbers were asked for too often.
+/// The same numbers were requested too often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TooOften;
 
 impl InitiatorSession {
-    /// Whether lost and damaged PDUs are asked for again.
+    /// Whether lost and damaged PDUs are requested again.
     pub(super) fn recovers(&self) -> bool {
         self.params.level().recovers_pdus()
     }
 
-    /// Whether the other connections of the session may go on.
+    /// Whether only one connection is lost for `reason`, and the others of the session may continue.
     pub(super) fn costs_one_connection(&self, reason: &CloseReason) -> bool {
         reason.fault().is_some_and(|fault| self.disposition(fault) == Disposition::DropConnection)
     }
 
-    /// What is to be done about `fault`.
+    /// What to do about `fault`.
     pub(super) fn disposition(&self, fault: Fault) -> Disposition {
         Disposition::of(fault, self.params.level(), Role::Initiator)
     }
 
-    /// When a task that is sent or taken over now and stays silent is to be asked for what may have been lost.
+    /// When to check for lost PDUs if a task that is sent or taken over now stays silent.
     pub(super) fn probe_time(&self) -> Option<Time> {
         self.recovers().then(|| self.now + self.config.probe_after)
     }
 
-    /// Looks at a StatSN; false when it has been here before. What is missing before it will be asked for.
+    /// Checks a StatSN; false when it has been seen before. Numbers missing before it will be requested.
     pub(super) fn see_stat_sn(&mut self, cid: Cid, stat_sn: StatSn) -> Result<bool, CloseReason> {
         let disposition = self.disposition(Fault::Missing);
         let ask_by = self.now + self.config.snack_delay;
@@ -147,7 +148,7 @@ impl InitiatorSession {
         }
     }
 
-    /// The target says by a PDU without a status of its own that `next` is the StatSN to come.
+    /// A PDU without a status of its own reports that `next` is the next StatSN.
     pub(super) fn note_next_stat_sn(&mut self, cid: Cid, next: StatSn) {
         let ask_by = self.now + self.config.snack_delay;
         if !self.recovers() {
@@ -162,7 +163,7 @@ impl InitiatorSession {
         }
     }
 
-    /// A PDU with the status `stat_sn` came damaged.
+    /// A PDU with the status `stat_sn` arrived damaged.
     //= rfc7143 7.8 DIG-12
     pub(super) fn status_damaged(&mut self, cid: Cid, stat_sn: StatSn) -> Result<(), CloseReason> {
         if !self.see_stat_sn(cid, stat_sn)? {
@@ -176,13 +177,13 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// When something is due about PDUs that are missing.
+    /// When something is due for missing PDUs.
     pub(super) fn recovery_due(&self) -> Option<Time> {
         if !self.recovers() {
-            // Nothing is asked for again: only tasks of a connection that is gone may wait.
+            // No PDU is requested again: only tasks of a lost connection may be waiting.
             return self.settle_due();
         }
-        // What a connection that is gone was still to be asked for is not asked for any more: its time would never pass.
+        // A failed connection is left out: no requests are sent on it, so its due time would never pass.
         let serving = self.connections.iter().filter(|connection| connection.state.serves());
         let statuses = serving.filter_map(|connection| connection.asking.due()).min();
         let holed =
@@ -191,7 +192,7 @@ impl InitiatorSession {
         earlier(earlier(statuses, data.min()), earlier(self.retry_due(), self.settle_due()))
     }
 
-    /// Does what is due.
+    /// Does what is due for missing PDUs.
     pub(super) fn recover_on_time(&mut self) {
         self.send_snacks();
         self.retry_unacknowledged();
@@ -203,14 +204,14 @@ impl InitiatorSession {
             return None;
         }
         self.any_connection()?;
-        // Another hole begins with all of its tries.
+        // A different hole starts with all of its tries.
         let retries = if self.retried == Some(self.window.first_unacknowledged()) { self.retries } else { 0 };
         let patience = self.config.recovery_timeout * (1 + u32::from(retries));
         self.window.unacknowledged_since().map(|since| since + patience)
     }
 
-    /// Sends a command that the target seems never to have received again, the same in every field: it alone can fill the hole
-    /// that others wait behind.
+    /// Sends a command again that the target seems never to have received, with the same tag and CmdSN: only this command can
+    /// fill the hole that others wait behind.
     //= rfc7143 7.2.1 NUM-12 MCS-07
     fn retry_unacknowledged(&mut self) {
         if self.retry_due().is_none_or(|at| at > self.now) {
@@ -243,7 +244,7 @@ mod tests {
         let mut asking = Asking::default();
         asking.wish(start);
         assert_eq!(asking.fire(start, 120, 121, patience), Some(Ok(120)));
-        // Each further hole is asked for by itself, until the first one's time has come again.
+        // Each further hole is requested separately, until the request for the first one is repeated.
         for n in 1..4 {
             let now = start + Duration::from_millis(300) * n;
             asking.wish(now);
@@ -252,7 +253,7 @@ mod tests {
         let again = start + patience;
         assert_eq!(asking.due(), Some(again));
         assert_eq!(asking.fire(again, 120, 124, patience), Some(Ok(120)));
-        // And not for ever.
+        // But not for ever.
         let mut tries = 1;
         while asking.fire(start + patience * (tries + 1), 120, 124, patience) == Some(Ok(120)) {
             tries += 1;

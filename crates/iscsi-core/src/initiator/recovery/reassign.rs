@@ -1,18 +1,18 @@
-//! What becomes of the tasks of a connection that is gone, once the target has let go of it (RFC 7143 7.1.4.3, 7.2, 11.5).
+//! What happens to the tasks of a connection that is gone, once the target has cleaned it up (RFC 7143 7.1.4.3, 7.2, 11.5).
 //!
-//! | the target | the command | what is done |
+//! | the target | the command | action |
 //! |---|---|---|
-//! | keeps the tasks (level 2) | any | TASK REASSIGN to another connection, where it goes on |
-//! | keeps them, does not know this one | never acknowledged | sent again, the same: it fills its hole |
-//! | keeps none, or has lost this one | acknowledged | begun anew, if it may be done twice; else it ends as unknown |
-//! | keeps none | never acknowledged | ABORT TASK fills its hole; then it is begun anew: it cannot have been carried out |
+//! | keeps the tasks (level 2) | any | TASK REASSIGN to another connection, where it continues |
+//! | keeps them, does not know this one | never acknowledged | sent again with the same CmdSN: it fills its hole |
+//! | keeps none, or has lost this one | acknowledged | started again, if it may be executed twice; otherwise it ends as unknown |
+//! | keeps none | never acknowledged | ABORT TASK fills its hole; then it is started again: it cannot have been executed |
 //!
-//! In asymmetric use the data of a task travel on one of the connections with odd CIDs, which one the target chooses. A task of
-//! which nothing has come may have been on any of them that is lost, or on the way on the one with an even CID that it was sent
-//! on: it is asked for by TASK REASSIGN too, and goes on where it is if the target says so ("task still allegiant").
+//! In asymmetric use the data of a task travels on a connection with an odd CID, which the target chooses. If nothing has arrived
+//! for a task, it may have been on any lost one of these, or still on its way on the connection with an even CID on which it was
+//! sent. A TASK REASSIGN is sent for it too, and it continues where it is if the target answers "task still allegiant".
 //!
-//! A few functions are under way at a time ([`MAX_SETTLING`]); commands go in the order of their CmdSN. A task that another
-//! function is about to end waits for that one's answer: begun anew meanwhile, it would outlive it.
+//! A few functions are under way at a time ([`MAX_SETTLING`]); commands are settled in the order of their CmdSN. A task that
+//! another function is about to end waits for the answer to that function: started again meanwhile, it would outlive it.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::super::task::{Held, Management, Wanted};
 use crate::Time;
 use crate::limits::{MAX_RESENDS, MAX_SETTLING};
 
-/// Pause before a target that still holds a task for its old connection is asked again.
+/// Pause before repeating a request to a target that still holds a task for its old connection.
 const ALLEGIANCE_PAUSE: Duration = Duration::from_millis(200);
 
 /// A task to settle.
@@ -38,7 +38,7 @@ pub(in super::super) struct Settling {
 }
 
 impl InitiatorSession {
-    /// The target has let go of the connection `cid`; its tasks may be settled after `wait`.
+    /// The target has cleaned up the connection `cid`; its tasks may be settled after `wait`.
     //= rfc7143 11.15.3 ERL-05 ERL-06
     pub(in super::super) fn let_go(&mut self, cid: Cid, wait: Duration, kills: bool) {
         let first = self.window.current().0.wrapping_sub(1 << 31);
@@ -55,7 +55,7 @@ impl InitiatorSession {
         self.settle();
     }
 
-    /// The commands of a connection that was logged out are orphans.
+    /// Makes orphans of the commands sent on the connection `cid`.
     pub(in super::super) fn orphan_commands(&mut self, cid: Cid) {
         let sent = self.tasks.commands_mut().filter(|(_, task)| task.cid == cid && task.cmd_sn.is_some());
         for (_, task) in sent {
@@ -65,12 +65,12 @@ impl InitiatorSession {
 
     #[inline]
     pub(super) fn settle_due(&self) -> Option<Time> {
-        // Asked for with every PDU, and nearly always there is none.
+        // Called for every PDU, and there is hardly ever a task to settle.
         if self.settling.is_empty() {
             return None;
         }
         let first = self.next_to_settle().filter(|_| self.settling_now < MAX_SETTLING)?;
-        // Without a connection for it there is nothing to do at that time; one that joins settles.
+        // Without a connection nothing can be done at that time; a connection that joins settles the tasks.
         match self.is_asymmetric() {
             true => self.data_connection()?,
             false => self.any_connection()?,
@@ -78,7 +78,7 @@ impl InitiatorSession {
         Some(self.settling[first].not_before)
     }
 
-    /// Begins to settle as many tasks as may be under way at a time.
+    /// Starts to settle tasks, as many as may be under way at a time.
     pub(in super::super) fn settle(&mut self) {
         self.settle_next();
         self.manage_deferred();
@@ -95,7 +95,7 @@ impl InitiatorSession {
             self.settling.remove(at);
             let Some(task) = self.tasks.task(next.itt).filter(|task| task.orphan) else { continue };
             let Some(cmd_sn) = task.cmd_sn else { continue };
-            // The reference number of acknowledged data exists for reads only.
+            // ExpDataSN has a meaning for reads only.
             let exp_data_sn = if task.command.read_length > 0 { task.next_data_sn } else { 0 };
             match (next.kills, self.window.is_acknowledged(cmd_sn)) {
                 (true, true) => self.begin_anew(next.itt, true),
@@ -105,12 +105,12 @@ impl InitiatorSession {
         }
     }
 
-    /// Place of the first task to settle that no function under way is about to end.
+    /// Index of the first task to settle that no function under way is about to end.
     fn next_to_settle(&self) -> Option<usize> {
         self.settling.iter().position(|settling| !self.is_being_ended(settling.itt))
     }
 
-    /// The connection for what settles a task, and where it then goes on.
+    /// The connection for the function that settles a task, where the task then continues.
     fn settling_connection(&mut self) -> Option<Cid> {
         if self.is_asymmetric() {
             return self.data_connection();
@@ -164,7 +164,7 @@ impl InitiatorSession {
                     false => self.send_again(itt, management.cid),
                 }
             }
-            // In asymmetric use it was only feared for: its data travel on a connection that stands.
+            // In asymmetric use it was an orphan only by suspicion: its data travels on a connection that works.
             (TmfFunction::TaskReassign, Some(TmfResponse::TaskStillAllegiant)) if stays => {
                 let commands = self.next_connection(0).unwrap_or(management.cid);
                 let due = self.renew(itt, commands);
@@ -188,20 +188,20 @@ impl InitiatorSession {
         self.settle();
     }
 
-    /// The command goes on, on the connection `cid`.
+    /// The command continues on the connection `cid`.
     //= rfc7143 7.2.2 ERL-06 ERL-10
     fn reassigned(&mut self, itt: Itt, cid: Cid) {
         self.counters.tasks_reassigned += 1;
         let renewed = self.renew(itt, cid);
         let Some(task) = self.tasks.command(itt) else { return };
-        // What was not acknowledged with ExpDataSN comes again.
+        // Data that ExpDataSN did not acknowledge is sent again.
         task.holes = None;
         task.reassigned = true;
         self.with_holes.retain(|other| *other != itt);
         self.expect_by(renewed);
     }
 
-    /// The target has never seen the command: it is sent again, the same, on another connection.
+    /// The target never received the command: it is sent again with the same tag and CmdSN, on the connection `cid`.
     //= rfc7143 7.2.1 NUM-12 MCS-07
     fn send_again(&mut self, itt: Itt, cid: Cid) {
         let Some(task) = self.tasks.command(itt) else { return };
@@ -213,7 +213,7 @@ impl InitiatorSession {
         self.send_command(itt, cmd_sn);
     }
 
-    /// Gives a task to the connection `cid` and its time again.
+    /// Assigns a task to the connection `cid`, and restarts its timeout.
     fn renew(&mut self, itt: Itt, cid: Cid) -> Option<Time> {
         let (now, probe_at) = (self.now, self.probe_time());
         let max_recv = self.connection(cid).map_or(0, |connection| connection.max_recv);
@@ -230,7 +230,7 @@ impl InitiatorSession {
         deadline
     }
 
-    /// Begins a command anew under a new tag and number; one that may have been carried out only if that may happen twice.
+    /// Starts a command again under a new tag and CmdSN; if it may have been executed, only if it is idempotent.
     //= rfc7143 7.15 SES-06 ERL-10
     pub(in super::super) fn begin_anew(&mut self, itt: Itt, perhaps_done: bool) {
         self.with_holes.retain(|other| *other != itt);
@@ -254,7 +254,7 @@ impl InitiatorSession {
         let due = task.due();
         if let Ok(itt) = self.tasks.insert(Held::Command(task)) {
             self.expect_by(due);
-            // Before all that were never sent, behind those begun anew before it.
+            // Ahead of those that were never sent, behind those started again before it.
             let at = self.anew_waiting.min(self.waiting.len());
             self.waiting.insert(at, itt);
             self.anew_waiting = at + 1;

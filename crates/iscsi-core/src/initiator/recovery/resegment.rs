@@ -1,8 +1,8 @@
-//! R-Data SNACK: data asked for anew after we lowered MaxRecvDataSegmentLength (RFC 7143 11.16.3).
+//! R-Data SNACK: data requested again after we lowered MaxRecvDataSegmentLength (RFC 7143 11.16.3).
 //!
-//! The target sends all that was not acknowledged again, cut anew and numbered anew, and a response that carries the tag of
-//! the request. PDUs of the old cut may still be on their way, so here the place of the data counts and not its number: what
-//! continues what has arrived is taken, the rest is left.
+//! The target sends all unacknowledged data again, newly cut and numbered, and a response that carries the tag of the request.
+//! PDUs of the old cut may still be on their way, so data is judged here by its offset and not by its number: data that continues
+//! what has arrived is accepted, the rest is ignored.
 
 use iscsi_wire::{Cid, DataIn, Itt, SnackRequest, SnackType, StatSn, Ttt};
 
@@ -12,22 +12,22 @@ use super::super::session::InitiatorSession;
 use super::Asking;
 use crate::pdu_reader::RxPdu;
 
-/// Data that are coming anew.
+/// State of a task whose data is being sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Anew {
     /// SNACK Tag of the last request.
     tag: u32,
-    /// Something was damaged since.
+    /// A PDU has been damaged since.
     damaged: bool,
-    /// A status that came without the tag: it is not acknowledged before the data have come.
+    /// StatSN of a status that came without the tag: it is not acknowledged before the data has arrived.
     held: Option<StatSn>,
 }
 
 impl InitiatorSession {
-    /// Asks for all data of a task anew.
+    /// Requests all data of a task again, in a new cut.
     //= rfc7143 11.16.3 SNK-04
     pub(super) fn ask_anew(&mut self, itt: Itt) {
-        // Never 0 and never ffffffffh, and another one each time.
+        // Never 0 and never ffffffffh, and different each time.
         self.snack_tag = self.snack_tag % (u32::MAX - 1) + 1;
         let tag = self.snack_tag;
         let Some(task) = self.tasks.command(itt) else { return };
@@ -44,7 +44,7 @@ impl InitiatorSession {
     }
 
     pub(super) fn take_anew(&mut self, cid: Cid, pdu: &DataIn, rx: &RxPdu) -> Result<(), CloseReason> {
-        // A status counts only in the response with the tag.
+        // A status is valid only in the response with the tag.
         if pdu.status_bit && self.see_stat_sn(cid, pdu.stat_sn)? {
             self.hold_untagged(cid, pdu.itt, pdu.stat_sn);
         }
@@ -72,7 +72,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Deals with the response of a task whose data are coming anew; false when it is not such a task.
+    /// Handles the response of a task whose data is being sent again; returns false for any other task.
     //= rfc7143 11.4.7 SNK-04
     pub(in super::super) fn response_anew(
         &mut self,
@@ -105,7 +105,7 @@ impl InitiatorSession {
         Ok(true)
     }
 
-    /// Keeps a status that does not end its task from being acknowledged; one before it gives way.
+    /// Withholds the acknowledgement of a status that does not end its task, and releases the one withheld before.
     //= rfc7143 7.9 SNK-09
     fn hold_untagged(&mut self, cid: Cid, itt: Itt, stat_sn: StatSn) {
         let holes = self.tasks.command(itt).and_then(|task| task.holes.as_mut());

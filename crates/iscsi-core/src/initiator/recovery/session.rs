@@ -1,7 +1,7 @@
-//! Session recovery: what is left when all connections are gone and none may come back (RFC 7143 7.1.4.4, 7.15).
+//! Session recovery: the commands left when all connections are gone and none may come back (RFC 7143 7.1.4.4, 7.15).
 //!
-//! The caller logs in again with the same ISID and submits the commands anew, those that may have been carried out only if
-//! that may happen twice.
+//! The caller logs in again with the same ISID and submits the commands again; those that may have been executed, only if they
+//! are idempotent.
 
 use iscsi_wire::Itt;
 
@@ -10,14 +10,14 @@ use super::super::session::{InitiatorSession, Phase};
 use super::super::task::Held;
 
 impl InitiatorSession {
-    /// The session is over for a reason of the caller's: nothing more is to be done.
+    /// The caller ends the session for a reason of its own: nothing more is to be done.
     pub fn lost(&mut self) {
         self.phase = Phase::Closed;
         self.actions.clear();
     }
 
-    /// Takes every command that has not ended out of a closed session, those that were sent before those that were not, each in
-    /// the order of submission.
+    /// Takes every command that has not completed out of a closed session: first those that were sent, then those that were not,
+    /// each in order.
     //= rfc7143 7.15 SES-06
     pub fn unfinished(&mut self) -> Vec<Unfinished> {
         debug_assert!(self.is_closed());

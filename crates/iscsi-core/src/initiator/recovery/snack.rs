@@ -1,8 +1,8 @@
-//! The SNACK controller: what is missing of data, R2Ts and statuses is asked for, late enough that one request covers a run
-//! (RFC 7143 7.8, 7.9, 11.16; the delayed, merged request is that of the offload engine of 2013).
+//! The SNACK controller: requests missing data, R2Ts and statuses, late enough that one request covers a run (RFC 7143 7.8, 7.9,
+//! 11.16; delaying and merging requests is taken from the offload engine of 2013).
 //!
-//! A task without a hole has nothing of this: [`Holes`] is made when the first PDU is missing and dropped when all have come.
-//! PDUs that arrive behind a hole wait there, at most [`MAX_HELD_PDUS`]; nothing is handed up out of order.
+//! A task without holes has none of this state: [`Holes`] is created when the first PDU is missing and dropped when all have
+//! arrived. PDUs that arrive behind a hole wait there, at most [`MAX_HELD_PDUS`]; nothing is passed up out of order.
 
 use std::collections::BTreeMap;
 
@@ -25,29 +25,29 @@ enum Waiting {
     R2t(Box<R2t>),
 }
 
-/// What is known of a task with PDUs missing.
+/// State of a task with missing PDUs.
 #[derive(Debug, Default)]
 pub(in super::super) struct Holes {
-    /// By DataSN or R2TSN, which share one sequence.
+    /// PDUs behind a hole, by DataSN or R2TSN, which share one sequence.
     waiting: BTreeMap<u32, Waiting>,
     /// The target has sent every number before this one.
     known: u32,
     pub(super) asking: Asking,
     /// The response, which waits for the data, and its StatSN.
     response: Option<(StatSn, Outcome)>,
-    /// Set while all data are coming anew; see `resegment`.
+    /// Set while all data is being sent again; see `resegment`.
     pub(super) anew: Option<super::resegment::Anew>,
 }
 
 impl Holes {
-    /// What waited comes anew too.
+    /// Drops the waiting PDUs and the response: they are sent again too.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.clear();
         self.response = None;
     }
 
-    /// Whether the data of `pdu` lie between those of the PDUs that wait before and behind it: so what waits is never more than
-    /// the command's data. What does not fit counts as missing.
+    /// Whether the data of `pdu` lies between the data of the PDUs that wait before and behind it. So the waiting data is never
+    /// more than the command's data. A PDU that does not fit counts as missing.
     fn has_place_for(&self, pdu: &DataIn, length: usize) -> bool {
         let data = |(_, waiting): (&u32, &Waiting)| match waiting {
             Waiting::DataIn(both) => Some((u64::from(both.0.buffer_offset), both.1.data.len() as u64)),
@@ -80,7 +80,7 @@ impl Holes {
 }
 
 impl InitiatorSession {
-    /// Takes a Data-In that is not simply the next one: damaged, out of turn, or of a task with holes.
+    /// Handles a Data-In that is not simply the next one: damaged, out of sequence, or of a task with holes.
     //= rfc7143 7.9 ERL-03 ERL-10 DIG-11
     pub(in super::super) fn recover_data_in(
         &mut self,
@@ -108,7 +108,7 @@ impl InitiatorSession {
             self.accept_data_in(cid, pdu, rx)?;
             return self.resume(cid, pdu.itt);
         }
-        // Nobody sends that many behind one that is missing: a window of PDUs is bounded by the data they carry.
+        // No target sends that many behind a missing one: the data of the command bounds the number of its PDUs.
         if n == u32::MAX {
             return Err(violation("RFC 7143 11.7.5", "a DataSN that no sequence reaches"));
         }
@@ -118,7 +118,7 @@ impl InitiatorSession {
         {
             holes.waiting.insert(n, Waiting::DataIn(Box::new((*pdu, rx))));
         }
-        // The end of a burst: nothing more will join the run.
+        // At the end of a burst no more PDUs will join the run.
         holes.asking.wish(if pdu.final_bit { now } else { soon });
         self.remember_holes(pdu.itt);
         //= rfc7143 7.9 SNK-09
@@ -128,14 +128,14 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Takes an R2T that is not simply the next one. True when it waits, or has been here before.
+    /// Handles an R2T that is not simply the next one. Returns true when it waits, or has been seen before.
     //= rfc7143 7.9 ERL-03
     pub(in super::super) fn recover_r2t(&mut self, pdu: &R2t) -> Result<bool, CloseReason> {
         let soon = self.now + self.config.snack_delay;
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(true) };
         let (n, next) = (pdu.r2t_sn.0, task.next_data_sn);
         if task.reassigned {
-            // The new connection goes on with numbers of its own.
+            // On the new connection the target chooses where the numbers continue.
             (task.reassigned, task.next_data_sn) = (false, n);
             return Ok(false);
         }
@@ -155,7 +155,7 @@ impl InitiatorSession {
         Ok(true)
     }
 
-    /// Keeps a response for which data are missing. False when none are.
+    /// Keeps a response for which data is missing. Returns false when none is.
     //= rfc7143 11.4.8 ERL-03 SNK-09
     pub(in super::super) fn response_waits(
         &mut self,
@@ -197,7 +197,7 @@ impl InitiatorSession {
         }
     }
 
-    /// Goes on with what waited, as far as there is no hole; then perhaps with the response.
+    /// Continues with the waiting PDUs up to the next hole; if there is none, with the response.
     pub(in super::super) fn resume(&mut self, cid: Cid, itt: Itt) -> Result<(), CloseReason> {
         while let Some(task) = self.tasks.command(itt) {
             let next = task.next_data_sn;
@@ -222,7 +222,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Ends a task with the response that waited for its data.
+    /// Completes a task with the response that waited for its data.
     pub(super) fn end_held(
         &mut self,
         itt: Itt,
@@ -236,7 +236,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Data of a task whose data do not count any more; only its status does.
+    /// Data for a task whose data is given up: only its status is used.
     fn data_in_given_up(&mut self, cid: Cid, pdu: &DataIn) -> Result<(), CloseReason> {
         if pdu.status_bit && self.take_stat_sn(cid, pdu.stat_sn)? {
             self.complete(pdu.itt, Ending::DataDigest);
@@ -244,7 +244,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Sends the requests that are due.
+    /// Sends the SNACKs that are due.
     //= rfc7143 11.16 SNK-02 SNK-04 ERL-02
     pub(in super::super) fn send_snacks(&mut self) {
         let (now, again_after) = (self.now, self.config.recovery_timeout);
@@ -310,7 +310,7 @@ impl InitiatorSession {
         self.send(cid, request.to_bhs());
     }
 
-    /// Tells the target that all data up to here have arrived, so that it can let go of them.
+    /// Acknowledges all data up to here, so that the target can release it.
     //= rfc7143 11.16.2 SNK-03
     pub(in super::super) fn acknowledge_data(&mut self, cid: Cid, pdu: &DataIn) {
         self.send_snack(
@@ -327,11 +327,11 @@ impl InitiatorSession {
         );
     }
 
-    /// Asks a task that is silent for whatever it may have been sent: an R2T or the last Data-In may be lost without a trace.
+    /// Requests whatever a silent task may have been sent: an R2T or the last Data-In may be lost without a trace.
     //= rfc7143 7.9 ERL-03
     pub(in super::super) fn probe(&mut self, itt: Itt) {
-        // What is known to be missing is asked for already.
-        // In asymmetric use nobody knows whom to ask before something has come.
+        // PDUs known to be missing are requested already. In asymmetric use the connection to send this on is unknown until a PDU
+        // has arrived.
         let asymmetric = self.is_asymmetric();
         let has_home = |task: &Task| !asymmetric || params::carries_data(task.home);
         let quiet = |task: &&mut Task| task.holes.is_none() && task.verdict.is_none() && has_home(task);
@@ -340,7 +340,7 @@ impl InitiatorSession {
         self.send_snack(cid, data_snack(lun, itt, next, 0));
     }
 
-    /// The data of a task cannot be had: it ends as failed as soon as the target ends it, or now if it has.
+    /// The data of a task cannot be recovered: the task fails as soon as the target ends it, or now if it has.
     pub(in super::super) fn give_up_data(&mut self, itt: Itt) {
         self.with_holes.retain(|other| *other != itt);
         let Some(task) = self.tasks.command(itt) else { return };
@@ -359,7 +359,7 @@ impl InitiatorSession {
                 }
                 self.complete(itt, Ending::DataDigest);
             }
-            // The status may have been in what was lost.
+            // The status may have been in a lost PDU.
             None => {
                 if let Some(cmd_sn) = cmd_sn {
                     self.abort(itt, lun, cmd_sn);
@@ -368,7 +368,7 @@ impl InitiatorSession {
         }
     }
 
-    /// The target refuses a request for missing PDUs.
+    /// The target rejects a request for missing PDUs.
     //= rfc7143 7.8 SNK-06
     pub(in super::super) fn snack_refused(
         &mut self,
@@ -378,7 +378,7 @@ impl InitiatorSession {
         match request.snack_type {
             SnackType::DataAck => Ok(()),
             SnackType::Status => {
-                // It may have come meanwhile.
+                // It may have arrived meanwhile.
                 let missing = self.connection(cid).is_some_and(|c| {
                     c.statuses.holes().iter().any(|(beg, length)| {
                         let (mine, theirs) = (beg.0.wrapping_sub(request.beg_run), request.run_length);
@@ -390,7 +390,7 @@ impl InitiatorSession {
             SnackType::DataOrR2t | SnackType::RData => {
                 let itt = request.itt;
                 let waits = |holes: &Holes| holes.known > request.beg_run || holes.anew.is_some();
-                // A probe that finds nothing is refused too.
+                // A probe for which there is nothing is rejected too.
                 if self.tasks.command(itt).is_some_and(|task| task.holes.as_deref().is_some_and(waits)) {
                     self.give_up_data(itt);
                 }

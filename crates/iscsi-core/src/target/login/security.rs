@@ -5,8 +5,8 @@
 //!     └─────AuthMethod=CHAP──► AwaitAlgorithms ──CHAP_A──► Challenged ──CHAP_N CHAP_R [CHAP_I CHAP_C]──► Done
 //!     └────────────────────────────┴──────────────────────────┴──anything else──► Failed
 //! ```
-//! Every step names the keys it takes; one more, one less or one early ends the login. A login that goes on all the same gets
-//! nowhere.
+//! Every step expects certain keys; one more, one less or one early ends the login. If the login continues all the same, it
+//! cannot succeed.
 
 use iscsi_wire::LoginStatus;
 
@@ -90,7 +90,7 @@ impl Security {
                 "send the CHAP keys in the order of the standard",
             )
         };
-        // Only what goes well takes it back.
+        // Stays `Failed` unless the step succeeds and sets another state.
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Start => self.choose_method(get("AuthMethod").unwrap_or_default(), auth),
             State::AwaitAlgorithms => self.challenge(get("CHAP_A").unwrap_or_default(), auth, policy),
@@ -210,7 +210,7 @@ impl Security {
     }
 }
 
-/// One status whatever was wrong, so that a prober learns nothing from it; what it was is for the log.
+/// The status is the same whatever was wrong, so that a prober learns nothing from it; the reason is for the log.
 fn unproven(why: NoSecret, names: &LoginNames) -> Refusal {
     let status = LoginStatus::AuthenticationFailure;
     match why {

@@ -1,8 +1,7 @@
-//! What a target does above ErrorRecoveryLevel 0 (RFC 7143 7): `retained` keeps what may be asked for again, `snack`
-//! answers who asks, `recovery_r2t` asks again for data that was lost, `reassign` moves tasks from a connection that is
-//! gone to another one.
+//! Recovery at a target above ErrorRecoveryLevel 0 (RFC 7143 7): `retained` keeps what may be requested again, `snack` answers
+//! SNACKs, `recovery_r2t` requests lost data again, `reassign` moves tasks from a lost connection to another one.
 //!
-//! At level 0 none of it holds anything.
+//! At level 0 none of them holds any state.
 
 pub(super) mod reassign;
 pub(super) mod recovery_r2t;
@@ -12,7 +11,7 @@ pub(super) mod snack;
 /// What recovery has done in a session so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryCounts {
-    /// SNACKs answered with what they asked for.
+    /// SNACKs answered with the PDUs they requested.
     pub snacks_answered: u64,
     /// SNACKs rejected.
     pub snacks_refused: u64,
@@ -20,9 +19,9 @@ pub struct RecoveryCounts {
     pub pdus_replayed: u64,
     /// R2Ts for data that was lost.
     pub r2ts_recovered: u64,
-    /// Tasks that were taken over by another connection.
+    /// Tasks that were reassigned to another connection.
     pub tasks_reassigned: u64,
-    /// Tasks that nobody took over in time.
+    /// Tasks that were not reassigned in time.
     pub tasks_expired: u64,
     /// Connections that failed.
     pub connections_lost: u64,

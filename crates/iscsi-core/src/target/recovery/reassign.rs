@@ -1,4 +1,4 @@
-//! Tasks whose connection is gone: they are orphans until TASK REASSIGN gives them another connection, or die
+//! Tasks whose connection is gone: they are orphans until TASK REASSIGN gives them another connection, or until they die
 //! (RFC 7143 7.1.4.4, 7.2.2, 7.6, 7.14, 11.5).
 
 use iscsi_wire::{Cid, Itt, Lun, TaskManagementRequest, TmfResponse};
@@ -13,7 +13,7 @@ use super::retained::Outcome;
 use crate::limits::MAX_REMEMBERED_REQUESTS;
 
 impl TargetSession {
-    /// Forgets requests of a connection that is gone that are no SCSI commands; their tags.
+    /// Forgets the requests of a connection that is gone, except SCSI commands, and returns their tags.
     //= rfc7143 7.14 ERL-09
     pub(in super::super) fn forget_requests_of(&mut self, cid: Cid) -> Vec<Itt> {
         let mut tags = Vec::new();
@@ -44,13 +44,12 @@ impl TargetSession {
         tags
     }
 
-    /// The connection is gone and its tasks stay: what is under way for them stops, what was lost on the way will be asked for
-    /// again.
+    /// The connection is gone and its tasks stay: their transfers stop, and lost data will be requested again.
     //= rfc7143 7.2.2 ERL-05
     pub(in super::super) fn orphan_tasks(&mut self, cid: Cid) {
         let concerned: SmallVec<[TaskId; 16]> =
             self.tasks.iter().filter(|(_, task)| task.home() == Some(cid)).map(|(id, _)| id).collect();
-        // First all of them, so that nothing is sent on the connection for one while another is dealt with.
+        // Marks all of them first, so that nothing is sent on the connection for one while another is handled.
         for id in &concerned {
             let Some(task) = self.tasks.get_mut(*id) else { continue };
             task.orphan = true;
@@ -92,19 +91,19 @@ impl TargetSession {
         self.look_for_due_data();
     }
 
-    /// Whether a command whose connection is going may be taken over by another one.
+    /// Whether a command whose connection is gone may be reassigned.
     pub(in super::super) fn may_be_orphaned(&self, outcome: &Outcome) -> bool {
         !outcome.immediate && self.lost.iter().any(|lost| lost.cid == outcome.cid)
     }
 
-    /// Kills the orphans of a lost connection.
+    /// Aborts the orphans of a lost connection.
     //= rfc7143 7.6 ERL-08
     //= rfc7143 11.14.5 LGO-04
     pub(in super::super) fn kill_orphans(&mut self, cid: Cid) {
         let of_it = |task: &Task| task.orphan && task.cid == cid;
         let doomed = self.tasks.iter().filter(|(_, task)| of_it(task)).map(|(id, task)| (id, task.lun));
         let (doomed, mut luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
-        // Those too whose response waits for a fence.
+        // Including those whose response waits for a fence.
         self.held_back.retain(|held| match held {
             HeldBack::Command(outcome) if outcome.orphan && outcome.cid == cid => {
                 luns.push(outcome.lun);
@@ -118,7 +117,7 @@ impl TargetSession {
         self.release_orphans(cid);
     }
 
-    /// The initiator closes a connection that is lost already: its tasks die now. False when no such connection is known.
+    /// The initiator closes a connection that is already lost: its tasks die now. False when no such connection is known.
     pub(in super::super) fn forget_lost(&mut self, cid: Cid) -> bool {
         let Some(position) = self.lost.iter().position(|lost| lost.cid == cid) else { return false };
         self.lost.remove(position);
@@ -126,12 +125,12 @@ impl TargetSession {
         true
     }
 
-    /// Moves a task to the connection that asks for it, if its own is gone and logged out.
+    /// Moves a task to the connection that requests it, if its own is gone and logged out.
     //= rfc7143 7.2.2 ERL-06 ERL-07 ERL-10
     pub(in super::super) fn reassign(&mut self, cid: Cid, request: &TaskManagementRequest) {
         let referenced = request.referenced_task_tag;
         let response = self.judge_reassignment(cid, request);
-        // Before the reassignment takes effect (RFC 7143 7.2.2).
+        // The answer precedes the effect of the reassignment (RFC 7143 7.2.2).
         self.answer_now(&Answer::new(cid, request.itt, response));
         if response != TmfResponse::FunctionComplete {
             return;
@@ -181,11 +180,11 @@ impl TargetSession {
         TmfResponse::FunctionComplete
     }
 
-    /// Goes on with a command that has not ended.
+    /// Continues a command that has not completed.
     fn resume(&mut self, cid: Cid, id: TaskId, exp_data_sn: u32) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         (task.cid, task.came_on, task.orphan) = (cid, cid, false);
-        // R2Ts that the initiator never saw leave no gap in their numbers.
+        // R2Ts that the initiator never received leave no gap in the R2TSNs.
         if (1..=task.next_data_sn).contains(&exp_data_sn) {
             task.next_data_sn = exp_data_sn;
         }
@@ -193,7 +192,7 @@ impl TargetSession {
         self.collect(id);
     }
 
-    /// Sends again how a command ended, and the data that the initiator has not got.
+    /// Reports again how a command ended, and sends the data that the initiator has not received.
     fn tell_again(&mut self, cid: Cid, itt: Itt, exp_data_sn: u32) {
         let Some(mut outcome) = self.retained.take(itt) else { return };
         let Some(connection) = self.connection(cid) else { return };
@@ -203,11 +202,11 @@ impl TargetSession {
             outcome.status = CHECK_CONDITION;
             outcome.sense = Condition::SnackRejected.sense();
             (outcome.residual, outcome.bidi_residual) = Default::default();
-            // Nothing is left that could be sent.
+            // No data is left to send.
             outcome.plan.acked_offset = outcome.plan.total;
         } else {
             let plan = &mut outcome.plan;
-            // Any other value is to be ignored (RFC 7143 11.5.6).
+            // Any other value must be ignored (RFC 7143 11.5.6).
             if exp_data_sn > plan.acked_sn && exp_data_sn <= plan.next_sn {
                 plan.acked_offset = plan.offset_of(exp_data_sn);
                 plan.acked_sn = exp_data_sn;

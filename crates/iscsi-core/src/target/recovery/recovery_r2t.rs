@@ -1,8 +1,9 @@
-//! Data-Out that was lost or damaged on the way is asked for again (RFC 7143 7.1.4.1, 7.8, 7.9).
+//! Data-Out that was lost or damaged on the way is requested again (RFC 7143 7.1.4.1, 7.8, 7.9).
 //!
-//! Data comes in order within the answer to an R2T, so a number that is left out, or a digest that does not match, says which
-//! bytes are missing: a hole. Holes are asked for by further R2Ts, before anything else of the task. What came behind a hole is
-//! kept in `early` until it joins. An answer of which nothing comes for [`DATA_LIMIT`] is a hole as well.
+//! Data comes in order within the answer to an R2T, so a skipped DataSN or a digest mismatch shows which bytes are missing: a
+//! hole. Further R2Ts request the holes, before any other data of the task. Data that arrives behind a hole is kept in `early`
+//! until the hole is filled. If no data arrives for a task within [`DATA_LIMIT`], the rest of its first sequence is a hole as
+//! well.
 
 use std::time::Duration;
 
@@ -18,21 +19,21 @@ use crate::Time;
 use crate::limits::MAX_RECOVERIES_PER_TASK;
 use crate::pdu_reader::RxPdu;
 
-/// How long nothing may come of data that is due before it is asked for again.
+/// How long data that is due may stay away before it is requested again.
 pub const DATA_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a Data-Out PDU is to the sequence that it belongs to.
+/// How a Data-Out PDU relates to its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Place {
     /// The next one, perhaps after some that were lost.
     Fits,
-    /// It came before.
+    /// It arrived before.
     Duplicate,
     /// Neither: the initiator contradicts itself.
     Wrong,
 }
 
-/// Where a PDU stands, from its numbers.
+/// Places a PDU in its sequence, by its numbers.
 //= rfc7143 7.9 ERL-03
 pub(in super::super) fn place(sequence: &Sequence, data: &DataOut, len: usize) -> Place {
     let ahead = sequence.data_sn.distance_to(data.data_sn);
@@ -47,7 +48,7 @@ pub(in super::super) fn place(sequence: &Sequence, data: &DataOut, len: usize) -
     if advances && ends <= u64::from(sequence.end) { Place::Fits } else { Place::Wrong }
 }
 
-/// Takes a PDU that fits into the first of the task's sequences, with the holes that it shows.
+/// Takes a PDU that fits into the first of the task's sequences, and notes the holes that it reveals.
 //= rfc7143 7.1.4.1 ERL-04
 pub(in super::super) fn take(task: &mut Task, rx: &RxPdu, data: &DataOut) {
     let Some(sequence) = task.sequences.front_mut() else { return };
@@ -63,7 +64,7 @@ pub(in super::super) fn take(task: &mut Task, rx: &RxPdu, data: &DataOut) {
     }
 }
 
-/// Notes bytes that have to be asked for again.
+/// Notes bytes that must be requested again.
 pub(in super::super) fn add_hole(task: &mut Task, from: u32, to: u32) {
     let repair = task.repair();
     repair.recoveries = repair.recoveries.saturating_add(1);
@@ -73,7 +74,7 @@ pub(in super::super) fn add_hole(task: &mut Task, from: u32, to: u32) {
     }
 }
 
-/// Puts data where it belongs: behind what is there without a gap, or aside until the gap is closed.
+/// Puts data in its place: behind the data without gaps, or aside until the gap before it is closed.
 pub(in super::super) fn place_data(task: &mut Task, offset: u32, data: &Bytes) {
     let len = data.len() as u32;
     if offset != task.received {
@@ -100,7 +101,7 @@ pub(in super::super) fn place_data(task: &mut Task, offset: u32, data: &Bytes) {
     }
 }
 
-/// The first sequence of a task is not waited for any more: what is missing of it is a hole.
+/// Stops waiting for the first sequence of a task: its missing data is a hole.
 fn give_up_first_sequence(task: &mut Task) {
     let Some(sequence) = task.sequences.pop_front() else { return };
     task.repair().stale.push(sequence.ttt);
@@ -109,7 +110,7 @@ fn give_up_first_sequence(task: &mut Task) {
     }
 }
 
-/// The answer at `position` has begun: the initiator keeps their order, so what is missing of the earlier ones is lost.
+/// The sequence at `position` has started. The initiator keeps their order, so the missing data of the earlier ones is lost.
 pub(in super::super) fn skip_to(task: &mut Task, position: usize) {
     for _ in 0..position {
         give_up_first_sequence(task);
@@ -117,26 +118,26 @@ pub(in super::super) fn skip_to(task: &mut Task, position: usize) {
 }
 
 impl TargetSession {
-    /// Data is due from now on. When it has been so for too long is found out at the time at which that is possible, not for each
-    /// PDU: those who ask when to come back do so all the time.
+    /// Notes that data is due. Whether it is overdue is not worked out for each PDU, but when it first can be: `poll_timeout` is
+    /// called all the time.
     pub(in super::super) fn expect_data(&mut self) {
         if self.params.level().recovers_pdus() {
             self.data_due.get_or_insert(self.now + DATA_LIMIT);
         }
     }
 
-    /// Tasks for which data is due, and until when it may be.
+    /// Tasks for which data is due, and when it becomes overdue.
     fn due_data(&self) -> impl Iterator<Item = (TaskId, Time)> {
         let waiting = self.tasks.iter().filter(|(_, task)| task.expects_data() && !task.orphan);
         waiting.map(|(id, task)| (id, task.progress + DATA_LIMIT))
     }
 
-    /// Finds out when data have been due for too long.
+    /// Sets the time at which data first becomes overdue.
     pub(in super::super) fn look_for_due_data(&mut self) {
         self.data_due = self.due_data().map(|(_, at)| at).min();
     }
 
-    /// Asks again for data of which nothing comes.
+    /// Requests overdue data again.
     //= rfc7143 7.1.4.1 ERL-04
     pub(in super::super) fn expire_data(&mut self) {
         let now = self.now;

@@ -1,11 +1,11 @@
-//! What is kept so that it can be sent again: statuses that are not acknowledged, and the data and outcome of commands whose
-//! status is not (RFC 7143 4.2.2.2, 7.2, 11.16).
+//! What is kept for retransmission: unacknowledged statuses, and the data and outcome of commands whose status is unacknowledged
+//! (RFC 7143 4.2.2.2, 7.2, 11.16).
 //!
-//! The data of reads are kept by reference count, never copied, and once: a Data-In with status is made again from its command.
-//! Everything is bounded: [`MAX_RETAINED_STATUSES`] and [`MAX_RETAINED_STATUS_BYTES`] for a connection,
-//! [`MAX_RETAINED_COMMANDS`] and `retained_bytes_max` for a session. What had to be forgotten is refused by the rule when it is
-//! asked for (RFC 7143 11.17.1, SNACK reject). A DataACK gives back the right to keep what it acknowledges; the memory
-//! itself goes with the last reference to the buffer of the read.
+//! The data of a read is kept once, by reference count, and never copied: a Data-In with status is rebuilt from its command.
+//! Everything is bounded: [`MAX_RETAINED_STATUSES`] and [`MAX_RETAINED_STATUS_BYTES`] for a connection, [`MAX_RETAINED_COMMANDS`]
+//! and `retained_bytes_max` for a session. A request for something that had to be dropped is refused as the RFC prescribes (RFC
+//! 7143 11.17.1, SNACK reject). Data acknowledged by a DataACK no longer counts against the limit; its memory is freed with the
+//! last reference to the buffer of the read.
 
 use std::collections::VecDeque;
 
@@ -20,17 +20,17 @@ use super::super::session::TargetSession;
 use crate::limits::{MAX_RETAINED_COMMANDS, MAX_RETAINED_STATUS_BYTES, MAX_RETAINED_STATUSES};
 use crate::pdu_writer::TxPdu;
 
-/// A numbered response that was sent.
+/// A response that was sent and took a StatSN.
 #[derive(Debug)]
 pub(in super::super) struct SentStatus {
-    /// `None` for a Data-In: it is made again from what is kept of its command.
+    /// `None` for a Data-In: it is rebuilt from the data kept for its command.
     pub pdu: Option<TxPdu>,
-    /// The command that it ended, or the reserved tag.
+    /// The command whose status it is, or the reserved tag.
     pub itt: Itt,
 }
 
 impl SentStatus {
-    /// Keeps `pdu`, with a copy of its data: those of an answer to a ping lie in the receive buffer in which the ping came.
+    /// Keeps `pdu` with a copy of its data: the data of a ping answer lies in the receive buffer in which the ping arrived.
     fn of(pdu: &TxPdu, itt: Itt) -> Self {
         let data = || Bytes::copy_from_slice(&pdu.data.bytes());
         let keeps = pdu.bhs.opcode() != Opcode::DataIn.code();
@@ -46,7 +46,7 @@ impl SentStatus {
 #[derive(Debug, Default)]
 pub(in super::super) struct SentStatuses {
     sent: VecDeque<SentStatus>,
-    /// Data of what is kept, bytes.
+    /// Data in the kept PDUs, bytes.
     bytes: usize,
 }
 
@@ -78,7 +78,7 @@ impl SentStatuses {
         Some(oldest)
     }
 
-    /// The status of the command `itt` is told by `pdu` from now on.
+    /// Replaces the kept status of the command `itt` by `pdu`.
     pub fn replace(&mut self, itt: Itt, pdu: &TxPdu) {
         if let Some(status) = self.sent.iter_mut().find(|status| status.itt == itt) {
             let before = std::mem::replace(status, SentStatus::of(pdu, itt)).kept_bytes();
@@ -87,12 +87,12 @@ impl SentStatuses {
     }
 }
 
-/// How a command ended, with all that it takes to say so again.
+/// How a command ended, with all that is needed to report it again.
 #[derive(Debug)]
 pub(in super::super) struct Outcome {
     pub itt: Itt,
     pub cid: Cid,
-    /// Its connection is lost and no other one has taken it over.
+    /// Its connection is lost and it has not been reassigned.
     pub orphan: bool,
     pub immediate: bool,
     pub lun: Lun,
@@ -102,7 +102,7 @@ pub(in super::super) struct Outcome {
     pub residual: Residual,
     pub bidi_residual: Residual,
     pub data_in: Payload,
-    /// Its status keeps its place among those of all connections.
+    /// Its status keeps its order among the responses of all connections.
     pub fenced: bool,
     pub plan: ReadPlan,
     /// Whether the last Data-In PDU carries the status.
@@ -113,14 +113,14 @@ pub(in super::super) struct Outcome {
     pub stat_sn: StatSn,
     /// SNACKs so far.
     pub snacks: u8,
-    /// The data had to be forgotten.
+    /// The data had to be dropped.
     pub evicted: bool,
     /// Age: the lowest is the oldest.
     pub serial: u64,
 }
 
 impl Outcome {
-    /// The connection on which something may be sent for it.
+    /// The connection on which PDUs may be sent for it.
     pub fn home(&self) -> Option<Cid> {
         (!self.orphan).then_some(self.cid)
     }
@@ -130,7 +130,7 @@ impl Outcome {
     }
 }
 
-/// Commands of a session that have ended and are not acknowledged.
+/// Completed commands of a session that are not acknowledged.
 #[derive(Debug, Default)]
 pub(in super::super) struct Retained {
     by_itt: FxHashMap<Itt, Outcome>,
@@ -157,7 +157,7 @@ impl Retained {
         self.iter().find(|outcome| outcome.plan.ttt == ttt && !outcome.orphan).map(|outcome| outcome.itt)
     }
 
-    /// Takes one out, to work on it; to be put back.
+    /// Takes one out, to work on it; the caller puts it back or drops it.
     pub fn take(&mut self, itt: Itt) -> Option<Outcome> {
         let outcome = self.by_itt.remove(&itt)?;
         self.bytes -= outcome.kept_bytes();
@@ -167,7 +167,7 @@ impl Retained {
     pub fn put_back(&mut self, outcome: Outcome) {
         self.bytes += outcome.kept_bytes();
         if let Some(old) = self.by_itt.insert(outcome.itt, outcome) {
-            // The initiator has used the tag again: it has done with the old command.
+            // The initiator has reused the tag: it is done with the old command.
             self.bytes -= old.kept_bytes();
         }
     }
@@ -184,7 +184,7 @@ impl Retained {
         self.forget_beyond(bytes_max);
     }
 
-    /// Forgets the oldest data until no more than `bytes_max` is kept.
+    /// Drops the oldest data until no more than `bytes_max` is kept.
     pub fn forget_beyond(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
             let holders = self.by_itt.values_mut().filter(|o| o.kept_bytes() > 0);
@@ -212,7 +212,7 @@ impl Retained {
 }
 
 impl TargetSession {
-    /// Keeps what ended, as far as the level asks for it.
+    /// Keeps a completed command, as far as the level requires.
     pub(in super::super) fn retain(&mut self, outcome: Outcome) {
         let level = self.params.error_recovery_level;
         let has_data = !outcome.data_in.bytes.is_empty();
@@ -246,14 +246,14 @@ impl TargetSession {
         }
     }
 
-    /// The status of a command has arrived at the initiator.
+    /// The status of a command is acknowledged, or is no longer kept: drops the command.
     fn release(&mut self, cid: Cid, itt: Itt) {
         if !itt.is_reserved() && self.retained.get(itt).is_some_and(|outcome| outcome.home() == Some(cid)) {
             self.retained.take(itt);
         }
     }
 
-    /// A connection is gone: what ended on it is forgotten, or waits to be reassigned.
+    /// A connection is gone: its completed commands are dropped, or wait to be reassigned.
     pub(in super::super) fn release_statuses(&mut self, connection: Connection, keeps: bool) {
         let cid = connection.cid;
         self.retained.retain(|outcome| {
@@ -267,7 +267,7 @@ impl TargetSession {
         });
     }
 
-    /// Forgets what ended on a lost connection; the logical units concerned.
+    /// Drops the completed commands of a lost connection, and notes their logical units.
     pub(in super::super) fn release_orphans(&mut self, cid: Cid) {
         let (cleared, counts) = (&mut self.cleared_luns, &mut self.recovery_counts);
         self.retained.retain(|outcome| {

@@ -1,8 +1,9 @@
-//! SNACK: the initiator asks for PDUs again, or acknowledges Data-In (RFC 7143 7.8, 7.9, 11.16).
+//! SNACK: the initiator requests PDUs again, or acknowledges Data-In (RFC 7143 7.8, 7.9, 11.16).
 //!
-//! What was sent is sent again as it was, but for the numbers of the command window. What was never sent or is acknowledged
-//! already is a protocol error; what had to be forgotten, and what is asked for again and again, is refused by policy: Reject
-//! 03, and a command that has no status yet ends with ABORTED COMMAND, failed retransmission request.
+//! PDUs are resent as they were first sent, except for the numbers of the command window and the StatSN of R2Ts. A request for
+//! PDUs that were never sent or are already acknowledged is a protocol error. A request for dropped data, and one repeated too
+//! often, is refused by policy: Reject 03, and a command without status yet ends with ABORTED COMMAND, failed retransmission
+//! request.
 
 use iscsi_wire::{Cid, DataSn, Itt, R2t, R2tSn, RejectReason, SnackRequest, SnackType, StatSn};
 
@@ -14,7 +15,7 @@ use crate::limits::{MAX_REPLAYED_PDUS, MAX_SNACKS_PER_TASK};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
-/// Why a SNACK is not answered.
+/// Why a SNACK is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refused {
     reason: RejectReason,
@@ -36,7 +37,7 @@ impl Refused {
     }
 }
 
-/// The numbers from..to that a SNACK asks for, of those that are sent and not acknowledged.
+/// The numbers from..to that a SNACK requests; all of them must be sent and unacknowledged.
 fn run(request: &SnackRequest, acknowledged: u32, next: u32) -> Result<(u32, u32), Refused> {
     let sent = next.wrapping_sub(acknowledged);
     if request.beg_run == 0 && request.run_length == 0 {
@@ -55,7 +56,7 @@ fn run(request: &SnackRequest, acknowledged: u32, next: u32) -> Result<(u32, u32
 }
 
 impl TargetSession {
-    /// Takes a SNACK in a session above ErrorRecoveryLevel 0.
+    /// Handles a SNACK in a session above ErrorRecoveryLevel 0.
     //= rfc7143 11.16 ERL-02 SNK-05 SNK-06
     pub(in super::super) fn handle_snack(&mut self, cid: Cid, rx: &RxPdu, request: &SnackRequest) {
         let done = match request.snack_type {
@@ -76,7 +77,7 @@ impl TargetSession {
         }
     }
 
-    /// Books `pdus` that are to be sent again on `cid`.
+    /// Counts `pdus` that are to be resent on `cid`; false when the limit does not allow them.
     fn may_replay(&mut self, cid: Cid, pdus: u32) -> bool {
         let Some(connection) = self.connection(cid) else { return false };
         let replayed = connection.replayed.saturating_add(pdus);
@@ -120,7 +121,7 @@ impl TargetSession {
         Ok(())
     }
 
-    /// The initiator has Data-In up to a number: it will not be asked for again.
+    /// The initiator has Data-In up to a number: it will not request that again.
     //= rfc7143 11.16.2 SNK-03
     fn take_data_ack(&mut self, cid: Cid, request: &SnackRequest) -> Result<(), Refused> {
         let invalid = Err(Refused::with(RejectReason::InvalidDataAck));
@@ -162,7 +163,7 @@ impl TargetSession {
         if let Some(&id) = self.by_itt.get(&request.itt) {
             return self.replay_for_running(cid, id, request);
         }
-        // A command that is not known has ended, and its status is acknowledged: nothing of it is owed any more.
+        // A command that is not known has completed, and its status is acknowledged: nothing more is owed for it.
         let Some(mut outcome) = self.retained.take(request.itt) else { return Err(Refused::protocol(0)) };
         let result = self.replay_for_ended(cid, &mut outcome, request);
         self.retained.put_back(outcome);
@@ -186,7 +187,7 @@ impl TargetSession {
             repair.snack_tag = request.ttt.0;
             return Ok(());
         }
-        // R2Ts are answered in their order, so those that are not yet answered are the last ones.
+        // R2Ts are answered in order, so the unanswered ones are the last.
         let outstanding = task.sequences.iter().filter(|s| !s.ttt.is_reserved());
         let first = outstanding.map(|s| s.r2t_sn).min().unwrap_or(next);
         let (from, to) = run(request, first, next)?;
@@ -217,7 +218,7 @@ impl TargetSession {
         Ok(())
     }
 
-    /// The command has ended: its Data-In is sent again.
+    /// The command has completed: its Data-In is sent again.
     //= rfc7143 11.16 SNK-01 SNK-04
     fn replay_for_ended(
         &mut self,
@@ -258,7 +259,7 @@ impl TargetSession {
         Ok(())
     }
 
-    /// A SNACK was refused by policy: the command cannot end well any more.
+    /// A SNACK was refused by policy: the command can no longer succeed.
     //= rfc7143 7.8 SNK-06
     fn end_refused(&mut self, cid: Cid, itt: Itt) {
         let Some(&id) = self.by_itt.get(&itt) else { return };
