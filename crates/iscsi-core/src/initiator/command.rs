@@ -1,4 +1,4 @@
-//! What is asked of a session and how it ended.
+//! A command given to a session, and how it ended.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ pub use crate::pdu_writer::Assemble;
 /// A SCSI command for a session.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// The caller's name for it; comes back with data and completion.
+    /// The caller's name for it; returned with its data and its completion.
     pub user: u64,
     /// Logical unit.
     pub lun: Lun,
-    /// The CDB; what is beyond 16 bytes travels in an AHS.
+    /// The CDB; bytes beyond the first 16 travel in an AHS.
     pub cdb: SmallVec<[u8; 32]>,
     /// Task attribute.
     pub attribute: TaskAttribute,
-    /// Most bytes of Data-In that are wanted.
+    /// Most bytes of Data-In that the caller wants.
     pub read_length: u32,
     /// Data-Out.
     pub write: WriteData,
     /// Time after which the command is aborted; zero waits for ever.
     pub timeout: Duration,
-    /// Doing it twice is the same as doing it once: it may be begun anew when nobody knows whether it was carried out.
+    /// Executing it twice is the same as executing it once: it may be started again when nothing shows whether it was executed.
     pub idempotent: bool,
 }
 
 impl Command {
-    /// A command with the CDB `cdb` and no data, which must not be carried out twice.
+    /// A command with the CDB `cdb` and no data, which must not be executed twice.
     pub fn new(lun: Lun, cdb: &[u8]) -> Self {
         Self {
             user: 0,
@@ -47,7 +47,7 @@ impl Command {
     }
 }
 
-/// Difference between what was expected and what was to be transferred, bytes.
+/// Difference between the expected and the actual transfer length, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
     /// Both are the same.
@@ -62,39 +62,39 @@ pub enum Residual {
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The target carried it out and gave a SCSI status.
+    /// The target executed it and returned a SCSI status.
     Status {
         /// SCSI status code.
         status: u8,
         /// Sense data, when the status comes with it.
         sense: Bytes,
-        /// Bytes of Data-In that count: what arrived, without what the residual says is none.
+        /// Valid bytes of Data-In: those that arrived, less what the residual says was not transferred.
         data_in_bytes: u32,
         /// Residual of the transfer.
         residual: Residual,
     },
-    /// The target failed to carry it out (iSCSI response code other than 0).
+    /// The target failed to execute it (iSCSI response code other than 0).
     TargetFailure {
         /// The response code.
         response: u8,
     },
-    /// Data that arrived for it did not match its digest; none of it counts.
+    /// Data that arrived for it did not match its digest; none of it is valid.
     DataDigest,
-    /// The target refused its PDU.
+    /// The target rejected its PDU.
     Rejected(RejectReason),
-    /// It took too long and was aborted; whether it was carried out is not known.
+    /// It took too long and was aborted; whether it was executed is not known.
     TimedOut,
-    /// It was aborted together with others of its logical unit; whether it was carried out is not known.
+    /// It was aborted together with other commands; whether it was executed is not known.
     Aborted,
-    /// Its connection was lost; whether it was carried out is not known, and doing it twice is not the same as doing it once.
+    /// Its connection was lost; whether it was executed is not known, and it must not be executed twice.
     OutcomeUnknown,
-    /// Another volume is behind its LUN than the one that it was meant for: it was not sent.
+    /// Its LUN now leads to another volume than the one it was meant for: it was not sent.
     OtherVolume,
     /// It cannot be sent as it is.
     Unsendable(ProtocolViolation),
 }
 
-/// A command that ended, with the command itself: who wants to repeat it needs no copy.
+/// A completed command and how it ended. The command is returned, so that repeating it needs no copy.
 #[derive(Clone, Debug)]
 pub struct Completion {
     /// The command.

@@ -1,17 +1,17 @@
-//! CmdSN and the window in which the target takes commands, seen from the initiator (RFC 7143 4.2.2.1).
+//! CmdSN and the command window of the target, seen from the initiator (RFC 7143 4.2.2.1).
 
 use iscsi_wire::CmdSn;
 
 use crate::Time;
 
-/// The numbers of a session's commands.
+/// CmdSN, ExpCmdSN and MaxCmdSN of a session.
 #[derive(Debug)]
 pub(super) struct CommandWindow {
-    /// CmdSN of the next command that counts.
+    /// CmdSN of the next non-immediate command.
     next: CmdSn,
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
-    /// Since when the first command without acknowledgement has been so.
+    /// Since when the first unacknowledged command has been waiting.
     since: Time,
 }
 
@@ -28,19 +28,19 @@ impl CommandWindow {
         window
     }
 
-    /// The number that a PDU sent now carries when it is immediate: it takes none.
+    /// The CmdSN of an immediate PDU sent now: it does not take the number.
     //= rfc7143 4.2.2.1 NUM-01
     pub(super) fn current(&self) -> CmdSn {
         self.next
     }
 
-    /// True when the target takes no further command now.
+    /// True when the target accepts no further command now.
     //= rfc7143 4.2.2.1 NUM-06
     pub(super) fn is_closed(&self) -> bool {
         self.next.gt(self.max_cmd_sn)
     }
 
-    /// Takes the number of a command that counts; `None` while the window is closed.
+    /// Takes the CmdSN of a non-immediate command; `None` while the window is closed.
     //= rfc7143 4.2.2.1 NUM-01 NUM-06
     pub(super) fn take(&mut self, now: Time) -> Option<CmdSn> {
         if self.is_closed() {
@@ -54,7 +54,7 @@ impl CommandWindow {
         Some(cmd_sn)
     }
 
-    /// Whether the target has taken the command numbered `cmd_sn`.
+    /// Whether the target has received the command numbered `cmd_sn`.
     pub(super) fn is_acknowledged(&self, cmd_sn: CmdSn) -> bool {
         cmd_sn.lt(self.exp_cmd_sn)
     }
@@ -64,17 +64,18 @@ impl CommandWindow {
         self.exp_cmd_sn
     }
 
-    /// Since when that command waits; `None` when all are acknowledged.
+    /// Since when that command has been waiting; `None` when all are acknowledged.
     pub(super) fn unacknowledged_since(&self) -> Option<Time> {
         (self.exp_cmd_sn != self.next).then_some(self.since)
     }
 
-    /// Its wait counts from `now`.
+    /// Restarts its wait at `now`.
     pub(super) fn restart_patience(&mut self, now: Time) {
         self.since = now;
     }
 
-    /// Takes the pair of a received PDU. One that contradicts itself counts for nothing, and an older one takes nothing back.
+    /// Takes ExpCmdSN and MaxCmdSN of a received PDU. A pair that contradicts itself is ignored, and an older one takes nothing
+    /// back.
     //= rfc7143 4.2.2.1 NUM-05
     pub(super) fn update(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn, now: Time) {
         if max_cmd_sn.lt(CmdSn(exp_cmd_sn.0.wrapping_sub(1))) {

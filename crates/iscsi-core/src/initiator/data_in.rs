@@ -1,8 +1,8 @@
-//! What a target sends for a command: data, and the status that ends it (RFC 7143 11.4, 11.7).
+//! Data-In and SCSI Response: the data of a command, and the status that ends it (RFC 7143 11.4, 11.7).
 //!
-//! Data arrives in order (DataPDUInOrder and DataSequenceInOrder are Yes), so its place is known beforehand, and anything else
-//! is a violation. Sequences longer than MaxBurstLength are taken as they come: the place and the end of the data are checked
-//! without them, and widespread targets do not divide reads.
+//! Data arrives in order (DataPDUInOrder and DataSequenceInOrder are Yes), so its offset is known beforehand, and any other is a
+//! violation. Sequences longer than MaxBurstLength are accepted: offset and end of the data are checked without them, and common
+//! targets do not divide reads into sequences.
 
 use iscsi_wire::{Cid, DataIn, DataSn, Itt, ScsiResponse};
 
@@ -20,7 +20,7 @@ const CHECK_CONDITION: u8 = 0x02;
 /// What a response says about its command.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// The target failed to carry it out, with this response code.
+    /// The target failed to execute it, with this response code.
     Failure(u8),
     Status {
         status: u8,
@@ -48,7 +48,7 @@ impl Outcome {
                 if n < 2 || length > n - 2 {
                     return Err(violation("RFC 7143 11.4.7", "the sense length exceeds the data segment"));
                 }
-                // Kept sense data would hold the whole receive buffer.
+                // Sense data that is kept without a copy would pin the whole receive buffer.
                 bytes::Bytes::copy_from_slice(&data[2..2 + length.min(MAX_SENSE_BYTES)])
             }
         };
@@ -58,7 +58,7 @@ impl Outcome {
         Ok(Self::Status { status: pdu.status, sense, residual })
     }
 
-    /// Bytes of data that the command had less to transfer.
+    /// Bytes by which the transfer fell short of the expected length.
     pub(super) fn missing(&self) -> u32 {
         match self {
             Self::Status { residual: Residual::Underflow(missing), .. } => *missing,
@@ -91,7 +91,7 @@ impl InitiatorSession {
         self.accept_data_in(cid, pdu, rx)
     }
 
-    /// Takes the Data-In that is due.
+    /// Accepts the Data-In that is due.
     #[inline]
     pub(super) fn accept_data_in(&mut self, cid: Cid, pdu: &DataIn, rx: RxPdu) -> Result<(), CloseReason> {
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
@@ -154,7 +154,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Ends a command as its response says.
+    /// Completes a command as its response says.
     //= rfc7143 11.4.5 RES-04
     pub(super) fn end_with(&mut self, itt: Itt, outcome: Outcome) {
         let Some(task) = self.tasks.command(itt) else { return };
@@ -174,7 +174,7 @@ impl InitiatorSession {
     }
 }
 
-/// Everything of a task travels on its own connection; in asymmetric use, on one of the other half.
+/// All PDUs of a task travel on its own connection; in asymmetric use, on any of those that carry data.
 //= rfc7143 4.2.5.1 MCS-02
 pub(super) fn check_allegiance(task: &mut Task, cid: Cid, asymmetric: bool) -> Result<(), CloseReason> {
     if task.cid == cid || (asymmetric && params::carries_data(cid)) {

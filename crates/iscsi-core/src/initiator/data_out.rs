@@ -1,4 +1,4 @@
-//! Sending commands with their data: immediate, unsolicited, and as R2Ts ask for it (RFC 7143 11.3, 11.7, 11.8, 13.10-13.14).
+//! Sending commands with their data: immediate, unsolicited, and as requested by R2T (RFC 7143 11.3, 11.7, 11.8, 13.10-13.14).
 
 use bytes::Bytes;
 use iscsi_wire::{
@@ -17,7 +17,7 @@ use crate::pdu_writer::TxPdu;
 const BHS_CDB_BYTES: usize = 16;
 
 impl Command {
-    /// Whether it can be sent at all.
+    /// Whether it can be sent.
     pub(super) fn check(&self) -> Result<(), ProtocolViolation> {
         if self.cdb.is_empty() || self.cdb.len() > BHS_CDB_BYTES + MAX_EXTENDED_CDB_LENGTH - 8 {
             return Err(ProtocolViolation::new(
@@ -50,7 +50,7 @@ impl Command {
 }
 
 impl InitiatorSession {
-    /// Sends a command with the data that may go unasked.
+    /// Sends a command with the data that may be sent without an R2T.
     ///
     /// | ImmediateData | InitialR2T | with the command | in Data-Out after it |
     /// |---|---|---|---|
@@ -71,7 +71,7 @@ impl InitiatorSession {
         let length = command.write.len() as u32;
         let first_burst = self.params.effective_first_burst().min(length);
         let immediate = if self.params.immediate_data { first_burst.min(max_data) } else { 0 };
-        // On another connection than the command's, unasked data could overtake it.
+        // On a different connection from the command's, unsolicited data could overtake it.
         let unsolicited = if self.params.initial_r2t || asymmetric { immediate } else { first_burst };
         let mut cdb = [0; BHS_CDB_BYTES];
         let in_header = command.cdb.len().min(BHS_CDB_BYTES);
@@ -102,7 +102,7 @@ impl InitiatorSession {
         }
     }
 
-    /// Answers an R2T at once: so R2Ts are answered in the order in which they arrive.
+    /// Answers an R2T at once, so that R2Ts are answered in the order in which they arrive.
     //= rfc7143 11.8 R2T-02 R2T-03 DAT-01 MCS-02
     pub(super) fn handle_r2t(&mut self, cid: Cid, pdu: &R2t) -> Result<(), CloseReason> {
         self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
@@ -119,7 +119,7 @@ impl InitiatorSession {
         if recovers { self.resume(cid, pdu.itt) } else { Ok(()) }
     }
 
-    /// Answers the R2T that is due. At error recovery level 1 it may ask again for what was sent: the answer is the same.
+    /// Answers the R2T that is due. At error recovery level 1 it may request data that was sent before: the answer is the same.
     //= rfc7143 11.8 R2T-03 ERL-04
     pub(super) fn answer_r2t(&mut self, cid: Cid, pdu: &R2t) -> Result<(), CloseReason> {
         let (max_burst, recovers) = (self.params.max_burst_length, self.recovers());
@@ -150,7 +150,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Sends one sequence of Data-Out, each PDU as long as the target takes, F on the last.
+    /// Sends one sequence of Data-Out, with PDUs as long as the target accepts, and F on the last.
     //= rfc7143 11.7 DAT-01 DAT-02 DAT-03
     fn send_data_out(&mut self, cid: Cid, itt: Itt, lun: Lun, ttt: Ttt, offset: u32, length: u32) {
         let exp_stat_sn = self.exp_stat_sn(cid);

@@ -1,7 +1,7 @@
-//! The statuses of one connection: which StatSN have arrived, which are missing, and how far they may be acknowledged
+//! The statuses of one connection: which StatSNs have arrived, which are missing, and how far they may be acknowledged
 //! (RFC 7143 4.2.2.2, 7.9).
 //!
-//! While nothing is missing this is one counter. Behind a gap it keeps one byte per number, at most [`MAX_STATUS_GAP`] of them.
+//! While nothing is missing this is one counter. After a gap it keeps one byte per number, at most [`MAX_STATUS_GAP`] of them.
 
 use std::collections::VecDeque;
 
@@ -9,29 +9,29 @@ use iscsi_wire::StatSn;
 
 use crate::limits::{MAX_STATUS_GAP, MAX_STATUS_LAG};
 
-/// What became of one number that cannot be acknowledged yet, or stands behind one that cannot.
+/// State of a number that cannot be acknowledged yet, or that follows one that cannot.
 ///
 /// ```text
 ///   (unheard of) ──a later one arrives──► Missing ──arrives──► Done ──all before it are──► acknowledged
-///        └─────────arrives, its data have a hole──► Held ──────────────▲
+///        └─────────arrives, its data has a hole───► Held ──────────────▲
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// It was sent, since a later one arrived, and has not arrived.
+    /// It was sent, since a later one has arrived, but has not arrived itself.
     Missing,
-    /// It arrived, and must not be acknowledged while data of its task are missing.
+    /// It arrived, but must not be acknowledged while data of its task is missing.
     Held,
     Done,
 }
 
-/// What a StatSN that arrives is.
+/// How a received StatSN is classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// It counts.
+    /// It is new.
     Fresh,
-    /// It has been here before.
+    /// It has arrived before.
     Duplicate,
-    /// No target can have sent so many that none of arrived.
+    /// Too far ahead: no target can have sent so many statuses without one of them arriving.
     TooFar,
 }
 
@@ -40,9 +40,9 @@ pub(super) enum Sight {
 pub(super) struct StatusLedger {
     /// Every number before it has arrived and may be acknowledged.
     exp_stat_sn: StatSn,
-    /// ExpStatSN as last told to the target.
+    /// ExpStatSN as last sent to the target.
     told: StatSn,
-    /// The numbers from `exp_stat_sn` on that something is known of; the first is never `Done`.
+    /// State of the numbers from `exp_stat_sn` on, as far as known; the first is never `Done`.
     ahead: VecDeque<Seen>,
 }
 
@@ -51,18 +51,18 @@ impl StatusLedger {
         Self { exp_stat_sn, told: exp_stat_sn, ahead: VecDeque::new() }
     }
 
-    /// The number that is due; without gaps, all before it have arrived.
+    /// The number that is due: all before it have arrived.
     pub(super) fn expected(&self) -> StatSn {
         self.exp_stat_sn
     }
 
-    /// ExpStatSN for a PDU that is being made.
+    /// ExpStatSN for a PDU that is about to be sent.
     pub(super) fn tell(&mut self) -> StatSn {
         self.told = self.exp_stat_sn;
         self.exp_stat_sn
     }
 
-    /// Whether so many have arrived since the target was last told that it should be, though there is nothing to send.
+    /// Whether so many have arrived since the last acknowledgement that one is due even without another PDU to send.
     //= rfc7143 4.2.2.2 NUM-10
     pub(super) fn lags(&self) -> bool {
         self.told.distance_to(self.exp_stat_sn) > MAX_STATUS_LAG
@@ -78,7 +78,7 @@ impl StatusLedger {
         next
     }
 
-    /// What `stat_sn` is, with all numbers before it noted as sent.
+    /// Classifies `stat_sn`, and notes that all numbers before it were sent.
     //= rfc7143 7.9 ERL-03
     pub(super) fn see(&mut self, stat_sn: StatSn) -> Sight {
         let distance = self.exp_stat_sn.distance_to(stat_sn);
@@ -100,7 +100,7 @@ impl StatusLedger {
         }
     }
 
-    /// `stat_sn`, which was seen, is dealt with.
+    /// `stat_sn`, which has been classified, is done.
     //= rfc7143 4.2.2.2 NUM-09
     pub(super) fn settle(&mut self, stat_sn: StatSn) {
         if stat_sn == self.exp_stat_sn && self.ahead.len() <= 1 {
@@ -115,13 +115,13 @@ impl StatusLedger {
         }
     }
 
-    /// `stat_sn`, which was seen, is not to be acknowledged yet.
+    /// `stat_sn`, which has been classified, must not be acknowledged yet.
     //= rfc7143 7.9 SNK-09
     pub(super) fn hold(&mut self, stat_sn: StatSn) {
         self.mark(stat_sn, Seen::Held);
     }
 
-    /// `stat_sn` was sent, but what arrived of it is of no use.
+    /// `stat_sn` was sent, but the PDU that arrived is of no use.
     pub(super) fn miss(&mut self, stat_sn: StatSn) -> Sight {
         let sight = self.see(stat_sn);
         if sight == Sight::Fresh {

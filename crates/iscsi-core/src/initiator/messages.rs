@@ -18,14 +18,15 @@ use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
 impl InitiatorSession {
-    /// Pings the target with `data`, cut to what it takes; ends with [`Action::Pong`]. False when the session cannot.
+    /// Pings the target with `data`, cut to the length it accepts; ends with [`Action::Pong`]. False when the session cannot
+    /// ping.
     pub fn ping(&mut self, now: Time, user: u64, data: Bytes) -> bool {
         self.now = now;
         let cid = self.any_connection().filter(|_| self.phase == Phase::Active);
         cid.is_some_and(|cid| self.send_ping(cid, Some(user), data).is_some())
     }
 
-    /// Pings on the session's own account after a silence.
+    /// Pings after a silence, for the session itself.
     pub(super) fn send_keepalive(&mut self, cid: Cid) {
         let keepalive = self.send_ping(cid, None, Bytes::new());
         if keepalive.is_none() {
@@ -44,7 +45,7 @@ impl InitiatorSession {
         Some(itt)
     }
 
-    /// Tells the target which statuses have arrived, when nothing else is there to tell it.
+    /// Acknowledges statuses to the target when no other PDU is sent that could do so.
     //= rfc7143 11.18.1 NOP-02 NUM-10
     pub(super) fn acknowledge(&mut self, cid: Cid) {
         self.send_nop_out(cid, Itt::RESERVED, Ttt::RESERVED, Lun(0), Bytes::new());
@@ -90,7 +91,7 @@ impl InitiatorSession {
                 }
                 Ok(())
             }
-            // Tells of the window, and of the statuses sent so far.
+            // It reports the window, and the StatSN that comes next.
             (true, true) => {
                 self.note_next_stat_sn(cid, pdu.stat_sn);
                 Ok(())
@@ -123,7 +124,7 @@ impl InitiatorSession {
             //= rfc7143 11.9.1 ASY-01
             AsyncEvent::LogoutRequest => {
                 self.actions.push_back(Action::Event(Event::LogoutRequested(within)));
-                // Half of the time is for the commands under way.
+                // Half of the time is left for the commands under way.
                 let until = self.now + within / 2;
                 // In asymmetric use the target may have chosen this connection for any command.
                 let others = !self.is_asymmetric()
@@ -154,13 +155,14 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// The target ends the tasks of a logical unit on this connection: no more data go out for them, and it hears that we know.
-    /// They end with the function that we asked for, or, if somebody else did, here.
+    /// The target ends the tasks of a logical unit on this connection: no more data is sent for them, and a NOP-Out acknowledges
+    /// this. They end with the function that we requested, or here if the request was not ours.
     //= rfc7143 4.2.3.4 FAB-01
     fn tasks_terminated(&mut self, cid: Cid, lun: Lun) {
         self.actions.push_back(Action::Event(Event::TasksTerminated(lun)));
         self.send_nop_out(cid, Itt::RESERVED, Ttt::RESERVED, lun, Bytes::new());
-        // One that the target has not received is none of its active tasks: it still has its turn, and its number must come.
+        // A command that the target has not received is not one of its active tasks: it still gets its turn, and its number must
+        // arrive.
         let window = &self.window;
         let here = |task: &Task| {
             let received = task.cmd_sn.is_some_and(|cmd_sn| window.is_acknowledged(cmd_sn));

@@ -1,7 +1,7 @@
-//! Reject: what becomes of a PDU that the target did not take (RFC 7143 7.3, 11.17).
+//! Reject: what happens to a PDU that the target did not accept (RFC 7143 7.3, 11.17).
 //!
-//! A rejected command has not used up its CmdSN, and commands after it wait at the target until somebody has. So it is sent
-//! again, the same in every field, when the reason allows; otherwise ABORT TASK fills the hole.
+//! A rejected command has not consumed its CmdSN, and later commands wait at the target until that number arrives. So the command
+//! is sent again with the same tag and CmdSN if the reason allows; otherwise ABORT TASK fills the hole.
 
 use iscsi_wire::{Bhs, Cid, Itt, Opcode, Reject, RejectReason, SnackRequest};
 
@@ -44,7 +44,7 @@ impl InitiatorSession {
                     self.give_up(itt, pdu.reason);
                 }
             }
-            // The target ends the command by itself; what was refused is not sent unasked.
+            // The target ends the command itself; rejected data is not sent again without an R2T.
             //= rfc7143 7.3 REJ-02
             (Ok(Opcode::DataOut), _) => {}
             (Ok(Opcode::SnackRequest), _) => {
@@ -70,13 +70,13 @@ impl InitiatorSession {
                     format!("the target refuses the logout: {}", pdu.reason),
                 ));
             }
-            // An answer to a PDU whose task is over meanwhile.
+            // It answers a PDU whose task is over meanwhile.
             _ => {}
         }
         Ok(())
     }
 
-    /// Ends a command that the target will not take, and fills the hole that its number leaves.
+    /// Ends a command that the target does not accept, and fills the hole that its number leaves.
     //= rfc7143 7.3 NUM-13
     fn give_up(&mut self, itt: Itt, reason: RejectReason) {
         let Some(task) = self.tasks.command(itt) else { return };

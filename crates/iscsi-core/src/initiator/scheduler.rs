@@ -1,7 +1,7 @@
-//! Which connection a command goes out on (RFC 7143 4.2.5.1: it stays there).
+//! Chooses the connection on which a command is sent (RFC 7143 4.2.5.1: it stays there).
 //!
-//! The queue is the session's: a command is given its connection when the window lets it go, never before, so that no
-//! connection has a queue of its own and the total depth is one number.
+//! The queue belongs to the session: a command is assigned a connection when the window admits it, never before. So no connection
+//! has a queue of its own, and the total depth is one number.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -14,34 +14,35 @@ use super::session::InitiatorSession;
 /// How commands are spread over the connections of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
-    /// To the connection that has the most bytes under way and still room for it (`FILL_BYTES`, and more where commands end
-    /// within `PROMPT`); where none has room, to the one with the fewest. What is small stays together: one call of the
-    /// system sends it, one receives it at the target, and one brings the answers, so that connections that are not needed cost
-    /// nothing. What is large, or slow to come, is spread.
+    /// The connection that has the most bytes outstanding and still has room (`FILL_BYTES`, and more where commands complete
+    /// within `PROMPT`); if none has room, the one with the fewest. Small commands stay together: one system call sends them, one
+    /// receives them at the target, and one brings the answers, so that connections that are not needed cost nothing. Large or
+    /// slow commands are spread.
     #[default]
     FillFirst,
-    /// To the connection with the fewest bytes under way.
+    /// The connection with the fewest bytes outstanding.
     LeastOutstandingBytes,
-    /// To each in turn, as in the paper of 2005.
+    /// Each connection in turn, as in the paper of 2005.
     RoundRobin,
 }
 
-/// What one connection has under way at most before the next is needed, bytes: 113 commands of 4 KiB, three of 128 KiB.
+/// Most bytes that one connection has outstanding before the next is needed: 113 commands of 4 KiB, three of 128 KiB.
 pub const FILL_BYTES: u64 = 512 * 1024;
-/// A connection that ends its commands within this time is not what they wait for: it is given more before the next is used.
+/// A connection that completes its commands within this time is not the bottleneck: it is given more before the next is used.
 pub const PROMPT: Duration = Duration::from_millis(1);
-/// How much more at most, bytes.
+/// Most bytes that a connection is given in addition.
 pub const EARNED_BYTES_MAX: u64 = 1536 * 1024;
-/// Of each prompt command so much is earned; the first late one takes it all.
+/// Each prompt command earns this fraction of its weight; a late one forfeits everything earned.
 const EARNED_PART: u64 = 16;
-/// What a session has under way before it needs all of its connections for commands, bytes, where they are more than four.
+/// Bytes that a session has outstanding before it needs all of its connections for commands, if there are more than four.
 pub const FILL_ALL_BYTES: u64 = 2 * 1024 * 1024;
 
-/// What a command counts beside its data, bytes: so that commands without data are spread too.
+/// Weight of a command in addition to its data, bytes, so that commands without data are spread too.
 pub(super) const COMMAND_WEIGHT_BYTES: u64 = 512;
 
 impl Connection {
-    /// A command that weighs `weight` bytes has ended on it. What was never under way says nothing of what could be.
+    /// A command of `weight` bytes has completed on it. Only a loaded connection can earn more: promptness without load proves
+    /// nothing.
     pub(super) fn ended(&mut self, weight: u64, prompt: bool) {
         let tried = self.outstanding_bytes >= (FILL_BYTES + self.earned_bytes) / 2;
         self.commands -= 1;
@@ -55,7 +56,7 @@ impl Connection {
 }
 
 impl InitiatorSession {
-    /// The connection for the next command, which weighs `weight` bytes; `None` when there is none that takes one.
+    /// The connection for the next command of `weight` bytes; `None` when no connection accepts one.
     pub(super) fn next_connection(&mut self, weight: u64) -> Option<Cid> {
         if let [only] = &self.connections[..]
             && only.state == ConnectionState::Up
@@ -67,8 +68,8 @@ impl InitiatorSession {
     }
 
     fn choose_connection(&mut self, weight: u64) -> Option<Cid> {
-        // In asymmetric use only the connections with an even CID carry commands, and there must be one of the others for what
-        // belongs to them.
+        // In asymmetric use only the connections with an even CID carry commands, and there must be at least one of the others
+        // for their data.
         let asymmetric = self.is_asymmetric();
         if asymmetric && !self.connections.iter().any(|other| other.state.serves() && other.carries_data()) {
             return None;
@@ -91,7 +92,7 @@ impl InitiatorSession {
         Some(self.connections[at].cid)
     }
 
-    /// Where the connection stands that has the most bytes under way and room for `weight` more, of those that take commands.
+    /// Index of the connection that has the most bytes outstanding and room for `weight` more, among those that accept commands.
     fn fullest_with_room(&self, weight: u64, takes: impl Fn(&Connection) -> bool) -> Option<usize> {
         let shared_by = match self.is_asymmetric() {
             true => self.connections.iter().filter(|other| !other.carries_data()).count(),
@@ -102,7 +103,7 @@ impl InitiatorSession {
             let bytes = connection.outstanding_bytes.saturating_add(weight);
             takes(connection) && bytes <= full + connection.earned_bytes
         };
-        // Mostly the last one has all that there is.
+        // Usually the connection used last has all outstanding commands.
         let last = self.next_in_turn.wrapping_sub(1);
         let is_fullest = |connection: &Connection| connection.commands == self.sent && has_room(connection);
         if self.connections.get(last).is_some_and(is_fullest) {
@@ -112,13 +113,13 @@ impl InitiatorSession {
         with_room.min_by_key(|(_, connection)| Reverse(connection.outstanding_bytes)).map(|(at, _)| at)
     }
 
-    /// In asymmetric use: the connection for data and status that carries the least.
+    /// In asymmetric use: the connection for data and status that has the fewest bytes outstanding.
     pub(super) fn data_connection(&self) -> Option<Cid> {
         let up = self.connections.iter().filter(|c| c.state == ConnectionState::Up && c.carries_data());
         up.min_by_key(|connection| connection.outstanding_bytes).map(|connection| connection.cid)
     }
 
-    /// A connection for something that may go anywhere: one that is up, else one that is about to be logged out.
+    /// A connection for a PDU that may go anywhere: one that is up, otherwise one that is draining.
     pub(super) fn any_connection(&self) -> Option<Cid> {
         let up = self.connections.iter().find(|connection| connection.state == ConnectionState::Up);
         let or = || self.connections.iter().find(|connection| connection.state.serves());

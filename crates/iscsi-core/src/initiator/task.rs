@@ -1,5 +1,5 @@
-//! The tasks of a session by tag. A tag is a place in the table and how often the place was used, so that looking up takes
-//! no hashing and a late PDU never meets a younger task.
+//! The tasks of a session, by tag. A tag consists of an index into the table and the use count of that slot. So a lookup needs no
+//! hashing, and a late PDU never matches a newer task.
 
 use iscsi_wire::{Cid, CmdSn, Itt, Lun, TmfFunction};
 
@@ -15,36 +15,36 @@ pub(super) struct Task {
     pub command: Command,
     /// CmdSN, once it was sent.
     pub cmd_sn: Option<CmdSn>,
-    /// The connection that it was sent on: everything of it travels there.
+    /// The connection on which it was sent.
     pub cid: Cid,
-    /// The connection of its data and status: `cid`, or in asymmetric use, once something came, one of the other half.
+    /// The connection of its data and status: `cid`; in asymmetric use, once a PDU has arrived, the connection that carried it.
     pub home: Cid,
     /// That connection is gone, and the task waits to be settled.
     pub orphan: bool,
-    /// It goes on on another connection, and no R2T has come there yet.
+    /// It continues on another connection, and no R2T has arrived there yet.
     pub reassigned: bool,
-    /// Number that the next Data-In or R2T must have: they share it.
+    /// DataSN or R2TSN of the next Data-In or R2T: they share the numbers.
     pub next_data_sn: u32,
     /// Bytes of Data-In that have arrived, in order.
     pub received: u32,
-    /// End of what was sent unsolicited or asked for by R2T, bytes.
+    /// End of the data that was sent unsolicited or requested by R2T, bytes.
     pub sent: u32,
-    /// MaxRecvDataSegmentLength that the target cuts its data to, bytes.
+    /// MaxRecvDataSegmentLength to which the target cuts its data, bytes.
     pub segment_bytes: u32,
     /// When it was sent.
     pub sent_at: Time,
-    /// When it has taken too long.
+    /// When it times out.
     pub deadline: Option<Time>,
-    /// When to ask for what may have been lost without a trace.
+    /// When to check for PDUs that may have been lost without a trace.
     pub probe_at: Option<Time>,
-    /// It ends so when the target says that it is over.
+    /// Its outcome if that is already fixed; used when the target reports its end.
     pub verdict: Option<Box<Ending>>,
     /// An ABORT TASK for it is under way or was tried.
     pub aborting: bool,
-    /// The target said that it ends the task: nothing more is sent for it.
+    /// The target reported that it ends the task: no more data is sent for it.
     pub terminated: bool,
     pub resends: u8,
-    /// What is missing of it, if anything.
+    /// State of its missing PDUs, if any.
     pub holes: Option<Box<Holes>>,
 }
 
@@ -73,29 +73,29 @@ impl Task {
         }
     }
 
-    /// Gives it all of its time.
+    /// Restarts its timeout.
     pub(super) fn time_begins(&mut self, now: Time) {
         self.deadline = (!self.command.timeout.is_zero()).then(|| now + self.command.timeout);
     }
 
-    /// When something is due about it.
+    /// When something is due for it.
     pub(super) fn due(&self) -> Option<Time> {
         earlier(self.deadline, self.probe_at)
     }
 
-    /// Forgets what was transferred: it is sent from the beginning.
+    /// Resets its transfer state: it is sent again from the beginning.
     pub(super) fn start_over(&mut self) {
         (self.next_data_sn, self.received, self.sent, self.holes) = (0, 0, 0, None);
         self.probe_at = None;
     }
 
-    /// What it counts for the scheduler, bytes.
+    /// Its weight for the scheduler, bytes.
     pub(super) fn weight(&self) -> u64 {
         COMMAND_WEIGHT_BYTES + self.command.write.len() as u64 + u64::from(self.command.read_length)
     }
 }
 
-/// Who wants a task management function.
+/// On whose behalf a task management function is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The session itself, because a command took too long or was refused.
@@ -115,7 +115,7 @@ pub(super) struct Management {
     pub cid: Cid,
     pub referenced: Itt,
     pub ref_cmd_sn: CmdSn,
-    /// CmdSN that it carried: it concerns the commands before.
+    /// CmdSN that it carried: it affects the commands before that number.
     pub cmd_sn: CmdSn,
     pub exp_data_sn: u32,
     pub deadline: Time,
@@ -124,7 +124,7 @@ pub(super) struct Management {
 }
 
 impl Management {
-    /// Whether it ends `task`, of the tag `itt`, when it is complete: functions that end many end those that were sent before
+    /// Whether its completion ends `task`, whose tag is `itt`. Functions that end many tasks end those that were sent before
     /// them.
     //= rfc7143 4.2.3.3 TMF-05
     pub(super) fn ends(&self, itt: Itt, task: &Task) -> bool {
@@ -139,7 +139,7 @@ impl Management {
         }
     }
 
-    /// Whether it ends tasks of the logical unit `lun`, and not just one.
+    /// Whether it ends all tasks of the logical unit `lun`, not just one.
     pub(super) fn ends_tasks_of(&self, lun: Lun) -> bool {
         match self.function {
             TmfFunction::AbortTaskSet | TmfFunction::ClearTaskSet | TmfFunction::LogicalUnitReset => {
@@ -151,7 +151,7 @@ impl Management {
     }
 }
 
-/// A ping of ours under way.
+/// One of our pings, under way.
 #[derive(Debug)]
 pub(super) struct Ping {
     /// The caller's name for it; `None` for those of the session itself.
@@ -162,7 +162,7 @@ pub(super) struct Ping {
     pub sent_at: Time,
 }
 
-/// What a logout is to end.
+/// What a logout ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogoutOf {
     Session,
@@ -175,7 +175,7 @@ pub(super) enum LogoutOf {
     },
 }
 
-/// What a tag names.
+/// What a tag refers to.
 #[derive(Debug)]
 pub(super) enum Held {
     Free,
@@ -192,7 +192,7 @@ struct Slot {
     held: Held,
 }
 
-/// Every tag of a session.
+/// All tags of a session.
 #[derive(Debug, Default)]
 pub(super) struct TaskTable {
     slots: Vec<Slot>,
@@ -200,7 +200,7 @@ pub(super) struct TaskTable {
 }
 
 impl TaskTable {
-    /// Gives `held` a tag, or comes back with it when all are in use.
+    /// Assigns a tag to `held`, or returns it when all tags are in use.
     //= rfc7143 11.2.1.8 TMF-10
     pub(super) fn insert(&mut self, held: Held) -> Result<Itt, Box<Held>> {
         let index = match self.free.pop() {
@@ -216,12 +216,13 @@ impl TaskTable {
         Ok(tag(index, slot.generation))
     }
 
-    /// True when no further tag is to be had.
+    /// True when no tag is left.
     pub(super) fn is_full(&self) -> bool {
         self.free.is_empty() && self.slots.len() >= MAX_INITIATOR_TASKS
     }
 
-    /// Gives a command a tag, in its place at once: there is one, since the table is not full.
+    /// Assigns a tag to a command, which is built directly in its slot. There must be one: the caller checks that the table is
+    /// not full.
     pub(super) fn begin(&mut self, command: Command, deadline: Option<Time>) -> Itt {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, held: Held::Free });
@@ -232,7 +233,7 @@ impl TaskTable {
         tag(index, slot.generation)
     }
 
-    /// Frees a tag: what it names is dropped where it is.
+    /// Frees a tag. What it refers to is dropped in place.
     #[inline]
     pub(super) fn free(&mut self, itt: Itt) {
         let Some(slot) = self.slot(itt) else { return };
@@ -241,7 +242,7 @@ impl TaskTable {
         self.free.push(place(itt).0 as u16);
     }
 
-    /// What a tag names; `None` when it is not in use, or in use again since.
+    /// What a tag refers to; `None` when it is not in use, or has been reused.
     pub(super) fn held(&mut self, itt: Itt) -> Option<&mut Held> {
         self.slot(itt).map(|slot| &mut slot.held).filter(|held| !matches!(held, Held::Free))
     }
@@ -254,12 +255,12 @@ impl TaskTable {
         }
     }
 
-    /// A command that was sent.
+    /// A command, if it was sent.
     pub(super) fn sent_command(&mut self, itt: Itt) -> Option<&mut Task> {
         self.command(itt).filter(|task| task.cmd_sn.is_some())
     }
 
-    /// A command, to look at.
+    /// A command, for reading.
     pub(super) fn task(&self, itt: Itt) -> Option<&Task> {
         let (index, generation) = place(itt);
         match self.slots.get(index).filter(|slot| slot.generation == generation)?.held {
@@ -268,7 +269,7 @@ impl TaskTable {
         }
     }
 
-    /// Whether a tag named something that is over.
+    /// Whether a tag was in use before and is not any more.
     pub(super) fn was_used(&self, itt: Itt) -> bool {
         let (index, generation) = place(itt);
         let ago = self.slots.get(index).map(|slot| slot.generation.wrapping_sub(generation));
@@ -281,7 +282,7 @@ impl TaskTable {
         self.slots.get_mut(index).filter(|slot| slot.generation == generation)
     }
 
-    /// Takes what a tag names out of the table; the tag is free from then on.
+    /// Takes what a tag refers to out of the table, and frees the tag.
     pub(super) fn remove(&mut self, itt: Itt) -> Held {
         let Some(slot) = self.slot(itt) else { return Held::Free };
         if matches!(slot.held, Held::Free) {
@@ -308,7 +309,7 @@ impl TaskTable {
         })
     }
 
-    /// The tags of everything but commands that travels on the connection `cid`.
+    /// The tags of all exchanges on the connection `cid`, other than commands.
     pub(super) fn exchanges(&self, cid: Cid) -> Vec<Itt> {
         let all = self.slots.iter().enumerate().filter(|(_, slot)| match &slot.held {
             Held::Ping(ping) => ping.cid == cid,

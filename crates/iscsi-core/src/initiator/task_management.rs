@@ -1,8 +1,8 @@
-//! Task management: what the caller asks for, and commands that take too long: ABORT TASK, then LOGICAL UNIT RESET, then the
-//! session is dropped (RFC 7143 7.11, 11.5, 11.6; RFC 7144 6).
+//! Task management: functions that the caller requests, and commands that take too long: first ABORT TASK, then LOGICAL UNIT
+//! RESET, then the session is dropped (RFC 7143 7.11, 11.5, 11.6; RFC 7144 6).
 //!
-//! One function of that kind is under way at a time, because a target need not take more (RFC 7143 4.2.2.1). A task keeps its
-//! tag, and goes on answering R2Ts, until the target has said what became of it.
+//! One function of the latter kind is under way at a time, because a target need not accept more (RFC 7143 4.2.2.1). A task keeps
+//! its tag, and continues to answer R2Ts, until the target has reported its end.
 
 use iscsi_wire::{
     Cid, CmdSn, DataSn, Itt, Lun, TaskManagementRequest, TaskManagementResponse, TmfFunction, TmfResponse,
@@ -15,7 +15,7 @@ use super::task::{Held, Management, Task, Wanted};
 use crate::limits::MAX_INITIATOR_TASKS;
 use crate::{Time, earlier};
 
-/// A function that the caller wants of a command, under the caller's names for both.
+/// A function that the caller requested for a command, with the caller's names for both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deferred {
     function: TmfFunction,
@@ -24,9 +24,9 @@ pub(super) struct Deferred {
 }
 
 impl InitiatorSession {
-    /// Asks for a task management function of a logical unit, of the target or of the nexus on behalf of the caller; ends with
-    /// [`Action::Managed`]. The commands that it concerns were sent before it; when it is complete they have ended, those sent
-    /// later go on. Functions that name a command are for [`InitiatorSession::manage_task`]: here they bring no answer.
+    /// Requests a task management function for a logical unit, the target or the nexus on behalf of the caller; ends with
+    /// [`Action::Managed`]. It affects the commands sent before it: these have ended when it is complete, later ones continue.
+    /// Functions that name a command belong to [`InitiatorSession::manage_task`]; here they get no answer.
     //= rfc7143 4.2.3.3 TMF-05
     pub fn manage(&mut self, now: Time, function: TmfFunction, lun: Lun, user: u64) {
         self.now = now;
@@ -36,9 +36,9 @@ impl InitiatorSession {
         self.begin_management(function, lun, None, Wanted::Caller(user));
     }
 
-    /// Asks for ABORT TASK or QUERY TASK of the command that the caller calls `of`; ends with [`Action::Managed`]. A command
-    /// whose connection is gone is settled first. One that was never sent ends here, one that is not there any more is not asked
-    /// for: the answer is then the one that the target would give.
+    /// Requests ABORT TASK or QUERY TASK for the command that the caller calls `of`; ends with [`Action::Managed`]. A command
+    /// whose connection is gone is settled first. No request is sent for a command that was never sent, which an ABORT TASK ends
+    /// here, or that no longer exists: the answer is then the one that the target would give.
     //= rfc7143 11.5.1 TMF-01 TMF-04
     pub fn manage_task(&mut self, now: Time, function: TmfFunction, of: u64, user: u64) {
         self.now = now;
@@ -69,7 +69,7 @@ impl InitiatorSession {
         self.actions.push_back(Action::Managed { user, answer });
     }
 
-    /// Begins the functions that waited for their command to be settled.
+    /// Starts the functions that waited for their command to be settled.
     pub(super) fn manage_deferred(&mut self) {
         for _ in 0..self.deferred.len() {
             let Some(Deferred { function, of, user }) = self.deferred.pop_front() else { return };
@@ -78,7 +78,7 @@ impl InitiatorSession {
         }
     }
 
-    /// The caller's names for the functions that are under way. For a session that is over: they bring no answer.
+    /// The caller's names for the functions under way. For a session that is over: they get no answer.
     pub fn unanswered(&mut self) -> Vec<u64> {
         let deferred = self.deferred.drain(..).map(|deferred| deferred.user);
         let under_way = self.tasks.managements().filter_map(|(_, management)| match management.wanted {
@@ -99,7 +99,7 @@ impl InitiatorSession {
         }
     }
 
-    /// When the function under way has taken too long.
+    /// When the first of the functions under way has taken too long.
     pub(super) fn management_due(&self) -> Option<Time> {
         match self.managing + self.settling_now {
             0 => None,
@@ -107,7 +107,7 @@ impl InitiatorSession {
         }
     }
 
-    /// Looks for what is overdue.
+    /// Handles what is overdue.
     //= rfc7143 7.11 TMF-10
     pub(super) fn expire(&mut self, now: Time) {
         if self.management_due().is_some_and(|at| at <= now) {
@@ -122,14 +122,14 @@ impl InitiatorSession {
         }
     }
 
-    /// Ends commands that were never sent, and begins to abort one that was.
+    /// Ends overdue commands that were never sent, and starts to abort one that was.
     fn abort_overdue(&mut self) {
         let now = self.now;
         let (mut unsent, mut probes, mut next) = (Vec::new(), Vec::new(), None);
         let mut overdue: Option<(Time, Itt, Lun, Option<CmdSn>)> = None;
         for (itt, task) in self.tasks.commands() {
             if task.orphan {
-                // Its time begins again when it is settled.
+                // Its timeout restarts when it is settled.
                 continue;
             }
             match task.probe_at {
@@ -140,7 +140,7 @@ impl InitiatorSession {
                 Some(at) if at > now => next = earlier(next, Some(at)),
                 Some(_) if task.cmd_sn.is_none() => unsent.push(itt),
                 Some(at) if !task.aborting => {
-                    // Of those that are due at the same time the oldest.
+                    // Of several with the same deadline, the oldest.
                     let first = overdue.is_none_or(|(earliest, .., cmd_sn)| {
                         let older = || task.cmd_sn.zip(cmd_sn).is_some_and(|(this, that)| this.lt(that));
                         at < earliest || (at == earliest && older())
@@ -162,7 +162,7 @@ impl InitiatorSession {
         for itt in unsent {
             self.withdraw(itt, Ending::TimedOut);
         }
-        // The others wait until this one is settled; `management_over` looks again.
+        // The others wait until this one is settled; `management_over` calls this function again.
         if let Some((_, itt, lun, Some(cmd_sn))) = overdue
             && self.managing == 0
         {
@@ -170,7 +170,7 @@ impl InitiatorSession {
         }
     }
 
-    /// Begins to abort a command that was sent.
+    /// Starts to abort a command that was sent.
     //= rfc7143 11.5 TMF-04
     pub(super) fn abort(&mut self, itt: Itt, lun: Lun, cmd_sn: CmdSn) {
         if let Some(task) = self.tasks.command(itt) {
@@ -179,7 +179,7 @@ impl InitiatorSession {
         self.begin_management(TmfFunction::AbortTask, lun, Some((itt, cmd_sn)), Wanted::Recovery);
     }
 
-    /// Begins a function: one that names a command on the connection of that command, others on any.
+    /// Starts a function: one that names a command on the connection of that command, others on any.
     //= rfc7143 11.5 TMF-04 P2-02 P2-03
     pub(super) fn begin_management(
         &mut self,
@@ -210,7 +210,7 @@ impl InitiatorSession {
             (None, Wanted::Caller(user)) => {
                 self.actions.push_back(Action::Managed { user, answer: None });
             }
-            // Nobody is there to ask; the connection's own recovery comes first.
+            // There is no connection to send it on; the recovery of the connection comes first.
             (None, _) => {}
         }
     }
@@ -282,7 +282,7 @@ impl InitiatorSession {
             return Ok(());
         }
         let settled = match management.function {
-            // "Does not exist" settles it too: whatever it sent arrived before this answer.
+            // "Does not exist" settles it too: every PDU of the task arrived before this answer.
             TmfFunction::AbortTask => {
                 matches!(pdu.response, TmfResponse::FunctionComplete | TmfResponse::TaskDoesNotExist)
             }
@@ -299,7 +299,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Whether a function is under way that ends the task `itt` when it is complete.
+    /// Whether a function is under way whose completion ends the task `itt`.
     pub(super) fn is_being_ended(&self, itt: Itt) -> bool {
         let Some(task) = self.tasks.task(itt).filter(|_| self.managing > 0) else { return false };
         self.tasks.managements().any(|(_, m)| m.wanted != Wanted::Settle && m.ends(itt, task))
@@ -319,12 +319,12 @@ impl InitiatorSession {
         }
     }
 
-    /// A function brought nothing: the next harsher one.
+    /// A function failed: takes the next harsher measure.
     //= rfc7143 7.11 TMF-10
     pub(super) fn management_failed(&mut self, itt: Itt, response: Option<TmfResponse>) {
         let Held::Management(management) = self.tasks.remove(itt) else { return };
         if management.wanted == Wanted::Settle {
-            // A target that does not answer these has no remedy left but the end of the session.
+            // If a target does not answer these, only the end of the session is left.
             self.settling_now = self.settling_now.saturating_sub(1);
             return self.close(CloseReason::Unresponsive, self.time2wait());
         }
@@ -336,7 +336,7 @@ impl InitiatorSession {
                 self.management_over();
             }
             (Wanted::Recovery, TmfFunction::AbortTask) => {
-                // The command may have ended by itself meanwhile.
+                // The command may have completed meanwhile.
                 match self.tasks.command(management.referenced).is_some() {
                     true => self.begin_management(
                         TmfFunction::LogicalUnitReset,
@@ -351,7 +351,7 @@ impl InitiatorSession {
         }
     }
 
-    /// The function under way has ended: the next overdue command may have its turn.
+    /// The function under way has ended: aborts the next overdue command, if any.
     fn management_over(&mut self) {
         if self.managing == 0 {
             self.abort_overdue();
@@ -367,7 +367,7 @@ impl InitiatorSession {
         self.managing -= 1;
         if let Wanted::Caller(user) = management.wanted {
             match self.tasks.task(management.referenced) {
-                // It is asked for again where its command goes on.
+                // It is requested again once its command has been settled.
                 Some(task) => {
                     let (function, of) = (management.function, task.command.user);
                     self.deferred.push_back(Deferred { function, of, user });
@@ -375,7 +375,7 @@ impl InitiatorSession {
                 None => self.actions.push_back(Action::Managed { user, answer: None }),
             }
         }
-        // What it was for is looked at again when its connection has been recovered.
+        // The commands concerned are checked again when their connection has been recovered.
         for (_, task) in self.tasks.commands_mut() {
             task.aborting = false;
         }
@@ -410,7 +410,7 @@ impl InitiatorSession {
     }
 }
 
-/// Whether a function is one of a single command.
+/// Whether a function names a single command.
 fn names_task(function: TmfFunction) -> bool {
     matches!(function, TmfFunction::AbortTask | TmfFunction::TaskReassign | TmfFunction::QueryTask)
 }

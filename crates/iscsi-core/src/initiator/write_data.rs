@@ -1,8 +1,8 @@
-//! Data of a write, stable from here on, with the checksums that fall out of the copy that made it.
+//! Write data that no longer changes, with the checksums computed by the copy that made it.
 //!
-//! Checksums are kept of runs as long as the PDUs will be ([`Params::write_run_bytes`]), so that each PDU has its digest.
-//! Sectors with protection information do not end where runs do: one that lies across the end of a run is copied with its
-//! guard first, and its parts are digested from the cache.
+//! Checksums are kept for runs as long as the PDUs will be ([`Params::write_run_bytes`]), so that each PDU has its digest.
+//! Sectors with protection information do not end where runs do: a sector that crosses the end of a run is copied with its guard
+//! first, and its parts are then digested from the cache.
 //!
 //! [`Params::write_run_bytes`]: crate::params::Params::write_run_bytes
 
@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 
 use crate::pdu_writer::{Assemble, TxData, TxSegment};
 
-/// Data of a write: bytes that do not change any more, with their checksums if those were computed while copying; or what will
-/// make such bytes.
+/// Data of a write: bytes that no longer change, with their checksums if those were computed while copying, or a source that
+/// assembles such bytes.
 #[derive(Clone, Debug, Default)]
 pub struct WriteData(Held);
 
@@ -25,7 +25,7 @@ pub struct WriteData(Held);
 enum Held {
     Bytes {
         bytes: Bytes,
-        /// Length of the runs, bytes; not 0 when there are checksums.
+        /// Length of the runs, bytes; not 0 if there are checksums.
         run_bytes: usize,
         /// CRC32C of each run, the last one shorter; empty when none were computed.
         crcs: SmallVec<[u32; 4]>,
@@ -40,7 +40,7 @@ impl Default for Held {
 }
 
 impl From<Bytes> for WriteData {
-    /// Takes shared, immutable bytes as they are: nothing is copied.
+    /// Takes shared, immutable bytes without copying them.
     fn from(bytes: Bytes) -> Self {
         Self(Held::Bytes { bytes, run_bytes: 0, crcs: SmallVec::new() })
     }
@@ -53,8 +53,8 @@ impl From<Arc<dyn Assemble>> for WriteData {
 }
 
 impl WriteData {
-    /// Copies the caller's bytes into `space` (of the same length), and digests what is stored in runs of `run_bytes`, if that is
-    /// given. What the caller does with its memory afterwards can neither change what travels nor make a digest wrong.
+    /// Copies the caller's bytes into `space` (of the same length), and digests the stored copy in runs of `run_bytes`, if given.
+    /// Whatever the caller does with its memory afterwards can neither change what is sent nor make a digest wrong.
     ///
     /// # Panics
     /// When the lengths differ.
@@ -79,12 +79,12 @@ impl WriteData {
         self.len() == 0
     }
 
-    /// A copy of them, for those who look at what is sent.
+    /// A copy of the data, for inspection.
     pub fn to_vec(&self) -> Vec<u8> {
         self.part(0..self.len()).bytes().to_vec()
     }
 
-    /// The part `range` as the data of one PDU, with its checksum when the kept ones make it up.
+    /// The part `range` as the data of one PDU, with its checksum if that follows from the kept ones.
     pub(super) fn part(&self, range: Range<usize>) -> TxSegment {
         match &self.0 {
             Held::Bytes { bytes, run_bytes, crcs } => {
@@ -96,7 +96,8 @@ impl WriteData {
     }
 }
 
-/// The CRC32C of `range` of `len` bytes, of whose runs of `run` bytes `crcs` are known, where it is made of whole ones.
+/// The CRC32C of `range`, a part of `len` bytes whose runs of `run` bytes have the checksums `crcs`; `None` if it is not made of
+/// whole runs.
 fn crc_of(range: &Range<usize>, len: usize, run: usize, crcs: &[u32]) -> Option<u32> {
     let whole = range.start.is_multiple_of(run) && (range.end.is_multiple_of(run) || range.end == len);
     if crcs.is_empty() || range.is_empty() || !whole {
@@ -110,7 +111,7 @@ fn crc_of(range: &Range<usize>, len: usize, run: usize, crcs: &[u32]) -> Option<
     Some(crc)
 }
 
-/// Puts write data together: each byte is copied once, and digested in the same pass when that is wanted.
+/// Assembles write data: each byte is copied once, and digested in the same pass if wanted.
 ///
 /// ```
 /// use iscsi_core::initiator::command::WriteBuilder;
@@ -125,21 +126,21 @@ fn crc_of(range: &Range<usize>, len: usize, run: usize, crcs: &[u32]) -> Option<
 pub struct WriteBuilder {
     space: BytesMut,
     filled: usize,
-    /// Length of the runs that are digested, bytes, if they are.
+    /// Length of the runs to digest, bytes; `None` if there is no digest.
     run_bytes: Option<usize>,
-    /// CRC32C of what the last, unfinished run holds.
+    /// CRC32C of the bytes in the last, unfinished run.
     crc: u32,
     crcs: SmallVec<[u32; 4]>,
 }
 
 impl WriteBuilder {
-    /// Data that will fill `space`, digested in runs of `run_bytes`, if that is given.
+    /// Data that will fill `space`, digested in runs of `run_bytes`, if given.
     pub fn new(space: BytesMut, run_bytes: Option<u32>) -> Self {
         let run_bytes = run_bytes.map(|bytes| bytes.max(1) as usize);
         Self { space, filled: 0, run_bytes, crc: 0, crcs: SmallVec::new() }
     }
 
-    /// What was put so far.
+    /// The bytes put so far.
     pub fn written(&self) -> &[u8] {
         &self.space[..self.filled]
     }
@@ -164,8 +165,8 @@ impl WriteBuilder {
         }
     }
 
-    /// Appends the sectors of `data`, each of `sector_bytes` bytes, with its tuple behind it: the tags are those in `tuples`,
-    /// the guard is that of the bytes that were stored, and is left in `tuples`.
+    /// Appends the sectors of `data`, each of `sector_bytes` bytes and followed by its tuple. The tags are those in `tuples`. The
+    /// guard is computed from the bytes as stored, and is left in `tuples`.
     ///
     /// # Panics
     /// When `data` are not as many sectors as there are tuples, or there is no room for them.
@@ -194,7 +195,7 @@ impl WriteBuilder {
         }
     }
 
-    /// The data; what was not filled of the space is no part of them.
+    /// The data, without the unfilled part of the space.
     pub fn finish(mut self) -> WriteData {
         let run_bytes = self.run_bytes.unwrap_or_default();
         if run_bytes > 0 && !self.filled.is_multiple_of(run_bytes) {
@@ -204,7 +205,7 @@ impl WriteBuilder {
         WriteData(Held::Bytes { bytes: self.space.freeze(), run_bytes, crcs: self.crcs })
     }
 
-    /// The data as those of one PDU, with their digest if they have one.
+    /// The data as the data segment of one PDU, with its digest if it has one.
     pub fn finish_segment(self) -> TxData {
         let filled = self.filled;
         self.finish().part(0..filled).make()
@@ -241,7 +242,7 @@ mod tests {
 
     const RUN_BYTES: usize = 16 * 1024;
 
-    /// Every way to put sectors leaves the same bytes and the digests of them, wherever runs end.
+    /// All ways to put sectors yield the same bytes and their digests, wherever runs end.
     #[test]
     fn sectors_with_tuples_are_digested_as_they_travel() {
         for sector in [512, 520, 4096, 32 * 1024] {
