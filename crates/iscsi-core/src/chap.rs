@@ -20,12 +20,12 @@ pub type Entropy<'a> = &'a mut dyn FnMut(&mut [u8]);
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes a secret of any length; see [`Secret::is_long_enough`].
+    /// Accepts a secret of any length; see [`Secret::is_long_enough`].
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(Zeroizing::new(bytes.into()))
     }
 
-    /// Whether it has the 96 bits that RFC 7143 9.2.1 demands.
+    /// Whether it has the 96 bits that RFC 7143 9.2.1 requires.
     //= rfc7143 9.2.1 SEC-10
     pub fn is_long_enough(&self) -> bool {
         self.0.len() >= MIN_CHAP_SECRET_BYTES
@@ -43,7 +43,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ChapAlgorithm {
-    /// 16 bytes; every implementation has it.
+    /// 16 bytes; every implementation supports it.
     Md5 = 5,
     /// 20 bytes.
     Sha1 = 6,
@@ -54,10 +54,10 @@ pub enum ChapAlgorithm {
 }
 
 impl ChapAlgorithm {
-    /// All of them, strongest first: the order in which we offer and prefer.
+    /// All algorithms, strongest first: the order in which we offer and prefer them.
     pub const ALL: [Self; 4] = [Self::Sha3_256, Self::Sha256, Self::Sha1, Self::Md5];
 
-    /// The algorithm of an IANA number.
+    /// The algorithm with this IANA number.
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|a| *a as u64 == number)
     }
@@ -82,7 +82,7 @@ impl ChapAlgorithm {
     }
 }
 
-/// A name and the secret that proves it.
+/// A name, and the secret that proves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// CHAP_N.
@@ -94,7 +94,7 @@ pub struct Credentials {
 /// A challenge that we sent and whose answer we expect.
 #[derive(Clone, Debug)]
 pub struct Challenge {
-    /// The hash agreed on.
+    /// The agreed hash.
     pub algorithm: ChapAlgorithm,
     identifier: u8,
     challenge: Vec<u8>,
@@ -182,7 +182,7 @@ pub fn binary(key: &str, value: &str) -> Result<Vec<u8>, ProtocolViolation> {
     })
 }
 
-/// The first algorithm of the peer's CHAP_A list that `allowed` holds.
+/// The first algorithm of the peer's CHAP_A list that is in `allowed`.
 //= rfc7143 12.1.3 SEC-03
 pub fn choose_algorithm(list: &str, allowed: &[ChapAlgorithm]) -> Option<ChapAlgorithm> {
     iscsi_wire::parse_list(list)

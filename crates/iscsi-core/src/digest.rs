@@ -1,15 +1,14 @@
-//! Which bytes of a PDU its digests cover: the one place that knows (RFC 7143 11.2.3, 13.1).
+//! Which bytes of a PDU its digests cover; no other module knows (RFC 7143 11.2.3, 13.1).
 //!
-//! The header digest covers the BHS and all AHS. The data digest covers the data segment and its padding, and is absent
-//! when the segment is empty. Both are CRC32C, on the wire in the byte order that puts the finished value's least
-//! significant byte first.
+//! The header digest covers the BHS and all AHS. The data digest covers the data segment and its padding, and is absent when the
+//! segment is empty. Both are CRC32C, sent with the least significant byte of the finished value first.
 
 use iscsi_wire::{Bhs, padded_length};
 
 /// Bytes that one digest takes on the wire.
 pub const DIGEST_BYTES: usize = 4;
 
-/// The digests in force in one direction of a connection. None while logging in (RFC 7143 13.1).
+/// The digests in effect in one direction of a connection. None during login (RFC 7143 13.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DigestScope {
     /// CRC32C after BHS and AHS.
@@ -55,12 +54,12 @@ pub const fn to_wire(crc: u32) -> [u8; DIGEST_BYTES] {
     crc.to_le_bytes()
 }
 
-/// Whether `digest`, as it arrived, is the CRC32C of `covered`.
+/// Whether `digest`, as received, is the CRC32C of `covered`.
 pub fn verify(covered: &[u8], digest: &[u8]) -> bool {
     integrity::crc32c(covered).to_le_bytes() == *digest
 }
 
-/// The CRC32C of `bytes`, for crates that speak to this one and not to the checksum library.
+/// The CRC32C of `bytes`, for crates that use this one and not the checksum library.
 pub fn checksum(bytes: &[u8]) -> u32 {
     integrity::crc32c(bytes)
 }

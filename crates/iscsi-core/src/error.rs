@@ -1,8 +1,8 @@
-//! Whose fault it was, and what happens next.
+//! Faults, whose they are, and what happens next.
 //!
-//! Three families reach a session: bytes that do not parse ([`WireError`]), a peer that breaks a rule
-//! ([`ProtocolViolation`]), and data that does not match its digest. [`Disposition::of`] is the one table that says what
-//! follows for which role at which error recovery level (RFC 7143 7.7-7.10, 7.1). [`Level`] says what a level can recover.
+//! Three kinds of fault reach a session: bytes that do not parse ([`WireError`]), a peer that breaks a rule
+//! ([`ProtocolViolation`]), and data that does not match its digest. [`Disposition::of`] is the one table of what follows for
+//! each role and error recovery level (RFC 7143 7.7-7.10, 7.1). [`Level`] says what a level can recover.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::pdu_reader::FramingError;
 pub struct ProtocolViolation {
     /// The rule, as document and section: "RFC 7143 6.2".
     pub rule: &'static str,
-    /// What the peer did, for a person.
+    /// What the peer did, in words.
     pub what: Cow<'static, str>,
 }
 
@@ -39,18 +39,18 @@ impl From<WireError> for ProtocolViolation {
 pub struct Level(u8);
 
 impl Level {
-    /// A level by its number.
+    /// The level with this number.
     pub const fn new(number: u8) -> Self {
         Self(number)
     }
 
-    /// PDUs that were lost or damaged are asked for again, on the connection where they were missed.
+    /// PDUs that were lost or damaged are requested again, on the connection where they were missed.
     //= rfc7143 7.1.5 ERL-02
     pub const fn recovers_pdus(self) -> bool {
         self.0 >= 1
     }
 
-    /// The tasks of a connection that is lost can go on over another one.
+    /// The tasks of a lost connection can continue on another one.
     pub const fn recovers_connections(self) -> bool {
         self.0 >= 2
     }
@@ -59,23 +59,23 @@ impl Level {
 /// What went wrong on a connection in full feature phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The beginning of the next PDU cannot be found: a header digest that does not match, or a length that cannot be.
+    /// The start of the next PDU cannot be found: the header digest does not match, or a length is impossible.
     Framing,
     /// The data digest does not match; the header is sound.
     DataDigest,
-    /// A number of a sequence was left out: a PDU is lost.
+    /// A sequence number was skipped: a PDU is lost.
     Missing,
-    /// What was lost did not come although it was asked for.
+    /// A lost PDU was requested again but did not arrive.
     NotRecovered,
-    /// The transport is gone, or the peer says nothing.
+    /// The transport is gone, or the peer is silent.
     Lost,
     /// An opcode that we do not know or do not accept in this place.
     UnknownOpcode,
     /// A field holds a reserved code, or contradicts the state of a task, but the PDU boundaries are sound.
     InvalidField,
-    /// A request that is well formed but not allowed now.
+    /// A request that is well-formed but not allowed now.
     NotAllowedNow,
-    /// Header fields that contradict each other: the peer cannot be trusted with the session any more (RFC 7143 7.7).
+    /// Header fields that contradict each other: the peer can no longer be trusted with the session (RFC 7143 7.7).
     Format,
 }
 
@@ -89,16 +89,16 @@ impl From<&FramingError> for Fault {
     }
 }
 
-/// What is done about a [`Fault`].
+/// The response to a [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Answer with a Reject PDU and go on. What follows for the task is the business of the task's own state.
+    /// Answer with a Reject PDU and continue. The state of the task determines what follows for it.
     Reject(RejectReason),
-    /// Ask for it again: an R2T of a target, a SNACK of an initiator.
+    /// Request it again: a target by R2T, an initiator by SNACK.
     AskAgain,
     /// The task to which it belongs fails.
     FailTask,
-    /// Close the connection on which it happened. What becomes of its tasks and of the session, [`Level`] says.
+    /// Close the connection on which it happened. [`Level`] determines what becomes of its tasks and of the session.
     DropConnection,
     /// Close every connection of the session.
     DropSession,
@@ -107,8 +107,8 @@ pub enum Disposition {
 impl Disposition {
     /// The table.
     ///
-    /// At error recovery level 0 a target refuses a PDU at the cost of its task, never of the session. An initiator has no Reject
-    /// PDU to answer with: a target that breaks a rule loses the session.
+    /// At error recovery level 0 a PDU that a target rejects costs at most its task, not the session. An initiator cannot send a
+    /// Reject: a target that breaks a rule loses the session.
     //= rfc7143 7.7 PDU-08
     pub const fn of(fault: Fault, level: Level, role: Role) -> Self {
         match (fault, role) {

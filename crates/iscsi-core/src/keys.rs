@@ -1,9 +1,9 @@
-//! The text keys of RFC 7143 13 and 12, one row each: how its result comes about, where it may appear, which field of [`Bounds`]
-//! and of [`Params`] it stands for, and how configuration names it.
+//! The text keys of RFC 7143 13 and 12, one row each: how the result is determined, where the key may appear, which field of
+//! [`Bounds`] and of [`Params`] holds it, and its name in configuration.
 //!
-//! Whoever lists keys iterates over [`Key::all`]: the negotiation with its answers and offers, a configuration file, a URL, the
-//! report of what a session has agreed on. A new key is a name in [`iscsi_wire::keys`], a field in `params` and a row here. A row
-//! without the functions that its class needs does not compile.
+//! Code that needs all keys iterates over [`Key::all`]: the negotiation for its answers and offers, a configuration file, a URL,
+//! the report of what a session has agreed on. A new key is a name in [`iscsi_wire::keys`], a field in `params` and a row here. A
+//! row without the functions that its class needs does not compile.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use iscsi_wire::keys as name;
 
 use crate::params::{ALLEGIANCE_FREE, Bounds, DigestPolicy, PROTOCOL_LEVEL, Params, TaskReporting};
 
-/// Which of two numbers wins.
+/// Which of two numbers is the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     Min,
@@ -20,23 +20,23 @@ pub(crate) enum Pick {
 
 /// Where the value of a key comes from and where its result goes.
 pub(crate) struct Field<T: 'static> {
-    /// What our side wants.
+    /// Our preferred value.
     pub wanted: fn(&Bounds) -> T,
-    /// What is agreed on.
+    /// The agreed value.
     pub agreed: fn(&Params) -> T,
     pub agree: fn(&mut Params, T),
 }
 
-/// A key whose result is one of a list of words.
+/// A key whose result is one word from a list.
 pub(crate) struct Words {
     /// What our side supports, best first.
     pub supported: fn(&Bounds) -> &'static [&'static str],
-    /// What is agreed on.
+    /// The agreed word.
     pub agreed: fn(&Params) -> &'static str,
     pub agree: fn(&mut Params, &str),
 }
 
-/// How a key's result comes about (RFC 7143 6.2).
+/// How the result of a key is determined (RFC 7143 6.2).
 pub(crate) enum Class {
     /// The first value of the offered list that the responder supports.
     List(Words),
@@ -46,9 +46,9 @@ pub(crate) enum Class {
     And(Field<bool>),
     /// `Yes` if either says so.
     Or(Field<bool>),
-    /// Each end states its own, as a number; the peer's is what is agreed on.
+    /// Each end declares its own, as a number; the value agreed on is the peer's.
     Length { range: RangeInclusive<u64>, field: Field<u64>, declare: fn(&mut Params, &Bounds) },
-    /// Stated, never answered.
+    /// Declared, never answered.
     Declared,
     /// Markers of RFC 3720: understood, never used.
     Obsolete { answer: &'static str },
@@ -70,10 +70,10 @@ pub(crate) const O: u8 = 2;
 /// See [`S`].
 pub(crate) const F: u8 = 4;
 
-/// A value of a key, as configuration gives it and as a report shows it.
+/// A value of a key, as configuration sets it and as a report shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number: bytes, seconds or a count, as the key has it.
+    /// A number: bytes, seconds or a count, depending on the key.
     Number(u64),
     /// `Yes` or `No`.
     Switch(bool),
@@ -81,7 +81,7 @@ pub enum Value {
     Word(&'static str),
 }
 
-/// Of which form the value of a setting is.
+/// The form of a setting's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A number in a range.
@@ -94,7 +94,7 @@ pub enum Form {
     Word(&'static [&'static str]),
 }
 
-/// How configuration gives our side's wish for a key, and where it is kept.
+/// How configuration sets our preferred value for a key, and where it is stored.
 enum Wish {
     Number { range: RangeInclusive<u64>, put: fn(&mut Bounds, u64) },
     Size { range: RangeInclusive<u64>, put: fn(&mut Bounds, u64) },
@@ -109,30 +109,30 @@ pub struct Key {
     pub(crate) class: Class,
     phases: u8,
     pub(crate) sender: Sender,
-    /// Has a meaning only in normal sessions.
+    /// Has a meaning in normal sessions only.
     pub(crate) normal_only: bool,
     /// May be sent on the leading connection only.
     pub(crate) leading_only: bool,
     pub(crate) repeatable: bool,
-    /// Left unsaid at its default: some targets are old enough not to know it.
+    /// Not sent if our value is the default: some targets are too old to know it.
     pub(crate) newer: bool,
-    /// What is wanted in a discovery session, whatever the bounds say.
+    /// Our value in a discovery session, whatever the bounds say.
     pub(crate) in_discovery: Option<u64>,
     setting: Option<(&'static str, Wish)>,
 }
 
 impl Key {
-    /// Every key that is known, in the order in which a login offers them.
+    /// All known keys, in the order in which a login offers them.
     pub fn all() -> &'static [Self] {
         KEYS
     }
 
-    /// The key that is spelled so on the wire.
+    /// The key with this name on the wire.
     pub fn named(name: &str) -> Option<&'static Self> {
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// As it is spelled on the wire.
+    /// Its name on the wire.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -142,12 +142,12 @@ impl Key {
         self.section
     }
 
-    /// What configuration calls it, where it can be configured.
+    /// Its name in configuration, if it can be configured.
     pub fn setting(&self) -> Option<&'static str> {
         self.setting.as_ref().map(|(name, _)| *name)
     }
 
-    /// Of which form a configured value is.
+    /// The form of a configured value.
     pub fn form(&self) -> Option<Form> {
         self.setting.as_ref().map(|(_, wish)| match wish {
             Wish::Number { range, .. } => Form::Number(range.clone()),
@@ -157,7 +157,8 @@ impl Key {
         })
     }
 
-    /// Makes `value` what our side wants; false, and nothing is changed, when it is not of the key's [`Form`] or there is none.
+    /// Sets our preferred value to `value`. Returns false, and changes nothing, if it is not of the key's [`Form`] or the key has
+    /// none.
     #[must_use]
     pub fn put(&self, bounds: &mut Bounds, value: Value) -> bool {
         match (self.setting.as_ref().map(|(_, wish)| wish), value) {
@@ -176,7 +177,7 @@ impl Key {
         true
     }
 
-    /// What `params` say about it; `None` for a key that leaves no parameter.
+    /// Its value in `params`; `None` for a key that leaves no parameter.
     pub fn agreed(&self, params: &Params) -> Option<Value> {
         match &self.class {
             Class::List(words) => Some(Value::Word((words.agreed)(params))),
@@ -197,7 +198,7 @@ impl Key {
         self.phases & phase != 0
     }
 
-    /// Whether offering `value` settles the result whatever the peer says.
+    /// Whether offering `value` settles the result, whatever the peer answers.
     pub(crate) fn is_settled_by(&self, value: &str) -> bool {
         match self.class {
             Class::And(_) => value == name::NO,
@@ -207,7 +208,7 @@ impl Key {
     }
 }
 
-/// There is one row for each name.
+/// Each name has one row.
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -222,7 +223,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// A row; what is unusual about it is added by the methods below.
+/// A row with the usual properties; the methods below change them.
 const fn key(name: &'static str, section: &'static str, class: Class, phases: u8) -> Key {
     Key {
         name,
@@ -239,7 +240,7 @@ const fn key(name: &'static str, section: &'static str, class: Class, phases: u8
     }
 }
 
-/// Changes one fact of a row.
+/// Methods that change one property of a row.
 macro_rules! with {
     ($($change:ident($($argument:ident: $type:ty),*) => $field:ident = $value:expr;)*) => {
         impl Key {
@@ -261,7 +262,7 @@ with! {
     in_discovery(number: u64) => in_discovery = Some(number);
 }
 
-/// A number: a field of the same name in [`Bounds`] and [`Params`].
+/// A number: the fields in [`Bounds`] and [`Params`] have the same name.
 macro_rules! number {
     ($range:expr, $pick:ident, $field:ident) => {
         Class::Number {
@@ -276,7 +277,7 @@ macro_rules! number {
     };
 }
 
-/// `Yes` or `No`: a field of the same name in [`Bounds`] and [`Params`].
+/// `Yes` or `No`: the fields in [`Bounds`] and [`Params`] have the same name.
 macro_rules! switch {
     ($field:ident) => {
         Field {
@@ -287,7 +288,7 @@ macro_rules! switch {
     };
 }
 
-/// `Yes` always, on our side: data in order is simpler for both ends and for people who read a trace.
+/// Always `Yes` on our side: data in order is simpler for both ends, and for people who read a trace.
 macro_rules! in_order {
     ($field:ident) => {
         Field {
@@ -308,7 +309,7 @@ macro_rules! digest {
     };
 }
 
-/// Gives a row its name in configuration, with what may be configured.
+/// Gives a row its name in configuration, and the values that may be configured.
 macro_rules! setting {
     ($key:expr, $name:literal, Word $words:expr, $put:expr) => {
         Key { setting: Some(($name, Wish::Word { words: $words, put: $put })), ..$key }
@@ -330,7 +331,7 @@ macro_rules! setting {
     };
 }
 
-/// The policies, and the words that configuration has for them, in the same order.
+/// The policies and their names in configuration, in the same order.
 const DIGESTS: [DigestPolicy; 3] = [DigestPolicy::Off, DigestPolicy::Offered, DigestPolicy::Required];
 const DIGEST_WORDS: &[&str] = &[DIGESTS[0].setting(), DIGESTS[1].setting(), DIGESTS[2].setting()];
 /// As [`DIGESTS`].

@@ -1,10 +1,10 @@
 //! The protocol of RFC 7143 for both roles, without I/O and without a clock.
 //!
 //! There is no socket and no clock in here because four very different callers drive the same code: event loops on epoll and
-//! io_uring, the simulator, scripted transcripts, and fuzzers. Events go in by `handle_*`, with the time as an argument;
-//! what to do comes out of `poll_*`.
+//! io_uring, the simulator, scripted transcripts, and fuzzers. Events enter through `handle_*`, with the time as an argument;
+//! `poll_*` returns what to do.
 //!
-//! | module | what it knows |
+//! | module | subject |
 //! |---|---|
 //! | [`digest`], [`pdu_reader`], [`pdu_writer`] | where PDUs begin and end, and what their digests cover |
 //! | [`keys`], [`negotiation`], [`params`], [`names`], [`text_exchange`], [`chap`] | what both roles share of a login |
@@ -27,14 +27,14 @@ pub mod pdu_writer;
 pub mod target;
 pub mod text_exchange;
 
-/// The wire form, for crates that speak to this one.
+/// The wire format, for crates that use this one.
 pub use iscsi_wire as wire;
 
-/// Time since an arbitrary beginning, given by the caller: the core owns no clock.
+/// Time since an arbitrary start, given by the caller: the core has no clock.
 pub type Time = std::time::Duration;
 
-/// The earlier of two times, of which either may not be there. Loops ask with it what is due, once in each turn: an iterator over
-/// all the optional times costs several times as much.
+/// The earlier of two times, either of which may be absent. Event loops use it in every turn to find out what is due: an iterator
+/// over all the optional times would cost several times as much.
 #[inline]
 pub(crate) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     match (one, other) {

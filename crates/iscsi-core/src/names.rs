@@ -8,7 +8,7 @@ use crate::error::ProtocolViolation;
 /// Longest iSCSI name, bytes of UTF-8.
 pub const MAX_NAME_BYTES: usize = 223;
 
-/// A normalised iSCSI name; two names are the same when their bytes are.
+/// A normalised iSCSI name; two names are the same if their bytes are.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IscsiName(Arc<str>);
 
@@ -36,7 +36,7 @@ impl IscsiName {
                     "holds ASCII characters other than letters, digits, '-', '.' and ':'",
                 ));
             }
-            // RFC 3722 section 5 adds this one to what nameprep prohibits: it is shown like the '.' of an authority.
+            // RFC 3722 section 5 prohibits this one in addition to nameprep: it looks like the '.' of an authority.
             if prepared.contains('\u{3002}') {
                 return Err(refuse(text, "holds an ideographic full stop"));
             }

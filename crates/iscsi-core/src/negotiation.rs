@@ -1,10 +1,10 @@
 //! Negotiation of text keys (RFC 7143 6 and 13): one function for each type of result, the same for the originator and the
-//! responder and for both roles. What there is to know about a key stands in its row of [`crate::keys`].
+//! responder and for both roles. The properties of a key are in its row of [`crate::keys`].
 //!
-//! A [`Negotiator`] lives for one negotiation: a login, or one Text sequence. It works on a copy of the parameters, so that
-//! nothing of a negotiation that fails takes effect; the caller takes [`Negotiator::params`] when it has ended.
+//! A [`Negotiator`] serves one negotiation: a login, or one Text sequence. It works on a copy of the parameters, so that a failed
+//! negotiation has no effect; the caller takes [`Negotiator::params`] at its end.
 //!
-//! Security keys (AuthMethod, CHAP_*) and names are the login's business; this module only says where they may appear.
+//! Security keys (AuthMethod, CHAP_*) and names are handled by the login; this module only says where they may appear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -16,14 +16,14 @@ use crate::keys::{Class, F, Field, Key, O, Pick, S, Sender, Words};
 use crate::limits::MAX_NEGOTIATION_KEYS;
 use crate::params::{Bounds, DigestPolicy, Params};
 
-/// The rule of a refusal because a digest that our side's configuration demands was not agreed on: nobody breaks the
-/// protocol then.
+/// The rule of a refusal because a digest that our configuration requires was not agreed on: in that case neither end breaks the
+/// protocol.
 pub(crate) const DIGEST_REQUIRED: &str = "RFC 7143 13.1, with the digest required by configuration";
 
 /// Which end we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// We began the connection.
+    /// We opened the connection.
     Initiator,
     /// We accepted it.
     Target,
@@ -40,8 +40,8 @@ pub enum Phase {
     FullFeature,
 }
 
-/// Sort key that puts MaxBurstLength before FirstBurstLength, so that the answer to the second can respect the first in
-/// whatever order the peer wrote them (RFC 7143 13.14).
+/// Sort key that puts MaxBurstLength before FirstBurstLength, so that the answer to the second can respect the first whatever
+/// order the peer sent them in (RFC 7143 13.14).
 pub fn processing_order(name: &str) -> u8 {
     u8::from(name == keys::FIRST_BURST_LENGTH)
 }
@@ -67,12 +67,12 @@ pub struct Negotiator {
     params: Params,
     /// Keys that the peer has sent.
     received: BTreeSet<String>,
-    /// Keys that we have sent, with the offered value while an answer is due.
+    /// Keys that we have sent; with the offered value as long as an answer is due.
     offered: BTreeMap<&'static str, Option<String>>,
 }
 
 impl Negotiator {
-    /// Begins a negotiation that starts from `params`.
+    /// Starts a negotiation from `params`.
     pub fn new(role: Role, bounds: Bounds, params: Params) -> Self {
         Self {
             role,
@@ -85,12 +85,12 @@ impl Negotiator {
         }
     }
 
-    /// Says that this is a discovery session: many keys have no meaning there (RFC 7143 4.3, 13).
+    /// Declares this a discovery session: many keys have no meaning there (RFC 7143 4.3, 13).
     pub fn set_discovery(&mut self) {
         self.discovery = true;
     }
 
-    /// Says that this login adds or replaces a connection of a session: its parameters stand (RFC 7143 6.3.1).
+    /// Declares that this login adds or replaces a connection of a session, whose parameters stay in effect (RFC 7143 6.3.1).
     pub fn set_joining(&mut self) {
         self.leading = false;
     }
@@ -105,7 +105,7 @@ impl Negotiator {
         self.received.contains(key)
     }
 
-    /// True while an answer of the peer is due.
+    /// True while an answer from the peer is due.
     ///
     /// Two answers may be left out, because they cannot change the result: to `No` where both must agree, and to `Yes` where
     /// one is enough.
@@ -116,7 +116,7 @@ impl Negotiator {
             .any(|(name, offer)| offer.as_deref().is_some_and(|offer| !is_settled(name, offer)))
     }
 
-    /// Takes one `key=value` of the peer.
+    /// Handles one `key=value` from the peer.
     ///
     /// # Errors
     /// The rule that the peer broke; the negotiation has failed.
@@ -169,7 +169,7 @@ impl Negotiator {
         self.offered_by_peer(key, value)
     }
 
-    /// Remembers that the peer has sent `name`; false when it had before.
+    /// Records that the peer has sent `name`; false when it had sent it before.
     fn note_received(&mut self, name: &str) -> Result<bool, ProtocolViolation> {
         if self.received.contains(name) {
             return Ok(false);
@@ -183,7 +183,7 @@ impl Negotiator {
         Ok(self.received.insert(name.to_owned()))
     }
 
-    /// A key outside the standard: private ones are offered politely, all are answered NotUnderstood.
+    /// A key that is not in the standard: private ones may be offered, and all are answered NotUnderstood.
     //= rfc7143 6.2 TXT-08 KEY-26 KEY-28 TXT-11
     fn receive_unknown(&mut self, name: &str, value: &str) -> Result<Received, ProtocolViolation> {
         if !self.note_received(name)? {
@@ -250,7 +250,7 @@ impl Negotiator {
         yes_no(result).to_owned()
     }
 
-    /// The peer answers what we offered.
+    /// The peer answers one of our offers.
     //= rfc7143 6.2 TXT-10 TXT-12 KEY-30
     fn answered(&mut self, key: &Key, offer: &str, value: &str) -> Result<(), ProtocolViolation> {
         if matches!(value, keys::REJECT | keys::IRRELEVANT | keys::NOT_UNDERSTOOD) {
@@ -302,8 +302,8 @@ impl Negotiator {
         }
     }
 
-    /// Offers or declares everything that a login of ours should; the pairs to send. One that joins a session has only its
-    /// connection's own to negotiate.
+    /// Offers or declares all keys of our login, and returns the pairs to send. A login that joins a session negotiates only the
+    /// parameters of its connection.
     pub fn offer_all(&mut self) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
         for key in Key::all() {
@@ -328,8 +328,8 @@ impl Negotiator {
         }
     }
 
-    /// Keys that the target must raise itself because the initiator did not: required digests, and a FirstBurstLength that
-    /// fits a lowered MaxBurstLength.
+    /// Keys that the target must propose itself because the initiator did not: required digests, and a FirstBurstLength that fits
+    /// a lowered MaxBurstLength.
     //= rfc7143 13.14 TXT-15
     pub fn own_proposals(&mut self) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
@@ -352,7 +352,7 @@ impl Negotiator {
         pairs
     }
 
-    /// Declares our MaxRecvDataSegmentLength; the value to send.
+    /// Declares our MaxRecvDataSegmentLength, and returns the value to send.
     pub fn declare_max_recv(&mut self) -> String {
         let declared = Key::named(keys::MAX_RECV_DATA_SEGMENT_LENGTH).and_then(|key| self.offer(key));
         declared.unwrap_or_default()
@@ -363,7 +363,7 @@ impl Negotiator {
         self.offered.contains_key(keys::MAX_RECV_DATA_SEGMENT_LENGTH)
     }
 
-    /// Checks the rules that tie several keys together, once all are known.
+    /// Checks the rules that relate several keys, once all are known.
     ///
     /// # Errors
     /// The rule that the result breaks.
@@ -397,7 +397,7 @@ impl Negotiator {
         !self.received.contains(name) && !self.offered.contains_key(name)
     }
 
-    /// Offers or declares `key`; `None` for one that nobody offers.
+    /// Offers or declares `key`; `None` for a key that is never offered.
     fn offer(&mut self, key: &'static Key) -> Option<String> {
         let value = match &key.class {
             Class::List(words) => (words.supported)(&self.bounds).join(","),
@@ -420,7 +420,7 @@ impl Negotiator {
         Some(value)
     }
 
-    /// What we want of a key whose values are numbers in `range`.
+    /// Our preferred value for a key whose values are numbers in `range`.
     fn wanted_number(&self, key: &Key, range: &RangeInclusive<u64>, field: &Field<u64>) -> u64 {
         let wanted = match key.in_discovery {
             Some(number) if self.discovery => number,
@@ -429,19 +429,19 @@ impl Negotiator {
         if key.name() != keys::FIRST_BURST_LENGTH {
             return wanted;
         }
-        // The answer to FirstBurstLength never exceeds what MaxBurstLength has become, or is unless the peer brings it up.
+        // The answer to FirstBurstLength never exceeds MaxBurstLength as agreed, or as it will be unless the peer negotiates it.
         let is_known = self.role == Role::Target || self.received.contains(keys::MAX_BURST_LENGTH);
         let limit = if is_known { self.params.max_burst_length } else { self.bounds.max_burst_length };
         wanted.min(limit.into())
     }
 }
 
-/// Whether offering `value` for the key `name` settles the result whatever the peer says.
+/// Whether offering `value` for the key `name` settles the result, whatever the peer answers.
 fn is_settled(name: &str, value: &str) -> bool {
     Key::named(name).is_some_and(|key| key.is_settled_by(value))
 }
 
-/// The number that `value` is, when it is in `range`.
+/// `value` as a number, if it is in `range`.
 fn number_in(range: &RangeInclusive<u64>, value: &str) -> Option<u64> {
     parse_number(value).ok().filter(|number| range.contains(number))
 }
@@ -454,7 +454,7 @@ fn yes_no(value: bool) -> &'static str {
     if value { keys::YES } else { keys::NO }
 }
 
-/// A peer's text as it may be shown to a person: escaped and shortened.
+/// A peer's text in a form fit to be shown: escaped and shortened.
 pub fn shown(text: &str) -> String {
     let short: String = text.chars().take(48).flat_map(char::escape_debug).collect();
     if text.chars().count() > 48 { short + "..." } else { short }

@@ -5,7 +5,7 @@ use iscsi_wire::Cid;
 use crate::digest::DigestScope;
 use crate::error::Level;
 
-/// What we are willing to do about one of the two digests.
+/// What we accept for one of the two digests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DigestPolicy {
     /// `None` only.
@@ -13,7 +13,7 @@ pub enum DigestPolicy {
     /// `CRC32C,None`: used whenever the peer can. The default.
     #[default]
     Offered,
-    /// `CRC32C` only: a login that does not end with it fails.
+    /// `CRC32C` only: a login fails if it is not agreed on.
     Required,
 }
 
@@ -29,7 +29,7 @@ impl DigestPolicy {
         }
     }
 
-    /// The word that configuration has for it.
+    /// Its name in configuration.
     pub const fn setting(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -39,20 +39,20 @@ impl DigestPolicy {
     }
 }
 
-/// How the end of many tasks at once is told (TaskReporting, RFC 7143 13.23), least first.
+/// How the end of many tasks at once is reported (TaskReporting, RFC 7143 13.23), least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskReporting {
-    /// `RFC3720`: aborting many tasks waits for the data that is still owed for them (RFC 7143 4.2.3.3).
+    /// `RFC3720`: the answer to an abort of many tasks waits for the data still owed for them (RFC 7143 4.2.3.3).
     #[default]
     Rfc3720,
-    /// `ResponseFence`: the answer to such a request is in order among the responses of all connections (4.2.2.3).
+    /// `ResponseFence`: the answer to such a request keeps its order among the responses of all connections (4.2.2.3).
     ResponseFence,
-    /// `FastAbort`: as well, and nobody waits for owed data (4.2.3.4).
+    /// `FastAbort`: the same, and nothing waits for owed data (4.2.3.4).
     FastAbort,
 }
 
 impl TaskReporting {
-    /// The word that configuration has for it.
+    /// Its name in configuration.
     pub const fn setting(self) -> &'static str {
         match self {
             Self::Rfc3720 => "rfc3720",
@@ -70,7 +70,7 @@ impl TaskReporting {
         }
     }
 
-    /// What the wire's value means; anything else is the default.
+    /// The meaning of a value on the wire; any other value means the default.
     pub fn from_value(value: &str) -> Self {
         match value {
             "ResponseFence" => Self::ResponseFence,
@@ -79,7 +79,7 @@ impl TaskReporting {
         }
     }
 
-    /// Every value up to this one as it is offered, best first: who supports one supports the lesser ones.
+    /// All values up to this one as they are offered, best first: an end that supports one supports the lesser ones.
     pub const fn values(self) -> &'static [&'static str] {
         match self {
             Self::Rfc3720 => &["RFC3720"],
@@ -89,7 +89,7 @@ impl TaskReporting {
     }
 }
 
-/// What one side wants or allows in a negotiation. The defaults are generous where the standard's are those of 2004.
+/// What one side wants or allows in a negotiation. The defaults are generous; those of the standard date from 2004.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// HeaderDigest.
@@ -102,7 +102,7 @@ pub struct Bounds {
     pub max_burst_length: u32,
     /// FirstBurstLength, bytes. Default 256 KiB.
     pub first_burst_length: u32,
-    /// InitialR2T: false lets write commands send unsolicited data. Default false.
+    /// InitialR2T: false allows write commands to send unsolicited data. Default false.
     pub initial_r2t: bool,
     /// ImmediateData: data in the command PDU. Default true.
     pub immediate_data: bool,
@@ -116,7 +116,7 @@ pub struct Bounds {
     pub default_time2retain_s: u16,
     /// ErrorRecoveryLevel, 0 to 2. Default 0.
     pub error_recovery_level: u8,
-    /// The best TaskReporting. Default RFC3720.
+    /// The highest TaskReporting. Default RFC3720.
     pub task_reporting: TaskReporting,
     /// iSCSIProtocolLevel, up to [`PROTOCOL_LEVEL`]. Default 1.
     pub protocol_level: u8,
@@ -146,12 +146,12 @@ impl Default for Bounds {
     }
 }
 
-/// Highest iSCSIProtocolLevel that there is to speak (RFC 7144).
+/// Highest iSCSIProtocolLevel that is defined (RFC 7144).
 pub const PROTOCOL_LEVEL: u8 = 2;
 
-/// Private key (RFC 7143 13.22) of the asymmetric use of a session's connections: `Yes` when both ends say so, `No` unless
-/// negotiated. Then commands travel on connections with an even CID, and what belongs to them (R2T, Data-Out, Data-In,
-/// response) on those with an odd one; the rule of connection allegiance (RFC 7143 4.2.5.1) is off.
+/// Private key (RFC 7143 13.22) for the asymmetric use of a session's connections: `Yes` if both ends say so, `No` unless
+/// negotiated. Commands then travel on connections with an even CID, and their R2Ts, Data-Out, Data-In and responses on those
+/// with an odd one; the rule of connection allegiance (RFC 7143 4.2.5.1) does not apply.
 pub const ALLEGIANCE_FREE: &str = "X-com.intact.AllegianceFree";
 
 /// Whether a connection carries data and status in the asymmetric use of [`ALLEGIANCE_FREE`]; the others carry commands.
@@ -160,7 +160,7 @@ pub(crate) fn carries_data(cid: Cid) -> bool {
 }
 
 //= firmware login HST-06
-/// The operational parameters in force. Starts with the standard's defaults (RFC 7143 13).
+/// The operational parameters in effect, initially the standard's defaults (RFC 7143 13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Digests of this connection, both directions.
@@ -224,18 +224,19 @@ impl Default for Params {
 }
 
 impl Params {
-    /// ErrorRecoveryLevel as what it recovers.
+    /// What the ErrorRecoveryLevel can recover.
     pub fn level(&self) -> Level {
         Level::new(self.error_recovery_level)
     }
 
-    /// FirstBurstLength as it applies: it never exceeds MaxBurstLength (RFC 7143 13.14).
+    /// FirstBurstLength as it applies: at most MaxBurstLength (RFC 7143 13.14).
     pub fn effective_first_burst(&self) -> u32 {
         self.first_burst_length.min(self.max_burst_length)
     }
 
-    /// Length of runs, bytes, of which every data segment of a write consists, whether its PDU is an immediate one, an unsolicited
-    /// one or one of a burst: so the digests of runs are those of PDUs. Where that would be very short, only most segments do.
+    /// Run length, bytes, such that every data segment of a write consists of whole runs, whether its PDU carries immediate data,
+    /// unsolicited data or part of a burst: the digests of PDUs then follow from those of runs. If that length would be very
+    /// short, a longer one is returned, and only most segments consist of whole runs.
     pub fn write_run_bytes(&self) -> u32 {
         const MIN_RUN_BYTES: u32 = 4096;
         let first = if self.unsolicited_data_possible() { self.effective_first_burst() } else { 0 };

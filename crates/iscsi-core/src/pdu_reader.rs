@@ -1,9 +1,9 @@
 //! Cuts received bytes into PDUs and verifies their digests (RFC 7143 11.2, 7.8).
 //!
-//! The caller owns the buffer and appends what the socket gave; [`PduReader::next`] takes whole PDUs off its front without
-//! copying. A length is believed only after the header digest that covers it was verified, and a data segment only up to the
-//! limit that we declared: nothing is ever allocated by a peer's word. A PDU whose data digest fails is handed out marked, so
-//! that the session can answer by the rule, and its data must not be used.
+//! The caller owns the buffer and appends received bytes; [`PduReader::next`] takes whole PDUs off its front without copying. A
+//! length is trusted only after the header digest that covers it was verified, and a data segment only up to the limit that we
+//! declared: a peer's length field alone never causes an allocation. A PDU whose data digest fails is returned with a mark, so
+//! that the session can answer as the RFC prescribes; its data must not be used.
 
 use bytes::{Bytes, BytesMut};
 use iscsi_wire::{Bhs, Opcode};
@@ -23,7 +23,7 @@ pub struct RxPdu {
     pub data_digest_ok: bool,
 }
 
-/// Why the byte stream cannot be followed any further: the connection must be closed.
+/// Why the byte stream cannot be parsed any further: the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
     /// There is no way to find the next PDU once a header is in doubt.
@@ -31,20 +31,20 @@ pub enum FramingError {
         "the header digest of a PDU does not match (RFC 7143 7.8): the connection is closed, nothing of the PDU was used"
     )]
     HeaderDigest,
-    /// What arrived first is not iSCSI, or not the beginning of a login.
+    /// The peer's first bytes are not iSCSI, or not the start of a login.
     #[error("the first byte is {first:02x}h, which begins no Login Request (RFC 7143 4.2.4)")]
     NotALogin {
         /// The first byte.
         first: u8,
     },
-    /// The peer ignored what we declared.
+    /// The peer ignored the limit that we declared.
     #[error(
         "a PDU announces {announced} bytes of data, more than the declared MaxRecvDataSegmentLength of {limit} (RFC 7143 13.12)"
     )]
     DataTooLong {
         /// DataSegmentLength of the PDU, bytes.
         announced: usize,
-        /// What we accept at this time, bytes.
+        /// Limit at this time, bytes.
         limit: usize,
     },
 }
@@ -67,7 +67,7 @@ pub struct DigestCounts {
 pub struct PduReader {
     digests: DigestScope,
     max_data_bytes: usize,
-    /// Until the first PDU is whole: it must be a Login Request, and its first byte already says so.
+    /// True until the first PDU is complete: it must be a Login Request, and its first byte already shows that.
     expects_login: bool,
     /// Header of the PDU at the front of the buffer, once complete and verified.
     current: Option<(Bhs, PduLayout)>,
@@ -86,14 +86,15 @@ impl PduReader {
         }
     }
 
-    /// Refuses whatever does not begin with a Login Request, as soon as its first byte is there: a stray client is not waited for.
+    /// Refuses a stream that does not begin with a Login Request as soon as its first byte has arrived, without waiting for a
+    /// stray client to send more.
     //= rfc7143 4.2.4 LGN-01
     pub fn expect_login(mut self) -> Self {
         self.expects_login = true;
         self
     }
 
-    /// Puts negotiated digests in force for the PDUs that follow (RFC 7143 13.1: from the first full-feature PDU).
+    /// Puts negotiated digests into effect for the PDUs that follow (RFC 7143 13.1: from the first full-feature PDU).
     //= rfc7143 13.1 DIG-04
     pub fn set_digests(&mut self, digests: DigestScope) {
         self.digests = digests;
@@ -112,7 +113,7 @@ impl PduReader {
     /// Takes the next whole PDU off the front of `buffer`; `None` means that more bytes are needed.
     ///
     /// # Errors
-    /// After an error the stream is lost: the connection must be closed.
+    /// After an error the stream cannot be parsed any further: the connection must be closed.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<RxPdu>, FramingError> {
         let (bhs, layout) = match self.current {
             Some(current) => current,
@@ -146,7 +147,8 @@ impl PduReader {
         Ok(Some(RxPdu { bhs, ahs, data, data_digest_ok }))
     }
 
-    /// Bytes that are still missing to complete what `buffer` begins with: what the next receive should at least make room for.
+    /// Bytes that are still missing from the PDU, or header, that `buffer` begins with: the next receive should make room for at
+    /// least these.
     pub fn missing(&self, buffer: &BytesMut) -> usize {
         let want = match (&self.current, buffer.first_chunk()) {
             (Some((_, layout)), _) => layout.total,

@@ -1,11 +1,12 @@
-//! Turns PDUs into the bytes of the wire, with their digests, as a queue of segments for a gathering send
+//! Encodes PDUs into the bytes of the wire, with their digests, as a queue of segments for a gathering send
 //! (RFC 7143 11.2, 13.1).
 //!
-//! Headers, digests and short data go into one growing arena; longer data stays where it is and is sent from there. What is
-//! digested is what travels: `TxData` is immutable and shared, so no later change of the caller's memory can reach it.
+//! Headers, digests and short data are written into one growing arena; longer data is sent from where it is. The bytes that are
+//! digested are the bytes that are sent: `TxData` is immutable and shared, so later changes of the caller's memory cannot reach
+//! it.
 //!
-//! Data that are made for sending ([`Assemble`]) are made when their turn comes, a few PDUs ahead of the driver: so they are in
-//! the cache when the kernel takes them, and their memory is that of a few PDUs, however many commands wait for their answers.
+//! Data that is assembled for sending ([`Assemble`]) is assembled when its turn comes, a few PDUs ahead of the driver. So it is
+//! in the cache when the kernel takes it, and it needs memory for a few PDUs only, however many commands wait for their answers.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -18,22 +19,22 @@ use iscsi_wire::{Bhs, Opcode};
 
 use crate::digest::{self, DigestScope};
 
-/// Data up to this many bytes is copied behind its header instead of taking a segment of its own: cheaper than an iovec.
+/// Data up to this many bytes is copied behind its header instead of getting a segment of its own: cheaper than an iovec.
 const INLINE_DATA_BYTES: usize = 512;
-/// Space that the header arena asks for at a time, bytes.
+/// Space that the header arena allocates at a time, bytes.
 const ARENA_BYTES: usize = 16 * 1024;
-/// Used arenas that are kept for their return.
+/// Most used arenas that are kept for reuse.
 const MAX_USED_ARENAS: usize = 8;
-/// Data are made as long as less than this waits for the driver, bytes: a call of the kernel is nothing beside so many, and
-/// they fit into the second-level cache with what they are made of.
+/// Data is assembled as long as less than this is queued for the driver, bytes. The cost of a system call is negligible for that
+/// much, and it fits into the second-level cache together with its source.
 const MADE_BYTES: usize = 256 * 1024;
 
-/// Bytes to send, as they are.
+/// Bytes to send.
 #[derive(Clone, Debug, Default)]
 pub struct TxData {
-    /// The bytes, stable from here on.
+    /// The bytes, which do not change from here on.
     pub bytes: Bytes,
-    /// Their CRC32C when it was computed while they were copied; otherwise the writer computes it.
+    /// Their CRC32C if it was computed while they were copied; otherwise the writer computes it.
     pub crc32c: Option<u32>,
 }
 
@@ -43,21 +44,21 @@ impl From<Bytes> for TxData {
     }
 }
 
-/// Makes data when they are sent.
+/// Assembles data when it is sent.
 pub trait Assemble: Debug + Send + Sync {
-    /// All of them, bytes.
+    /// Length of the data, bytes.
     fn total_bytes(&self) -> usize;
 
-    /// The bytes `range`, which lies in them, stable from here on: the same ones whenever they are asked for.
+    /// The bytes `range` of the data, which do not change from here on and are the same in every call.
     fn part(&self, range: Range<usize>) -> TxData;
 }
 
 /// The data segment of a PDU to send.
 #[derive(Clone, Debug)]
 pub enum TxSegment {
-    /// Bytes that are there.
+    /// Bytes that exist.
     Made(TxData),
-    /// Bytes that are made when the PDU is sent: those of the range.
+    /// Bytes assembled when the PDU is sent: the range of the source's data.
     Later(Arc<dyn Assemble>, Range<usize>),
 }
 
@@ -75,12 +76,12 @@ impl TxSegment {
         self.len() == 0
     }
 
-    /// The bytes, for those who look at what is sent.
+    /// The bytes, for inspection.
     pub fn bytes(&self) -> Bytes {
         self.clone().make().bytes
     }
 
-    /// The bytes, made now if they have to be.
+    /// The bytes, assembled now if necessary.
     pub(crate) fn make(self) -> TxData {
         match self {
             Self::Made(data) => data,
@@ -133,18 +134,18 @@ impl TxPdu {
 pub struct PduWriter {
     digests: DigestScope,
     arena: BytesMut,
-    /// Arenas whose space is used up; they come back when what was written in them has been sent.
+    /// Arenas without space; they are reused once the bytes written in them have been sent.
     used_arenas: VecDeque<BytesMut>,
     segments: VecDeque<Segment>,
-    /// PDUs whose data are still to be made and those behind them, with the digests that were in force when they came.
+    /// PDUs whose data is still to be assembled, and those behind them, with the digests in effect when they were pushed.
     waiting: VecDeque<(TxPdu, DigestScope)>,
-    /// Of what is made and not yet sent.
+    /// Bytes that are encoded and not yet sent.
     made_bytes: usize,
-    /// Of what is waiting.
+    /// Bytes of the waiting PDUs.
     waiting_bytes: usize,
-    /// Of both, what is of no Data-In PDU.
+    /// Bytes of PDUs other than Data-In, in both.
     answer_bytes: usize,
-    /// Of these, in the arena.
+    /// Those of them that are in the arena.
     arena_answer_bytes: usize,
 }
 
@@ -152,11 +153,12 @@ pub struct PduWriter {
 #[derive(Debug)]
 struct Segment {
     bytes: Bytes,
-    /// Of these, what is of no Data-In PDU.
+    /// Those of them that belong to PDUs other than Data-In.
     answer_bytes: usize,
 }
 
-/// Whether a command has memory for what a PDU brings. All others are said without anybody having been asked.
+/// Whether a PDU is not Data-In. A command accounts for the memory of its Data-In; other PDUs are queued without anything
+/// accounting for them.
 fn is_answer(bhs: &Bhs) -> bool {
     bhs.opcode() != Opcode::DataIn.code()
 }
@@ -183,7 +185,7 @@ impl PduWriter {
         }
     }
 
-    /// Puts negotiated digests in force for the PDUs pushed from now on.
+    /// Puts negotiated digests into effect for the PDUs pushed from now on.
     //= rfc7143 13.1 DIG-04
     pub fn set_digests(&mut self, digests: DigestScope) {
         self.digests = digests;
@@ -192,7 +194,7 @@ impl PduWriter {
     /// Queues one PDU.
     ///
     /// # Panics
-    /// When the data segment exceeds 2^24-1 bytes or the AHS 1020 bytes: the session splits data long before.
+    /// When the data segment exceeds 2^24-1 bytes or the AHS 1020 bytes: the session splits data well below that.
     pub fn push(&mut self, mut pdu: TxPdu) {
         pdu.bhs.set_total_ahs_length(pdu.ahs.len());
         pdu.bhs.set_data_segment_length(pdu.data.len());
@@ -206,7 +208,7 @@ impl PduWriter {
         }
     }
 
-    /// Makes what is waiting, as much of it as is worth a call of the driver.
+    /// Encodes waiting PDUs, up to an amount worth a call of the driver.
     fn make(&mut self) {
         while self.made_bytes < MADE_BYTES
             && let Some((pdu, digests)) = self.waiting.pop_front()
@@ -215,7 +217,7 @@ impl PduWriter {
         }
     }
 
-    /// Turns a PDU into segments; its length as it travels, bytes.
+    /// Encodes a PDU into segments; returns its length on the wire, bytes.
     fn encode(&mut self, pdu: TxPdu, digests: DigestScope) -> usize {
         let TxPdu { bhs, ahs, data } = pdu;
         let (layout, data) = (digests.layout(&bhs), data.make());
@@ -237,7 +239,7 @@ impl PduWriter {
         if layout.data_len == 0 {
             return layout.total;
         }
-        // Padding is always zero: no byte of memory that we did not write leaves with it.
+        // Padding is always zero: no memory that we did not write is ever sent.
         //= rfc7143 11.1 PDU-01 PDU-10
         let padding = &[0u8; 3][..layout.covered_end - layout.data_start - layout.data_len];
         let crc = digests.data.then(|| {
@@ -264,7 +266,7 @@ impl PduWriter {
         self.made_bytes + self.waiting_bytes
     }
 
-    /// Of [`PduWriter::queued_bytes`], those of all PDUs but Data-In.
+    /// The bytes of [`PduWriter::queued_bytes`] that belong to PDUs other than Data-In.
     pub fn answer_bytes(&self) -> usize {
         self.answer_bytes
     }
@@ -281,8 +283,8 @@ impl PduWriter {
         n
     }
 
-    /// Takes up to `max` segments off the queue, for a driver that owns what it sends. Behind data that had to be made others may
-    /// be left, whose turn comes when these are sent.
+    /// Takes up to `max` segments off the queue, for a driver that owns the bytes it sends. PDUs behind data to be assembled may
+    /// remain; their turn comes when these are sent.
     pub fn take(&mut self, max: usize, out: &mut Vec<Bytes>) {
         self.make();
         self.seal_arena();
@@ -294,7 +296,7 @@ impl PduWriter {
         }
     }
 
-    /// Drops the first `sent` bytes of the queue: they are on their way.
+    /// Drops the first `sent` bytes of the queue: the driver has sent them.
     pub fn advance(&mut self, mut sent: usize) {
         self.made_bytes -= sent;
         while sent > 0 {
@@ -312,7 +314,7 @@ impl PduWriter {
         }
     }
 
-    /// Goes on in an arena with space: an old one if its bytes are sent, so that a busy connection allocates nothing.
+    /// Continues in an arena with space: a used one if its bytes have been sent, so that a busy connection allocates nothing.
     fn next_arena(&mut self) {
         self.seal_arena();
         if self.arena.try_reclaim(ARENA_BYTES) {

@@ -3,11 +3,11 @@
 use crate::error::ProtocolViolation;
 use crate::limits::MAX_TEXT_BYTES;
 
-/// Joins the data segments of Login or Text PDUs until one without the C bit arrives. One lives for a negotiation.
+/// Joins the data segments of Login or Text PDUs until one without the C bit arrives. One instance serves one negotiation.
 #[derive(Debug, Default)]
 pub struct TextAssembler {
     joined: Vec<u8>,
-    /// Bytes that have been added since the beginning.
+    /// Bytes added in the whole negotiation.
     total: usize,
 }
 
@@ -30,20 +30,20 @@ impl TextAssembler {
         Ok(())
     }
 
-    /// The whole text of an exchange; the next one begins.
+    /// Takes the whole text of an exchange; the next exchange starts empty.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.joined)
     }
 }
 
-/// Hands out a text in pieces that fit the receiver's MaxRecvDataSegmentLength.
+/// Splits a text into pieces that fit the receiver's MaxRecvDataSegmentLength.
 #[derive(Debug, Default)]
 pub struct TextSplitter {
     rest: Vec<u8>,
 }
 
 impl TextSplitter {
-    /// Appends text to what waits to be sent.
+    /// Appends text to be sent.
     pub fn extend(&mut self, text: &[u8]) {
         self.rest.extend_from_slice(text);
     }
@@ -58,7 +58,7 @@ impl TextSplitter {
         (std::mem::replace(&mut self.rest, tail), true)
     }
 
-    /// True when nothing waits.
+    /// True when no text is left to send.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
