@@ -37,7 +37,7 @@ pub struct AhsChain<'a> {
 }
 
 /// Walks the AHS of a PDU; `bytes` is everything that TotalAHSLength covers. The chain must end exactly where
-/// `bytes` end. After an error the iterator is exhausted.
+/// `bytes` ends. After an error the iterator is exhausted.
 //= rfc7143 11.2.2 AHS-03
 pub fn parse_ahs(bytes: &[u8]) -> AhsChain<'_> {
     AhsChain { rest: bytes }

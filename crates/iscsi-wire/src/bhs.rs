@@ -6,7 +6,7 @@
 use crate::{CmdSn, Itt, Lun, Opcode, StatSn, WireError};
 use std::fmt;
 
-/// Largest DataSegmentLength that 24 bits can say, in bytes.
+/// Largest DataSegmentLength that 24 bits can hold, in bytes.
 pub const MAX_DATA_SEGMENT_LENGTH: usize = 0xff_ffff;
 /// Largest TotalAHSLength, in bytes (255 four-byte words).
 pub const MAX_AHS_LENGTH: usize = 255 * 4;
@@ -23,8 +23,7 @@ pub const fn padding_length(length: usize) -> usize {
     length.wrapping_neg() % 4
 }
 
-/// A Basic Header Segment. Every 48 bytes are one; whether they mean something is for `parse` of a PDU to
-/// say.
+/// A Basic Header Segment. Any 48 bytes make one; the `parse` of a PDU decides whether they are valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Bhs([u8; 48]);
 
@@ -32,7 +31,7 @@ impl Bhs {
     /// Size on the wire, in bytes.
     pub const SIZE: usize = 48;
 
-    /// Takes the 48 bytes as they are.
+    /// Takes the 48 bytes unchanged.
     pub const fn from_bytes(bytes: [u8; 48]) -> Self {
         Bhs(bytes)
     }
@@ -96,17 +95,17 @@ impl Bhs {
         Itt(self.u32_at(16))
     }
 
-    /// CmdSN, bytes 24 to 27 of the PDUs of an initiator that have one.
+    /// CmdSN, bytes 24 to 27 of the initiator PDUs that have one.
     pub fn cmd_sn(&self) -> CmdSn {
         CmdSn(self.u32_at(24))
     }
 
-    /// ExpStatSN, bytes 28 to 31 of every PDU of an initiator.
+    /// ExpStatSN, bytes 28 to 31 of every initiator PDU.
     pub fn exp_stat_sn(&self) -> StatSn {
         StatSn(self.u32_at(28))
     }
 
-    /// Sets ExpCmdSN and MaxCmdSN of a target's PDU: when it is sent again, they are those of the time.
+    /// Sets ExpCmdSN and MaxCmdSN of a target PDU: they are brought up to date when it is sent again.
     pub fn set_command_window(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn) {
         self.put_u32(28, exp_cmd_sn.0);
         self.put_u32(32, max_cmd_sn.0);

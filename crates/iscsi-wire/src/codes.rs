@@ -1,4 +1,4 @@
-//! Code values of PDU fields, each with the words to show to a person. A reserved code is a `WireError`.
+//! Code values of PDU fields, each with a description in words. A reserved code is a `WireError`.
 
 use crate::WireError;
 use std::fmt;
@@ -134,7 +134,7 @@ codes!(
         InvalidDataAck = 0x08: "invalid data ACK",
         InvalidPduField = 0x09: "invalid PDU field",
         LongOperationReject = 0x0a: "long operation reject, cannot generate a Target Transfer Tag",
-        /// Only so that it can be recognised: RFC 7143 deprecates it and nobody may send it.
+        /// Only so that it can be recognised: RFC 7143 deprecates it, and it must not be sent.
         NegotiationReset = 0x0b: "negotiation reset (deprecated)",
         WaitingForLogout = 0x0c: "waiting for logout",
     }
@@ -164,7 +164,7 @@ pub enum AsyncEvent {
     NegotiationRequest,
     /// 5: tasks of the logical unit have been terminated (with TaskReporting=FastAbort only).
     TaskTermination,
-    /// 248 to 255: vendor specific, further told by AsyncVCode.
+    /// 248 to 255: vendor specific, detailed by AsyncVCode.
     Vendor(u8),
 }
 

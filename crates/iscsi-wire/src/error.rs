@@ -1,4 +1,4 @@
-//! Bytes that do not parse. Whose fault, and what then happens to the connection, is decided in `iscsi-core`.
+//! Bytes that do not parse. `iscsi-core` decides whose fault it is and what happens to the connection.
 
 use crate::Opcode;
 
@@ -12,7 +12,7 @@ pub enum WireError {
     /// `parse` of one PDU was given the header of another.
     #[error("expected a {} header, found opcode {found:#04x} (RFC 7143 11.2.1.2)", expected.name())]
     WrongOpcode {
-        /// The PDU that was asked for.
+        /// The PDU that was expected.
         expected: Opcode,
         /// The six opcode bits found.
         found: u8,
@@ -22,7 +22,7 @@ pub enum WireError {
     ReservedValue {
         /// The field, as the standard names it.
         field: &'static str,
-        /// What it held.
+        /// The value in it.
         value: u32,
         /// The section that lists the allowed codes.
         section: &'static str,
@@ -32,7 +32,7 @@ pub enum WireError {
         "the AHS chain does not end at TotalAHSLength: {needed} bytes needed, {left} left (RFC 7143 11.2.2)"
     )]
     AhsChain {
-        /// Bytes that the AHS at hand occupies with its padding (4 when even its header is cut off).
+        /// Bytes that the current AHS occupies with its padding (4 when even its header is cut off).
         needed: usize,
         /// Bytes that remain.
         left: usize,
@@ -45,7 +45,7 @@ pub enum WireError {
         /// AHSLength in bytes.
         length: usize,
     },
-    /// An Extended CDB that no TotalAHSLength can announce.
+    /// An Extended CDB too long for any TotalAHSLength.
     #[error(
         "{length} CDB bytes beyond 16 do not fit one AHS; at most {} do (RFC 7143 11.2.2.3)",
         crate::MAX_EXTENDED_CDB_LENGTH

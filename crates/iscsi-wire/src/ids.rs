@@ -9,7 +9,7 @@ macro_rules! tag {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The reserved value that says "no tag".
+            /// The reserved value that means "no tag".
             pub const RESERVED: $name = $name(0xffff_ffff);
 
             /// Is this the reserved value?
@@ -41,7 +41,7 @@ tag!(
     Ttt
 );
 
-/// Target Session Identifying Handle (RFC 7143 11.12.6). Zero asks for a new session.
+/// Target Session Identifying Handle (RFC 7143 11.12.6). Zero requests a new session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tsih(pub u16);
 
@@ -70,7 +70,8 @@ pub enum IsidFormat {
     EnterpriseNumber,
     /// 10b: a 24-bit random number and a 16-bit qualifier.
     Random,
-    /// 11b: reserved. Such an ISID still identifies: a target compares ISIDs, it does not interpret them.
+    /// 11b: reserved. Such an ISID still identifies a port: a target compares ISIDs and does not interpret
+    /// them.
     Reserved,
 }
 
@@ -79,8 +80,8 @@ pub enum IsidFormat {
 pub struct Isid(pub [u8; 6]);
 
 impl Isid {
-    /// The random form. The caller keeps `number` for good, because an initiator port's ISID is to survive
-    /// restarts.
+    /// The random form. The caller must store `number` permanently, because the ISID of an initiator port
+    /// should survive restarts.
     //= rfc7143 11.12.5 NAM-03
     pub const fn random(number: [u8; 3], qualifier: u16) -> Self {
         let [d0, d1] = qualifier.to_be_bytes();
@@ -95,7 +96,7 @@ impl Isid {
         if high == 0 { Some(Isid([0x40, b0, b1, c, d0, d1])) } else { None }
     }
 
-    /// The OUI form: the lower 22 bits of `oui` (its two flag bits do not travel) and a 24-bit qualifier.
+    /// The OUI form: the lower 22 bits of `oui` (its two flag bits are not sent) and a 24-bit qualifier.
     //= rfc7143 11.12.5 NAM-03
     pub const fn oui(oui: [u8; 3], qualifier: [u8; 3]) -> Self {
         Isid([oui[0] & 0x3f, oui[1], oui[2], qualifier[0], qualifier[1], qualifier[2]])

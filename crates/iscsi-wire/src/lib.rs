@@ -1,10 +1,11 @@
-//! The wire form of iSCSI: RFC 7143 (PDUs of section 11, text of section 6.1) and the additions of RFC 7144.
+//! The wire format of iSCSI: RFC 7143 (PDUs of section 11, text of section 6.1) and the additions of RFC
+//! 7144.
 //!
 //! This crate answers one question: *what do these bytes say?* It knows no session, no negotiation, no policy
 //! and does no I/O, so that the same code serves the target, the initiator, the simulator and the raw-PDU
 //! test peer.
 //!
-//! * [`Bhs`] is the 48-byte Basic Header Segment; every 48 bytes are one.
+//! * [`Bhs`] is the 48-byte Basic Header Segment; any 48 bytes make one.
 //! * One struct per PDU ([`ScsiCommand`], [`R2t`], ...) with `parse` (may refuse, never panics) and `to_bhs`.
 //!   [`Pdu`] is any of them.
 //! * [`parse_ahs`] walks Additional Header Segments.

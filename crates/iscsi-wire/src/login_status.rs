@@ -4,7 +4,7 @@ use std::fmt;
 
 macro_rules! statuses {
     ($($name:ident = $code:literal: $words:literal,)*) => {
-        /// How a login went. Codes that the standard does not list are kept, because their class alone still
+        /// The outcome of a login. Codes that the standard does not list are kept, because their class alone
         /// tells an initiator what to do.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum LoginStatus {
@@ -72,7 +72,7 @@ impl LoginStatus {
         self.code().to_be_bytes()[1]
     }
 
-    /// Is the class 0? Only then does the login go on.
+    /// Is the class 0? Only then does the login continue.
     pub const fn is_success(self) -> bool {
         self.class() == 0
     }

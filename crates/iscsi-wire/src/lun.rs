@@ -1,11 +1,12 @@
 //! The 8-byte LUN (SAM-5 4.7): single-level forms to and from a small index.
 //!
-//! Multi-level LUNs are carried unharmed and have no index; a target answers them as an unsupported logical
-//! unit.
+//! Multi-level LUNs are passed on unchanged and have no index; a target answers them as an unsupported
+//! logical unit.
 
 use std::fmt;
 
-/// A logical unit number: the eight wire bytes, big-endian. Two forms of one number are different `Lun`s.
+/// A logical unit number: the eight wire bytes, big-endian. Two forms of the same number are different
+/// `Lun`s.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lun(pub u64);
 
@@ -23,9 +24,9 @@ impl Lun {
         }
     }
 
-    /// The index that a single-level LUN names, in whichever form it came: peripheral on bus 0, flat,
-    /// extended flat of 3 or 5 bytes. `None` for everything else (other buses, second levels, well known LUs,
-    /// numbers over 65535).
+    /// The index that a single-level LUN names, whichever form it has: peripheral on bus 0, flat, extended
+    /// flat of 3 or 5 bytes. `None` for everything else (other buses, second levels, well known LUs, numbers
+    /// over 65535).
     //= sam5 4.7 INQ-03
     pub const fn to_index(self) -> Option<u16> {
         let n = match self.0 >> 56 {
@@ -39,7 +40,7 @@ impl Lun {
     }
 }
 
-/// The index when there is one, else the eight bytes in hexadecimal.
+/// The index if there is one, otherwise the eight bytes in hexadecimal.
 impl fmt::Display for Lun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.to_index() {

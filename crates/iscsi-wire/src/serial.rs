@@ -1,8 +1,8 @@
 //! Serial numbers (RFC 7143 4.2.2.1, RFC 1982 with SERIAL_BITS = 32).
 //!
-//! They wrap, so "greater" only means "less than 2^31 ahead". There is no `PartialOrd`: with a plain `<` the
-//! first wrap-around would be a bug that no short test finds. At a distance of exactly 2^31 neither is less,
-//! as in RFC 1982.
+//! They wrap, so "greater" only means "less than 2^31 ahead". There is no `PartialOrd`: a plain `<` would be
+//! wrong at the first wrap-around, which no short test reaches. At a distance of exactly 2^31 neither is
+//! less, as in RFC 1982.
 
 macro_rules! serial {
     ($(#[$doc:meta])* $name:ident) => {

@@ -1,7 +1,7 @@
 //! One header as one line, for transcripts, traces and error messages.
 //!
-//! Fields that say nothing in the PDU at hand (reserved tags, zero offsets of ping data, ...) are left out,
-//! so that a person can read a session. The words are the field names of the PDU structs, long ones shortened
+//! Fields without meaning in the given PDU (reserved tags, zero offsets of ping data, ...) are left out, so
+//! that a session is easy to read. The names are those of the PDU structs' fields, long ones shortened
 //! (`edtl`, `len`).
 
 use crate::{Ahs, Bhs, Itt, Pdu, Ttt, parse_ahs};
@@ -75,7 +75,7 @@ fn write_line(line: &mut Line, bhs: &Bhs, ahs: &[u8]) -> fmt::Result {
     }
 }
 
-/// Does the I bit say something? In Login it is always 1, elsewhere reserved.
+/// Does the I bit carry information? In Login it is always 1, elsewhere reserved.
 fn has_immediate(pdu: &Pdu) -> bool {
     matches!(
         pdu,

@@ -101,7 +101,7 @@ fn ahs_03_the_chain_ends_at_the_end() {
     let mut bytes = vec![];
     write_extended_cdb(&mut bytes, &[7; 16]).unwrap();
     assert_eq!(all(&bytes[..16]), Err(WireError::AhsChain { needed: 20, left: 16 }));
-    // Cut inside the padding is cut all the same.
+    // A chain that is cut inside the padding is cut, too.
     let mut padded = vec![];
     write_extended_cdb(&mut padded, &[7; 5]).unwrap();
     assert_eq!(all(&padded[..9]), Err(WireError::AhsChain { needed: 12, left: 9 }));
@@ -114,7 +114,7 @@ fn ahs_03_the_chain_ends_at_the_end() {
 }
 
 proptest! {
-    /// Whatever the bytes are, the chain ends, and no item reaches outside.
+    /// Whatever the bytes are, the chain ends, and no item reaches beyond them.
     #[test]
     fn ahs_03_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..1024)) {
         let mut content = 0;

@@ -15,7 +15,7 @@ fn layout() -> impl Strategy<Value = &'static Layout> {
 }
 
 fn bytes48() -> impl Strategy<Value = [u8; 48]> {
-    // uniform48 does not exist in proptest.
+    // proptest has no uniform48.
     (any::<[u8; 24]>(), any::<[u8; 24]>())
         .prop_map(|(a, b)| std::array::from_fn(|i| if i < 24 { a[i] } else { b[i - 24] }))
 }
@@ -23,7 +23,7 @@ fn bytes48() -> impl Strategy<Value = [u8; 48]> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// Every field survives header -> struct -> header, at its place, and nothing else does.
+    /// Every field survives header -> struct -> header in its place, and no other bit does.
     // covers: PDU-01, PDU-02
     #[test]
     fn pdu_01_fields_round_trip(layout in layout(), noise in bytes48(), picks in any::<[u8; 2]>()) {
@@ -35,7 +35,7 @@ proptest! {
         prop_assert_eq!(Pdu::parse(&written), Ok(pdu));
     }
 
-    /// A header with every reserved and fixed bit the wrong way round says the same.
+    /// A header with every reserved and fixed bit inverted parses to the same.
     // covers: PDU-02
     #[test]
     fn pdu_02_reserved_bits_are_ignored(layout in layout(), noise in bytes48(), picks in any::<[u8; 2]>()) {
@@ -47,7 +47,7 @@ proptest! {
         prop_assert_eq!(Pdu::parse(&Bhs::from_bytes(poisoned)), Pdu::parse(&clean));
     }
 
-    /// No 48 bytes make anything panic.
+    /// No 48 bytes cause a panic.
     #[test]
     fn parse_is_total(bytes in bytes48(), ahs in prop::collection::vec(any::<u8>(), 0..64)) {
         let bhs = Bhs::from_bytes(bytes);
@@ -66,7 +66,7 @@ fn the_table_has_every_opcode() {
     assert_eq!(opcodes, Opcode::ALL);
 }
 
-/// Of every field with codes: each allowed value parses, each other one is refused.
+/// For every field with codes: each allowed value parses, every other one is refused.
 // covers: PDU-03
 #[test]
 fn pdu_03_reserved_codes_are_refused() {
@@ -75,7 +75,7 @@ fn pdu_03_reserved_codes_are_refused() {
             for code in 0..=((1u16 << width) - 1) as u8 {
                 let mut header = layout.header([0; 48], [0, 0]);
                 if layout.is_login() {
-                    header[1] |= 0x80; // with T, so that NSG is looked at
+                    header[1] |= 0x80; // with T, so that NSG is read
                 }
                 set_code(&mut header, offset, shift, width, code);
                 let parsed = Pdu::parse(&Bhs::from_bytes(header));
@@ -92,7 +92,7 @@ fn pdu_03_reserved_codes_are_refused() {
     }
 }
 
-/// NSG is reserved without T, so even its reserved code is then ignored.
+/// NSG is reserved without T, so then even its reserved code is ignored.
 // covers: PDU-02
 #[test]
 fn pdu_02_nsg_without_t() {
@@ -100,7 +100,7 @@ fn pdu_02_nsg_without_t() {
         let mut header = layout.header([0; 48], [0, 0]);
         header[1] |= 2;
         let mut pdu = Pdu::parse(&Bhs::from_bytes(header)).unwrap();
-        // Nor is it sent, should somebody fill it in.
+        // Nor is it sent if the struct holds it.
         match &mut pdu {
             Pdu::LoginRequest(login) => login.nsg = Some(LoginStage::FullFeature),
             Pdu::LoginResponse(login) => login.nsg = Some(LoginStage::FullFeature),

@@ -19,7 +19,8 @@ fn txt_01_pairs_end_with_nul_and_split_at_the_first_equals() {
     assert_eq!(TextPairs::parse(b"A=\xff\0"), Err(WireError::TextNotUtf8 { offset: 2 }));
 }
 
-/// Keys are case sensitive, so a lower-case spelling is another key; it parses, to be answered with NotUnderstood.
+/// Keys are case sensitive, so a lower-case spelling is another key; it parses, and is answered
+/// NotUnderstood.
 // covers: TXT-01
 #[test]
 fn txt_01_case_sensitive() {
@@ -48,7 +49,7 @@ fn txt_02_key_form_and_sizes() {
     assert_eq!(TextPairs::parse_with_limit(&pair(3, 256), 10), too_long(255));
 }
 
-/// The long items of CHAP need no limit from the caller; a name does not become long with them.
+/// The long items of CHAP need no limit from the caller; the limit for a name stays as it is.
 // covers: TXT-02, SEC-05
 #[test]
 fn sec_05_long_values_by_key() {
@@ -175,7 +176,7 @@ fn sec_05_sizes_in_each_encoding() {
             assert_eq!(parse_binary(text, MAX_BINARY_ITEM_LENGTH), expected, "{length} bytes");
         }
     }
-    // The first half byte of an odd count counts as a byte.
+    // With an odd number of digits the first one stands for a byte.
     assert!(parse_binary(&format!("0x{}", "f".repeat(2047)), 1024).is_ok());
     assert!(parse_binary(&format!("0x{}", "f".repeat(2049)), 1024).is_err());
 }
@@ -213,7 +214,7 @@ proptest! {
         prop_assert_eq!(parsed, expected);
     }
 
-    /// Nothing panics, and what parses is inside the limits and writes back to the same bytes.
+    /// Nothing panics, and text that parses is within the limits and is written back as the same bytes.
     // covers: TXT-01, TXT-02
     #[test]
     fn txt_01_any_text(text in prop::collection::vec(prop::sample::select(b"AZaz09=\0\0.-#X,x\xff\xc3\xa4".to_vec()), 0..80)) {

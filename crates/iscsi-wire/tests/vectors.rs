@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 const VECTORS: &str = include_str!("../../../vectors/pdus.txt");
 
-/// A field as the vectors write it.
+/// A field as it is written in the vectors.
 trait Field {
     fn text(&self) -> String;
 }
@@ -160,7 +160,7 @@ fn pdu_01_golden_vectors() {
     }
 }
 
-/// A PDU as the owner of a session would read it.
+/// A PDU as the operator of a session reads it.
 #[test]
 fn transcript_lines() {
     let lines: Vec<(&str, String)> =

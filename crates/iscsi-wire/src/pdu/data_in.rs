@@ -11,7 +11,7 @@ const STATUS: u8 = 0x01;
 pub struct DataIn {
     /// F: last PDU of its sequence.
     pub final_bit: bool,
-    /// A: the target asks for a DataACK SNACK.
+    /// A: the target requests a DataACK SNACK.
     pub acknowledge: bool,
     /// O: `residual_count` bytes did not fit. With S only.
     pub overflow: bool,

@@ -4,9 +4,9 @@ use crate::{Bhs, Cid, CmdSn, Isid, Itt, LoginStage, Opcode, StatSn, Tsih, WireEr
 /// Login Request (RFC 7143 11.12). Always immediate; the text is the data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginRequest {
-    /// T: the initiator is ready to go to `nsg`.
+    /// T: the initiator is ready to move to `nsg`.
     pub transit: bool,
-    /// C: the text goes on in the next PDU.
+    /// C: the text continues in the next PDU.
     pub continue_bit: bool,
     /// CSG: the current stage.
     pub csg: LoginStage,
@@ -20,7 +20,7 @@ pub struct LoginRequest {
     pub isid: Isid,
     /// TSIH; 0 for a new session.
     pub tsih: Tsih,
-    /// Initiator Task Tag, the same in the whole login.
+    /// Initiator Task Tag, the same throughout the login.
     pub itt: Itt,
     /// CID of this connection.
     pub cid: Cid,

@@ -4,9 +4,9 @@ use crate::{Bhs, CmdSn, Isid, Itt, LoginStage, LoginStatus, Opcode, StatSn, Tsih
 /// Login Response (RFC 7143 11.13). The text is the data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginResponse {
-    /// T: the target goes to `nsg` now.
+    /// T: the target moves to `nsg` now.
     pub transit: bool,
-    /// C: the text goes on in the next PDU.
+    /// C: the text continues in the next PDU.
     pub continue_bit: bool,
     /// CSG: the current stage.
     pub csg: LoginStage,

@@ -6,7 +6,7 @@ use crate::{Bhs, Cid, CmdSn, Itt, LogoutReason, Opcode, StatSn, WireError};
 pub struct LogoutRequest {
     /// I: does not advance CmdSN.
     pub immediate: bool,
-    /// Why, and of what.
+    /// What to close, and why.
     pub reason: LogoutReason,
     /// Initiator Task Tag.
     pub itt: Itt,

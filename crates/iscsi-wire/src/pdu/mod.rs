@@ -1,9 +1,9 @@
 //! The PDUs of RFC 7143 section 11, one struct and one file each.
 //!
-//! `parse` reads a header of the right opcode and refuses reserved codes; `to_bhs` writes one with
-//! DataSegmentLength and TotalAHSLength zero (the writer, who has the segments, sets them). Bits that the
-//! standard fixes at 1 are written as 1 and, like reserved bits, not looked at. Fields that only mean something
-//! together with another (for instance Status without the S bit) are read and written as they are.
+//! `parse` reads a header with the right opcode and refuses reserved codes. `to_bhs` writes one with
+//! DataSegmentLength and TotalAHSLength zero (the writer, which has the segments, sets them). Bits that the
+//! standard fixes at 1 are written as 1 and, like reserved bits, ignored on receipt. Fields that have a
+//! meaning only together with another (for instance Status without the S bit) are read and written unchanged.
 //= rfc7143 11 PDU-02
 
 mod async_message;
@@ -58,7 +58,7 @@ macro_rules! pdus {
         pub enum Pdu { $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name),)* }
 
         impl Pdu {
-            /// Reads whichever PDU the opcode names.
+            /// Reads the PDU that the opcode names.
             pub fn parse(bhs: &Bhs) -> Result<Pdu, WireError> {
                 match Opcode::try_from(bhs.opcode())? { $(Opcode::$name => $name::parse(bhs).map(Pdu::$name),)* }
             }
@@ -101,13 +101,13 @@ pdus!(
     Reject,
 );
 
-/// Writes CmdSN and ExpStatSN, which sit at the same place in the requests that have both.
+/// Writes CmdSN and ExpStatSN, which have the same place in all requests that carry both.
 fn put_request_numbers(bhs: &mut Bhs, cmd_sn: CmdSn, exp_stat_sn: StatSn) {
     bhs.put_u32(24, cmd_sn.0);
     bhs.put_u32(28, exp_stat_sn.0);
 }
 
-/// StatSN, ExpCmdSN and MaxCmdSN, which sit at the same place in every PDU of a target.
+/// StatSN, ExpCmdSN and MaxCmdSN, which have the same place in every target PDU.
 fn response_numbers(bhs: &Bhs) -> (StatSn, CmdSn, CmdSn) {
     (StatSn(bhs.u32_at(24)), CmdSn(bhs.u32_at(28)), CmdSn(bhs.u32_at(32)))
 }

@@ -8,7 +8,7 @@ pub struct NopIn {
     pub lun: Lun,
     /// Initiator Task Tag of the NOP-Out that this answers, else reserved.
     pub itt: Itt,
-    /// Not reserved when the target wants an answer.
+    /// Not reserved when the target requests an answer.
     pub ttt: Ttt,
     /// StatSN; the next one, not consumed, when `itt` is reserved.
     pub stat_sn: StatSn,

@@ -8,7 +8,7 @@ pub struct R2t {
     pub lun: Lun,
     /// Initiator Task Tag of the command.
     pub itt: Itt,
-    /// Target Transfer Tag of the sequence asked for.
+    /// Target Transfer Tag of the requested sequence.
     pub ttt: Ttt,
     /// StatSN, the next one; an R2T does not consume it.
     pub stat_sn: StatSn,
@@ -18,9 +18,9 @@ pub struct R2t {
     pub max_cmd_sn: CmdSn,
     /// R2TSN inside the command.
     pub r2t_sn: R2tSn,
-    /// Offset of the data wanted, in bytes.
+    /// Offset of the requested data, in bytes.
     pub buffer_offset: u32,
-    /// Length of the data wanted, in bytes.
+    /// Length of the requested data, in bytes.
     pub desired_data_transfer_length: u32,
 }
 

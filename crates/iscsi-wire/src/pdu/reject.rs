@@ -12,7 +12,7 @@ pub struct Reject {
     pub exp_cmd_sn: CmdSn,
     /// MaxCmdSN: the last CmdSN that the target accepts now.
     pub max_cmd_sn: CmdSn,
-    /// DataSN/R2TSN: the next one expected, with a DataACK or SNACK that was refused; else reserved.
+    /// DataSN/R2TSN: the next one expected, if a DataACK or SNACK was rejected; else reserved.
     pub data_sn: DataSn,
 }
 

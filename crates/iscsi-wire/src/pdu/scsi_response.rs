@@ -40,7 +40,7 @@ pub struct ScsiResponse {
 }
 
 impl ScsiResponse {
-    /// `response`: the target has done the command; `status` says how.
+    /// `response`: the target has executed the command; `status` holds the result.
     pub const COMPLETED_AT_TARGET: u8 = 0x00;
     /// `response`: the target failed to deliver a status.
     pub const TARGET_FAILURE: u8 = 0x01;

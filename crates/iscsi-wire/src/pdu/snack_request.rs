@@ -1,10 +1,10 @@
 use super::FINAL;
 use crate::{Bhs, Itt, Lun, Opcode, SnackType, StatSn, Ttt, WireError};
 
-/// SNACK Request (RFC 7143 11.16): asks for PDUs again, or acknowledges Data-In.
+/// SNACK Request (RFC 7143 11.16): requests PDUs again, or acknowledges Data-In.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnackRequest {
-    /// What is asked for.
+    /// What is requested.
     pub snack_type: SnackType,
     /// Logical unit; of the Data-In for DataACK.
     pub lun: Lun,
@@ -14,7 +14,7 @@ pub struct SnackRequest {
     pub ttt: Ttt,
     /// ExpStatSN.
     pub exp_stat_sn: StatSn,
-    /// First DataSN, R2TSN or StatSN wanted.
+    /// First DataSN, R2TSN or StatSN requested.
     pub beg_run: u32,
     /// How many; 0 means all from `beg_run` on.
     pub run_length: u32,

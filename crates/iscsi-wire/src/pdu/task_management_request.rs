@@ -6,13 +6,13 @@ use crate::{Bhs, CmdSn, DataSn, Itt, Lun, Opcode, StatSn, TmfFunction, WireError
 pub struct TaskManagementRequest {
     /// I: does not advance CmdSN.
     pub immediate: bool,
-    /// What to do.
+    /// The function requested.
     pub function: TmfFunction,
     /// Logical unit.
     pub lun: Lun,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// The task that ABORT TASK, TASK REASSIGN or QUERY TASK means, else reserved.
+    /// The task to which ABORT TASK, TASK REASSIGN or QUERY TASK refers, else reserved.
     pub referenced_task_tag: Itt,
     /// CmdSN.
     pub cmd_sn: CmdSn,

@@ -6,15 +6,15 @@ use crate::{Bhs, CmdSn, Itt, Lun, Opcode, StatSn, Ttt, WireError};
 pub struct TextRequest {
     /// I: does not advance CmdSN.
     pub immediate: bool,
-    /// F: this request ends what the initiator has to say.
+    /// F: the initiator has nothing more to send.
     pub final_bit: bool,
-    /// C: the text goes on in the next PDU.
+    /// C: the text continues in the next PDU.
     pub continue_bit: bool,
-    /// Copied from the answer that gave `ttt`.
+    /// Copied from the answer that carried `ttt`.
     pub lun: Lun,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// Reserved in the first request of an exchange, else as the target gave it.
+    /// Reserved in the first request of an exchange, else as the target assigned it.
     pub ttt: Ttt,
     /// CmdSN.
     pub cmd_sn: CmdSn,

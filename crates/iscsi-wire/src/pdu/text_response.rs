@@ -6,7 +6,7 @@ use crate::{Bhs, CmdSn, Itt, Lun, Opcode, StatSn, Ttt, WireError};
 pub struct TextResponse {
     /// F: the exchange is over; then `ttt` is reserved.
     pub final_bit: bool,
-    /// C: the text goes on in the next PDU.
+    /// C: the text continues in the next PDU.
     pub continue_bit: bool,
     /// To be copied into the next request, with `ttt`.
     pub lun: Lun,

@@ -76,9 +76,9 @@ pub const CRC32C: &str = "CRC32C";
 
 /// Is it a key name by form: a letter, then letters, digits, `.`, `-`, `+`, `@`, `_`; at most 63 bytes?
 ///
-/// The standard asks for a capital first letter and an `X-` or `X#` prefix for extensions, but breaks the
-/// first rule itself with `iSCSIProtocolLevel`. A lower-case key therefore parses, and is then not
-/// understood, which tells its sender more than a closed connection. `#` may only be the second character.
+/// The standard requires a capital first letter and an `X-` or `X#` prefix for extensions, but breaks the
+/// first rule itself with `iSCSIProtocolLevel`. A lower-case key therefore parses, and is answered
+/// NotUnderstood, which tells its sender more than a closed connection. `#` may only be the second character.
 //= rfc7143 6.1 TXT-02
 pub fn is_key_name(key: &str) -> bool {
     let label = |c: &u8| c.is_ascii_alphanumeric() || b".-+@_".contains(c);
@@ -90,10 +90,10 @@ pub fn is_key_name(key: &str) -> bool {
         }
 }
 
-/// Most bytes of the value of `key`: 255, or for a key whose value is a long binary item, the hexadecimal
+/// Most bytes of the value of `key`: 255, or, for a key whose value is a long binary item, the hexadecimal
 /// encoding of 1024 bytes.
 ///
-/// Kerberos items may be longer still; who offers that method passes a limit to
+/// Kerberos items may be longer still; a caller that offers that method passes a limit to
 /// `TextPairs::parse_with_limit`.
 //= rfc7143 12.1.3 SEC-05
 pub fn max_value_length(key: &str) -> usize {

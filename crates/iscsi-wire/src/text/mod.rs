@@ -1,7 +1,7 @@
 //! `key=value` text (RFC 7143 6.1): pairs, builder, values, key names.
 //!
-//! Form only: which key may appear when, and what an answer may be, is negotiation and lives in `iscsi-core`.
-//! A pair may be split over PDUs at any byte, so the caller joins the PDUs of an exchange (C bit) before
+//! Form only: when a key may appear, and which answers are valid, is negotiation, which is in `iscsi-core`. A
+//! pair may be split over PDUs at any byte, so the caller joins the PDUs of an exchange (C bit) before
 //! parsing.
 
 pub mod keys;
@@ -79,9 +79,9 @@ impl TextBuilder {
         Self::default()
     }
 
-    /// Appends `key=value` and its NUL. The key is taken as it is, so that a test peer can send wrong ones. A
-    /// value ends at its first NUL, if somebody managed to put one in: carried on, it would be read as the
-    /// start of another key.
+    /// Appends `key=value` and its NUL. The key is written unchanged, so that a test peer can send wrong
+    /// ones. A value is cut at its first NUL, if it has one: the rest would be read as the start of another
+    /// key.
     //= rfc7143 6.1 TXT-01
     pub fn push(&mut self, key: &str, value: impl AsRef<str>) -> &mut Self {
         let value = value.as_ref().split('\0').next().unwrap_or_default();

@@ -19,7 +19,7 @@ pub fn parse_number(value: &str) -> Result<u64, WireError> {
     if digits.is_empty() {
         return Err(WireError::NumberForm);
     }
-    // By hand, because from_str_radix takes a leading '+' and does not tell a bad digit from an overflow.
+    // Not with from_str_radix: it accepts a leading '+' and does not tell a bad digit from an overflow.
     let mut number = Some(0u64);
     for digit in digits.chars() {
         let digit = digit.to_digit(radix).ok_or(WireError::NumberForm)?;
@@ -73,7 +73,7 @@ fn parse_hex(digits: &str, max_bytes: usize) -> Result<Vec<u8>, WireError> {
 }
 
 fn parse_base64(digits: &str, max_bytes: usize) -> Result<Vec<u8>, WireError> {
-    // Up to two characters are padding, so a full last group may still be within the limit; the caller looks
+    // Up to two characters are padding, so a full last group may still be within the limit; the caller checks
     // again.
     if digits.len().div_ceil(4) > max_bytes.div_ceil(3) {
         return Err(WireError::BinaryTooLong { max: max_bytes });
@@ -95,8 +95,7 @@ pub fn encode_base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Characters that `bytes` binary bytes may take as a value, prefix included, in the longer encoding
-/// (hexadecimal).
+/// Most characters of `bytes` binary bytes as a value, prefix included, in the longer encoding (hexadecimal).
 pub const fn max_encoded_length(bytes: usize) -> usize {
     bytes.saturating_mul(2).saturating_add(2)
 }

@@ -1,9 +1,9 @@
-//! A second description of the headers of RFC 7143 section 11, as a table of bits, to check the first against.
+//! A second description of the headers of RFC 7143 section 11, as a table of bits, to check the first one.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use iscsi_wire::{Bhs, Opcode};
 
-/// Which bits of a header mean what.
+/// Which bits of a header have which meaning.
 #[derive(Debug)]
 pub struct Layout {
     pub opcode: Opcode,
@@ -137,7 +137,7 @@ const SCSI_RESPONSES: [u8; 130] = {
 };
 
 impl Layout {
-    /// The bits that carry fields, in `header`: NSG does only while T is set.
+    /// The bits of `header` that carry fields: those of NSG do so only while T is set.
     pub fn defined(&self, header: &[u8; 48]) -> [u8; 48] {
         let mut mask = [0; 48];
         for &(first, last, bits) in self.defined {
