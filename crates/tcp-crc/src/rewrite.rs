@@ -200,10 +200,7 @@ pub(crate) fn has_timestamps(packet: &Packet<'_>) -> bool {
 /// `mtu_bytes`. Without the MSS option segments are small enough; then `out` is left empty.
 pub fn clamp_mss(packet: &Packet<'_>, bytes: u16, mtu_bytes: Option<u16>, out: &mut Vec<u8>) {
     out.clear();
-    let Some(option) = packet.options().find(|option| option.kind == kind::MSS && option.body.len() == 2)
-    else {
-        return;
-    };
+    let Some(option) = packet.options().find(is_mss) else { return };
     let said = u16::from_be_bytes([option.body[0], option.body[1]]);
     let headers = TCP_HEADER_BYTES as u16 + if packet.is_ipv4() { 20 } else { 40 };
     let mss = mtu_bytes.map_or(said, |mtu| said.min(mtu.saturating_sub(headers)));
@@ -212,16 +209,18 @@ pub fn clamp_mss(packet: &Packet<'_>, bytes: u16, mtu_bytes: Option<u16>, out: &
     if let Some(written) = rebuild(packet, &mut layout, out) {
         // Options keep their order, so the MSS is found again by parsing the result.
         let options = &out[written.tcp_at + TCP_HEADER_BYTES..][..written.header_bytes - TCP_HEADER_BYTES];
-        let at = crate::TcpOptions::new(options)
-            .flatten()
-            .find(|option| option.kind == kind::MSS)
-            .map(|option| option.at);
+        let at = crate::TcpOptions::new(options).flatten().find(is_mss).map(|option| option.at);
         if let Some(at) = at {
             let at = written.tcp_at + TCP_HEADER_BYTES + at + 2;
             out[at..][..2].copy_from_slice(&clamped.to_be_bytes());
         }
         make_sum(packet, &written, out);
     }
+}
+
+/// Whether `option` is an MSS of the right length. An option of that kind and another length is passed on as it is.
+fn is_mss(option: &TcpOption<'_>) -> bool {
+    option.kind == kind::MSS && option.body.len() == 2
 }
 
 /// The options of `packet` except those that `leave_out` selects.

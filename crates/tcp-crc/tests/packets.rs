@@ -3,8 +3,8 @@
 mod support;
 
 use proptest::prelude::*;
-use support::{ACK, Segment, TIMESTAMPS, pseudo_header, tcp_at, tcp_sum};
-use tcp_crc::{Codepoints, Fault, MAX_OPTION_BYTES, Method, Packet, check, stamp, strip};
+use support::{ACK, MSS_1460, SYN, Segment, TIMESTAMPS, mend_sums, pseudo_header, tcp_at, tcp_sum};
+use tcp_crc::{Codepoints, Fault, MAX_OPTION_BYTES, Method, Packet, check, clamp_mss, stamp, strip};
 
 const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI);
 const ISN: u32 = 1000;
@@ -241,4 +241,17 @@ proptest! {
             let _ = stamp(&packet, method, codepoints, ISN, &mut out);
         }
     }
+}
+
+#[test]
+fn the_mss_is_written_where_it_was_read() {
+    // An option of the MSS's kind whose length is that of none comes first, and another option's length where its value would be.
+    let options = [&[2, 2, 254, 4, 0xfd, 0xfd], MSS_1460, &[1, 1]].concat();
+    let mut packet = Segment { options, ..Segment::new(SYN, b"") }.bytes();
+    let mut out = Vec::new();
+    clamp_mss(&Packet::parse(&packet).unwrap(), 8, None, &mut out);
+    let at = tcp_at(&packet) + 20 + 8;
+    packet[at..][..2].copy_from_slice(&1452u16.to_be_bytes());
+    mend_sums(&mut packet);
+    assert_eq!(out, packet);
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conform::{LoginScript, RawPeer, Session, Transcript};
 use engine::offload::Job;
@@ -163,6 +163,23 @@ impl Lab {
 
     pub fn pass_a_while(&self) {
         self.pass(A_WHILE);
+    }
+
+    /// Returns when the initiators' kernels have acknowledged all that the server sent. A kernel may delay that, and the shard takes an
+    /// acknowledgment that it sees late for a sign of life.
+    pub fn until_acknowledged(&self) {
+        let SocketAddr::V4(address) = self.address else { panic!("{} is no IPv4 address", self.address) };
+        let ours = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
+        let in_flight = |line: &str| {
+            let mut fields = line.split_whitespace().skip(1);
+            let (local, queues) = (fields.next(), fields.nth(2));
+            local == Some(ours.as_str()) && queues.is_some_and(|queues| !queues.starts_with("00000000:"))
+        };
+        let since = Instant::now();
+        while std::fs::read_to_string("/proc/self/net/tcp").unwrap().lines().any(in_flight) {
+            assert!(since.elapsed() < STEP, "the kernel does not acknowledge");
+            std::thread::yield_now();
+        }
     }
 
     pub fn pass(&self, time: Duration) {
