@@ -6,6 +6,7 @@
 //! program: three lanes of 8192 bytes, then of 256, each length with a table of 4 KiB. Both first advance to an address
 //! that is a multiple of eight.
 
+use super::opaque_word;
 use crate::combine::Field;
 #[cfg(target_arch = "aarch64")]
 use crate::crc32c::aarch64::CrcPmull as Machine;
@@ -42,6 +43,31 @@ pub(super) fn has_crc_and_product() -> bool {
 pub(super) unsafe fn serial(data: &[u8]) -> u64 {
     // SAFETY: this function has the CRC32 instruction.
     finish(unsafe { chain::<Machine>(START, data) })
+}
+
+/// [`serial`], and a copy from the register of each unit.
+///
+/// # Safety
+/// - [`has_crc`] returns true.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "sse4.2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "crc"))]
+pub(super) unsafe fn serial_copy(crc: u32, dst: &mut [u8], src: &[u8]) -> u32 {
+    let (words, tail) = src.as_chunks::<8>();
+    let (to, to_tail) = dst.as_chunks_mut::<8>();
+    let mut register = u64::from(!crc);
+    for (to, from) in to.iter_mut().zip(words) {
+        let word = opaque_word(u64::from_le_bytes(*from));
+        *to = word.to_le_bytes();
+        // SAFETY: this function has the CRC32 instruction.
+        register = unsafe { Machine::word64(register, word) };
+    }
+    for (to, from) in to_tail.iter_mut().zip(tail) {
+        let byte = opaque_word(u64::from(*from)) as u8;
+        *to = byte;
+        // SAFETY: this function has the CRC32 instruction.
+        register = unsafe { Machine::byte(register, byte) };
+    }
+    !(register as u32)
 }
 
 /// Section 4.4.7: three chains, joined by carry-less products.

@@ -39,14 +39,14 @@ static NIBBLES: [u32; 16] = {
     t
 };
 /// 1 KiB.
-static BYTES: [u32; 256] = tables::<1>()[0];
+pub(super) static BYTES: [u32; 256] = tables::<1>()[0];
 /// 4 KiB.
-static SLICES_4: [[u32; 256]; 4] = tables();
+pub(super) static SLICES_4: [[u32; 256]; 4] = tables();
 /// 8 KiB.
-static SLICES_8: [[u32; 256]; 8] = tables();
+pub(super) static SLICES_8: [[u32; 256]; 8] = tables();
 
 /// The polynomial in the order of the definition, x^31 first.
-const POLY: u32 = gf2::CRC32C_POLY.reverse_bits();
+pub(super) const POLY: u32 = gf2::CRC32C_POLY.reverse_bits();
 
 /// Section 4.4.1: the register is in the bit order of the definition, so every byte is reversed before it goes in, and
 /// the register is reversed at the end. Each step handles one bit, by testing the highest.
@@ -86,7 +86,7 @@ pub(super) fn nibble(data: &[u8]) -> u64 {
 }
 
 /// One byte by the first row of a table.
-fn step(row: &[u32; 256], register: u32, byte: u8) -> u32 {
+pub(super) fn step(row: &[u32; 256], register: u32, byte: u8) -> u32 {
     register >> 8 ^ row[usize::from(register as u8 ^ byte)]
 }
 
@@ -100,28 +100,41 @@ pub(super) fn slicing4(data: &[u8]) -> u64 {
     let (words, tail) = data.as_chunks::<4>();
     let mut register = u32::MAX;
     for word in words {
-        let [a, b, c, d] = (u32::from_le_bytes(*word) ^ register).to_le_bytes().map(usize::from);
-        register = SLICES_4[3][a] ^ SLICES_4[2][b] ^ SLICES_4[1][c] ^ SLICES_4[0][d];
+        register = slices_4(register, *word);
     }
     u64::from(!tail.iter().fold(register, |register, &byte| step(&SLICES_4[0], register, byte)))
+}
+
+/// The register after four more bytes.
+#[inline(always)]
+pub(super) fn slices_4(register: u32, word: [u8; 4]) -> u32 {
+    let [a, b, c, d] = (u32::from_le_bytes(word) ^ register).to_le_bytes().map(usize::from);
+    SLICES_4[3][a] ^ SLICES_4[2][b] ^ SLICES_4[1][c] ^ SLICES_4[0][d]
 }
 
 /// Section 4.4.5: eight bytes per step; only the first four are mixed with the register.
 pub(super) fn slicing8(data: &[u8]) -> u64 {
     let (words, tail) = data.as_chunks::<8>();
     let mut register = u32::MAX;
-    for &[a, b, c, d, e, f, g, h] in words {
-        let first = (u32::from_le_bytes([a, b, c, d]) ^ register).to_le_bytes();
-        let [a, b, c, d] = first.map(usize::from);
-        let [e, f, g, h] = [e, f, g, h].map(usize::from);
-        register = SLICES_8[7][a]
-            ^ SLICES_8[6][b]
-            ^ SLICES_8[5][c]
-            ^ SLICES_8[4][d]
-            ^ SLICES_8[3][e]
-            ^ SLICES_8[2][f]
-            ^ SLICES_8[1][g]
-            ^ SLICES_8[0][h];
+    for word in words {
+        register = slices_8(register, *word);
     }
     u64::from(!tail.iter().fold(register, |register, &byte| step(&SLICES_8[0], register, byte)))
+}
+
+/// The register after eight more bytes.
+#[inline(always)]
+pub(super) fn slices_8(register: u32, word: [u8; 8]) -> u32 {
+    let [a, b, c, d, e, f, g, h] = word;
+    let first = (u32::from_le_bytes([a, b, c, d]) ^ register).to_le_bytes();
+    let [a, b, c, d] = first.map(usize::from);
+    let [e, f, g, h] = [e, f, g, h].map(usize::from);
+    SLICES_8[7][a]
+        ^ SLICES_8[6][b]
+        ^ SLICES_8[5][c]
+        ^ SLICES_8[4][d]
+        ^ SLICES_8[3][e]
+        ^ SLICES_8[2][f]
+        ^ SLICES_8[1][g]
+        ^ SLICES_8[0][h]
 }

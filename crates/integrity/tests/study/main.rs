@@ -209,3 +209,26 @@ fn bit_by_bit_takes_the_time_of_bits() {
         assert!(ratio > MIN_RATIO, "{bits} takes {ratio:.2} times as long as {bytes}: it has become a table");
     }
 }
+
+/// Copies in pieces of odd lengths: the pieces arrive, nothing beyond them is written, and the checksum goes on from piece to piece.
+#[test]
+fn interleaved_copies_digest_what_they_copy() {
+    let oracle = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI);
+    let copies: Vec<_> =
+        study::all().iter().filter_map(|algorithm| study::interleaved(algorithm.name)).collect();
+    assert!(copies.len() >= 4);
+    for copy in copies.into_iter().filter(|copy| copy.needs.met()) {
+        for len in (0..=MAX_LEN).step_by(LEN_STEP) {
+            let source = data(len + 16);
+            let source = &source[len % 16..][..len];
+            let mut there = vec![0xa5; len + 9];
+            let (first, second) = source.split_at(len / 3);
+            let crc = copy.copy(0, &mut there[1..][..first.len()], first).unwrap();
+            let crc = copy.copy(crc, &mut there[1 + first.len()..][..second.len()], second).unwrap();
+            assert_eq!(crc, oracle.checksum(source), "{}: {len} bytes", copy.name);
+            assert_eq!(&there[1..=len], source, "{}: {len} bytes", copy.name);
+            assert!(there[0] == 0xa5 && there[len + 1..].iter().all(|byte| *byte == 0xa5), "{}", copy.name);
+        }
+        assert!(copy.copy(0, &mut [0; 3], &[0; 4]).is_err());
+    }
+}
