@@ -1,4 +1,4 @@
-//! `cargo xtask bench pages`: the pages of `intact bench checksum` and `intact bench guard` in docs, taken again. A page whose
+//! `cargo xtask bench pages`: the pages of `intact bench checksum`, `guard` and `fastpath` in docs, taken again. A page whose
 //! machine was disturbed, by the judgement of the program that measured, does not get there.
 
 use std::fs;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::report;
 use crate::tidy::distrust;
 
-/// Where the figures of a page go, in both pages of docs.
+/// Where the figures of a page go, in each page of docs.
 const BEGIN: &str = "<!-- begin: cargo xtask bench pages -->";
 
 /// One benchmark, its page in docs, and the folder of its results beside it.
@@ -21,7 +21,7 @@ struct Page {
     charts: &'static [(&'static str, &'static str)],
 }
 
-const PAGES: [Page; 2] = [
+const PAGES: [Page; 3] = [
     Page {
         benchmark: "checksum",
         name: "checksums",
@@ -36,6 +36,14 @@ const PAGES: [Page; 2] = [
         charts: &[
             ("figure-1-file", "Figure 1: bandwidth by size of the I/O"),
             ("figure-2-file", "Figure 2: load of one processor"),
+        ],
+    },
+    Page {
+        benchmark: "fastpath",
+        name: "fastpath",
+        charts: &[
+            ("figure-15", "Figure 15: one PDU with Slicing-by-8"),
+            ("figure-16", "Figure 16: copy and CRC of one PDU"),
         ],
     },
 ];

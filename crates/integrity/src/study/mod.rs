@@ -17,12 +17,14 @@
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod crc32c_instruction;
 mod crc32c_table;
+mod flush;
 mod interleaved;
 mod limit;
 mod ones_complement;
 mod sums;
 mod t10;
 
+pub use flush::flush_tables;
 pub use interleaved::{Interleaved, interleaved};
 pub use limit::read_only;
 

@@ -202,6 +202,12 @@ impl InitiatorSession {
         self.sent + self.waiting.len()
     }
 
+    /// The caller's name of the command `itt` if it was sent and has not completed. With it a caller finds the buffer of a Data-In PDU before
+    /// it hands the PDU over.
+    pub fn user_of(&self, itt: Itt) -> Option<u64> {
+        self.tasks.task(itt).filter(|task| task.cmd_sn.is_some()).map(|task| task.command.user)
+    }
+
     /// Write data of commands that were sent and have not completed, bytes: apart from headers, this bounds what the session can
     /// have queued for sending.
     pub fn outstanding_write_bytes(&self) -> u64 {

@@ -1,9 +1,11 @@
-//! `intact bench`: how fast a LUN is, how fast checksums are on this machine, and what guards cost on the way to a disk.
+//! `intact bench`: how fast a LUN is, how fast checksums are on this machine, where the
+//! cycles of a received PDU go, and what guards cost on the way to a disk.
 //!
 //! One folder per benchmark; what they share (statistics, the clock, what can be said about the machine, tables,
 //! charts and pages) is in [`kit`].
 
 mod checksum;
+mod fastpath;
 mod guard;
 pub(in crate::cmd) mod kit;
 mod lun;
@@ -16,7 +18,7 @@ use clap::Subcommand;
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(
-    override_usage = "intact bench [lun] [OPTIONS] <URL>\n       intact bench checksum [OPTIONS]\n       intact bench guard [OPTIONS]"
+    override_usage = "intact bench [lun] [OPTIONS] <URL>\n       intact bench checksum [OPTIONS]\n       intact bench fastpath [OPTIONS]\n       intact bench guard [OPTIONS]"
 )]
 #[group(skip)]
 pub struct Args {
@@ -32,6 +34,8 @@ enum What {
     Lun(Box<lun::Args>),
     /// Measure checksums on this machine: those of the literature, this program's and others'.
     Checksum(Box<checksum::Args>),
+    /// Measure where the cycles of a received PDU go, with the sockets taken away.
+    Fastpath(Box<fastpath::Args>),
     /// Measure what guards of sectors cost a program that writes to a disk.
     Guard(Box<guard::Args>),
 }
@@ -40,6 +44,7 @@ enum What {
 pub fn run(args: Args) -> ExitCode {
     match args.what {
         Some(What::Checksum(args)) => checksum::run(&args),
+        Some(What::Fastpath(args)) => fastpath::run(&args),
         Some(What::Guard(args)) => guard::run(&args),
         Some(What::Lun(args)) => lun::run(*args),
         None => lun::run(args.lun),

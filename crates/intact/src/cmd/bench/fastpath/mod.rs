@@ -1,0 +1,118 @@
+//! `intact bench fastpath`: where the cycles of a received PDU go, with the sockets taken away.
+//!
+//! The sandbox of the 2005 paper on software iSCSI (sections 3.3, 4 and 5; Figures 11, 12 and 14 to 17), with this program's initiator in
+//! place of the paper's: protocol, CRC and copy apart, with cold and warm caches, for every CRC, and with the CRC after the copy or in it.
+//!
+//! Invariants:
+//! - Every byte that was delivered is compared, and every command has completed; a difference ends the run.
+//! - Subjects take turns, so that what disturbs the machine disturbs all alike; and if it was disturbed, the result says so first.
+
+mod caches;
+mod contenders;
+mod findings;
+mod marks;
+mod papers;
+mod queue;
+mod report;
+mod sandbox;
+mod tables;
+mod tcp;
+mod turns;
+
+use std::process::ExitCode;
+
+use self::caches::Purge;
+use self::contenders::Contender;
+use self::report::{ContenderFacts, Report, SCHEMA};
+use self::tables::document;
+use self::turns::Plan;
+use crate::cmd::bench::kit::arguments::Forms;
+use crate::cmd::bench::kit::clock::Clock;
+use crate::cmd::bench::kit::machine::Machine;
+use crate::cmd::bench::kit::noise::{Noise, Snapshot};
+use crate::cmd::{FAILED, fail};
+use crate::output::{self, Table};
+
+const FULL: Plan = Plan { rounds: 25, cold_commands: 8 };
+/// What --quick takes.
+const QUICK: Plan = Plan { rounds: 4, cold_commands: 2 };
+/// What goes over the loopback to see what TCP costs, bytes.
+const TCP_BYTES: u64 = 2 << 30;
+const QUICK_TCP_BYTES: u64 = 256 << 20;
+
+/// Arguments of `intact bench fastpath`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    intact bench fastpath                       everything: a few minutes\n  \
+    intact bench fastpath --quick               a first impression: seconds\n  \
+    intact bench fastpath --html fastpath.html\n\n\
+    Exit codes: 0 measured; 1 it failed, or a byte was wrong; 2 wrong usage. A noisy machine is no failure: the result\n\
+    says so.")]
+pub struct Args {
+    /// Rounds [default: 25].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Fewer rounds, and fewer commands in each.
+    #[arg(long)]
+    quick: bool,
+    /// Say which CRCs there are to measure.
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    forms: Forms,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    if args.list {
+        return output::print(&list(&contenders::all()));
+    }
+    match measure(args) {
+        Ok(report) => args.forms.show(&report, document),
+        Err(error) => fail(FAILED, error),
+    }
+}
+
+fn list(contenders: &[Contender]) -> String {
+    let mut table = Table::new(&["NAME", "WHAT"]);
+    contenders
+        .iter()
+        .for_each(|contender| table.row(vec![contender.name.to_owned(), contender.title.to_owned()]));
+    table.text()
+}
+
+fn measure(args: &Args) -> Result<Report, String> {
+    let mut plan = if args.quick { QUICK } else { FULL };
+    plan.rounds = args.rounds.unwrap_or(plan.rounds);
+    let contenders = contenders::all();
+    let machine = Machine::this();
+    let mut rows = turns::rows(plan.subjects(&contenders), &contenders);
+    let bar = args.forms.progress(rows.len() as u64 * u64::from(plan.rounds + 1));
+    let before = Snapshot::take();
+    let mut clock = Clock::start();
+    turns::run(&mut rows, &plan, &mut clock, &bar)?;
+    let tcp = tcp::seconds_per_byte(if args.quick { QUICK_TCP_BYTES } else { TCP_BYTES }).ok();
+    bar.finish_and_clear();
+    let after = Snapshot::take();
+    let noise = Noise::judge(&before, &after, &turns::round_factors(&rows), &clock.core_drift(), &machine);
+    let frequency = clock.frequency();
+    let facts = |contender: &Contender| ContenderFacts {
+        name: contender.name,
+        title: contender.title,
+        origin: contender.origin,
+        in_use: contender.is_in_use(),
+    };
+    Ok(Report {
+        schema: SCHEMA,
+        benchmark: "fastpath",
+        machine,
+        kernel: integrity::kernel_name(),
+        noise,
+        rounds: plan.rounds,
+        purged_bytes: Purge::new().bytes(),
+        tcp_cycles_per_byte: tcp.map(|seconds| seconds * frequency.cycle_hz),
+        contenders: contenders.iter().map(facts).collect(),
+        measurements: rows.iter().map(|row| report::measurement(row, &frequency)).collect(),
+        frequency,
+    })
+}

@@ -1,0 +1,188 @@
+//! The result: everything that tables and charts are made of, and what `--json` prints.
+//!
+//! The names of fields and what they mean stay as they are within one [`SCHEMA`]; fields may be added.
+
+use serde::Serialize;
+
+use super::caches::Regime;
+use super::marks::Part;
+use super::sandbox::{Shape, Way};
+use super::turns::{Row, SEGMENT_BYTES, Subject};
+use crate::cmd::bench::kit::clock::Frequency;
+use crate::cmd::bench::kit::machine::Machine;
+use crate::cmd::bench::kit::noise::Noise;
+use crate::cmd::bench::kit::source::Origin;
+use crate::cmd::bench::kit::statistics::{Summary, median};
+
+/// Version of the form.
+pub const SCHEMA: u32 = 1;
+
+/// One CRC.
+#[derive(Clone, Debug, Serialize)]
+pub struct ContenderFacts {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub origin: Origin,
+    pub in_use: bool,
+}
+
+/// What one PDU costs in one setting.
+#[derive(Debug, Serialize)]
+pub struct Measurement {
+    pub way: Way,
+    pub contender: &'static str,
+    pub shape: Shape,
+    pub regime: Regime,
+    /// Digests were negotiated.
+    pub digests: bool,
+    /// Digests were computed: if they were negotiated and this is false, a stub with the same control flow took those received for right.
+    pub crc: bool,
+    /// Data was copied to the SCSI buffer.
+    pub copy: bool,
+    /// Cycles of a PDU; absent where the parts were marked.
+    pub cycles: Option<Summary>,
+    /// Cycles of its parts by marks in the path: medians. Absent where the whole was taken.
+    pub parts: Option<Split>,
+}
+
+/// The parts of the work on one PDU, cycles.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Split {
+    pub protocol: f64,
+    pub crc: f64,
+    pub copy: f64,
+    pub copy_and_crc: f64,
+    /// From the segments to a receive buffer: what `recv` does.
+    pub receive: f64,
+    pub framing_and_crc: f64,
+}
+
+impl Split {
+    /// All of it.
+    pub fn sum(&self) -> f64 {
+        self.protocol + self.crc + self.copy + self.copy_and_crc + self.receive + self.framing_and_crc
+    }
+}
+
+/// The whole result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub schema: u32,
+    pub benchmark: &'static str,
+    pub machine: Machine,
+    /// The CRC32C kernel in use.
+    pub kernel: &'static str,
+    pub frequency: Frequency,
+    pub noise: Noise,
+    pub rounds: u32,
+    /// What is read to empty the caches, bytes.
+    pub purged_bytes: usize,
+    /// What TCP costs the receiver on the loopback without the copy, cycles per byte; absent where there is no loopback.
+    pub tcp_cycles_per_byte: Option<f64>,
+    pub contenders: Vec<ContenderFacts>,
+    pub measurements: Vec<Measurement>,
+}
+
+/// A question for the cycles of one PDU: as in the paper's sandbox, unless it is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    pub way: Way,
+    pub contender: &'static str,
+    pub regime: Regime,
+    pub connections: u16,
+    pub pdus: usize,
+    pub pdu_bytes: usize,
+    pub segment_bytes: usize,
+    pub digests: bool,
+    pub crc: bool,
+    pub copy: bool,
+}
+
+impl Query {
+    /// One command of one PDU with everything, in Ethernet segments, the caches cold.
+    pub fn new(way: Way, contender: &'static str, pdu_bytes: usize) -> Self {
+        Self {
+            way,
+            contender,
+            regime: Regime::Cold,
+            connections: 1,
+            pdus: 1,
+            pdu_bytes,
+            segment_bytes: SEGMENT_BYTES[0],
+            digests: true,
+            crc: true,
+            copy: true,
+        }
+    }
+
+    fn matches(&self, m: &Measurement) -> bool {
+        let Shape { connections, pdus, pdu_bytes, segment_bytes, .. } = m.shape;
+        (self.way, self.contender, self.regime) == (m.way, m.contender, m.regime)
+            && (self.connections, self.pdus) == (connections, pdus)
+            && (self.pdu_bytes, self.segment_bytes) == (pdu_bytes, segment_bytes)
+            && (self.digests, self.crc, self.copy) == (m.digests, m.crc, m.copy)
+    }
+}
+
+impl Report {
+    /// Cycles of a PDU: the median.
+    pub fn cycles(&self, query: Query) -> Option<f64> {
+        self.measurements
+            .iter()
+            .filter(|m| query.matches(m))
+            .find_map(|m| m.cycles)
+            .map(|summary| summary.median)
+    }
+
+    /// The parts of a PDU, by marks in its path.
+    pub fn marked(&self, query: Query) -> Option<Split> {
+        self.measurements.iter().filter(|m| query.matches(m)).find_map(|m| m.parts)
+    }
+
+    /// The parts of a PDU that is received layered, by leaving one after the other out.
+    pub fn by_difference(&self, query: Query) -> Option<Split> {
+        // Without the passes it does not matter which CRC is left out: it was measured for the kernel in use.
+        let stub = Query { contender: self.in_use(), crc: false, ..query };
+        let (whole, without_crc) = (self.cycles(query)?, self.cycles(stub)?);
+        let protocol = self.cycles(Query { copy: false, ..stub })?;
+        Some(Split { protocol, copy: without_crc - protocol, crc: whole - without_crc, ..Split::default() })
+    }
+
+    /// The name of the kernel in use.
+    pub fn in_use(&self) -> &'static str {
+        self.contenders
+            .iter()
+            .find(|contender| contender.in_use)
+            .map_or(self.kernel, |contender| contender.name)
+    }
+}
+
+/// What a row found out.
+pub fn measurement(row: &Row, frequency: &Frequency) -> Measurement {
+    let Subject { way, contender, shape, regime, digests, crc, copy, marked } = row.subject;
+    let (per_tick, empty) = (frequency.cycles_per_tick(), frequency.empty_sample_cycles);
+    let cycles: Vec<f64> = row.whole.iter().map(|ticks| ticks * per_tick - empty).collect();
+    let part = |part: Part| {
+        let n = part as usize;
+        (median(&row.parts[n]) * per_tick - row.readings[n] * empty).max(0.0)
+    };
+    let parts = || Split {
+        protocol: part(Part::Protocol),
+        crc: part(Part::Crc),
+        copy: part(Part::Copy),
+        copy_and_crc: part(Part::CopyAndCrc),
+        receive: part(Part::Receive),
+        framing_and_crc: part(Part::FramingAndCrc),
+    };
+    Measurement {
+        way,
+        contender,
+        shape,
+        regime,
+        digests,
+        crc,
+        copy,
+        cycles: (!marked).then(|| Summary::of(&cycles)),
+        parts: marked.then(parts),
+    }
+}
