@@ -2,6 +2,7 @@
 //! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]); and
 //! `cargo xtask bench data-path`: our target beside an earlier build of itself, pinned ([`pinned`]); and
 //! `cargo xtask bench connections`: sessions with several connections beside one with one ([`connections`]); and
+//! `cargo xtask bench fastpath`: instructions and cache misses of a received PDU, counted ([`fastpath`]); and
 //! `cargo xtask bench idle`: what targets and units cost that nobody uses ([`idle`]); and
 //! `cargo xtask bench pages`: the pages of the checksums and of the guards ([`pages`]).
 //!
@@ -11,6 +12,7 @@
 //! is wrong is fast, so every digest received is checked and a run with a failed command counts as no result.
 
 mod connections;
+mod fastpath;
 mod idle;
 mod pages;
 mod pinned;
@@ -65,6 +67,8 @@ enum What {
         after_help = "Example:\n    cargo xtask bench data-path --baseline ../old/target/release/intact --pairs 15"
     )]
     DataPath(pinned::Options),
+    /// Instructions and cache misses of one received PDU, counted by callgrind; needs valgrind
+    Fastpath(fastpath::Options),
     /// What a thousand targets and hundreds of units cost that nobody uses; needs qemu-io with its iSCSI driver
     Idle {
         /// Seconds over which CPU time and wake-ups are counted
@@ -95,7 +99,7 @@ impl What {
                 Some(&how.surroundings)
             }
             Self::DataPath(options) => Some(&options.surroundings),
-            Self::Idle { .. } | Self::Pages { .. } => None,
+            Self::Fastpath(_) | Self::Idle { .. } | Self::Pages { .. } => None,
         }
     }
 }
@@ -187,6 +191,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         }
         What::DataPath(options) => pinned::run(root, &intact, options)?,
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
+        What::Fastpath(options) => fastpath::run(root, &intact, options)?,
         What::Idle { seconds, write } => {
             let table = idle::run(&intact, *seconds)?;
             let text =

@@ -33,6 +33,16 @@ pub trait Marks {
     fn end(&mut self);
 }
 
+/// No marks, and no time: for a profiler.
+#[derive(Clone, Copy, Debug)]
+pub struct Unmarked;
+
+impl Marks for Unmarked {
+    fn begin(&mut self) {}
+    fn at(&mut self, _: Part) {}
+    fn end(&mut self) {}
+}
+
 /// The time of whole PDUs, without marks between.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Whole {

@@ -12,6 +12,7 @@ mod contenders;
 mod findings;
 mod marks;
 mod papers;
+mod profiled;
 mod queue;
 mod report;
 mod sandbox;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 
 use self::caches::Purge;
 use self::contenders::Contender;
+use self::profiled::Profiled;
 use self::report::{ContenderFacts, Report, SCHEMA};
 use self::tables::document;
 use self::turns::Plan;
@@ -58,6 +60,9 @@ pub struct Args {
     /// Say which CRCs there are to measure.
     #[arg(long)]
     list: bool,
+    /// Only receive 256 PDUs of 8 KiB in this way, for a profiler, and print how many: see `cargo xtask bench fastpath`.
+    #[arg(long, value_name = "WAY", conflicts_with_all = ["rounds", "quick", "list"])]
+    profile: Option<Profiled>,
     #[command(flatten)]
     forms: Forms,
 }
@@ -66,6 +71,9 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     if args.list {
         return output::print(&list(&contenders::all()));
+    }
+    if let Some(what) = args.profile {
+        return profiled::run(what);
     }
     match measure(args) {
         Ok(report) => args.forms.show(&report, document),

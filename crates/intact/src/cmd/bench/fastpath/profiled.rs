@@ -1,0 +1,83 @@
+//! One way of a PDU and nothing else, for a profiler that counts instructions.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use super::caches::{Purge, Regime};
+use super::contenders::{self, SARWATE, SLICING_8};
+use super::marks::Unmarked;
+use super::sandbox::{Sandbox, Shape, Way, Work};
+use super::turns::{LARGE_PDU_BYTES, SEGMENT_BYTES};
+use crate::cmd::{FAILED, fail};
+use crate::output;
+
+/// Commands received; each reads one PDU of 8 KiB.
+const COMMANDS: usize = 256;
+
+/// What is done with each PDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Profiled {
+    /// Header and session: neither copy nor CRC
+    Protocol,
+    /// The same and the copy
+    Copy,
+    /// Copy, then Sarwate's CRC
+    Sarwate,
+    /// Copy, then Slicing-by-8
+    Slicing8,
+    /// Slicing-by-8 interleaved with the copy
+    Slicing8Interleaved,
+    /// Copy, then the kernel in use
+    InUse,
+    /// The kernel in use interleaved with the copy
+    InUseInterleaved,
+    /// As the product does it
+    AsBuilt,
+}
+
+impl Profiled {
+    fn setting(self) -> (Way, Option<&'static str>, bool, bool) {
+        match self {
+            Self::Protocol => (Way::Layered, None, false, false),
+            Self::Copy => (Way::Layered, None, false, true),
+            Self::Sarwate => (Way::Layered, Some(SARWATE), true, true),
+            Self::Slicing8 => (Way::Layered, Some(SLICING_8), true, true),
+            Self::Slicing8Interleaved => (Way::Interleaved, Some(SLICING_8), true, true),
+            Self::InUse => (Way::Layered, None, true, true),
+            Self::InUseInterleaved => (Way::Interleaved, None, true, true),
+            Self::AsBuilt => (Way::AsBuilt, None, true, true),
+        }
+    }
+}
+
+/// Receives the PDUs and prints how many.
+pub fn run(what: Profiled) -> ExitCode {
+    let (way, name, crc, copy) = what.setting();
+    let contenders = contenders::all();
+    let wanted = contenders.iter().find(|contender| name.is_none_or(|name| contender.name == name));
+    let contender = match name {
+        Some(_) => wanted,
+        None => contenders.last(),
+    };
+    let Some(contender) = contender else {
+        return fail(
+            FAILED,
+            format_args!("this machine lacks the instructions of {}", name.unwrap_or_default()),
+        );
+    };
+    let shape = Shape {
+        connections: 1,
+        commands: COMMANDS,
+        pdus: 1,
+        pdu_bytes: LARGE_PDU_BYTES,
+        segment_bytes: SEGMENT_BYTES[0],
+    };
+    let mut sandbox = Sandbox::new(shape, true);
+    sandbox.load();
+    let work = Work { way, contender, crc, copy };
+    match sandbox.receive_all(&work, Regime::Warm, &Purge::of(0), &mut Unmarked) {
+        Ok(()) => output::print(&format!("{COMMANDS}\n")),
+        Err(error) => fail(FAILED, error),
+    }
+}

@@ -1,0 +1,161 @@
+//! `cargo xtask bench fastpath`: instructions and cache misses of one received PDU, counted by callgrind in the sandbox of
+//! `intact bench fastpath`. Each way is counted twice: the program is deterministic, and the counts must say so.
+//!
+//! What callgrind counts are instructions as executed and misses of caches that it models. It has no AVX-512, so the kernel in use may be
+//! another one than outside.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use super::report;
+
+/// Where the table goes in docs/fastpath.md.
+const BEGIN: &str = "<!-- begin: cargo xtask bench fastpath -->";
+/// How much two counts of the same may differ.
+const TOLERANCE: f64 = 0.005;
+/// Data of a PDU, bytes.
+const PDU_BYTES: f64 = 8192.0;
+/// What is counted: from entering to leaving this function.
+const COUNTED: &str = "*Sandbox*receive_one*";
+
+/// The ways, by the names of `intact bench fastpath --profile`, and the one whose instructions are subtracted to have those of its pass over
+/// the bytes alone.
+const WAYS: [(&str, Option<&str>); 8] = [
+    ("protocol", None),
+    ("copy", Some("protocol")),
+    ("sarwate", Some("copy")),
+    ("slicing8", Some("copy")),
+    ("slicing8-interleaved", Some("protocol")),
+    ("in-use", Some("copy")),
+    ("in-use-interleaved", Some("protocol")),
+    ("as-built", None),
+];
+
+/// The 2005 paper's figures: instructions of a PDU, or for 32 bits.
+const PAPER: [(&str, &str); 3] = [("protocol", "438 a PDU"), ("sarwate", "35"), ("slicing8", "13")];
+
+/// Arguments of `cargo xtask bench fastpath`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Put the table into docs/fastpath.md
+    #[arg(long)]
+    write: bool,
+    /// Write all figures to this file, as JSON
+    #[arg(long)]
+    json: Option<std::path::PathBuf>,
+}
+
+/// What one PDU costs.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Counts {
+    instructions: f64,
+    /// Misses of the first-level caches and of the last, data and instructions.
+    first_level_misses: f64,
+    last_level_misses: f64,
+}
+
+/// Counts every way.
+pub fn run(root: &Path, intact: &Path, options: &Options) -> Result<()> {
+    let mut counted: Vec<(&str, Counts)> = Vec::new();
+    for (way, _) in WAYS {
+        eprintln!("counting {way}");
+        let (first, second) = (count(intact, way)?, count(intact, way)?);
+        let difference = (first.instructions / second.instructions - 1.0).abs();
+        ensure!(
+            difference <= TOLERANCE,
+            "{way}: {} instructions in one run and {} in the next; the same run must cost the same",
+            first.instructions,
+            second.instructions
+        );
+        counted.push((way, first));
+    }
+    let text = format!("{}\n{}", report::machine(root), table(&counted));
+    println!("{text}");
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_string_pretty(&counted)?)?;
+    }
+    if options.write {
+        report::write(&root.join("docs/fastpath.md"), BEGIN, &text)?;
+    }
+    Ok(())
+}
+
+fn count(intact: &Path, way: &str) -> Result<Counts> {
+    let scratch = tempfile::tempdir().context("no place for the counts")?;
+    let file = scratch.path().join("callgrind.out");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--cache-sim=yes", "--quiet"])
+        .arg(format!("--toggle-collect={COUNTED}"))
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(intact)
+        .args(["bench", "fastpath", "--profile", way])
+        .output()
+        .context("valgrind is needed; on Debian: apt-get install valgrind")?;
+    ensure!(output.status.success(), "{way}: {}", String::from_utf8_lossy(&output.stderr));
+    let pdus: f64 =
+        String::from_utf8_lossy(&output.stdout).trim().parse().context("it says how many PDUs")?;
+    counts(&std::fs::read_to_string(&file).context("callgrind wrote nothing")?, pdus)
+}
+
+/// Reads the sums of a file of callgrind.
+fn counts(text: &str, pdus: f64) -> Result<Counts> {
+    let line = |name: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(name));
+        found.map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    };
+    let (Some(events), Some(sums)) = (line("events:"), line("totals:").or_else(|| line("summary:"))) else {
+        bail!("callgrind counted nothing: does the program still have a function like {COUNTED}?");
+    };
+    let sum = |wanted: &[&str]| -> f64 {
+        let values = events.iter().zip(&sums).filter(|(event, _)| wanted.contains(&event.as_str()));
+        values.filter_map(|(_, value)| value.parse::<f64>().ok()).sum::<f64>() / pdus
+    };
+    let counts = Counts {
+        instructions: sum(&["Ir"]),
+        first_level_misses: sum(&["I1mr", "D1mr", "D1mw"]),
+        last_level_misses: sum(&["ILmr", "DLmr", "DLmw"]),
+    };
+    ensure!(counts.instructions > 0.0, "callgrind counted no instruction of {COUNTED}");
+    Ok(counts)
+}
+
+fn table(counted: &[(&str, Counts)]) -> String {
+    let of = |way: &str| counted.iter().find(|(name, _)| *name == way).map(|(_, counts)| counts.instructions);
+    let mut text = String::from(
+        "\nInstructions and misses of one Data-In PDU of 8 KiB, warm; its pass alone: without the way that leaves the pass out.\n\n\
+         | way | instructions | of its pass, for 32 bits | the paper | misses of the first level | of the last |\n\
+         |---|--:|--:|--:|--:|--:|\n",
+    );
+    for ((way, counts), (_, less)) in counted.iter().zip(WAYS) {
+        let pass = less.and_then(of).map(|less| (counts.instructions - less) / (PDU_BYTES / 4.0));
+        let paper = PAPER.iter().find(|(name, _)| name == way).map_or("", |(_, figure)| figure);
+        text.push_str(&format!(
+            "| {way} | {:.0} | {} | {paper} | {:.1} | {:.1} |\n",
+            counts.instructions,
+            pass.map_or(String::new(), |pass| format!("{pass:.2}")),
+            counts.first_level_misses,
+            counts.last_level_misses
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sums_of_callgrind_are_read_and_none_is_an_error() {
+        let text = "version: 1\nevents: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw\nfn=(1) x\n1 2\ntotals: 1000 5 5 1 2 3 0 10 20\n";
+        let counts = counts(text, 10.0).unwrap();
+        assert_eq!(
+            (counts.instructions, counts.first_level_misses, counts.last_level_misses),
+            (100.0, 0.6, 3.0)
+        );
+        assert!(super::counts("events: Ir\n", 1.0).is_err());
+        assert!(super::counts("events: Ir\ntotals: 0\n", 1.0).is_err());
+    }
+}
