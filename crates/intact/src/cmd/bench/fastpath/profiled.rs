@@ -12,15 +12,17 @@ use super::turns::{LARGE_PDU_BYTES, SEGMENT_BYTES};
 use crate::cmd::{FAILED, fail};
 use crate::output;
 
-/// Commands received; each reads one PDU of 8 KiB.
-const COMMANDS: usize = 256;
+/// PDUs received, of 8 KiB.
+const RECEIVED: usize = 256;
 
 /// What is done with each PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Profiled {
     /// Header and session: neither copy nor CRC
     Protocol,
-    /// The same and the copy
+    /// The same for commands of eight PDUs
+    ProtocolOfEight,
+    /// One PDU, header and session, and the copy
     Copy,
     /// Copy, then Sarwate's CRC
     Sarwate,
@@ -39,7 +41,7 @@ pub enum Profiled {
 impl Profiled {
     fn setting(self) -> (Way, Option<&'static str>, bool, bool) {
         match self {
-            Self::Protocol => (Way::Layered, None, false, false),
+            Self::Protocol | Self::ProtocolOfEight => (Way::Layered, None, false, false),
             Self::Copy => (Way::Layered, None, false, true),
             Self::Sarwate => (Way::Layered, Some(SARWATE), true, true),
             Self::Slicing8 => (Way::Layered, Some(SLICING_8), true, true),
@@ -66,10 +68,11 @@ pub fn run(what: Profiled) -> ExitCode {
             format_args!("this machine lacks the instructions of {}", name.unwrap_or_default()),
         );
     };
+    let pdus = if what == Profiled::ProtocolOfEight { 8 } else { 1 };
     let shape = Shape {
         connections: 1,
-        commands: COMMANDS,
-        pdus: 1,
+        commands: RECEIVED / pdus,
+        pdus,
         pdu_bytes: LARGE_PDU_BYTES,
         segment_bytes: SEGMENT_BYTES[0],
     };
@@ -77,7 +80,7 @@ pub fn run(what: Profiled) -> ExitCode {
     sandbox.load();
     let work = Work { way, contender, crc, copy };
     match sandbox.receive_all(&work, Regime::Warm, &Purge::of(0), &mut Unmarked) {
-        Ok(()) => output::print(&format!("{COMMANDS}\n")),
+        Ok(()) => output::print(&format!("{RECEIVED}\n")),
         Err(error) => fail(FAILED, error),
     }
 }
