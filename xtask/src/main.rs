@@ -1,7 +1,7 @@
 //! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | bench | bpf | vectors`.
 //!
-//! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
-//! for. `docs/ci.md` lists every check.
+//! `check` is the only gate while working and on CI; the others are its steps, or tasks that take too long for it. `docs/ci.md`
+//! lists every check.
 #![forbid(unsafe_code)]
 
 mod aarch64;
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one task; `false` means that it ran and found something wrong.
+/// Runs one task; `false` means that it ran and found an error.
 fn run(task: Task) -> Result<bool> {
     let root = workspace::root()?;
     match task {

@@ -1,14 +1,14 @@
-//! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator; and
-//! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]); and
-//! `cargo xtask bench data-path`: our target beside an earlier build of itself, pinned ([`pinned`]); and
-//! `cargo xtask bench connections`: sessions with several connections beside one with one ([`connections`]); and
-//! `cargo xtask bench idle`: what targets and units cost that nobody uses ([`idle`]); and
+//! `cargo xtask bench target`: our target next to Debian's tgt, both tuned, interleaved in one run, by our load generator; and
+//! `cargo xtask bench protection`: our target with protection information next to itself without it ([`protection`]); and
+//! `cargo xtask bench data-path`: our target next to an earlier build of itself, pinned ([`pinned`]); and
+//! `cargo xtask bench connections`: sessions with several connections next to a session with one ([`connections`]); and
+//! `cargo xtask bench idle`: the cost of unused targets and units ([`idle`]); and
 //! `cargo xtask bench pages`: the pages of the checksums and of the guards ([`pages`]).
 //!
-//! How such a table misleads, and what is done about it: machines are noisy, so every cell is the median of several rounds in
-//! which the targets take turns within seconds; absolute figures are those of this machine, so ratios are what counts; a
-//! generator that is slower than the target measures itself, so its own CPU time is stated beside the target's; an answer that
-//! is wrong is fast, so every digest received is checked and a run with a failed command counts as no result.
+//! How such a table can mislead, and the countermeasures. Machines are noisy, so every cell is the median of several rounds in
+//! which the targets take turns within seconds. Absolute figures only apply to this machine, so the ratios count. A generator that
+//! is slower than the target measures itself, so its own CPU time is stated next to the target's. A wrong answer is fast, so every
+//! digest received is checked and a run with a failed command has no result.
 
 mod connections;
 mod idle;
@@ -32,7 +32,7 @@ use self::report::{Placed, Table};
 use self::rows::{ROWS, Row};
 use self::servers::Server;
 
-/// What of a volume is written and read, bytes.
+/// The part of a volume that is written and read, bytes.
 const REGION_BYTES: u64 = 512 << 20;
 
 /// Arguments of `cargo xtask bench`.
@@ -88,7 +88,7 @@ enum What {
 }
 
 impl What {
-    /// What a comparison runs in; the others need nothing.
+    /// The surroundings in which a comparison runs; the others need none.
     fn surroundings(&self) -> Option<&Surroundings> {
         match self {
             Self::Connections { how, .. } | Self::Target { how, .. } | Self::Protection { how } => {
@@ -128,7 +128,7 @@ impl How {
     }
 }
 
-/// What one run of the generator says of itself, and what it cost the target.
+/// The generator's own figures for one run, and what the run cost the target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
     iops: f64,
@@ -253,7 +253,7 @@ fn targets(root: &Path, intact: &Path, only: Option<&str>, how: &How) -> Result<
     Ok(())
 }
 
-/// The middle one of `values`.
+/// The median of `values`.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -275,7 +275,7 @@ fn release_binary(root: &Path) -> PathBuf {
     target.join("release/intact")
 }
 
-/// One run of the load generator, started by `generator`, against one server, with `query` behind its URL.
+/// One run of the load generator, started by `generator`, against one server, with `query` appended to its URL.
 fn measure(
     mut generator: Command,
     server: &Server,
