@@ -2,7 +2,7 @@
 //!
 //! | part | for | shared by |
 //! |---|---|---|
-//! | half | data of started commands, from before the first R2T or read until the last byte is sent or the status is due | all shards: [`Pool`] |
+//! | half | data of started commands, from before the first R2T or read until all is sent or the status is due | all shards: [`Pool`] |
 //! | a quarter | unsolicited data of commands that have not started | each shard has its share |
 //! | an eighth | Data-In that is kept until it is acknowledged | each session has its share of the shard's |
 //! | an eighth | short commands of sessions that find no room in the first part | each session has its own: [`reserve_bytes`] |
