@@ -19,12 +19,12 @@ pub struct Args {
     /// Run only these steps
     #[arg(long, value_name = "STEP")]
     only: Vec<Step>,
-    /// Also run every fuzz target for so many seconds
+    /// Also run every fuzz target for this many seconds
     #[arg(long, value_name = "SECONDS")]
     fuzz: Option<u32>,
 }
 
-/// The steps, in the order in which they run: the fast ones first, and last those that run only when named.
+/// The steps, in the order in which they run: the fast ones first, and last the one that runs only when named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Step {
     Fmt,

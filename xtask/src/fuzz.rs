@@ -10,7 +10,7 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Targets to run; all of fuzz/fuzz_targets unless named
+    /// Targets to run; by default all of fuzz/fuzz_targets
     pub targets: Vec<String>,
     /// How long each target runs, in seconds
     #[arg(long, default_value_t = DEFAULT_SECONDS)]

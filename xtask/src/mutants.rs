@@ -22,15 +22,15 @@ const KNOWN: &str = "conformance/mutants.toml";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Crates to plant faults in; all of the data path unless named
+    /// Crates to plant faults in; by default all of the data path
     pub crates: Vec<String>,
     /// One part of the campaign: K/N, from 0/N
     #[arg(long, value_name = "K/N", default_value = "0/1", value_parser = shard)]
     pub shard: String,
-    /// Faults that are tried at a time, each with a build folder of its own
+    /// Number of faults tried at a time, each with its own build folder
     #[arg(long, default_value_t = 1)]
     pub jobs: u32,
-    /// Run nothing: count what the parts have found so far
+    /// Run nothing: count the results of the parts so far
     #[arg(long)]
     pub score: bool,
 }

@@ -14,17 +14,17 @@ const SERVERS: u64 = 6;
 
 #[derive(clap::Args)]
 pub struct PowercutArgs {
-    /// How many cuts
+    /// Number of power cuts
     #[arg(long, default_value_t = 10_000)]
     cuts: u64,
-    /// Where the seeds begin: a failure names its own
+    /// The first seed; a failure names its own
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 #[derive(clap::Args)]
 pub struct KillArgs {
-    /// How many servers are killed, in all
+    /// Total number of servers to kill
     #[arg(long, default_value_t = 10_000)]
     rounds: u64,
 }

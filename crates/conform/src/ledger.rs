@@ -178,7 +178,7 @@ impl Ledger {
             Pdu::NopIn(p) => (true, !p.itt.is_reserved()),
             _ => (true, true),
         };
-        // What is not acknowledged may come again when it was asked for.
+        // A response that is not acknowledged may be sent again on request.
         let again = self.error_recovery_level > 0
             && self.held.is_some_and(|held| held.le(stat_sn))
             && self.next_stat_sn.is_some_and(|next| stat_sn.lt(next));

@@ -21,13 +21,13 @@ pub const BEGIN: &str = "<!-- begin: cargo xtask bench connections --write -->";
 /// Options of `cargo xtask bench connections`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Connections of the sessions that have several
+    /// Number of connections in the sessions that have several
     #[arg(long, default_value_t = 4)]
     connections: u16,
     /// Only rows whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Also each command to the connection with the fewest bytes under way, instead of one filled after the other
+    /// Also measure sending each command on the connection with the fewest bytes in flight, instead of filling one after the other
     #[arg(long)]
     spread: bool,
 }

@@ -51,7 +51,7 @@ enum What {
         #[command(flatten)]
         how: How,
     },
-    /// Our target beside tgt, on a volume in memory, one connection; needs the package tgt
+    /// Our target next to tgt, on a volume in memory, one connection; needs the package tgt
     Target {
         /// Only rows whose name contains this
         #[arg(long)]
@@ -59,28 +59,28 @@ enum What {
         #[command(flatten)]
         how: How,
     },
-    /// Our target beside an earlier build of itself, both ends pinned, on one core and on two: what tells a tenth apart. Needs two
-    /// cores; root for the congestion control and for priority
+    /// Our target next to an earlier build of itself, both ends pinned, on one core and on two: precise enough to show a tenth.
+    /// Needs two cores; root for the congestion control and for priority
     #[command(
         after_help = "Example:\n    cargo xtask bench data-path --baseline ../old/target/release/intact --pairs 15"
     )]
     DataPath(pinned::Options),
-    /// What a thousand targets and hundreds of units cost that nobody uses; needs qemu-io with its iSCSI driver
+    /// The cost of a thousand unused targets and hundreds of unused units; needs qemu-io with its iSCSI driver
     Idle {
         /// Seconds over which CPU time and wake-ups are counted
         #[arg(long, default_value_t = 5)]
         seconds: u64,
-        /// Put the table into docs/performance.md
+        /// Write the table into docs/performance.md
         #[arg(long)]
         write: bool,
     },
-    /// The figures of docs/checksums.md and docs/guards.md, taken again; the machine must be quiet
+    /// Take the figures of docs/checksums.md and docs/guards.md again; the machine must be quiet
     Pages {
-        /// How often each is taken at most until its program trusts it
+        /// Maximum number of attempts for each, until its program trusts the figures
         #[arg(long, default_value_t = 3)]
         attempts: usize,
     },
-    /// Our target with protection information, type 1, beside itself without
+    /// Our target with protection information, type 1, next to itself without
     Protection {
         #[command(flatten)]
         how: How,
@@ -108,10 +108,10 @@ struct How {
     /// Measured seconds of each cell and round
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Rounds; the median counts
+    /// Number of rounds; the median counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Put the table into the page of docs that has a place for it, and its picture, if it has one, beside that
+    /// Write the table into its page of docs, and its picture, if it has one, next to that page
     #[arg(long)]
     write: bool,
     /// Write all figures to this file, as JSON

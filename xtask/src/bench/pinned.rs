@@ -25,27 +25,27 @@ pub struct Options {
     /// The build to compare with: an `intact` of an earlier commit, built with --release
     #[arg(long)]
     baseline: PathBuf,
-    /// The build that is compared; without it, it is built from this tree
+    /// The build to be compared; by default it is built from this tree
     #[arg(long)]
     pub binary: Option<PathBuf>,
-    /// The client; without it, the build that is compared
+    /// The client; by default the build to be compared
     #[arg(long)]
     client: Option<PathBuf>,
     /// Pairs of runs for each cell; the median counts
     #[arg(long, default_value_t = 15)]
     pairs: usize,
-    /// Measured seconds of a run
+    /// Measured seconds of each run
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Only cells whose name contains this, for example "64 KiB" or "two cores"; given several times, all of it
+    /// Only cells whose name contains this, for example "64 KiB" or "two cores"; if repeated, all of them must match
     #[arg(long)]
     only: Vec<String>,
     #[command(flatten)]
     pub surroundings: Surroundings,
-    /// A folder for the file of the rows with a file, on a file system that knows what it has cached (tmpfs does not)
+    /// A folder for the volume of the rows with a file, on a file system that knows what it has cached (tmpfs does not)
     #[arg(long, default_value = "target")]
     files: PathBuf,
-    /// Put the table into docs/performance.md
+    /// Write the table into docs/performance.md
     #[arg(long)]
     write: bool,
     /// Write all figures to this file, as JSON

@@ -23,7 +23,7 @@ use super::{REGION_BYTES, measure};
 /// The surroundings of every comparison.
 #[derive(clap::Args)]
 pub struct Surroundings {
-    /// TCP congestion control, in a network namespace of its own; "system" measures without one, with the system's
+    /// TCP congestion control, in a separate network namespace; "system" measures without one, with the system's
     #[arg(long, default_value = "cubic")]
     congestion: String,
 }

@@ -9,7 +9,7 @@
 //! | `extended_copy` | EXTENDED COPY (LID1, LID4) and COPY OPERATION ABORT: parameter lists |
 //! | `cscd` | which unit a CSCD descriptor means |
 //! | `token` | POPULATE TOKEN, WRITE USING TOKEN: representations of data |
-//! | `run` | a copy under way |
+//! | `run` | a copy in progress |
 //! | `results` | RECEIVE COPY RESULTS in all its forms |
 //! | `vpd` | VPD page 8Fh |
 //!
