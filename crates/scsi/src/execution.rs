@@ -367,8 +367,8 @@ impl WritePlan {
             }
             WriteKind::Same { unmap } => {
                 // The UNMAP bit requests deallocation whatever the block holds: hosts and the kernel's target read it that way,
-                // and a host that compares afterwards expects zeros (LBPRZ). See docs/scsi.md. A block of zeros that is sent
-                // with protection information has a tuple, so it must be written as data.
+                // and a host that compares afterwards expects zeros (LBPRZ). See docs/scsi.md. On a unit with protection
+                // information a block of zeros has a tuple, so it must be written; only a deallocated block has none.
                 let zero = unmap || (protection.is_none() && data.is_zero(block_bytes));
                 MediumOp::WriteSame { lba, blocks, unmap, zero, durable }
             }

@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     adjusted: Vec<(Arc<Device>, LunConfig, Paths)>,
     /// Devices on the stores of others, which they replace.
     heirs: Vec<(Arc<Device>, Arc<Device>)>,
-    /// Devices in the place of another disk, whose data must not be kept.
+    /// Devices in the place of another disk, whose stored registrations must be overwritten.
     strangers: Vec<Arc<Device>>,
     /// For human readers.
     notes: Vec<String>,
