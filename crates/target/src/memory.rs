@@ -7,7 +7,7 @@
 //! | an eighth | Data-In that is kept until it is acknowledged | each session has its share of the shard's |
 //! | an eighth | short commands of sessions that find no room in the first part | each session has its own: [`reserve_bytes`] |
 //!
-//! A command gets all of its memory before it starts, and only then. So a command that holds memory never waits for more, and every
+//! A command gets all of its memory before it starts, and none later. So a command that holds memory never waits for more, and every
 //! waiting command is served in the end. Data in the second part waits for the first part; data that does not fit into the second
 //! is discarded, and its command ends with BUSY or TASK SET FULL. Data in the third part gives way. The fourth part is reserved for
 //! its session: whatever others do with the first part, a session can execute its short reads and writes.

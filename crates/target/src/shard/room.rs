@@ -12,7 +12,7 @@
 //! [`STALL`], is ended, because it would keep the memory for ever (`end_stalled`).
 //!
 //! The memory that a session holds is derived from what its commands and connections hold ([`Shard::settle`]): however a command
-//! ends, nothing must be returned explicitly.
+//! ends, no code needs to return its memory explicitly.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
