@@ -1,5 +1,5 @@
-//! Any CDB and any follow-up into a logical unit: it ends after few steps, asks only for what lies on the medium, and its
-//! answers keep the allocation length and say why they refuse.
+//! Any CDB and any follow-up into a logical unit: it ends after few steps, only requests ranges that exist on the medium,
+//! and its answers respect the allocation length and give the reason for a rejection.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use scsi::{
 
 const BLOCKS: u64 = 1 << 20;
 
-/// Takes up to `n` bytes off the front.
+/// Takes up to `n` bytes from the front.
 fn take<'a>(rest: &mut &'a [u8], n: usize) -> &'a [u8] {
     let (taken, after) = rest.split_at(n.min(rest.len()));
     *rest = after;
@@ -122,7 +122,7 @@ fuzz_target!(|input: &[u8]| {
         }
         let mut execution = lu.begin(nexus, &cdb);
         for steps in 0.. {
-            // A copy has at most 64 segments, each of at most 256 pieces.
+            // A copy has at most 64 segments, each with at most 256 pieces.
             assert!(steps < 20_000, "a command that never ends: {cdb:02x?}");
             match execution.step().clone() {
                 Step::NeedDataOut { bytes } => {
@@ -130,7 +130,7 @@ fuzz_target!(|input: &[u8]| {
                     let arrives = (usize::from(byte(&mut rest)) * 4).min(bytes as usize);
                     let mut data = take(&mut rest, arrives).to_vec();
                     data.resize(arrives, 0);
-                    // Whole blocks now and then.
+                    // Whole blocks sometimes.
                     if control & 16 != 0 {
                         data.resize((bytes as usize).min(64 << 10), 0);
                     }

@@ -1,5 +1,5 @@
-//! Any bytes, at any alignment and in any pieces, through every kernel of CRC32C that this machine has: all agree with the
-//! bit-wise reference, copies are copies, and the address sanitizer sees that nobody reads or writes beyond a run.
+//! Any bytes, at any alignment and in any pieces, through every CRC32C kernel that this machine supports: all agree with
+//! the bit-wise reference, copies are exact, and the address sanitizer detects any access beyond a run.
 
 #![no_main]
 
@@ -14,10 +14,10 @@ use libfuzzer_sys::fuzz_target;
 /// Longer runs only repeat what shorter ones do, and the reference is slow.
 const MAX_RUN_BYTES: usize = 16 << 10;
 
-/// What an input begins with: six bytes that say how the rest is taken.
+/// The start of an input: six bytes that determine how the rest is used.
 struct Plan {
     crc: u32,
-    /// Bytes that lie unused before the source and the destination.
+    /// Unused bytes before the source and the destination.
     src_skip: usize,
     dst_skip: usize,
     /// Where the run is cut in two, in 255ths of its length.
@@ -38,7 +38,7 @@ fn plan(input: &[u8]) -> Option<(Plan, &[u8])> {
 
 fuzz_target!(|input: &[u8]| {
     let Some((plan, data)) = plan(input) else { return };
-    // The run ends where its allocation ends.
+    // The run ends at the end of its allocation.
     let mut source = vec![0; plan.src_skip];
     source.extend_from_slice(data);
     let source = source.into_boxed_slice();
@@ -83,7 +83,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The digests of blocks, with and without a copy, and the run's digest folded from them.
+/// The digests of blocks, with and without a copy, and the run's digest combined from them.
 fn blocks(plan: &Plan, run: &[u8], want: u32) {
     let block_bytes = NonZeroUsize::new(plan.cut.max(1)).expect("at least one");
     let each: Vec<u32> =
@@ -103,7 +103,7 @@ fn blocks(plan: &Plan, run: &[u8], want: u32) {
     assert_eq!(folded, kernels::reference().append(plan.crc, &run[..whole]));
 }
 
-/// The run as a list of pieces of which every second does not count, gathered and scattered again.
+/// The run as a list of pieces, every second one not counted, gathered and scattered again.
 fn lists(plan: &Plan, run: &[u8]) {
     let piece = plan.cut.max(run.len() / 64 + 1);
     let list: Vec<Segment> =

@@ -1,6 +1,6 @@
 //! Any bytes as sectors of any size, with and without tuples between them, through every kernel of the T10 guard and every
-//! pass that computes it beside the CRC32C: all agree with the bit-wise references, and slices that do not fit together are
-//! refused.
+//! pass that computes the guard together with the CRC32C: all agree with the bit-wise references, and slices that do not
+//! fit together are rejected.
 
 #![no_main]
 
@@ -72,7 +72,7 @@ fn passes(kernel: &Kernel, crc: u32, sectors: &[u8], layout: Layout, dst_skip: u
     assert!(kernel.crc32c_t10(crc, sectors, layout, &mut found).is_err(), "{name}: a guard too many");
 }
 
-/// Tuples put behind every sector, checked, and taken out again.
+/// Tuples inserted after every sector, checked, and removed again.
 fn there_and_back(crc: u32, data: &[u8], sector_bytes: usize) {
     let count = data.len() / sector_bytes;
     let layout = Layout::interleaved(sector_bytes);

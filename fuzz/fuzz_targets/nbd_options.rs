@@ -1,7 +1,7 @@
 //! The handshake of NBD: options of any kind in any order, before and after TLS.
 //!
-//! What is held: nothing panics; before TLS where it is required no option but STARTTLS and ABORT is answered with success; an
-//! export is used only after it was named; every reply is whole and names its option.
+//! Invariants: nothing panics; where TLS is required, only STARTTLS and ABORT can succeed before it; an export is used only
+//! after it was named; every reply is complete and names its option.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
@@ -66,7 +66,7 @@ static DISKS: LazyLock<Disks> = LazyLock::new(|| {
     Disks(Arc::new(Disk(Arc::new(Unit::new(scsi, store, 1, Arc::new(Nobody))))))
 });
 
-/// The kinds of the replies to `option` that these bytes are.
+/// The kinds of the replies to `option` in these bytes.
 fn kinds(mut bytes: &[u8], option: u32) -> Vec<u32> {
     let mut kinds = Vec::new();
     while !bytes.is_empty() {

@@ -1,5 +1,5 @@
-//! Bytes of a peer into [`PduReader`]: the cuts between receives change nothing, what is announced is never exceeded, and
-//! what [`PduWriter`] makes of the PDUs is read back as they were.
+//! A peer's bytes into [`PduReader`]: the splits between receives change nothing, announced lengths are never exceeded,
+//! and what [`PduWriter`] makes of the PDUs is read back unchanged.
 
 #![no_main]
 

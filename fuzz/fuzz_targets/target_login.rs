@@ -1,5 +1,5 @@
-//! PDUs of a peer into a login of the target, with and without CHAP: whoever cannot prove himself does not get in, numbers go
-//! up by one, and every answer parses.
+//! A peer's PDUs into a login of the target, with and without CHAP: an initiator that cannot authenticate does not get in,
+//! numbers increase by one, and every answer parses.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use iscsi_core::wire::{Bhs, CmdSn, LoginResponse, LoginStage, LoginStatus, StatS
 use libfuzzer_sys::fuzz_target;
 use policy::{Policy, login_request, rx};
 
-/// Pieces of text that a login is made of; a byte of the input picks one.
+/// Pieces of text of which a login is made; a byte of the input picks one.
 const WORDS: &[&str] = &[
     "InitiatorName=iqn.2025-01.org.example:host\0",
     "TargetName=iqn.2025-01.org.example:disk\0",
@@ -65,7 +65,7 @@ fuzz_target!(|input: &[u8]| {
     let mut login = TargetLogin::new(StatSn(0xffff_fffe));
     let mut stat_sn = StatSn(0xffff_fffe);
     let mut rest = input;
-    // A PDU: flags, header change (position, value), a count of words, the words; 255 stands for a run of raw bytes.
+    // A PDU: flags, header change (position, value), a count of words, the words; 255 means a run of raw bytes.
     while let [flags, position, value, words, after @ ..] = rest {
         rest = after;
         let mut header = *login_request().to_bhs().as_bytes();

@@ -1,5 +1,5 @@
-//! Packets of anybody into two shims that have agreed on a method: whatever comes, nothing panics, what is stamped is accepted,
-//! and what is written is a packet whose options fit and whose data are the same.
+//! Arbitrary packets into two shims that have agreed on a method: nothing panics, stamped packets are accepted, and every
+//! output is a packet whose options fit and whose data is unchanged.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ fn same_data(packet: &Packet<'_>, written: &[u8]) {
     assert_eq!(written.sequence_number(), packet.sequence_number());
 }
 
-/// Cut into segments and joined again, the data are the same; a reset can be read.
+/// Cut into segments and joined again, the data is the same; a reset can be parsed.
 fn cut_and_join(packet: &Packet<'_>, mss_bytes: u16) {
     let (mut data, mut joined) = (Vec::new(), Joined::default());
     let mut take = |joined: &mut Joined| {
@@ -44,7 +44,7 @@ fn cut_and_join(packet: &Packet<'_>, mss_bytes: u16) {
     assert!([there, back].iter().all(|bytes| Packet::parse(bytes).is_ok_and(|reset| reset.sum_is_right())));
 }
 
-/// Every rewriting of one packet.
+/// Every way to rewrite one packet.
 fn rewrite(packet: &Packet<'_>, method: Method, codepoints: Codepoints, isn: u32) {
     let mut out = Vec::new();
     let _ = check(packet, method, codepoints, isn);
@@ -75,7 +75,7 @@ fuzz_target!(|input: &[u8]| {
         Config { offer: Offer::of(&[method, Method::Placed]), codepoints, on_missing, mtu_bytes: Some(1500) };
     let mut flows = Flows::new(config, 4);
     let mut out = Vec::new();
-    // A length and a direction before each packet.
+    // Each packet is preceded by a length and a direction.
     let mut rest = rest;
     let mut now_ms = 0;
     while let [head, length, more @ ..] = rest {

@@ -1,5 +1,5 @@
-//! Text of a peer into the parser of pairs, the values, and a negotiation of either role: whatever it says, the parameters
-//! stay within the ranges of the standard and within our bounds.
+//! Text of a peer into the parser of pairs, the values, and a negotiation in either role: whatever the text, the
+//! parameters stay within the ranges of the standard and within our bounds.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ fn check(params: &Params, bounds: &Bounds, offered: bool) {
     assert!(params.default_time2wait_s <= 3600 && params.default_time2retain_s <= 3600);
     assert!(params.error_recovery_level == 0 && params.protocol_level <= 1);
     assert!(params.data_pdu_in_order && params.data_sequence_in_order);
-    // The standard's default stands where nobody said anything.
+    // The standard's default applies where neither side named a value.
     let default = Params::default();
     assert!(params.max_burst_length <= bounds.max_burst_length.max(default.max_burst_length));
     assert!(params.first_burst_length <= bounds.first_burst_length.max(default.first_burst_length));
@@ -44,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(text, bytes);
     let Ok(pairs) = TextPairs::parse(&text) else { return };
 
-    // What was parsed is built back, and splits into pieces that join again.
+    // Parsed pairs can be built again, and split into pieces that join again.
     let mut builder = TextBuilder::new();
     for (key, value) in &pairs {
         builder.push(key, value);

@@ -1,7 +1,7 @@
-//! The aarch64 step of `check`: the kernels of `integrity` for that architecture, compiled and tested on any machine by
-//! QEMU's user-mode emulation.
+//! The aarch64 step of `check`: the kernels of `integrity` for that architecture, compiled and tested on any machine
+//! with QEMU's user-mode emulation.
 //!
-//! Two ways lead to a compiler: rustup's target, or Debian's `rustc-web` with the standard library of arm64.
+//! There are two possible compilers: rustup's target, or Debian's `rustc-web` with the standard library of arm64.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,12 +12,12 @@ use crate::workspace::cargo;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
-/// The emulator, with the folder where Debian's cross compiler has the C library that the tests load.
+/// The emulator, with the folder where Debian's cross compiler keeps the C library that the tests load.
 const EMULATOR: &str = "qemu-aarch64 -L /usr/aarch64-linux-gnu";
 /// Compilers that may have the target's standard library: the usual one, then Debian's.
 const COMPILERS: [&str; 2] = ["rustc", "/usr/bin/rustc"];
 
-/// What is missing on this machine for the step, if anything.
+/// What this machine lacks for the step, if anything.
 pub fn missing() -> Option<&'static str> {
     let starts = |program: &str| {
         let status =
@@ -58,7 +58,7 @@ pub fn command(root: &Path) -> Result<Command> {
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", EMULATOR)
         .env("ALL_KERNELS_EXPECTED", "1")
-        // No other step compiles the code of this architecture.
+        // No other step compiles the code for this architecture.
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-D warnings")
         .current_dir(root);
     Ok(command)

@@ -1,5 +1,5 @@
-//! `cargo xtask bpf`: makes the object of the BPF programs in `crates/tcp-crc/bpf` again. It is kept in the repository, so that only who
-//! changes the programs needs clang.
+//! `cargo xtask bpf`: rebuilds the object of the BPF programs in `crates/tcp-crc/bpf`. It is kept in the repository, so that clang
+//! is only needed to change the programs.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ const FOLDER: &str = "crates/tcp-crc/bpf";
 const SOURCES: [&str; 4] = ["state.h", "segment.h", "flow.h", "tcp_crc.bpf.c"];
 const OBJECT: &str = "tcp_crc.bpf.o";
 
-/// Makes the object.
+/// Builds the object.
 pub fn run(root: &Path) -> Result<bool> {
     let folder = root.join(FOLDER);
     let mut crc = 0;
@@ -22,16 +22,16 @@ pub fn run(root: &Path) -> Result<bool> {
     let missing = "`clang` and `llvm-strip` are needed; on Debian: apt-get install clang llvm libbpf-dev";
     let compiled = Command::new("clang")
         .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
-        // Debian keeps <asm/types.h> in a folder of the architecture.
+        // Debian keeps <asm/types.h> in an architecture-specific folder.
         .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
-        // No path of this machine gets into the object.
+        // Keeps paths of this machine out of the object.
         .args(["-fdebug-compilation-dir=.", "-c", SOURCES[3], "-o", OBJECT])
         .arg(format!("-DSOURCE_CRC32C=\"{crc:08x}\""))
         .current_dir(&folder)
         .status()
         .context(missing)?;
     ensure!(compiled.success(), "clang refused; {missing}");
-    // The verifier wants BTF, nobody wants DWARF.
+    // The verifier needs BTF; DWARF is not needed.
     let stripped = Command::new("llvm-strip").args(["-g", OBJECT]).current_dir(&folder).status();
     ensure!(stripped.context(missing)?.success(), "llvm-strip refused");
     println!("{FOLDER}/{OBJECT} is of the source with CRC32C {crc:08x}");

@@ -1,5 +1,5 @@
-//! `cargo xtask check`: the one gate. Every step is named and timed, all steps run even after one has failed,
-//! and the last line counts: `N passed, N failed`, where each test is one and each other step is one.
+//! `cargo xtask check`: the only gate. Every step is named and timed, and all steps run even after one has failed. The last line
+//! counts: `N passed, N failed`, where each test is one and each other step is one.
 
 mod test_output;
 
@@ -19,7 +19,7 @@ pub struct Args {
     /// Run only these steps
     #[arg(long, value_name = "STEP")]
     only: Vec<Step>,
-    /// Also run every fuzz target for so many seconds
+    /// Also run every fuzz target for this many seconds
     #[arg(long, value_name = "SECONDS")]
     fuzz: Option<u32>,
 }
@@ -40,13 +40,13 @@ enum Step {
     Miri,
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Count {
     passed: usize,
     failed: usize,
     ignored: usize,
-    /// One line for each failed test: its name and what it said first.
+    /// One line for each failed test: its name and the start of its message.
     failures: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         total.failed += count.failed;
         total.ignored += count.ignored;
     }
-    // A CI page often shows the end of the output only.
+    // A CI page often shows only the end of the output.
     for failure in done.iter().flat_map(|(_, count, _)| &count.failures) {
         println!("FAILED {failure}");
     }
@@ -110,7 +110,7 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
             let lint = |scope: &[&str]| {
                 run_cargo(root, &[&["clippy", "--quiet"], scope, &["--", "-D", "warnings"]].concat())
             };
-            // What claims to need no standard library is compiled without one.
+            // Code that claims to need no standard library is compiled without one.
             lint(&["--workspace", "--all-targets"])?
                 & lint(&["--package", "integrity", "--no-default-features"])?
         }
@@ -151,15 +151,15 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
     Ok(Count::single(ok))
 }
 
-/// The documentation of our crates, in which every link leads somewhere.
+/// The documentation of our crates; every link must resolve.
 fn doc(root: &Path) -> Result<bool> {
     let mut command = Command::new(cargo());
     command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
     Ok(command.current_dir(root).status().context("cargo did not start")?.success())
 }
 
-/// What is missing for the rules of `deny.toml`, if anything. It takes longer to build than all of ours, and the rules concern a
-/// change of dependencies only: so it is missed with a word, also on CI.
+/// What this machine lacks for the rules of `deny.toml`, if anything. The tool takes longer to build than all of our code, and
+/// the rules only concern a change of dependencies. So its absence is only reported, even on CI.
 fn deny_missing() -> Option<&'static str> {
     let mut command = Command::new(cargo());
     let status = command.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -175,7 +175,7 @@ fn run_cargo(root: &Path, args: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// A step whose tools are missing is left out with a word, except on CI, where it fails.
+/// A step whose tools are missing is skipped with a message; on CI it fails.
 fn left_out(step: Step, missing: &str) -> Count {
     println!("{}: left out, missing {missing}", name(step));
     Count { failed: usize::from(on_ci()), ..Count::default() }

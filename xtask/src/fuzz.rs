@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: every fuzz target for a while, from the corpus that is kept in the repository.
+//! `cargo xtask fuzz`: runs every fuzz target for a while, starting from the corpus in the
+//! repository.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,18 +10,18 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Targets to run; all of fuzz/fuzz_targets unless named
+    /// Targets to run; by default all of fuzz/fuzz_targets
     pub targets: Vec<String>,
     /// How long each target runs, in seconds
     #[arg(long, default_value_t = DEFAULT_SECONDS)]
     pub seconds: u32,
 }
 
-/// How long a target runs unless said otherwise, in seconds.
+/// Default run time of a target, in seconds.
 pub const DEFAULT_SECONDS: u32 = 60;
 /// One input may take this long before it counts as a hang.
 const INPUT_TIMEOUT_S: u32 = 10;
-/// Memory above which a target counts as one that allocates by its peer's word.
+/// Memory above which a target counts as allocating whatever its peer claims.
 const MEMORY_LIMIT_MIB: u32 = 1024;
 
 /// Whether the project has fuzz targets.
@@ -28,7 +29,7 @@ pub fn exists(root: &Path) -> bool {
     root.join("fuzz/Cargo.toml").is_file()
 }
 
-/// What is missing on this machine to run them, if anything.
+/// What this machine lacks to run them, if anything.
 pub fn missing() -> Option<&'static str> {
     let works = |args: &[&str]| {
         let status = Command::new("cargo").args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -43,7 +44,7 @@ pub fn missing() -> Option<&'static str> {
     }
 }
 
-/// Runs the targets one after the other; `false` when one of them found something.
+/// Runs the targets one after the other; `false` when one of them finds something.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
     if !exists(root) {
         bail!("there is no fuzz/Cargo.toml");
@@ -59,7 +60,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     let mut failed = Vec::new();
     for target in wanted {
         println!("fuzz: {target} for {} s", args.seconds);
-        // What is new goes to the first folder: a run leaves the corpus in the repository as it was.
+        // New inputs go to the first folder, so a run leaves the corpus in the repository unchanged.
         let found = root.join("fuzz/target/found").join(target);
         std::fs::create_dir_all(&found)?;
         let corpus = root.join("fuzz/corpus").join(target);

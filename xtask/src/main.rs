@@ -1,7 +1,7 @@
 //! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | bench | bpf | vectors`.
 //!
-//! `check` is the one gate while working and on CI; the others are its steps, or what it does not have time
-//! for. `docs/ci.md` lists every check.
+//! `check` is the only gate while working and on CI; the others are its steps, or tasks that take too long for it. `docs/ci.md`
+//! lists every check.
 #![forbid(unsafe_code)]
 
 mod aarch64;
@@ -33,27 +33,27 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// The gate: fmt, tidy, cite, clippy, tests, sim and aarch64, each one timed; ends with `N passed, N failed`
+    /// The gate: fmt, tidy, cite, clippy, doc, deny, tests, sim and aarch64, each one timed; ends with `N passed, N failed`
     Check(check::Args),
-    /// The house rules that no compiler checks: who may import whom, forbidden words, file length, manifests,
-    /// links
+    /// The house rules that no compiler checks: which crate may import which, forbidden words, file length,
+    /// manifests, links
     Tidy,
-    /// Which rows of conformance/*.md have code, which have a test, and what is missing of the rows in scope
+    /// Which rows of conformance/*.md have code, which have a test, and what is missing for the rows in scope
     Cite(cite::Args),
-    /// Run the fuzz targets for a while each
+    /// Run each fuzz target for a while
     Fuzz(fuzz::Args),
-    /// Plant faults in the crates of the data path, one at a time, and say which of them no test notices: takes many hours
+    /// Plant faults in the crates of the data path, one at a time, and report those that no test notices; takes many hours
     Mutants(mutants::Args),
-    /// Run target and initiators, whole, from seeds on a virtual clock
+    /// Run whole targets and initiators from seeds on a virtual clock
     #[command(disable_help_flag = true)]
     Sim(sim::Args),
     /// Replay power cuts and killed processes over all combinations of options
     Powercut(powercut::PowercutArgs),
-    /// Kill the server under load, again and again, over combinations of options
+    /// Kill the server under load repeatedly, over combinations of options
     Kill(powercut::KillArgs),
-    /// Measure our target: beside another one, idle, with protection information, over several connections
+    /// Measure our target: next to another one, idle, with protection information, over several connections
     Bench(bench::Args),
-    /// Make the object of the BPF programs again, after a change of their source (clang, llvm, libbpf-dev)
+    /// Rebuild the object of the BPF programs after a change of their source (clang, llvm, libbpf-dev)
     Bpf,
     /// Write the golden vectors of checksums in vectors/
     Vectors,
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one task; `false` means that it ran and found something wrong.
+/// Runs one task; `false` means that it ran and found an error.
 fn run(task: Task) -> Result<bool> {
     let root = workspace::root()?;
     match task {

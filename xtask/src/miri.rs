@@ -1,14 +1,14 @@
-//! The miri step of `check`: the short walk through every kernel (`crates/integrity/tests/miri`) in an interpreter that
-//! sees each access to memory. Slow and in need of a nightly compiler, so it runs only when asked for.
+//! The miri step of `check`: a short test of every kernel (`crates/integrity/tests/miri`) in an interpreter that checks
+//! each access to memory. It is slow and needs a nightly compiler, so it runs only when requested.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The interpreter has the machine that it is told to have. It cannot interpret AVX-512; those kernels have the tests
-/// between forbidden pages and the address sanitizer of the fuzz targets.
+/// The interpreter emulates a machine with the given features. It cannot interpret AVX-512; those kernels are covered
+/// by the tests between inaccessible pages and the address sanitizer of the fuzz targets.
 const FEATURES: &str = "+sse4.2,+pclmulqdq,+avx2,+vpclmulqdq";
 
-/// What is missing on this machine for the step, if anything.
+/// What this machine lacks for the step, if anything.
 pub fn missing() -> Option<&'static str> {
     let status = nightly(&["miri", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     match status {

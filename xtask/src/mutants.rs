@@ -1,9 +1,9 @@
-//! `cargo xtask mutants`: plants one fault at a time in the crates of the data path, by cargo-mutants, and says which of them
-//! the tests of the same crate do not notice.
+//! `cargo xtask mutants`: plants one fault at a time in the crates of the data path with cargo-mutants, and reports those that the
+//! tests of the same crate do not notice.
 //!
-//! A campaign of many hours, in parts that may run on several machines; no step of the gate. A fault that the tests of its crate pass
-//! meets the tests of the crates above (`above`). Survivors of both that are known stand in `conformance/mutants.toml`, each with the
-//! reason why no test can or need see it.
+//! A campaign of many hours, in parts that may run on several machines; it is not a step of the gate. A fault that passes the tests
+//! of its crate is tried with the tests of the crates above (`above`). Known survivors of both are listed in
+//! `conformance/mutants.toml`, each with the reason why no test can or need notice it.
 
 mod above;
 
@@ -15,22 +15,22 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// The crates that carry data from the wire to the medium.
 const CRATES: [&str; 7] = ["iscsi-core", "scsi", "blockstore", "engine", "payload", "lun", "target"];
-/// A fault that keeps the tests of its crate busy longer than this was noticed, in seconds.
+/// A fault that keeps the tests of its crate busy longer than this counts as noticed, in seconds.
 const TIMEOUT_S: u32 = 180;
 /// Known survivors.
 const KNOWN: &str = "conformance/mutants.toml";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Crates to plant faults in; all of the data path unless named
+    /// Crates to plant faults in; by default all of the data path
     pub crates: Vec<String>,
     /// One part of the campaign: K/N, from 0/N
     #[arg(long, value_name = "K/N", default_value = "0/1", value_parser = shard)]
     pub shard: String,
-    /// Faults that are tried at a time, each with a build folder of its own
+    /// Number of faults tried at a time, each with its own build folder
     #[arg(long, default_value_t = 1)]
     pub jobs: u32,
-    /// Run nothing: count what the parts have found so far
+    /// Run nothing: count the results of the parts so far
     #[arg(long)]
     pub score: bool,
 }
@@ -47,7 +47,7 @@ fn shard(text: &str) -> Result<String, String> {
 /// Runs a part; `false` when a fault survived that is not known.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
     let crates = crates_of(args)?;
-    // Parts of one campaign have the same crates, or they would not be parts of the same whole.
+    // All parts of one campaign have the same crates; otherwise they would not be parts of one whole.
     let folder = root.join("target/mutants").join(crates.join("+"));
     if !args.score {
         plant(root, &folder, &crates, args)?;
@@ -84,12 +84,12 @@ fn plant(root: &Path, folder: &Path, crates: &[&str], args: &Args) -> Result<()>
     // The cargo that runs this program sets these for its own build.
     let status =
         command.env_remove("CARGO").current_dir(root).status().context("cargo mutants did not start")?;
-    // 2: some were missed, 3: some ran into the timeout. Both are told below.
+    // 2: some were missed, 3: some timed out. Both are reported below.
     ensure!(matches!(status.code(), Some(0 | 2 | 3)), "cargo mutants ended with {status}; see above");
     above::look_again(root, &output.join("mutants.out"))
 }
 
-/// Where the parts have left what they found.
+/// The folders with the results of the parts.
 fn parts(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder)
         .with_context(|| format!("{}: no part has run: leave out --score", folder.display()))?;
@@ -103,11 +103,11 @@ fn parts(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(parts)
 }
 
-/// What became of the faults.
+/// The results for the faults.
 #[derive(Default)]
 struct Found {
     caught: usize,
-    /// Of those that were caught, by the tests of the crates above.
+    /// The number of caught faults that were caught only by the tests of the crates above.
     caught_above: usize,
     timed_out: usize,
     unviable: usize,
@@ -126,14 +126,14 @@ impl Found {
         Ok(())
     }
 
-    /// Faults that were noticed, of 1,000 that compile.
+    /// Noticed faults per 1,000 that compile.
     fn per_mille(&self) -> usize {
         let noticed = self.caught + self.timed_out;
         noticed * 1000 / (noticed + self.missed.len()).max(1)
     }
 }
 
-/// The lines of a file; none when it is not there.
+/// The lines of a file; none if it does not exist.
 fn lines(path: &Path) -> Result<Vec<String>> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -142,7 +142,7 @@ fn lines(path: &Path) -> Result<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// Survivors that are known: what cargo-mutants calls them, without the place in the file, and the reason.
+/// Known survivors: the name that cargo-mutants gives them, without the position in the file, and the reason.
 #[derive(Default)]
 struct Known(BTreeMap<String, String>);
 
@@ -178,14 +178,14 @@ impl Known {
     }
 }
 
-/// `file.rs:LINE:COLUMN: what` without line and column: they change with every edit.
+/// `file.rs:LINE:COLUMN: what` without line and column, which change with every edit.
 fn placeless(mutant: &str) -> String {
     let (place, what) = mutant.split_once(": ").unwrap_or((mutant, ""));
     let file = place.split(':').next().unwrap_or(place);
     format!("{file}: {what}")
 }
 
-/// Says what was found; `false` when a fault survived that is not known.
+/// Reports the results; `false` when a fault survived that is not known.
 fn report(found: &Found, known: &Known) -> bool {
     let is_known = |mutant: &&String| known.0.contains_key(&placeless(mutant));
     let (expected, new): (Vec<&String>, Vec<&String>) = found.missed.iter().partition(is_known);

@@ -1,5 +1,6 @@
-//! `cargo xtask powercut` and `cargo xtask kill`: campaigns of two tests that the gate runs for a moment. The one replays power cuts
-//! and killed processes below the stores of `blockstore`, the other kills `intact serve` under load; both over combinations of options.
+//! `cargo xtask powercut` and `cargo xtask kill`: long campaigns of two tests that the gate runs briefly. The first replays power
+//! cuts and killed processes below the stores of `blockstore`, the second kills `intact serve` under load; both over combinations
+//! of options.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,22 +9,22 @@ use anyhow::{Context, Result};
 
 use crate::workspace::cargo;
 
-/// Servers of the second test that are killed in one run of it.
+/// How many servers one run of the second test kills.
 const SERVERS: u64 = 6;
 
 #[derive(clap::Args)]
 pub struct PowercutArgs {
-    /// How many cuts
+    /// Number of power cuts
     #[arg(long, default_value_t = 10_000)]
     cuts: u64,
-    /// Where the seeds begin: a failure names its own
+    /// The first seed; a failure names its own
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 #[derive(clap::Args)]
 pub struct KillArgs {
-    /// How many servers are killed, in all
+    /// Total number of servers to kill
     #[arg(long, default_value_t = 10_000)]
     rounds: u64,
 }
@@ -34,7 +35,7 @@ pub fn powercut(root: &Path, args: &PowercutArgs) -> Result<bool> {
     test(root, &["--package", "blockstore", "--lib", "power_cuts::"], &numbers)
 }
 
-/// Kills servers; `false` as above.
+/// Kills servers; `false` means the same as for `powercut`.
 pub fn kill(root: &Path, args: &KillArgs) -> Result<bool> {
     let kills = args.rounds.div_ceil(SERVERS);
     test(root, &["--package", "intact", "--test", "durability"], &[("INTACT_KILLS", kills)])

@@ -1,14 +1,14 @@
-//! A look at Rust source that is good enough for the house rules: what is code, what is a comment, what is a
-//! string, and which lines are compiled only for tests.
+//! An analysis of Rust source that is good enough for the house rules: what is code, what is a comment, what
+//! is a string, and which lines are compiled only for tests.
 //!
-//! Not a parser: it knows comments (nested), strings (raw, byte), character literals against lifetimes,
-//! attributes and matching braces. Macros are read as they stand. That is all the checks need, and it cannot
-//! fail on new syntax.
+//! Not a parser: it recognizes comments (nested), strings (raw, byte), character literals as opposed to
+//! lifetimes, attributes and matching braces. Macros are not expanded. That is all the checks need, and it
+//! cannot fail on new syntax.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// One line of a source file, taken apart.
+/// One line of a source file, split into its parts.
 #[derive(Debug, Default, Clone)]
 pub struct Line {
     /// The line with comments and the insides of strings replaced by spaces.
@@ -19,7 +19,7 @@ pub struct Line {
     pub test: bool,
 }
 
-/// A source file, taken apart.
+/// A source file, split into its parts.
 #[derive(Debug)]
 pub struct RustSource {
     pub lines: Vec<Line>,
@@ -28,7 +28,7 @@ pub struct RustSource {
 }
 
 impl RustSource {
-    /// Takes `text` apart. `test_file` says that the whole file is test code.
+    /// Splits `text` into its parts. `test_file` says that the whole file is test code.
     pub fn parse(text: &str, test_file: bool) -> Self {
         let (mut lines, code) = split(text);
         let regions = test_regions(&code);
@@ -40,7 +40,7 @@ impl RustSource {
         Self { lines, test_modules: regions.modules }
     }
 
-    /// Every path that a `use` item brings in, groups written out, with the line on which the item begins.
+    /// Every path that a `use` item imports, groups expanded, with the line on which the item starts.
     pub fn imports(&self) -> Vec<(usize, String)> {
         let mut imports = Vec::new();
         let mut item: Option<(usize, String)> = None;
@@ -68,7 +68,7 @@ impl RustSource {
     }
 }
 
-/// The byte position of `word` in `text` where it stands alone.
+/// The byte position of `word` in `text` where it is a separate word.
 pub fn find_word(text: &str, word: &str) -> Option<usize> {
     let is_ident = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(at, _)| at).find(|&at| {
@@ -105,11 +105,11 @@ fn expand_use(prefix: &str, tree: &str, found: &mut impl FnMut(String)) {
             _ => {}
         }
     }
-    // The closing braces of inner groups were trimmed together with ours: they carry nothing.
+    // The closing braces of inner groups were trimmed together with ours: they carry no information.
     expand_use(&prefix, &inner[start..], found);
 }
 
-/// Splits into lines of code and comment; also gives the blanked code as one run of characters.
+/// Splits into lines of code and comment; also returns the blanked code as one run of characters.
 fn split(text: &str) -> (Vec<Line>, Vec<char>) {
     enum Mode {
         Code,
@@ -213,7 +213,7 @@ fn raw_string_hashes(chars: &[char], i: usize) -> Option<usize> {
 /// At a quote: the length of a character literal, or `None` for a lifetime.
 fn char_literal_len(chars: &[char], i: usize) -> Option<usize> {
     if chars.get(i + 1) == Some(&'\\') {
-        // The escape's own character may be a quote; the closing one comes after it.
+        // The escaped character may itself be a quote; the closing quote comes after it.
         let close = chars.get(i + 3..)?.iter().take(12).position(|&c| c == '\'')?;
         return Some(close + 4);
     }
@@ -272,8 +272,8 @@ fn is_test_attribute(text: &str) -> bool {
             && !text.contains("not(test)"))
 }
 
-/// The end of what the attribute before `from` applies to: the item's closing brace or semicolon; for a
-/// field, a match arm or an expression also its comma.
+/// The end of what the attribute before `from` applies to: the item's closing brace or semicolon or, for a
+/// field, a match arm or an expression, its comma.
 pub fn item_end(code: &[char], from: usize) -> usize {
     const ITEMS: [&str; 14] = [
         "mod",
@@ -344,7 +344,7 @@ pub fn line_of(code: &[char], position: usize) -> usize {
     code.iter().take(position).filter(|&&c| c == '\n').count()
 }
 
-/// A source file of the project together with its place.
+/// A source file of the project with its path.
 #[derive(Debug)]
 pub struct SourceFile {
     /// Relative to the workspace.
@@ -352,7 +352,7 @@ pub struct SourceFile {
     pub source: RustSource,
 }
 
-/// Reads all Rust files among `files`, and knows which of them are compiled only for tests.
+/// Reads all Rust files among `files`, and determines which of them are compiled only for tests.
 pub fn read_all(root: &Path, files: &[PathBuf]) -> std::io::Result<Vec<SourceFile>> {
     let mut read = Vec::new();
     for path in files.iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs")) {
@@ -360,7 +360,7 @@ pub fn read_all(root: &Path, files: &[PathBuf]) -> std::io::Result<Vec<SourceFil
         let source = RustSource::parse(&text, in_test_folder(path));
         read.push(SourceFile { path: path.clone(), source });
     }
-    // A file behind `#[cfg(test)] mod name;` is test code, and so is all that lies below it.
+    // A file behind `#[cfg(test)] mod name;` is test code, and so are all files below it.
     let mut roots = BTreeSet::new();
     for file in &read {
         for module in &file.source.test_modules {
@@ -376,7 +376,7 @@ pub fn read_all(root: &Path, files: &[PathBuf]) -> std::io::Result<Vec<SourceFil
     Ok(read)
 }
 
-/// The folder in which the modules of the file at `path` lie.
+/// The folder that holds the modules of the file at `path`.
 fn module_folder(path: &Path) -> PathBuf {
     match path.file_name().and_then(|name| name.to_str()) {
         Some("lib.rs" | "main.rs" | "mod.rs") => path.parent().map(Path::to_path_buf).unwrap_or_default(),
@@ -384,7 +384,7 @@ fn module_folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether cargo or the fuzzer builds this file for tests only: `tests/`, `benches/` beside `src/`, and
+/// Whether cargo or the fuzzer builds this file only for tests: `tests/` and `benches/` next to `src/`, and
 /// `fuzz/`.
 fn in_test_folder(path: &Path) -> bool {
     let mut parts = path.components().map(|part| part.as_os_str().to_string_lossy().into_owned());

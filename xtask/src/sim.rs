@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: builds the simulator with its profile and hands it its arguments. The simulator says what it can do
+//! `cargo xtask sim`: builds the simulator with its profile and passes it its arguments. The simulator documents them
 //! (`cargo xtask sim --help`).
 
 use std::path::Path;
@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 
 use crate::workspace::cargo;
 
-/// Seeds that the gate runs, if its time allows.
+/// Seeds that the gate runs, if there is enough time.
 pub const GATE_SEEDS: &str = "10000";
-/// Time that the gate gives them, seconds.
+/// Time limit for the simulator in the gate, seconds.
 pub const GATE_SECONDS: &str = "90";
 
 #[derive(clap::Args)]
@@ -20,7 +20,7 @@ pub struct Args {
     rest: Vec<String>,
 }
 
-/// Runs the simulator; `false` means that it found something.
+/// Runs the simulator; `false` means that it found an error.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
     simulate(root, &args.rest)
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace::cargo;
 
-/// Writes the files; `false` when what was written fails its tests.
+/// Writes the files; `false` when the written files fail their tests.
 pub fn run(root: &Path) -> Result<bool> {
     let status = Command::new(cargo())
         .args(["test", "--quiet", "--package", "integrity", "--test", "vectors"])

@@ -13,7 +13,7 @@ pub fn root() -> Result<PathBuf> {
     Ok(root.to_path_buf())
 }
 
-/// The files of the project, relative to `root`: what git tracks or would add, and that exists.
+/// The files of the project, relative to `root`: those that git tracks or would add, and that exist.
 pub fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let out = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -35,7 +35,7 @@ pub fn files(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// One package of the workspace, as far as the checks need it.
+/// One package of the workspace, with the fields that the checks need.
 #[derive(Deserialize)]
 pub struct Package {
     pub name: String,
@@ -54,7 +54,7 @@ pub struct Dependency {
     pub kind: Option<String>,
 }
 
-/// Something that cargo builds of a package.
+/// Something that cargo builds from a package.
 #[derive(Deserialize)]
 pub struct Target {
     pub kind: Vec<String>,
@@ -92,7 +92,7 @@ pub fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// Whether this runs on CI, where nothing may be left out.
+/// Whether this runs on CI, where no step may be skipped.
 pub fn on_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false" && value != "0")
 }

@@ -1,4 +1,4 @@
-//! Starts a well-behaved evil target on loopback for other clients to try, and shows what passes: `evil [SECONDS]`.
+//! Starts a well-behaved evil target on loopback for other clients to try, and shows the traffic: `evil [SECONDS]`.
 
 use conform::evil::{Behaviour, EvilConfig, EvilTarget};
 use std::time::Duration;

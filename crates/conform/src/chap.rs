@@ -1,5 +1,5 @@
-//! CHAP as the two ends of a script need it (RFC 7143 12.1.3, RFC 1994). Written apart from the product's own,
-//! so that a mistake in one shows against the other.
+//! CHAP as both ends of a script need it (RFC 7143 12.1.3, RFC 1994). Written independently of the product's
+//! own implementation, so that a mistake in one shows against the other.
 
 use md5::Md5;
 use sha1::Sha1;
@@ -20,7 +20,7 @@ pub fn response(number: u64, identifier: u8, secret: &[u8], challenge: &[u8]) ->
     }
 }
 
-/// Random bytes from the operating system; zeros if it has none, which no script depends on.
+/// Random bytes from the operating system; zeros if it has none (no script depends on them).
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let _ = getrandom::fill(&mut bytes);

@@ -1,4 +1,4 @@
-//! PDUs as bytes: what is sent, with everything that can be made wrong, and what was received.
+//! PDUs as bytes: PDUs to send, with every part that can be made wrong, and received PDUs.
 
 use iscsi_wire::{Bhs, MAX_DATA_SEGMENT_LENGTH, Pdu, WireError, one_line, padding_length};
 
@@ -11,7 +11,7 @@ pub struct Digests {
     pub data: bool,
 }
 
-/// What to do about one digest of one PDU.
+/// How to treat one digest of one PDU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DigestWish {
     /// As negotiated, and correct.
@@ -25,7 +25,7 @@ pub enum DigestWish {
     Force,
 }
 
-/// A PDU to send. Lengths, padding and digests are right unless a method made them wrong.
+/// A PDU to send. Lengths, padding and digests are right unless a method makes them wrong.
 #[derive(Clone, Debug)]
 pub struct Frame {
     bytes: [u8; Bhs::SIZE],
@@ -76,7 +76,7 @@ impl Frame {
         self
     }
 
-    /// Overwrites header bytes from `offset` on; what would lie beyond the header is left out.
+    /// Overwrites header bytes from `offset` on; bytes beyond the header are left out.
     pub fn patch(mut self, offset: usize, bytes: &[u8]) -> Self {
         for (at, byte) in (offset..Bhs::SIZE).zip(bytes) {
             self.bytes[at] = *byte;
@@ -100,13 +100,13 @@ impl Frame {
         self
     }
 
-    /// Announces another DataSegmentLength than is sent, in bytes (at most 2^24-1).
+    /// Announces a DataSegmentLength other than the real one, in bytes (at most 2^24-1).
     pub fn claim_data_length(mut self, bytes: usize) -> Self {
         self.data_segment_length = Some(bytes.min(MAX_DATA_SEGMENT_LENGTH));
         self.remark(&format!("claims {bytes} data bytes"))
     }
 
-    /// Announces another TotalAHSLength than is sent, in four-byte words.
+    /// Announces a TotalAHSLength other than the real one, in four-byte words.
     pub fn claim_ahs_words(mut self, words: u8) -> Self {
         self.total_ahs_words = Some(words);
         self.remark(&format!("claims {words} AHS words"))
@@ -118,31 +118,31 @@ impl Frame {
         self
     }
 
-    /// Says what to do about the header digest.
+    /// Sets how to treat the header digest.
     pub fn header_digest(mut self, wish: DigestWish) -> Self {
         self.header_digest = wish;
         self.remark(&format!("header digest {wish:?}"))
     }
 
-    /// Says what to do about the data digest.
+    /// Sets how to treat the data digest.
     pub fn data_digest(mut self, wish: DigestWish) -> Self {
         self.data_digest = wish;
         self.remark(&format!("data digest {wish:?}"))
     }
 
-    /// Inverts byte `offset` of the header (0 to 47 and on into the AHS) after its digest was computed.
+    /// Inverts byte `offset` of the header (0 to 47, continuing into the AHS) after its digest was computed.
     pub fn corrupt_header_byte(mut self, offset: usize) -> Self {
         self.corrupt_after_digest = Some(offset);
         self.remark(&format!("header byte {offset} inverted after the digest"))
     }
 
-    /// Inverts byte `offset` of the data segment (and on into its padding) after its digest was computed.
+    /// Inverts byte `offset` of the data segment (continuing into its padding) after its digest was computed.
     pub fn corrupt_data_byte(mut self, offset: usize) -> Self {
         self.corrupt_data = Some(offset);
         self.remark(&format!("data byte {offset} inverted after the digest"))
     }
 
-    /// Adds words to its line in the transcript.
+    /// Adds a remark to its line in the transcript.
     pub fn remark(mut self, words: &str) -> Self {
         if !self.remark.is_empty() {
             self.remark.push_str(", ");
@@ -211,7 +211,7 @@ fn push_digest(out: &mut Vec<u8>, start: usize, wish: DigestWish, negotiated: bo
     out.extend_from_slice(&digest.to_le_bytes());
 }
 
-/// A PDU as it arrived, its digests verified.
+/// A received PDU, its digests verified.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// The header.
@@ -222,7 +222,7 @@ pub struct Received {
     pub data: Vec<u8>,
     /// The padding bytes.
     pub padding: Vec<u8>,
-    /// The data digest word as it came, in wire order; `None` when there was none.
+    /// The data digest as received, in wire order; `None` if there was none.
     pub data_digest: Option<[u8; 4]>,
 }
 
@@ -237,8 +237,8 @@ impl Received {
         one_line(&self.bhs, &self.ahs)
     }
 
-    /// The pairs of a text segment. Read without the limits of the standard, so that a script can see what is wrong
-    /// with them: an item without `=` becomes a key without value.
+    /// The pairs of a text segment. Parsed without the limits of the standard, so that a script can see what is
+    /// wrong with them: an item without `=` becomes a key without a value.
     pub fn text(&self) -> Vec<(String, String)> {
         let items = self.data.split(|byte| *byte == 0).filter(|item| !item.is_empty());
         let pairs = items.map(|item| {
@@ -249,13 +249,13 @@ impl Received {
         pairs.collect()
     }
 
-    /// Four header bytes as a number, for fields that no PDU struct names.
+    /// Four header bytes as a number, for fields that no PDU struct has.
     pub fn u32_at(&self, offset: usize) -> u32 {
         u32_at(&self.bhs, offset)
     }
 }
 
-/// Four bytes of a header as a number; 0 beyond its end.
+/// Four bytes of a header as a number; 0 if they lie beyond its end.
 pub(crate) fn u32_at(bhs: &Bhs, offset: usize) -> u32 {
     match bhs.as_bytes().get(offset..).and_then(|rest| rest.first_chunk::<4>()) {
         Some(bytes) => u32::from_be_bytes(*bytes),

@@ -1,36 +1,37 @@
-//! What an initiator can see of a target's numbering and of the form of its PDUs, checked on every PDU received.
+//! What an initiator can see of a target's numbering and PDU format, checked on every PDU received.
 //!
-//! The findings belong to rows of the conformance table, whichever row's script was running when they were made.
+//! A finding belongs to the row of the conformance table whose rule is broken, whichever row's script was
+//! running.
 
 use crate::frame::Received;
 use iscsi_wire::{Bhs, CmdSn, DataIn, Opcode, Pdu, StatSn};
 
-/// Findings kept per connection.
+/// Maximum number of findings per connection.
 const MAX_FINDINGS: usize = 64;
 
-/// A rule that the other end was seen to break.
+/// A rule that the other end broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The row of the conformance table.
     pub row: &'static str,
-    /// What was seen.
+    /// A description of what happened.
     pub words: String,
 }
 
 /// Counters of one connection as the initiator sees them.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// The StatSN that the next response must carry; `None` before the first.
+    /// The StatSN that the next response must carry; `None` before the first response.
     pub next_stat_sn: Option<StatSn>,
     /// The newest ExpCmdSN.
     pub exp_cmd_sn: Option<CmdSn>,
     /// The newest MaxCmdSN.
     pub max_cmd_sn: Option<CmdSn>,
-    /// Responses from this StatSN on are not acknowledged, and may come again.
+    /// Responses from this StatSN on are not acknowledged, and may be sent again.
     pub held: Option<StatSn>,
     /// ErrorRecoveryLevel of the session.
     pub error_recovery_level: u32,
-    /// MaxRecvDataSegmentLength that we declared, in bytes; 0 while unknown.
+    /// MaxRecvDataSegmentLength that we declared, in bytes; 0 if unknown.
     pub max_recv_data_segment_length: usize,
     /// Rules seen broken.
     pub findings: Vec<Finding>,
@@ -177,7 +178,7 @@ impl Ledger {
             Pdu::NopIn(p) => (true, !p.itt.is_reserved()),
             _ => (true, true),
         };
-        // What is not acknowledged may come again when it was asked for.
+        // A response that is not acknowledged may be sent again on request.
         let again = self.error_recovery_level > 0
             && self.held.is_some_and(|held| held.le(stat_sn))
             && self.next_stat_sn.is_some_and(|next| stat_sn.lt(next));

@@ -1,17 +1,17 @@
-//! Conformance of iSCSI targets and initiators to RFC 7143, shown by a peer that can break any rule on purpose.
+//! Conformance of iSCSI targets and initiators to RFC 7143, tested by a peer that can break any rule on purpose.
 //!
 //! * [`RawPeer`] is one end of a connection in either role. It sends bytes, headers, digests, padding and lengths
-//!   as told, right or wrong, and receives PDUs with their digests verified. [`Frame`] is what it sends,
-//!   [`Received`] what comes.
-//! * [`Transcript`] is the readable record of what passed.
-//! * [`Session`] is a logged-in initiator that keeps the rules unless told otherwise, and checks the target's
-//!   numbering all the while ([`Ledger`]).
+//!   as told, right or wrong, and receives PDUs with their digests verified. It sends [`Frame`]s and receives
+//!   [`Received`] PDUs.
+//! * [`Transcript`] is the readable record of the traffic.
+//! * [`Session`] is a logged-in initiator that keeps the rules unless told otherwise, and always checks the
+//!   target's numbering ([`Ledger`]).
 //! * [`target::run`] runs the rows of the conformance table that a target must keep against any target.
 //! * [`evil::EvilTarget`] is a small, correct target with hooks that break rules on demand, and
-//!   [`initiator::rows`] the rows that an initiator must keep against it.
+//!   [`initiator::rows`] are the rows that an initiator must keep against it.
 //!
-//! Blocking sockets with timeouts on purpose: a script is read from top to bottom. The crate shares no
-//! protocol code with the product, only the wire form and the checksum, so that both are held against each other.
+//! Sockets are blocking with timeouts on purpose: a script reads from top to bottom. The crate shares no protocol
+//! code with the product, only the wire format and the checksum, so each implementation checks the other.
 #![forbid(unsafe_code)]
 
 pub mod chap;

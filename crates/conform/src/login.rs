@@ -19,13 +19,13 @@ pub struct ChapScript {
     pub user: String,
     /// The secret that answers the target's challenge.
     pub secret: String,
-    /// CHAP_A, in order of preference; `5` when not changed.
+    /// CHAP_A, in order of preference; `5` unless changed.
     pub algorithms: String,
-    /// The name and secret that the target must answer our challenge with, for mutual CHAP.
+    /// The name and secret with which the target must answer our challenge, for mutual CHAP.
     pub target: Option<(String, String)>,
 }
 
-/// What a login says. [`LoginScript::new`] makes one that any target should accept.
+/// The contents of a login. [`LoginScript::new`] makes one that any target should accept.
 #[derive(Clone, Debug)]
 pub struct LoginScript {
     /// InitiatorName.
@@ -34,7 +34,7 @@ pub struct LoginScript {
     pub target_name: Option<String>,
     /// SessionType=Discovery.
     pub discovery: bool,
-    /// ISID; every new script draws its own.
+    /// ISID; every new script chooses its own.
     pub isid: Isid,
     /// TSIH: 0 for a new session.
     pub tsih: Tsih,
@@ -44,7 +44,7 @@ pub struct LoginScript {
     pub cmd_sn: CmdSn,
     /// Operational keys to offer, in order.
     pub keys: Vec<(String, String)>,
-    /// CHAP, when wanted.
+    /// CHAP, if used.
     pub chap: Option<ChapScript>,
 }
 
@@ -89,7 +89,7 @@ impl LoginScript {
         }
     }
 
-    /// With this offer, instead of an earlier one of the key if there was one.
+    /// With this offer, replacing an earlier one for the same key.
     pub fn key(mut self, key: &str, value: &str) -> Self {
         match self.keys.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => value.clone_into(old),
@@ -110,8 +110,8 @@ impl LoginScript {
         self
     }
 
-    /// For another connection of the session `tsih`, or its reinstatement: without what only the leading
-    /// connection may negotiate.
+    /// For another connection of the session `tsih`, or its reinstatement: without the keys that only the
+    /// leading connection may negotiate.
     pub fn joining(mut self, tsih: Tsih, cid: Cid) -> Self {
         (self.tsih, self.cid) = (tsih, cid);
         let own = [keys::HEADER_DIGEST, keys::DATA_DIGEST, keys::MAX_RECV_DATA_SEGMENT_LENGTH];
@@ -125,7 +125,7 @@ impl LoginScript {
         self
     }
 
-    /// The pairs that the first request must carry: who, to whom, and as what.
+    /// The pairs that the first request must carry: the names of both ends and the session type.
     pub fn names(&self) -> Vec<(String, String)> {
         let mut pairs = vec![(keys::INITIATOR_NAME.to_owned(), self.initiator_name.clone())];
         if let Some(name) = &self.target_name {
@@ -158,7 +158,7 @@ impl LoginScript {
     }
 }
 
-/// Text bytes of pairs.
+/// The text bytes of pairs.
 pub fn text_of<K: AsRef<str>, V: AsRef<str>>(pairs: &[(K, V)]) -> Vec<u8> {
     let mut text = TextBuilder::new();
     for (key, value) in pairs {
@@ -167,7 +167,7 @@ pub fn text_of<K: AsRef<str>, V: AsRef<str>>(pairs: &[(K, V)]) -> Vec<u8> {
     text.finish()
 }
 
-/// What a target answered to one login step.
+/// The target's answer to one login step.
 #[derive(Clone, Debug)]
 pub struct LoginReply {
     /// The (last) response.
@@ -196,10 +196,10 @@ pub(crate) fn value_of<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&
     pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
 }
 
-/// A login that came to full feature phase.
+/// A login that reached full feature phase.
 #[derive(Clone, Debug)]
 pub struct LoggedIn {
-    /// Parameters in force.
+    /// Parameters in effect.
     pub params: Params,
     /// The session's handle.
     pub tsih: Tsih,
@@ -221,7 +221,7 @@ impl RawPeer {
         self.login_reply(request)
     }
 
-    /// Receives the answer to `request`; an answer in several PDUs is asked for to its end.
+    /// Receives the answer to `request`; requests all parts of an answer in several PDUs.
     pub fn login_reply(&mut self, request: LoginRequest) -> Result<LoginReply, PeerError> {
         let mut text = Vec::new();
         for _ in 0..MAX_EXCHANGES {
@@ -241,7 +241,7 @@ impl RawPeer {
         Err(PeerError::LoginRule("the answer never ended".to_owned()))
     }
 
-    /// A whole login that keeps the rules. Digests and the ledger are set for full feature phase.
+    /// A complete login that keeps the rules. Digests and the ledger are set for full feature phase.
     pub fn login(&mut self, script: &LoginScript) -> Result<LoggedIn, PeerError> {
         use LoginStage::{FullFeature, Operational};
         let mut seen = Vec::new();
@@ -270,7 +270,7 @@ impl RawPeer {
         Err(PeerError::LoginRule(format!("not in full feature phase after {MAX_EXCHANGES} exchanges")))
     }
 
-    /// The security stage of a login with CHAP, up to the transition. Returns the pairs that came.
+    /// The security stage of a login with CHAP, up to the transition. Returns the pairs received.
     pub fn login_chap(
         &mut self,
         script: &LoginScript,
@@ -336,7 +336,7 @@ pub(crate) fn answer_challenge(
     Ok(vec![(keys::CHAP_N.to_owned(), chap.user.clone()), (keys::CHAP_R.to_owned(), encode_hex(&response))])
 }
 
-/// Answers to what the target proposed on its own: agreement, or NotUnderstood.
+/// Answers to keys that the target proposed itself: agreement, or NotUnderstood.
 fn answers(
     script: &LoginScript,
     theirs: &[(String, String)],

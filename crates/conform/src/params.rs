@@ -1,18 +1,18 @@
-//! The operational parameters that a login resulted in, as the initiator understands them (RFC 7143 13).
+//! The operational parameters that result from a login, as the initiator understands them (RFC 7143 13).
 
 use crate::login::{LoginScript, value_of};
 use iscsi_wire::{keys, parse_bool, parse_number};
 
-/// Parameters in force. What neither side named has the standard's default.
+/// Parameters in effect. A parameter that neither side named has the standard's default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// HeaderDigest=CRC32C.
     pub header_digest: bool,
     /// DataDigest=CRC32C.
     pub data_digest: bool,
-    /// What the target declared: the most data in a PDU to it, in bytes.
+    /// Declared by the target: the most data in a PDU to it, in bytes.
     pub max_send_data_segment_length: u32,
-    /// What we declared, in bytes.
+    /// Declared by us, in bytes.
     pub max_recv_data_segment_length: u32,
     /// MaxBurstLength in bytes.
     pub max_burst_length: u32,
@@ -39,9 +39,9 @@ pub struct Params {
 }
 
 impl Params {
-    /// From what was offered, what the target said, and what we agreed to.
+    /// From our offers, the target's pairs, and our answers.
     pub fn of(script: &LoginScript, theirs: &[(String, String)], accepted: &[(String, String)]) -> Self {
-        // The result of a negotiation is the answer, whichever side answered.
+        // The answer decides the result of a negotiation, whichever side sent it.
         let result = |key: &str| {
             let answer = if value_of(&script.keys, key).is_some() { theirs } else { accepted };
             value_of(answer, key)

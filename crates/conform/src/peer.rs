@@ -1,4 +1,4 @@
-//! One end of a TCP connection that speaks PDUs, correct ones and others, in either role.
+//! One end of a TCP connection that sends correct and incorrect PDUs, in either role.
 
 use crate::frame::{Digests, Frame, Received};
 use crate::transcript::{Side, Transcript, What};
@@ -8,10 +8,11 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// Bytes asked of the kernel in one read.
+/// Bytes requested from the kernel in one read.
 const READ_SIZE: usize = 64 * 1024;
 
-/// A raw peer. It sends what it is told to send, byte for byte, and receives PDUs with their digests verified.
+/// A raw peer. It sends exactly the bytes that it is told to send, and receives PDUs with their digests
+/// verified.
 pub struct RawPeer {
     stream: TcpStream,
     side: Side,
@@ -21,7 +22,7 @@ pub struct RawPeer {
     timeout: Duration,
     closed_seen: bool,
     reset: bool,
-    /// Digests in use; a login sets them, a script may.
+    /// Digests in use; a login sets them, and a script may too.
     pub digests: Digests,
     /// Sequence numbers as seen from this end.
     pub ledger: Ledger,
@@ -117,7 +118,7 @@ impl RawPeer {
         self.write_all(&bytes)
     }
 
-    /// Sends the first `length` bytes of a PDU only.
+    /// Sends only the first `length` bytes of a PDU.
     pub fn send_part(&mut self, frame: &Frame, length: usize) -> Result<(), PeerError> {
         let bytes = frame.encode(self.digests);
         self.send_bytes(&bytes[..length.min(bytes.len())])
@@ -134,7 +135,7 @@ impl RawPeer {
         self.transcript.note(self.connection, self.side, words);
     }
 
-    /// Closes our direction; what the other end still sends can be received.
+    /// Closes our direction; PDUs that the other end still sends can be received.
     pub fn close_write(&mut self) {
         if self.reset {
             return;
@@ -143,7 +144,7 @@ impl RawPeer {
         self.transcript.push(self.connection, self.side, What::Closed);
     }
 
-    /// The connection itself, for what is no exchange of PDUs.
+    /// The connection itself, for anything but an exchange of PDUs.
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
@@ -153,7 +154,7 @@ impl RawPeer {
         self.linger_zero();
     }
 
-    /// Makes the end of this peer a RST.
+    /// Makes this peer end with a RST.
     pub(crate) fn linger_zero(&mut self) {
         self.reset = true;
         let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
@@ -165,7 +166,7 @@ impl RawPeer {
         self.recv_within(self.timeout)
     }
 
-    /// The next PDU, within `timeout`. Digests are verified as [`RawPeer::digests`] says.
+    /// The next PDU, within `timeout`. Digests are verified according to [`RawPeer::digests`].
     pub fn recv_within(&mut self, timeout: Duration) -> Result<Received, PeerError> {
         let result = self.recv_inner(timeout);
         let sender = self.side.other();
@@ -232,7 +233,7 @@ impl RawPeer {
         verified.map(|()| pdu)
     }
 
-    /// Reads until `needed` bytes are there. Memory grows with what arrives, not with what was announced.
+    /// Reads until `needed` bytes have arrived. Memory grows with what arrives, not with what was announced.
     fn fill(&mut self, needed: usize, deadline: Instant, timeout: Duration) -> Result<(), PeerError> {
         let mut chunk = [0; READ_SIZE];
         while self.rx.len() < needed {
@@ -264,8 +265,8 @@ impl RawPeer {
         }
     }
 
-    /// Reads and drops PDUs until the other end closes; those that came before. An error when it does not
-    /// close in time, or sends what is no PDU.
+    /// Reads PDUs until the other end closes, and returns those received before. An error if it does not close
+    /// in time, or sends something other than a PDU.
     pub fn until_closed(&mut self) -> Result<Vec<Received>, PeerError> {
         let mut before = Vec::new();
         let deadline = Instant::now() + self.timeout;

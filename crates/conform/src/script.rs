@@ -1,4 +1,4 @@
-//! How the script of a row ends early.
+//! The ways in which the script of a row ends early.
 
 /// One of several ways to make a PDU wrong, with its name.
 pub(crate) type Wrong<T> = (&'static str, fn(&mut T));
@@ -19,7 +19,7 @@ macro_rules! fail {
     };
 }
 
-/// Ends a script because it has no object here.
+/// Ends a script because the rule does not apply here.
 macro_rules! skip {
     ($($words:tt)+) => {
         return Err($crate::Stop::NotApplicable(format!($($words)+)))

@@ -1,5 +1,5 @@
-//! A logged-in initiator on one connection: commands, pings and text that keep the rules unless told otherwise,
-//! with a check of every rule that an initiator can see while it talks.
+//! A logged-in initiator on one connection: commands, pings and text that keep the rules unless told otherwise.
+//! It checks every rule that an initiator can observe during the exchange.
 
 mod command;
 mod outcome;
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 /// Counts the connections that joined sessions.
 static JOINED: AtomicU32 = AtomicU32::new(0);
 
-/// PDUs kept for a later step, at most.
+/// Maximum number of PDUs kept for a later step.
 const MAX_STASH: usize = 4096;
 
-/// How a target took something.
+/// A target's reaction to a PDU.
 #[derive(Clone, Debug)]
 pub enum Reaction {
     /// It rejected the PDU.
@@ -35,7 +35,7 @@ pub enum Reaction {
     Answered(Received),
     /// It closed the connection.
     Closed,
-    /// It did nothing in the time that was given.
+    /// It did nothing in the given time.
     Nothing,
 }
 
@@ -56,17 +56,17 @@ impl Reaction {
 pub struct Session {
     /// The connection.
     pub peer: RawPeer,
-    /// Parameters in force.
+    /// Parameters in effect.
     pub params: Params,
-    /// How it logged in.
+    /// The script with which it logged in.
     pub script: LoginScript,
-    /// What the login gave.
+    /// The result of the login.
     pub logged_in: LoggedIn,
     /// CmdSN of the next non-immediate command.
     pub cmd_sn: CmdSn,
-    /// The logical unit that commands go to.
+    /// The logical unit that commands address.
     pub lun: Lun,
-    /// R2Ts may ask again for what was sent: the script loses data on purpose.
+    /// R2Ts may request data again that was already sent: the script loses data on purpose.
     pub recovering: bool,
     next_itt: u32,
     stash: Vec<Received>,
@@ -82,8 +82,8 @@ impl Session {
         Ok(Session { peer, params, script, logged_in, cmd_sn, lun, next_itt, recovering: false, stash })
     }
 
-    /// Logs in over `peer` as a further connection of this session, with this CID. The connection counts on from
-    /// this one's CmdSN; who uses both must carry it from one to the other.
+    /// Logs in over `peer` as another connection of this session, with this CID. The connection continues from
+    /// this one's CmdSN; a caller that uses both must carry the CmdSN from one to the other.
     pub fn join(&self, mut peer: RawPeer, cid: Cid) -> Result<Self, PeerError> {
         let script = self.script.clone().joining(self.logged_in.tsih, cid).cmd_sn(self.cmd_sn.0);
         let logged_in = peer.login(&script)?;
@@ -96,13 +96,13 @@ impl Session {
             max_recv_data_segment_length: own.max_recv_data_segment_length,
             ..self.params.clone()
         };
-        // Task tags are unique in the session, also beyond the end of a connection.
+        // Task tags are unique in the session, even after a connection has ended.
         let next_itt = (1 << 28) + ((JOINED.fetch_add(1, Ordering::Relaxed) & 0xdfff) << 12);
         let (cmd_sn, lun, stash) = (self.cmd_sn, self.lun, Vec::new());
         Ok(Session { peer, params, script, logged_in, cmd_sn, lun, next_itt, recovering: false, stash })
     }
 
-    /// A task tag that was not used yet.
+    /// An unused task tag.
     pub fn itt(&mut self) -> Itt {
         self.next_itt = self.next_itt.wrapping_add(1);
         Itt(self.next_itt)
@@ -117,13 +117,13 @@ impl Session {
         now
     }
 
-    /// The next PDU that concerns a script: pings of the target are answered and not shown.
+    /// The next PDU that is relevant to a script: pings of the target are answered and not returned.
     #[allow(clippy::should_implement_trait, reason = "it is no iterator: it waits, and may fail")]
     pub fn next(&mut self) -> Result<Received, PeerError> {
         self.next_within(self.peer.timeout())
     }
 
-    /// As [`Session::next`], waiting `timeout` at most.
+    /// Like [`Session::next`], waiting at most `timeout`.
     pub fn next_within(&mut self, timeout: Duration) -> Result<Received, PeerError> {
         if !self.stash.is_empty() {
             return Ok(self.stash.remove(0));
@@ -157,7 +157,7 @@ impl Session {
     }
 
     /// The next PDU with this task tag; others are kept for later steps. A Reject or an asynchronous message
-    /// that comes instead is an error.
+    /// that arrives instead is an error.
     pub fn next_for(&mut self, itt: Itt) -> Result<Received, PeerError> {
         if let Some(at) = self.stash.iter().position(|rx| rx.bhs.itt() == itt) {
             return Ok(self.stash.remove(at));
@@ -195,8 +195,8 @@ impl Session {
         self.stash.push(rx);
     }
 
-    /// How the target takes what was just sent with task tag `itt`, within `timeout`. Data and R2Ts are
-    /// not served; they are an answer.
+    /// The target's reaction to the PDU just sent with task tag `itt`, within `timeout`. Data and R2Ts are not
+    /// served; they count as an answer.
     pub fn reaction_within(&mut self, itt: Itt, timeout: Duration) -> Result<Reaction, PeerError> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -208,7 +208,7 @@ impl Session {
             };
             return Ok(match rx.pdu() {
                 Ok(Pdu::Reject(reject)) => Reaction::Rejected(reject.reason),
-                // A target that is about to drop the connection may say so first.
+                // A target that is about to drop the connection may announce it first.
                 Ok(Pdu::AsyncMessage(_)) => continue,
                 Ok(Pdu::ScsiResponse(_)) if rx.bhs.itt() == itt => {
                     Reaction::Finished(Outcome::of_response(&rx))
@@ -222,7 +222,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::reaction_within`], with the timeout of the connection.
+    /// Like [`Session::reaction_within`], with the timeout of the connection.
     pub fn reaction(&mut self, itt: Itt) -> Result<Reaction, PeerError> {
         self.reaction_within(itt, self.peer.timeout())
     }
@@ -232,13 +232,13 @@ impl Session {
         self.peer.note(words);
     }
 
-    /// An immediate ping that must come back with its data: the target is alive and has taken everything that
-    /// was sent before. What else comes is kept for later steps.
+    /// An immediate ping that must be answered with its data: the target is alive and has received everything
+    /// that was sent before. Other PDUs are kept for later steps.
     pub fn ping(&mut self) -> Result<(), PeerError> {
         self.ping_with(b"conform").map(|_| ())
     }
 
-    /// As [`Session::ping`], with this data.
+    /// Like [`Session::ping`], with this data.
     pub fn ping_with(&mut self, data: &[u8]) -> Result<Received, PeerError> {
         let itt = self.itt();
         let nop = self.nop(itt, true);
@@ -258,7 +258,7 @@ impl Session {
         }
     }
 
-    /// A NOP-Out that wants an answer.
+    /// A NOP-Out that requests an answer.
     pub fn nop(&mut self, itt: Itt, immediate: bool) -> NopOut {
         NopOut {
             immediate,
@@ -282,7 +282,7 @@ impl Session {
         }
     }
 
-    /// A SNACK Request for `itt`, with reserved tags otherwise.
+    /// A SNACK Request for `itt`, with all other tags reserved.
     pub fn snack(&self, snack_type: SnackType, itt: Itt, beg_run: u32, run_length: u32) -> SnackRequest {
         let lun = if itt.is_reserved() { Lun(0) } else { self.lun };
         let exp_stat_sn = self.peer.ledger.exp_stat_sn();
@@ -333,7 +333,7 @@ impl Session {
         }
     }
 
-    /// Closes the session in good order.
+    /// Closes the session cleanly.
     pub fn log_out(mut self) -> Result<(), PeerError> {
         let request = self.logout_request(LogoutReason::CloseSession);
         self.peer.send(&Frame::of(request))?;

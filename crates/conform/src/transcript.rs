@@ -1,6 +1,6 @@
-//! Readable records of what went over the wire.
+//! Readable records of the traffic on the wire.
 //!
-//! One line per PDU, `I>` for what the initiator sent and `T<` for what the target sent, whichever of them we
+//! One line per PDU, `I>` for those of the initiator and `T<` for those of the target, whichever of them we
 //! were; text is shown pair by pair below its PDU. CHAP responses are shown by length only, because a response
 //! to a known challenge is enough to guess a weak secret.
 
@@ -9,14 +9,14 @@ use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Entries kept per transcript; what comes later is counted only.
+/// Maximum number of entries per transcript; later ones are only counted.
 const MAX_ENTRIES: usize = 20_000;
 /// Data bytes kept per PDU.
 const MAX_DATA: usize = 256 * 1024;
-/// Entries that `Display` shows: from this many before the end.
+/// Number of entries that `Display` shows: the last ones.
 const SHOWN: usize = 120;
 
-/// Who sent something.
+/// The sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The initiator: `I>`.
@@ -38,7 +38,7 @@ impl Side {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// A PDU passed, whole.
+    /// A complete PDU was sent.
     Pdu {
         /// Its header.
         bhs: Bhs,
@@ -49,15 +49,15 @@ pub enum What {
         /// What is unusual about it (deliberately wrong digests and the like); empty when nothing is.
         remark: String,
     },
-    /// Bytes that are no PDU were sent.
+    /// Bytes that are not a PDU were sent.
     Raw(usize),
     /// The connection was opened.
     Opened,
-    /// The sender closed the connection in good order (FIN).
+    /// The sender closed the connection cleanly (FIN).
     Closed,
     /// The sender reset the connection (RST).
     Reset,
-    /// Words of the script.
+    /// A note of the script.
     Note(String),
 }
 
@@ -66,11 +66,11 @@ pub enum What {
 pub struct Entry {
     /// Counts the connections of the transcript from 1.
     pub connection: u32,
-    /// When, since the transcript began.
+    /// Time since the transcript began.
     pub at: Duration,
-    /// Who did it.
+    /// The side that did it.
     pub side: Side,
-    /// What it did.
+    /// What happened.
     pub what: What,
 }
 
@@ -88,7 +88,7 @@ impl Entry {
         self.bhs().is_some_and(|bhs| bhs.opcode() == opcode.code())
     }
 
-    /// The data segment; empty when the entry is no PDU.
+    /// The data segment; empty when the entry is not a PDU.
     pub fn data(&self) -> &[u8] {
         match &self.what {
             What::Pdu { data, .. } => data,
@@ -164,12 +164,12 @@ impl Default for Log {
     }
 }
 
-/// A transcript that several connections write into; clones are the same transcript.
+/// A transcript that several connections write to; clones share the same transcript.
 #[derive(Clone, Default)]
 pub struct Transcript(Arc<Mutex<Log>>);
 
 impl Transcript {
-    /// An empty one.
+    /// An empty transcript.
     pub fn new() -> Self {
         Self::default()
     }
@@ -184,7 +184,7 @@ impl Transcript {
         *self.log() = Log::default();
     }
 
-    /// Adds words of the script.
+    /// Adds a note of the script.
     pub fn note(&self, connection: u32, side: Side, words: impl Into<String>) {
         self.push(connection, side, What::Note(words.into()));
     }

@@ -1,15 +1,15 @@
-//! What became of rows, and the table that shows it.
+//! The results of rows, and the table that shows them.
 
 use crate::PeerError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why the script of a row ended before its end.
+/// Why the script of a row ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The rule is broken.
     Fail(String),
-    /// The rule cannot be looked at here, for this reason.
+    /// The rule cannot be observed here, for this reason.
     NotApplicable(String),
 }
 
@@ -25,7 +25,7 @@ impl From<iscsi_wire::WireError> for Stop {
     }
 }
 
-/// What became of a row.
+/// The result of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
@@ -33,12 +33,12 @@ pub enum Verdict {
     Pass,
     /// The rule is broken.
     Fail {
-        /// What was seen, and what should have been.
+        /// What was observed, and what was expected.
         why: String,
         /// The script's transcript.
         transcript: String,
     },
-    /// The rule does not apply to this peer, or cannot be looked at.
+    /// The rule does not apply to this peer, or cannot be observed.
     NotApplicable {
         /// The reason.
         why: String,
@@ -46,7 +46,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Of a script's end.
+    /// From the result of a script.
     pub(crate) fn of(result: Result<(), Stop>, transcript: impl FnOnce() -> String) -> Self {
         match result {
             Ok(()) => Verdict::Pass,
@@ -74,17 +74,17 @@ impl Verdict {
 pub struct RowReport {
     /// The row's id, for instance `NUM-03`.
     pub id: String,
-    /// What it is about.
+    /// The row's description.
     pub title: String,
-    /// What became of it.
+    /// The row's result.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// What became of all rows that were run.
+/// The results of all rows that were run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Who was tested.
+    /// The tested peer.
     pub peer: String,
     /// The rows in the order of the conformance table.
     pub rows: Vec<RowReport>,

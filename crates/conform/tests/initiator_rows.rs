@@ -1,5 +1,5 @@
-//! The rows for initiators, tried on a strict little initiator and on a trusting one: the first is let pass, the
-//! second is caught.
+//! The rows for initiators, tried on a strict little initiator and on a trusting one: the first must pass, the
+//! second must be caught.
 
 mod reference;
 
@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the strict one does not do: these rows are about it.
+/// What the strict one does not support: the rows that test it.
 const NOT_KEPT: &[&str] = &[
     "DIG-03", "TXT-03", "TXT-12", "KEY-19", "KEY-24", "LGN-08", "LGN-11", "LGN-15", "SEC-08", "SEC-12",
     "NUM-10", "R2T-03", "TMF-04", "TMF-10", "ASY-01", "ASY-02", "ASY-03",
 ];
 
-/// Rows that catch who trusts whatever comes.
+/// Rows that catch an initiator that trusts whatever it receives.
 const CAUGHT: &[&str] =
     &["PDU-06", "PDU-08", "DIG-05", "TXT-11", "TXT-17", "SEC-02", "TXR-02", "DAT-02", "DAT-03"];
 
-/// Plays all rows that are wanted, several at a time: most of them wait.
+/// Plays all wanted rows, several at a time, because most of them wait.
 fn play(initiator: &Reference, wanted: impl Fn(&Row) -> bool) -> BTreeMap<&'static str, Verdict> {
     let wanted: Vec<Row> = rows().into_iter().filter(|row| wanted(row)).collect();
     let (next, verdicts) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));

@@ -1,5 +1,5 @@
-//! The rows for targets, tried on the good target of this crate and on its evil moods: what is kept passes, and what
-//! is broken on purpose fails.
+//! The rows for targets, tried on the good target of this crate and on its evil variants: rules that are kept pass,
+//! rules broken on purpose fail.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ fn a_good_target_with_mutual_chap_passes() {
     assert_eq!((report.failed(), report.passed()), (0, 8), "{report}");
 }
 
-/// Says GOOD to every command and brings nothing, once it has told its size.
+/// Answers GOOD to every command and sends no data, after it has reported its size.
 fn empty_handed() -> Behaviour {
     Behaviour::good().incoming(|scene, rx| {
         const TEST_UNIT_READY: u8 = 0x00;
@@ -109,7 +109,7 @@ fn empty_handed() -> Behaviour {
     })
 }
 
-/// Asks for an acknowledgement of each Data-In, with numbers that there cannot be.
+/// Requests an acknowledgement of each Data-In, with impossible numbers.
 fn miscounting() -> Behaviour {
     const A_BIT: u8 = 0x40;
     changing(Opcode::DataIn, |frame| frame.set_bits(1, A_BIT).patch(20, &[0; 4]).patch(36, &[0xff; 4]))
@@ -142,7 +142,7 @@ fn a_little_target_outlives_an_initiator_that_negotiates_bursts_of_nothing() {
     assert_eq!(session.run_good(&Command::read_16(0, 2, 512)).unwrap().data, [7; 1024]);
 }
 
-/// The row must fail when the target is in this mood.
+/// The row must fail with a target that behaves like this.
 #[track_caller]
 fn caught(row: &str, config: EvilConfig, behaviour: Behaviour) {
     let report = run_on(config, behaviour, &[row]);
@@ -240,7 +240,7 @@ fn broken_transfers_are_caught() {
         "DAT-01",
         big,
         changing(Opcode::LoginResponse, |frame| {
-            // It says 512 and does as it likes.
+            // It declares 512 and ignores it.
             let text = String::from_utf8_lossy(frame.data_bytes())
                 .replace("MaxBurstLength=4096", "MaxBurstLength=512");
             frame.data(text.into_bytes())
@@ -248,7 +248,7 @@ fn broken_transfers_are_caught() {
     );
 }
 
-/// Changes what is sent again for a SNACK.
+/// Changes the PDUs that are sent again for a SNACK.
 fn changing_replays(change: impl Fn(Frame) -> Frame + Send + 'static) -> Behaviour {
     Behaviour::good().outgoing(move |_, frame| {
         let again = frame.remarks().contains("again");
@@ -273,7 +273,7 @@ fn broken_recovery_is_caught() {
     caught("SNK-05", recovering(), changing(Opcode::Reject, |frame| frame.patch(36, &[0, 0, 0, 77])));
     caught("SNK-07", EvilConfig::default(), Behaviour::good().every(Opcode::Reject, |_, _| vec![Act::Close]));
     caught("SNK-08", EvilConfig::default(), changing(Opcode::DataIn, |frame| frame.set_bits(1, 0x40)));
-    // Recovery R2Ts that ask for the wrong place, and reassignments that are called done and are not.
+    // Recovery R2Ts that request the wrong offset, and reassignments that are reported as done and are not.
     let mut seen = 0;
     caught(
         "ERL-04",
@@ -305,7 +305,7 @@ fn broken_sessions_of_several_connections_are_caught() {
     let silent = || Behaviour::good().every(Opcode::AsyncMessage, |_, _| Vec::new());
     caught("MCS-05", recovering(), silent());
     caught("MCS-04", recovering(), changing(Opcode::LogoutResponse, |frame| frame.patch(2, &[1])));
-    // It answers a reset at once, whatever another connection has not acknowledged.
+    // It answers a reset at once, even if another connection has not acknowledged everything.
     caught("MCS-06", recovering(), Behaviour::good());
     caught(
         "P2-02",

@@ -1,5 +1,5 @@
-//! Bytes of a read with the CRC32C of each run of them: whoever copied the bytes computed the digests in the same pass, and a transport
-//! that sends whole runs needs no other.
+//! The bytes of a read with the CRC32C of each run of them. The code that copied the bytes computed the digests in the same pass,
+//! so a transport that sends whole runs need not compute them again.
 #![forbid(unsafe_code)]
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ pub struct Payload {
     pub bytes: Bytes,
     /// Run length of `chunk_crcs`, bytes.
     pub chunk_bytes: u32,
-    /// Bytes that `chunk_crcs` covers: the length of `bytes` before they were cut to what their receiver takes.
+    /// Bytes that `chunk_crcs` covers: the length of `bytes` before they were cut to the length that the receiver accepts.
     pub chunked_bytes: usize,
     /// CRC32C of each run of `chunk_bytes`, the last one shorter; empty when none were computed.
     pub chunk_crcs: SmallVec<[u32; 4]>,

@@ -9,10 +9,10 @@ use crate::outcome::Outcome;
 use crate::report_luns::list;
 use crate::sense::{Asc, SenseData};
 
-/// Answers REPORT LUNS, on whatever LUN it came, with the target's list. `luns` is sorted.
+/// Answers REPORT LUNS, received for any LUN, with the target's list. `luns` is sorted.
 ///
 /// The caller also calls [`crate::LogicalUnit::clear_unit_attention`] with [`Asc::REPORTED_LUNS_DATA_CHANGED`] on
-/// every unit for the asking nexus. The outcome is CHECK CONDITION if `cdb` is not a valid REPORT LUNS.
+/// every unit for the requesting nexus. The outcome is CHECK CONDITION if `cdb` is not a valid REPORT LUNS.
 pub fn report_luns(luns: &[u16], cdb: &[u8]) -> Outcome {
     match command_table::find_any(cdb) {
         Lookup::Found(command) if command.opcode == 0xa0 => match check_cdb(command, cdb) {
@@ -23,8 +23,8 @@ pub fn report_luns(luns: &[u16], cdb: &[u8]) -> Outcome {
     }
 }
 
-/// Answers a command for a LUN that does not exist: INQUIRY says so (peripheral qualifier 3), REQUEST SENSE returns
-/// 5/25/00 as data, every other command ends with 5/25/00. REPORT LUNS must go to [`report_luns`] instead.
+/// Answers a command for a LUN that does not exist: INQUIRY reports peripheral qualifier 3, REQUEST SENSE returns
+/// 5/25/00 as data, every other command completes with 5/25/00. REPORT LUNS must go to [`report_luns`] instead.
 //= spc4 4.2.6 CDB-02
 pub fn absent_lun(cdb: &[u8]) -> Outcome {
     let not_supported = SenseData::illegal(Asc::LOGICAL_UNIT_NOT_SUPPORTED);

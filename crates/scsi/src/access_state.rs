@@ -1,11 +1,12 @@
-//! Asymmetric access states of target port groups (SPC-4 5.15): what a unit carries out for whom.
+//! Asymmetric access states of target port groups (SPC-4 5.15): which commands a unit executes for
+//! which group.
 //!
 //! ```text
 //!                 SET TARGET PORT GROUPS, or the device itself
 //!   ActiveOptimized <──> ActiveNonOptimized <──> Standby <──> Unavailable
 //!          └──────────── Transitioning: the device itself ─────────┘
 //! ```
-//! Every state may follow every other one, at once. Left out: offline and logical block dependent.
+//! Any state may follow any other directly. Not supported: offline and logical block dependent.
 
 use std::collections::BTreeMap;
 
@@ -15,27 +16,27 @@ use crate::sense::{Asc, SenseData, SenseKey};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AccessState {
-    /// Everything is carried out, as fast as it can be.
+    /// All commands are executed, at full speed.
     #[default]
     ActiveOptimized = 0x0,
-    /// Everything is carried out; another group is faster.
+    /// All commands are executed; another group is faster.
     ActiveNonOptimized = 0x1,
-    /// Only what does not touch the medium; else 2/04/0B.
+    /// Only commands that do not touch the medium; others get 2/04/0B.
     Standby = 0x2,
-    /// Only what tells of the unit and its states; else 2/04/0C.
+    /// Only commands that report on the unit and its states; others get 2/04/0C.
     Unavailable = 0x3,
-    /// On the way to another state: 2/04/0A meanwhile.
+    /// Changing to another state; 2/04/0A meanwhile.
     Transitioning = 0xf,
 }
 
-/// In which states of its target port group a command is carried out.
+/// The states of its target port group in which a command is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// In the active states alone.
+    /// Only in the active states.
     Active,
     /// Also in standby.
     Standby,
-    /// In all.
+    /// In all states.
     All,
 }
 
@@ -49,7 +50,7 @@ impl AccessState {
         Self::Transitioning,
     ];
 
-    /// The standard's name in lower case with hyphens, for configurations and people.
+    /// The standard's name in lower case with hyphens, for configurations and human readers.
     pub fn name(self) -> &'static str {
         match self {
             Self::ActiveOptimized => "active-optimized",
@@ -60,12 +61,12 @@ impl AccessState {
         }
     }
 
-    /// The state of that [`Self::name`].
+    /// The state with this [`Self::name`].
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// The state that SET TARGET PORT GROUPS asks for; transitions are the device's own.
+    /// The state that SET TARGET PORT GROUPS requests; only the device itself sets `Transitioning`.
     pub(crate) fn requested(code: u8) -> Option<Self> {
         match code {
             0x0 => Some(Self::ActiveOptimized),
@@ -76,7 +77,7 @@ impl AccessState {
         }
     }
 
-    /// What keeps a command from being carried out in this state.
+    /// The sense data if this state does not allow the command.
     pub(crate) fn refusal(self, reach: Reach) -> Option<SenseData> {
         let asc = match (self, reach) {
             (_, Reach::All) | (Self::ActiveOptimized | Self::ActiveNonOptimized, _) => return None,
@@ -89,10 +90,11 @@ impl AccessState {
     }
 }
 
-/// Most target port groups whose states a unit remembers; a target has as many as portal groups.
+/// Maximum number of target port groups whose states a unit remembers; a target has one per portal
+/// group.
 const MAX_GROUPS: usize = 256;
 
-/// States of the groups that are not, or were not always, active/optimized.
+/// States of the groups that are not, or have not always been, active/optimized.
 #[derive(Debug, Default)]
 pub(crate) struct AccessStates {
     groups: BTreeMap<u16, (AccessState, u8)>,
@@ -117,7 +119,7 @@ impl AccessStates {
         room
     }
 
-    /// Whether any group has a state in which not everything is carried out.
+    /// Whether any group has a state in which some commands are not executed.
     pub(crate) fn restrict(&self) -> bool {
         self.groups.values().any(|(state, _)| state.refusal(Reach::Active).is_some())
     }

@@ -22,7 +22,7 @@ pub(crate) fn compare_and_write(request: &Request<'_>) -> Execution {
         Ok(protection) => protection,
         Err(sense) => return Execution::check(sense),
     };
-    // No blocks is no operation; but data for them means a count that did not fit the field.
+    // A count of zero means no operation; but if data is offered, the count did not fit the field.
     if blocks == 0 && request.offered > 0 {
         return Execution::check(SenseData::cdb_field(13, None));
     }
@@ -39,7 +39,7 @@ pub(crate) fn compare_and_write(request: &Request<'_>) -> Execution {
     .protected(protection)
 }
 
-/// Only without atomic boundaries: the whole transfer is one atomic operation.
+/// Atomic boundaries are not supported: the whole transfer is one atomic operation.
 //= sbc4 5.43 ATM-01
 fn write_atomic(request: &Request<'_>, fields: Fields, boundary_at: u16) -> Execution {
     if let Err(sense) = check_access(request, fields, ProtectField::Write) {

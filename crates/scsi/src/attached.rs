@@ -1,6 +1,6 @@
-//! The I_T nexuses that are attached to a logical unit, and the unit attention conditions that each of them has pending.
+//! The I_T nexuses attached to a logical unit, and the unit attention conditions that each of them has pending.
 //!
-//! A command of a nexus without any takes no lock for the sake of those of others, and what it costs does not grow with their
+//! A command on a nexus with nothing pending takes no lock because of other nexuses, and its cost does not grow with their
 //! number: the nexus itself carries a [`PendingFlag`], which each unit that it is attached to keeps up to date.
 
 use std::collections::HashMap;
@@ -11,12 +11,13 @@ use crate::nexus::{Nexus, NexusId};
 use crate::sense::Asc;
 use crate::unit_attention::{UaScope, UnitAttentionQueue};
 
-/// Whether a nexus may have a unit attention pending at any unit; clones of a nexus share it. One that no unit knows may have
-/// one: units know nexuses by what they are called, and this one may be called as another one is.
+/// Whether a nexus may have a unit attention pending at any unit; clones of a nexus share it. A nexus not attached to any
+/// unit counts as having one pending: units identify nexuses by id, and another `Nexus` value with the same id may have one
+/// pending.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingFlag(Arc<AtomicU32>);
 
-/// No unit keeps the flag up to date. The other bits count the units at which something is pending.
+/// No unit keeps the flag up to date. The other bits count the units at which a unit attention is pending.
 const UNKNOWN: u32 = 1 << 31;
 
 impl PendingFlag {
@@ -43,7 +44,8 @@ impl Attached {
         !self.attentions.is_empty()
     }
 
-    /// The nexus is called as the one that was attached, and may be another value: it is the one whose commands come now.
+    /// The nexus has the same id as the attached one but may be another value. From now on commands come with the new value,
+    /// so its flag is the one to maintain.
     fn follow(&mut self, flag: &PendingFlag) {
         if Arc::ptr_eq(&self.flag.0, &flag.0) {
             return;
@@ -69,12 +71,12 @@ impl Drop for Attached {
 #[derive(Debug, Default)]
 pub(crate) struct AttachedNexuses {
     by_id: HashMap<NexusId, Attached>,
-    /// How many of them have something pending.
+    /// How many of them have a unit attention pending.
     pending: usize,
 }
 
 impl AttachedNexuses {
-    /// Attaches a nexus, or establishes one more condition for one that is attached.
+    /// Attaches a nexus. If it is attached already, it gets one more condition.
     pub(crate) fn attach(&mut self, nexus: &Nexus, asc: Asc) {
         let flag = nexus.pending_flag();
         let attached = self.by_id.entry(nexus.id).or_insert_with(|| Attached {
@@ -97,7 +99,7 @@ impl AttachedNexuses {
         self.by_id.contains_key(&nexus)
     }
 
-    /// Whether any of them has something pending.
+    /// Whether any nexus has a unit attention pending.
     pub(crate) fn any_pending(&self) -> bool {
         self.pending > 0
     }
@@ -117,7 +119,7 @@ impl AttachedNexuses {
         self.change(nexus, UnitAttentionQueue::pop)?
     }
 
-    /// The most urgent one of a nexus, and how many it has pending.
+    /// The most urgent condition of a nexus, and how many it has pending.
     pub(crate) fn first(&self, nexus: NexusId) -> Option<(Asc, usize)> {
         self.by_id.get(&nexus)?.attentions.first()
     }
@@ -131,18 +133,18 @@ impl AttachedNexuses {
         self.change(nexus, |attentions| attentions.remove(asc));
     }
 
-    /// The account of an initiator port among them, if it proved to be one.
+    /// The account of an attached initiator port, if it authenticated.
     pub(crate) fn account_of(&self, initiator_port: &str) -> Option<&Arc<str>> {
         let of_port = self.by_id.values().filter(|attached| *attached.initiator_port == *initiator_port);
         of_port.filter_map(|attached| attached.account.as_ref()).next()
     }
 
-    /// Names of their initiator ports.
+    /// Names of the attached initiator ports.
     pub(crate) fn initiator_ports(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_id.values().map(|attached| &attached.initiator_port)
     }
 
-    /// Changes what is pending for a nexus, and what is known of that.
+    /// Changes the conditions pending for a nexus, and updates the count and the flag.
     fn change<R>(&mut self, nexus: NexusId, f: impl FnOnce(&mut UnitAttentionQueue) -> R) -> Option<R> {
         let attached = self.by_id.get_mut(&nexus)?;
         let before = attached.is_pending();

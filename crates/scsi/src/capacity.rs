@@ -11,7 +11,8 @@ fn last_lba(lu: &LogicalUnit) -> Result<u64, SenseData> {
 
 pub(crate) fn read_capacity_10(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
-    // PMI and its LBA are obsolete: a host that sets them expects something that this server does not tell.
+    // PMI and its LBA are obsolete: a host that sets them expects information that this server does not
+    // report.
     if !cdb.bit(8, 0) && cdb.u32(2) != 0 {
         return Execution::check(SenseData::cdb_field(2, None));
     }

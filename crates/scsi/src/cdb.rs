@@ -1,4 +1,4 @@
-//! Readers of CDB fields. A CDB shorter than the field reads as zeros, so no reader can fail; the length of the CDB
+//! Readers of CDB fields. A CDB shorter than the field reads as zeros, so no reader can fail. The length of the CDB
 //! has been compared with the command table before any handler runs.
 
 /// Longest CDB of a command in the table (SBC-3 32-byte commands).

@@ -1,6 +1,6 @@
-//! The commands of this device server: one entry says a command's code, the CDB bits it evaluates, how reservations
-//! and unit attentions treat it, whether it touches the medium, and its handler. Dispatch, the reserved-bit check and
-//! REPORT SUPPORTED OPERATION CODES all read this table and nothing else.
+//! The commands of this device server. One entry holds a command's code, the CDB bits it evaluates, how reservations and unit
+//! attentions treat it, whether it touches the medium, and its handler. Dispatch, the reserved-bit check and REPORT SUPPORTED
+//! OPERATION CODES all read only this table.
 
 use crate::access_state::Reach;
 use crate::erase::{self, EraseKind};
@@ -16,13 +16,13 @@ use crate::{
 /// How a reservation of another nexus treats the command (SPC-4 table 51, SBC-3 table 13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Allowed whatever is reserved, and by SPC-2 RESERVE too.
+    /// Allowed under any reservation, including SPC-2 RESERVE.
     Discovery,
-    /// Allowed whatever is persistently reserved.
+    /// Allowed under any persistent reservation.
     Always,
     /// Reads the medium: allowed under Write Exclusive types.
     Read,
-    /// Conflicts for those whom the reservation type excludes from writing.
+    /// Conflicts for nexuses that the reservation type excludes from writing.
     Write,
     /// RESERVE and RELEASE: the handler decides.
     Legacy,
@@ -30,14 +30,14 @@ pub(crate) enum Access {
     PersistentIn,
     /// PERSISTENT RESERVE OUT: the handler decides.
     PersistentOut,
-    /// START STOP UNIT: starting is allowed, everything else is as a write.
+    /// START STOP UNIT: starting is allowed, anything else counts as a write.
     StartStop,
-    /// PREVENT ALLOW MEDIUM REMOVAL: allowing is allowed, preventing is as a write.
+    /// PREVENT ALLOW MEDIUM REMOVAL: allowing is allowed, preventing counts as a write.
     Prevent,
 }
 
 impl Access {
-    /// Replaces the classes that depend on the CDB by what this CDB comes to.
+    /// Replaces a class that depends on the CDB by the class that applies to this CDB.
     pub(crate) fn resolve(self, cdb: &[u8]) -> Self {
         let byte_4 = cdb.get(4).copied().unwrap_or(0);
         match self {
@@ -61,7 +61,7 @@ impl Access {
     }
 }
 
-/// What a pending unit attention does to the command.
+/// What a pending unit attention does to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attention {
     /// It is reported instead of executing the command.
@@ -79,16 +79,16 @@ pub(crate) enum MediumUse {
     Read,
     /// It also needs the unit not to be write protected.
     Write,
-    /// As a write, and it ends the state in which an earlier one of its kind failed.
+    /// Like a write, and success clears the failed state of an earlier command of the same kind.
     Erase(EraseKind),
 }
 
 /// What a command does with the blocks of a unit, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandClass {
-    /// Takes them to the host.
+    /// Transfers them to the host.
     Read,
-    /// Takes them from the host.
+    /// Transfers them from the host.
     Write,
     /// SYNCHRONIZE CACHE.
     Flush,
@@ -98,17 +98,17 @@ pub enum CommandClass {
     Other,
 }
 
-/// What a program around the device server has to know of a command, for statistics, repetition and dispatch.
+/// What a program around the device server needs to know about a command, for statistics, repetition and dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandFacts {
     /// What it does with blocks.
     pub class: CommandClass,
-    /// Carrying it out twice is the same as once, as far as its initiator can see: only then it may be sent again when nobody
-    /// knows whether it was carried out. False for a command that is not known.
+    /// Executing the command twice has the same effect as once, as far as its initiator can see. Only then may it be sent
+    /// again when it is unknown whether it was executed. False for an unknown command.
     pub idempotent: bool,
-    /// It asks for the time or depends on it: [`LogicalUnit::set_time`] goes before it.
+    /// The command reads the time or depends on it: call [`LogicalUnit::set_time`] first.
     pub timed: bool,
-    /// It is answered for all units of the target ([`crate::report_luns`]).
+    /// The command is answered for all units of the target ([`crate::report_luns`]).
     pub of_target: bool,
 }
 
@@ -117,23 +117,23 @@ impl CommandFacts {
         Self { class: CommandClass::Other, idempotent: false, timed: false, of_target: false };
 }
 
-/// What of the configuration a command depends on.
+/// Which part of the configuration a command depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
-    /// A thin unit.
+    /// Thin provisioning.
     Thin,
-    /// A limit for atomic writes.
+    /// A limit for atomic writes that is not 0.
     Atomic,
-    /// A medium on which overwritten data are gone.
+    /// A medium on which overwritten data is gone.
     Sanitize,
-    /// A secret to make tokens with.
+    /// A secret for making tokens.
     Tokens,
     /// Hosts that may set access states.
     ExplicitAccess,
     /// Room for protection information.
     Protection,
-    /// That, and a limit for atomic writes.
+    /// Room for protection information, and a limit for atomic writes.
     ProtectionAndAtomic,
 }
 
@@ -142,8 +142,8 @@ pub(crate) struct Command {
     pub(crate) name: &'static str,
     pub(crate) opcode: u8,
     pub(crate) service_action: Option<u16>,
-    /// A bit is 1 where the device server evaluates the CDB bit; the length is the CDB's. Byte 0 and the service
-    /// action field are all ones here.
+    /// A bit is 1 where the device server evaluates the CDB bit; the length is the CDB's. Byte 0 and the service action field
+    /// are all ones here.
     pub(crate) usage: &'static [u8],
     pub(crate) access: Access,
     pub(crate) attention: Attention,
@@ -222,7 +222,7 @@ impl Command {
         self
     }
 
-    /// Whether a unit of this configuration has the command.
+    /// Whether a unit with this configuration supports the command.
     pub(crate) fn supported(&self, lu: &LogicalUnit) -> bool {
         let config = lu.config();
         match self.needs {
@@ -237,13 +237,13 @@ impl Command {
         }
     }
 
-    /// Carried out in standby too.
+    /// Also executed in standby.
     const fn standby(mut self) -> Self {
         self.reach = Reach::Standby;
         self
     }
 
-    /// Carried out in whatever state the target port group is.
+    /// Executed in every state of the target port group.
     const fn everywhere(mut self) -> Self {
         self.reach = Reach::All;
         self
@@ -353,7 +353,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("READ DEFECT DATA(12)", 0xb7, &[FF, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0], Read, misc::read_defect_data_12).reads(),
 ];
 
-/// What the first bytes of a CDB name.
+/// What the first bytes of a CDB identify.
 pub(crate) enum Lookup {
     /// A command of the table.
     Found(&'static Command),
@@ -363,7 +363,7 @@ pub(crate) enum Lookup {
     UnknownServiceAction {
         /// Where the service action is.
         byte: u16,
-        /// Its most significant bit, when it is not whole bytes.
+        /// Its most significant bit, if the field does not consist of whole bytes.
         bit: Option<u8>,
     },
 }
@@ -376,7 +376,7 @@ static FIRST: [u8; 256] = {
     while i > 0 {
         i -= 1;
         let opcode = COMMANDS[i].opcode as usize;
-        // Entries of one operation code are neighbours, so that a lookup may stop at the first other one.
+        // Entries with the same operation code are adjacent, so a lookup may stop at the first different one.
         assert!(i == 0 || COMMANDS[i - 1].opcode <= COMMANDS[i].opcode);
         first[opcode] = i as u8;
     }
@@ -395,12 +395,12 @@ pub(crate) fn entries(opcode: u8) -> impl Iterator<Item = &'static Command> {
     COMMANDS[from..].iter().take_while(move |command| command.opcode == opcode)
 }
 
-/// Finds the command that a CDB names among those that a unit of this configuration has.
+/// Finds the command of a CDB among those that a unit with this configuration supports.
 pub(crate) fn find(cdb: &[u8], lu: &LogicalUnit) -> Lookup {
     find_where(cdb, |command| command.supported(lu))
 }
 
-/// Finds the command that a CDB names in the whole table.
+/// Finds the command of a CDB in the whole table.
 pub(crate) fn find_any(cdb: &[u8]) -> Lookup {
     find_where(cdb, |_| true)
 }
@@ -427,7 +427,7 @@ fn find_where(cdb: &[u8], supported: impl Fn(&Command) -> bool) -> Lookup {
     }
 }
 
-/// The standard's name of the command that a CDB names, for people: logs, statistics, traces.
+/// The standard's name for the command of a CDB, for human readers: logs, statistics, traces.
 pub fn command_name(cdb: &[u8]) -> Option<&'static str> {
     match find_any(cdb) {
         Lookup::Found(command) => Some(command.name),
@@ -435,7 +435,7 @@ pub fn command_name(cdb: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What there is to know of the command that a CDB names, whether a unit has the command or not.
+/// The facts about the command of a CDB, whether or not a unit supports it.
 //= rfc7143 7.15 ERL-10
 pub fn command_facts(cdb: &[u8]) -> CommandFacts {
     match find_any(cdb) {
@@ -448,7 +448,7 @@ pub fn command_facts(cdb: &[u8]) -> CommandFacts {
 mod tests {
     use super::*;
 
-    /// What is repeated although it was not to be destroys data, so the rule is read from the standard's names here.
+    /// Repeating a command that must not be repeated destroys data, so this test derives the rule from the standard's names.
     // covers: ERL-10
     #[test]
     fn only_commands_whose_repetition_changes_nothing_are_idempotent() {

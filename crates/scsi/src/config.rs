@@ -1,11 +1,11 @@
-//! What a logical unit is made of.
+//! The configuration of a logical unit.
 
 use crate::protection::ProtectionType;
 
 /// NAA identifier of a unit (SPC-4 7.8.6.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NaaIdentifier {
-    /// NAA 3h, locally assigned: the low 60 bits are used. Right when no IEEE company id is at hand.
+    /// NAA 3h, locally assigned: the low 60 bits are used. Use it when no IEEE company id is available.
     Local(u64),
     /// NAA 6h, registered extended: 16 bytes, the first nibble is set to 6.
     RegisteredExtended([u8; 16]),
@@ -33,7 +33,7 @@ pub struct TargetPort {
     pub group: u16,
 }
 
-/// Limits that VPD page B0h reports and the command handlers enforce (SBC-3 6.6.4). All in logical blocks unless said.
+/// Limits that VPD page B0h reports and the command handlers enforce (SBC-3 6.6.4), in logical blocks unless noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferLimits {
     /// MAXIMUM TRANSFER LENGTH of one read, write or verify.
@@ -83,14 +83,14 @@ impl Default for TransferLimits {
     }
 }
 
-/// How hosts reach a unit and its management: what may change while the disk stays the same.
+/// How hosts reach a unit and its management: the settings that may change while the disk stays the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths {
-    /// Every target port of the target. May be empty: then the port of the asking nexus is reported alone.
+    /// Every target port of the target. May be empty: then only the port of the requesting nexus is reported.
     pub target_ports: Vec<TargetPort>,
-    /// Hosts may set the states of target port groups (SET TARGET PORT GROUPS); else only the device itself does.
+    /// Hosts may set the states of target port groups (SET TARGET PORT GROUPS); if false, only the device itself does.
     pub explicit_access_states: bool,
-    /// Where the unit's server is managed, an ASCII URL for VPD page 85h. `None`: the page is not there.
+    /// Where the unit's server is managed, an ASCII URL for VPD page 85h. `None`: the page does not exist.
     pub management_url: Option<String>,
 }
 
@@ -109,7 +109,7 @@ pub struct LuConfig {
     pub serial: String,
     /// NAA identifier, the unit's name to hosts.
     pub naa: NaaIdentifier,
-    /// The UUID of the unit (RFC 4122), for the designator of that type; `None`: it has none.
+    /// The UUID of the unit (RFC 4122), for the designator of that type. `None`: there is no such designator.
     pub uuid: Option<[u8; 16]>,
     /// Capacity in logical blocks.
     pub blocks: u64,
@@ -117,21 +117,20 @@ pub struct LuConfig {
     pub block_bytes: u32,
     /// Bytes of a physical block: `block_bytes` times a power of two.
     pub physical_block_bytes: u32,
-    /// Writes are refused with 7/27/00.
+    /// Writes fail with 7/27/00.
     pub read_only: bool,
     /// Reports a rotating medium instead of a solid state one.
     pub rotational: bool,
-    /// Unmapping gives space back: UNMAP and WRITE SAME with UNMAP are supported and unmapped blocks read as zeros.
+    /// Unmapping frees space: UNMAP and WRITE SAME with UNMAP are supported and unmapped blocks read as zeros.
     pub thin: bool,
     /// Initial WCE: a write without FUA may be in a volatile cache when its status is sent.
     pub write_cache: bool,
-    /// SANITIZE with block erase is offered: blocks that are overwritten with zeros and then deallocated are gone
-    /// from the store, also from its snapshots and journals.
+    /// SANITIZE with block erase is offered: blocks that are overwritten with zeros and then deallocated are gone from the store,
+    /// including its snapshots and journals.
     pub sanitize: bool,
-    /// What the tokens of copies by token are made with: unknown to hosts, and another one after every start. `None`: no copies by
-    /// token.
+    /// The secret from which copy tokens are made: unknown to hosts, and different after every start. `None`: no copies by token.
     pub token_secret: Option<[u8; 32]>,
-    /// How hosts reach it and its management, to begin with.
+    /// How hosts reach the unit and its management, initially.
     pub paths: Paths,
     /// Limits on transfers.
     pub limits: TransferLimits,
@@ -140,16 +139,16 @@ pub struct LuConfig {
     /// Task management functions that the transport supports, as the first two bytes of REPORT SUPPORTED TASK
     /// MANAGEMENT FUNCTIONS (SPC-4 table 309).
     pub task_management: [u8; 2],
-    /// The caller stores by [`crate::LogicalUnit::store_kept`] whenever [`crate::Effect::KeptStateChanged`] says
-    /// so, before it sends the status: registrations then survive power loss when a host asks for it (APTPL).
+    /// The caller stores with [`crate::LogicalUnit::store_kept`] on every [`crate::Effect::KeptStateChanged`], before it sends the
+    /// status. Registrations then survive power loss when a host requests it (APTPL).
     pub persist_reservations: bool,
     /// The medium has room for protection information: FORMAT UNIT can make the unit type 0 to 3.
     pub protectable: bool,
     /// How the medium is formatted now.
     pub protection: ProtectionType,
-    /// A FORMAT UNIT had begun and not ended when the power went: the unit is of no use until it is formatted.
+    /// A FORMAT UNIT had started and not completed when the power failed: the unit is unusable until it is formatted.
     pub format_interrupted: bool,
-    /// The medium cannot be had: the unit is there and not ready (2/04/03) until another one takes its place.
+    /// The medium is unavailable: the unit exists but is not ready (2/04/03) until another unit takes its place.
     pub missing: bool,
 }
 

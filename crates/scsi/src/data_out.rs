@@ -1,6 +1,6 @@
-//! Data-out as it comes from the transport.
+//! Data-out as the transport delivers it.
 
-/// Data-out as the pieces in which it arrived.
+/// Data-out, in the pieces in which it arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DataOut<'a> {
     pieces: &'a [&'a [u8]],
@@ -13,8 +13,8 @@ impl<'a> DataOut<'a> {
         Self { pieces, offered: None }
     }
 
-    /// Also says how many bytes the initiator offered (its expected data transfer length), which may be more than
-    /// were asked for: WRITE SAME and COMPARE AND WRITE refuse data-out of the wrong length either way.
+    /// Also sets how many bytes the initiator offered (its expected data transfer length), which may be more than
+    /// were requested: WRITE SAME and COMPARE AND WRITE reject data-out of the wrong length either way.
     pub fn with_offered(self, offered: u64) -> Self {
         Self { offered: Some(offered), ..self }
     }

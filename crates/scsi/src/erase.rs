@@ -1,6 +1,6 @@
-//! FORMAT UNIT and SANITIZE (SBC-3 5.3, 5.21): operations on the whole medium, carried out in steps that the medium
-//! can take. While one runs the unit is not ready and says how far it is; when one ends early, the unit stays unusable
-//! until it is repeated.
+//! FORMAT UNIT and SANITIZE (SBC-3 5.3, 5.21): operations on the whole medium, executed in steps small enough for the medium.
+//! While one runs, the unit is not ready and reports the progress. If one ends early, the unit stays unusable until the
+//! operation is repeated.
 //!
 //! ```text
 //!            FORMAT UNIT, SANITIZE             done
@@ -9,10 +9,9 @@
 //!     └───────────────────────────── failed ──► running, by the same command
 //! ```
 //!
-//! With IMMED the status comes first and the rest goes on without a task ([`Execution::take_remainder`]). Whatever becomes of
-//! the task of a SANITIZE, the operation goes on too ([`Execution::outlives_task`]). Left out: defect lists and
-//! initialization patterns (refused), SANITIZE by cryptographic erase (not in the command table: no store here has a key to
-//! forget).
+//! With IMMED the status comes first and the rest continues without a task ([`Execution::take_remainder`]). A SANITIZE
+//! continues even if its task is gone ([`Execution::outlives_task`]). Not supported: defect lists and initialization patterns
+//! (rejected), SANITIZE by cryptographic erase (not in the command table: no store here has a key to discard).
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ use crate::protection::ProtectionType;
 use crate::sense::{Asc, SenseData, SenseKey, SenseSpecific};
 use crate::state::{Operation, State};
 
-/// What erases.
+/// The kind of command that erases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EraseKind {
     Format,
@@ -35,7 +34,7 @@ pub(crate) enum EraseKind {
 }
 
 impl EraseKind {
-    /// Sense while it runs.
+    /// Sense while the operation runs.
     //= sbc3 4.16 SNS-04 FMT-01
     pub(crate) fn in_progress(self, progress: u16) -> SenseData {
         let asc = match self {
@@ -45,7 +44,7 @@ impl EraseKind {
         SenseData { specific: SenseSpecific::Progress(progress), ..SenseData::new(SenseKey::NotReady, asc) }
     }
 
-    /// Sense after it ended early.
+    /// Sense after the operation ended early.
     //= sbc3 5.3.1 FMT-02 SAN-01
     pub(crate) fn failed(self) -> SenseData {
         let asc = match self {
@@ -56,42 +55,43 @@ impl EraseKind {
     }
 }
 
-/// Where an erasure is.
+/// The progress of an erasure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Erasure {
     kind: EraseKind,
-    /// Zeros are being written over the data; else the blocks are being deallocated.
+    /// Zeros are being written over the data; if false, the blocks are being deallocated.
     overwrite: bool,
-    /// Times that the pattern of the operation is still to be written; 0 when there is none.
+    /// How many times the pattern must still be written; 0 if there is no pattern.
     passes: u8,
-    /// Each further pass writes the complement of the one before.
+    /// Each further pass writes the complement of the previous one.
     invert: bool,
     /// This pass writes the complement.
     inverted: bool,
     next_lba: u64,
     blocks: u64,
-    /// Type of protection information that the unit will have, where the medium has room for it and is formatted.
+    /// Protection type that the unit will have. `None` unless the medium has room for protection information and is being
+    /// formatted.
     becomes: Option<ProtectionType>,
     by: NexusId,
 }
 
 impl Erasure {
-    /// Neither task management nor a reset nor the loss of the nexus ends it.
+    /// Task management, a reset or the loss of the nexus does not end it.
     pub(crate) fn outlives_task(&self) -> bool {
         self.kind == EraseKind::Sanitize
     }
 }
 
-/// How it is begun.
+/// The options with which an operation starts.
 #[derive(Clone, Copy, Default)]
 struct Way {
     /// The status comes first.
     immediate: bool,
     /// AUSE.
     may_exit: bool,
-    /// How often the pattern is written.
+    /// How many times the pattern is written.
     passes: u8,
-    /// Every second time inverted.
+    /// Every second pass is inverted.
     invert: bool,
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn format_unit(request: &Request<'_>) -> Execution {
     Execution::parameters(request, header, format_list)
 }
 
-/// The type that FMTPINFO and PROTECTION FIELD USAGE name together (SBC-3 table 38).
+/// The type that FMTPINFO and PROTECTION FIELD USAGE select together (SBC-3 table 38).
 //= sbc3 5.3.1 PI-14
 fn format_type(information: u8, usage: u8) -> Option<ProtectionType> {
     match (information, usage) {
@@ -152,7 +152,7 @@ fn format_list(request: &Request<'_>, list: &[u8]) -> Execution {
     let Some(kind) = format_type(request.cdb.u8(1) >> 6, usage) else {
         return wrong(0, Some(2));
     };
-    // FOV 0 rules out the other options; an initialization pattern is not supported.
+    // With FOV 0 the other options must be 0; an initialization pattern is not supported.
     if flags & 0x80 == 0 && flags & 0x78 != 0 {
         return wrong(1, Some(7));
     }
@@ -183,7 +183,7 @@ pub(crate) fn sanitize_block_erase(request: &Request<'_>) -> Execution {
 /// INITIALIZATION PATTERN and the fields before it.
 const OVERWRITE_HEADER_BYTES: usize = 4;
 
-/// Writes a pattern over every block, as often as the list says.
+/// Writes a pattern over every block, as many times as the list specifies.
 //= sbc3 5.21.2.2 SAN-01
 pub(crate) fn sanitize_overwrite(request: &Request<'_>) -> Execution {
     let bytes = request.cdb.u16(7);
@@ -220,7 +220,7 @@ fn overwrite_list(request: &Request<'_>, list: &[u8]) -> Execution {
     }
 }
 
-/// Leaves the failed state, if the failed SANITIZE allowed that with AUSE.
+/// Leaves the failed state, if the failed SANITIZE allowed it with AUSE.
 //= sbc3 5.21 SAN-01
 pub(crate) fn sanitize_exit_failure_mode(request: &Request<'_>) -> Execution {
     if request.cdb.u16(7) != 0 {
@@ -249,7 +249,7 @@ fn start(
     let lu = request.lu;
     let alive = Arc::new(());
     let busy = lu.with_state(|state| {
-        // Another one may have begun while the parameter list of this one came.
+        // Another operation may have started while the parameter list of this one was being transferred.
         if let Some(sense) = state.operation_in_progress() {
             return Some(sense);
         }
@@ -296,7 +296,7 @@ impl Erasure {
             self.inverted ^= self.invert;
             self.next_lba = 0;
         }
-        // After a pattern nothing is deallocated: the blocks are to read as the pattern.
+        // After a pattern nothing is deallocated: the blocks must read as the pattern.
         if self.next_lba >= self.blocks && self.passes == 0 && self.overwrite && lu.thin() {
             self.overwrite = false;
             self.next_lba = 0;
@@ -356,14 +356,14 @@ fn plan(after: After) -> MediumPlan {
     MediumPlan { transfer_bytes: 0, good: Status::Good, after }
 }
 
-/// The medium remembers its new format.
+/// The medium has stored its new format.
 pub(crate) fn formatted(lu: &LogicalUnit, by: NexusId, protection: ProtectionType) -> Execution {
     lu.with_state(|state| state.operation = None);
     lu.formatted(by, protection);
     Execution::good()
 }
 
-/// The medium could not remember its new format.
+/// The medium could not store its new format.
 pub(crate) fn format_failed(lu: &LogicalUnit) -> Execution {
     lu.with_state(State::ended_early);
     Execution::check(EraseKind::Format.failed())

@@ -1,4 +1,4 @@
-//! A command under way: what it waits for, and what it does with the answer.
+//! A command in progress: what it waits for, and what it does with the answer.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::third_party::CopyRun;
 /// What a command waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Fetch this many bytes of data-out, or as many as the expected data transfer length allows when that is less,
-    /// and call [`Execution::data_out`]; with no bytes at all call it with an empty list.
+    /// Fetch this many bytes of data-out, or as many as the expected data transfer length allows if that is less, and call
+    /// [`Execution::data_out`]; if there is no data-out, call it with an empty list.
     NeedDataOut {
-        /// Bytes that the CDB asks for; never 0.
+        /// Bytes that the CDB requests; never 0.
         bytes: u64,
     },
-    /// Do this on the medium and call [`Execution::medium_done`].
+    /// Execute this on the medium and call [`Execution::medium_done`].
     Medium(MediumOp),
-    /// The command has ended.
+    /// The command has completed.
     Done(Outcome),
 }
 
-/// A command's surroundings while a handler runs.
+/// The context in which a handler runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) lu: &'a LogicalUnit,
@@ -49,7 +49,7 @@ pub(crate) struct WritePlan {
     pub(crate) lba: u64,
     pub(crate) blocks: u64,
     pub(crate) durable: bool,
-    /// Bytes that the CDB asks for.
+    /// Bytes that the CDB requests.
     pub(crate) bytes: u64,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct WritePlan {
 pub(crate) enum WriteKind {
     Write,
     Atomic,
-    /// Sets bits, or clears them with a change of generation.
+    /// Sets bits, or clears them and changes the generation.
     OrWrite {
         change: Option<NewGeneration>,
     },
-    /// The data are of no interest any more.
+    /// The data is no longer needed.
     Discard,
     WriteAndVerify {
         bytchk: bool,
@@ -85,19 +85,19 @@ pub(crate) struct MediumPlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// End with the plan's status.
+    /// Complete with the plan's status.
     End,
-    /// The cache was flushed on behalf of FUA: now read.
+    /// The cache was flushed because of FUA: now read.
     Read { lba: u64, blocks: u64 },
     /// INFORMATION of a miscompare is the byte offset (COMPARE AND WRITE).
     MiscompareOffset,
     /// INFORMATION of a miscompare is the LBA of the block that differs.
     MiscompareLba { lba: u64, block_bytes: u32 },
-    /// The bitmap has another generation.
+    /// The bitmap gets a new generation.
     NewGeneration(NewGeneration),
     /// Stop the unit.
     Stop,
-    /// Go on erasing.
+    /// Continue erasing.
     Erase(Erasure),
     /// The unit has its new format.
     Formatted { by: NexusId, protection: ProtectionType },
@@ -113,19 +113,19 @@ enum Next {
     Copy(Box<CopyRun>),
 }
 
-/// What handles a parameter list when it is here.
+/// The handler of a parameter list that is still being transferred.
 struct Parameters {
     nexus: Nexus,
     cdb: Cdb,
     handler: ParameterHandler,
 }
 
-/// A command under way: it stays where it is and is told what comes.
+/// A command in progress. It stays in one place, and the caller passes in the answers.
 pub struct Execution {
     step: Step,
     next: Next,
     transfer_bytes: u64,
-    /// Tells the unit, by being dropped, that an operation ended which others must not meet.
+    /// Dropping this shows the unit that an operation that excludes others has ended.
     alive: Option<Arc<()>>,
     protection: Option<Protection>,
     remainder: Option<Box<Execution>>,
@@ -169,7 +169,7 @@ impl Execution {
         matches!(&self.step, Step::Done(outcome) if outcome.status == Status::Good)
     }
 
-    /// Waits for a parameter list of `bytes` bytes; an empty one is handled at once.
+    /// Waits for a parameter list of `bytes` bytes; an empty list is handled at once.
     pub(crate) fn parameters(request: &Request<'_>, bytes: u64, handler: ParameterHandler) -> Self {
         if bytes == 0 {
             return handler(request, &[]);
@@ -188,12 +188,12 @@ impl Execution {
         Self::at(Step::Medium(op), Next::Medium(plan), plan.transfer_bytes)
     }
 
-    /// Waits for a piece of a third-party copy; `asked` bytes of parameters came with it.
+    /// Waits for a piece of a third-party copy; the command had `asked` bytes of parameters.
     pub(crate) fn copying(op: MediumOp, run: CopyRun, asked: u64) -> Self {
         Self::at(Step::Medium(op), Next::Copy(Box::new(run)), asked)
     }
 
-    /// What becomes of the protection information of the blocks that the medium operation is on; `None` when the unit has none.
+    /// How to treat the protection information of the blocks of the medium operation; `None` when the unit has none.
     pub fn protection(&self) -> Option<&Protection> {
         self.protection.as_ref()
     }
@@ -210,22 +210,22 @@ impl Execution {
         Self { remainder: Some(Box::new(rest)), ..self }
     }
 
-    /// What is still to be done when the command has ended with [`Step::Done`], because it asked for its status at once (IMMED):
-    /// an execution of its own, without a task, whose outcome nobody waits for. To drop it is to give the operation up.
+    /// The work that remains after the command has ended with [`Step::Done`], because it requested its status at once (IMMED).
+    /// It is a separate execution without a task, and nothing waits for its outcome. Dropping it abandons the operation.
     //= sbc3 4.11 SAN-01 FMT-01
     pub fn take_remainder(&mut self) -> Option<Execution> {
         self.remainder.take().map(|rest| *rest)
     }
 
-    /// Whether it is to go on when its task is aborted or its nexus is lost: SANITIZE ends by itself alone.
+    /// Whether it must continue when its task is aborted or its nexus is lost: only SANITIZE does.
     //= sbc3 4.11 SAN-01
     pub fn outlives_task(&self) -> bool {
         matches!(&self.next, Next::Medium(MediumPlan { after: After::Erase(erasure), .. }) if erasure.outlives_task())
     }
 
-    /// The answer to [`Step::NeedDataOut`]: exactly the bytes asked for, or fewer when the initiator's expected data
-    /// transfer length was smaller. Bytes beyond those asked for are ignored. In any other step the command ends with
-    /// 4/44/00, because the caller broke the contract.
+    /// The answer to [`Step::NeedDataOut`]: exactly the bytes requested, or fewer when the initiator's expected data transfer
+    /// length was smaller. Further bytes are ignored. In any other step the command ends with 4/44/00, because the caller broke
+    /// the contract.
     pub fn data_out(&mut self, lu: &LogicalUnit, data: &DataOut<'_>) {
         let next = std::mem::replace(&mut self.next, Next::Finished);
         let mut then = match (&self.step, next) {
@@ -268,7 +268,7 @@ impl Execution {
         self.go_on(lu, then);
     }
 
-    /// Goes on as `then`, with the transfer length and the protection that it has.
+    /// Continues as `then`, but keeps its own transfer length and protection.
     #[inline]
     fn go_on(&mut self, lu: &LogicalUnit, then: Execution) {
         (self.step, self.next) = (then.step, then.next);
@@ -277,7 +277,7 @@ impl Execution {
         self.finish(lu);
     }
 
-    /// Residuals count against what the CDB asked for, whatever the command came to.
+    /// Residuals count against what the CDB requested, whatever the result of the command.
     fn expect_transfer(&mut self, asked: u64) {
         self.transfer_bytes = asked;
         if let Step::Done(outcome) = &mut self.step
@@ -305,8 +305,8 @@ impl Execution {
 }
 
 impl WritePlan {
-    /// Only whole blocks that arrived are used. An expected data transfer length that ends within a block is refused,
-    /// with the code that iSCSI and SAS targets use for data that do not fit the command.
+    /// Only whole blocks that arrived are used. An expected data transfer length that ends within a block is rejected with the
+    /// code that iSCSI and SAS targets use for data that does not fit the command.
     fn with_data(
         mut self,
         lu: &LogicalUnit,
@@ -366,9 +366,9 @@ impl WritePlan {
                 MediumOp::CompareAndWrite { lba, blocks, durable }
             }
             WriteKind::Same { unmap } => {
-                // The UNMAP bit asks for deallocation whatever the block holds: hosts and the kernel's target read it that
-                // way, and a host that compares afterwards expects zeros (LBPRZ). See docs/scsi.md.
-                // Where there is protection information, zeros have theirs; only a block without data has none.
+                // The UNMAP bit requests deallocation whatever the block holds: hosts and the kernel's target read it that way,
+                // and a host that compares afterwards expects zeros (LBPRZ). See docs/scsi.md. On a unit with protection
+                // information a block of zeros has a tuple, so it must be written; only a deallocated block has none.
                 let zero = unmap || (protection.is_none() && data.is_zero(block_bytes));
                 MediumOp::WriteSame { lba, blocks, unmap, zero, durable }
             }

@@ -1,19 +1,19 @@
 //! REPORT and SET IDENTIFYING INFORMATION (SPC-4 5.6, 6.32, 6.43): what an administrator writes on a unit, as on a label. It
-//! survives everything that a unit survives, and power loss where reservations do.
+//! survives everything that the unit survives, and it survives power loss where reservations do.
 
 use crate::execution::{Execution, Request};
 use crate::outcome::{Effect, Outcome, Status};
 use crate::sense::{Asc, SenseData};
 use crate::unit_attention::UaScope;
 
-/// INFORMATION TYPE: bytes without a form, and a text in UTF-8 with its zero at the end.
+/// INFORMATION TYPE: arbitrary bytes, and a UTF-8 text with a terminating zero.
 const BYTES: u8 = 0x00;
 const TEXT: u8 = 0x02;
 /// INFORMATION TYPE: the list of the types, with the length of each.
 const SUPPORTED: u8 = 0x7f;
-/// Where the CDBs have the type, in bits 7 to 1.
+/// Where the CDBs hold the type, in bits 7 to 1.
 const TYPE_AT: u16 = 10;
-/// Most bytes of each type (SPC-4 table 60).
+/// Maximum number of bytes of each type (SPC-4 table 60).
 const MAX_BYTES: u16 = 512;
 const MAX_TEXT_BYTES: u16 = 256;
 
@@ -22,7 +22,7 @@ const MAX_TEXT_BYTES: u16 = 256;
 pub struct IdentifyingInformation {
     /// Peripheral device identifying information, at most 512 bytes.
     pub bytes: Vec<u8>,
-    /// Peripheral device text identifying information, UTF-8, at most 256 bytes with the zero at its end.
+    /// Peripheral device text identifying information, UTF-8, at most 256 bytes including the terminating zero.
     pub text: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ impl IdentifyingInformation {
         self.bytes.is_empty() && self.text.is_empty()
     }
 
-    /// The same, without what is longer than it may be.
+    /// The same, with each value truncated to its maximum length.
     pub(crate) fn bounded(mut self) -> Self {
         self.bytes.truncate(MAX_BYTES.into());
         self.text.truncate(MAX_TEXT_BYTES.into());
@@ -83,7 +83,7 @@ pub(crate) fn set(request: &Request<'_>) -> Execution {
     }
 }
 
-/// An empty list takes the information away.
+/// An empty list removes the information.
 //= spc4 6.43 UA-03
 fn set_list(request: &Request<'_>, list: &[u8]) -> Execution {
     let kind = kind(request);

@@ -12,7 +12,7 @@ const STANDARD_BYTES: usize = 96;
 /// Peripheral qualifier 3, device type 1Fh: no logical unit here.
 const ABSENT: u8 = 0x7f;
 
-/// SAM-5, SPC-4, SBC-3 and iSCSI, each without a claim of a revision (SPC-4 table 150). That of iSCSI counts up with the
+/// SAM-5, SPC-4, SBC-3 and iSCSI, without claiming a revision (SPC-4 table 150). The iSCSI one is incremented by the
 /// iSCSIProtocolLevel.
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, ISCSI];
 const ISCSI: u16 = 0x0960;

@@ -1,5 +1,5 @@
-//! What a unit keeps over a loss of power, and what becomes of a change of it that cannot be stored: none. A host is told that its
-//! command failed, and finds everything as it was.
+//! The state that a unit keeps across a power loss. A change that cannot be stored has no effect: its command fails, and the host
+//! finds everything as it was.
 
 use std::collections::BTreeSet;
 
@@ -14,22 +14,22 @@ use crate::{KeptState, PrState};
 pub(crate) struct Stored {
     persistent: PersistentReservations,
     identifying: IdentifyingInformation,
-    /// Changes are counted from 1.
+    /// Number of changes so far; the first one is 1.
     changes: u64,
-    /// Changes up to here are stored or taken back.
+    /// Changes up to this number are stored or reverted.
     stored: u64,
-    /// Changes that were taken back, and whose commands have not heard of it: as many as there are tasks at most.
+    /// Changes that were reverted and whose commands have not been notified yet: at most one per task.
     taken_back: BTreeSet<u64>,
 }
 
 impl State {
-    /// What is kept has changed; the number of the change.
+    /// Counts a change of the kept state; returns the number of the change.
     pub(crate) fn kept_has_changed(&mut self) -> u64 {
         self.stored.changes += 1;
         self.stored.changes
     }
 
-    /// What is kept now was read from where it is kept, or taken over from another unit.
+    /// The kept state was just read from where it is stored, or taken over from another unit.
     pub(crate) fn kept_is_stored(&mut self) {
         self.stored.persistent = self.persistent.clone();
         self.stored.identifying = self.identifying.clone();
@@ -38,11 +38,11 @@ impl State {
 }
 
 impl LogicalUnit {
-    /// Stores what is kept by `store`, one call at a time: [`LogicalUnit::export_persistent`]. When that fails, the unit goes back
-    /// to what was stored last.
+    /// Stores the kept state ([`LogicalUnit::export_persistent`]) with `store`, one call at a time. If that fails, the unit
+    /// reverts to the state stored last.
     ///
     /// # Errors
-    /// That of `store`.
+    /// The error of `store`.
     //= spc4 5.12.6 PR-10
     pub fn store_kept<E>(&self, store: impl FnOnce(Option<KeptState>) -> Result<(), E>) -> Result<(), E> {
         let (kept, persistent, identifying, changes) = self.with_state(|state| {
@@ -66,14 +66,14 @@ impl LogicalUnit {
         result
     }
 
-    /// Whether this change of what is kept was taken back, because it could not be stored. Each command asks once.
+    /// Whether this change of the kept state was reverted because it could not be stored. Each command asks once.
     pub fn was_taken_back(&self, change: u64) -> bool {
         self.with_state(|state| state.stored.taken_back.remove(&change))
     }
 }
 
 impl State {
-    /// What must survive power loss; `None` without any.
+    /// The state that must survive power loss; `None` if there is none.
     pub(crate) fn kept(&self) -> Option<KeptState> {
         let reservations: Option<PrState> = self.persistent.persist.then(|| self.persistent.export());
         let kept = KeptState { reservations, identifying: self.identifying.clone() };

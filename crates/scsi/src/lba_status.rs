@@ -7,7 +7,8 @@ use crate::read_write::check_range;
 
 const HEADER_BYTES: u32 = 8;
 const DESCRIPTOR_BYTES: u32 = 16;
-/// Most descriptors asked of the medium for one command, whatever the allocation length.
+/// Maximum number of descriptors requested from the medium for one command, whatever the allocation
+/// length.
 const MAX_DESCRIPTORS: u32 = 1024;
 
 //= sbc3 5.4 GLB-01

@@ -1,9 +1,9 @@
 //! A SCSI device server for direct-access block devices (SAM-5, SPC-4, SBC-3), without I/O.
 //!
-//! The caller owns the transport and the medium. A command is begun with [`LogicalUnit::begin`] and runs as an
-//! [`Execution`]: a small state machine that asks for data-out, asks for one medium operation at a time and ends
-//! with an [`Outcome`]. Nothing here waits, reads a clock or touches a socket, so the same code serves every driver,
-//! the simulator and the fuzzer.
+//! The caller owns the transport and the medium. A command starts with [`LogicalUnit::begin`] and runs as an
+//! [`Execution`]: a small state machine that requests data-out, requests one medium operation at a time and
+//! completes with an [`Outcome`]. This crate never waits, reads a clock or touches a socket, so the same code serves
+//! every driver, the simulator and the fuzzer.
 //!
 //! ```
 //! use scsi::{LogicalUnit, LuConfig, Nexus, Step};
@@ -14,8 +14,8 @@
 //! assert!(matches!(execution.step(), Step::Done(_)));
 //! ```
 //!
-//! Invariants: no input can panic; nothing is allocated in proportion to what a peer claims, only to what it sent
-//! within the limits of the command; the state's lock is never held across a step.
+//! Invariants: no input can panic; memory is never allocated in proportion to what a peer claims, only to what it
+//! sent within the limits of the command; the state's lock is never held across a step.
 #![forbid(unsafe_code)]
 
 mod absent;

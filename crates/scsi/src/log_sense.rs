@@ -1,4 +1,5 @@
-//! LOG SENSE (SPC-4 6.8): the pages that are true without counters: which there are, and that nothing is wrong.
+//! LOG SENSE (SPC-4 6.8): only the pages that need no counters: the list of pages, and the page that reports no
+//! exception.
 
 use crate::execution::{Execution, Request};
 use crate::outcome::Outcome;
@@ -12,7 +13,7 @@ const PAGES: [(u8, u8); 3] =
 
 pub(crate) fn log_sense(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
-    // SP: nothing is saved. PC: only cumulative values, of which all are constant.
+    // SP: nothing is saved. PC: only cumulative values, and all of them are constant.
     if cdb.bit(1, 0) {
         return Execution::check(SenseData::cdb_field(1, Some(0)));
     }
@@ -24,7 +25,7 @@ pub(crate) fn log_sense(request: &Request<'_>) -> Execution {
         (INFORMATIONAL_EXCEPTIONS, 0x00) => vec![0, 0, 0x03, 4, 0, 0, 0, 0],
         _ => return Execution::check(SenseData::cdb_field(2, Some(5))),
     };
-    // PARAMETER POINTER: the one parameter that there is has the code 0.
+    // PARAMETER POINTER: the only parameter has code 0.
     if cdb.u16(5) != 0 {
         return Execution::check(SenseData::cdb_field(5, None));
     }

@@ -1,8 +1,9 @@
 //! The logical unit: configuration, state, and the checks that every command passes before its handler runs.
 //!
-//! Order of the checks: unit attention, known command, reservation, CDB length and reserved bits, readiness, write
-//! protection. While no unit attention is pending for its nexus, nothing is reserved and the unit is started, a read or write
-//! takes no lock.
+//! Order of the checks: unit attention, missing medium, access state and reservation (both only for known commands), known command,
+//! CDB length and reserved bits, readiness, write protection. A read or write takes no lock while no unit attention is pending for
+//! its nexus, nothing is reserved, the unit is ready, every target port group is in an active state, and there are no tokens or
+//! blocks marked as unreadable.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -28,7 +29,7 @@ use crate::state::{GATE_ACCESS, GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTI
 use crate::third_party::Neighbours;
 use crate::unit_attention::UaScope;
 
-/// A variable-length CDB says itself how long it is; what the transport delivered must agree.
+/// A variable-length CDB holds its own length; the number of bytes delivered by the transport must match.
 //= rfc7143 11.2.2.3 AHS-04
 //= sbc3 4.2.5 CDB-06
 fn variable_length_mismatch(cdb: &[u8]) -> Option<SenseData> {
@@ -40,12 +41,12 @@ fn variable_length_mismatch(cdb: &[u8]) -> Option<SenseData> {
     (announced != cdb.len()).then(|| SenseData::cdb_field(7, None))
 }
 
-/// What of a unit survives a loss of power, where there is a place to keep it.
+/// The part of a unit's state that survives a loss of power, if there is a place to store it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptState {
-    /// Registrations and reservation, while they were made with APTPL.
+    /// Registrations and reservation, if they were made with APTPL.
     pub reservations: Option<PrState>,
-    /// What hosts have written on the unit.
+    /// The identifying information that hosts have set on the unit.
     pub identifying: IdentifyingInformation,
 }
 
@@ -67,7 +68,7 @@ pub struct LogicalUnit {
     reject_unprotected: AtomicBool,
     /// There are tokens that represent blocks of this unit, or blocks that are marked as unreadable.
     watched: AtomicBool,
-    /// Time as last told by the caller, milliseconds.
+    /// The time last set by the caller, milliseconds.
     now_ms: AtomicU64,
     neighbours: RwLock<Option<Weak<dyn Neighbours>>>,
     state: Mutex<State>,
@@ -80,7 +81,7 @@ impl std::fmt::Debug for LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A unit, powered on. `block_bytes` of 0 is taken as 512.
+    /// A unit, powered on. A `block_bytes` of 0 means 512.
     pub fn new(mut config: LuConfig) -> Self {
         if config.block_bytes == 0 {
             config.block_bytes = 512;
@@ -129,17 +130,17 @@ impl LogicalUnit {
         self.blocks.load(Ordering::Acquire)
     }
 
-    /// True when writes are refused by configuration.
+    /// True when the configuration forbids writes.
     pub fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
     }
 
-    /// True when unmapping gives space back.
+    /// True when unmapping frees space.
     pub fn thin(&self) -> bool {
         self.thin.load(Ordering::Acquire)
     }
 
-    /// How hosts reach it and its management.
+    /// How hosts reach the unit and its management.
     pub fn paths(&self) -> Paths {
         self.paths.read().clone()
     }
@@ -148,7 +149,7 @@ impl LogicalUnit {
         f(&self.paths.read())
     }
 
-    /// True when D_SENSE asks for descriptor format sense data.
+    /// True when D_SENSE selects descriptor format sense data.
     pub fn descriptor_sense(&self) -> bool {
         self.descriptor_sense.load(Ordering::Acquire)
     }
@@ -158,12 +159,12 @@ impl LogicalUnit {
         self.write_cache.load(Ordering::Acquire)
     }
 
-    /// How it is formatted.
+    /// How the unit is formatted.
     pub fn protection(&self) -> ProtectionType {
         ProtectionType::from_number(self.protection.load(Ordering::Acquire)).unwrap_or_default()
     }
 
-    /// A FORMAT UNIT has ended: what hosts know of the unit is no longer so.
+    /// A FORMAT UNIT has completed: what hosts know about the unit may be outdated.
     //= sbc3 5.3 FMT-01
     pub(crate) fn formatted(&self, by: NexusId, protection: ProtectionType) {
         if self.protection.swap(protection.number(), Ordering::AcqRel) != protection.number() {
@@ -198,7 +199,7 @@ impl LogicalUnit {
         }
     }
 
-    /// Begins or ends thin provisioning: every nexus sees 6/3F/03, because it is in the VPD pages and among the commands.
+    /// Turns thin provisioning on or off: every nexus sees 6/3F/03, because the VPD pages and the supported commands change.
     //= spc4 7.8.1 UA-03
     pub fn set_thin(&self, thin: bool) {
         if self.thin.swap(thin, Ordering::AcqRel) != thin {
@@ -206,7 +207,7 @@ impl LogicalUnit {
         }
     }
 
-    /// Changes how hosts reach it: every nexus sees 6/3F/03. False when it is as before.
+    /// Changes how hosts reach the unit: every nexus sees 6/3F/03. Returns false when nothing changes.
     pub fn set_paths(&self, paths: Paths) -> bool {
         let mut now = self.paths.write();
         if *now == paths {
@@ -218,7 +219,7 @@ impl LogicalUnit {
         true
     }
 
-    /// Says where the other units of the target are found; without it, third-party copies stay within this unit.
+    /// Sets where the other units of the target are found; without it, third-party copies stay within this unit.
     pub fn set_neighbours(&self, neighbours: Weak<dyn Neighbours>) {
         *self.neighbours.write() = Some(neighbours);
     }
@@ -227,7 +228,7 @@ impl LogicalUnit {
         self.neighbours.read().as_ref()?.upgrade()
     }
 
-    /// Tells the unit the time since an arbitrary beginning, which never goes back: tokens expire by it. Due before commands of
+    /// Sets the time, counted from an arbitrary start, which never goes back: tokens expire by it. Call it before commands with
     /// operation codes 83h, 84h, A3h and A4h.
     pub fn set_time(&self, now: Duration) {
         self.now_ms.fetch_max(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::AcqRel);
@@ -237,7 +238,7 @@ impl LogicalUnit {
         Duration::from_millis(self.now_ms.load(Ordering::Acquire))
     }
 
-    /// Blocks are about to change: tokens that represent them are worth nothing from now on.
+    /// Blocks are about to change: tokens that represent them are revoked.
     pub(crate) fn about_to_change(&self, lba: u64, blocks: u64) {
         if self.watched.load(Ordering::Acquire) {
             self.with_state(|state| state.tokens.changing(lba, blocks));
@@ -251,13 +252,13 @@ impl LogicalUnit {
         }
     }
 
-    /// What a command has to say that reads blocks of which one is marked as unreadable.
+    /// The sense for a command that reads these blocks, if one of them is marked as unreadable.
     pub(crate) fn unreadable(&self, lba: u64, blocks: u64) -> Option<SenseData> {
         let watched = self.watched.load(Ordering::Acquire);
         watched.then(|| self.with_state(|state| state.pseudo_errors.sense(lba, blocks)))?
     }
 
-    /// A nexus came up. Its first command reports 6/29/00, or 6/29/07 when it was attached before.
+    /// A nexus was established. Its first command reports 6/29/00, or 6/29/07 when it was attached before.
     pub fn attach_nexus(&self, nexus: &Nexus) {
         self.with_state(|state| state.attach(nexus));
     }
@@ -277,8 +278,8 @@ impl LogicalUnit {
         self.with_state(|state| state.nexuses.withdraw(nexus, asc));
     }
 
-    /// What QUERY ASYNCHRONOUS EVENT tells of a nexus (SAM-5 7.9): UADE DEPTH with the sense key, additional sense code and
-    /// qualifier of the unit attention that would be reported next. `None` when none is pending; nothing is taken.
+    /// The answer to QUERY ASYNCHRONOUS EVENT for a nexus (SAM-5 7.9): UADE DEPTH with the sense key, additional sense code and
+    /// qualifier of the unit attention that would be reported next. `None` when none is pending. Nothing is cleared.
     //= rfc7144 6.4 P2-04
     pub fn pending_unit_attention(&self, nexus: NexusId) -> Option<[u8; 3]> {
         let (asc, count) = self.with_state(|state| state.nexuses.first(nexus))?;
@@ -286,7 +287,7 @@ impl LogicalUnit {
         Some([depth | SenseKey::UnitAttention as u8, asc.asc, asc.ascq])
     }
 
-    /// Attaches a nexus that was there before the unit was; does nothing when it is attached already.
+    /// Attaches a nexus that existed before the unit did; does nothing when it is attached already.
     pub fn ensure_attached(&self, nexus: &Nexus) {
         self.with_state(|state| {
             if !state.nexuses.contains(nexus.id) {
@@ -295,20 +296,20 @@ impl LogicalUnit {
         });
     }
 
-    /// True when tasks that another initiator aborts are to end with TASK ABORTED (the TAS bit of the control mode page).
+    /// True when tasks that another initiator aborts must end with TASK ABORTED (the TAS bit of the control mode page).
     pub fn task_aborted_status(&self) -> bool {
         self.with_state(|state| state.mode.task_aborted_status())
     }
 
-    /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages to their defaults, but a WCE of 0 stays, SPC-2 reservation released,
-    /// the unit started, 6/29/03 for every nexus: SAM-5 6.2 makes no exception for the one that asked, and multipath
-    /// hosts wait for it on every path. The caller ends the tasks.
+    /// LOGICAL UNIT RESET by task management (SAM-5 6.3.3): mode pages return to their defaults, except that a WCE of 0 stays; an
+    /// SPC-2 reservation is released; the unit is started; every nexus gets 6/29/03. SAM-5 6.2 makes no exception for the nexus
+    /// that requested the reset, and multipath hosts wait for it on every path. The caller aborts the tasks.
     pub fn logical_unit_reset(&self) {
         self.reset(UaScope::All, Asc::BUS_DEVICE_RESET);
     }
 
-    /// A reset of another cause: e.g. TARGET WARM RESET with [`Asc::BUS_RESET`], TARGET COLD RESET with
-    /// [`Asc::POWER_ON_OR_RESET`]. The effects are those of [`LogicalUnit::logical_unit_reset`].
+    /// A reset with another cause: e.g. TARGET WARM RESET with [`Asc::BUS_RESET`], TARGET COLD RESET with
+    /// [`Asc::POWER_ON_OR_RESET`]. The effects are those of [`LogicalUnit::logical_unit_reset`]; ORWRITE generations are reset too.
     //= sam5 6.3.3 TSK-04 PR-14
     pub fn reset(&self, to: UaScope, asc: Asc) {
         self.with_state(|state| {
@@ -321,16 +322,16 @@ impl LogicalUnit {
         });
     }
 
-    /// What must survive power loss: registrations that were made with APTPL and identifying information. `None` while there is
+    /// The state that must survive power loss: registrations made with APTPL, and identifying information. `None` if there is
     /// neither: then anything stored before must be removed.
     //= spc4 5.12.6 PR-10
     pub fn export_persistent(&self) -> Option<KeptState> {
         self.with_state(|state| state.kept())
     }
 
-    /// Takes over what the unit keeps that this one replaces on the same medium: registrations and the reservation, identifying
-    /// information, and blocks that are marked as unreadable. From then on the old unit answers BUSY to who wants to change them
-    /// there: it would be lost. An operation on the whole medium that is not at its end has to be repeated.
+    /// Takes over the state of the unit that this one replaces on the same medium: registrations and the reservation, identifying
+    /// information, and blocks marked as unreadable. From then on the old unit answers BUSY to commands that would change this
+    /// state, because the change would be lost. An unfinished operation on the whole medium must be repeated.
     //= spc4 5.12.1 PR-13
     pub fn inherit(&self, old: &LogicalUnit) {
         let (before, unfinished) = old.with_state(|state| {
@@ -346,7 +347,7 @@ impl LogicalUnit {
         });
     }
 
-    /// Takes over what [`LogicalUnit::export_persistent`] gave before a restart; entries that do not fit are left out.
+    /// Takes over what [`LogicalUnit::export_persistent`] returned before a restart; entries that do not fit are left out.
     pub fn import_persistent(&self, stored: &KeptState) {
         let reservations = stored.reservations.as_ref().map(PersistentReservations::import);
         self.with_state(|state| {
@@ -373,15 +374,15 @@ impl LogicalUnit {
         result
     }
 
-    /// Begins a command. `cdb` is the whole CDB, extended part included; iSCSI pads short ones to 16 bytes.
+    /// Starts a command. `cdb` is the whole CDB, including its extended part; iSCSI pads short ones to 16 bytes.
     ///
-    /// Same as [`LogicalUnit::begin_offering`] of no data-out.
+    /// Same as [`LogicalUnit::begin_offering`] with no data-out.
     pub fn begin(&self, nexus: &Nexus, cdb: &[u8]) -> Execution {
         self.begin_offering(nexus, cdb, 0)
     }
 
-    /// Begins a command with which the initiator offers `offered` bytes of data-out (its expected data transfer
-    /// length, 0 without the W bit): a COMPARE AND WRITE of no blocks is refused when it comes with data.
+    /// Starts a command with which the initiator offers `offered` bytes of data-out (its expected data transfer length, 0 without
+    /// the W bit): a COMPARE AND WRITE of no blocks is rejected when it offers data.
     pub fn begin_offering(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
         let mut execution = self.dispatch(nexus, cdb, offered);
         self.note_status(nexus, &execution);
@@ -389,7 +390,7 @@ impl LogicalUnit {
         execution
     }
 
-    /// With UA_INTLCK 3 a status that says nothing of its cause leaves a unit attention behind.
+    /// With UA_INTLCK 3, a status that carries no sense data leaves a unit attention behind.
     //= spc4 7.5.8 UA-04
     pub(crate) fn note_status(&self, nexus: &Nexus, execution: &Execution) {
         let Step::Done(outcome) = execution.step() else { return };
@@ -411,7 +412,7 @@ impl LogicalUnit {
         self.with_state(|state| state.access.of(group))
     }
 
-    /// Changes the state of a target port group, as the device itself (implicitly): every nexus sees 6/2A/06. Returns
+    /// Changes the state of a target port group implicitly, that is, by the device itself: every nexus sees 6/2A/06. Returns
     /// whether there was room to remember it (256 groups).
     //= spc4 5.15.2.3 ALU-03
     pub fn set_access_state(&self, group: u16, to: AccessState) -> bool {
@@ -463,7 +464,7 @@ impl LogicalUnit {
         (command.handler)(&Request { lu: self, nexus, cdb: &Cdb::new(cdb), offered })
     }
 
-    /// What a pending unit attention or a reservation has to say.
+    /// The response if a pending unit attention, a missing medium, an access state or a reservation stops the command.
     fn gate_check(&self, gate: u32, nexus: &Nexus, lookup: &Lookup, cdb: &[u8]) -> Option<Execution> {
         let command = match lookup {
             Lookup::Found(command) => Some(*command),
@@ -478,7 +479,7 @@ impl LogicalUnit {
         {
             return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
         }
-        // Reservations and mode pages too are those of the disk that is not there: nothing may be kept in its place.
+        // Reservations and mode pages also belong to the missing disk: nothing may be stored in its place.
         if self.config.missing && attention == Attention::Report {
             let asc = Asc::MANUAL_INTERVENTION_REQUIRED;
             return Some(Execution::check(SenseData::new(SenseKey::NotReady, asc)));
@@ -507,7 +508,7 @@ impl LogicalUnit {
         }
     }
 
-    /// Whether this nexus may read or write the unit by a third-party copy now: what a command of its own would be told.
+    /// Whether this nexus may read or write the unit by a third-party copy now, by the checks for a command of its own.
     //= spc4 5.12.1 PR-16 CPY-03
     pub(crate) fn admits_copy(&self, nexus: &Nexus, access: Access) -> Result<(), SenseData> {
         if !self.reservations_admit(nexus, access) {
@@ -547,10 +548,10 @@ mod tests {
 
     use super::*;
 
-    /// How long a thread that needs no lock may take to be scheduled; a failure takes as long.
+    /// How long a thread that needs no lock may take to be scheduled. A failing test takes that long.
     const FAR_TOO_LONG: Duration = Duration::from_secs(10);
 
-    /// So the cost of a command does not depend on how many sessions are there and what they have not asked for yet.
+    /// So the cost of a command does not depend on the number of other sessions and the unit attentions they have pending.
     // covers: UA-02
     #[test]
     fn a_read_takes_no_lock_because_others_have_unit_attentions_pending() {

@@ -1,4 +1,4 @@
-//! What the device server asks of the medium, and what can come back.
+//! The operations that the device server requests from the medium, and the possible replies.
 
 use bytes::Bytes;
 
@@ -23,7 +23,7 @@ pub enum MediumOp {
         lba: u64,
         /// Number of blocks.
         blocks: u64,
-        /// On stable storage before the reply.
+        /// The data must be on stable storage before the reply.
         durable: bool,
     },
     /// Write as [`MediumOp::Write`], but all blocks or none survive a crash.
@@ -32,19 +32,19 @@ pub enum MediumOp {
         lba: u64,
         /// Number of blocks.
         blocks: u64,
-        /// On stable storage before the reply.
+        /// The data must be on stable storage before the reply.
         durable: bool,
     },
-    /// Everything written so far to stable storage.
+    /// Move everything written so far to stable storage.
     Flush,
-    /// Everything written so far, and what is being written now, to stable storage: from then on nothing is only cached. Asked when
-    /// WCE has become 0, which writes that begin later go by.
+    /// Move everything written so far, and every write in progress, to stable storage: afterwards nothing is only cached. Requested
+    /// when WCE has become 0; writes that start later are durable anyway.
     Settle,
     /// Deallocate these ranges of (first block, number of blocks); they read as zeros afterwards.
     Unmap {
         /// Ranges in the order of the parameter list; they may overlap.
         ranges: Vec<(u64, u64)>,
-        /// On stable storage before the reply.
+        /// The change must be on stable storage before the reply.
         durable: bool,
     },
     /// Write one block of data-out, or zeros, to every block of the range.
@@ -53,11 +53,11 @@ pub enum MediumOp {
         lba: u64,
         /// Number of blocks.
         blocks: u64,
-        /// The blocks may be deallocated, if they then read as the block to write: only asked when `zero`.
+        /// The blocks may be deallocated, if they then read as the block to write: only set together with `zero`.
         unmap: bool,
-        /// The block is all zeros; there may be no data-out at all.
+        /// The block is all zeros; there may be no data-out.
         zero: bool,
-        /// On stable storage before the reply.
+        /// The data must be on stable storage before the reply.
         durable: bool,
     },
     /// Write this block to every block of the range.
@@ -68,7 +68,7 @@ pub enum MediumOp {
         blocks: u64,
         /// One block.
         pattern: Bytes,
-        /// On stable storage before the reply.
+        /// The data must be on stable storage before the reply.
         durable: bool,
     },
     /// Compare the first half of the data-out with the medium; if equal, write the second half.
@@ -78,7 +78,7 @@ pub enum MediumOp {
         lba: u64,
         /// Number of blocks in each half.
         blocks: u64,
-        /// On stable storage before the reply.
+        /// The data must be on stable storage before the reply.
         durable: bool,
     },
     /// Write the bitwise OR of data-out and medium, or the bitwise AND.
@@ -87,12 +87,12 @@ pub enum MediumOp {
         lba: u64,
         /// Number of blocks.
         blocks: u64,
-        /// The AND.
+        /// AND instead of OR.
         and: bool,
-        /// On stable storage before the reply.
+        /// The data must be on stable storage before the reply.
         durable: bool,
     },
-    /// Read the blocks from the medium and report errors; no data are transferred.
+    /// Read the blocks from the medium and report errors; no data is transferred.
     Verify {
         /// First block.
         lba: u64,
@@ -116,14 +116,14 @@ pub enum MediumOp {
         blocks: u64,
         /// Also compare what was read back with data-out.
         bytchk: bool,
-        /// On stable storage before the reply.
+        /// The data must be on stable storage before the reply.
         durable: bool,
     },
     /// Provisioning state from `lba` on. Reply [`MediumReply::LbaStatus`].
     LbaStatus {
         /// First block.
         lba: u64,
-        /// Most descriptors that fit the allocation length; at least 1.
+        /// Maximum number of descriptors that fit the allocation length; at least 1.
         max_descriptors: u32,
     },
     /// Bring the blocks into the cache.
@@ -133,8 +133,8 @@ pub enum MediumOp {
         /// Number of blocks.
         blocks: u64,
     },
-    /// Copy blocks between units of the target, or within one: all of them are read before the first is written. Neither unit
-    /// need be the one whose command this is. [`MediumError::Gone`] when one of them is no more.
+    /// Copy blocks between units of the target, or within one unit. All blocks are read before the first is written. Neither unit
+    /// need be the one that received the command. [`MediumError::Gone`] when one of them no longer exists.
     Copy {
         /// Unit to read.
         from: u16,
@@ -144,22 +144,22 @@ pub enum MediumOp {
         to: u16,
         /// Its first block.
         lba: u64,
-        /// Number of blocks, which have the same length in both units.
+        /// Number of blocks; the block length is the same in both units.
         blocks: u64,
-        /// On stable storage before the reply.
+        /// The data must be on stable storage before the reply.
         durable: bool,
     },
-    /// Remember this on stable storage before the reply: only asked of a medium with room for protection information. With
+    /// Record this on stable storage before the reply: only requested from a medium with room for protection information. With
     /// [`FormatMark::Begun`] all tuples become FFh.
     Format(FormatMark),
 }
 
-/// What is remembered of a format.
+/// The state of a format, as the medium records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatMark {
-    /// It began: until it ends, what is on the medium is of no use, also after a loss of power.
+    /// It started: until it completes, the contents of the medium are unusable, even after a loss of power.
     Begun,
-    /// It ended: the unit now has protection information of this type.
+    /// It completed: the unit now has protection information of this type.
     Ended(ProtectionType),
 }
 
@@ -194,7 +194,7 @@ impl MediumOp {
             | Self::Compare { .. }
             | Self::LbaStatus { .. }
             | Self::Prefetch { .. }
-            // A third-party copy tells each unit itself.
+            // A third-party copy notifies each unit itself.
             | Self::Copy { .. }
             | Self::Format(_) => {}
         }
@@ -204,9 +204,9 @@ impl MediumOp {
 /// A medium operation that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediumReply {
-    /// Done, with nothing to tell.
+    /// Done, with nothing to report.
     Done,
-    /// The data read are with the caller and go to the initiator as data-in.
+    /// The data read is held by the caller and goes to the initiator as data-in.
     Data,
     /// Data and medium differ.
     Miscompare {
@@ -253,7 +253,7 @@ pub enum MediumError {
         /// First bad block, if known.
         lba: Option<u64>,
     },
-    /// A check of protection information failed; nothing of this block was written or is to be used.
+    /// A check of protection information failed; this block was not written, or must not be used.
     Protection {
         /// The field.
         field: PiField,

@@ -10,7 +10,7 @@ pub(crate) fn test_unit_ready(_request: &Request<'_>) -> Execution {
     Execution::good()
 }
 
-/// Reports a pending unit attention as data, which clears it; else what keeps the unit from being ready.
+/// Reports a pending unit attention as data, which clears it; otherwise the reason why the unit is not ready, if any.
 //= spc4 6.39 UA-02
 pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
     let sense = request.lu.with_state(|state| match state.nexuses.take(request.nexus.id) {
@@ -21,7 +21,7 @@ pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
     Execution::done(Outcome::data_in(sense.to_bytes(descriptor), u64::from(request.cdb.u8(4))))
 }
 
-/// Starts or stops the unit. There is nothing to load or eject, and no power condition but active.
+/// Starts or stops the unit. There is nothing to load or eject, and the only power condition is active.
 //= sbc3 5.22 SNS-04
 pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
@@ -49,7 +49,7 @@ pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
     }
 }
 
-/// The end of START STOP UNIT with START 0.
+/// The last step of START STOP UNIT with START 0.
 pub(crate) fn stop(lu: &crate::LogicalUnit) -> Execution {
     lu.with_state(|state| state.stopped = true);
     Execution::good()
@@ -57,10 +57,10 @@ pub(crate) fn stop(lu: &crate::LogicalUnit) -> Execution {
 
 /// Longest parameter list of SEND DIAGNOSTIC: one page without parameters.
 const DIAGNOSTIC_PAGE_BYTES: u16 = 4;
-/// The list of supported diagnostic pages: itself.
+/// The list of supported diagnostic pages: only this page.
 const DIAGNOSTIC_PAGES: [u8; 5] = [0, 0, 0, 1, 0];
 
-/// The default self-test and the foreground ones succeed: they could only test this code. The one page that can be sent asks for
+/// The default self-test and the foreground ones succeed: they could only test this code. The one page that can be sent requests
 /// the list of pages (SPC-4 7.2.3).
 pub(crate) fn send_diagnostic(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
@@ -71,7 +71,7 @@ pub(crate) fn send_diagnostic(request: &Request<'_>) -> Execution {
     if bytes == 0 {
         return Execution::good();
     }
-    // A self-test takes no parameters, and what is not in pages is the vendor's.
+    // A self-test takes no parameters, and parameters that are not in pages are vendor specific.
     if bytes != DIAGNOSTIC_PAGE_BYTES || !page_format || kind != 0 || self_test {
         return Execution::check(SenseData::cdb_field(3, None));
     }
@@ -83,7 +83,7 @@ pub(crate) fn send_diagnostic(request: &Request<'_>) -> Execution {
     })
 }
 
-/// The list of pages, also where no page is named: no other one can have been sent.
+/// The list of pages, even if no page is named: no other one can have been sent.
 pub(crate) fn receive_diagnostic_results(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
     if cdb.bit(1, 0) && cdb.u8(2) != 0 {
@@ -97,7 +97,7 @@ pub(crate) fn prevent_allow_medium_removal(_request: &Request<'_>) -> Execution 
     Execution::good()
 }
 
-/// Defect list in the format asked for, empty. REQ_PLIST, REQ_GLIST and the format come back in the header.
+/// An empty defect list in the requested format. The header repeats REQ_PLIST, REQ_GLIST and the format.
 pub(crate) fn read_defect_data_10(request: &Request<'_>) -> Execution {
     let lists = request.cdb.u8(2) & 0x1f;
     Execution::done(Outcome::data_in(vec![0, lists, 0, 0], u64::from(request.cdb.u16(7))))

@@ -81,13 +81,13 @@ impl ModePages {
         self.software_write_protect
     }
 
-    /// TAS: tasks that another initiator aborts end with TASK ABORTED.
+    /// TAS: tasks that another initiator aborts complete with TASK ABORTED.
     pub(crate) fn task_aborted_status(&self) -> bool {
         self.task_aborted_status
     }
 
-    /// UA_INTLCK: 0, a unit attention is cleared by being reported; 2, by REQUEST SENSE alone; 3, a status that says
-    /// nothing of its cause leaves one behind besides.
+    /// UA_INTLCK. 0: a unit attention is cleared when it is reported. 2: only REQUEST SENSE clears it. 3: in
+    /// addition, a status that carries no sense data leaves a unit attention behind.
     pub(crate) fn unit_attention_interlock(&self) -> u8 {
         self.unit_attention_interlock
     }
@@ -108,7 +108,7 @@ impl ModePages {
         match code {
             (0x01, 0) => page[2] = 0xc0, // AWRE, ARRE: the store relocates by itself
             (0x08, 0) => page[2] = if values.write_cache { WCE } else { 0 },
-            // QERR 0 is fixed: a command that ends with CHECK CONDITION leaves the others alone.
+            // QERR 0 is fixed: a command that ends with CHECK CONDITION does not affect the others.
             //= spc4 7.5.8 MOD-04 TSK-02
             (0x0a, 0) => {
                 page[2] = 0x02 | if values.descriptor_sense { D_SENSE } else { 0 }; // GLTSD
@@ -145,7 +145,7 @@ impl ModePages {
         Some(page)
     }
 
-    /// Takes over the changeable bits of a page that was compared with its mask before.
+    /// Takes over the changeable bits of a page that has already been compared with its mask.
     pub(crate) fn apply(&mut self, code: (u8, u8), page: &[u8]) {
         let bit = |at: usize, mask: u8| page.get(at).is_some_and(|byte| byte & mask != 0);
         match code {
@@ -166,7 +166,7 @@ impl ModePages {
     }
 }
 
-/// The bit of a page that holds a value which is reserved, by byte and bit, though each bit may be changed.
+/// The byte and bit of a field with a reserved value, although each of its bits may be changed.
 pub(crate) fn reserved_value(code: (u8, u8), page: &[u8]) -> Option<(usize, u8)> {
     (code == (0x0a, 0) && page.get(4).is_some_and(|byte| byte & UA_INTLCK == 0x10)).then_some((4, 5))
 }

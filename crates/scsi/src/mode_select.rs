@@ -1,7 +1,7 @@
 //! MODE SELECT(6) and (10) (SPC-4 6.9, 6.10). All pages are checked before the first is applied.
 //!
-//! A host that switches the write cache off sends no more flushes. So what is cached then goes to stable storage before GOOD; if that
-//! fails, the command fails and WCE is 0 all the same.
+//! A host that turns the write cache off sends no more flushes. So cached data goes to stable storage before GOOD; if that fails,
+//! the command fails and WCE is 0 all the same.
 
 use crate::execution::{After, Execution, MediumPlan, Request};
 use crate::medium::MediumOp;
@@ -73,8 +73,8 @@ fn select(request: &Request<'_>, list: &[u8]) -> Execution {
 
 type ListedPage<'a> = ((u8, u8), usize, &'a [u8]);
 
-/// Splits the parameter list into (code, offset, page). A list that ends within a header, a block descriptor or a
-/// page is 5/1A/00.
+/// Splits the parameter list into (code, offset, page). A list that ends within a header, a block descriptor or a page gets
+/// 5/1A/00.
 fn parse<'a>(request: &Request<'_>, list: &'a [u8]) -> Result<Vec<ListedPage<'a>>, SenseData> {
     let truncated = SenseData::illegal(Asc::PARAMETER_LIST_LENGTH_ERROR);
     let ten = request.cdb.u8(0) == 0x55;
@@ -124,7 +124,7 @@ fn parse<'a>(request: &Request<'_>, list: &'a [u8]) -> Result<Vec<ListedPage<'a>
     Ok(pages)
 }
 
-/// A block descriptor may only say what is so already; a change of capacity or block size is FORMAT UNIT's matter.
+/// A block descriptor may only repeat the current values; only FORMAT UNIT changes capacity or block size.
 fn check_block_descriptor(request: &Request<'_>, descriptor: &[u8], long: bool) -> Result<(), usize> {
     let number = |bytes: &[u8]| bytes.iter().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
     let blocks = request.lu.blocks();

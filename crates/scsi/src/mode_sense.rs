@@ -24,7 +24,7 @@ fn block_descriptor(lu: &LogicalUnit, long: bool) -> Vec<u8> {
     descriptor
 }
 
-/// The pages that PAGE CODE and SUBPAGE CODE ask for.
+/// The pages that PAGE CODE and SUBPAGE CODE select.
 fn pages(request: &Request<'_>) -> Result<Vec<u8>, SenseData> {
     let control = match request.cdb.u8(2) >> 6 {
         0 => PageControl::Current,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::attached::PendingFlag;
 
-/// Identity of an I_T nexus by value: equal for equal initiator port name, account and target portal group, whenever and on
-/// whichever connection the nexus appears. Not stable between builds: never store it, store the names.
+/// Identity of an I_T nexus by value: equal for equal initiator port name, account and target portal group, no matter when or
+/// on which connection the nexus appears. Not stable between builds: never store it, store the names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NexusId(pub u64);
 
@@ -20,7 +20,8 @@ impl fmt::Debug for NexusId {
 /// An I_T nexus: a SCSI initiator port and a SCSI target port. In iSCSI the initiator port is the initiator name with
 /// `,i,0x` and the ISID, and the target port is the target name with its portal group tag (RFC 7143 4.4.1).
 ///
-/// A session makes its nexus once and attaches clones of it: a command with one that was made again is right, and slower.
+/// A session creates its nexus once and attaches clones of it. A command with a newly created equal nexus works, but more
+/// slowly.
 #[derive(Clone, Debug)]
 pub struct Nexus {
     /// SCSI initiator port name, e.g. `iqn.1993-08.org.debian:host,i,0x00023d000001`.
@@ -29,8 +30,8 @@ pub struct Nexus {
     pub target_port_group: u16,
     /// Relative target port identifier, 1 to 65535.
     pub relative_target_port: u16,
-    /// The account that the initiator proved to be; `None` where nothing had to be proved. An initiator says its name itself:
-    /// where accounts are proved, the same name with another account is another nexus.
+    /// The account with which the initiator authenticated; `None` where authentication is not required. An initiator chooses
+    /// its own name: where authentication is required, the same name with another account is another nexus.
     pub account: Option<Arc<str>>,
     /// Identity by value of the names and the account above.
     pub id: NexusId,
@@ -55,7 +56,7 @@ impl Nexus {
         }
     }
 
-    /// The nexus of the same two ports with an initiator that proved to be `account`: it is another one.
+    /// The nexus of the same two ports with an initiator that authenticated as `account`: a different nexus.
     pub fn with_account(self, account: Option<&str>) -> Self {
         let id = identity(&self.initiator_port, account, self.target_port_group);
         Self { account: account.map(Arc::from), id, pending: PendingFlag::new(), ..self }
@@ -70,7 +71,7 @@ impl Nexus {
         self.pending.is_raised()
     }
 
-    /// The same nexus, with sessions of this iSCSIProtocolLevel.
+    /// The same nexus, with this iSCSIProtocolLevel of the session.
     pub fn with_protocol_level(self, protocol_level: u8) -> Self {
         Self { protocol_level, ..self }
     }

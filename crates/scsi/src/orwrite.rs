@@ -1,10 +1,10 @@
-//! ORWRITE(16) and (32) (SBC-4 4.27, 5.10, 5.11): bits of a bitmap on the medium are set, or cleared together with a change of its
+//! ORWRITE(16) and (32) (SBC-4 4.27, 5.10, 5.11): set bits of a bitmap on the medium, or clear bits and change the bitmap's
 //! generation.
 //!
-//! A host that sets bits names the generation that it believes in; when that is not the current one, the policy that came with the
-//! last change says what becomes of it. No set operation is under way while a generation changes: who comes meanwhile is told BUSY.
-//! ORWRITE(16) believes in generation 0; (32) is there where the other commands of 32 bytes are. Generations are forgotten at
-//! power on and by a reset of the target, and not by one of the unit.
+//! A host that sets bits names the generation it expects. If that is not the current one, the policy given with the last change
+//! decides what happens. No set operation is in progress while a generation changes: a command that arrives meanwhile gets BUSY.
+//! ORWRITE(16) expects generation 0; (32) exists where the other 32-byte commands do. Generations are reset at power on and by a
+//! reset of the target, but not by a logical unit reset.
 
 use std::sync::{Arc, Weak};
 
@@ -16,33 +16,33 @@ use crate::sense::{Asc, SenseData};
 /// BMOP: set bits, or change the generation and clear bits.
 const SET: u8 = 0;
 const CHANGE_AND_CLEAR: u8 = 1;
-/// The policy after power on: what names another than the current generation is refused.
+/// The policy after power on: an operation that names any generation but the current one is rejected.
 const REFUSE: u8 = 7;
 
-/// The change that ends with a write.
+/// The change that takes effect when a write completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewGeneration {
     policy: u8,
     generation: u32,
 }
 
-/// Generations of the bitmap, and who relies on them.
+/// Generations of the bitmap, and the operations in progress that rely on them.
 #[derive(Debug)]
 pub(crate) struct Generations {
     current: u32,
     previous: u32,
     policy: u8,
-    /// Held by every set operation under way.
+    /// Held by every set operation in progress.
     setting: Arc<()>,
-    /// Alive while a change is under way.
+    /// Alive while a change is in progress.
     changing: Weak<()>,
 }
 
-/// What becomes of a set operation (SBC-4 table 29).
+/// What happens to a set operation (SBC-4 table 29).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Perform,
-    /// GOOD, and the data are dropped.
+    /// GOOD, and the data is discarded.
     Discard,
     Refuse,
 }
@@ -74,7 +74,7 @@ impl Generations {
         (self.changing.strong_count() == 0).then(|| (self.fate(expected), Arc::clone(&self.setting)))
     }
 
-    /// `None`: something relies on the current generation.
+    /// `None`: an operation relies on the current generation.
     fn begin_change(&mut self) -> Option<Arc<()>> {
         let free = self.changing.strong_count() == 0 && Arc::strong_count(&self.setting) == 1;
         free.then(|| {
@@ -84,7 +84,7 @@ impl Generations {
         })
     }
 
-    /// The write of a change is done.
+    /// The write of a change has completed.
     pub(crate) fn change(&mut self, new: NewGeneration) {
         (self.policy, self.previous, self.current) = (new.policy, self.current, new.generation);
     }

@@ -1,4 +1,4 @@
-//! How a command ended: status, sense, data-in and what the caller has to do besides.
+//! The result of a command: status, sense, data-in and any further action required from the caller.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use crate::sense::SenseData;
 pub enum Status {
     /// GOOD.
     Good = 0x00,
-    /// CHECK CONDITION: the sense data say why.
+    /// CHECK CONDITION: the sense data gives the reason.
     CheckCondition = 0x02,
     /// CONDITION MET (PRE-FETCH).
     ConditionMet = 0x04,
@@ -25,14 +25,14 @@ pub enum Status {
     TaskAborted = 0x40,
 }
 
-/// Where the data-in of a command come from.
+/// Where the data-in of a command comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataInSource {
     /// No data-in.
     None,
     /// These bytes, already truncated to the ALLOCATION LENGTH.
     Bytes(Bytes),
-    /// What the last [`crate::MediumOp::Read`] read; the caller holds it.
+    /// The data read by the last [`crate::MediumOp::Read`]; the caller holds it.
     Medium,
 }
 
@@ -41,26 +41,27 @@ pub enum DataInSource {
 pub enum Effect {
     /// Abort the tasks of these nexuses on this unit (PREEMPT AND ABORT); all must be gone before the status is sent.
     AbortTasksOf(Vec<NexusId>),
-    /// Reservations, registrations or identifying information changed, by the change of this number: store them by
-    /// [`crate::LogicalUnit::store_kept`].
+    /// Reservations, registrations or identifying information changed; this is the number of the change. Store them
+    /// with [`crate::LogicalUnit::store_kept`].
     KeptStateChanged(u64),
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Status to send.
     pub status: Status,
-    /// Sense, with CHECK CONDITION only. Boxed, as the effects are: most commands have none, and all are moved.
+    /// Sense, only with CHECK CONDITION. Boxed to keep the outcome small: most commands have none, and every outcome
+    /// is moved.
     pub sense: Option<Box<SenseData>>,
-    /// True when D_SENSE asks for descriptor format sense.
+    /// True when D_SENSE selects descriptor format sense.
     pub descriptor_sense: bool,
-    /// Where data-in come from.
+    /// Where the data-in comes from.
     pub data_in: DataInSource,
-    /// Bytes the command transfers by its CDB, for the residual count: data-in before it is cut to the expected
-    /// data transfer length, or the data-out that the CDB asks for.
+    /// Bytes that the command transfers according to its CDB, for the residual count: data-in before it is cut to the
+    /// expected data transfer length, or the data-out that the CDB requests.
     pub transfer_bytes: u64,
-    /// What else to do.
+    /// Further actions.
     pub effects: Vec<Effect>,
 }
 
@@ -97,7 +98,7 @@ impl Outcome {
         Self { sense: Some(Box::new(sense)), ..Self::status(Status::CheckCondition) }
     }
 
-    /// The sense bytes in the format that the unit is set to.
+    /// The sense bytes in the format selected by the unit's D_SENSE.
     pub fn sense_bytes(&self) -> Option<Vec<u8>> {
         self.sense.as_ref().map(|sense| sense.to_bytes(self.descriptor_sense))
     }

@@ -5,8 +5,8 @@ use crate::medium::MediumOp;
 use crate::outcome::Status;
 use crate::read_write::{Fields, check_range};
 
-/// A range above MAXIMUM PREFETCH LENGTH is prefetched up to that length and then ends with GOOD; a range that was
-/// prefetched whole ends with CONDITION MET.
+/// A range longer than MAXIMUM PREFETCH LENGTH is prefetched up to that length and the command completes with
+/// GOOD. If the whole range is prefetched, it completes with CONDITION MET.
 fn prefetch(request: &Request<'_>, fields: Fields) -> Execution {
     let lu = request.lu;
     if let Err(sense) = check_range(lu, fields.lba, fields.blocks) {

@@ -1,10 +1,10 @@
-//! Protection information (SBC-3 4.22): which of its fields a command sends, checks and makes.
+//! Protection information (SBC-3 4.22): which of its fields a command transfers, checks and generates.
 //!
-//! A command on a unit that is formatted with protection information runs as any other, and
-//! [`Execution::protection`](crate::Execution::protection) says besides what becomes of the tuples of its blocks; the
-//! caller, who has data and tuples in hand, asks it block by block. Every rule of PROTECT, type and tag is here.
+//! A command on a unit that is formatted with protection information runs like any other. In addition,
+//! [`Execution::protection`](crate::Execution::protection) says how to treat the tuples of its blocks; the caller,
+//! which holds the data and tuples, consults it block by block. Every rule of PROTECT, type and tag is here.
 //!
-//! Invariants: guards are never judged here, only compared; what the host sent is stored as it came. Left out: more
+//! Invariants: guards are not computed here, only compared; what the host sent is stored unchanged. Not supported: more
 //! than one interval in a block (P_I_EXPONENT is 0), and the application tag mode page.
 
 use integrity::t10::Tuple;
@@ -13,12 +13,12 @@ use crate::cdb::Cdb;
 use crate::logical_unit::LogicalUnit;
 use crate::sense::{Asc, SenseData};
 
-/// Bytes of the tuple behind each block: guard, application tag, reference tag (SBC-3 4.22.3).
+/// Bytes of the tuple after each block: guard, application tag, reference tag (SBC-3 4.22.3).
 pub const TUPLE_BYTES: u32 = integrity::t10::TUPLE_BYTES as u32;
 
-/// An application tag that turns the checks off.
+/// An application tag that disables the checks.
 const ESCAPE_APP_TAG: u16 = 0xffff;
-/// The reference tag that has to go with it in type 3.
+/// The reference tag that must accompany it in type 3.
 const ESCAPE_REF_TAG: u32 = 0xffff_ffff;
 
 /// How a unit is formatted (SBC-3 4.22.2).
@@ -37,7 +37,7 @@ pub enum ProtectionType {
 }
 
 impl ProtectionType {
-    /// The type of this number, 0 to 3.
+    /// The type with this number, 0 to 3.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::None),
@@ -48,18 +48,18 @@ impl ProtectionType {
         }
     }
 
-    /// Its number.
+    /// The number of the type.
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// What READ CAPACITY(16) says of it: P_TYPE and PROT_EN.
+    /// P_TYPE and PROT_EN in READ CAPACITY(16).
     //= sbc3 5.16.2 PI-01
     pub(crate) fn capacity_bits(self) -> u8 {
         if self == Self::None { 0 } else { (self.number() - 1) << 1 | 1 }
     }
 
-    /// The tuple of a block that moves `by` blocks further: its reference tag counts with the address in types 1 and 2.
+    /// The tuple of a block that moves up by `by` blocks: its reference tag follows the address in types 1 and 2.
     #[inline]
     pub const fn moved(self, tuple: Tuple, by: u64) -> Tuple {
         match self {
@@ -68,7 +68,7 @@ impl ProtectionType {
         }
     }
 
-    /// Whether a tuple turns the checks of its block off.
+    /// Whether a tuple disables the checks of its block.
     //= sbc3 4.22.3 PI-08
     #[inline]
     pub const fn escapes(self, tuple: Tuple) -> bool {
@@ -118,9 +118,9 @@ impl std::fmt::Display for PiField {
 pub struct Checks {
     /// The guard, against the data.
     pub guard: bool,
-    /// The application tag, where it is known what it has to be.
+    /// The application tag, where its expected value is known.
     pub app_tag: bool,
-    /// The reference tag, where it is known what it has to be.
+    /// The reference tag, where its expected value is known.
     pub ref_tag: bool,
 }
 
@@ -130,7 +130,7 @@ impl Checks {
     /// Nothing.
     pub const NONE: Self = Self { guard: false, app_tag: false, ref_tag: false };
 
-    /// What a value of RDPROTECT, WRPROTECT or VRPROTECT asks for; `None`: it is reserved.
+    /// The checks that a value of RDPROTECT, WRPROTECT or VRPROTECT selects; `None`: it is reserved.
     //= sbc3 4.22.4 PI-04
     pub const fn of(protect: u8) -> Option<Self> {
         match protect {
@@ -143,7 +143,7 @@ impl Checks {
     }
 }
 
-/// The fields of a 32-byte CDB that say what the tags have to be.
+/// The fields of a 32-byte CDB that hold the expected tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExpectedTags {
     pub(crate) ref_tag: u32,
@@ -151,27 +151,27 @@ pub(crate) struct ExpectedTags {
     pub(crate) app_mask: u16,
 }
 
-/// What becomes of the tuples of a command's blocks.
+/// How the tuples of a command's blocks are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// Type of the unit, not 0.
     pub kind: ProtectionType,
-    /// Each block travels with its tuple behind it; else tuples are made for what is written and kept back from what
-    /// is read.
+    /// Each block is transferred with its tuple after it. If false, tuples are generated for blocks that are written,
+    /// and stripped from blocks that are read.
     pub transferred: bool,
-    /// What is checked: of the tuples that arrive with data-out, and of those on the medium that are read.
+    /// The checks made on tuples that arrive with data-out, and on those read from the medium.
     pub checks: Checks,
-    /// First block of the command, from which reference tags count.
+    /// First block of the command, from which reference tags are counted.
     first_lba: u64,
-    /// Reference tag of the first block, where it is known.
+    /// Reference tag of the first block, if known.
     first_ref_tag: Option<u32>,
-    /// Expected application tag and its mask, where they are known.
+    /// Expected application tag and its mask, if known.
     app_tag: Option<(u16, u16)>,
 }
 
 impl Protection {
-    /// Of an operation that is no command's own, such as a third-party copy: everything is checked that can be, and
-    /// tuples are made anew.
+    /// For an operation that is not a command's own, such as a third-party copy: everything is checked that can be, and
+    /// tuples are newly generated.
     pub fn internal(kind: ProtectionType, first_lba: u64) -> Option<Self> {
         (kind != ProtectionType::None).then(|| Self::new(kind, false, Checks::ALL, first_lba, None, true))
     }
@@ -195,19 +195,19 @@ impl Protection {
         Self { kind, transferred, checks, first_lba, first_ref_tag, app_tag }
     }
 
-    /// Bytes of a block of `block_bytes` as it travels.
+    /// Length on the wire of a block of `block_bytes` bytes.
     //= sbc3 4.22.3 PI-11
     pub fn wire_block_bytes(&self, block_bytes: u32) -> u32 {
         if self.transferred { block_bytes.saturating_add(TUPLE_BYTES) } else { block_bytes }
     }
 
-    /// The reference tag that block `lba` has to have, where it is known.
+    /// The reference tag that block `lba` must have, if known.
     #[inline]
     fn ref_tag(&self, lba: u64) -> Option<u32> {
         Some(self.first_ref_tag?.wrapping_add(lba.wrapping_sub(self.first_lba) as u32))
     }
 
-    /// The tuple that the device server makes for block `lba` with this guard. Never one that turns checks off.
+    /// The tuple that the device server generates for block `lba` with this guard. Never one that disables checks.
     //= sbc3 4.22.4 PI-06
     #[inline]
     pub fn made(&self, lba: u64, guard: u16) -> Tuple {
@@ -218,8 +218,8 @@ impl Protection {
         Tuple { guard, app_tag: 0, ref_tag }
     }
 
-    /// The tuple of block `lba` where every block is sent the same one (WRITE SAME, VERIFY with BYTCHK 11b): its
-    /// reference tag counts up in types 1 and 2.
+    /// The tuple of block `lba` when the same block and tuple are used for every block (WRITE SAME, VERIFY with BYTCHK
+    /// 11b): its reference tag counts up in types 1 and 2.
     //= sbc3 5.43 PI-12
     pub fn repeated(&self, lba: u64, tuple: Tuple) -> Tuple {
         self.kind.moved(tuple, lba.wrapping_sub(self.first_lba))
@@ -230,7 +230,7 @@ impl Protection {
         self.checks.guard
     }
 
-    /// Checks the tuple of block `lba`, whose data have the guard `computed`.
+    /// Checks the tuple of block `lba`, whose data has the guard `computed`.
     ///
     /// # Errors
     /// The first field that fails: guard, application tag, reference tag.
@@ -253,18 +253,18 @@ impl Protection {
     }
 }
 
-/// What the bits of the control mode page say that bear on protection information.
+/// The bits of the control mode page that concern protection information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PiModes {
-    /// DPICZ: with RDPROTECT, VRPROTECT or ORPROTECT 0 nothing on the medium is checked.
+    /// DPICZ: with RDPROTECT, VRPROTECT or ORPROTECT 0, nothing on the medium is checked.
     pub(crate) no_check_when_zero: bool,
-    /// ATO: application tags are the hosts'.
+    /// ATO: hosts own the application tags.
     pub(crate) app_tag_owner: bool,
-    /// RWWP: writes without protection information are refused.
+    /// RWWP: writes without protection information are rejected.
     pub(crate) reject_unprotected: bool,
 }
 
-/// Which field of the CDB it is.
+/// The command field that holds PROTECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtectField {
     Read,
@@ -273,11 +273,11 @@ pub(crate) enum ProtectField {
     Or,
 }
 
-/// Where a command has its PROTECT field and what else counts for it.
+/// Where a command has its PROTECT field, and the other values needed to interpret it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Protect {
     pub(crate) field: ProtectField,
-    /// The byte with the PROTECT field; `None`: the CDB has none, which is PROTECT 0.
+    /// The byte with the PROTECT field; `None`: the CDB has none, which means PROTECT 0.
     pub(crate) at: Option<u16>,
     pub(crate) lba: u64,
     pub(crate) tags: Option<ExpectedTags>,

@@ -1,9 +1,9 @@
-//! WRITE LONG(10) and (16) as far as SBC-4 keeps them: they mark a block as one that cannot be read, and transfer nothing. Test
-//! programs use it to see what a host makes of a bad block.
+//! WRITE LONG(10) and (16), as far as SBC-4 retains them: they mark a block as unreadable and transfer no data. Test programs use
+//! them to see how a host handles a bad block.
 //!
-//! A command that reads a marked block ends with 3/11/14 and its address, until the block is written, unmapped or erased. The mark is
-//! the unit's and not the medium's: resets and changes of the configuration leave it, the end of the server takes it away. Left
-//! out: data and their error correction (WR_UNCOR 0), which SBC-4 has made obsolete together with READ LONG.
+//! A command that reads a marked block ends with 3/11/14 and the block's address, until the block is written, unmapped or erased.
+//! The unit holds the mark, not the medium: it survives resets and configuration changes, but not the end of the server. Not
+//! supported: data and its error correction (WR_UNCOR 0), which SBC-4 has made obsolete together with READ LONG.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use crate::logical_unit::LogicalUnit;
 use crate::read_write::check_range;
 use crate::sense::{Asc, SenseData, SenseKey};
 
-/// Most blocks of a unit that can be marked at once; more are refused with 5/55/03.
+/// Maximum number of marked blocks of a unit; further ones are rejected with 5/55/03.
 const MAX_MARKED_BLOCKS: usize = 256;
 /// WR_UNCOR in byte 1 of the CDB.
 const WR_UNCOR_BIT: u8 = 6;
 
-/// The blocks that are marked.
+/// The marked blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PseudoErrors(BTreeSet<u64>);
 
@@ -26,7 +26,7 @@ impl PseudoErrors {
         self.0.is_empty()
     }
 
-    /// What a command has to say that reads these blocks.
+    /// The sense for a command that reads these blocks, if one of them is marked.
     //= sbc4 4.18.2 SNS-02
     pub(crate) fn sense(&self, lba: u64, blocks: u64) -> Option<SenseData> {
         let first = self.0.range(lba..lba.saturating_add(blocks)).next()?;
@@ -34,7 +34,7 @@ impl PseudoErrors {
         Some(sense.with_information(*first))
     }
 
-    /// These blocks hold something new.
+    /// These blocks have new contents.
     pub(crate) fn clear(&mut self, lba: u64, blocks: u64) {
         let end = lba.saturating_add(blocks);
         self.0.retain(|marked| *marked < lba || *marked >= end);
@@ -57,7 +57,7 @@ fn write_long(request: &Request<'_>, lba: u64) -> Execution {
     if let Err(sense) = check_range(lu, lba, 1) {
         return Execution::check(sense);
     }
-    // What it was before has gone.
+    // The old contents are gone.
     lu.about_to_change(lba, 1);
     match lu.with_state(|state| state.pseudo_errors.mark(lba)) {
         true => Execution::good(),

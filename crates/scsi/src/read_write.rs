@@ -16,7 +16,7 @@ pub(crate) struct Fields {
     pub(crate) blocks: u64,
     /// Where TRANSFER LENGTH starts in the CDB.
     pub(crate) length_at: u16,
-    /// The byte with PROTECT, DPO and FUA, where there is one.
+    /// The byte with PROTECT, DPO and FUA, if there is one.
     pub(crate) flags_at: Option<u16>,
     /// The tags that a 32-byte CDB expects.
     pub(crate) tags: Option<ExpectedTags>,
@@ -62,7 +62,7 @@ impl Fields {
         Self { lba: cdb.u64(12), blocks, length_at: 28, flags_at: Some(10), tags: Some(tags) }
     }
 
-    /// A bit of the byte with the flags.
+    /// A bit of the flags byte.
     pub(crate) fn flag(&self, cdb: &Cdb, bit: u8) -> bool {
         self.flags_at.is_some_and(|at| cdb.bit(usize::from(at), bit))
     }
@@ -76,7 +76,7 @@ impl Fields {
     }
 }
 
-/// Refuses a range that does not lie within the unit; INFORMATION is the first address that does not exist.
+/// Rejects a range that does not lie within the unit; INFORMATION is the first address that does not exist.
 //= sbc3 4.17.1 CDB-03
 pub(crate) fn check_range(lu: &LogicalUnit, lba: u64, blocks: u64) -> Result<(), SenseData> {
     let capacity = lu.blocks();
@@ -86,7 +86,7 @@ pub(crate) fn check_range(lu: &LogicalUnit, lba: u64, blocks: u64) -> Result<(),
     }
 }
 
-/// Refuses a transfer length above the limit of VPD page B0h.
+/// Rejects a transfer length above the limit of VPD page B0h.
 //= sbc3 6.6.4 CDB-04
 pub(crate) fn check_length(fields: Fields, limit: u64) -> Result<(), SenseData> {
     if fields.blocks > limit { Err(SenseData::cdb_field(fields.length_at, None)) } else { Ok(()) }
@@ -96,7 +96,7 @@ fn transfer_limit(lu: &LogicalUnit) -> u64 {
     u64::from(lu.config().limits.max_transfer_blocks)
 }
 
-/// The checks of a command with PROTECT, LBA and TRANSFER LENGTH, in that order.
+/// Checks a command's PROTECT, LBA and TRANSFER LENGTH, in that order.
 pub(crate) fn check_access(
     request: &Request<'_>,
     fields: Fields,
@@ -108,14 +108,15 @@ pub(crate) fn check_access(
     Ok(protection)
 }
 
-/// Bytes of `blocks` blocks as they travel. Both factors are bounded by the transfer limit, so this cannot wrap for checked fields.
+/// Bytes of `blocks` blocks on the wire. Both factors are bounded by the transfer limit, so the product of checked fields cannot
+/// overflow.
 pub(crate) fn wire_bytes(lu: &LogicalUnit, blocks: u64, protection: Option<&Protection>) -> u64 {
     let block =
         protection.map_or(lu.block_bytes(), |protection| protection.wire_block_bytes(lu.block_bytes()));
     blocks.saturating_mul(u64::from(block))
 }
 
-/// FUA, in the byte with the flags.
+/// FUA, in the flags byte.
 const FUA_BIT: u8 = 3;
 
 fn read(request: &Request<'_>, fields: Fields) -> Execution {
@@ -142,8 +143,8 @@ pub(crate) fn read_6(request: &Request<'_>) -> Execution {
     read(request, Fields::six(request.cdb))
 }
 
-/// The blocks that a READ or WRITE with a CDB of 10 or 16 bytes names, first and number, before anything of it was checked: a hint
-/// for callers that can make use of the time until then.
+/// The blocks that a 10-byte or 16-byte READ or WRITE addresses, as first block and number, before any check: a hint for callers
+/// that can use the time until the command starts.
 pub fn blocks_ahead(cdb: &[u8]) -> Option<(u64, u64)> {
     match cdb {
         [0x28 | 0x2a, _, lba @ .., _] if cdb.len() >= 10 => {
@@ -174,7 +175,7 @@ pub(crate) fn read_32(request: &Request<'_>) -> Execution {
     type_2_only(request, |request| read(request, Fields::thirty_two(request.cdb)))
 }
 
-/// The 32-byte commands exist only while the unit has protection information of type 2.
+/// The 32-byte commands are supported only while the unit has protection information of type 2.
 //= sbc3 5.12 PI-03
 pub(crate) fn type_2_only(request: &Request<'_>, run: impl FnOnce(&Request<'_>) -> Execution) -> Execution {
     if request.lu.protection() != ProtectionType::Type2 {
@@ -183,7 +184,7 @@ pub(crate) fn type_2_only(request: &Request<'_>, run: impl FnOnce(&Request<'_>) 
     run(request)
 }
 
-/// A command that writes, or compares, as many blocks of data-out as it names.
+/// A command that writes, or compares, data-out. All of it is transferred except that VERIFY with BYTCHK 11b sends one block.
 pub(crate) fn write_blocks(request: &Request<'_>, fields: Fields, kind: WriteKind) -> Execution {
     let compares = matches!(kind, WriteKind::Compare | WriteKind::CompareOneBlock);
     let field = match kind {

@@ -1,4 +1,4 @@
-//! REPORT LUNS (SPC-4 6.33). The list of units is the target's, so the caller gives it.
+//! REPORT LUNS (SPC-4 6.33). The list of units belongs to the target, so the caller supplies it.
 
 use crate::cdb::Cdb;
 use crate::execution::{Execution, Request};
@@ -11,7 +11,8 @@ fn lun_bytes(lun: u16) -> [u8; 8] {
     if hi == 0 { [0, lo, 0, 0, 0, 0, 0, 0] } else { [0x40 | hi & 0x3f, lo, 0, 0, 0, 0, 0, 0] }
 }
 
-/// The LUN list. SELECT REPORT 0 and 2 list all units, 1 the well-known ones, of which there are none.
+/// The LUN list. SELECT REPORT 0 and 2 list all units; 1 lists the well-known ones, and there are
+/// none.
 pub(crate) fn list(luns: &[u16], cdb: &Cdb) -> Outcome {
     let select = cdb.u8(2);
     if select > 2 {
@@ -30,7 +31,7 @@ pub(crate) fn list(luns: &[u16], cdb: &Cdb) -> Outcome {
     Outcome::data_in(data, u64::from(allocation_length))
 }
 
-/// REPORT LUNS that reached a unit: it knows of itself only.
+/// REPORT LUNS that reached a unit: a unit only knows about itself.
 pub(crate) fn own_lun(request: &Request<'_>) -> Execution {
     //= spc4 6.33 UA-02
     request.lu.clear_unit_attention(request.nexus.id, Asc::REPORTED_LUNS_DATA_CHANGED);

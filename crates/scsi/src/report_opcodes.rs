@@ -8,7 +8,7 @@ use crate::logical_unit::LogicalUnit;
 use crate::outcome::Outcome;
 use crate::sense::SenseData;
 
-/// A command timeouts descriptor that says no timeout is specified (SPC-4 6.34.4).
+/// A command timeouts descriptor that specifies no timeout (SPC-4 6.34.4).
 const NO_TIMEOUTS: [u8; 12] = [0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 pub(crate) fn report_opcodes(request: &Request<'_>) -> Execution {
@@ -26,7 +26,7 @@ pub(crate) fn report_opcodes(request: &Request<'_>) -> Execution {
     })
 }
 
-/// What Linux asks before it sends a command that not every disk has.
+/// Linux requests this before it sends a command that not every disk supports.
 //= linux sd HST-05
 fn all(lu: &LogicalUnit, timeouts: bool) -> Vec<u8> {
     let mut data = vec![0; 4];
@@ -43,7 +43,7 @@ fn all(lu: &LogicalUnit, timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// Options: 1 an operation code without service actions, 2 one with, 3 either.
+/// Options: 1 an operation code without service actions, 2 one with service actions, 3 either.
 fn one(lu: &LogicalUnit, cdb: &Cdb, option: u8, timeouts: bool) -> Result<Vec<u8>, SenseData> {
     let (opcode, service_action) = (cdb.u8(3), cdb.u16(4));
     let mut of_opcode = entries(opcode).filter(|command| command.supported(lu)).peekable();
@@ -69,7 +69,7 @@ fn one(lu: &LogicalUnit, cdb: &Cdb, option: u8, timeouts: bool) -> Result<Vec<u8
     Ok(data)
 }
 
-/// CDB USAGE DATA: the map, with the operation code and service action themselves in their fields.
+/// CDB USAGE DATA: the map, with the operation code and the service action in their own fields.
 fn usage_data(command: &Command) -> Vec<u8> {
     let mut usage = command.usage.to_vec();
     usage[0] = command.opcode;

@@ -1,4 +1,4 @@
-//! RESERVE and RELEASE, 6 and 10 bytes, as SPC-2 defines them, beside persistent reservations with CRH 1
+//! RESERVE and RELEASE, 6 and 10 bytes, as SPC-2 defines them, alongside persistent reservations with CRH 1
 //! (SPC-4 5.12.3).
 
 use crate::execution::{Execution, Request};
@@ -15,7 +15,8 @@ pub(crate) fn reserve(request: &Request<'_>) -> Execution {
         if state.replaced {
             return Execution::done(Outcome::status(Status::Busy));
         }
-        // With registrations, RESERVE succeeds for a registered nexus, without effect, and conflicts for others.
+        // If there are registrations, RESERVE succeeds without effect for a registered nexus and conflicts for
+        // others.
         if !state.persistent.registrations.is_empty() {
             return match state.persistent.key_of(nexus) {
                 Some(_) => Execution::good(),

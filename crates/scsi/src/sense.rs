@@ -1,4 +1,4 @@
-//! Sense data (SPC-4 4.5): what a CHECK CONDITION says, and its two encodings.
+//! Sense data (SPC-4 4.5): the content of a CHECK CONDITION, and its two encodings.
 
 /// SENSE KEY (SPC-4 table 46).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -6,7 +6,7 @@
 pub enum SenseKey {
     /// Nothing to report.
     NoSense = 0x0,
-    /// Ended well after recovery.
+    /// Completed successfully after recovery.
     RecoveredError = 0x1,
     /// The unit cannot be accessed now.
     NotReady = 0x2,
@@ -16,15 +16,15 @@ pub enum SenseKey {
     HardwareError = 0x4,
     /// The command or its parameters are wrong.
     IllegalRequest = 0x5,
-    /// Something changed since this nexus last asked.
+    /// Something changed since this nexus last sent a command.
     UnitAttention = 0x6,
-    /// A write was refused.
+    /// A write was rejected.
     DataProtect = 0x7,
     /// A third-party copy failed.
     CopyAborted = 0xa,
     /// The command was aborted; the host may retry.
     AbortedCommand = 0xb,
-    /// Compared data differ.
+    /// The compared data differs.
     Miscompare = 0xe,
 }
 
@@ -46,7 +46,7 @@ macro_rules! ascs {
 ascs! {
     /// No additional sense information.
     NONE = 0x00/0x00;
-    /// Operation in progress: the list identifier of a copy that has not ended.
+    /// Operation in progress: the list identifier belongs to a copy that has not ended.
     OPERATION_IN_PROGRESS = 0x00/0x16;
     /// Logical unit not ready, initializing command required (stopped by START STOP UNIT).
     INITIALIZING_COMMAND_REQUIRED = 0x04/0x02;
@@ -198,13 +198,13 @@ pub enum SenseSpecific {
     /// SKSV is 0.
     #[default]
     None,
-    /// Field pointer: what the device server refused.
+    /// Field pointer: what the device server rejected.
     Field {
         /// True for the CDB, false for the parameter list.
         in_cdb: bool,
         /// First byte of the field in error.
         byte: u16,
-        /// Most significant bit of the field, when the field is not whole bytes.
+        /// Most significant bit of the field, if the field does not consist of whole bytes.
         bit: Option<u8>,
     },
     /// Progress indication in 65536ths.
@@ -230,7 +230,7 @@ pub struct SenseData {
 pub(crate) const FIXED_SENSE_BYTES: usize = 18;
 
 impl SenseData {
-    /// Sense with a key and an additional code and nothing else.
+    /// Sense with only a key and an additional code.
     pub const fn new(key: SenseKey, asc: Asc) -> Self {
         Self { key, asc, information: None, command_specific: None, specific: SenseSpecific::None }
     }
@@ -240,7 +240,7 @@ impl SenseData {
         Self::new(SenseKey::IllegalRequest, asc)
     }
 
-    /// 5/24/00 pointing at a byte, and a bit of it, of the CDB.
+    /// 5/24/00 that points at a byte, and optionally a bit of it, of the CDB.
     pub const fn cdb_field(byte: u16, bit: Option<u8>) -> Self {
         Self {
             specific: SenseSpecific::Field { in_cdb: true, byte, bit },
@@ -248,7 +248,7 @@ impl SenseData {
         }
     }
 
-    /// 5/26/00 pointing at a byte, and a bit of it, of the parameter list.
+    /// 5/26/00 that points at a byte, and optionally a bit of it, of the parameter list.
     pub const fn parameter_field(byte: u16, bit: Option<u8>) -> Self {
         Self {
             specific: SenseSpecific::Field { in_cdb: false, byte, bit },
@@ -264,8 +264,8 @@ impl SenseData {
 
     /// Encodes as descriptor format (72h) or fixed format (70h) sense data.
     ///
-    /// INFORMATION that does not fit fixed format's four bytes is sent there as zero with VALID 0; only descriptor
-    /// format, which a host chooses with D_SENSE, can carry it.
+    /// INFORMATION that does not fit the four bytes of fixed format is sent as zero with VALID 0; only descriptor
+    /// format, which a host selects with D_SENSE, can carry it.
     pub fn to_bytes(&self, descriptor_format: bool) -> Vec<u8> {
         if descriptor_format { self.descriptor_bytes() } else { self.fixed_bytes() }
     }

@@ -20,17 +20,19 @@ use crate::third_party::{Records, RodTokens};
 use crate::timestamp::Timestamp;
 use crate::unit_attention::UaScope;
 
-/// Nexuses remembered after they were lost, so that their return is reported as a nexus loss and not as power on.
+/// Maximum number of lost nexuses that are remembered, so that their return is reported as a nexus loss and not as
+/// power on.
 const MAX_REMEMBERED: usize = 4096;
 
-/// Bits of [`crate::LogicalUnit`]'s gate: while it is zero, a read or write needs no lock.
+/// Bits of [`crate::LogicalUnit`]'s gate. While it is zero, a read or write skips the checks that need the lock.
+/// This bit: a nexus has a unit attention pending.
 pub(crate) const GATE_UNIT_ATTENTION: u32 = 1;
 /// A reservation is held.
 pub(crate) const GATE_RESERVED: u32 = 2;
-/// The unit is stopped.
+/// The unit is stopped or missing, or a FORMAT UNIT or SANITIZE is in progress or has failed.
 pub(crate) const GATE_NOT_READY: u32 = 4;
 
-/// A target port group has a state in which not every command is carried out.
+/// A target port group is in a state in which some commands are not executed.
 pub(crate) const GATE_ACCESS: u32 = 8;
 
 /// Mutable state.
@@ -42,7 +44,7 @@ pub(crate) struct State {
     pub(crate) stopped: bool,
     /// There is no medium.
     pub(crate) missing: bool,
-    /// FORMAT UNIT or SANITIZE under way.
+    /// FORMAT UNIT or SANITIZE in progress.
     pub(crate) operation: Option<Operation>,
     /// FORMAT UNIT or SANITIZE ended early.
     pub(crate) erase_failed: Option<EraseKind>,
@@ -51,15 +53,15 @@ pub(crate) struct State {
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
-    /// What is stored of what is kept.
+    /// The part of the kept state that is stored.
     pub(crate) stored: Stored,
-    /// Another unit has taken over what this one keeps.
+    /// Another unit has taken over the kept state of this one.
     pub(crate) replaced: bool,
     pub(crate) access: AccessStates,
-    /// Third-party copies of which this unit is the manager.
+    /// Third-party copies that this unit manages.
     pub(crate) copies: Records,
     pub(crate) tokens: RodTokens,
-    /// What a host has set the clock to.
+    /// The value to which a host has set the clock.
     pub(crate) timestamp: Option<Timestamp>,
     pub(crate) identifying: IdentifyingInformation,
     pub(crate) generations: Generations,
@@ -67,15 +69,15 @@ pub(crate) struct State {
     pub(crate) pseudo_errors: PseudoErrors,
 }
 
-/// An operation that keeps the unit from being ready.
+/// An operation during which the unit is not ready.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) kind: EraseKind,
-    /// Dead when the command's execution was dropped before its end.
+    /// Dead when the command's execution was dropped before it completed.
     pub(crate) alive: Weak<()>,
     /// 65536ths.
     pub(crate) progress: u16,
-    /// One block of what SANITIZE writes; empty for zeros.
+    /// One block of the pattern that SANITIZE writes; empty for zeros.
     pub(crate) pattern: Bytes,
     /// AUSE of SANITIZE.
     pub(crate) may_exit: bool,
@@ -119,7 +121,7 @@ impl State {
         if self.reserved_by == Some(nexus.id) {
             self.reserved_by = None;
         }
-        // A nexus that was not told of power on has still to learn that caches are gone, whenever it returns.
+        // A nexus that was not notified of power on must still learn, when it returns, that caches are gone.
         if !was_told {
             self.lost.remove(&nexus.id);
             return;
@@ -136,7 +138,7 @@ impl State {
         self.nexuses.establish(to, asc);
     }
 
-    /// The attention that a command ends with. With UA_INTLCK it stays until REQUEST SENSE takes it.
+    /// The unit attention with which a command ends. With UA_INTLCK it stays pending until REQUEST SENSE clears it.
     //= spc4 7.5.8 UA-04
     pub(crate) fn report_attention(&mut self, nexus: NexusId) -> Option<Asc> {
         match self.mode.unit_attention_interlock() {
@@ -145,15 +147,16 @@ impl State {
         }
     }
 
-    /// Back to the state of power on, but for what outlives a reset: nexuses, registrations, persistent reservation.
+    /// Returns to the power-on state, except for what outlives a reset, such as nexuses, registrations and
+    /// persistent reservation.
     pub(crate) fn reset(&mut self, defaults: ModePages) {
-        // A host that switched the write cache off sends no flushes, and another one may ask for the reset.
+        // A host that turned the write cache off sends no flushes, and another host may request the reset.
         self.mode = if self.mode.write_cache() { defaults } else { defaults.without_write_cache() };
         self.stopped = false;
         self.reserved_by = None;
     }
 
-    /// Why the medium cannot be accessed. What cures it: the kind of erasure that has to be repeated.
+    /// Why the medium cannot be accessed, and the kind of erasure that must be repeated to cure it.
     pub(crate) fn not_ready(&mut self) -> Option<(SenseData, Option<EraseKind>)> {
         if self.missing {
             return Some((SenseData::new(SenseKey::NotReady, Asc::MANUAL_INTERVENTION_REQUIRED), None));
@@ -170,12 +173,12 @@ impl State {
         self.erase_failed.map(|kind| (kind.failed(), Some(kind)))
     }
 
-    /// A SANITIZE failed that did not allow unrestricted exit.
+    /// A SANITIZE that did not allow unrestricted exit has failed.
     pub(crate) fn restricted(&self) -> bool {
         self.erase_failed == Some(EraseKind::Sanitize) && !self.may_exit
     }
 
-    /// The operation on the whole medium failed, or was given up.
+    /// The operation on the whole medium failed or was abandoned.
     pub(crate) fn ended_early(&mut self) {
         if let Some(operation) = self.operation.take() {
             self.erase_failed = Some(operation.kind);
@@ -183,7 +186,7 @@ impl State {
         }
     }
 
-    /// What keeps even START STOP UNIT from executing.
+    /// The sense if an operation prevents even START STOP UNIT.
     pub(crate) fn operation_in_progress(&mut self) -> Option<SenseData> {
         self.not_ready().filter(|_| self.operation.is_some()).map(|(sense, _)| sense)
     }

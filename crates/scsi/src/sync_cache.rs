@@ -1,6 +1,6 @@
-//! SYNCHRONIZE CACHE (SBC-3 5.23, 5.24): everything that was written is on stable storage before GOOD.
+//! SYNCHRONIZE CACHE (SBC-3 5.23, 5.24): all written data is on stable storage before GOOD.
 //!
-//! IMMED is accepted and the status still comes last: a host that sets it must cope with either.
+//! IMMED is accepted, but the status still comes last: a host that sets it must cope with either.
 
 use crate::execution::{After, Execution, MediumPlan, Request};
 use crate::medium::MediumOp;

@@ -13,7 +13,7 @@ const SUPPORTED_STATES: u8 = 0x8f;
 const SET_HEADER_BYTES: usize = 4;
 const SET_DESCRIPTOR_BYTES: usize = 4;
 
-/// The ports of the target; the one that asks, when the configuration does not say.
+/// The ports of the target. The port of the requesting nexus is always among them.
 pub(crate) fn ports(request: &Request<'_>) -> Vec<TargetPort> {
     let own = TargetPort {
         relative_port: request.nexus.relative_target_port,
@@ -36,7 +36,8 @@ pub(crate) fn report(request: &Request<'_>) -> Execution {
         _ => return Execution::check(SenseData::cdb_field(1, Some(7))),
     };
     let ports = ports(request);
-    // RETURN DATA LENGTH, and in the extended header the format type and an IMPLICIT TRANSITION TIME of 0.
+    // RETURN DATA LENGTH; the extended header also has the format type and an IMPLICIT TRANSITION TIME of
+    // 0.
     let mut data = if extended { vec![0, 0, 0, 0, 0x10, 0, 0, 0] } else { vec![0; 4] };
     for group in ports.chunk_by(|a, b| a.group == b.group) {
         let group = &group[..group.len().min(255)];
@@ -55,12 +56,12 @@ pub(crate) fn report(request: &Request<'_>) -> Execution {
     Execution::done(Outcome::data_in(data, u64::from(request.cdb.u32(6))))
 }
 
-/// Sets states at once. A list that names an unknown group or state changes nothing.
+/// Sets states immediately. A list that names an unknown group or state changes nothing.
 pub(crate) fn set(request: &Request<'_>) -> Execution {
     Execution::parameters(request, u64::from(request.cdb.u32(6).min(MAX_SET_LIST_BYTES)), set_list)
 }
 
-/// Longest parameter list looked at: a descriptor for each group that there can be.
+/// Longest parameter list examined: a descriptor for each possible group.
 const MAX_SET_LIST_BYTES: u32 = 4 + 4 * 65536;
 
 //= spc4 6.45 ALU-03

@@ -1,5 +1,5 @@
-//! REPORT TIMESTAMP and SET TIMESTAMP (SPC-4 6.38, 6.46): a clock that hosts set, in milliseconds. Until one does, it says how long
-//! the unit has been there. It is not kept over a restart.
+//! REPORT TIMESTAMP and SET TIMESTAMP (SPC-4 6.38, 6.46): a clock that hosts set, in milliseconds. Until a host sets it, it reports
+//! how long the unit has existed. It is not kept across a restart.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const PARAMETER_BYTES: usize = 12;
 const FROM_ZERO: u8 = 0;
 const SET_BY_HOST: u8 = 2;
 
-/// What a host has set.
+/// The value that a host has set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timestamp {
     /// Milliseconds, 48 bits.

@@ -26,7 +26,7 @@ impl UaScope {
     }
 }
 
-/// Most conditions that one nexus can have pending; the events that cause them are fewer.
+/// Maximum number of conditions that one nexus can have pending; there are fewer distinct causes.
 const MAX_PENDING: usize = 16;
 
 /// Pending conditions of one nexus, most urgent first.
@@ -35,8 +35,8 @@ pub(crate) struct UnitAttentionQueue {
     pending: SmallVec<[Asc; 2]>,
 }
 
-/// Smaller is reported earlier. Power on, resets and nexus loss say that everything may have changed, so they come
-/// first and make older conditions superfluous (SAM-5 5.14.1); the rest keep their order of arrival.
+/// A smaller value is reported earlier. Power on, resets and nexus loss mean that everything may have changed, so
+/// they come first and make older conditions superfluous (SAM-5 5.14.1); the rest keep their order of arrival.
 fn precedence(asc: Asc) -> u8 {
     match (asc.asc, asc.ascq) {
         (0x29, 0x00) => 0,
@@ -74,7 +74,7 @@ impl UnitAttentionQueue {
         self.pending.retain(|other| *other != asc);
     }
 
-    /// The most urgent one, and how many there are.
+    /// The most urgent condition, and how many are pending.
     pub(crate) fn first(&self) -> Option<(Asc, usize)> {
         self.pending.first().map(|asc| (*asc, self.pending.len()))
     }

@@ -1,4 +1,4 @@
-//! UNMAP (SBC-3 5.27). Every descriptor is checked before the medium is asked for anything.
+//! UNMAP (SBC-3 5.27). Every descriptor is checked before any request to the medium.
 
 use crate::execution::{After, Execution, MediumPlan, Request};
 use crate::medium::MediumOp;

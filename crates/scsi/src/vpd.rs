@@ -77,7 +77,7 @@ fn designator(code_set: u8, association: u8, kind: u8, value: &[u8]) -> Vec<u8> 
     designator
 }
 
-/// A SCSI name string: UTF-8, ended by a null and padded with nulls to a multiple of four (SPC-4 7.8.6.11).
+/// A SCSI name string: UTF-8, null-terminated and padded with nulls to a multiple of four (SPC-4 7.8.6.11).
 fn scsi_name(name: &str) -> Vec<u8> {
     let mut value = name.as_bytes().to_vec();
     value.truncate(251);
@@ -86,7 +86,7 @@ fn scsi_name(name: &str) -> Vec<u8> {
     value
 }
 
-/// T10 VENDOR IDENTIFICATION and the serial number: the unit's name of the vendor's choice (SPC-4 7.8.6.4).
+/// T10 VENDOR IDENTIFICATION and the serial number: the vendor-specific name of the unit (SPC-4 7.8.6.4).
 pub(crate) fn vendor_identifier(config: &LuConfig) -> Vec<u8> {
     let mut id = ascii(&config.vendor, 8);
     id.extend(ascii(&config.serial, config.serial.chars().count().clamp(1, 200)));
@@ -127,7 +127,7 @@ fn device_identification(request: &Request<'_>) -> Vec<u8> {
 /// Longest URL sent.
 const MAX_URL_BYTES: usize = 255;
 
-/// One descriptor: ASSOCIATION target device, SERVICE TYPE status; the URL, ended by a null and padded to four bytes.
+/// One descriptor: ASSOCIATION target device, SERVICE TYPE status; the URL, null-terminated and padded to four bytes.
 //= spc4 7.8.8 VPD-85
 fn management_network_addresses(request: &Request<'_>) -> Vec<u8> {
     let url = request.lu.paths().management_url.unwrap_or_default();
@@ -200,7 +200,7 @@ fn block_limits(request: &Request<'_>) -> Vec<u8> {
     body
 }
 
-/// No streams and no scattered writes: every limit is 0, not reported.
+/// No streams and no scattered writes: every limit is 0, which means not reported.
 //= sbc4 6.6.5 VPD-B7
 fn block_limits_extension(_request: &Request<'_>) -> Vec<u8> {
     vec![0; 60]

@@ -24,7 +24,7 @@ fn write_same(request: &Request<'_>, mut fields: Fields, no_data_out: bool) -> E
             return Err(SenseData::cdb_field(at, Some(UNMAP_BIT)));
         }
         check_range(lu, fields.lba, fields.blocks)?;
-        // WSNZ is 0: no number of blocks means all blocks to the end.
+        // WSNZ is 0: a number of blocks of 0 means all blocks to the end.
         if fields.blocks == 0 {
             fields.blocks = lu.blocks().saturating_sub(fields.lba);
         }

@@ -1,4 +1,4 @@
-//! Asymmetric access states: who may do what in which state, who may change it, who hears of it.
+//! Asymmetric access states: which nexus may do what in which state, which may change it, and which are notified.
 mod support;
 
 use scsi::{AccessState, LuConfig, Nexus, Paths, TargetPort};
@@ -76,10 +76,10 @@ fn alu_03_states_are_set_and_others_hear_of_it() {
     set(&mut disk, &other, &[(1, 1), (3, 2)]).good();
     assert_eq!(disk.run(&[0; 6]).code(), (6, 0x2a, 6));
     assert_eq!(reported(&mut disk), [(1, 1), (3, 1)]);
-    // Nothing new is no event.
+    // Setting the same state again is not an event.
     set(&mut disk, &other, &[(1, 1)]).good();
     disk.run(&[0; 6]).good();
-    // By the device itself: everybody hears of it.
+    // Set by the device itself: every nexus is notified.
     assert!(disk.lu.set_access_state(2, AccessState::ActiveOptimized));
     disk.run(&[0; 6]).fails(6, 0x2a, 6);
     disk.run_as(&other, &[0; 6], &[]).fails(6, 0x2a, 6);
@@ -149,7 +149,7 @@ fn alu_04_each_state_carries_out_its_commands() {
     }
 }
 
-/// Two paths write in turn while the states change under them: what was acknowledged is there, what was refused is not.
+/// Two paths write in turn while the states change: every acknowledged write is on the medium, no rejected one is.
 #[test]
 fn alu_05_no_write_is_lost_or_doubled_while_states_change() {
     let (mut disk, other) = two_groups();
@@ -214,7 +214,7 @@ fn ua_04_with_the_interlock_attentions_stay_until_request_sense() {
         let sense = disk.run_as(&other, &[3, 0, 0, 0, 18, 0], &[]).good().data;
         assert_eq!((sense[2], sense[12], sense[13]), (6, 0x2a, 1));
         disk.run_as(&other, &[0; 6], &[]).good();
-        // A reservation conflict leaves one behind with 3, however often it happens.
+        // With 3, a reservation conflict leaves a unit attention behind, only one however often it happens.
         disk.run(&[0x16, 0, 0, 0, 0, 0]).good();
         for _ in 0..2 {
             let answer = disk.run_as(&other, &cdb::read(0, 1), &[]);
@@ -301,7 +301,7 @@ fn sns_03_failures_of_the_medium() {
         let sense = disk.send(&cdb::write(4, 2), &[0; 2 * BLOCK]).fails(key, asc, ascq).sense.unwrap();
         assert_eq!(sense.information, information, "{error:?}");
     }
-    // A store that cannot give back space has no thin provisioning to blame.
+    // A unit that cannot free space has no thin provisioning, so it reports a write error.
     let mut thick = Disk::with(LuConfig { thin: false, blocks: BLOCKS, ..LuConfig::default() });
     thick.fault = Some(E::NoSpace);
     thick.send(&cdb::write(4, 1), &[0; BLOCK]).fails(3, 0x0c, 0);
@@ -315,7 +315,7 @@ fn tsk_05_a_write_aborted_before_its_data_are_all_there_changes_nothing() {
     let execution = lu.begin_offering(&disk.nexus, &cdb::write(0, 4), 4 * BLOCK as u64);
     assert_eq!(*execution.step(), scsi::Step::NeedDataOut { bytes: 4 * BLOCK as u64 });
     drop(execution);
-    // An initiator that offers half a block less: no block is written in part.
+    // An initiator that offers half a block less: no block is written partially.
     disk.send(&cdb::write(0, 4), &[2; 4 * BLOCK - 256]).fails(5, 0x0e, 3);
     assert_eq!(disk.run(&cdb::read(0, 4)).good().data, [1; 4 * BLOCK]);
 }

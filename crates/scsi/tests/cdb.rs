@@ -1,5 +1,5 @@
-//! Every CDB: reserved bits, unknown commands, allocation lengths, and the two REPORT SUPPORTED commands that must
-//! agree with what the device server does.
+//! Every CDB: reserved bits, unknown commands, allocation lengths, and the two REPORT SUPPORTED commands, which
+//! must agree with what the device server does.
 mod support;
 
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn usage(disk: &mut Disk, opcode: u8, action: Option<u16>) -> Vec<u8> {
     data[4..].to_vec()
 }
 
-/// A unit that has every command there is.
+/// A unit that supports every command.
 fn everything() -> LuConfig {
     LuConfig {
         sanitize: true,
@@ -48,7 +48,7 @@ fn everything() -> LuConfig {
     }
 }
 
-/// A CDB of zeros that names a command.
+/// A CDB of zeros that identifies a command.
 fn naming(opcode: u8, action: Option<u16>, length: usize) -> Vec<u8> {
     let mut cdb = vec![0; length];
     cdb[0] = opcode;
@@ -87,7 +87,7 @@ fn every_reserved_bit(mut disk: Disk) {
                 assert_eq!(&sense[15..18], &[0xc8 | bit as u8, 0, byte as u8], "{opcode:x} {byte}.{bit}");
             }
         }
-        // A CDB that is cut off.
+        // A truncated CDB.
         let cdb = naming(opcode, action, length);
         disk.run(&cdb[..length - 1]).fails(5, 0x24, 0);
     }
@@ -101,7 +101,7 @@ fn cdb_02_unknown_commands_and_service_actions() {
         let of_opcode: Vec<_> = known.iter().filter(|k| k.0 == opcode).collect();
         let mut cdb = [0; 32];
         cdb[0] = opcode;
-        // A variable-length CDB says how long it is.
+        // A variable-length CDB holds its own length.
         cdb[7] = if opcode == 0x7f { 0x18 } else { 0 };
         if of_opcode.is_empty() {
             disk.run(&cdb).fails(5, 0x20, 0);
@@ -234,7 +234,7 @@ fn supported_opcodes_in_all_forms() {
     }
     let data = one_command(&mut disk, 0x81, 0x12, 0).good().data;
     assert_eq!((data[1], data.len()), (0x83, 4 + 6 + 12));
-    // A command that the configuration rules out is not reported.
+    // A command that the configuration does not support is not reported.
     let mut fat = Disk::with(LuConfig { thin: false, ..support::config() });
     assert!(supported(&mut fat).iter().all(|k| k.0 != 0x42));
     assert_eq!(one_command(&mut fat, 1, 0x42, 0).good().data, [0, 1, 0, 0]);
@@ -250,7 +250,7 @@ fn supported_task_management_functions_are_those_of_the_configuration() {
     disk.run(&cdb(0, 3)).fails(5, 0x24, 0);
 }
 
-/// Drives an execution to its end with whatever answers come, right or wrong.
+/// Drives an execution to its end with arbitrary answers, right or wrong.
 fn drive(disk: &Disk, cdb: &[u8], data: &[u8], mut answers: impl Iterator<Item = u8>) -> scsi::Outcome {
     let mut execution = disk.lu.begin(&disk.nexus, cdb);
     for _ in 0..64 {

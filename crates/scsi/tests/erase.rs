@@ -79,7 +79,7 @@ fn format_unit_parameter_lists() {
     disk.run(&FORMAT).fails(7, 0x27, 0);
 }
 
-/// One step of an execution that has a medium which accepts everything.
+/// One step of an execution on a medium that accepts everything.
 fn step(disk: &Disk, mut execution: Execution) -> Execution {
     match execution.step() {
         Step::Medium(_) => execution.medium_done(&disk.lu, Ok(MediumReply::Done)),
@@ -144,7 +144,7 @@ fn san_01_block_erase_overwrites_and_then_deallocates() {
     disk.run(&BLOCK_ERASE).fails(3, 0x31, 3);
     disk.run(&cdb::read(0, 1)).fails(3, 0x31, 3);
     disk.run(&FORMAT).fails(3, 0x31, 3);
-    // It may be left if that was allowed beforehand, and not otherwise.
+    // It may be left only if that was allowed beforehand.
     disk.run(&EXIT_FAILURE).fails(5, 0x24, 0);
     disk.run(&BLOCK_ERASE_AUSE).fails(5, 0x24, 0);
     disk.run(&cdb::read(0, 1)).fails(3, 0x31, 3);
@@ -187,7 +187,7 @@ fn with_immed_the_status_comes_first_and_the_operation_goes_on() {
         disk.run(&[0; 6]).fails(2, 4, ascq);
         assert!(disk.finish(rest, &[]).good().ops.len() >= 5);
         disk.run(&cdb::read(0, 1)).good();
-        // Given up.
+        // Abandoned.
         let mut execution = disk.lu.begin(&nexus, cdb);
         if !list.is_empty() {
             execution.data_out(&disk.lu, &DataOut::new(&[&list]));

@@ -1,4 +1,5 @@
-//! INQUIRY, VPD pages, READ CAPACITY, REPORT TARGET PORT GROUPS: what a host learns and whether it is true.
+//! INQUIRY, VPD pages, READ CAPACITY, REPORT TARGET PORT GROUPS: what a host learns, and whether it is
+//! true.
 mod support;
 
 use scsi::{LuConfig, NaaIdentifier, Nexus, Paths, TargetPort};
@@ -57,7 +58,7 @@ fn a_unit_keeps_what_is_written_on_it() {
     assert_eq!(disk.run(&report(0, 255)).good().data, [0, 0, 0, 3, 1, 0, 255]);
     assert_eq!(disk.run(&report(0, 5)).good().data, [0, 0, 0, 3, 1]);
     assert_eq!(disk.run(&report(2, 255)).good().data[4..], *"öben\0".as_bytes());
-    // What is no text, what is too long, and what there is not.
+    // Invalid text, too long, and unknown types.
     for text in [&b"ab"[..], b"a\0b\0", b"\xff\0"] {
         disk.send(&set(2, text.len() as u16), text).fails(5, 0x26, 0);
     }
@@ -197,7 +198,7 @@ fn a_unit_without_its_medium_says_who_it_is_and_that_it_is_not_ready() {
     assert!(!page(&mut disk, 0x83).is_empty());
     let sense = disk.run_as(&nexus, &[0x03, 0, 0, 0, 252, 0], &[]).good().data;
     assert_eq!((sense[2] & 0xf, sense[12], sense[13]), (2, 0x04, 0x03));
-    // What was started before a reset is not there after it either.
+    // Starting the unit before a reset does not help after it either.
     disk.lu.logical_unit_reset();
     disk.run_as(&nexus, &[0; 6], &[]).fails(6, 0x29, 0x03);
     disk.run_as(&nexus, &[0; 6], &[]).fails(2, 0x04, 0x03);
@@ -235,7 +236,7 @@ fn default_limits_are_those_that_hosts_expect() {
         let data = page(&mut Disk::with(config), 0xb0);
         assert_eq!(u32_at(&data, 8) * block_bytes, 32 << 20);
         assert!(u32_at(&data, 12) <= u32_at(&data, 8));
-        // A host's test suite takes more than 2^20 for a mistake.
+        // A host's test suite considers more than 2^20 an error.
         assert!((1..=1 << 20).contains(&u32_at(&data, 20)));
         assert_eq!(data[44..], [0; 20], "no atomic writes without a store that keeps the promise");
     }
@@ -354,7 +355,7 @@ fn defect_lists_and_diagnostics_are_empty() {
     disk.run(&[0x1d, 0x04, 0, 0, 0, 0]).good();
     disk.run(&[0x1d, 0x20, 0, 0, 0, 0]).fails(5, 0x24, 0);
     assert_eq!(disk.run(&[0x1c, 1, 0, 0, 255, 0]).good().data, [0, 0, 0, 1, 0]);
-    // The page that asks for it, and what is no such page.
+    // The page that requests the list, and invalid ones.
     disk.send(&[0x1d, 0x10, 0, 0, 4, 0], &[0; 4]).good();
     assert_eq!(disk.run(&[0x1c, 0, 0, 0, 255, 0]).good().data, [0, 0, 0, 1, 0]);
     disk.send(&[0x1d, 0x10, 0, 0, 4, 0], &[0x40, 0, 0, 0]).fails(5, 0x26, 0);

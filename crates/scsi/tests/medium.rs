@@ -59,7 +59,7 @@ fn cdb_03_ranges_past_the_end_name_the_first_bad_block() {
             assert_eq!(answer.sense.unwrap().information, Some(bad), "opcode {opcode:x}");
         }
     }
-    // Nothing at the block behind the last one is nothing.
+    // Zero blocks at the address after the last block are allowed.
     disk.run(&cdb::read(BLOCKS, 0)).good();
 }
 
@@ -202,7 +202,7 @@ fn wsm_01_write_same_repeats_unmaps_and_reaches_the_end() {
     let answer = disk.run(&cdb::sixteen(0x93, 0x01, 30, 1)).good();
     assert_eq!(answer.transfer_bytes, 0);
     assert!(disk.data[30 * BLOCK..31 * BLOCK].iter().all(|&b| b == 0));
-    // Number 0 is to the end, WSNZ being 0.
+    // Number 0 means to the end, because WSNZ is 0.
     disk.send(&cdb::sixteen(0x93, 0, BLOCKS - 3, 0), &one).good();
     assert_eq!(disk.data[(BLOCKS as usize - 3) * BLOCK..], one.repeat(3));
     // ANCHOR is not supported.
@@ -274,7 +274,7 @@ fn unm_01_unmap_checks_all_descriptors_first() {
     list[3] += 1;
     disk.send(&cdb, &list).fails(5, 0x1a, 0);
     disk.send(&[0x42, 0, 0, 0, 0, 0, 0, 0, 7, 0], &[0; 7]).fails(5, 0x1a, 0);
-    // Zero blocks behind the last block; ANCHOR.
+    // Zero blocks after the last block; ANCHOR.
     let (cdb, list) = unmap(&[(BLOCKS, 0)]);
     disk.send(&cdb, &list).good();
     disk.run(&[0x42, 1, 0, 0, 0, 0, 0, 0, 0, 0]).fails(5, 0x24, 0);
@@ -366,7 +366,7 @@ fn atm_01_write_atomic_keeps_its_limits() {
     assert_eq!(answer.ops, [MediumOp::WriteAtomic { lba: 0, blocks: 256, durable: false }]);
     disk.run(&atomic(257, 0)).fails(5, 0x24, 0);
     disk.run(&atomic(8, 8)).fails(5, 0x24, 0);
-    // All or nothing: fewer bytes than the CDB says are not a part to write.
+    // All or nothing: if fewer bytes arrive than the CDB says, none are written.
     disk.send(&atomic(2, 0), &data[..BLOCK]).fails(5, 0x0e, 3);
     let mut config = support::config();
     config.limits.max_atomic_blocks = 0;
@@ -512,7 +512,8 @@ fn a_marked_block_cannot_be_read_until_it_is_written() {
     }
     assert_eq!(disk.data, before);
     disk.run(&cdb::read(6, 3)).good();
-    // A write that fails does not make it readable, one that is done does, and so does its being unmapped.
+    // A write that fails does not make the block readable. A write that succeeds does, and so does
+    // unmapping.
     disk.fault = Some(MediumError::Write { lba: Some(5) });
     disk.send(&cdb::write(4, 2), &pattern(2, 3)).fails(3, 0x0c, 0);
     assert_eq!(disk.run(&cdb::read(5, 1)).code(), MARKED);
@@ -545,7 +546,7 @@ fn only_so_many_blocks_are_marked_and_in_no_other_way() {
     disk.lu.set_read_only(true);
     disk.run(&[0; 6]).fails(6, 0x2a, 1);
     disk.run(&write_long(0x40, 1)).fails(7, 0x27, 0);
-    // Who takes the place of the unit knows them.
+    // The unit that replaces this one takes over the marks.
     let mut heir = Disk::new();
     heir.lu.inherit(&disk.lu);
     heir.run(&cdb::read(0, 2)).fails(3, 0x11, 0x14);

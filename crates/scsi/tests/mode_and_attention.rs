@@ -96,7 +96,7 @@ fn mod_03_wce_0_makes_every_write_durable() {
     assert_eq!(answer.ops, [MediumOp::Write { lba: 0, blocks: 1, durable: false }]);
 }
 
-/// Every command that changes blocks: durable where nothing may be cached, and not otherwise.
+/// Every command that changes blocks: durable where nothing may be cached, and only there.
 // covers: MOD-03
 #[test]
 fn mod_03_wce_decides_how_every_change_is_written() {
@@ -178,7 +178,7 @@ fn mod_05_others_see_2a_01_and_fixed_bits_cannot_change() {
     let mut disk = Disk::new();
     let other = nexus("b");
     disk.attach(&other);
-    // The same values again are no change.
+    // Setting the same values again is not a change.
     let same = page(&mut disk, 0, 0x0a, 0);
     let (cdb, list) = select_10(&same);
     disk.send(&cdb, &list).good();
@@ -187,7 +187,7 @@ fn mod_05_others_see_2a_01_and_fixed_bits_cannot_change() {
     disk.run_as(&other, &[0; 6], &[]).fails(6, 0x2a, 1);
     disk.run_as(&other, &[0; 6], &[]).good();
     disk.run(&[0; 6]).good();
-    // Each bit that the changeable mask does not name.
+    // Every bit that is not in the changeable mask.
     for code in [0x01, 0x02, 0x08, 0x0a, 0x1a, 0x1c] {
         let mask = page(&mut disk, 1, code, 0);
         for (at, changeable) in mask.iter().enumerate().skip(2) {
@@ -226,7 +226,7 @@ fn mode_parameter_lists_of_the_wrong_length() {
     // The initiator offers less than the CDB says.
     let (cdb, list) = select_6(&caching);
     disk.send(&cdb, &list[..8]).fails(5, 0x0e, 3);
-    // A page that is not there, a page of another length, no PF, SP, a foreign block descriptor.
+    // A page that does not exist, a page of another length, no PF, SP, a foreign block descriptor.
     let (cdb, list) = select_6(&[0x07, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     disk.send(&cdb, &list).fails(5, 0x26, 0);
     let (cdb, list) = select_6(&[0x08, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -271,7 +271,7 @@ fn ua_01_power_on_once_per_nexus_and_nexus_loss_on_return() {
     disk.lu.detach_nexus(&other);
     disk.lu.attach_nexus(&other);
     disk.run_as(&other, &[0; 6], &[]).fails(6, 0x29, 7);
-    // Who was never told of power on is told when it returns: that its nexus was lost is the least of it.
+    // A nexus that was never notified of power on is notified when it returns; this takes precedence over its nexus loss.
     let unlucky = nexus("iqn.2026-01.org.example:unlucky");
     for _ in 0..2 {
         disk.lu.attach_nexus(&unlucky);
@@ -299,7 +299,7 @@ fn a_reset_supersedes_what_is_pending_and_the_rest_keep_their_order() {
     all(&disk, Asc::I_T_NEXUS_LOSS);
     disk.run(&[0; 6]).fails(6, 0x29, 3);
     disk.run(&[0; 6]).good();
-    // Who has not heard of the power on yet is told of that, whatever was reset since.
+    // A nexus that has not been notified of power on yet gets that, whatever reset happened since.
     let fresh = nexus("b");
     disk.lu.attach_nexus(&fresh);
     all(&disk, Asc::BUS_DEVICE_RESET);
@@ -373,7 +373,8 @@ fn a_logical_unit_reset_restores_the_defaults() {
     disk.run_as(&b, &[0; 6], &[]).good();
 }
 
-/// Hosts send no flushes to a unit without a write cache: what is in it when it is switched off goes to the medium first.
+/// Hosts send no flushes to a unit without a write cache: when the cache is turned off, its contents go to the medium
+/// first.
 // covers: MOD-03
 #[test]
 fn a_write_cache_that_is_switched_off_is_flushed_before_the_status() {
@@ -381,7 +382,7 @@ fn a_write_cache_that_is_switched_off_is_flushed_before_the_status() {
     assert_eq!(change(&mut disk, 0x08, 2, 0x04).good().ops, [MediumOp::Settle]);
     assert!(!disk.lu.write_cache());
     assert_eq!(page(&mut disk, 0, 0x08, 0)[2] & 0x04, 0);
-    // Neither a list that leaves it off nor one that switches it on has anything to flush.
+    // Neither a list that leaves it off nor one that turns it on requires a flush.
     let off = page(&mut disk, 0, 0x08, 0);
     let (cdb, list) = select_6(&off);
     assert!(disk.send(&cdb, &list).good().ops.is_empty());
@@ -393,7 +394,7 @@ fn a_write_cache_that_is_switched_off_is_flushed_before_the_status() {
     assert!(disk.lu.write_cache());
 }
 
-/// Another host may ask for the reset; the one that switched the cache off would go on without flushes.
+/// Another host may request the reset; the host that turned the cache off would continue to send no flushes.
 // covers: MOD-03
 #[test]
 fn a_reset_leaves_a_write_cache_off_that_is_off() {

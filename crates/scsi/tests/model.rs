@@ -1,7 +1,7 @@
-//! A random stream of commands from several nexuses against the device server and against a simple model, compared after
-//! each: status, sense, data and the operations that reach the medium.
+//! A random stream of commands from several nexuses against the device server and against a simple model. After each
+//! command status, sense, data and the operations that reach the medium are compared.
 //!
-//! `SCSI_MODEL_COMMANDS` and `SCSI_MODEL_SEED` choose another length and beginning; a failure prints its seed.
+//! `SCSI_MODEL_COMMANDS` and `SCSI_MODEL_SEED` set another length and seed; a failure prints its seed.
 mod support;
 
 use integrity::t10::Tuple;
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// What is expected of a command.
+/// The expected result of a command.
 #[derive(Debug, PartialEq)]
 enum Due {
     Good(Vec<u8>),
@@ -31,11 +31,11 @@ enum Due {
     Check(u8, u8, u8, Option<u64>),
 }
 
-/// The unit as a few plain values: each block is one byte over and over.
+/// The unit as a few plain values: each block is one byte repeated.
 struct Model {
     blocks: Vec<u8>,
     mapped: Vec<bool>,
-    /// Protection information of each block, which matters where the unit has any.
+    /// Protection information of each block, used only if the unit has any.
     tuples: Vec<Tuple>,
     kind: ProtectionType,
     /// Blocks that WRITE LONG has marked.
@@ -74,7 +74,7 @@ impl Model {
         }
     }
 
-    /// What comes before the command itself: attention, reservation, readiness, write protection.
+    /// The checks before the command itself: attention, reservation, readiness, write protection.
     fn gate(&mut self, who: usize, writes: bool, medium: bool) -> Option<Due> {
         if !self.attentions[who].is_empty() {
             let (asc, ascq) = self.attentions[who].remove(0);
@@ -103,13 +103,13 @@ impl Model {
         }
     }
 
-    /// What a command has to say that reads these blocks.
+    /// The result of a command that reads these blocks, if one of them is marked.
     fn unreadable(&self, range: std::ops::Range<usize>) -> Option<Due> {
         let first = self.marked.iter().filter(|marked| range.contains(marked)).min()?;
         Some(Due::Check(3, 0x11, 0x14, Some(*first as u64)))
     }
 
-    /// Writes without tuples: the unit makes them.
+    /// Writes without tuples: the unit generates them.
     fn write(&mut self, range: std::ops::Range<usize>, value: impl Fn(u8) -> u8) {
         self.marked.retain(|marked| !range.contains(marked));
         for lba in range {
@@ -127,7 +127,7 @@ impl Model {
         self.tuples[range].fill(NEVER_WRITTEN);
     }
 
-    /// Blocks with their tuples, as they travel.
+    /// Blocks with their tuples, as transferred.
     fn sealed(&self, range: std::ops::Range<usize>) -> Vec<u8> {
         range.flat_map(|lba| seal(self.blocks[lba], self.tuples[lba])).collect()
     }
@@ -145,14 +145,14 @@ fn seal(value: u8, tuple: Tuple) -> Vec<u8> {
     [&[value; BLOCK][..], &tuple.to_bytes()].concat()
 }
 
-/// What a 32-byte CDB says the tags have to be.
+/// The expected tags in a 32-byte CDB.
 struct Tags {
     ref_tag: u32,
     app_tag: u16,
     app_mask: u16,
 }
 
-/// The qualifier of 10h with which the check of a block ends that is `at` blocks behind the first.
+/// The qualifier of 10h with which the check of a block fails; the block is `at` blocks after the first.
 fn failed_check(model: &Model, tags: Option<&Tags>, at: u64, lba: u64, tuple: Tuple, data: u8) -> Option<u8> {
     if tuple.app_tag == 0xffff {
         return None;
@@ -171,14 +171,14 @@ fn failed_check(model: &Model, tags: Option<&Tags>, at: u64, lba: u64, tuple: Tu
     ref_tag.is_some_and(|tag| tag != tuple.ref_tag).then_some(3)
 }
 
-/// READ or WRITE of blocks with their tuples, checked: (32) for type 2, else (16).
+/// READ or WRITE of blocks with their tuples, checked: (32) for type 2, otherwise (16).
 fn protected_command(model: &mut Model, random: &mut Random, who: usize) -> Played {
     let lba = random.below(BLOCKS);
     let blocks = random.below(5);
     let write = random.below(2) == 1;
     let two = model.kind == ProtectionType::Type2;
     let (value, app_tag) = (1 + random.below(255) as u8, random.below(4) as u16);
-    // Neighbours are often written with tags that count on, and some of them wrap.
+    // Adjacent blocks are often written with consecutive tags, and some of them wrap.
     let base = match model.kind {
         ProtectionType::Type3 => app_tag.into(),
         ProtectionType::Type2 => (lba as u32).wrapping_add([0, 0xffff_ffe0][random.below(2) as usize]),
@@ -256,7 +256,7 @@ fn protected_command(model: &mut Model, random: &mut Random, who: usize) -> Play
     (command, data, due)
 }
 
-/// A command of the stream: CDB, data-out, and what the model makes of it.
+/// A command of the stream: CDB, data-out, and the result in the model.
 type Played = (Vec<u8>, Vec<u8>, Due);
 
 fn medium_command(model: &mut Model, random: &mut Random, who: usize) -> Played {
@@ -453,7 +453,7 @@ fn persistent(model: &mut Model, who: usize, action: u8, kind: u8, key: u64, new
     }
 }
 
-/// Registrants hear of the end of a reservation for registrants only.
+/// Only registrants are notified of the end of a reservation for registrants.
 fn released(model: &mut Model, who: usize, kind: u8) {
     if kind >= 5 {
         for nexus in (0..NEXUSES).filter(|nexus| *nexus != who) {

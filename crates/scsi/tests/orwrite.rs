@@ -17,7 +17,7 @@ fn bitmap() -> Disk {
     Disk::with(scsi::LuConfig { protectable: true, ..support::config() })
 }
 
-/// ORWRITE(32) of one block: BMOP, policy, generation that is believed in, new one.
+/// ORWRITE(32) of one block: BMOP, policy, expected generation, new generation.
 fn or_write_32(operation: u8, policy: u8, expected: u32, new: u32) -> Vec<u8> {
     let mut cdb = vec![0x7f, 0, operation, policy, 0, 0, 0, 0x18, 0, 0x0e, 0, 0];
     cdb.extend(0u64.to_be_bytes());
@@ -62,14 +62,14 @@ fn orw_01_what_names_another_generation_fares_as_the_last_change_said() {
         assert_eq!(answer.ops, [MediumOp::OrWrite { lba: 0, blocks: 1, and: true, durable: false }]);
         assert!(disk.data[..BLOCK].iter().all(|&byte| byte == 0x07), "cleared by AND");
         assert_eq!(set(&mut disk, 4), Done);
-        // ORWRITE(16) is of generation 0.
+        // ORWRITE(16) expects generation 0.
         disk.send(&cdb::write(0, 1), &[0x01; BLOCK]).good();
         let sixteen = disk.send(&cdb::sixteen(0x8b, 0, 0, 1), &[0x10; BLOCK]).code();
         assert_eq!(sixteen == (5, 0x2c, 0x0c), previous == Refused);
         assert_eq!(disk.data[0] == 0x11, previous == Done);
         assert_eq!(set(&mut disk, 0), previous, "policy {policy}");
         assert_eq!(set(&mut disk, 9), other, "policy {policy}");
-        // A reset of the unit leaves it, one of the target does not.
+        // A reset of the unit leaves the generation, a reset of the target does not.
         disk.lu.logical_unit_reset();
         disk.run(&[0; 6]).fails(6, 0x29, 3);
         assert_eq!(set(&mut disk, 4), Done);

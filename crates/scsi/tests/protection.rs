@@ -60,7 +60,7 @@ enum What {
     Compare,
 }
 
-/// The reference tag that block `i` of a command at `lba` has to have.
+/// The reference tag that block `i` of a command at `lba` must have.
 fn ref_tag(kind: ProtectionType, lba: u64, i: u32) -> u32 {
     match kind {
         ProtectionType::Type1 => (lba as u32).wrapping_add(i),
@@ -80,7 +80,7 @@ fn sealed(kind: ProtectionType, lba: u64, blocks: u32) -> Vec<u8> {
     out
 }
 
-/// Spoils a field of the tuple of block `i`.
+/// Corrupts a field of the tuple of block `i`.
 fn spoil(out: &mut [u8], i: usize, field: usize) {
     let at = i * WIRE + BLOCK + [0, 2, 4][field];
     out[at] ^= 0x40;
@@ -88,7 +88,7 @@ fn spoil(out: &mut [u8], i: usize, field: usize) {
 
 const FIELDS: [&str; 3] = ["guard", "application tag", "reference tag"];
 
-/// What becomes of a command whose third block has a wrong field: the name of the field whose check found it.
+/// The result of a command whose third block has a wrong field: the name of the field whose check failed.
 fn verdict(kind: ProtectionType, what: What, protect: u8, field: usize) -> Option<&'static str> {
     let (lba, blocks) = (0x100, 4);
     let mut disk = disk(kind);
@@ -116,7 +116,7 @@ fn verdict(kind: ProtectionType, what: What, protect: u8, field: usize) -> Optio
     Some(FIELDS[usize::from(sense.asc.ascq) - 1])
 }
 
-/// The whole matrix as a table for people; where no tuple is sent nothing of it can be wrong.
+/// The whole matrix as a readable table; where no tuple is sent, none can be wrong.
 fn matrix() -> String {
     let mut table = String::from(
         "| type | PROTECT | tuples travel | READ finds | WRITE finds | VERIFY finds |\n|---|---|---|---|---|---|\n",
@@ -286,7 +286,7 @@ fn pi_07_a_read_without_tuples_checks_them_unless_dpicz() {
     control(&mut disk, &[(2, 0x08, true)]);
     assert_eq!(disk.run(&cdb::read(7, 3)).good().data.len(), 3 * BLOCK);
     disk.run(&cdb::sixteen(0x88, 0x20, 7, 3)).fails(0xb, 0x10, 1);
-    // So it is with VERIFY and ORWRITE.
+    // The same for VERIFY and ORWRITE.
     disk.run(&cdb::sixteen(0x8f, 0, 7, 3)).good();
     disk.run(&cdb::sixteen(0x8f, 0x20, 7, 3)).fails(0xb, 0x10, 1);
     disk.send(&cdb::sixteen(0x8b, 0, 8, 1), &[0; BLOCK]).good();
@@ -304,7 +304,7 @@ fn pi_08_escapes_turn_the_checks_of_their_block_off() {
         let mut disk = disk(kind);
         disk.send(&command(kind, What::Write, 1, 0, 3), &out).good();
         assert_eq!(disk.run(&command(kind, What::Read, 1, 0, 3)).good().data, out);
-        // The application tag alone is enough but in type 3, and turns off nothing of the next block.
+        // The application tag alone disables the checks except in type 3, and not for the next block.
         out[WIRE + BLOCK + 4] = 0;
         let answer = disk.send(&command(kind, What::Write, 1, 0, 3), &out);
         match kind {
@@ -337,7 +337,7 @@ fn pi_10_the_mask_says_which_bits_of_the_application_tag_count() {
     disk.send(&write(0x1299, 0xff00), &out).good();
     disk.send(&write(0xffff, 0), &out).good();
     disk.send(&write(0x1235, 0x0001), &out).fails(0xb, 0x10, 2);
-    // ATO 0: application tags are not the hosts', so what they expect is not asked.
+    // ATO 0: hosts do not own the application tags, so the expected one in the CDB is ignored.
     control(&mut disk, &[(5, 0x80, false)]);
     disk.send(&write(0x1235, 0x0001), &out).good();
 }
@@ -350,7 +350,7 @@ fn pi_11_blocks_travel_with_their_tuples_and_count_so() {
     assert_eq!(disk.send(&command(kind, What::Write, 1, 0x10, 3), &out).good().transfer_bytes, 3 * 520);
     let answer = disk.run(&command(kind, What::Read, 3, 0x10, 3)).good();
     assert_eq!((answer.transfer_bytes, answer.data), (3 * 520, out.clone()));
-    // Whole blocks are blocks with their tuples.
+    // A whole block includes its tuple.
     let answer = disk.send(&command(kind, What::Write, 1, 0x10, 3), &out[..2 * WIRE]).good();
     assert_eq!(answer.ops, [MediumOp::Write { lba: 0x10, blocks: 2, durable: false }]);
     disk.send(&command(kind, What::Write, 1, 0x10, 3), &out[..2 * BLOCK]).fails(5, 0x0e, 3);

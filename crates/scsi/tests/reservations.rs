@@ -20,7 +20,7 @@ struct Cluster {
     a: Nexus,
     b: Nexus,
     c: Nexus,
-    /// Only looks: what it asks must not take the others' unit attentions.
+    /// Only observes: its commands must not clear the others' unit attentions.
     observer: Nexus,
 }
 
@@ -82,7 +82,7 @@ impl Cluster {
         (data.len() == 24).then(|| (u64::from_be_bytes(data[8..16].try_into().unwrap()), data[21]))
     }
 
-    /// The unit attention that `who` has, taken by TEST UNIT READY.
+    /// The unit attention pending for `who`, cleared by TEST UNIT READY.
     fn attention(&mut self, who: &Nexus) -> Option<(u8, u8)> {
         let answer = self.disk.run_as(who, &[0; 6], &[]);
         (answer.status == Status::CheckCondition).then(|| (answer.code().1, answer.code().2))
@@ -101,7 +101,7 @@ fn pr_01_keys_generation_and_full_status() {
     cluster.out(&a, RELEASE, 1, 0x11, 0).good();
     assert_eq!(cluster.generation(), 2, "RESERVE and RELEASE leave the generation");
     cluster.out(&b, RESERVE, 5, 0x22, 0).good();
-    // Additional length is honest beyond the allocation.
+    // ADDITIONAL LENGTH is the full length even beyond the allocation length.
     let cut = cluster.disk.run_as(&a, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0], &[]).good().data;
     assert_eq!(cut, [0, 0, 0, 2, 0, 0, 0, 16]);
 
@@ -247,7 +247,7 @@ fn pr_04_access_matrix_of_all_commands() {
                 let answer = cluster.disk.run_as(who, &cdb, &[]);
                 let conflict = answer.status == Status::ReservationConflict;
                 assert_eq!(!conflict, expected, "type {kind} opcode {opcode:x} registered {registered}");
-                // SET IDENTIFYING INFORMATION is told to the others.
+                // SET IDENTIFYING INFORMATION establishes a unit attention for the others.
                 for nexus in [&a, &b, &c] {
                     cluster.disk.run_as(nexus, &[3, 0, 0, 0, 18, 0], &[]).good();
                 }
@@ -255,7 +255,7 @@ fn pr_04_access_matrix_of_all_commands() {
                 cluster.disk.run_as(&a, &[0x1b, 0, 0, 0, 1, 0], &[]).good();
             }
         }
-        // Starting is allowed to all; preventing removal is not.
+        // Every nexus may start the unit; preventing removal is not allowed.
         cluster.disk.run_as(&c, &[0x1b, 0, 0, 0, 1, 0], &[]).good();
         cluster.disk.run_as(&c, &[0x1e, 0, 0, 0, 1, 0], &[]).conflicts();
     }
@@ -305,7 +305,7 @@ fn pr_07_all_registrants_hold_until_the_last_one_goes() {
         cluster.out(&a, REGISTER, 0, 1, 0).good();
         assert_eq!(cluster.reservation(), Some((0, kind)));
         cluster.register(&c, 3);
-        // Key 0 preempts everybody.
+        // Key 0 preempts every registration.
         cluster.out(&c, PREEMPT, kind, 3, 0).good();
         assert_eq!((cluster.keys(), cluster.reservation()), (vec![3], Some((0, kind))));
         assert_eq!(cluster.attention(&b), Some((0x2a, 5)));
@@ -322,13 +322,13 @@ fn pr_08_preempt_and_its_attentions() {
     cluster.register(&b, 2);
     cluster.register(&c, 3);
     let generation = cluster.generation();
-    // Without a reservation: only registrations go.
+    // Without a reservation: only registrations are removed.
     cluster.out(&b, PREEMPT, 3, 2, 1).good();
     assert_eq!((cluster.keys(), cluster.reservation()), (vec![2, 3], None));
     assert_eq!(cluster.generation(), generation + 1);
     assert_eq!(cluster.attention(&a), Some((0x2a, 5)));
     assert_eq!((cluster.attention(&b), cluster.attention(&c)), (None, None));
-    // A key that nobody has; key 0.
+    // A key that is not registered; key 0.
     cluster.out(&b, PREEMPT, 3, 2, 0x99).conflicts();
     cluster.out(&b, PREEMPT, 3, 2, 0).fails(5, 0x26, 0);
     // The holder's key: the reservation changes hands, and type.
@@ -381,7 +381,8 @@ fn clear_removes_everything_and_tells_the_others() {
     assert_eq!((cluster.attention(&b), cluster.attention(&c)), (None, None));
 }
 
-/// The last holder of an all-registrants reservation preempts its own key: the reservation goes with it, and locks nobody out.
+/// The last holder of an all-registrants reservation preempts its own key: the reservation is removed too, so it blocks no
+/// nexus.
 #[test]
 fn pr_08_who_preempts_its_own_key_leaves_no_reservation_of_nobody() {
     for kind in [7, 8] {
@@ -435,7 +436,7 @@ fn pr_10_aptpl_state_goes_out_and_comes_back() {
     after.disk.run_as(&c, &cdb::write(0, 1), &[0; BLOCK]).conflicts();
     after.disk.run_as(&b, &cdb::write(0, 1), &[0; BLOCK]).good();
     assert_eq!(after.disk.lu.export_persistent(), Some(stored.clone()));
-    // APTPL 0 in a later registration: nothing is kept any more.
+    // APTPL 0 in a later registration: nothing is stored any more.
     after.out(&b, REGISTER, 0, 2, 2).good();
     assert_eq!(after.disk.lu.export_persistent(), None);
 
@@ -572,7 +573,7 @@ fn pr_13_registrations_belong_to_the_nexus_by_name() {
         cluster.disk.attach(&other);
         cluster.disk.run_as(&other, &cdb::write(0, 1), &[0; BLOCK]).conflicts();
     }
-    // A reset frees nothing of this.
+    // A reset releases none of this.
     cluster.disk.lu.logical_unit_reset();
     assert_eq!(cluster.reservation(), Some((1, 1)));
 }
@@ -603,7 +604,7 @@ fn pr_13_a_port_with_another_account_is_another_nexus() {
 fn pr_13_a_registration_without_account_is_of_the_first_that_comes_as_its_port() {
     let mut cluster = cluster_with(LuConfig { persist_reservations: true, ..support::config() });
     let (a, b) = (cluster.a.clone(), cluster.b.clone());
-    // B is not there and is registered by A, who reserves for both.
+    // B is not attached; A registers it, and reserves for both.
     cluster.disk.lu.detach_nexus(&b);
     let (cdb, list) = spec_i_pt(5, &[transport_id(1, &b.initiator_port)]);
     cluster.disk.run_as(&a, &cdb, &list).good();
@@ -615,7 +616,7 @@ fn pr_13_a_registration_without_account_is_of_the_first_that_comes_as_its_port()
     cluster.disk.lu.detach_nexus(&first);
     cluster.disk.attach(&second);
     cluster.disk.run_as(&second, &cdb::write(0, 1), &[0; BLOCK]).conflicts();
-    // It is stored with the account, and over a restart stays that one's. So does a reservation that moves to it.
+    // The registration is stored with the account and stays with it across a restart. So does a reservation moved to it.
     let registrations = cluster.disk.lu.export_persistent();
     assert_eq!(registrations, None, "no APTPL was asked for");
     cluster.disk.run_as(&a, &out_cdb(REGISTER, 0, 24), &keys(5, 6, 1)).good();
@@ -652,7 +653,7 @@ fn pr_14_reserve_and_release() {
         cluster.disk.run_as(&a, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0], &[]).conflicts();
         cluster.disk.run_as(&a, &release, &[]).good();
         cluster.disk.run_as(&b, &reserve, &[]).good();
-        // Freed by nexus loss and by a reset.
+        // Released by nexus loss and by a reset.
         cluster.disk.lu.detach_nexus(&b);
         cluster.disk.run_as(&a, &reserve, &[]).good();
         cluster.disk.lu.logical_unit_reset();
@@ -660,7 +661,7 @@ fn pr_14_reserve_and_release() {
         assert_eq!((cluster.attention(&a), cluster.attention(&c)), (Some((0x29, 3)), Some((0x29, 3))));
         cluster.disk.run_as(&c, &reserve, &[]).good();
     }
-    // With registrations: without effect for the registered, a conflict for others.
+    // With registrations: no effect for registered nexuses, a conflict for others.
     let mut cluster = cluster();
     let (a, b) = (cluster.a.clone(), cluster.b.clone());
     cluster.register(&a, 1);

@@ -1,4 +1,4 @@
-//! A logical unit as the server holds it: the SCSI device server, the store below it, and what joins the two.
+//! A logical unit in the server: the SCSI device server, the store below it, and the connection between the two.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,34 +18,34 @@ use crate::observe::{LunStats, Metrics};
 use crate::registry::TargetNode;
 use crate::units::UnitEvent;
 
-/// A logical unit as the server knows it. Shared by every session that uses it.
+/// A logical unit in the server. Shared by every session that uses it.
 pub struct Device {
     /// The device server on its store.
     pub unit: Arc<Unit>,
-    /// Where it is, for whatever goes on below.
+    /// Its place in the server, for the layers below.
     place: Arc<Place>,
     /// Where its persistent reservations are kept.
     reservations: Option<ReservationFile>,
-    /// Who has its reservations now.
+    /// The device that has taken over its reservations.
     heir: OnceLock<Weak<Device>>,
-    /// What it has done.
+    /// Its statistics.
     pub stats: Arc<LunStats>,
-    /// Who its volume is.
+    /// The identity of its volume.
     identity: UnitIdentity,
-    /// Why there is no store.
+    /// Why there is no store, if there is none.
     missing: Option<String>,
 }
 
-/// Where a unit is: what its store and its device server find around them.
+/// A unit's place in the server, as its store and its device server see it.
 struct Place {
     target_name: String,
     number: u16,
-    /// The target whose unit it is.
+    /// The target to which the unit belongs.
     target: OnceLock<Weak<TargetNode>>,
     stats: Arc<LunStats>,
-    /// Operations that its store failed.
+    /// Operations that failed in its store.
     failures: AtomicU64,
-    /// What it was made to be, to know after a change of configuration whether it is still the same.
+    /// Its configuration, to determine after a reload whether it is still the same.
     config: ArcSwap<LunConfig>,
 }
 
@@ -54,8 +54,8 @@ impl Host for Place {
         self.target.get()?.upgrade()?.luns().get(&lun).map(|device| Arc::clone(&device.unit))
     }
 
-    /// Whoever runs the server has to know; a host that goes on trying does not fill the log: the first, second, fourth, eighth...
-    /// failure is told.
+    /// The operator must be informed, but a host that retries must not fill the log: the first, second, fourth, eighth... failure
+    /// is logged.
     fn store_failed(&self, error: &StoreError) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if failures.is_power_of_two() {
@@ -69,17 +69,17 @@ impl Host for Place {
     }
 }
 
-/// What every unit of a server is made with.
+/// The common settings for making the units of a server.
 pub struct Making<'a> {
     /// The target ports of the server.
     pub ports: &'a [TargetPort],
     /// Limits of the configuration.
     pub limits: &'a Limits,
-    /// Where persistent reservations are kept, if not beside the stores.
+    /// Where persistent reservations are kept, if not next to the stores.
     pub state_dir: Option<&'a Path>,
-    /// Where its statistics go.
+    /// Where the unit's statistics go.
     pub metrics: &'a Metrics,
-    /// What the tokens of copies by token are made with.
+    /// The secret from which copy tokens are made.
     pub token_secret: [u8; 32],
 }
 
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Says whose unit it is, once.
+    /// Sets the target to which the unit belongs, once.
     pub(crate) fn introduce(&self, target: &Arc<TargetNode>) {
         let weak = Arc::downgrade(target);
         if self.place.target.set(Weak::clone(&weak)).is_ok() {
@@ -112,7 +112,7 @@ impl Device {
         }
     }
 
-    /// Who its volume is to hosts.
+    /// The identity of its volume, as reported to hosts.
     pub(crate) fn identity(&self) -> &UnitIdentity {
         &self.identity
     }
@@ -127,7 +127,7 @@ impl Device {
         &self.place.target_name
     }
 
-    /// Both: what people and metrics know it by.
+    /// Both: the identification used for users and metrics.
     pub(crate) fn place(&self) -> (&str, u16) {
         (&self.place.target_name, self.place.number)
     }
@@ -137,13 +137,13 @@ impl Device {
         &self.place.failures
     }
 
-    /// What it is now.
+    /// Its current configuration.
     pub fn config(&self) -> Guard<Arc<LunConfig>> {
         self.place.config.load()
     }
 
-    /// Becomes what `config` and `paths` say: the same disk, but for its size and its thin provisioning, which are what its store
-    /// has, its write protection, and how hosts reach it. What every initiator is to be told of it, and people.
+    /// Adopts `config` and `paths`. It stays the same disk. What may change is its size and its thin provisioning, which follow
+    /// its store, its write protection, and how hosts reach it. Returns what to report to every initiator, and to users.
     //= sbc3 4.8 UA-03
     pub(crate) fn adopt(&self, config: LunConfig, paths: Paths) -> Vec<(Asc, String)> {
         let geometry = self.unit.store.geometry();
@@ -172,7 +172,7 @@ impl Device {
         changes
     }
 
-    /// Changes the state of a target port group for this unit; what its initiators are to be told, if it is another one.
+    /// Changes the state of a target port group for this unit. Returns what to report to its initiators, if the state changed.
     pub(crate) fn set_access_state(&self, group: u16, state: AccessState) -> Option<UnitEvent> {
         let before = self.unit.scsi.access_state(group);
         let changes = before != state && self.unit.scsi.set_access_state(group, state);
@@ -180,7 +180,7 @@ impl Device {
         changes.then_some(UnitEvent { target, lun, asc: Asc::ACCESS_STATE_CHANGED })
     }
 
-    /// Puts a unit on the store of `old`, which it replaces.
+    /// Creates a unit on the store of `old`, which it replaces.
     pub(crate) fn succeeding(
         old: &Self,
         config: &LunConfig,
@@ -192,24 +192,24 @@ impl Device {
         Self::make(config, store, target, making, identity, None)
     }
 
-    /// It is the disk that `old` was: who was registered stays registered.
+    /// It is the disk that `old` was: registrations are kept.
     //= spc4 5.12.1 PR-13
     pub(crate) fn inherit(self: &Arc<Self>, old: &Self) {
         self.unit.scsi.inherit(&old.unit.scsi);
         let _ = old.heir.set(Arc::downgrade(self));
     }
 
-    /// Where it keeps its reservations.
+    /// The file with its reservations.
     pub(crate) fn reservations_path(&self) -> Option<&Path> {
         self.reservations.as_ref().map(ReservationFile::path)
     }
 
-    /// Whether both keep their reservations in one file.
+    /// Whether both keep their reservations in the same file.
     pub(crate) fn has_reservations_of(&self, other: &Self) -> bool {
         self.reservations_path().is_some() && self.reservations_path() == other.reservations_path()
     }
 
-    /// Removes what was stored: it belongs to another unit now, which stores it elsewhere.
+    /// Removes the stored reservations: they now belong to another unit, which stores them elsewhere.
     pub(crate) fn forget_reservations(&self) {
         if let Some(file) = &self.reservations
             && let Err(error) = file.remove()
@@ -218,15 +218,15 @@ impl Device {
         }
     }
 
-    /// Takes up the persistent reservations that were kept over a restart.
+    /// Loads the persistent reservations that were stored before a restart.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// They cannot be read.
     pub fn load_reservations(&self) -> Result<(), String> {
         self.reservations.as_ref().map_or(Ok(()), |file| file.load(&self.unit.scsi))
     }
 
-    /// Whether a change of reservations has to be stored before its status is sent.
+    /// Whether a change of reservations must be stored before its status is sent.
     pub fn keeps_reservations(&self) -> bool {
         self.reservations.is_some()
     }
@@ -234,16 +234,16 @@ impl Device {
     /// Stores the persistent reservations. Blocks.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn save_reservations(&self) -> std::io::Result<()> {
-        // Commands that began before the unit was replaced may end later; what they changed was taken over.
+        // Commands that started before the unit was replaced may end later; their changes were taken over.
         if let Some(heir) = self.heir.get() {
             return heir.upgrade().map_or(Ok(()), |heir| heir.save_reservations());
         }
         self.reservations.as_ref().map_or(Ok(()), |file| file.save(&self.unit.scsi))
     }
 
-    /// A unit whose store cannot be had, for the reason given: it is there, and not ready.
+    /// A unit whose store is unavailable, for the given reason: it exists, and is not ready.
     pub(crate) fn missing(
         config: &LunConfig,
         target: &TargetConfig,
@@ -251,17 +251,17 @@ impl Device {
         identity: UnitIdentity,
         why: String,
     ) -> Result<Self, StoreError> {
-        // Nothing comes to it: the unit answers for itself.
+        // No command reaches this store: the unit answers by itself.
         let nothing = Arc::new(RamStore::new(512, 512)?);
         Ok(Self::make(config, Below::Store(nothing), target, making, identity, Some(why)))
     }
 
-    /// Why its store cannot be had; `None`: it is there.
+    /// Why its store is unavailable; `None`: it is available.
     pub fn why_missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Puts a unit on a store that is open, and that hosts know by `identity`.
+    /// Creates a unit on an open store, with the given `identity` for hosts.
     pub fn new(
         config: &LunConfig,
         store: Arc<dyn BlockStore>,
@@ -284,7 +284,7 @@ impl Device {
         let store = below.store();
         let geometry = store.geometry();
         let reservations = match missing {
-            // What is kept for the disk is the disk's, which has to find it when it comes.
+            // The stored reservations belong to the missing disk, which must find them when it is available again.
             Some(_) => None,
             None => reservation_file(config, &geometry, making.state_dir, &identity),
         };
@@ -336,11 +336,11 @@ impl Device {
     }
 }
 
-/// What a new unit stands on.
+/// The store of a new unit.
 enum Below<'a> {
-    /// A store that is no other unit's.
+    /// A store that no other unit uses.
     Store(Arc<dyn BlockStore>),
-    /// The store of a unit that it replaces.
+    /// The store of a unit that the new one replaces.
     StoreOf(&'a Unit),
 }
 
@@ -353,7 +353,7 @@ impl Below<'_> {
     }
 }
 
-/// What one command may move, for a unit on `store`.
+/// The transfer limits of one command, for a unit on `store`.
 fn transfers(store: &dyn BlockStore, buffer_bytes_max: u64) -> TransferLimits {
     let block = store.geometry().logical_block_bytes;
     let mut transfers = TransferLimits::for_block_bytes(block);

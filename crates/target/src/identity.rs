@@ -1,15 +1,15 @@
-//! Who a volume is to hosts: 128 bits that are drawn once and kept with the volume, not with its place in a configuration
-//! (decision 010).
+//! The identity of a volume for hosts: 128 bits that are chosen at random once and kept with the volume, not with its place in a
+//! configuration (decision 010).
 //!
-//! | what tells a volume apart | where it comes from |
+//! | how a volume is identified | origin of the identity |
 //! |---|---|
-//! | `serial =` of the configuration | SHA-256 of it: machines that serve one volume together are given the same one |
-//! | the identity in its label | drawn when the label was first needed; beside a file, or in `state_dir` |
-//! | a device without a place for a label | SHA-256 of what the system calls the device, and of the machine |
-//! | memory without `state_dir`, and what has none of these | drawn for as long as the process lives |
+//! | `serial =` of the configuration | SHA-256 of it: machines that serve one volume together get the same serial |
+//! | the identity in its label | chosen when the label was first needed; kept next to a file, or in `state_dir` |
+//! | a device without a place for a label | SHA-256 of the system's name for the device, and of the machine |
+//! | memory without `state_dir`, and all others | chosen for the lifetime of the process |
 //!
-//! Before there were identities, hosts were told 64 bits made of the machine, the target's name and the number of the unit. A volume
-//! that hosts may know by these keeps them (`Legacy`): its label has them from the first start on, wherever it moves then.
+//! Before identities existed, hosts saw 64 bits made of the machine, the target's name and the number of the unit. A volume that
+//! hosts may know by these keeps them (`Legacy`): its label holds them from the first start on, wherever the volume moves.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -22,28 +22,28 @@ use uuid::Uuid;
 
 use crate::config::LunConfig;
 
-/// A company id that is locally administered, where IEEE's stand: nobody else's.
+/// A locally administered company id in the place of IEEE's: it belongs to no company.
 const LOCAL_COMPANY_ID: [u8; 3] = [0x02, 0x49, 0x4e];
-/// What ends an identity that is made of an old one.
+/// The end of an identity that is made of an old one.
 const LEGACY_MARK: [u8; 4] = *b"INT1";
-/// How much of a device is looked at to know whether it was ever used, bytes.
+/// How much of a device is examined to determine whether it was ever used, bytes.
 const LOOKED_AT_BYTES: usize = 1 << 20;
 
-/// What a unit tells hosts of its volume.
+/// The identity that a unit reports to hosts for its volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitIdentity {
-    /// The volume, as its label has it.
+    /// The identity of the volume, as in its label.
     pub volume: VolumeId,
     /// UNIT SERIAL NUMBER.
     pub serial: String,
     /// The NAA designator.
     pub naa: NaaIdentifier,
-    /// The UUID designator; an identity of before has none.
+    /// The UUID designator; a legacy identity has none.
     pub uuid: Option<[u8; 16]>,
 }
 
 impl UnitIdentity {
-    /// The identity of `volume` in a unit with this `serial` of the configuration.
+    /// The identity of `volume` in a unit with this configured `serial`.
     //= spc4 7.8.6 VPD-80 VPD-83
     pub fn new(volume: VolumeId, serial: Option<&str>) -> Self {
         let of_serial = serial.map(Legacy::of_serial);
@@ -73,12 +73,12 @@ impl UnitIdentity {
         }
     }
 
-    /// Whether a host could take both for one disk.
+    /// Whether a host could mistake one for the other.
     pub fn is_told_as(&self, other: &Self) -> bool {
         self.naa == other.naa || self.serial == other.serial
     }
 
-    /// What files are called that are kept for the volume.
+    /// The name of files kept for the volume.
     pub fn file_name(&self) -> String {
         match (self.naa, self.uuid) {
             (NaaIdentifier::Local(old), _) => format!("{old:016x}"),
@@ -95,7 +95,7 @@ fn naa(volume: VolumeId) -> [u8; 16] {
     (0x6 << 124 | a << 116 | b << 108 | c << 100 | low).to_be_bytes()
 }
 
-/// The identity that is made of `parts`, always the same one.
+/// An identity made of `parts`, always the same for the same parts.
 fn derived(parts: &[&str]) -> VolumeId {
     let mut hash = Sha256::new_with_prefix("intact volume");
     for part in parts {
@@ -111,7 +111,7 @@ fn first_half(bytes: &[u8; 32]) -> [u8; 16] {
     *half
 }
 
-/// The `n`th identity that a process with this secret draws.
+/// The `n`th identity that a process with this secret chooses.
 pub(crate) fn draw(secret: &[u8; 32], n: u64) -> VolumeId {
     let hash = Sha256::new_with_prefix(secret).chain_update("identity").chain_update(n.to_be_bytes());
     let bytes: [u8; 32] = hash.finalize().into();
@@ -123,7 +123,7 @@ pub fn random(bytes: [u8; 16]) -> VolumeId {
     VolumeId::from_bytes(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
 }
 
-/// An identity of before there were any.
+/// An identity from the time before volumes had their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Legacy(u64);
 
@@ -137,12 +137,13 @@ impl Legacy {
         Self::new(&format!("serial {serial}"))
     }
 
-    /// What a unit there was called on this machine; nothing on one without a name, where all were called the same.
+    /// The old identity of a unit in this place on this machine. `None` on a machine without an id, where all units had the same
+    /// identity.
     fn of_place(machine: Option<&str>, target: &str, lun: u16) -> Option<Self> {
         machine.map(|machine| Self::new(&format!("{machine} {target} lun {lun}")))
     }
 
-    /// As an identity: a UUID of version 8 that no other way makes.
+    /// Converted to an identity: a UUID of version 8 that is made in no other way.
     fn volume(self) -> VolumeId {
         let old = self.0.to_be_bytes();
         let mut bytes = [0; 16];
@@ -152,7 +153,7 @@ impl Legacy {
         VolumeId::from_bytes(Uuid::new_v8(bytes).into_bytes())
     }
 
-    /// The one that `volume` is made of.
+    /// The old identity contained in `volume`, if any.
     fn within(volume: VolumeId) -> Option<Self> {
         let bytes = volume.to_bytes();
         let old: [u8; 8] = [&bytes[..6], &bytes[10..12]].concat().try_into().ok()?;
@@ -161,28 +162,28 @@ impl Legacy {
     }
 }
 
-/// How the identities of a server's units are found.
+/// How the identities of a server's units are determined.
 pub(crate) struct Identities<'a> {
-    /// Where labels are kept that have no place beside their volumes.
+    /// Where to keep labels that cannot be kept next to their volumes.
     pub state_dir: Option<&'a Path>,
-    /// What this machine is called, if it is.
+    /// The machine id, if there is one.
     pub machine: Option<String>,
-    /// Draws one that nobody has.
+    /// Chooses a new, unique identity.
     pub draw: &'a dyn Fn() -> VolumeId,
 }
 
-/// What this machine is called.
+/// The machine id.
 pub(crate) fn machine() -> Option<String> {
     let text = std::fs::read_to_string("/etc/machine-id").ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 impl Identities<'_> {
-    /// The identity of the volume in `store`, which has a unit of `target` now. One that it is given now is kept, where that can
-    /// be. `is_taken` says what other units are called.
+    /// The identity of the volume in `store`, for a unit of `target`. A newly chosen identity is kept, if possible. `is_taken` says
+    /// whether another unit has an identity.
     ///
     /// # Errors
-    /// When a label cannot be read.
+    /// A label cannot be read.
     pub fn of(
         &self,
         config: &LunConfig,
@@ -192,7 +193,7 @@ impl Identities<'_> {
     ) -> Result<UnitIdentity, StoreError> {
         let serial = config.serial.as_deref();
         let place = Place { config, target, lun: config.number };
-        // Memory has none of its own, but its reservations outlive it in the same directory.
+        // Memory has no label of its own, but its reservations outlive it in the same directory.
         let label = match (store.label(), self.state_dir) {
             (Some(label), _) => Some(std::sync::Arc::clone(label)),
             (None, Some(directory)) => {
@@ -207,7 +208,7 @@ impl Identities<'_> {
             if store.label().is_some() || !is_taken(&identity) {
                 return Ok(identity);
             }
-            // Other memory in the place of some that is still served: another disk.
+            // New memory in the place of memory that is still served: another disk.
         }
         let Some(kept) = kept else { return Ok(UnitIdentity::new(self.of_unlabelled(&place), serial)) };
         let volume = match kept.identity() {
@@ -215,7 +216,7 @@ impl Identities<'_> {
             None => self.first(&place, store, is_taken),
         };
         if let Err(error) = kept.set_identity(Some(volume)) {
-            // A volume that nobody may write has no label either; what it was called before is found again without one.
+            // A read-only volume may have no label either; its old identity is found again without one.
             if Legacy::within(volume).is_none() && serial.is_none() {
                 tracing::warn!(
                     %error, target, lun = config.number,
@@ -227,7 +228,7 @@ impl Identities<'_> {
         Ok(UnitIdentity::new(volume, serial))
     }
 
-    /// What a volume is called that cannot be opened: what its label says, if that can be read.
+    /// The identity of a volume that cannot be opened: from its label, if that can be read.
     pub fn of_missing(&self, config: &LunConfig) -> UnitIdentity {
         let label = match &config.store {
             StoreSpec::File { path, .. } => {
@@ -240,7 +241,7 @@ impl Identities<'_> {
         UnitIdentity::new(kept.unwrap_or_else(|| (self.draw)()), config.serial.as_deref())
     }
 
-    /// What a volume is called that has no label yet: what hosts know it by, if they may know it; else what is new.
+    /// The identity of a volume without a label: the old one, if hosts may know it; otherwise a new one.
     fn first(
         &self,
         place: &Place<'_>,
@@ -286,7 +287,7 @@ impl Identities<'_> {
         old.volume()
     }
 
-    /// What a volume is called that has no place for a label.
+    /// The identity of a volume that has no place for a label.
     fn of_unlabelled(&self, place: &Place<'_>) -> VolumeId {
         let StoreSpec::File { path, .. } = &place.config.store else { return (self.draw)() };
         if let (Some(device), Some(machine)) = (device_name(path), &self.machine) {
@@ -311,8 +312,8 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Whether hosts may know a volume without a label: it has data, or something is kept for it already. One that is empty can be
-    /// called what it likes.
+    /// Whether hosts may know a volume without a label: it has data, or something is already kept for it. An empty one may get any
+    /// identity.
     fn is_known_to_hosts(
         &self,
         store: &dyn BlockStore,
@@ -332,14 +333,14 @@ impl Place<'_> {
             _ => {
                 let bytes = LOOKED_AT_BYTES.min(usize::try_from(store.geometry().size_bytes).unwrap_or(0));
                 let mut beginning = vec![0; bytes];
-                // What cannot be read is not empty.
+                // If it cannot be read, it does not count as empty.
                 store.read(0, &mut beginning).is_err() || beginning.iter().any(|byte| *byte != 0)
             }
         }
     }
 }
 
-/// What the system calls the block device at `path`, the same after every start: the name that the device itself says.
+/// The system's name for the block device at `path`, the same after every start: the one that the device itself reports.
 fn device_name(path: &Path) -> Option<String> {
     let found = std::fs::metadata(path).ok()?;
     if !found.file_type().is_block_device() {
@@ -350,7 +351,7 @@ fn device_name(path: &Path) -> Option<String> {
     named_in(&std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?)
 }
 
-/// The name of the device that this directory of sysfs is of; of a partition, that of its disk and the number.
+/// The name of the device of this sysfs directory; for a partition, that of its disk and the partition number.
 fn named_in(device: &Path) -> Option<String> {
     let read = |name: &str| {
         let text = std::fs::read_to_string(device.join(name)).ok()?;

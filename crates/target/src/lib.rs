@@ -1,12 +1,12 @@
 //! An iSCSI target as a library.
 //!
-//! * [`config`] makes a checked [`config::Config`] of a text, a file or a few arguments.
-//! * [`Server`] serves it: with the stores that the configuration names, or with those of the program ([`OpenStore`],
+//! * [`config`] makes a checked [`config::Config`] from a text, a file or a few arguments.
+//! * [`Server`] serves it: with the stores named in the configuration, or with those of the program ([`OpenStore`],
 //!   [`SimpleStore`]).
-//! * [`observe`] is what can be seen of it: logins, metrics, the control socket.
+//! * [`observe`] is the view of it from outside: logins, metrics, the control socket.
 //!
-//! What the signatures here name is exported here: a program needs no other crate of ours. `docs/architecture.md` of the
-//! workspace shows how it is built.
+//! All types named in signatures here are exported here: a program needs no other crate of ours. `docs/architecture.md`
+//! of the workspace shows the structure.
 #![forbid(unsafe_code)]
 
 pub mod config;

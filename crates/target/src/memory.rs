@@ -1,27 +1,26 @@
-//! The memory for data in flight, `limits.buffer_bytes_max`, and who may have how much of it.
+//! The memory for data in flight, `limits.buffer_bytes_max`, and how it is divided.
 //!
 //! | part | for | shared by |
 //! |---|---|---|
-//! | half | the data of commands that have begun, from before the first R2T or the first read until the last byte is sent or the status is due | all shards: [`Pool`] |
-//! | a quarter | data that came unasked with commands that have not begun | each shard has its share |
+//! | half | data of started commands, from before the first R2T or read until all is sent or the status is due | all shards: [`Pool`] |
+//! | a quarter | unsolicited data of commands that have not started | each shard has its share |
 //! | an eighth | Data-In that is kept until it is acknowledged | each session has its share of the shard's |
 //! | an eighth | short commands of sessions that find no room in the first part | each session has its own: [`reserve_bytes`] |
 //!
-//! A command has all of its memory before it begins, and only then: whoever has some never waits for more, so whoever waits is
-//! served in the end. What is in the second part waits for the first; what does not fit into the second is not kept, and its
-//! command ends with BUSY or TASK SET FULL. What is in the third gives way. The fourth is nobody else's: whatever others do with
-//! the first, a session has its short reads and writes carried out.
+//! A command gets all of its memory before it starts, and none later. So a command that holds memory never waits for more, and every
+//! waiting command is served in the end. Data in the second part waits for the first part; data that does not fit into the second
+//! is discarded, and its command ends with BUSY or TASK SET FULL. Data in the third part gives way. The fourth part is reserved for
+//! its session: whatever others do with the first part, a session can execute its short reads and writes.
 //!
-//! A shard leases from the pool more than one command needs, so that far from the limit a command costs it an addition and a
-//! comparison. Where a shard has to wait, the others give back what they do not use, and shards are served in the order in which
-//! they began to wait.
+//! A shard leases more from the pool than one command needs, so that far from the limit a command only costs an addition and a
+//! comparison. When a shard must wait, the others return their unused memory. Waiting shards are served first come, first served.
 //!
-//! These parts count the bytes of data. They lie in buffers, of which whoever keeps a byte keeps the whole: those come from the
-//! rings of the shards, which hold no more than `limits.buffer_bytes_max` together, and beyond that nothing is kept but copies of
-//! just its length ([`engine::slab::Pins`]). So data in flight takes up twice the limit at most.
+//! These parts count the bytes of data. A byte also pins the whole buffer in which it lies. Buffers come from the rings of the
+//! shards, which together hold no more than `limits.buffer_bytes_max`; beyond that, only copies of the exact length are kept
+//! ([`engine::slab::Pins`]). So data in flight takes at most twice the limit.
 //!
-//! On top come what connections have of their own, and nobody asks to be given: a receive buffer, and what is said on it beside
-//! the data of reads, [`answer_bytes_max`]. `limits.max_connections` bounds those, [`ANONYMOUS`] those of nobody in particular.
+//! In addition, each connection has memory that is not accounted here: a receive buffer, and queued PDUs other than the data of
+//! reads, [`answer_bytes_max`]. `limits.max_connections` bounds these, and [`ANONYMOUS`] those of unauthenticated peers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,62 +32,62 @@ use smallvec::SmallVec;
 
 use crate::observe::metrics::ShardMemory;
 
-/// The longest transfer of a unit, where the memory for data is no less than four times as much, bytes.
+/// The longest transfer of a unit, if the memory for data is at least four times as large, bytes.
 const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 /// What protection information may add to the longest transfer, bytes: a tuple for each block of 512.
 const TUPLES_BYTES_MAX: u64 = TRANSFER_BYTES_MAX / 512 * 8;
 
-/// The most that a session has for short commands of its own, bytes.
+/// Maximum reserve of a session for short commands, bytes.
 const RESERVE_BYTES_MAX: u64 = 64 << 10;
-/// The most that may wait to be sent on a connection, the data of reads aside, however much memory there is, bytes.
+/// Maximum queue of a connection, without the data of reads, however much memory there is, bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// Discovery sessions that a shard takes, however many shards there are.
+/// Minimum number of discovery sessions per shard, however many shards there are.
 const DISCOVERY_SESSIONS_MIN: usize = 4;
-/// Connections without a session that a shard takes, however few connections there may be.
+/// Minimum number of connections without a session per shard, however small the limit of connections is.
 const LOGINS_MIN: usize = 16;
 
-/// What all shards together have for commands that have begun: half of `bytes_max`.
+/// Memory of all shards together for commands that have started: half of `bytes_max`.
 fn pool_bytes(bytes_max: u64) -> u64 {
     (bytes_max / 2).max(1024)
 }
 
-/// What a shard has for data of commands that have not begun, and half as much for Data-In that it keeps, bytes.
+/// Memory of a shard for data of commands that have not started, and half as much for the Data-In that it keeps, bytes.
 pub(crate) fn share_bytes(bytes_max: u64, shards: usize) -> u64 {
     (bytes_max / 4 / shards.max(1) as u64).max(512)
 }
 
-/// MAXIMUM TRANSFER LENGTH of every unit, bytes: with its protection information it fits into the memory for data, however
-/// little that is.
+/// MAXIMUM TRANSFER LENGTH of every unit, bytes: together with its protection information it fits into the memory for data, however
+/// small that is.
 pub(crate) fn transfer_bytes_max(bytes_max: u64) -> u64 {
     let half = pool_bytes(bytes_max) / 2;
     TRANSFER_BYTES_MAX.min(1 << half.ilog2())
 }
 
-/// The most that a command may need: one that claims more has at most this much done for it.
+/// Maximum memory for a command: a command that claims more gets at most this much.
 pub(crate) fn command_bytes_max(bytes_max: u64) -> u64 {
     pool_bytes(bytes_max).min(TRANSFER_BYTES_MAX + TUPLES_BYTES_MAX)
 }
 
-/// What a session has for short commands of its own when there is no room in the pool, bytes.
+/// A session's reserve for short commands when there is no room in the pool, bytes.
 pub(crate) fn reserve_bytes(bytes_max: u64, max_sessions: usize) -> u64 {
     (bytes_max / 8 / max_sessions.max(1) as u64).min(RESERVE_BYTES_MAX)
 }
 
-/// What may wait to be sent on a connection, the data of reads aside, before nothing more is taken from it, bytes.
+/// Maximum queue of a connection, without the data of reads, before nothing more is received from it, bytes.
 pub(crate) fn answer_bytes_max(bytes_max: u64, max_connections: usize) -> usize {
     let each = bytes_max / 4 / max_connections.max(1) as u64;
     usize::try_from(each).unwrap_or(ANSWER_BYTES_MAX).clamp(ANONYMOUS.answer_bytes, ANSWER_BYTES_MAX)
 }
 
-/// What those may have who need not prove who they are, all together and each: they must not be in the way of hosts that do.
+/// Limits for peers that need not authenticate, all together and each: they must not obstruct hosts that do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ration {
-    /// Discovery sessions at once, over all shards; the oldest gives way to the next one. None lasts longer than a login may:
+    /// Concurrent discovery sessions, over all shards; the oldest makes room for a new one. None lasts longer than a login may:
     /// `limits.login_timeout`.
     pub discovery_sessions: usize,
-    /// MaxRecvDataSegmentLength that is declared in a discovery session, bytes: as while logging in.
+    /// MaxRecvDataSegmentLength declared in a discovery session, bytes: the same as during login.
     pub data_segment_bytes: u32,
-    /// What may wait to be sent on a connection before nothing more is taken from it, bytes.
+    /// Maximum queue of a connection before nothing more is received from it, bytes.
     pub answer_bytes: usize,
 }
 
@@ -106,17 +105,17 @@ impl Ration {
     }
 }
 
-/// Most connections of one shard that are with no session, so that those of all shards leave half of `limits.max_connections` to
-/// sessions; a few there are always.
+/// Maximum number of connections of one shard without a session. Those of all shards leave half of `limits.max_connections` to
+/// sessions; a few are always allowed.
 pub(crate) fn logins_max(max_logins: usize, max_connections: usize, shards: usize) -> usize {
     max_logins.min((max_connections / 2 / shards.max(1)).max(LOGINS_MIN))
 }
 
-/// What is lent to the shards; see the module.
+/// The memory that is lent to the shards; see the module.
 #[derive(Debug)]
 pub(crate) struct Pool {
     max: u64,
-    /// Somebody waits: nobody keeps what it does not use.
+    /// A shard waits: no shard may keep unused memory.
     is_wanted: AtomicBool,
     books: Mutex<Books>,
 }
@@ -124,11 +123,11 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Books {
     free: u64,
-    /// Shards that wait, and for how much, in order.
+    /// Waiting shards and the amounts they need, in order.
     waiting: VecDeque<(usize, u64)>,
 }
 
-/// What shards that waited have got: shard, bytes.
+/// Memory granted to waiting shards: shard, bytes.
 pub(crate) type Grants = SmallVec<[(usize, u64); 2]>;
 
 impl Pool {
@@ -143,7 +142,7 @@ impl Pool {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Lends at least `least` bytes, `better` if there are as many, unless somebody waits.
+    /// Lends at least `least` bytes, `better` if that many are free, unless a shard waits.
     fn lend(&self, least: u64, better: u64) -> u64 {
         let mut books = self.books.lock();
         let lent = match books.free {
@@ -156,7 +155,7 @@ impl Pool {
         lent
     }
 
-    /// Takes `back`, and puts `shard` at the end of those that wait, for `bytes`. True when nobody waited before.
+    /// Takes `back`, and puts `shard` at the end of the queue, for `bytes`. True when no shard waited before.
     fn wait(&self, shard: usize, bytes: u64, back: u64) -> (bool, Grants) {
         let mut books = self.books.lock();
         let first = books.waiting.is_empty();
@@ -186,26 +185,26 @@ impl Pool {
     }
 }
 
-/// What a shard has of the pool.
+/// A shard's part of the pool.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pool: Arc<Pool>,
     shard: usize,
-    /// Leased at a time, bytes; twice as much is kept unused.
+    /// Leased at a time, bytes; up to twice as much is kept unused.
     quantum: u64,
     leased: u64,
     used: u64,
-    /// It stands in the pool's queue.
+    /// It is in the pool's queue.
     waits: bool,
     shown: Arc<ShardMemory>,
 }
 
-/// What has to be told to other shards.
+/// Messages for other shards.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tidings {
-    /// What they have got, by shard.
+    /// Memory granted to them, by shard.
     pub grants: Grants,
-    /// Everybody is to give back what it does not use.
+    /// All shards must return their unused memory.
     pub call_back: bool,
 }
 
@@ -216,17 +215,17 @@ impl Lease {
         Self { pool, shard, quantum, leased: 0, used: 0, waits: false, shown }
     }
 
-    /// Whether somebody waits, at whatever shard.
+    /// Whether any shard waits.
     pub fn is_wanted(&self) -> bool {
         self.pool.is_wanted()
     }
 
-    /// All that there is for all shards, bytes.
+    /// The total for all shards, bytes.
     pub fn max(&self) -> u64 {
         self.pool.max
     }
 
-    /// Takes `bytes` for a command, if they are to be had at once.
+    /// Takes `bytes` for a command, if they are available at once.
     pub fn take(&mut self, bytes: u64) -> bool {
         if self.used + bytes > self.leased {
             let least = self.used + bytes - self.leased;
@@ -250,18 +249,18 @@ impl Lease {
         Tidings { grants, call_back }
     }
 
-    /// Whether what it waits for has not come yet.
+    /// Whether the memory for which it waits has not been granted yet.
     pub fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Takes what it waited for.
+    /// Takes the memory for which it waited.
     pub fn granted(&mut self, bytes: u64) {
         self.waits = false;
         self.leased += bytes;
     }
 
-    /// Commands have done with `bytes`.
+    /// Commands have finished with `bytes`.
     pub fn give(&mut self, bytes: u64) -> Grants {
         self.used -= bytes;
         self.shown.commands_bytes.store(self.used, Ordering::Relaxed);
@@ -271,12 +270,12 @@ impl Lease {
         Grants::new()
     }
 
-    /// Gives back what no command has, if somebody waits for it.
+    /// Returns the memory that no command uses, if a shard waits for it.
     pub fn give_unused_if_wanted(&mut self) -> Grants {
         if self.pool.is_wanted() { self.give_unused() } else { Grants::new() }
     }
 
-    /// Gives back what no command has.
+    /// Returns the memory that no command uses.
     pub fn give_unused(&mut self) -> Grants {
         let unused = std::mem::replace(&mut self.leased, self.used) - self.used;
         if unused > 0 { self.pool.give_back(unused) } else { Grants::new() }
@@ -345,7 +344,7 @@ mod tests {
             let grants = leases[n].give_unused();
             deliver(&mut leases, grants);
         }
-        // Granted last, to one that no longer needs it.
+        // Granted last, to a shard that no longer needs it.
         (0..3).for_each(|n| drop(leases[n].give_unused()));
         assert_eq!(pool.books.lock().free, MAX);
         assert!(!pool.is_wanted());
@@ -380,7 +379,7 @@ mod tests {
         deliver(&mut leases, grants);
         assert!(leases[1].take(all) && !leases[1].waits());
         assert_eq!(pool.books.lock().free, 0);
-        // The one that waits is also served from what it gives back itself.
+        // A waiting shard is also served from the memory that it returns itself.
         assert!(leases[1].wait_for(200).grants.is_empty());
         assert_eq!(&leases[1].give(200)[..], &[(1, 200)]);
     }
@@ -406,7 +405,7 @@ mod tests {
         assert_eq!([64 << 20, 1 << 30, 1 << 40].map(|bytes| answer_bytes_max(bytes, 4096)), answers);
         assert!(reserve_bytes(64 << 20, 2000) >= 4096, "a session has a short read of its own");
         assert_eq!(reserve_bytes(1 << 30, 1), RESERVE_BYTES_MAX);
-        // Those who are nobody in particular leave half of all connections to sessions, however many shards there are.
+        // Peers without a session leave half of all connections to sessions, however many shards there are.
         assert_eq!([1, 2, 16, 64].map(|shards| logins_max(256, 4096, shards)), [256, 256, 128, 32]);
         assert_eq!(logins_max(256, 5, 8), LOGINS_MIN);
         assert_eq!([1, 2, 64].map(|shards| ANONYMOUS.discovery_sessions_of_each(shards)), [64, 32, 4]);

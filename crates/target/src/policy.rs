@@ -1,4 +1,4 @@
-//! Who may log in where: the decisions that a login asks for (RFC 7143 6.3.1, 9.2, 11.13.5).
+//! Which initiator may log in where: the decisions that a login requires (RFC 7143 6.3.1, 9.2, 11.13.5).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::memory::{ANONYMOUS, share_bytes};
 use crate::registry::TargetSet;
 use crate::shared::Shared;
 
-/// What an existing session says to a login that names its TSIH.
+/// The response of an existing session to a login that names its TSIH.
 pub enum Joining {
     /// No session has that TSIH for this initiator, ISID and target.
     Unknown,
-    /// It may take the connection; these are its parameters.
+    /// It may add the connection; these are its parameters.
     Welcome(Params),
-    /// It has as many connections as it may.
+    /// It already has its maximum number of connections.
     Full,
     /// It belongs to another portal group.
     OtherGroup,
@@ -29,17 +29,17 @@ pub enum Joining {
 
 /// The policy for one login.
 pub struct Policy<'a, P: Platform> {
-    /// What all shards share.
+    /// The state shared by all shards.
     pub shared: &'a Shared<P>,
-    /// What is served at this moment.
+    /// What is currently served.
     pub set: Arc<TargetSet>,
-    /// Whose login it is.
+    /// The address of the initiator.
     pub peer: SocketAddr,
-    /// Where it arrived.
+    /// The portal that it reached.
     pub portal: &'a PortalConfig,
-    /// Asks the shard's sessions.
+    /// Queries the shard's sessions.
     pub joining: &'a dyn Fn(&LoginNames) -> Joining,
-    /// Whether the login is for a nexus that has a session, which it would replace.
+    /// Whether the nexus of the login has a session, which the login would replace.
     pub replaces: &'a dyn Fn(&LoginNames) -> bool,
 }
 
@@ -55,7 +55,7 @@ impl<P: Platform> Policy<'_, P> {
     }
 }
 
-/// The server is ending.
+/// The server is shutting down.
 pub fn shutting_down() -> Refusal {
     Refusal::new(
         LoginStatus::ServiceUnavailable,
@@ -102,7 +102,7 @@ pub fn other_account(names: &LoginNames, theirs: &str, ours: &str) -> Refusal {
     .tried_as(ours)
 }
 
-/// The rules of the target do not know this initiator at this address.
+/// No rule of the target allows this initiator at this address.
 pub fn no_access(target: &IscsiName, initiator: &IscsiName, peer: IpAddr) -> Refusal {
     Refusal::new(
         LoginStatus::AuthorizationFailure,
@@ -120,7 +120,8 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
         }
         let limit = self.set.config.limits.max_sessions;
         let full = names.tsih.0 == 0 && self.shared.is_full(limit);
-        // Discovery sessions are no hosts': they have a ration of their own, and the oldest of them makes room.
+        // Discovery sessions do not belong to hosts: they have their own limit, and the oldest of them makes
+        // room.
         if full && !names.discovery && !(self.replaces)(names) {
             return Err(too_many_sessions(limit));
         }
@@ -162,7 +163,7 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
                     return Err(refusal);
                 }
                 let mut bounds = config.bounds.clone();
-                // What comes unasked with one command fits into what there is for that, however little it is.
+                // The unsolicited data of one command must fit into the memory for it, however small that is.
                 let shards = self.shared.shards().len();
                 let room = share_bytes(self.set.config.limits.buffer_bytes_max, shards);
                 bounds.first_burst_length =

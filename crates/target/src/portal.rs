@@ -1,11 +1,11 @@
-//! Portals: where the server listens, and how its addresses are told to initiators (RFC 7143 4.1, appendix C).
+//! Portals: where the server listens, and the addresses that it reports to initiators (RFC 7143 4.1, appendix C).
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::config::PortalConfig;
 
 /// The TargetAddress of `portal` for an initiator that reached us at `local`, or `None` when that initiator could not use it:
-/// a loopback address from outside, or one that means something only on its own link. A wildcard becomes the address that the
+/// a loopback address from outside, or one that is only valid on its own link. A wildcard becomes the address that the
 /// initiator reached.
 //= rfc7143 C DSC-06
 pub fn address_for(portal: &PortalConfig, local: SocketAddr) -> Option<String> {
@@ -13,7 +13,7 @@ pub fn address_for(portal: &PortalConfig, local: SocketAddr) -> Option<String> {
     let configured = portal.address.ip().to_canonical();
     let ip = match configured {
         ip if !ip.is_unspecified() => ip,
-        // A wildcard of one family says nothing of the other; one of IPv6 takes both.
+        // A wildcard of IPv4 does not cover IPv6; one of IPv6 covers both.
         IpAddr::V4(_) if local_ip.is_ipv6() => return None,
         _ => local_ip,
     };
@@ -25,7 +25,7 @@ pub fn address_for(portal: &PortalConfig, local: SocketAddr) -> Option<String> {
     {
         return None;
     }
-    // Port 0 was chosen by the system: the initiator came through it.
+    // The system chose the port for port 0: the initiator used it.
     let port = if portal.address.port() == 0 { local.port() } else { portal.address.port() };
     Some(format!("{},{}", SocketAddr::new(ip, port), portal.group_tag))
 }

@@ -1,7 +1,7 @@
-//! What is served at this moment: targets with their logical units, changed as a whole when the configuration changes.
+//! What is currently served: targets with their logical units, changed as a whole when the configuration changes.
 //!
-//! A session holds its [`TargetNode`]; a new configuration changes the node in place, so that sessions which it does not
-//! concern never notice.
+//! A session holds its [`TargetNode`]; a new configuration changes the node in place, so sessions that are not concerned are not
+//! affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,7 +24,8 @@ use crate::units::{Plan, Planner, UnitEvent};
 /// Logical units of a target by number.
 pub type LunMap = BTreeMap<u16, Arc<Device>>;
 
-/// Opens the store of a logical unit: by [`blockstore::StoreSpec::open`], unless whoever embeds the server knows better.
+/// Opens the store of a logical unit: with [`blockstore::StoreSpec::open`], unless the embedding program provides another
+/// function.
 pub type OpenStore = Arc<dyn Fn(&LunConfig) -> Result<Arc<dyn BlockStore>, StoreError> + Send + Sync>;
 
 /// One target.
@@ -37,17 +38,17 @@ pub struct TargetNode {
 }
 
 impl TargetNode {
-    /// Its configuration now.
+    /// Its current configuration.
     pub fn config(&self) -> Arc<TargetConfig> {
         self.config.load_full()
     }
 
-    /// Its logical units now.
+    /// Its current logical units.
     pub fn luns(&self) -> Guard<Arc<LunMap>> {
         self.luns.load()
     }
 
-    /// Tells its units where the others are.
+    /// Gives its units access to each other.
     fn introduce(self: &Arc<Self>) {
         for device in self.luns.load().values() {
             device.introduce(self);
@@ -68,20 +69,20 @@ impl scsi::Neighbours for TargetNode {
     }
 }
 
-/// Everything that is served, and the configuration that says so.
+/// Everything that is served, and its configuration.
 #[derive(Debug)]
 pub struct TargetSet {
     /// The configuration.
     pub config: Config,
     /// Targets by name.
     pub targets: BTreeMap<IscsiName, Arc<TargetNode>>,
-    /// Names that were served earlier in the life of this process.
+    /// Names that this process has served earlier.
     pub removed: BTreeSet<IscsiName>,
-    /// What the tokens of copies by token are made with.
+    /// The secret from which copy tokens are made.
     token_secret: TokenSecret,
-    /// Identities that were drawn by this process.
+    /// Number of identities chosen by this process.
     drawn: Arc<AtomicU64>,
-    /// Devices that are served no more, as long as a session holds them: their stores are open until then.
+    /// Devices that are no longer served, while a session holds them: their stores stay open until then.
     departed: Vec<Weak<Device>>,
 }
 
@@ -95,7 +96,7 @@ impl std::fmt::Debug for TokenSecret {
     }
 }
 
-/// A store that could not be opened, and whose it is.
+/// A store that could not be opened, and its unit.
 #[derive(Debug, thiserror::Error)]
 #[error("LUN {lun} of {target}: {error}")]
 pub struct OpenError {
@@ -103,13 +104,13 @@ pub struct OpenError {
     pub target: IscsiName,
     /// The number of the unit.
     pub lun: u16,
-    /// What the store said.
+    /// The error of the store.
     #[source]
     pub error: StoreError,
 }
 
 impl TargetSet {
-    /// Opens every store of `config`. `token_secret` is drawn anew for every server: no token outlives it.
+    /// Opens every store of `config`. `token_secret` is chosen anew for every server: no token outlives it.
     ///
     /// # Errors
     /// The first store that cannot be opened.
@@ -129,7 +130,7 @@ impl TargetSet {
         };
         let lenient = !config.require_every_store;
         let set = empty.change_to(config, metrics, open, lenient)?.set;
-        // A server that has nothing to serve says so at once.
+        // A server that has nothing to serve reports that at once.
         let devices = devices_of(&set.targets);
         if let Some(first) = devices.first()
             && devices.iter().all(|device| device.why_missing().is_some())
@@ -148,14 +149,14 @@ impl TargetSet {
         self.targets.values().find(of).map(|node| node.name.clone()).expect("it is one of ours")
     }
 
-    /// Whether a store could not be had so far.
+    /// Whether a store is still unavailable.
     pub fn is_incomplete(&self) -> bool {
         let missing =
             |node: &Arc<TargetNode>| node.luns().values().any(|device| device.why_missing().is_some());
         self.targets.values().any(missing)
     }
 
-    /// The set that `config` describes, with every unchanged unit of this one in it. Nothing changes if a store cannot be opened.
+    /// The set described by `config`, with every unchanged unit of this one. Nothing changes if a store cannot be opened.
     ///
     /// # Errors
     /// The first store that cannot be opened.
@@ -230,7 +231,7 @@ impl TargetSet {
                             .extend(kept.clone().filter_map(|device| device.set_access_state(group, state)));
                     }
                     node.config.store(Arc::new(target.clone()));
-                    // Sessions know by the map itself whether it is another one.
+                    // Sessions detect a change because the map is another one.
                     if !same_units(&node.luns.load(), &luns) {
                         changed_luns.push(Arc::clone(node));
                         node.luns.store(Arc::new(luns));
@@ -264,18 +265,18 @@ impl TargetSet {
     }
 }
 
-/// A new set, and what is different in it.
+/// A new set, and the changes in it.
 #[derive(Debug)]
 pub struct Change {
     /// The set.
     pub set: TargetSet,
-    /// Targets whose units are not the same as before.
+    /// Targets whose units have changed.
     pub changed_luns: Vec<Arc<TargetNode>>,
-    /// Targets that are no more.
+    /// Targets that were removed.
     pub gone: Vec<IscsiName>,
-    /// What happened to units that stay.
+    /// Events of units that stay.
     pub events: Vec<UnitEvent>,
-    /// The same, for people.
+    /// The same, for human readers.
     pub lines: Vec<String>,
 }
 
@@ -283,8 +284,8 @@ fn devices_of(targets: &BTreeMap<IscsiName, Arc<TargetNode>>) -> Vec<Arc<Device>
     targets.values().flat_map(|node| Vec::from_iter(node.luns.load().values().cloned())).collect()
 }
 
-/// Target port groups whose state is another in `new` than in `old`. What somebody else has changed since stays where the
-/// configuration says the same as before: a failover is not undone by a change of something else.
+/// Target port groups whose configured state differs between `old` and `new`. A state that was changed in between by another
+/// command stays if the configuration of the group has not changed: a change of other settings does not undo a failover.
 //= spc4 5.15.2.3 ALU-03
 fn changed_states(old: &TargetConfig, new: &TargetConfig) -> Vec<(u16, AccessState)> {
     let groups = old.access_states.iter().chain(&new.access_states).map(|(group, _)| *group);
@@ -300,7 +301,7 @@ fn same_units(a: &LunMap, b: &LunMap) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|((n, x), (m, y))| n == m && Arc::ptr_eq(x, y))
 }
 
-/// The target ports that the portal groups of `config` make.
+/// The target ports that result from the portal groups of `config`.
 fn ports_of(config: &Config) -> Vec<TargetPort> {
     let tags: BTreeSet<u16> = config.portals.iter().map(|portal| portal.group_tag).collect();
     tags.into_iter().map(|group| TargetPort { relative_port: group.max(1), group }).collect()

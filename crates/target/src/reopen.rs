@@ -1,8 +1,8 @@
-//! Units whose store failed a flush: what people are told of them, and how an operator has them used again.
+//! Units whose store failed a flush: what is reported, and how an operator puts them back into use.
 //!
-//! After a failed flush it is not known which acknowledged writes are on the medium. The unit goes on to serve reads, and refuses
-//! what changes it or makes it durable with 3/0C/00 (WRITE ERROR), also after a restart, until `intact lun reopen`. Hosts are then
-//! told what a loss of power would tell them, 6/29/00: what they have not flushed may be gone.
+//! After a failed flush it is unknown which acknowledged writes are on the medium. The unit continues to serve reads, and rejects
+//! commands that change it or make data durable with 3/0C/00 (WRITE ERROR), even after a restart, until `intact lun reopen`. Then
+//! hosts get the same report as after a loss of power, 6/29/00: data that they have not flushed may be gone.
 
 use std::sync::atomic::Ordering;
 
@@ -13,12 +13,12 @@ use scsi::{Asc, UaScope};
 use crate::device::Device;
 
 impl Device {
-    /// The flush that failed, if one did and the store was not opened again since.
+    /// The failed flush, if there was one and the store was not opened again since.
     pub(crate) fn failed_flush(&self) -> Option<FailedFlush> {
         self.unit.store.label().and_then(|label| label.failed_flush())
     }
 
-    /// Tells whoever runs the server of a unit that begins with a failed flush.
+    /// Reports to the operator that a unit starts with a failed flush.
     pub(crate) fn report_failed_flush(&self) {
         if let Some(FailedFlush { reason, unflushed_bytes }) = self.failed_flush() {
             let (target, lun) = self.place();
@@ -32,7 +32,7 @@ impl Device {
         }
     }
 
-    /// Opens the store again; what is different now, a line for people.
+    /// Opens the store again; returns a line about the change.
     pub(crate) fn reopen(&self) -> Result<String, StoreError> {
         let _held = self.unit.hold(0, self.unit.scsi.blocks(), Access::Decide);
         let failed = self.unit.store.reopen()?;

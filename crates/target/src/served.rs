@@ -16,7 +16,7 @@ use crate::registry::TargetNode;
 use crate::server::Server;
 use crate::shared::Shared;
 
-/// A unit that a server serves.
+/// A unit of a server.
 pub struct ServedUnit {
     device: Arc<Device>,
     shared: Arc<Shared<System>>,
@@ -31,7 +31,8 @@ impl std::fmt::Debug for ServedUnit {
 }
 
 impl Server {
-    /// Every unit that is served now, by target name and LUN; those of targets that send their initiators elsewhere aside.
+    /// Every unit that is currently served, by target name and LUN, except those of targets that redirect their
+    /// initiators.
     pub fn units(&self) -> Vec<ServedUnit> {
         let set = self.shared().set.load();
         let here = set.targets.values().filter(|node| node.config().redirect.is_none());
@@ -47,7 +48,7 @@ impl Server {
         config.redirect.is_none().then(|| self.served(node, &config, device))
     }
 
-    /// Runs `job` on a worker thread of `lane`: the place for what may block.
+    /// Runs `job` on a worker thread of `lane`, for work that may block.
     pub fn offload(&self, lane: &Lane, job: Box<dyn FnOnce() + Send>) {
         self.shared().platform.workers().submit(lane, job);
     }
@@ -79,24 +80,24 @@ impl ServedUnit {
         &self.device.unit
     }
 
-    /// Whether everybody may use it: its target has neither CHAP nor access rules.
+    /// Whether any client may use it: its target has neither CHAP nor access rules.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Whether its store is there.
+    /// Whether its store is available.
     pub fn is_ready(&self) -> bool {
         self.device.why_missing().is_none()
     }
 
-    /// Whether it is still what is served in its place.
+    /// Whether it is still the unit that is served in its place.
     pub fn is_current(&self) -> bool {
         let set = self.shared.set.load();
         let now = set.targets.get(&self.target).and_then(|node| node.luns().get(&self.lun()).cloned());
         now.is_some_and(|now| Arc::ptr_eq(&now, &self.device))
     }
 
-    /// Counts a command that another transport has carried out: it is one of the unit as any other.
+    /// Counts a command that another transport has executed: it counts like any other command of the unit.
     pub fn count(&self, cdb: &[u8], bytes: u64, elapsed: Duration, outcome: &Outcome) {
         self.device.stats.record(Op::of(cdb), bytes, elapsed, Reason::of(outcome));
     }

@@ -1,4 +1,4 @@
-//! The server: opens what the configuration names, starts the shards, and changes or ends them.
+//! The server: opens the stores of the configuration, starts the shards, and changes or stops them.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -25,13 +25,13 @@ use crate::units::UnitEvent;
 
 /// Connections that the kernel keeps for us until we accept them.
 const LISTEN_BACKLOG: i32 = 1024;
-/// How long a shard may take to answer a question.
+/// How long a shard may take to answer a query.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Who waits for a shard looks this often whether the server ends.
+/// How often a wait for a shard checks whether the server is shutting down.
 const ENDING_LOOK: Duration = Duration::from_millis(100);
 /// How long the last flush of all stores may take.
 const LAST_FLUSH_LIMIT: Duration = Duration::from_secs(30);
-/// The same when a store has already shown that it hangs.
+/// The same when a store has already been found to hang.
 const LAST_FLUSH_LIMIT_HANGING: Duration = Duration::from_secs(1);
 
 /// Why the server did not start, or did not change.
@@ -43,13 +43,13 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// A store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// A thread or its event loop cannot be had.
+    /// A thread or its event loop cannot be created.
     #[error("cannot start a shard: {0}")]
     Shard(io::Error),
 }
@@ -71,7 +71,7 @@ fn remedy(error: &io::Error) -> &'static str {
 pub struct Server {
     shared: Arc<Shared<System>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// What was configured, and the address that it became.
+    /// The portals as configured, and their actual addresses.
     portals: Mutex<Vec<(PortalConfig, SocketAddr)>>,
     /// Held while the configuration is changed: one change at a time.
     changing: Mutex<()>,
@@ -81,14 +81,14 @@ impl Server {
     /// Starts serving. When this returns, every portal accepts connections.
     ///
     /// # Errors
-    /// The first thing that cannot be had; nothing is left running then.
+    /// The first failure; nothing is left running then.
     pub fn start(config: Config, observe: Arc<Observe>) -> Result<Self, StartError> {
         // Constant while the server runs.
         let state_dir = config.state_dir.clone();
         Self::start_with(config, observe, Arc::new(move |lun| lun.store.open_in(state_dir.as_deref())))
     }
 
-    /// As [`Server::start`], with stores that `open` opens, now and when the configuration changes: for stores that no
+    /// Like [`Server::start`], with stores opened by `open`, now and when the configuration changes: for stores that no
     /// configuration can name, and for wrappers around those that it can.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Server {
         let shared = Arc::new(Shared::new(system, set, observe, open));
         let mut shards = Starting::default();
         for number in 0..count {
-            // A driver stays on the thread that made it; only its mailbox comes out.
+            // A driver stays on the thread that made it; only its mailbox leaves the thread.
             let (ready, made) = mpsc::channel();
             let shared = Arc::clone(&shared);
             let observe = Arc::clone(&shared.observe);
@@ -118,7 +118,7 @@ impl Server {
                 let (shard, sender) = match Shard::new(number, count, shared) {
                     Ok(made) => made,
                     Err(error) => {
-                        // Who starts the server hears of it.
+                        // The caller that starts the server gets the error.
                         drop(ready.send(Err(error)));
                         return Ok(());
                     }
@@ -151,26 +151,26 @@ impl Server {
         &self.shared
     }
 
-    /// Addresses that are listened on, with the ports that the system chose.
+    /// The addresses on which it listens, with the ports that the system chose.
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.portals.lock().iter().map(|(_, address)| *address).collect()
     }
 
-    /// Changes to a new configuration. Sessions that it does not concern go on undisturbed. What is read at the start only stays as
-    /// it was: the numbers of shards and of threads, the memory for data, and the places of reservations, control socket and
-    /// metrics. What was done, a line each.
+    /// Changes to a new configuration. Sessions that it does not concern continue undisturbed. Settings that are only read at the
+    /// start keep their values: the numbers of shards and of threads, the memory for data, and the places of reservations, control
+    /// socket and metrics. Returns the changes, one per line.
     ///
     /// # Errors
-    /// The first thing that cannot be had; everything stays as it was then.
+    /// The first failure; then nothing is changed.
     pub fn apply(&self, config: Config) -> Result<Vec<String>, StartError> {
         let _one_at_a_time = self.changing.lock();
         self.change_to(config)
     }
 
-    /// Tries again to open the stores that could not be had, if there are any. What came of it, a line each.
+    /// Tries again to open unavailable stores, if there are any. Returns the results, one per line.
     ///
     /// # Errors
-    /// When one of them is there and cannot be served.
+    /// One of them is available and cannot be served.
     pub fn retry_missing(&self) -> Result<Vec<String>, StartError> {
         let _one_at_a_time = self.changing.lock();
         let set = self.shared.set.load_full();
@@ -180,7 +180,7 @@ impl Server {
         self.change_to(set.config.clone())
     }
 
-    /// As [`Server::apply`], by whoever holds `changing`.
+    /// Like [`Server::apply`]; the caller holds `changing`.
     fn change_to(&self, mut config: Config) -> Result<Vec<String>, StartError> {
         let old = self.shared.set.load_full();
         let mut lines = keep_from_start(&mut config, &old.config);
@@ -240,24 +240,24 @@ impl Server {
         Ok(lines)
     }
 
-    /// Asks all initiators to log out, waits for them up to `grace`, closes what is left, flushes every store, and ends. Stores
-    /// that hang delay the end, and do not prevent it.
+    /// Asks all initiators to log out, waits for them up to `grace`, closes the remaining sessions, flushes every store, and ends.
+    /// Stores that hang delay the end, but do not prevent it.
     pub fn shutdown(&self, grace: Duration) {
         self.shared.shutting_down.store(true, Ordering::Release);
         for shard in self.shared.shards() {
             shard.send(Message::Shutdown { grace });
         }
         for thread in self.threads.lock().drain(..) {
-            // Its end was told of already if it was not in order.
+            // A failure has already been reported.
             let _ = thread.join();
         }
-        // Of what was held back from the log the number is told now: no line comes after it.
+        // Log the number of withheld events now: no line comes after it.
         let next_second = self.shared.platform.now() + Duration::from_secs(1);
         self.shared.observe.events.tell_held_back(next_second);
         self.flush_for_the_last_time();
     }
 
-    /// Flushes every store on the worker threads, all at the same time; a store that hangs holds up neither the others nor us.
+    /// Flushes every store on the worker threads, all at the same time; a store that hangs delays neither the others nor us.
     fn flush_for_the_last_time(&self) {
         let (done, all_done) = mpsc::channel::<()>();
         for node in self.shared.set.load().targets.values() {
@@ -288,7 +288,7 @@ impl Server {
         }
     }
 
-    /// The shards that do not answer within `limit`: they stand still, or have ended. None while the server ends.
+    /// The shards that do not answer within `limit`, because they hang or have ended. None while the server is shutting down.
     pub fn silent_shards(&self, limit: Duration) -> Vec<usize> {
         let (reply, answers) = mpsc::channel();
         let shards = self.shared.shards();
@@ -297,7 +297,7 @@ impl Server {
         let deadline = Instant::now() + limit;
         let mut silent: Vec<usize> = (0..shards.len()).collect();
         while !silent.is_empty() && Instant::now() < deadline {
-            // One that has ended in order answers no more.
+            // A shard that has ended normally no longer answers.
             if self.shared.is_shutting_down() {
                 return Vec::new();
             }
@@ -316,7 +316,7 @@ impl Server {
 
     fn listen(&self, portal: PortalConfig, listener: TcpListener) {
         let address = listener.local_addr().unwrap_or(portal.address);
-        // All portals are the first shard's; connections move to the shard of their session with their first PDU.
+        // The first shard serves all portals; connections move to the shard of their session with their first PDU.
         self.shared.shards()[0].send(Message::Listen(listener, Arc::new(bound(&portal, address))));
         let mut listening = self.portals.lock();
         listening.push((portal, address));
@@ -324,7 +324,7 @@ impl Server {
     }
 }
 
-/// Gives `config` the values that a server keeps from its start on; a line for each that was another one.
+/// Gives `config` the values that a server keeps from its start; returns a line for each that differed.
 fn keep_from_start(config: &mut Config, old: &Config) -> Vec<String> {
     fn keep<T: Clone + PartialEq>(now: &mut T, old: &T) -> bool {
         let differs = now != old;
@@ -359,12 +359,12 @@ fn keep_from_start(config: &mut Config, old: &Config) -> Vec<String> {
     changed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| line(name)).collect()
 }
 
-/// What is different for logins from now on, as lines for a person; sessions keep what they agreed on.
+/// The changes for future logins, as readable lines; sessions keep their negotiated values.
 fn other_settings(old: &Config, new: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     for target in &new.targets {
         let Some(before) = old.targets.iter().find(|before| before.name == target.name) else { continue };
-        // Units and their stores are told of by themselves.
+        // Units and their stores are reported separately.
         if *target != (TargetConfig { luns: target.luns.clone(), ..before.clone() }) {
             lines.push(format!("target {} has other settings", target.name));
         }
@@ -544,7 +544,7 @@ impl ServerView for Server {
     }
 }
 
-/// Shards while not all of them are there: dropped, it ends those that are.
+/// The shards during startup: dropping this stops those that have started.
 #[derive(Default)]
 struct Starting {
     senders: Vec<Sender<Message<EpollDriver>>>,
@@ -569,7 +569,7 @@ impl Drop for Starting {
 }
 
 impl Drop for Server {
-    /// Ends a server that nobody has shut down.
+    /// Stops a server that was not shut down.
     fn drop(&mut self) {
         if !self.threads.get_mut().is_empty() {
             self.shutdown(Duration::ZERO);
@@ -577,7 +577,7 @@ impl Drop for Server {
     }
 }
 
-/// `portal` with the address that it became: another one than was configured if that left the port to the system.
+/// `portal` with its actual address, which differs from the configured one if the system chose the port.
 fn bound(portal: &PortalConfig, address: SocketAddr) -> PortalConfig {
     PortalConfig { address, group_tag: portal.group_tag }
 }
@@ -586,8 +586,8 @@ fn all_bound(listening: &[(PortalConfig, SocketAddr)]) -> Vec<PortalConfig> {
     listening.iter().map(|(portal, address)| bound(portal, *address)).collect()
 }
 
-/// What each listener is to be according to a new list of portals, by its place in the list. A portal has one listener. One that is
-/// listed as it was comes first; then the address counts, also the one that the system chose, whatever the group tag was.
+/// The new portal of each listener, as its index in a new list of portals. A portal has one listener. An unchanged entry takes
+/// precedence; otherwise the address decides, including one that the system chose, whatever the group tag was.
 fn successors(listening: &[(PortalConfig, SocketAddr)], portals: &[PortalConfig]) -> Vec<Option<usize>> {
     let mut found = vec![None; listening.len()];
     let as_it_was = |(was, _): &(PortalConfig, SocketAddr), portal: &PortalConfig| was == portal;
@@ -610,7 +610,7 @@ fn bind(portal: &PortalConfig) -> Result<TcpListener, StartError> {
     let open = || -> io::Result<TcpListener> {
         let socket =
             Socket::new(Domain::for_address(portal.address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
-        // A restarted server takes its port back while old connections linger.
+        // A restarted server can bind its port again while old connections linger.
         socket.set_reuse_address(true)?;
         socket.bind(&portal.address.into())?;
         socket.listen(LISTEN_BACKLOG)?;

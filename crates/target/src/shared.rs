@@ -1,4 +1,4 @@
-//! What all shards share: the targets, the limits that hold for the whole process, and each other's mailboxes.
+//! The state shared by all shards: the targets, the limits of the whole process, and the shards' mailboxes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,32 +17,32 @@ use crate::observe::Observe;
 use crate::registry::{OpenStore, TargetSet};
 use crate::shard::message::Message;
 
-/// Challenges of ours that are remembered, to know them when they come back.
+/// Maximum number of our challenges that are remembered, to recognize them when they are reflected.
 const MAX_CHALLENGES: usize = 4096;
 
 /// See the module.
 pub struct Shared<P: Platform> {
     /// What is served.
     pub set: ArcSwap<TargetSet>,
-    /// What everything runs on.
+    /// The platform on which everything runs.
     pub platform: P,
     /// Log of logins, and metrics.
     pub observe: Arc<Observe>,
-    /// Portals that are listened on, with the addresses that they became.
+    /// Listening portals, with their actual addresses.
     pub portals: ArcSwap<Vec<PortalConfig>>,
     /// Opens stores.
     pub open: OpenStore,
-    /// True from the moment that the server was told to end.
+    /// True since the server was told to shut down.
     pub shutting_down: AtomicBool,
-    /// Shards that take no more connections and have dropped those that were logging in.
+    /// Shards that accept no more connections and have dropped those that were logging in.
     pub closed_doors: AtomicUsize,
-    /// True when the end came although commands were still with their stores.
+    /// True if the server ended although commands were still in their stores.
     pub gave_up: AtomicBool,
-    /// Connections, logins included.
+    /// Connections, including logins.
     pub connections: AtomicUsize,
-    /// Sessions, those of discovery aside.
+    /// Sessions, without discovery sessions.
     pub sessions: AtomicUsize,
-    /// Those of them that have lost their last connection and wait for their initiators.
+    /// Sessions that have lost their last connection and wait for their initiators.
     pub lost_sessions: AtomicUsize,
     /// Memory for the data of commands.
     pub(crate) pool: Arc<Pool>,
@@ -79,7 +79,7 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Introduces the shards to each other, once.
+    /// Makes the shards known to each other, once.
     pub fn set_shards(&self, shards: Vec<Sender<Message<P::Driver>>>) {
         self.homes.lock().load = vec![0; shards.len()];
         let _ = self.shards.set(shards);
@@ -90,9 +90,10 @@ impl<P: Platform> Shared<P> {
         self.shards.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The shard where everything of `initiator` with `isid` lives, as long as the returned guard or another of the same two
-    /// exists. All connections of a session, and whatever may reinstate it, have them in common, so they meet without a lock.
-    /// The ISID alone would not do: hosts of one make use the same ones, and all of them would crowd on one shard.
+    /// The shard for all connections and sessions of `initiator` with `isid`, while the returned guard or another one for the
+    /// same two exists. All connections of a session, and all logins that may reinstate it, have these in common, so they meet
+    /// without a lock. The ISID alone would not suffice: hosts of one make use the same ISIDs, and all of them would crowd on one
+    /// shard.
     pub fn home_of(&self, isid: Isid, initiator: Option<IscsiName>) -> Home {
         let key = (isid, initiator);
         let mut homes = self.homes.lock();
@@ -107,33 +108,33 @@ impl<P: Platform> Shared<P> {
         Home { shard, key, homes: Arc::clone(&self.homes) }
     }
 
-    /// Whether `limit` sessions exist that have a connection or are about to end. Lost ones do not count: they yield.
+    /// Whether `limit` sessions exist that have a connection or are about to end. Lost ones do not count, because they give way.
     //= rfc7143 11.13.5 LGN-20
     pub fn is_full(&self, limit: usize) -> bool {
         let lost = self.lost_sessions.load(Ordering::Relaxed);
         self.sessions.load(Ordering::Relaxed).saturating_sub(lost) >= limit
     }
 
-    /// Books a new session; false when there is no room.
+    /// Counts a new session; false when there is no room.
     pub fn book_session(&self, limit: usize) -> bool {
         let lost = self.lost_sessions.load(Ordering::Relaxed);
         let one_more = |n: usize| (n.saturating_sub(lost) < limit).then_some(n + 1);
         self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// A session is over. Those of discovery were never booked.
+    /// A session has ended. Discovery sessions were never counted.
     pub fn release_session(&self, is_discovery: bool) {
         if !is_discovery {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// A TSIH that no session has. `None` when 65535 sessions exist.
+    /// A free TSIH. `None` when 65535 sessions exist.
     pub fn allocate_tsih(&self) -> Option<Tsih> {
         self.tsihs.lock().allocate()
     }
 
-    /// Gives a TSIH back.
+    /// Frees a TSIH.
     pub fn release_tsih(&self, tsih: Tsih) {
         self.tsihs.lock().release(tsih);
     }
@@ -147,13 +148,13 @@ impl<P: Platform> Shared<P> {
         challenges.push_back(challenge.to_vec());
     }
 
-    /// Whether `challenge` is one of ours, on whatever connection it was sent.
+    /// Whether `challenge` is one of ours, on whichever connection it was sent.
     //= rfc7143 9.2.1 SEC-07
     pub fn is_own_challenge(&self, challenge: &[u8]) -> bool {
         self.challenges.lock().iter().any(|known| known == challenge)
     }
 
-    /// Whether the server is ending.
+    /// Whether the server is shutting down.
     pub fn is_shutting_down(&self) -> bool {
         self.shutting_down.load(Ordering::Acquire)
     }
@@ -161,12 +162,12 @@ impl<P: Platform> Shared<P> {
 
 #[derive(Debug, Default)]
 struct Homes {
-    /// Shard, and how many guards name it.
+    /// Shard, and the number of guards for it.
     by_key: FxHashMap<HomeKey, (usize, usize)>,
     load: Vec<usize>,
 }
 
-/// An ISID of an initiator; without a name as long as the initiator keeps it back.
+/// An ISID of an initiator; without a name while the initiator has not given it.
 type HomeKey = (Isid, Option<IscsiName>);
 
 /// Keeps an initiator and its ISID at their shard.
@@ -197,8 +198,8 @@ impl Drop for Home {
     }
 }
 
-/// TSIHs in use, a bit for each; 0 always is. The first one is any: a server that was started again must not give out the handles
-/// of its life before in the same order, or a login that was on its way to a session of that life would join another one.
+/// TSIHs in use, one bit each; 0 is always in use. The first one is random: a restarted server must not assign the handles of its
+/// previous run in the same order, or a login meant for a session of that run would join another session.
 #[derive(Debug)]
 struct TsihPool {
     used: Box<[u64; Self::WORDS]>,
@@ -208,18 +209,18 @@ struct TsihPool {
 impl TsihPool {
     const WORDS: usize = (u16::MAX as usize + 1) / 64;
 
-    /// The first one that is given is the next after `last`.
+    /// The first one to be assigned is the next after `last`.
     fn after(last: u16) -> Self {
         let mut used = Box::new([0; Self::WORDS]);
         used[0] = 1;
         Self { used, last }
     }
 
-    /// The next free one after the last: none is used again soon.
+    /// The next free one after the last, so that none is reused soon.
     fn allocate(&mut self) -> Option<Tsih> {
         let next = self.last.wrapping_add(1);
         let (word, bit) = (usize::from(next) / 64, next % 64);
-        // The rest of the first word, all others, and in the end the whole of the first.
+        // The rest of the first word, all other words, and at the end the whole first word.
         let found = (0..=Self::WORDS).find_map(|step| {
             let at = (word + step) % Self::WORDS;
             let passed = if step == 0 { (1 << bit) - 1 } else { 0 };
@@ -248,7 +249,7 @@ mod tests {
         for free in [7, 64, 700] {
             pool.release(Tsih(free));
         }
-        // It goes on behind the last one, and round.
+        // It continues after the last one, and wraps around.
         assert_eq!([(); 4].map(|()| pool.allocate()), [Some(Tsih(7)), Some(Tsih(64)), Some(Tsih(700)), None]);
         pool.release(Tsih(3));
         pool.release(Tsih(701));

@@ -1,5 +1,5 @@
-//! A server without threads: whoever owns it says when each of its shards takes its next step. For simulators, which run it and
-//! its initiators one after the other on one clock. It is what [`crate::Server`] is but for the threads and the sockets.
+//! A server without threads: its owner decides when each of its shards takes its next step. For simulators, which run it and
+//! its initiators one after the other on one clock. It equals [`crate::Server`] except for the threads and the sockets.
 
 use std::io;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub struct Stepped<P: Platform> {
 }
 
 impl<P: Platform> Stepped<P> {
-    /// A server of `shards` shards (at least one) that serves `config` on `platform`, with stores that `open` opens. It listens
-    /// nowhere until [`Stepped::listen`]. The platform is asked for one driver per shard, in their order.
+    /// A server with `shards` shards (at least one) that serves `config` on `platform`, with stores opened by `open`. It does
+    /// not listen until [`Stepped::listen`]. It requests one driver per shard from the platform, in order.
     ///
     /// # Errors
-    /// The first store that cannot be opened, or the driver that is not to be had.
+    /// The first store that cannot be opened, or the driver that cannot be created.
     pub fn start(
         platform: P,
         config: Config,
@@ -49,7 +49,7 @@ impl<P: Platform> Stepped<P> {
         Ok(Self { shared, shards })
     }
 
-    /// Takes connections from `listener`, which is what is behind `portal`. Shards have to take a step to begin.
+    /// Accepts connections from `listener`, which is behind `portal`. Shards must take a step to start.
     pub fn listen(&self, listener: <P::Driver as Driver>::Listener, portal: PortalConfig) {
         let mut portals = Vec::clone(&self.shared.portals.load());
         portals.push(portal.clone());
@@ -57,15 +57,15 @@ impl<P: Platform> Stepped<P> {
         self.shared.shards()[0].send(Message::Listen(listener, Arc::new(portal)));
     }
 
-    /// Lets shard `number` wait once and handle what has happened; false when it has ended.
+    /// Lets shard `number` wait once and handle events; false when it has ended.
     ///
     /// # Errors
-    /// When its driver fails for good.
+    /// Its driver fails permanently.
     pub fn turn(&mut self, number: usize) -> io::Result<bool> {
         self.shards[number].turn()
     }
 
-    /// When shard `number` has something to do even if nothing happens.
+    /// When shard `number` has work even if no event occurs.
     pub fn next_deadline(&self, number: usize) -> Option<Time> {
         self.shards[number].next_deadline()
     }
@@ -75,23 +75,23 @@ impl<P: Platform> Stepped<P> {
         self.shards.iter_mut().flat_map(Shard::session_infos).collect()
     }
 
-    /// What the sessions of all shards hold.
+    /// The resources held by the sessions of all shards.
     pub fn holdings(&self) -> impl Iterator<Item = SessionHoldings> {
         self.shards.iter().flat_map(Shard::holdings)
     }
 
-    /// How many sessions and connections the shards have looked at so far for what did not come from them: with the number of
-    /// sessions it must not grow faster than what they do.
+    /// How many sessions and connections the shards have examined so far for reasons other than their own events. This must not
+    /// grow faster with the number of sessions than the work they cause.
     pub fn looked_at(&self) -> u64 {
         self.shards.iter().map(Shard::looked_at).sum()
     }
 
-    /// Connections that exist, logins included.
+    /// Existing connections, including logins.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// As [`crate::Server::shutdown`], without the last flush: shards end one by one as they take their steps.
+    /// Like [`crate::Server::shutdown`], without the last flush: shards end one by one as they take their steps.
     pub fn shut_down(&self, grace: Duration) {
         self.shared.shutting_down.store(true, Ordering::Release);
         for shard in self.shared.shards() {

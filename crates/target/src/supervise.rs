@@ -1,7 +1,7 @@
-//! Threads without which a server does not work: their end is noticed, and so is that they stand still.
+//! Supervision of the threads without which a server does not work: detects when one ends or hangs.
 //!
-//! What to do about it the host of the server decides. The command `intact serve` ends, so that its service manager starts it
-//! again: half a server would let hosts wait for ever.
+//! The program that contains the server decides what to do. The command `intact serve` ends, so that its service manager
+//! restarts it: half a server would make hosts wait for ever.
 
 use std::fmt;
 use std::io;
@@ -13,12 +13,12 @@ use std::time::Duration;
 use crate::Server;
 use crate::observe::Observe;
 
-/// A thread that ended before its time.
+/// A thread that ended too early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Its name.
     pub thread: String,
-    /// Why.
+    /// The cause.
     pub what: String,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Failure {
 
 type Handler = Box<dyn Fn(&Failure) + Send + Sync>;
 
-/// Who is told of failures.
+/// The handler for failures.
 #[derive(Default)]
 pub struct Failures(OnceLock<Handler>);
 
@@ -41,7 +41,8 @@ impl fmt::Debug for Failures {
 }
 
 impl Failures {
-    /// Has `handler` called when a thread fails, on that thread. To be set before anything is started; the first one counts.
+    /// Sets the `handler` to call when a thread fails, on that thread. Set it before anything is started; only the first one
+    /// counts.
     pub fn set_handler(&self, handler: impl Fn(&Failure) + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(handler));
     }
@@ -54,7 +55,7 @@ impl Failures {
     }
 }
 
-/// Runs `body` on a thread of its own. When it ends with an error or a panic, those who watch `observe` are told.
+/// Runs `body` on a separate thread. If it ends with an error or a panic, the failure handler of `observe` is called.
 pub(crate) fn spawn(
     name: &str,
     observe: Arc<Observe>,
@@ -62,7 +63,7 @@ pub(crate) fn spawn(
 ) -> io::Result<JoinHandle<()>> {
     let thread = name.to_owned();
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        // Nothing of the body is used after it.
+        // Nothing of the body is used afterwards.
         let ended = catch_unwind(AssertUnwindSafe(body));
         let what = match ended {
             Ok(Ok(())) => return,
@@ -77,17 +78,18 @@ pub(crate) fn spawn(
     })
 }
 
-/// Tells somebody again and again that a server is well, as long as every shard of it turns. Ends when it is dropped.
+/// Signals repeatedly that a server is healthy, as long as every shard of it runs. Ends when it is dropped.
 pub struct Watchdog {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Calls `feed` at least every `interval` while all is well. A shard that does not answer for half of that is not well.
+    /// Calls `feed` at least every `interval` while the server is healthy. A shard that does not answer for half of that time
+    /// is not healthy.
     ///
     /// # Errors
-    /// When there is no thread for it.
+    /// The thread cannot be started.
     pub fn start(
         server: Arc<Server>,
         interval: Duration,
@@ -124,7 +126,7 @@ impl Drop for Watchdog {
 mod tests {
     use super::*;
 
-    /// What the end of `body` comes to.
+    /// The failure reported for the end of `body`.
     fn end_of(body: impl FnOnce() -> Result<(), String> + Send + 'static) -> Option<Failure> {
         let (tell, told) = mpsc::channel();
         let observe = Arc::new(Observe::new());

@@ -1,11 +1,11 @@
 //! Which device serves which unit of a new configuration.
 //!
 //! A unit that stays the same disk keeps its device, and with it its sessions, tasks, registrations and mode pages; its size and
-//! its write protection change in place. A unit that becomes another one on the same store (another number, target or identity)
-//! inherits the store and the registrations. Everything else is opened.
+//! its write protection change in place. A unit that becomes a different one on the same store (another number, target or identity)
+//! inherits the store and the registrations. All others are opened.
 //!
-//! Everything that may fail is done before anything is visible ([`Planner::unit`]); then [`Plan::carry_out`] does the rest. What
-//! cannot be undone is done in between: a store that has grown stays large when a later unit cannot be had, and nobody is told.
+//! All steps that may fail are taken before any change is visible ([`Planner::unit`]); then [`Plan::carry_out`] does the rest. One
+//! kind of step cannot be undone: a store that has grown stays large if a later unit is unavailable, and this is not reported.
 
 use std::sync::Arc;
 
@@ -18,52 +18,52 @@ use crate::device::{Device, Making};
 use crate::identity::{Identities, UnitIdentity};
 use crate::registry::OpenStore;
 
-/// What is to be done when every unit is there.
+/// The work to do when every unit is available.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// Devices that stay, with what they become.
+    /// Devices that stay, with their new settings.
     adjusted: Vec<(Arc<Device>, LunConfig, Paths)>,
     /// Devices on the stores of others, which they replace.
     heirs: Vec<(Arc<Device>, Arc<Device>)>,
-    /// Devices that have the place of another disk, of which nothing may be left.
+    /// Devices in the place of another disk, whose stored registrations must be overwritten.
     strangers: Vec<Arc<Device>>,
-    /// For people.
+    /// For human readers.
     notes: Vec<String>,
 }
 
-/// Something that happened to a unit in use.
+/// An event of a unit in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitEvent {
     /// Its target.
     pub target: String,
     /// Its number.
     pub lun: u16,
-    /// What its initiators are told.
+    /// The code that is reported to its initiators.
     pub asc: Asc,
 }
 
-/// Makes the units of a configuration.
+/// Creates the units of a configuration.
 pub(crate) struct Planner<'a> {
     pub making: Making<'a>,
     pub identities: Identities<'a>,
-    /// A store that cannot be opened does not keep the others from being served.
+    /// A store that cannot be opened does not prevent the others from being served.
     pub lenient: bool,
     pub open: &'a OpenStore,
-    /// Devices that are served, and such as sessions still hold although they are served no more.
+    /// Devices that are served, and those that sessions still hold although they are no longer served.
     pub served: Vec<Arc<Device>>,
     pub departed: Vec<Arc<Device>>,
-    /// Stores that have their unit, by their addresses.
+    /// Stores that have their unit, by address.
     pub given: FxHashSet<*const ()>,
-    /// Units that are planned, with their identities.
+    /// Planned units, with their identities.
     pub known: Vec<(UnitIdentity, String)>,
     pub plan: Plan,
 }
 
 impl Planner<'_> {
-    /// The device of `config`, where `old` is now.
+    /// The device for `config`, in the place of `old`.
     ///
     /// # Errors
-    /// When its store cannot be had, or not as it is to be.
+    /// Its store is unavailable, or not in the required state.
     pub fn unit(
         &mut self,
         target: &TargetConfig,
@@ -82,7 +82,7 @@ impl Planner<'_> {
                 if old.is_some_and(|old| old.why_missing().is_some()) {
                     self.plan.notes.push(format!("LUN {} of {} is there now", config.number, target.name));
                 }
-                // What others are called that are served now counts too: who is to keep it is not known yet.
+                // The identities of units that are served now count too: it is not decided yet which of them stay.
                 let is_taken = |identity: &UnitIdentity| {
                     self.known.iter().map(|(known, _)| known).any(|known| known.is_told_as(identity))
                         || self.there().any(|device| device.identity().is_told_as(identity))
@@ -92,7 +92,7 @@ impl Planner<'_> {
                 let device = Arc::new(Device::new(config, store, target, &self.making, identity));
                 device.report_failed_flush();
                 match old {
-                    // What was registered with the disk that was here says nothing of this one.
+                    // The registrations of the previous disk in this place do not apply to this one.
                     Some(old) if device.has_reservations_of(old) => {
                         self.plan.strangers.push(Arc::clone(&device));
                     }
@@ -106,12 +106,12 @@ impl Planner<'_> {
         Ok(device)
     }
 
-    /// Devices that are served and have their stores.
+    /// Served devices whose stores are available.
     fn there(&self) -> impl Iterator<Item = &Arc<Device>> {
         self.served.iter().filter(|device| device.why_missing().is_none())
     }
 
-    /// A unit in the place of one whose store cannot be had: the one that is there already, if nothing else is new.
+    /// A unit for a store that is unavailable: the existing one, if nothing else has changed.
     fn missing(
         &mut self,
         target: &TargetConfig,
@@ -136,7 +136,7 @@ impl Planner<'_> {
         Ok(device)
     }
 
-    /// Notes what a unit is told as, which no other one of the server may be.
+    /// Records the identity of a unit, which no other unit of the server may have.
     fn enter(
         &mut self,
         target: &TargetConfig,
@@ -154,8 +154,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A store that was not served so far has an identity that no host knows of another one: it would go on writing into what it
-    /// takes for the same disk.
+    /// A store that was not served so far must not have an identity that hosts know from another store: they would continue to
+    /// write to it, because they think it is the same disk.
     fn check_is_new(&self, identity: &UnitIdentity) -> Result<(), StoreError> {
         let Some(old) = self.there().find(|device| device.identity().is_told_as(identity)) else {
             return Ok(());
@@ -164,7 +164,7 @@ impl Planner<'_> {
     }
 
     /// The device that has the store of `config` open, and whether it is still served. Memory belongs to its place; a file is found
-    /// wherever it is.
+    /// in any place.
     fn holder(&self, old: Option<&Arc<Device>>, config: &LunConfig) -> Option<(Arc<Device>, bool)> {
         let is_free = |device: &Arc<Device>| {
             device.why_missing().is_none() && !self.given.contains(&address(&device.unit.store))
@@ -223,7 +223,7 @@ impl Planner<'_> {
     }
 }
 
-/// The identity of `old` would be another store's.
+/// The identity of `old` would belong to another store.
 fn gives_away(old: &Device) -> StoreError {
     StoreError::Unusable(format!(
         "hosts know {} by the identity {}, and this is another store: give it another serial, or remove the old unit, read the \
@@ -237,7 +237,7 @@ fn address(store: &Arc<dyn BlockStore>) -> *const () {
     Arc::as_ptr(store).cast()
 }
 
-/// Whether both are one disk to a host, but for its size and its write protection.
+/// Whether both are the same disk for a host, apart from its size and its write protection.
 fn is_same_disk(a: &LunConfig, b: &LunConfig) -> bool {
     let rest = |config: &LunConfig, store: &StoreSpec| LunConfig {
         store: store.clone(),
@@ -247,8 +247,8 @@ fn is_same_disk(a: &LunConfig, b: &LunConfig) -> bool {
     a.store.is_same_medium(&b.store) && rest(a, &a.store) == rest(b, &a.store)
 }
 
-/// Makes a store what `config` says, as far as it was something else. What is to say of a size that it is not given: one that has
-/// grown in use stays as large as it is, whatever size it began with.
+/// Adjusts a store to `config` where it differs. Returns a message about a size that is not applied: a store that has grown in use
+/// stays as large as it is, whatever its initial size was.
 fn adjust_store(
     device: &Device,
     before: &LunConfig,
@@ -269,7 +269,7 @@ fn adjust_store(
             )));
         }
         Some(wanted) => wanted,
-        // A medium that cannot be asked has other troubles, of which its commands tell.
+        // A medium that cannot be queried has other problems, which its commands report.
         None => {
             let block = u64::from(geometry.logical_block_bytes);
             store.medium_bytes().map_or(0, |bytes| bytes - bytes % block).max(geometry.size_bytes)
@@ -281,7 +281,7 @@ fn adjust_store(
     Ok(None)
 }
 
-/// What is to say of a medium that is smaller than what is served.
+/// The message about a medium that is smaller than the served size.
 fn shrunk(device: &Device) -> Option<String> {
     let (found, served) = (device.unit.store.medium_bytes().ok()?, device.unit.store.geometry().size_bytes);
     (found < served).then(|| {
@@ -293,7 +293,7 @@ fn shrunk(device: &Device) -> Option<String> {
 }
 
 impl Plan {
-    /// Makes the plan true: from here on nothing fails. What is to be told to initiators, and to people.
+    /// Executes the plan: from here on nothing fails. Returns what to report to initiators, and to users.
     pub fn carry_out(self) -> (Vec<UnitEvent>, Vec<String>) {
         let (mut events, mut lines) = (Vec::new(), self.notes);
         for (device, config, paths) in self.adjusted {
@@ -306,7 +306,8 @@ impl Plan {
         for (heir, old) in &self.heirs {
             heir.inherit(old);
         }
-        // Only when each has what was another's, nobody's file is overwritten before it was read.
+        // Only when each device holds the state of its predecessor are files written, so that no file is overwritten before it was
+        // read.
         let changed = self.heirs.iter().map(|(heir, _)| heir).chain(&self.strangers);
         for device in changed.clone() {
             if let Err(error) = device.save_reservations() {

@@ -1,4 +1,4 @@
-//! Configuration files, whole and broken: what is read, and the exact words for what is wrong.
+//! Configuration files, valid and broken: the values read, and the exact text of the problems.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn problems(text: &str) -> Vec<String> {
     .collect()
 }
 
-/// A text with one target of one logical unit, and `more` below the target's name.
+/// A text with one target that has one logical unit, and `more` below the target's name.
 fn with_target(more: &str) -> String {
     format!("[[target]]\n{NAME}{more}\n[[target.lun]]\nstore = \"ram:1M\"\n")
 }
@@ -41,7 +41,8 @@ fn the_example_can_be_used_and_shows_every_default() {
     assert_eq!(config.targets[0].bounds, default_bounds());
     assert_eq!(config.portals[0].address, "127.0.0.1:3260".parse().unwrap());
 
-    // What is commented out is true as well: with the signs removed, the file means the same or can at least be read.
+    // The commented-out lines are valid too: when they are uncommented, the file means the same or can at least be
+    // read.
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("secrets")).unwrap();
     for name in ["discovery", "alice", "target"] {
@@ -469,7 +470,7 @@ fn sec_08_one_secret_for_both_directions_is_refused() {
     let error = problems.iter().find(|problem| problem.is_error()).unwrap();
     assert_eq!(error.what, "the secret of `mutual` is also that of an account");
     assert_eq!((error.line, error.column), (8, 15));
-    // Also when the account is that of discovery: the initiator is the same.
+    // Also when the account is for discovery: the initiator is the same.
     let discovery = "[[discovery.chap.account]]\nname = \"a\"\nsecret_file = \"s\"\n";
     let target = mutual.replace("secret_file = \"s\"", "secret_file = \"u\"");
     secrets.write("u", b"another secret", 0o600);
@@ -496,7 +497,7 @@ fn sec_15_secrets_are_in_no_text() {
     secrets.write("s", SECRET.as_bytes(), 0o600);
     let (config, _) = secrets.load(&with_target(ONE_ACCOUNT));
     assert!(!format!("{:?}", config.unwrap()).contains("hunter2"));
-    // Written into the file, in every place and together with every other mistake, it is not repeated.
+    // If a secret is written into the file, in any place and together with any other mistake, it is not repeated.
     for text in [
         with_target(&format!("[[target.chap.account]]\nname = \"a\"\nsecret = \"{SECRET}\"")),
         with_target(&format!("chap = {{ account = [{{ name = 3, secret = \"{SECRET}\" }}] }}")),

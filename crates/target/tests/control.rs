@@ -1,4 +1,4 @@
-//! The control plane with a server that is not there: requests of every kind, hostile ones, and the socket's place.
+//! The control plane without a real server: requests of every kind, hostile ones, and the place of the socket.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -147,7 +147,7 @@ fn hostile_requests_are_answered_and_bounded() {
     let _plane = start(&path, Arc::default()).unwrap();
     let send = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(&path).unwrap();
-        // The server may have answered and closed before it was given everything.
+        // The server may have answered and closed before it received everything.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut reply = String::new();
@@ -166,7 +166,7 @@ fn hostile_requests_are_answered_and_bounded() {
     assert!(send(b"{\"ask\":\"targets\"}\n{\"ask\":\"version\"}\n").starts_with("{\"ok\":{\"targets\""));
 }
 
-/// Whether the server has closed a connection on which nothing was said.
+/// Whether the server has closed a connection on which nothing was sent.
 fn is_closed(stream: &mut impl Read) -> bool {
     matches!(stream.read(&mut [0]), Ok(0) | Err(_))
 }
@@ -189,7 +189,7 @@ fn clients_that_say_nothing_keep_nobody_out() {
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     assert!(is_closed(&mut silent[0]), "the first made room for those after it");
     let files = fs::read_dir("/proc/self/fd").unwrap().count();
-    // Our ends of all of them, and no more of the server's than it may have.
+    // Our ends of all of them, and no more of the server's ends than allowed.
     assert!(files < 6 * MAX_CLIENTS + 2 * MAX_CLIENTS + 64, "{files} files are open");
 }
 
@@ -197,7 +197,7 @@ fn clients_that_say_nothing_keep_nobody_out() {
 fn the_place_of_the_socket_is_minded() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("c");
-    // A socket that nobody serves is left over from a server that was killed.
+    // A socket without a server is left over from a server that was killed.
     drop(UnixListener::bind(&path).unwrap());
     let plane = start(&path, Arc::default()).unwrap();
     assert!(refusal(&path).contains("another server uses it"));

@@ -90,7 +90,7 @@ fn everything_that_was_counted_is_in_the_text() {
     lun.record(Op::Read, 4096, Duration::from_micros(200), None);
     lun.record(Op::Write, 512, Duration::from_secs(100), Some(Reason::NotReady));
     lun.record(Op::Write, 512, Duration::from_secs(100), Some(Reason::Miscompare));
-    // The same unit has the same counters, whoever asks.
+    // The same unit always has the same counters.
     observe.metrics.lun("iqn.a", 3).record(Op::Flush, 0, Duration::ZERO, None);
     let labels = |tsih| SessionLabels {
         target: "iqn.a".to_owned(),
@@ -146,7 +146,7 @@ fn everything_that_was_counted_is_in_the_text() {
         .collect();
     assert!(buckets.is_sorted() && buckets.last() == Some(&(f64::INFINITY, 2.0)), "{buckets:?}");
 
-    // A session that ends leaves its counts with its target.
+    // When a session ends, its counts stay with its target.
     drop(session);
     let samples = parse(&observe.metrics.text());
     assert_eq!(value(&samples, "intact_session_digests_total", &[("tsih", "1")]), None);

@@ -1,4 +1,4 @@
-//! A server that cannot be had whole is not had at all. In a process of its own, because it runs out of file descriptors.
+//! A server that cannot start completely does not start. In a separate process, because it runs out of file descriptors.
 
 use std::sync::Arc;
 

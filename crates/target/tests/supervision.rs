@@ -1,4 +1,4 @@
-//! A shard that panics is told of. In a process of its own, because the panic comes out of the log, which is the process's.
+//! A shard that panics is reported. In a separate process, because the panic comes from the log, which is process-wide.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! `cargo xtask bench connections`: one session with one connection beside sessions with several, symmetric and asymmetric, at
-//! the same total queue depth: what the connections themselves cost each end of the CPU.
+//! `cargo xtask bench connections`: one session with one connection next to sessions with several, symmetric and asymmetric,
+//! at the same total queue depth. It shows the CPU cost of the connections themselves at each end.
 //!
-//! Loopback has no delay and no loss, so nothing can be gained here; where several connections help is shown by the simulator
+//! Loopback has no delay and no loss, so several connections cannot gain anything here; the simulator shows where they help
 //! (docs/mcs.md). The contenders take turns within each round, and a ratio is the median of the ratios within the rounds.
 
 use std::fmt::Write as _;
@@ -15,19 +15,19 @@ use super::report::Placed;
 use super::rows::Row;
 use super::{How, Sample, measure, median, servers};
 
-/// What stands before the table in docs/mcs.md.
+/// The line before the table in docs/mcs.md.
 pub const BEGIN: &str = "<!-- begin: cargo xtask bench connections --write -->";
 
 /// Options of `cargo xtask bench connections`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Connections of the sessions that have several
+    /// Number of connections in the sessions that have several
     #[arg(long, default_value_t = 4)]
     connections: u16,
     /// Only rows whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Also each command to the connection with the fewest bytes under way, instead of one filled after the other
+    /// Also measure sending each command on the connection with the fewest bytes in flight, instead of filling one after the other
     #[arg(long)]
     spread: bool,
 }
@@ -59,7 +59,7 @@ fn name<S: serde::Serializer>(row: &Placed, serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_str(&row.name())
 }
 
-/// Measures every cell; the cells of a row stand together.
+/// Measures every cell; the cells of a row are adjacent.
 pub fn run(intact: &Path, options: &Options, how: &How) -> Result<Vec<Cell>> {
     let scratch = tempfile::tempdir().context("no place for the target's configuration")?;
     let server = servers::asymmetric(place::target(intact), scratch.path())?;
@@ -88,7 +88,7 @@ pub fn run(intact: &Path, options: &Options, how: &How) -> Result<Vec<Cell>> {
     for round in 0..how.rounds {
         for (r, Placed { row, place }) in rows.iter().enumerate() {
             for turn in 0..contenders.len() {
-                // Not always the same one first.
+                // A different one goes first in each round.
                 let c = (turn + round) % contenders.len();
                 let at = r * contenders.len() + c;
                 let query = &contenders[c].query;

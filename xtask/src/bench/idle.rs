@@ -1,5 +1,5 @@
-//! `cargo xtask bench idle`: what many targets and units cost while nobody uses them: time to start, threads, memory, and CPU time
-//! and wake-ups over some seconds, without sessions and with idle ones (qemu-io's, which pings every five seconds).
+//! `cargo xtask bench idle`: the cost of many unused targets and units: time to start, threads, memory, and CPU time and wake-ups
+//! over some seconds, without sessions and with idle ones (qemu-io's, which ping every five seconds).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::servers::{self, Server};
 
-/// What stands before the table in docs/performance.md.
+/// The line before the table in docs/performance.md.
 pub const BEGIN: &str = "<!-- begin: cargo xtask bench idle --write -->";
 
 struct Case {
@@ -32,7 +32,7 @@ const CASES: [Case; 7] = [
     Case { targets: 1000, units: 1, file: true, sessions: 0 },
 ];
 
-/// An initiator that is logged in and waits for a command that does not come.
+/// An initiator that is logged in and waits for a command that never comes.
 struct Idle(Child);
 
 impl Drop for Idle {
@@ -69,7 +69,7 @@ impl Idle {
     }
 }
 
-/// Measures every case; a table.
+/// Measures every case; returns a table.
 pub fn run(intact: &Path, seconds: u64) -> Result<String> {
     let mut text = String::from(
         "| targets | units of each | stores | idle sessions | ready after | threads | resident | per unit more | CPU time | wake-ups |\n\
@@ -84,7 +84,7 @@ pub fn run(intact: &Path, seconds: u64) -> Result<String> {
         let sessions: Vec<Idle> = (0..case.sessions)
             .map(|n| Idle::connect(&server.portal, n % case.targets))
             .collect::<Result<_>>()?;
-        // What a login leaves to be done later is over by then.
+        // By then the work that a login defers is finished.
         std::thread::sleep(Duration::from_secs(12));
         let (cpu, woken) = (server.cpu_seconds()?, wake_ups(&server)?);
         std::thread::sleep(Duration::from_secs(seconds));
@@ -132,7 +132,7 @@ fn status(server: &Server, key: &str) -> Result<u64> {
     field(&fs::read_to_string(format!("/proc/{}/status", server.process.id()))?, key)
 }
 
-/// Times that a thread of the server began to run.
+/// How many times a thread of the server was woken or preempted.
 fn wake_ups(server: &Server) -> Result<u64> {
     let mut sum = 0;
     for task in fs::read_dir(format!("/proc/{}/task", server.process.id()))? {

@@ -1,15 +1,15 @@
-//! `cargo xtask bench target`: our target beside Debian's tgt, both tuned, interleaved in one run, by our load generator; and
-//! `cargo xtask bench protection`: our target with protection information beside itself without ([`protection`]); and
-//! `cargo xtask bench data-path`: our target beside an earlier build of itself, pinned ([`pinned`]); and
-//! `cargo xtask bench connections`: sessions with several connections beside one with one ([`connections`]); and
+//! `cargo xtask bench target`: our target next to Debian's tgt, both tuned, interleaved in one run, by our load generator; and
+//! `cargo xtask bench protection`: our target with protection information next to itself without it ([`protection`]); and
+//! `cargo xtask bench data-path`: our target next to an earlier build of itself, pinned ([`pinned`]); and
+//! `cargo xtask bench connections`: sessions with several connections next to a session with one ([`connections`]); and
 //! `cargo xtask bench fastpath`: instructions and cache misses of a received PDU, counted ([`fastpath`]); and
-//! `cargo xtask bench idle`: what targets and units cost that nobody uses ([`idle`]); and
+//! `cargo xtask bench idle`: the cost of unused targets and units ([`idle`]); and
 //! `cargo xtask bench pages`: the pages of the checksums and of the guards ([`pages`]).
 //!
-//! How such a table misleads, and what is done about it: machines are noisy, so every cell is the median of several rounds in
-//! which the targets take turns within seconds; absolute figures are those of this machine, so ratios are what counts; a
-//! generator that is slower than the target measures itself, so its own CPU time is stated beside the target's; an answer that
-//! is wrong is fast, so every digest received is checked and a run with a failed command counts as no result.
+//! How such a table can mislead, and the countermeasures. Machines are noisy, so every cell is the median of several rounds in
+//! which the targets take turns within seconds. Absolute figures only apply to this machine, so the ratios count. A generator that
+//! is slower than the target measures itself, so its own CPU time is stated next to the target's. A wrong answer is fast, so every
+//! digest received is checked and a run with a failed command has no result.
 
 mod connections;
 mod fastpath;
@@ -34,7 +34,7 @@ use self::report::{Placed, Table};
 use self::rows::{ROWS, Row};
 use self::servers::Server;
 
-/// What of a volume is written and read, bytes.
+/// The part of a volume that is written and read, bytes.
 const REGION_BYTES: u64 = 512 << 20;
 
 /// Arguments of `cargo xtask bench`.
@@ -53,7 +53,7 @@ enum What {
         #[command(flatten)]
         how: How,
     },
-    /// Our target beside tgt, on a volume in memory, one connection; needs the package tgt
+    /// Our target next to tgt, on a volume in memory, one connection; needs the package tgt
     Target {
         /// Only rows whose name contains this
         #[arg(long)]
@@ -61,30 +61,30 @@ enum What {
         #[command(flatten)]
         how: How,
     },
-    /// Our target beside an earlier build of itself, both ends pinned, on one core and on two: what tells a tenth apart. Needs two
-    /// cores; root for the congestion control and for priority
+    /// Our target next to an earlier build of itself, both ends pinned, on one core and on two: precise enough to show a tenth.
+    /// Needs two cores; root for the congestion control and for priority
     #[command(
         after_help = "Example:\n    cargo xtask bench data-path --baseline ../old/target/release/intact --pairs 15"
     )]
     DataPath(pinned::Options),
     /// Instructions and cache misses of one received PDU, counted by callgrind; needs valgrind
     Fastpath(fastpath::Options),
-    /// What a thousand targets and hundreds of units cost that nobody uses; needs qemu-io with its iSCSI driver
+    /// The cost of a thousand unused targets and hundreds of unused units; needs qemu-io with its iSCSI driver
     Idle {
         /// Seconds over which CPU time and wake-ups are counted
         #[arg(long, default_value_t = 5)]
         seconds: u64,
-        /// Put the table into docs/performance.md
+        /// Write the table into docs/performance.md
         #[arg(long)]
         write: bool,
     },
-    /// The figures of docs/checksums.md and docs/guards.md, taken again; the machine must be quiet
+    /// Take the figures of docs/checksums.md and docs/guards.md again; the machine must be quiet
     Pages {
-        /// How often each is taken at most until its program trusts it
+        /// Maximum number of attempts for each, until its program trusts the figures
         #[arg(long, default_value_t = 3)]
         attempts: usize,
     },
-    /// Our target with protection information, type 1, beside itself without
+    /// Our target with protection information, type 1, next to itself without
     Protection {
         #[command(flatten)]
         how: How,
@@ -92,7 +92,7 @@ enum What {
 }
 
 impl What {
-    /// What a comparison runs in; the others need nothing.
+    /// The surroundings in which a comparison runs; the others need none.
     fn surroundings(&self) -> Option<&Surroundings> {
         match self {
             Self::Connections { how, .. } | Self::Target { how, .. } | Self::Protection { how } => {
@@ -112,10 +112,10 @@ struct How {
     /// Measured seconds of each cell and round
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Rounds; the median counts
+    /// Number of rounds; the median counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Put the table into the page of docs that has a place for it, and its picture, if it has one, beside that
+    /// Write the table into its page of docs, and its picture, if it has one, next to that page
     #[arg(long)]
     write: bool,
     /// Write all figures to this file, as JSON
@@ -132,7 +132,7 @@ impl How {
     }
 }
 
-/// What one run of the generator says of itself, and what it cost the target.
+/// The generator's own figures for one run, and what the run cost the target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
     iops: f64,
@@ -258,7 +258,7 @@ fn targets(root: &Path, intact: &Path, only: Option<&str>, how: &How) -> Result<
     Ok(())
 }
 
-/// The middle one of `values`.
+/// The median of `values`.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -280,7 +280,7 @@ fn release_binary(root: &Path) -> PathBuf {
     target.join("release/intact")
 }
 
-/// One run of the load generator, started by `generator`, against one server, with `query` behind its URL.
+/// One run of the load generator, started by `generator`, against one server, with `query` appended to its URL.
 fn measure(
     mut generator: Command,
     server: &Server,

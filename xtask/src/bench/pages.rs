@@ -1,5 +1,5 @@
-//! `cargo xtask bench pages`: the pages of `intact bench checksum`, `guard` and `fastpath` in docs, taken again. A page whose
-//! machine was disturbed, by the judgement of the program that measured, does not get there.
+//! `cargo xtask bench pages`: takes the pages of `intact bench checksum`, `guard` and `fastpath` in docs again. If the
+//! measuring program finds that its machine was disturbed, the page is not stored there.
 
 use std::fs;
 use std::path::Path;
@@ -10,14 +10,14 @@ use anyhow::{Context, Result, bail};
 use super::report;
 use crate::tidy::distrust;
 
-/// Where the figures of a page go, in each page of docs.
+/// The line before the figures in each page of docs.
 const BEGIN: &str = "<!-- begin: cargo xtask bench pages -->";
 
-/// One benchmark, its page in docs, and the folder of its results beside it.
+/// One benchmark, its page in docs, and the folder of its results next to the page.
 struct Page {
     benchmark: &'static str,
     name: &'static str,
-    /// Charts of the results that the page shows itself.
+    /// Charts of the results that the page itself shows.
     charts: &'static [(&'static str, &'static str)],
 }
 
@@ -48,7 +48,7 @@ const PAGES: [Page; 3] = [
     },
 ];
 
-/// Takes every page, at most so many times each until its program trusts it.
+/// Takes every page, at most `attempts` times each, until its program trusts it.
 pub fn run(root: &Path, intact: &Path, attempts: usize) -> Result<()> {
     for page in &PAGES {
         take(root, intact, page, attempts)?;
@@ -80,7 +80,7 @@ fn take(root: &Path, intact: &Path, page: &Page, attempts: usize) -> Result<()> 
     bail!("docs/{} is as it was: the machine was disturbed each time ({})", page.name, reasons.join("; "))
 }
 
-/// Puts the results in the place of those that there were.
+/// Replaces the old results.
 fn keep(root: &Path, results: &Path, page: &Page) -> Result<()> {
     let docs = root.join("docs");
     let folder = docs.join(page.name);
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// A stand-in for the program: it writes a page that begins as given.
+    /// A stand-in for the program: it writes a page with this start.
     fn program(folder: &Path, distrust: &str) -> std::path::PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = folder.join("intact");

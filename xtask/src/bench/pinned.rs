@@ -1,7 +1,8 @@
-//! `cargo xtask bench data-path`: our target beside an earlier build of itself, where a tenth can be seen.
+//! `cargo xtask bench data-path`: our target next to an earlier build of itself, precise enough to show a difference of a
+//! tenth.
 //!
-//! The two builds take turns, first the one and then the other, in pairs; a ratio is the median of the pairs' ratios, and the
-//! quarters say how far to believe it. Both serve one build of the client. What else it needs is in [`place`].
+//! The two builds take turns in pairs, and alternate in going first. A ratio is the median of the pairs' ratios, and the
+//! quartiles say how far to trust it. The same build of the client is used with both. [`place`] lists the other requirements.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use super::rows::{Row, row};
 use super::servers::{self, Server};
 use super::{Sample, measure, median};
 
-/// What stands before the table in docs/performance.md.
+/// The line before the table in docs/performance.md.
 const BEGIN: &str = "<!-- begin: cargo xtask bench data-path --write -->";
 
 /// Options of `cargo xtask bench data-path`.
@@ -24,27 +25,27 @@ pub struct Options {
     /// The build to compare with: an `intact` of an earlier commit, built with --release
     #[arg(long)]
     baseline: PathBuf,
-    /// The build that is compared; without it, it is built from this tree
+    /// The build to be compared; by default it is built from this tree
     #[arg(long)]
     pub binary: Option<PathBuf>,
-    /// The client; without it, the build that is compared
+    /// The client; by default the build to be compared
     #[arg(long)]
     client: Option<PathBuf>,
     /// Pairs of runs for each cell; the median counts
     #[arg(long, default_value_t = 15)]
     pairs: usize,
-    /// Measured seconds of a run
+    /// Measured seconds of each run
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Only cells whose name contains this, for example "64 KiB" or "two cores"; given several times, all of it
+    /// Only cells whose name contains this, for example "64 KiB" or "two cores"; if repeated, all of them must match
     #[arg(long)]
     only: Vec<String>,
     #[command(flatten)]
     pub surroundings: Surroundings,
-    /// A folder for the file of the rows with a file, on a file system that knows what it has cached (tmpfs does not)
+    /// A folder for the volume of the rows with a file, on a file system that knows what it has cached (tmpfs does not)
     #[arg(long, default_value = "target")]
     files: PathBuf,
-    /// Put the table into docs/performance.md
+    /// Write the table into docs/performance.md
     #[arg(long)]
     write: bool,
     /// Write all figures to this file, as JSON
@@ -77,7 +78,7 @@ struct Cell {
     name: String,
     #[serde(skip)]
     row: &'static Row,
-    /// The baseline and what is compared with it.
+    /// The baseline and the build compared with it.
     pairs: Vec<[Sample; 2]>,
 }
 
@@ -135,7 +136,7 @@ fn measure_store(
             let run = |server: &Server| {
                 measure(placed.place.client(client), server, "", placed.row, true, options.seconds)
             };
-            // Not always the same one first.
+            // They alternate in going first.
             let (first, second) = (n % 2, 1 - n % 2);
             let one = run(&servers[first])?;
             let other = run(&servers[second])?;

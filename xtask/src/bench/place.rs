@@ -1,12 +1,14 @@
-//! Where a comparison runs: what moves its figures by two to four times without any change, and what is done about it.
+//! Where a comparison runs: factors that change its figures two to four times without any change of the code, and the
+//! countermeasures.
 //!
-//! - *Placement.* Where the scheduler puts both ends decides more than the code does: a wake-up from one core to another costs tens of
-//!   microseconds on a virtual machine. Target and client are pinned, once to one core and once to two, and both are reported.
-//! - *Congestion control.* bbr takes loopback's round trip for a thin line: large transfers take half as long with cubic. All of it
-//!   runs in a network namespace with the one that is named.
-//! - *Memory.* Volumes are written whole before anything is measured: what is not there yet is made by page faults.
-//! - *The client.* One that makes a call for each command is slower than the target. Ours sends what it has in one call.
-//! - *Neighbours.* Both ends run in front of everything else (`SCHED_FIFO`, where that is allowed).
+//! - *Placement.* Where the scheduler puts both ends matters more than the code does: a wake-up from one core to another costs tens
+//!   of microseconds on a virtual machine. Target and client are pinned, once to one core and once to two, and both are reported.
+//! - *Congestion control.* bbr misjudges the round trip of loopback as a thin line: large transfers take half as long with cubic.
+//!   Everything runs in a network namespace with the named algorithm.
+//! - *Memory.* Volumes are written completely before anything is measured: memory not yet allocated would cause page faults.
+//! - *The client.* A client that makes a system call for each command is slower than the target. Ours sends all queued commands in
+//!   one call.
+//! - *Neighbours.* Both ends run at a higher priority than everything else (`SCHED_FIFO`, where that is allowed).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,15 +20,15 @@ use super::rows::PREFILL;
 use super::servers::Server;
 use super::{REGION_BYTES, measure};
 
-/// What every comparison runs in.
+/// The surroundings of every comparison.
 #[derive(clap::Args)]
 pub struct Surroundings {
-    /// TCP congestion control, in a network namespace of its own; "system" measures without one, with the system's
+    /// TCP congestion control, in a separate network namespace; "system" measures without one, with the system's
     #[arg(long, default_value = "cubic")]
     congestion: String,
 }
 
-/// Where the client runs; the target has a core of its own choice, always the same.
+/// Where the client runs; the target always has the same core.
 pub struct Placement {
     pub name: &'static str,
     client_core: usize,
@@ -38,13 +40,13 @@ pub const PLACEMENTS: [Placement; 2] = [
     Placement { name: "two cores", client_core: 1 },
 ];
 const TARGET_CORE: usize = 0;
-/// Real-time priority of both ends: low among those, and above everything that is not.
+/// Real-time priority of both ends: low among real-time processes, above all others.
 const PRIORITY: &str = "5";
-/// Says that the namespace is there already.
+/// Set when the namespace already exists.
 const INSIDE: &str = "INTACT_BENCH_INSIDE";
 
 impl Surroundings {
-    /// True where this program may measure; else it ran again in the surroundings that were asked for, and all is done.
+    /// True if this program may measure; false if it ran again in the requested surroundings, and everything is done.
     pub fn are_here(&self) -> Result<bool> {
         if std::thread::available_parallelism().map_or(1, usize::from) < PLACEMENTS.len() {
             bail!("two placements need two cores");
@@ -56,7 +58,7 @@ impl Surroundings {
         Ok(false)
     }
 
-    /// Runs this program again in a network namespace where new connections have the congestion control.
+    /// Runs this program again in a network namespace whose new connections use the congestion control.
     fn run_inside(&self) -> Result<()> {
         let script = "ip link set lo up && sysctl -qw net.ipv4.tcp_congestion_control=\"$0\" && exec \"$@\"";
         let status = Command::new("unshare")
@@ -78,20 +80,20 @@ impl Surroundings {
 }
 
 impl Placement {
-    /// The load generator `program` where this placement has it.
+    /// The load generator `program` on the core of this placement.
     pub fn client(&self, program: &Path) -> Command {
         pinned(program, self.client_core)
     }
 }
 
-/// `program` on the core of targets.
+/// `program` on the core for targets.
 pub fn target(program: impl AsRef<Path>) -> Command {
     pinned(program.as_ref(), TARGET_CORE)
 }
 
-/// Writes all that is measured of a volume.
+/// Writes the whole measured part of a volume.
 pub fn fill(client: &Path, server: &Server) -> Result<()> {
-    // Each run begins in front, so one has to come to the end.
+    // Each run starts at the beginning, so one run must reach the end.
     for seconds in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0] {
         let run = measure(PLACEMENTS[1].client(client), server, "", &PREFILL, false, seconds)?;
         if run.writes * PREFILL.block_bytes >= REGION_BYTES {
@@ -101,7 +103,7 @@ pub fn fill(client: &Path, server: &Server) -> Result<()> {
     bail!("{} could not be filled", server.url)
 }
 
-/// `program` on one core, in front of everything else where that is allowed.
+/// `program` on one core, above the priority of everything else where that is allowed.
 fn pinned(program: &Path, core: usize) -> Command {
     static FIRST: LazyLock<bool> = LazyLock::new(|| {
         let mut command = Command::new("chrt");

@@ -1,8 +1,8 @@
-//! `cargo xtask bench protection`: what protection information of type 1 costs our target, digests on, by size of the I/O.
+//! `cargo xtask bench protection`: what protection information of type 1 costs our target, digests on, by I/O size.
 //!
 //! Two servers, with and without room for tuples, take turns with one load generator. Against the one with tuples the
-//! generator runs twice: as a host that knows nothing of them, for which the target makes and checks guards; and as one
-//! that sends and checks tuples itself.
+//! generator runs twice: as a host without support for them, for which the target generates and checks guards; and as a
+//! host that sends and checks tuples itself.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,17 +14,17 @@ use super::place::{self, PLACEMENTS};
 use super::rows::PROTECTED_ROWS;
 use super::{Sample, median, servers};
 
-/// Where the table stands in docs/performance.md.
+/// The line before the table in docs/performance.md.
 pub const BEGIN: &str = "<!-- begin: cargo xtask bench protection --write -->";
 
 /// Bytes of a logical block.
 const BLOCKS: [u32; 2] = [512, 4096];
-/// What it may cost, as a part of the throughput without.
+/// The allowed cost: the minimum throughput as a fraction of that without.
 const FLOOR: f64 = 0.90;
-/// Who takes turns, by name and by what is put behind the server's URL.
+/// The hosts that take turns: name, and text appended to the server's URL.
 const HOSTS: [(&str, &str); 3] = [("off", ""), ("the target's", ""), ("end to end", "?pi=1")];
 
-/// All samples of one load: those of each of [`HOSTS`], round by round.
+/// All samples of one load: for each of [`HOSTS`], round by round.
 #[derive(Default, Serialize)]
 pub struct Cell {
     block_bytes: u32,
@@ -38,7 +38,7 @@ impl Cell {
         median(self.samples[host].iter().map(f).collect())
     }
 
-    /// Median over the rounds of what `host` has of what the first one has in the same round.
+    /// Median over the rounds of the ratio of `host` to the first host in the same round.
     fn ratio(&self, host: usize, f: impl Fn(&Sample) -> f64) -> f64 {
         median(
             self.samples[host]

@@ -12,7 +12,7 @@ use super::place::Placement;
 use super::rows::Row;
 use super::{Sample, median};
 
-/// What stands before the table of targets in docs/performance.md, and after any.
+/// The line before the table of targets in docs/performance.md, and the line after any table.
 pub const BEGIN: &str = "<!-- begin: cargo xtask bench target --write -->";
 const END: &str = "<!-- end -->";
 
@@ -55,13 +55,13 @@ impl Table {
         median(self.samples[row][digests][server].iter().map(f).collect())
     }
 
-    /// Median over the rounds of the ratio within a round: the machine's mood cancels out.
+    /// Median over the rounds of the ratio within a round: the variations of the machine cancel out.
     fn ratio(&self, row: usize, digests: usize, f: impl Fn(&Sample) -> f64) -> f64 {
         let [ours, theirs] = &self.samples[row][digests];
         median(ours.iter().zip(theirs).map(|(a, b)| f(a) / f(b)).collect())
     }
 
-    /// Our speed with digests on, as a part of that with digests off, round by round.
+    /// Our speed with digests on as a fraction of that with digests off, round by round.
     fn on_off(&self, row: usize) -> f64 {
         let [off, on] = &self.samples[row];
         median(on[0].iter().zip(&off[0]).map(|(a, b)| a.iops / b.iops).collect())
@@ -158,8 +158,8 @@ impl Table {
     }
 }
 
-/// CPU, kernel, congestion control of TCP (BBR paces by timers, and two ends that share a machine then fall into one rhythm or
-/// another for a whole run), commit and load of this machine, in a line.
+/// CPU, kernel, TCP congestion control (BBR paces with timers, so two ends that share a machine settle into one rhythm or
+/// another for a whole run), commit and load of this machine, in one line.
 pub fn machine(root: &Path) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -178,7 +178,7 @@ pub fn machine(root: &Path) -> String {
     )
 }
 
-/// Puts a text into `page`, behind `begin`.
+/// Inserts a text into `page`, after `begin`.
 pub fn write(page: &Path, begin: &str, text: &str) -> Result<()> {
     let name = page.display();
     let old = fs::read_to_string(page).with_context(|| name.to_string())?;

@@ -1,4 +1,4 @@
-//! What is measured, the floors that the project set itself, and the fastest target known.
+//! The measured loads, the project's own floors, and the fastest known target.
 
 /// One load.
 #[derive(Clone, Copy, Debug)]
@@ -8,9 +8,9 @@ pub struct Row {
     pub pattern: &'static str,
     pub block_bytes: u64,
     pub depth: u32,
-    /// Ratio to tgt that is to be reached, digests off and on; 0 where none was set.
+    /// The required ratio to tgt, digests off and on; 0 where none was set.
     pub floor: [f64; 2],
-    /// Ratio to the same tgt that SPDK reaches, polling a whole core; 0 where unknown.
+    /// The ratio to the same tgt that SPDK reaches while polling a whole core; 0 where unknown.
     pub spdk: [f64; 2],
 }
 
@@ -30,7 +30,7 @@ impl Row {
         Self { floor, spdk, ..self }
     }
 
-    /// Whether commands per second say more of it than bytes per second.
+    /// Whether commands per second are more meaningful than bytes per second.
     pub const fn counts_commands(&self) -> bool {
         self.block_bytes < 65536
     }
@@ -51,10 +51,10 @@ pub const ROWS: [Row; 8] = [
     row("1 MiB sequential read, depth 8", "read", "sequential", 1 << 20, 8).against([0.0, 8.0], [0.0, 10.5]),
 ];
 
-/// Fills the volumes: reads are to find memory that was written, and so are overwrites.
+/// Fills the volumes: reads and overwrites must find memory that has been written.
 pub const PREFILL: Row = ROWS[6];
 
-/// What protection information is measured with.
+/// The loads for measuring protection information.
 pub const PROTECTED_ROWS: [Row; 6] = [
     row("64 KiB read", "read", "sequential", 64 << 10, 8),
     row("64 KiB write", "write", "sequential", 64 << 10, 8),

@@ -1,4 +1,4 @@
-//! The servers that are compared, each on a port and, for tgt, a control socket of its own.
+//! The servers that are compared, each on its own port and, for tgt, with its own control socket.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 
 /// Size of the volume, bytes.
 pub const VOLUME_BYTES: u64 = 1 << 30;
-/// Number of tgt's control socket; the socket itself lies in a folder of our own.
+/// Number of tgt's control socket; the socket itself is in our own folder.
 const TGT_CONTROL: &str = "63";
 
-/// A running server; ended when dropped.
+/// A running server; killed when dropped.
 pub struct Server {
     pub name: &'static str,
     /// The first unit of its first target.
@@ -30,7 +30,7 @@ impl Server {
         let tasks = format!("/proc/{}/task", self.process.id());
         let mut nanoseconds = 0u64;
         for task in fs::read_dir(&tasks).with_context(|| format!("{} has ended", self.name))? {
-            // A thread may end while it is looked at.
+            // A thread may end while it is being read.
             if let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) {
                 nanoseconds +=
                     text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
@@ -48,12 +48,12 @@ impl Drop for Server {
     }
 }
 
-/// Our target, started by `command`, with one volume, as `--lun` says it.
+/// Our target, started by `command`, with one volume, specified as for `--lun`.
 pub fn intact(command: Command, lun: &str) -> Result<Server> {
     serve(command, &["--lun", lun])
 }
 
-/// Our target with one volume in memory, which knows asymmetric use.
+/// Our target with one volume in memory, with support for asymmetric use.
 pub fn asymmetric(command: Command, scratch: &Path) -> Result<Server> {
     let name = "iqn.2026-01.org.example:connections";
     let text = format!(
@@ -63,7 +63,7 @@ pub fn asymmetric(command: Command, scratch: &Path) -> Result<Server> {
     configured(command, scratch, &text)
 }
 
-/// Our target as `tables` of a configuration file say, which is written to `scratch`; nobody else can ask it anything.
+/// Our target with the `tables` of a configuration file, which is written to `scratch`; it has no control socket.
 pub fn configured(command: Command, scratch: &Path, tables: &str) -> Result<Server> {
     let file = scratch.join("intact.toml");
     fs::write(&file, format!("[control]\nsocket = false\n{tables}"))?;
@@ -91,7 +91,7 @@ fn serve(mut command: Command, arguments: &[&str]) -> Result<Server> {
     Ok(Server { name: "intact", url, portal: portal.to_owned(), process })
 }
 
-/// Debian's tgt, started by `command`, on a file in memory, tuned as its users tune it, digests allowed.
+/// Debian's tgt, started by `command`, on a file in memory, tuned as its users do, digests allowed.
 pub fn tgt(mut command: Command, scratch: &Path) -> Result<Server> {
     let memory = if Path::new("/dev/shm").is_dir() { Path::new("/dev/shm") } else { scratch };
     let volume = tempfile::Builder::new().prefix("intact-bench").tempfile_in(memory)?;
@@ -147,7 +147,7 @@ pub fn tgt(mut command: Command, scratch: &Path) -> Result<Server> {
             bail!("tgtadm {order} failed");
         }
     }
-    // tgtd keeps the file open; its name is not needed any more.
+    // tgtd keeps the file open; its name is no longer needed.
     fs::remove_file(&volume)?;
     Ok(server)
 }

@@ -1,4 +1,4 @@
-//! What `cargo test` prints: passed on, added up, and searched for what failed.
+//! Passes on the output of `cargo test`, adds up the results, and collects the failures.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 
 use super::Count;
 
-/// How much of a failed test's own words the summary repeats, in characters.
+/// How much of a failed test's message the summary repeats, in characters.
 const WORDS_MAX: usize = 300;
 
-/// Runs the tests of a `cargo test`, passes their output on, and adds up what cargo says about each test program.
+/// Runs the tests of a `cargo test`, passes their output on, and adds up the results of each test program.
 pub fn run_tests(mut command: Command) -> Result<Count> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cargo did not start")?;
     let out = child.stdout.take().context("cargo test has no output")?;
@@ -21,7 +21,7 @@ pub fn run_tests(mut command: Command) -> Result<Count> {
         reader.take(&line);
     }
     let mut count = reader.count;
-    // A test program that did not build, or died, has no result line.
+    // A test program that did not build, or crashed, has no result line.
     if !child.wait()?.success() && count.failed == 0 {
         count.failed = 1;
         count.failures.push("a test program did not build, or died: see above".to_owned());
@@ -29,7 +29,7 @@ pub fn run_tests(mut command: Command) -> Result<Count> {
     Ok(count)
 }
 
-/// Reads the lines of the test programs one after another.
+/// Reads the lines of consecutive test programs.
 #[derive(Default)]
 struct Reader {
     count: Count,
@@ -55,7 +55,7 @@ impl Reader {
         }
     }
 
-    /// Keeps what a failed test said first; the panic is the first thing unless the test prints.
+    /// Keeps the start of a failed test's message; this is the panic unless the test prints something.
     fn take_words(&mut self, line: &str) {
         let Some(failure) = self.count.failures.last_mut() else { return };
         let room = WORDS_MAX.saturating_sub(failure.chars().count());

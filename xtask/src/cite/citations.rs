@@ -1,7 +1,7 @@
-//! Finds what code and tests say about rows.
+//! Finds the citations of rows in code and tests.
 //!
-//! Test code is what is compiled only for tests, and the whole of `crates/conform`, which is a test suite as
-//! a product.
+//! Test code is the code compiled only for tests, and the whole of `crates/conform`, which is a test suite
+//! shipped as a product.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::table::{Row, is_row_id, section};
 use crate::rust_source::{SourceFile, find_word};
 
-/// Where citations are looked for.
+/// Where to look for citations.
 const FOLDERS: &[&str] = &["crates", "tests"];
-/// Its sources are tests, though they are not compiled as such.
+/// Its sources are tests, although they are not compiled as such.
 const TEST_SUITE: &str = "crates/conform";
 
 /// A place in the sources.
@@ -23,14 +23,14 @@ pub struct Place {
     pub line: usize,
 }
 
-/// All that was found.
+/// All citations found.
 #[derive(Debug, Default)]
 pub struct Citations {
-    /// Row id to the places that keep it.
+    /// Row id to the places in code that implement it.
     pub code: BTreeMap<String, Vec<Place>>,
     /// Row id to the tests that name it.
     pub tests: BTreeMap<String, Vec<Place>>,
-    /// Citations of unknown rows, and ones that cannot be read.
+    /// Citations of unknown rows, and malformed ones.
     pub problems: Vec<String>,
 }
 
@@ -80,8 +80,8 @@ fn scan_file(file: &SourceFile, rows: &[Row], found: &mut Citations) {
     }
 }
 
-/// The rows of `rfc7143 4.2.2.1 NUM-03 NUM-04 (anything)`. A citation without rows names a rule that has
-/// none.
+/// The rows of `rfc7143 4.2.2.1 NUM-03 NUM-04 (anything)`. A citation without rows names a rule that has no
+/// row.
 fn parse_citation(text: &str) -> Result<Vec<String>, String> {
     let text = text.split('(').next().unwrap_or(text);
     let mut words = text.split_whitespace().peekable();
@@ -117,7 +117,7 @@ fn trim(word: &str) -> &str {
     word.trim_end_matches([',', ';', ':', '.'])
 }
 
-/// `NUM-03` of `fn num_03_duplicate_is_ignored()`, when there is such a section.
+/// `NUM-03` of `fn num_03_duplicate_is_ignored()`, if there is such a section.
 fn row_of_fn(code: &str, rows: &[Row]) -> Option<String> {
     let name = code[find_word(code, "fn")? + 2..].trim_start();
     let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());

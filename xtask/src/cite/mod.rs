@@ -1,8 +1,8 @@
-//! `cargo xtask cite`: which rows of `conformance/*.md` are kept by code and shown by a test.
+//! `cargo xtask cite`: which rows of `conformance/*.md` are implemented in code and shown by a test.
 //!
-//! Code cites the rule that it keeps on the line above, with the source, the section and the rows: `//=
-//! rfc7143 4.2.2.1 NUM-03`. A test names its rows by its own name (`fn num_03_duplicate_is_ignored`) or by a
-//! comment `// covers: NUM-03 NUM-04`. Which rows must have both is said in `conformance/scope.toml`.
+//! Code cites the rule that it implements on the line above, with the source, the section and the rows: `//=
+//! rfc7143 4.2.2.1 NUM-03`. A test names its rows in its own name (`fn num_03_duplicate_is_ignored`) or in a
+//! comment `// covers: NUM-03 NUM-04`. `conformance/scope.toml` lists the rows that must have both.
 
 mod citations;
 mod report;
@@ -30,7 +30,8 @@ pub struct Args {
 /// The folder of the tables and of the scope.
 const FOLDER: &str = "conformance";
 
-/// Makes and prints the report; `true` when every row in scope has code and test, and no citation is wrong.
+/// Makes and prints the report; `true` when every row in scope has code and a test, and no citation is
+/// wrong.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
     let report = make(root)?;
     if args.json {

@@ -1,4 +1,5 @@
-//! What `cite` prints: per section the rows with code, with a test, and what is missing of the rows in scope.
+//! The output of `cite`: per section the rows with code, with a test, and what is missing for the rows in
+//! scope.
 
 use std::fmt::Write;
 
@@ -95,12 +96,12 @@ impl Report {
         Self { sections, rows, problems }
     }
 
-    /// Nothing in scope is missing, and every citation is right.
+    /// No row in scope lacks code or a test, and every citation is right.
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty() && !self.rows.iter().any(|row| row.missing_code || row.missing_test)
     }
 
-    /// The report for a person.
+    /// The report as readable text.
     pub fn to_text(&self, verbose: bool) -> String {
         let mut text = String::new();
         // Writing into a String cannot fail.

@@ -1,11 +1,11 @@
-//! `conformance/scope.toml`: the rows that must have code and a test now, and the ones left out with their
+//! `conformance/scope.toml`: the rows that must have code and a test now, and the excluded ones with the
 //! reason.
 
 use serde::Deserialize;
 
 use super::table::{Row, section};
 
-/// What must be covered.
+/// The rows that must be covered.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
@@ -14,17 +14,17 @@ pub struct Scope {
     /// Single rows of other sections.
     #[serde(default)]
     pub rows: Vec<String>,
-    /// Rows of those sections that are not demanded.
+    /// Rows of those sections that are not required.
     #[serde(default)]
     pub excluded: Vec<Excluded>,
 }
 
-/// A row, or half of its duties, that is not demanded.
+/// A row, or one of its two duties, that is not required.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Excluded {
     pub row: String,
-    /// What is not demanded: both unless said.
+    /// The duty that is not required; `None`: both.
     #[serde(default)]
     pub only: Option<Duty>,
     pub reason: String,
@@ -45,17 +45,17 @@ impl Scope {
             && !self.excluded.iter().any(|out| out.row == id && out.only.is_none_or(|only| only == duty))
     }
 
-    /// Whether `id` is in scope at all, excluded or not.
+    /// Whether `id` is in scope, excluded or not.
     pub fn contains(&self, id: &str) -> bool {
         self.sections.iter().any(|name| name == section(id)) || self.rows.iter().any(|row| row == id)
     }
 
-    /// Why `id` is left out altogether, if it is.
+    /// Why `id` is excluded with both duties, if it is.
     pub fn reason(&self, id: &str) -> Option<&str> {
         self.excluded.iter().find(|out| out.row == id && out.only.is_none()).map(|out| out.reason.as_str())
     }
 
-    /// What is wrong with the file itself.
+    /// The errors in the file itself.
     pub fn problems(&self, rows: &[Row]) -> Vec<String> {
         let mut problems = Vec::new();
         for name in &self.sections {

@@ -15,7 +15,7 @@ pub struct Row {
     /// MUST, SHOULD, MAY of the iSCSI table; M, O, X of the SCSI table; empty where the table has no such
     /// column.
     pub level: String,
-    /// The table it stands in: the file's name without its ending.
+    /// The table that contains it: the file's name without its extension.
     pub table: String,
 }
 
@@ -24,7 +24,7 @@ pub fn section(id: &str) -> &str {
     id.split('-').next().unwrap_or(id)
 }
 
-/// Whether `text` has the form of a row id: two to four capitals or digits that begin with a capital, a dash,
+/// Whether `text` has the form of a row id: two to four capitals or digits, the first one a capital; a dash;
 /// two capital hexadecimal digits.
 pub fn is_row_id(text: &str) -> bool {
     let Some((section, number)) = text.split_once('-') else { return false };
@@ -76,7 +76,7 @@ fn parse(text: &str, table: &str) -> Vec<Row> {
     rows
 }
 
-/// The cells of a Markdown table row, the first bar taken off. A bar inside backticks does not separate.
+/// The cells of a Markdown table row, without the first bar. A bar inside backticks does not separate cells.
 fn cells(line: &str) -> Vec<&str> {
     let (mut cells, mut start, mut quoted) = (Vec::new(), 0, false);
     for (at, c) in line.char_indices() {

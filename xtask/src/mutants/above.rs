@@ -1,4 +1,4 @@
-//! Survivors of the tests of their own crate, against the tests of the crates above.
+//! Runs the tests of the crates above on faults that survived the tests of their own crate.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use anyhow::{Context, Result, ensure};
 
 use super::lines;
 
-/// Their tests run whole sessions over all the others.
+/// Their tests run complete sessions through all the other crates.
 const ABOVE: [&str; 2] = ["target", "initiator"];
-/// Where the faults that they noticed are listed, next to what cargo-mutants writes.
+/// The file that lists the faults noticed by those tests, next to the files of cargo-mutants.
 pub(super) const CAUGHT: &str = "caught_above.txt";
-/// Where those stand that were tried.
+/// The file that lists the faults already tried.
 const TRIED: &str = "tried_above.txt";
-/// A fault that keeps the tests busy longer than this was noticed, in seconds. A build is in it.
+/// A fault that keeps the tests busy longer than this counts as noticed, in seconds, including the build.
 const TIMEOUT_S: u32 = 900;
 
 #[derive(serde::Deserialize)]
@@ -37,7 +37,7 @@ struct Survivor {
     diff: PathBuf,
 }
 
-/// Tries the survivors of a part that were not tried yet.
+/// Tries the survivors of a part that have not been tried yet.
 pub(super) fn look_again(root: &Path, part: &Path) -> Result<()> {
     let text = std::fs::read_to_string(part.join("outcomes.json")).context("what cargo-mutants found")?;
     let tried = lines(&part.join(TRIED))?;
@@ -59,7 +59,7 @@ pub(super) fn look_again(root: &Path, part: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Those that cargo-mutants says were missed.
+/// The faults that cargo-mutants reports as missed.
 fn survivors(outcomes: &str, part: &Path) -> Result<Vec<Survivor>> {
     let Outcomes { outcomes } = serde_json::from_str(outcomes).context("outcomes.json")?;
     let missed = outcomes.into_iter().filter(|outcome| outcome.summary == "MissedMutant");
@@ -78,7 +78,7 @@ fn append(path: &Path, line: &str) -> Result<()> {
     Ok(writeln!(file, "{line}")?)
 }
 
-/// A tree of its own to plant faults in, with the last commit in it. It stays for the next part, with what was built there.
+/// A separate tree to plant faults in, at the last commit. It is kept for the next part, together with its build.
 struct Tree(PathBuf);
 
 impl Tree {

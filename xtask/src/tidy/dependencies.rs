@@ -1,15 +1,15 @@
-//! Who may import whom: the layers of `docs/architecture.md`, checked from `cargo metadata`.
+//! Which crate may import which: the layers of `docs/architecture.md`, checked from `cargo metadata`.
 //!
-//! The table speaks of `[dependencies]` and `[build-dependencies]`. Tests may import more (a pair of target
-//! and initiator is the best test of either), except in the layers below the engine, which stay testable on
-//! their own.
+//! The table applies to `[dependencies]` and `[build-dependencies]`. Tests may import more (a pair of
+//! target and initiator is the best test of either), except in the layers below the engine, which must stay
+//! testable on their own.
 
 use std::path::Path;
 
 use super::Finding;
 use crate::workspace::Package;
 
-/// What a crate may import of ours.
+/// Which of our crates a crate may import.
 enum MayImport {
     Only(&'static [&'static str]),
     Everything,
@@ -38,9 +38,9 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("xtask", Only(&[])),
 ];
 
-/// Crates that exist for tests and for the command: nothing else imports them.
+/// Crates that exist for tests and for the command: no other crate imports them.
 const TEST_CRATES: &[&str] = &["sim", "conform"];
-/// Crates whose tests, too, import only what the crate itself may import (and the test crates).
+/// Crates whose tests may also import only what the crate itself may import (and the test crates).
 const LOWER_LAYERS: &[&str] = &[
     "integrity",
     "payload",
@@ -52,13 +52,13 @@ const LOWER_LAYERS: &[&str] = &[
     "offload",
     "blockstore",
 ];
-/// Crates that do no I/O, and therefore have no use for a crate that does.
+/// Crates that do no I/O, and therefore must not use a crate that does.
 const SANS_IO: &[&str] =
     &["integrity", "payload", "tcp-crc", "wireless", "iscsi-wire", "iscsi-core", "offload", "scsi"];
 const IO_CRATES: &[&str] =
     &["tokio", "async-std", "smol", "mio", "socket2", "rustix", "nix", "libc", "io-uring"];
 
-/// What asks the system for memory may do so, though it does no I/O.
+/// A crate that does no I/O may still request memory from the system.
 const FOR_MEMORY: (&str, &str) = ("integrity", "rustix");
 
 /// Checks every dependency of every package of the workspace.

@@ -1,5 +1,4 @@
-//! Rules about files as such: how long they are, which paths they name, and that links between documents lead
-//! somewhere.
+//! Rules about files as such: their length, the paths they name, and that links between documents resolve.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +7,13 @@ use anyhow::Result;
 use super::Finding;
 use crate::rust_source::SourceFile;
 
-/// Lines outside of test code from which a file asks to be split by concern.
+/// Lines outside of test code above which a file should be split by concern.
 const LONG_LINES: usize = 800;
-/// Lines outside of test code above which it must be.
+/// Lines outside of test code above which it must be split.
 const TOO_LONG_LINES: usize = 1000;
 /// The largest file, in bytes, that is kept in the repository.
 const MAX_FILE_BYTES: u64 = 1_000_000;
-/// Beginnings of paths that exist only on the machine of whoever wrote them.
+/// Prefixes of paths that exist only on the author's machine.
 const MACHINE_PATHS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
 
@@ -53,15 +52,15 @@ pub fn check_texts(root: &Path, paths: &[PathBuf]) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// How a line begins in which `intact bench` says that its own figures are not to be believed.
+/// The start of a line in which `intact bench` says that its own figures are not trustworthy.
 const DISTRUST: &str = "**Not to be trusted:**";
 
-/// Why a page that `intact bench` wrote does not believe its own figures; nothing if it does.
+/// Why a page written by `intact bench` does not trust its own figures; empty if it does.
 pub fn distrust(page: &str) -> Vec<&str> {
     page.lines().filter_map(|line| line.strip_prefix(DISTRUST)).map(str::trim).collect()
 }
 
-/// Figures that the program which took them does not believe itself.
+/// Figures that are not trusted by the program that took them.
 fn distrusted(path: &Path, text: &str) -> Vec<Finding> {
     let finding = |reason| {
         let text = format!("its figures are not to be trusted, it says ({reason}): cargo xtask bench pages");
@@ -89,7 +88,7 @@ fn machine_paths(path: &Path, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Relative links of a Markdown file whose file does not exist.
+/// Relative links of a Markdown file whose target does not exist.
 fn dead_links(root: &Path, path: &Path, text: &str) -> Vec<Finding> {
     let folder = root.join(path.parent().unwrap_or(Path::new("")));
     let mut findings = Vec::new();

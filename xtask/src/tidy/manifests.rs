@@ -1,5 +1,5 @@
-//! What every package states: licence, `rust-version`, the workspace's lints, and no `unsafe` outside of the
-//! two crates that need it.
+//! What every package must state: licence, `rust-version`, the workspace's lints, and no `unsafe` outside of
+//! the two crates that need it.
 
 use std::path::Path;
 

@@ -15,15 +15,15 @@ pub use files::distrust;
 
 use crate::{rust_source, workspace};
 
-/// One thing that tidy has to say about the tree.
+/// One finding of tidy about the tree.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file, relative to the workspace.
     pub path: PathBuf,
-    /// Counted from 1; 0 speaks of the whole file.
+    /// Counted from 1; 0 means the whole file.
     pub line: usize,
     pub text: String,
-    /// Said, but does not fail the run.
+    /// Reported, but does not fail the run.
     pub warning: bool,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs all rules over the workspace at `root` and prints what they found; `true` when nothing is wrong.
+/// Runs all rules over the workspace at `root` and prints the findings; `true` when there is no error.
 pub fn run(root: &Path) -> Result<bool> {
     let paths = workspace::files(root)?;
     let sources = rust_source::read_all(root, &paths)?;

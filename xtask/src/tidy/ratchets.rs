@@ -1,6 +1,6 @@
-//! Two bounds that may only fall: functions of more than 70 lines, and structs that show more than twelve of their fields beyond
-//! their file. What is above a bound stands in `xtask/ratchets.toml` with its figure. Something new above the bound is refused, and
-//! so is a figure that grew; one that fell is to be lowered there, so that it stays where it is.
+//! Two limits that may only fall: functions of more than 70 lines, and structs that expose more than twelve of their fields beyond
+//! their file. Items above a limit are listed in `xtask/ratchets.toml` with their figure. A new item above the limit is rejected,
+//! and so is a figure that grew. If a figure fell, it must be lowered there, so that it cannot grow again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use serde::Deserialize;
 use super::Finding;
 use crate::rust_source::{SourceFile, item_end, line_of};
 
-/// Where the figures stand.
+/// The file with the figures.
 const FILE: &str = "xtask/ratchets.toml";
 /// Lines of a function, from `fn` to its closing brace.
 const MAX_FUNCTION_LINES: usize = 70;
-/// Fields of a struct that other files may see.
+/// Fields of a struct that are visible to other files.
 const MAX_VISIBLE_FIELDS: usize = 12;
 
-/// Figures above the bound, by the item's file and name: `"crates/a/src/b.rs name" = 71`.
+/// Figures above the limit, by the item's file and name: `"crates/a/src/b.rs name" = 71`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Ceilings {
@@ -56,7 +56,7 @@ fn compare<I: Iterator<Item = (PathBuf, Item)>>(
     items: impl Fn() -> I,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // Of several items with one name in a file the largest counts.
+    // If a file has several items with one name, the largest counts.
     let mut found: BTreeMap<String, (PathBuf, Item)> = BTreeMap::new();
     for (path, item) in items() {
         let name = format!("{} {}", path.display(), item.name);
@@ -85,13 +85,13 @@ fn compare<I: Iterator<Item = (PathBuf, Item)>>(
     findings
 }
 
-/// The code of a file in one piece.
+/// The code of a file as one text.
 fn code_of(file: &SourceFile) -> Vec<char> {
     let lines: Vec<&str> = file.source.lines.iter().map(|line| line.code.as_str()).collect();
     lines.join("\n").chars().collect()
 }
 
-/// Items that begin with the word `keyword` outside of tests: the name, the line, and the text up to the item's end.
+/// Items that start with the word `keyword` outside of tests: the name, the line, and the text up to the item's end.
 fn items(file: &SourceFile, keyword: &str) -> Vec<(String, usize, String)> {
     let code = code_of(file);
     let is_ident = |c: char| c.is_alphanumeric() || c == '_';
@@ -126,7 +126,7 @@ fn structs(file: &SourceFile) -> Vec<Item> {
     items(file, "struct").into_iter().map(item).collect()
 }
 
-/// Fields of a struct that are `pub` in any way.
+/// Fields of a struct that are `pub` in any form.
 fn visible_fields(text: &str) -> usize {
     let Some((_, body)) = text.split_once('{') else { return 0 };
     let (mut depth, mut field, mut count) = (0usize, String::new(), 0);
@@ -142,7 +142,7 @@ fn visible_fields(text: &str) -> usize {
     count + usize::from(is_visible(&field))
 }
 
-/// What is left of a field outside of brackets: attributes have become a `#`.
+/// Whether this field is visible. It is given without the contents of brackets: attributes have become a `#`.
 fn is_visible(field: &str) -> bool {
     field.split_whitespace().find(|word| !word.starts_with('#')) == Some("pub")
 }

@@ -1,15 +1,15 @@
-//! Who may bring something to a medium: one owner, which remembers that it failed
-//! (`crates/blockstore/src/file/health.rs`). The kernel reports a failed write-back once; a call that takes that report
-//! elsewhere makes a later flush succeed although data are lost.
+//! Which code may flush a medium: one owner, which remembers that a flush failed
+//! (`crates/blockstore/src/file/health.rs`). The kernel reports a failed write-back once; a call elsewhere that
+//! consumes that report makes a later flush succeed although data is lost.
 
 use std::path::Path;
 
 use super::Finding;
 use crate::rust_source::{SourceFile, find_word};
 
-/// Where volumes are.
+/// Where the code for volumes is.
 const FOLDERS: &[&str] = &["crates/blockstore/src", "crates/lun/src", "crates/target/src"];
-/// Calls that take the report of a failed write-back.
+/// Calls that consume the report of a failed write-back.
 const CALLS: &[&str] = &[
     "fsync",
     "fdatasync",
@@ -24,7 +24,7 @@ const CALLS: &[&str] = &[
     "set_len",
     "set_size",
 ];
-/// The calls themselves, their owner, and files that are no part of a volume's data.
+/// The calls themselves, their owner, and files that are not part of a volume's data.
 const OWNERS: &[&str] = &[
     "crates/blockstore/src/file/os.rs",
     "crates/blockstore/src/file/health.rs",

@@ -1,4 +1,4 @@
-//! Words that may not occur in code: I/O, clocks and threads in the sans-IO crates; unfinished parts
+//! Words that must not occur in code: I/O, clocks and threads in the sans-IO crates; unfinished parts
 //! anywhere.
 
 use std::path::Path;
@@ -19,8 +19,7 @@ const SANS_IO: &[&str] = &[
 ];
 const IO_WORDS: &[&str] = &["std::net", "std::thread", "Instant::now", "SystemTime", "tokio"];
 
-/// Macros that stand for a part that is not there. Written in two halves so that this file does not find
-/// itself.
+/// Macros that mark a missing part. Written in two halves so that this file does not match itself.
 const UNFINISHED_CODE: &[&str] = &[concat!("to", "do!"), concat!("unimpl", "emented!")];
 const UNFINISHED_COMMENT: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
@@ -54,7 +53,7 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
         for (number, path) in file.source.imports() {
             let line = &file.source.lines[number];
             for word in IO_WORDS.iter().filter(|word| find_word(&path, word).is_some()) {
-                // A plain `use std::net::...` was found above already.
+                // A plain `use std::net::...` was already found above.
                 if !line.test && find_word(&join_paths(&line.code), word).is_none() {
                     findings.push(Finding::error(&file.path, number + 1, sans_io_text(&file.path, word)));
                 }

@@ -1,10 +1,10 @@
-//! What an evil target does otherwise than a good one: two hooks that see every PDU.
+//! How an evil target differs from a good one: two hooks that see every PDU.
 
 use crate::frame::{Frame, Received};
 use iscsi_wire::{Cid, CmdSn, Opcode, StatSn};
 use std::time::Duration;
 
-/// Where a connection stands when a hook is called.
+/// The state of a connection when a hook is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
     /// Counts the connections of this target from 1.
@@ -15,9 +15,9 @@ pub struct Scene {
     pub full_feature: bool,
     /// The StatSN of the next response.
     pub stat_sn: StatSn,
-    /// ExpCmdSN now.
+    /// Current ExpCmdSN.
     pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN now.
+    /// Current MaxCmdSN.
     pub max_cmd_sn: CmdSn,
     /// MaxRecvDataSegmentLength that the initiator declared, in bytes.
     pub initiator_max_recv: usize,
@@ -26,17 +26,17 @@ pub struct Scene {
 /// One thing to do on the wire.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Send it as it is.
+    /// Send it unchanged.
     Send(Frame),
-    /// Send it with StatSN, ExpCmdSN and MaxCmdSN filled in; StatSN advances. For responses of the hook's own.
+    /// Send it with StatSN, ExpCmdSN and MaxCmdSN filled in; StatSN advances. For a hook's own responses.
     Answer(Frame),
-    /// As `Answer`, without advancing StatSN. For R2Ts and pings of the hook's own.
+    /// Like `Answer`, without advancing StatSN. For a hook's own R2Ts and pings.
     Tell(Frame),
-    /// Send it in writes of so many bytes.
+    /// Send it in writes of this many bytes.
     Pieces(Frame, usize),
     /// Send bytes.
     Bytes(Vec<u8>),
-    /// Forget the writes of the connection that wait for data.
+    /// Forget the writes of the connection that are waiting for data.
     Forget,
     /// Wait.
     Pause(Duration),
@@ -49,15 +49,15 @@ pub enum Act {
 /// What to do about a PDU that arrived.
 #[derive(Clone, Debug)]
 pub enum Incoming {
-    /// What a good target does.
+    /// Do what a good target does.
     Serve,
-    /// This, then what a good target does.
+    /// Do this, then what a good target does.
     Before(Vec<Act>),
-    /// What a good target does, then this.
+    /// Do what a good target does, then this.
     After(Vec<Act>),
-    /// This instead; the PDU counts as received.
+    /// Do this instead; the PDU counts as received.
     Instead(Vec<Act>),
-    /// This instead, and the CmdSN of the PDU is not used up, as if it had never come.
+    /// Do this instead, and do not use up the CmdSN of the PDU, as if it had never arrived.
     Lost(Vec<Act>),
 }
 
@@ -94,7 +94,7 @@ impl Behaviour {
         })
     }
 
-    /// Replaces the first PDU of this opcode that a good target would send, on whichever connection.
+    /// Replaces the first PDU of this opcode that a good target would send, on any connection.
     pub fn first(
         self,
         opcode: Opcode,
@@ -106,13 +106,13 @@ impl Behaviour {
         })
     }
 
-    /// Sees what arrives before a good target would serve it.
+    /// Sees each received PDU before a good target would serve it.
     pub fn incoming(mut self, hook: impl FnMut(&Scene, &Received) -> Incoming + Send + 'static) -> Self {
         self.incoming = Some(Box::new(hook));
         self
     }
 
-    /// Sees the first PDU of this opcode that arrives.
+    /// Sees the first received PDU of this opcode.
     pub fn on_first(
         self,
         opcode: Opcode,

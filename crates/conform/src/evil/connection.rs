@@ -1,4 +1,4 @@
-//! One connection of an evil target: order of commands, data transfer, and the rest of full feature phase.
+//! One connection of an evil target: command order, data transfer, and the rest of full feature phase.
 
 use super::behaviour::{Act, Incoming, Scene};
 use super::recovery::Kept;
@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long sending may take; who does not read for so long is let go.
+/// How long sending may take; a peer that does not read for this long loses its connection.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The connection is over.
+/// The connection has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End;
 
@@ -42,9 +42,9 @@ pub(super) struct Connection<'a> {
     pub(super) stat_sn: StatSn,
     full_feature: bool,
     after: Vec<Act>,
-    /// A logout ended the connection: nothing waits for it.
+    /// A logout ended the connection, so nothing waits for its return.
     parted: bool,
-    /// Data of commands whose turn has not come.
+    /// Data of commands whose turn has not come yet.
     early: Vec<Received>,
     pub(super) tasks: HashMap<u32, Task>,
     pub(super) next_ttt: u32,
@@ -85,7 +85,7 @@ pub(super) fn serve(stream: TcpStream, shared: &Shared) {
         connection.leave();
     }
     connection.peer.close_write();
-    // What the initiator still had under way is read, so that it sees FIN and not RST.
+    // Data that the initiator is still sending is read, so that it sees FIN and not RST.
     let _ = connection.peer.recv_within(POLL);
     lock(&shared.findings).append(&mut connection.watch.findings);
 }
@@ -111,7 +111,8 @@ impl Connection<'_> {
         self.session.max_cmd_sn()
     }
 
-    /// The connection is over: who lost it is told on another, and its tasks wait.
+    /// The connection has ended. If it was lost, the initiator is notified on another one and its tasks
+    /// wait.
     fn leave(&mut self) {
         let mut orphans = self.kept.orphans();
         for (itt, task) in self.tasks.drain() {
@@ -130,7 +131,7 @@ impl Connection<'_> {
         now
     }
 
-    /// Sends what a good target would, or what the hook makes of it.
+    /// Sends what a good target would send, or what the hook replaces it with.
     pub(super) fn emit(&mut self, frame: Frame) -> Result<(), End> {
         if self.level > 0 {
             self.kept.keep(&frame);
@@ -138,7 +139,7 @@ impl Connection<'_> {
         self.emit_as_is(frame)
     }
 
-    /// As [`Connection::emit`], for what is not to be kept.
+    /// Like [`Connection::emit`], for PDUs that are not kept.
     pub(super) fn emit_as_is(&mut self, frame: Frame) -> Result<(), End> {
         let scene = self.scene();
         let acts = lock(&self.shared.behaviour).send(&scene, frame);
@@ -194,7 +195,7 @@ impl Connection<'_> {
         self.peer.send_pieces(frame, piece).map_err(|_| End)
     }
 
-    /// The next PDU; ends with the connection, or with the target.
+    /// The next PDU; an error when the connection or the target ends.
     pub(super) fn next(&mut self) -> Result<Received, End> {
         let after = std::mem::take(&mut self.after);
         self.perform(after)?;
@@ -216,7 +217,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Nothing came for a while: commands whose turn has come by another connection, and news.
+    /// Nothing arrived for a while: handles commands whose turn has come through another connection, and
+    /// lost-connection messages.
     fn idle(&mut self) -> Result<(), End> {
         if !self.full_feature {
             return Ok(());
@@ -243,7 +245,7 @@ impl Connection<'_> {
         self.drain()
     }
 
-    /// Asks the hook; true when the PDU was dealt with.
+    /// Asks the hook; true when the hook handled the PDU.
     pub(super) fn served_by_hook(&mut self, rx: &Received) -> Result<bool, End> {
         let scene = self.scene();
         let incoming = lock(&self.shared.behaviour).receive(&scene, rx);
@@ -264,11 +266,11 @@ impl Connection<'_> {
         }
     }
 
-    /// One PDU of full feature phase, and what became ready by it.
+    /// Handles one PDU of full feature phase, and the commands that it makes ready.
     fn step(&mut self) -> Result<(), End> {
         let rx = self.next()?;
         if !self.session.is_current(self.initiator_cid, self.peer.connection()) {
-            // Logged out or reinstated from elsewhere: what still comes is not for the session.
+            // Logged out or reinstated from another connection: further PDUs are not for the session.
             return Err(End);
         }
         self.watch.received(&rx, &self.session);
@@ -284,7 +286,7 @@ impl Connection<'_> {
             let early = rx.bhs.opcode() == Opcode::DataOut.code()
                 && self.session.awaits(rx.bhs.itt(), self.peer.connection());
             if early {
-                // Its command waits for another connection.
+                // Its command waits for PDUs on another connection.
                 self.early.push(rx);
                 return Ok(());
             }
@@ -329,7 +331,7 @@ impl Connection<'_> {
         self.reject_at(rx, reason, DataSn(0))
     }
 
-    /// As [`Connection::reject`], naming the DataSN or R2TSN that would come next.
+    /// Like [`Connection::reject`], naming the DataSN or R2TSN expected next.
     pub(super) fn reject_at(
         &mut self,
         rx: &Received,
@@ -430,7 +432,7 @@ impl Connection<'_> {
         if let Some(orphan) = taken_over {
             return self.take_over(request.referenced_task_tag, request.exp_data_sn.0, *orphan);
         }
-        // A numbered request is served in its turn, and what follows it is drained by whoever serves it.
+        // A numbered request is served in CmdSN order, and the code that serves it drains what follows.
         if request.immediate { self.drain() } else { Ok(()) }
     }
 

@@ -1,4 +1,5 @@
-//! The one logical unit of an evil target: a RAM disk that knows what an initiator needs to come up.
+//! The one logical unit of an evil target: a RAM disk that supports what an initiator needs to come
+//! up.
 
 /// Bytes per block.
 pub const BLOCK_SIZE: usize = 512;
@@ -9,12 +10,12 @@ pub(super) struct Disk {
     pub(super) blocks: Vec<u8>,
 }
 
-/// What a CDB asks for.
+/// What a CDB requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// GOOD, with this data for the initiator.
     Data(Vec<u8>),
-    /// Wants this many bytes written at this byte offset.
+    /// Requests that this many bytes be written at this byte offset.
     Write { offset: usize, length: usize },
     /// CHECK CONDITION with sense key, ASC and ASCQ.
     Check(u8, u8, u8),
@@ -25,7 +26,7 @@ impl Disk {
         Disk { blocks: vec![0; bytes] }
     }
 
-    /// What the CDB asks for; READ data is copied out.
+    /// What the CDB requests; READ data is copied out.
     pub(super) fn execute(&self, cdb: &[u8; 16], lun_is_ours: bool) -> Verdict {
         let be16 = |at: usize| usize::from(u16::from_be_bytes([cdb[at], cdb[at + 1]]));
         let be32 = |at: usize| u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]]) as usize;

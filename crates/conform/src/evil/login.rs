@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering;
 
 /// Login exchanges before the target gives up.
 const MAX_EXCHANGES: usize = 64;
-/// Text that it takes in a login.
+/// Maximum length of the text of a login.
 const MAX_TEXT: usize = 1 << 16;
 
-/// What only the leading connection may negotiate (RFC 7143 13).
+/// Keys that only the leading connection may negotiate (RFC 7143 13).
 const LEADING_ONLY: &[&str] = &[
     keys::MAX_CONNECTIONS,
     keys::INITIAL_R2T,
@@ -36,7 +36,7 @@ const LEADING_ONLY: &[&str] = &[
 
 type Pairs = Vec<(String, String)>;
 
-/// What a login knows so far.
+/// The state of a login so far.
 #[derive(Default)]
 struct Login {
     first: Option<LoginRequest>,
@@ -53,7 +53,7 @@ struct Login {
 }
 
 impl Connection<'_> {
-    /// Up to full feature phase; an error ends the connection.
+    /// Runs the login up to full feature phase; an error ends the connection.
     pub(super) fn login(&mut self) -> Result<(), End> {
         let mut login = Login::default();
         for _ in 0..MAX_EXCHANGES {
@@ -108,7 +108,7 @@ impl Connection<'_> {
         Err(End)
     }
 
-    /// One exchange; true when full feature phase was reached.
+    /// One exchange; true when full feature phase is reached.
     fn exchange(&mut self, login: &mut Login, request: &LoginRequest, pairs: &Pairs) -> Result<bool, End> {
         for (key, _) in pairs {
             if login.seen.contains(key) {
@@ -155,7 +155,8 @@ impl Connection<'_> {
             login.held += 1;
             !login.pending.is_empty() || login.held <= self.shared.config.hold_exchanges
         };
-        // A response in parts ends on an empty request without T, so it cannot bring the transition.
+        // The last part of a response answers an empty request without T, so it cannot grant the
+        // transition.
         let parts = self.parts(request, text_of(&answer));
         let may = !waits
             && parts.len() == 1
@@ -171,7 +172,7 @@ impl Connection<'_> {
             self.session.establish(tsih, &self.results);
             self.shared.register(&self.session);
         }
-        // A further connection has the TSIH from its first request on.
+        // An additional connection has the TSIH from its first request on.
         let tsih = if done { self.session.tsih() } else { request.tsih };
         self.respond(request, may && request.transit, tsih, parts)?;
         if done {
@@ -257,7 +258,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Our answer to an offer, and the result noted; `None` for a declaration.
+    /// Our answer to an offer; also records the result. `None` for a declaration.
     pub(super) fn negotiate(&mut self, key: &str, value: &str) -> Option<String> {
         let config = &self.shared.config;
         let declared = [
@@ -300,7 +301,7 @@ impl Connection<'_> {
         Some(result)
     }
 
-    /// The text of a response in the parts that it is sent in.
+    /// The text of a response, split into the parts in which it is sent.
     fn parts(&self, request: &LoginRequest, mut text: Vec<u8>) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
         if request.csg == LoginStage::Operational {
@@ -336,7 +337,7 @@ impl Connection<'_> {
         self.respond_part(request, Some(transit), tsih, last)
     }
 
-    /// One Login Response; without a word about the transition it has C=1.
+    /// One Login Response; if `transit` is `None`, it has C=1.
     fn respond_part(
         &mut self,
         request: &LoginRequest,
@@ -383,7 +384,7 @@ impl Connection<'_> {
     }
 }
 
-/// What a refusal echoes when the offending PDU was no Login request.
+/// What a refusal echoes when the offending PDU was not a Login Request.
 fn empty_request() -> LoginRequest {
     LoginRequest {
         transit: false,

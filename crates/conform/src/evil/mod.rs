@@ -1,9 +1,9 @@
-//! A small, correct target on loopback, with hooks that break rules on demand: what an initiator is tested with.
+//! A small, correct target on loopback, with hooks that break rules on demand, for testing initiators.
 //!
-//! One RAM disk as LUN 0; as configured, several connections in a session and every ErrorRecoveryLevel. It serves
-//! logins with CHAP, text, pings, task management, reads and writes, SNACKs and reassignments, and keeps the rules
-//! while no hook says otherwise; what the *initiator* breaks meanwhile is found by its watch. Left out: everything
-//! that no row needs.
+//! One RAM disk as LUN 0; depending on configuration, several connections in a session and any ErrorRecoveryLevel.
+//! It serves logins with CHAP, text, pings, task management, reads and writes, SNACKs and reassignments, and keeps
+//! the rules unless a hook says otherwise. Its watch finds the rules that the *initiator* breaks meanwhile. Not
+//! supported: everything that no row needs.
 
 mod behaviour;
 mod connection;
@@ -30,46 +30,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a waiting thread looks whether it shall end.
+/// How often a waiting thread checks whether it must end.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a good evil target is like.
+/// The properties of a good evil target.
 #[derive(Clone, Debug)]
 pub struct EvilConfig {
     /// TargetName.
     pub target_name: String,
     /// TargetPortalGroupTag.
     pub portal_group_tag: u16,
-    /// Further names that discovery shows.
+    /// Further names that discovery returns.
     pub more_names: Vec<String>,
-    /// What the initiator must prove.
+    /// The credentials that the initiator must prove.
     pub chap: Option<Credentials>,
-    /// What the target proves when it is asked to (mutual CHAP).
+    /// The credentials that the target proves when asked to (mutual CHAP).
     pub target_chap: Option<Credentials>,
     /// CHAP algorithms in use, best first.
     pub algorithms: Vec<u64>,
     /// Bytes of the challenge.
     pub challenge_length: usize,
-    /// HeaderDigest values that it takes.
+    /// HeaderDigest values that it accepts.
     pub header_digest: Vec<&'static str>,
-    /// DataDigest values that it takes.
+    /// DataDigest values that it accepts.
     pub data_digest: Vec<&'static str>,
-    /// Its results of the numerical keys at most (DefaultTime2Wait: at least), and its side of the booleans.
+    /// Upper limits for its results of the numerical keys (DefaultTime2Wait: lower limit), and its side of the
+    /// booleans.
     pub keys: HashMap<&'static str, String>,
-    /// TaskReporting values that it takes.
+    /// TaskReporting values that it accepts.
     pub task_reporting: Vec<&'static str>,
-    /// The StatSN to begin with.
+    /// The first StatSN.
     pub first_stat_sn: u32,
     /// Commands in the window.
     pub window: u32,
-    /// Keys that it proposes by itself in its first operational response, unless they were offered; it waits for
-    /// their answers.
+    /// Keys that it proposes in its first operational response, unless they were offered; it waits for their
+    /// answers.
     pub proposals: Vec<(String, String)>,
-    /// Operational exchanges that it answers without a transition.
+    /// Operational exchanges that it answers without granting a transition.
     pub hold_exchanges: usize,
-    /// Where the text of its operational login responses is cut into PDUs with C=1: bytes of the first parts.
+    /// Where the text of its operational login responses is split into PDUs with C=1: lengths of the first parts
+    /// in bytes.
     pub login_text_cuts: Vec<usize>,
-    /// Bytes of text per Text Response, at most.
+    /// Maximum number of text bytes per Text Response.
     pub text_part_bytes: usize,
     /// Bytes of the disk.
     pub disk_bytes: usize,
@@ -117,14 +119,14 @@ impl Default for EvilConfig {
 }
 
 impl EvilConfig {
-    /// With this value of a key, as its side of the negotiation.
+    /// With this value as its side of the negotiation of a key.
     pub fn key(mut self, key: &'static str, value: &str) -> Self {
         self.keys.insert(key, value.to_owned());
         self
     }
 }
 
-/// What all connections of a target share.
+/// The state that all connections of a target share.
 struct Shared {
     config: EvilConfig,
     address: SocketAddr,
@@ -146,7 +148,7 @@ impl Shared {
         found.cloned()
     }
 
-    /// A session begins; one with the same identity ends by it.
+    /// Adds a session; one with the same identity ends.
     fn register(&self, session: &Arc<EvilSession>) {
         let identity = lock(&session.identity).clone();
         let mut sessions = lock(&self.sessions);
@@ -209,17 +211,18 @@ impl EvilTarget {
         format!("iscsi://{}/{}/0", self.shared.address, self.shared.config.target_name)
     }
 
-    /// What passed, on all connections.
+    /// The traffic on all connections.
     pub fn transcript(&self) -> &Transcript {
         &self.shared.transcript
     }
 
-    /// Rules that the initiator was seen to break.
+    /// Rules that the initiator has broken.
     pub fn findings(&self) -> Vec<Finding> {
         lock(&self.shared.findings).clone()
     }
 
-    /// Waits until every connection is over, `limit` at most. Findings of a connection are known at its end.
+    /// Waits until every connection has ended, at most `limit`. The findings of a connection are available when it
+    /// has ended.
     pub fn settle(&self, limit: Duration) {
         let end = Instant::now() + limit;
         while self.shared.open.load(Ordering::Relaxed) > 0 && Instant::now() < end {

@@ -1,5 +1,5 @@
-//! Recovery on a connection of an evil target: what was sent is kept and sent again when a SNACK asks for it, and tasks
-//! of lost connections are taken over.
+//! Recovery on a connection of an evil target: PDUs are kept and sent again when a SNACK requests them, and tasks of
+//! lost connections are taken over.
 
 use super::connection::{Connection, End};
 use super::session::{Found, Orphan};
@@ -11,7 +11,7 @@ use iscsi_wire::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// What was sent and not acknowledged.
+/// PDUs that were sent and not acknowledged.
 #[derive(Default)]
 pub(super) struct Kept {
     data: HashMap<u32, BTreeMap<u32, Frame>>,
@@ -41,7 +41,7 @@ impl Kept {
         }
     }
 
-    /// The initiator has every response below `exp_stat_sn`. The tasks that are over.
+    /// The initiator has every response below `exp_stat_sn`. Returns the tasks that are complete.
     pub(super) fn acknowledged(&mut self, exp_stat_sn: StatSn) -> Vec<u32> {
         let over: Vec<u32> =
             self.statuses.keys().copied().filter(|number| StatSn(*number).lt(exp_stat_sn)).collect();
@@ -54,7 +54,7 @@ impl Kept {
         tasks
     }
 
-    /// What waits for a reassignment when the connection is lost.
+    /// The tasks that wait for a reassignment when the connection is lost.
     pub(super) fn orphans(&mut self) -> HashMap<u32, Orphan> {
         let mut orphans: HashMap<u32, Orphan> = HashMap::new();
         for (itt, data) in self.data.drain() {
@@ -71,7 +71,7 @@ impl Kept {
     }
 }
 
-/// The numbers of a run; all from its beginning on when the length is 0.
+/// The PDUs of a run; all PDUs from its start when the length is 0.
 fn run(kept: &BTreeMap<u32, Frame>, beg_run: u32, run_length: u32) -> Option<Vec<Frame>> {
     if run_length == 0 {
         let all: Vec<Frame> = kept.range(beg_run..).map(|(_, frame)| frame.clone()).collect();
@@ -81,7 +81,7 @@ fn run(kept: &BTreeMap<u32, Frame>, beg_run: u32, run_length: u32) -> Option<Vec
 }
 
 impl Connection<'_> {
-    /// Sends a PDU again, with the window as it is now.
+    /// Sends a PDU again, with the current command window.
     fn again(&mut self, frame: Frame) -> Result<(), End> {
         let frame = frame
             .patch(28, &self.exp_cmd_sn().0.to_be_bytes())
@@ -128,7 +128,7 @@ impl Connection<'_> {
     fn data_ack(&mut self, request: &SnackRequest, rx: &Received) -> Result<(), End> {
         let itt = request.ttt.0 ^ A_BIT_TAG;
         let Some(kept) = self.kept.data.get_mut(&itt) else {
-            // The status may have been acknowledged on the way.
+            // The acknowledgement of the status may have overtaken the request.
             return Ok(());
         };
         let asked = kept.get(&request.beg_run.wrapping_sub(1)).map(Frame::bhs);
@@ -203,7 +203,7 @@ impl Connection<'_> {
         self.emit(Frame::of(response))
     }
 
-    /// TASK REASSIGN: its response code, and what to go on with after the response.
+    /// TASK REASSIGN: its response code, and the task to continue after the response.
     pub(super) fn reassign(&mut self, request: &TaskManagementRequest) -> (TmfResponse, Option<Box<Orphan>>) {
         if self.level < 2 {
             return (TmfResponse::TaskReassignNotSupported, None);
@@ -218,7 +218,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Goes on with a task that this connection took over, from `exp_data_sn` on.
+    /// Continues a task that this connection took over, from `exp_data_sn` on.
     pub(super) fn take_over(&mut self, itt: Itt, exp_data_sn: u32, orphan: Orphan) -> Result<(), End> {
         if let Some(task) = orphan.task {
             return self.resume(itt, task);
@@ -244,7 +244,7 @@ impl Connection<'_> {
         let stat_sn = self.take_stat_sn();
         let mut frame = numbered(status).patch(24, &stat_sn.0.to_be_bytes());
         if frame.bhs().opcode() == Opcode::DataIn.code() {
-            // All data was there: the status comes by itself.
+            // All data has arrived: send the status alone.
             frame = frame.data(Vec::new());
         }
         self.emit(frame.remark("taken over"))

@@ -1,5 +1,5 @@
-//! What the connections of a session share: the command window, who is there, and the tasks of connections that
-//! were lost.
+//! The state that the connections of a session share: the command window, the live connections, and the tasks of lost
+//! connections.
 
 use super::lock;
 use super::transfer::Task;
@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a logout or a login waits for the connection that it ends.
+/// How long a logout or a login waits for the connection that it replaces or removes.
 const LEAVING_TIME: Duration = Duration::from_secs(2);
 
 /// A session of an evil target.
 pub(super) struct EvilSession {
     /// InitiatorName and ISID.
     pub(super) identity: Mutex<(String, Isid)>,
-    /// Held while a numbered command is taken and served: commands take effect in CmdSN order.
+    /// Held while a numbered command is taken and served, so that commands take effect in CmdSN order.
     pub(super) turn: Mutex<()>,
     state: Mutex<State>,
     /// A connection has left.
@@ -29,12 +29,12 @@ struct State {
     tsih: Tsih,
     exp_cmd_sn: CmdSn,
     waiting: BTreeMap<u32, (u32, Received)>,
-    /// Numbers that no command will bring any more.
+    /// Numbers that no command will carry any more.
     plugged: HashSet<u32>,
     results: HashMap<String, String>,
-    /// CIDs, with the number of the connection that each has now.
+    /// CIDs, with the number of the connection that currently has each.
     live: HashMap<u16, u32>,
-    /// Connections that were logged out or replaced from elsewhere, and have not seen it.
+    /// Connections that were logged out or replaced from another connection and have not noticed yet.
     leaving: HashSet<u32>,
     several: bool,
     news: Vec<Cid>,
@@ -52,18 +52,18 @@ impl State {
     }
 }
 
-/// A task whose connection was lost: it waits for TASK REASSIGN.
+/// A task whose connection was lost. It waits for TASK REASSIGN.
 #[derive(Default)]
 pub(super) struct Orphan {
-    /// A write that still wants data.
+    /// A write that still needs data.
     pub(super) task: Option<Task>,
-    /// Its Data-In PDUs that were not acknowledged.
+    /// Its unacknowledged Data-In PDUs.
     pub(super) data: BTreeMap<u32, Frame>,
-    /// Its response, if it was sent.
+    /// Its response, if it has been sent.
     pub(super) status: Option<Frame>,
 }
 
-/// What a TASK REASSIGN finds.
+/// The state of the task that a TASK REASSIGN names.
 pub(super) enum Found {
     Waiting(Box<Orphan>),
     Allegiant,
@@ -81,7 +81,7 @@ impl EvilSession {
         }
     }
 
-    /// The leading login begins with this CmdSN.
+    /// The leading login starts with this CmdSN.
     pub(super) fn begin(&self, cmd_sn: CmdSn) {
         let mut state = lock(&self.state);
         state.exp_cmd_sn = cmd_sn;
@@ -98,7 +98,7 @@ impl EvilSession {
         lock(&self.state).tsih
     }
 
-    /// What the leading login resulted in, without what belongs to a connection.
+    /// The results of the leading login, without those that belong to a connection.
     pub(super) fn results(&self) -> HashMap<String, String> {
         let mut results = lock(&self.state).results.clone();
         results.retain(|key, _| ![keys::HEADER_DIGEST, keys::DATA_DIGEST].contains(&key.as_str()));
@@ -113,7 +113,7 @@ impl EvilSession {
         Self::number(&lock(&self.state), keys::ERROR_RECOVERY_LEVEL, 0)
     }
 
-    /// A connection with this CID comes; `false` when there are too many. One that has the CID must end.
+    /// Adds a connection with this CID; `false` when there are too many. An existing connection with this CID must end.
     pub(super) fn enter(&self, cid: Cid, connection: u32) -> bool {
         let mut state = lock(&self.state);
         let most = Self::number(&state, keys::MAX_CONNECTIONS, 1);
@@ -123,15 +123,15 @@ impl EvilSession {
         }
         state.several |= !state.live.is_empty() && !again;
         state.gone.remove(&cid.0);
-        // Who brings a connection back needs not be told that it was lost.
+        // An initiator that brings a connection back need not be told that it was lost.
         state.news.retain(|lost| *lost != cid);
         let old = state.live.insert(cid.0, connection);
         self.wait_until_gone(state, old);
         true
     }
 
-    /// Waits until the connection `number`, which has no CID any more, has left its tasks behind; not for ever, for it may be
-    /// waiting for its turn.
+    /// Waits until the connection `number`, which no longer has a CID, has left its tasks behind. The wait is limited,
+    /// because that connection may be waiting for its turn.
     fn wait_until_gone(&self, mut state: MutexGuard<'_, State>, number: Option<u32>) {
         let Some(number) = number else { return };
         state.leaving.insert(number);
@@ -145,12 +145,12 @@ impl EvilSession {
         lock(&self.state).live.get(&cid.0) == Some(&connection)
     }
 
-    /// Did the session ever have several connections?
+    /// Has the session ever had several connections?
     pub(super) fn is_several(&self) -> bool {
         lock(&self.state).several
     }
 
-    /// A logout for `cid`; `false` when there is no such connection. Its thread sees it and ends.
+    /// A logout of `cid`; `false` when there is no such connection. Its thread notices and ends.
     pub(super) fn remove(&self, cid: Cid) -> bool {
         let mut state = lock(&self.state);
         state.news.retain(|lost| *lost != cid);
@@ -160,14 +160,15 @@ impl EvilSession {
         known
     }
 
-    /// All connections end.
+    /// Ends all connections.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
         state.live.clear();
         state.orphans.clear();
     }
 
-    /// A connection is over, and these tasks have none. `lost`: without a logout. Are others left?
+    /// A connection has ended and left these tasks behind. `lost`: without a logout. Returns whether other connections are
+    /// left.
     pub(super) fn leave(&self, cid: Cid, connection: u32, lost: bool, orphans: HashMap<u32, Orphan>) -> bool {
         let mut state = lock(&self.state);
         state.waiting.retain(|_, (of, _)| *of != connection);
@@ -187,17 +188,17 @@ impl EvilSession {
         !state.live.is_empty()
     }
 
-    /// A connection that was lost and that nobody was told of yet.
+    /// A lost connection of which the initiator has not been notified yet.
     pub(super) fn news(&self) -> Option<Cid> {
         lock(&self.state).news.pop()
     }
 
-    /// A task began on this connection.
+    /// A task started on this connection.
     pub(super) fn task(&self, itt: u32, connection: u32) {
         lock(&self.state).tasks.insert(itt, connection);
     }
 
-    /// The status of these tasks was acknowledged.
+    /// The status of this task was acknowledged.
     pub(super) fn forget(&self, itt: u32) {
         let mut state = lock(&self.state);
         state.tasks.remove(&itt);
@@ -235,13 +236,13 @@ impl EvilSession {
         }
     }
 
-    /// Does a command of this connection with this tag wait for its turn?
+    /// Is a command of this connection with this tag waiting for its turn?
     pub(super) fn awaits(&self, itt: Itt, connection: u32) -> bool {
         let state = lock(&self.state);
         state.waiting.values().any(|(of, rx)| *of == connection && rx.bhs.itt() == itt)
     }
 
-    /// Takes the next PDU in CmdSN order, if this connection has it.
+    /// Takes the next PDU in CmdSN order, if it belongs to this connection.
     pub(super) fn take(&self, connection: u32) -> Option<Received> {
         let mut state = lock(&self.state);
         let now = state.exp_cmd_sn;
@@ -253,7 +254,7 @@ impl EvilSession {
         state.waiting.remove(&now.0).map(|(_, rx)| rx)
     }
 
-    /// The CmdSN counts as received, if it had not been. Had it not?
+    /// Counts the CmdSN as received; returns whether it had not been received before.
     pub(super) fn plug(&self, cmd_sn: CmdSn) -> bool {
         let mut state = lock(&self.state);
         if state.exp_cmd_sn.le(cmd_sn) {
@@ -265,7 +266,7 @@ impl EvilSession {
         false
     }
 
-    /// A MaxCmdSN that was sent.
+    /// Records a MaxCmdSN that was sent.
     pub(super) fn told(&self, max_cmd_sn: CmdSn) {
         let mut state = lock(&self.state);
         if state.numbering.max_cmd_sn.is_none_or(|before| before.lt(max_cmd_sn)) {
@@ -273,7 +274,7 @@ impl EvilSession {
         }
     }
 
-    /// What is wrong with the number of a PDU that came: the row, and words.
+    /// What is wrong with the number of a received PDU: the row, and a description.
     pub(super) fn number_of(&self, pdu: &Pdu, rx: &Received) -> Option<(&'static str, String)> {
         let mut state = lock(&self.state);
         let several = state.several;
@@ -290,7 +291,7 @@ struct Numbering {
 }
 
 impl Numbering {
-    /// On several connections PDUs overtake each other: then only that no number is beyond the window.
+    /// With several connections PDUs overtake each other; then it only checks that no number is beyond the window.
     fn check(&mut self, pdu: &Pdu, rx: &Received, several: bool) -> Option<(&'static str, String)> {
         if matches!(pdu, Pdu::DataOut(_) | Pdu::SnackRequest(_) | Pdu::LoginRequest(_)) {
             return None;
@@ -298,7 +299,7 @@ impl Numbering {
         let cmd_sn = rx.bhs.cmd_sn();
         let due = self.cmd_sn.unwrap_or(cmd_sn);
         let immediate = rx.bhs.immediate();
-        // A command may be sent again to fill a hole; its CmdSN was seen before.
+        // A command may be sent again to fill a hole; then its CmdSN has been seen before.
         let again = self.seen.contains(&cmd_sn.0);
         let wrong = !several && cmd_sn != due && (immediate || !again);
         if immediate || again {

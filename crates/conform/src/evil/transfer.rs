@@ -9,13 +9,14 @@ use iscsi_wire::{
     keys, parse_number,
 };
 
-/// Tasks at a time.
+/// Maximum number of concurrent tasks.
 const MAX_TASKS: usize = 4096;
 
-/// Target Transfer Tags of Data-In PDUs with the A bit, before the task's own tag is worked in.
+/// Base of the Target Transfer Tags of Data-In PDUs with the A bit; the task's own tag is combined
+/// with it.
 pub(super) const A_BIT_TAG: u32 = 0x5a5a_0000;
 
-/// A write whose data is on its way.
+/// A write that is still receiving data.
 pub(super) struct Task {
     lun: Lun,
     cdb_length: usize,
@@ -29,14 +30,14 @@ pub(super) struct Task {
     r2t_sn: u32,
 }
 
-/// Data-Out PDUs up to an F: what was asked for, and how far it came.
+/// A sequence of Data-Out PDUs up to an F bit: the requested range, and the progress.
 #[derive(Clone, Copy, Default)]
 struct Sequence {
     ttt: u32,
     offset: usize,
     end: usize,
     next_data_sn: u32,
-    /// A PDU is missing: what follows it is dropped, and asked for again after the F.
+    /// A PDU is missing: the PDUs after it are discarded, and requested again after the F bit.
     broken: bool,
 }
 
@@ -89,7 +90,7 @@ impl Connection<'_> {
         value.and_then(|value| usize::try_from(value).ok()).unwrap_or(default)
     }
 
-    /// MaxBurstLength, also with who negotiates one that cannot be (RFC 7143 13.13).
+    /// MaxBurstLength, at least 512 even if an impossible value was negotiated (RFC 7143 13.13).
     fn max_burst(&self) -> usize {
         self.number(keys::MAX_BURST_LENGTH, 262_144).max(512)
     }
@@ -105,7 +106,7 @@ impl Connection<'_> {
             let burst_end = length.min((offset / max_burst + 1) * max_burst);
             let end = burst_end.min(offset + self.initiator_max_recv);
             let last = end == length;
-            // Once per burst the initiator is asked what it has.
+            // Once per burst the initiator is asked to acknowledge the data it has.
             let a_bit = self.level >= 1 && end == burst_end && !last;
             let under = edtl.saturating_sub(data.len()) as u32;
             let over = data.len().saturating_sub(edtl) as u32;
@@ -128,7 +129,7 @@ impl Connection<'_> {
             };
             let frame = Frame::of(pdu).data(&data[offset..end]);
             match going {
-                // The rest waits for who takes the task over.
+                // The rest waits until another connection takes over the task.
                 Err(End) if self.level >= 2 => self.kept.keep(&frame),
                 Err(End) => return Err(End),
                 Ok(()) => going = self.emit(frame),
@@ -138,7 +139,7 @@ impl Connection<'_> {
         going
     }
 
-    /// A SCSI Response; `moved` bytes is what the CDB transfers.
+    /// A SCSI Response; `moved` is the number of bytes that the CDB transfers.
     fn response(
         &mut self,
         itt: Itt,
@@ -168,7 +169,7 @@ impl Connection<'_> {
         self.emit(Frame::of(response).data(sense))
     }
 
-    /// Sends the R2Ts that may be sent now, or ends the write.
+    /// Sends the R2Ts allowed now, or completes the write.
     fn pump(&mut self, itt: Itt) -> Result<(), End> {
         let max_burst = self.max_burst();
         let max_outstanding = self.number(keys::MAX_OUTSTANDING_R2T, 1);
@@ -201,7 +202,7 @@ impl Connection<'_> {
         self.response(itt, 0, task.edtl, task.cdb_length, task.r2t_sn, Vec::new())
     }
 
-    /// A sequence ended with a hole: the rest of it is asked for again.
+    /// A sequence ended with a hole: requests the rest of it again.
     fn ask_again(&mut self, itt: Itt, place: Option<usize>) -> Result<(), End> {
         let Some(task) = self.tasks.get_mut(&itt.0) else { return Ok(()) };
         match place {
@@ -217,7 +218,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Starts a write again that lost its connection: what had not come is asked for.
+    /// Restarts a write whose connection was lost: requests the data that has not arrived.
     pub(super) fn resume(&mut self, itt: Itt, mut task: Task) -> Result<(), End> {
         let open = task.unsolicited_open.then_some(task.unsolicited.offset);
         let lowest = task.outstanding.iter().map(|sequence| sequence.offset).chain(open).min();
@@ -228,7 +229,7 @@ impl Connection<'_> {
         self.pump(itt)
     }
 
-    /// Asks for data of a write; its place among the R2Ts that are waited for is `place`.
+    /// Requests data of a write; `place` is its position among the outstanding R2Ts.
     fn send_r2t(&mut self, itt: Itt, offset: usize, end: usize, place: usize) -> Result<(), End> {
         let (exp_cmd_sn, max_cmd_sn, stat_sn) = (self.exp_cmd_sn(), self.max_cmd_sn(), self.stat_sn);
         let Some(task) = self.tasks.get_mut(&itt.0) else { return Ok(()) };
@@ -252,7 +253,7 @@ impl Connection<'_> {
 
     pub(super) fn data_out(&mut self, pdu: &DataOut, rx: &Received) -> Result<(), End> {
         let Some(task) = self.tasks.get_mut(&pdu.itt.0) else {
-            // The rest of an aborted task's data is let pass.
+            // Further data of an aborted task is ignored.
             return Ok(());
         };
         let unsolicited = pdu.ttt.is_reserved();

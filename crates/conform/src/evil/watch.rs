@@ -1,4 +1,4 @@
-//! What a target can see of an initiator's keeping of the rules, checked on every PDU received.
+//! The rules that a target can see an initiator keep or break, checked on every PDU received.
 
 use super::session::EvilSession;
 use crate::frame::Received;
@@ -6,10 +6,10 @@ use crate::ledger::Finding;
 use iscsi_wire::{Itt, LoginRequest, NopOut, Opcode, Pdu, ScsiCommand, keys, parse_number};
 use std::collections::HashMap;
 
-/// Findings kept per connection.
+/// Maximum number of findings per connection.
 const MAX_FINDINGS: usize = 64;
 
-/// Rules of the initiator, and what is needed to check them.
+/// Rules for the initiator, and the state needed to check them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     pub(super) findings: Vec<Finding>,
@@ -61,7 +61,7 @@ impl Watch {
         }
     }
 
-    /// Full feature phase begins.
+    /// Full feature phase starts.
     pub(super) fn negotiated(&mut self, results: &HashMap<String, String>, max_recv: Option<&String>) {
         let number = |value: Option<&String>, default: usize| {
             value

@@ -78,7 +78,7 @@ fn lgn_02(stage: &Stage<'_>) -> RowResult {
 
 // covers: LGN-08
 fn lgn_08(stage: &Stage<'_>) -> RowResult {
-    // Stage 0 with T=1 to full feature, where the operational stage was asked for.
+    // Stage 0 with T=1 directly to full feature, although the operational stage was requested.
     let play = one_way();
     let leap = Behaviour::good().every(Opcode::LoginResponse, |_, frame| {
         let bits = frame.bhs().as_bytes()[1];
@@ -121,7 +121,7 @@ fn lgn_13(stage: &Stage<'_>) -> RowResult {
     for first_stat_sn in [0, 0xffff_fffe, 0x7fff_ffff, 0x1234_5678] {
         let config = EvilConfig { first_stat_sn, ..EvilConfig::default() };
         let played = stage.goes_well(&Play::new().config(config), Behaviour::good())?;
-        // The last request acknowledges everything that came before it.
+        // The last request acknowledges every earlier response.
         let (mut next, mut last) = (first_stat_sn, None);
         for entry in &played.entries {
             let Some(bhs) = entry.bhs() else { continue };
@@ -186,7 +186,7 @@ fn lgn_15(stage: &Stage<'_>) -> RowResult {
         }
         played.went_well_elsewhere(&second)?;
     }
-    // To itself, for ever.
+    // To itself, endlessly.
     let loops = redirected_to_itself(stage)?;
     loops.refused("a redirection to itself")?;
     ensure!(loops.connections() <= 20, "{} connections in a redirection loop", loops.connections());
@@ -349,12 +349,12 @@ fn sec_12(stage: &Stage<'_>) -> RowResult {
         replace(pairs, keys::CHAP_N, "somebody-else");
     });
     stage.play_as(&mutual(), stranger, &read_write())?.refused("another CHAP_N than configured")?;
-    // AuthMethod=None, where the initiator insists.
+    // AuthMethod=None, although the initiator insists on CHAP.
     let none = securing(|pairs| {
         replace(pairs, keys::AUTH_METHOD, "None");
     });
     stage.play_as(&mutual(), none, &read_write())?.refused("AuthMethod answered with None")?;
-    // The transition at once, before any response.
+    // The transition too early, before any response.
     let early = Behaviour::good().first(Opcode::LoginResponse, |_, frame| {
         vec![Act::Send(frame.set_bits(1, 0x81).remark("T=1 early"))]
     });
@@ -442,7 +442,7 @@ fn ses_06(stage: &Stage<'_>) -> RowResult {
 }
 
 impl Played {
-    /// After a redirection: what is called done was done on the other target.
+    /// After a redirection: operations reported as done were executed on the other target.
     fn went_well_elsewhere(&self, other: &crate::evil::EvilTarget) -> RowResult {
         other.settle(std::time::Duration::from_secs(2));
         let served = other.transcript().entries().iter().any(|entry| entry.is(Opcode::ScsiCommand));

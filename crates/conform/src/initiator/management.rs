@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("REJ-04", "a command rejected for its own fault is not sent again", rej_04),
 ];
 
-/// A target that neither answers reads nor task management on its first connection.
+/// A target that answers neither reads nor task management on its first connection.
 fn silent() -> Behaviour {
     Behaviour::good().incoming(|scene, rx| {
         let read = ScsiCommand::parse(&rx.bhs)
@@ -123,7 +123,7 @@ fn message(event: AsyncEvent, parameters: [u16; 3]) -> Frame {
     })
 }
 
-/// Sends these after the first answer to a write, then plays on.
+/// Sends these after the first answer to a write, then continues normally.
 fn after_a_write(acts: Vec<Act>) -> Behaviour {
     let mut acts = Some(acts);
     Behaviour::good().first(Opcode::ScsiResponse, move |_, frame| {
@@ -137,7 +137,7 @@ fn write_and_wait(wait: Duration) -> Vec<Op> {
     vec![Op::Write { lba: 1000, data: pattern(1000, 8) }, Op::Wait(wait)]
 }
 
-/// What connection 1 carried after the asynchronous message, until its end.
+/// The traffic on connection 1 after the asynchronous message, until its end.
 fn after_message(played: &Played) -> Result<Vec<crate::Entry>, Stop> {
     let at = played.entries.iter().position(|entry| entry.connection == 1 && entry.is(Opcode::AsyncMessage));
     let Some(at) = at else { fail!("the message was not sent: {}", played.words()) };
@@ -161,7 +161,7 @@ fn asy_01(stage: &Stage<'_>) -> RowResult {
     ensure!(!commands.any(|command| knows(&command)), "a new command after event 1");
     let asked_at = asked.map(|entry| entry.at);
     let took = asked_at.map(|asked_at| after[logout].at.saturating_sub(asked_at));
-    // 1 second was given; the play itself would end the session after 3.
+    // The message allows 1 second; the play itself would end the session after 3.
     ensure!(took.is_some_and(|took| took <= Duration::from_secs(2)), "the logout came after {took:?}");
     Ok(())
 }
@@ -202,7 +202,7 @@ fn asy_03(stage: &Stage<'_>) -> RowResult {
     });
     let asked_at = played.entries.iter().find(|entry| entry.is(Opcode::AsyncMessage)).map(|entry| entry.at);
     let took = answer.zip(asked_at).map(|(answer, asked_at)| answer.at.saturating_sub(asked_at));
-    // 1 second was given; the play itself would end the session after 3.
+    // The message allows 1 second; the play itself would end the session after 3.
     ensure!(
         took.is_some_and(|took| took <= Duration::from_secs(2)),
         "neither a Text request nor a logout in time after event 4 ({took:?})"
@@ -321,7 +321,7 @@ fn nop_04(stage: &Stage<'_>) -> RowResult {
 
 // covers: NOP-05
 fn nop_05(stage: &Stage<'_>) -> RowResult {
-    // An answer to a ping that nobody sent: ignored, or the end, but never answered.
+    // An answer to a ping that was never sent: ignore it or end the connection, but never answer it.
     let told = after_a_write(vec![Act::Tell(ping(0x7001, u32::MAX))]);
     let played = stage.play(told, &write_and_wait(Duration::from_millis(300)))?;
     let answer = played

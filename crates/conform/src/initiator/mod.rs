@@ -1,8 +1,8 @@
-//! The rows that an initiator must keep, each a play of an evil target with the initiator under test.
+//! The rows for initiators, each a play of an evil target with the initiator under test.
 //!
-//! The initiator comes in through [`InitiatorUnderTest`]. What it must be seen doing is judged from the target's
-//! transcript, from what the evil target's watch found on the side, and from the results of the operations:
-//! whatever the target does, no wrong byte may be handed up, and everything comes to an end.
+//! The initiator is driven through [`InitiatorUnderTest`]. It is judged by the target's transcript, by what the
+//! evil target's watch found along the way, and by the results of the operations: whatever the target does, the
+//! initiator must not deliver a wrong byte, and every operation must end.
 
 mod discovery;
 mod login;
@@ -21,12 +21,12 @@ use play::Stage;
 
 type RowResult = Result<(), Stop>;
 
-/// A row of the conformance table that is about initiators.
+/// A row of the conformance table for initiators.
 #[derive(Clone, Copy)]
 pub struct Row {
     /// Its id, for instance `NOP-03`.
     pub id: &'static str,
-    /// What it is about, in a line.
+    /// A one-line description.
     pub title: &'static str,
     script: fn(&Stage<'_>) -> RowResult,
 }

@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("KEY-30", "no answer is assumed to what was not offered", key_30),
 ];
 
-/// A target that proposes this key by itself, and waits for its answer.
+/// A target that proposes this key itself, and waits for its answer.
 fn proposing(key: &str, value: &str) -> Play {
     let proposals = vec![(key.to_owned(), value.to_owned())];
     Play::new().config(EvilConfig { proposals, ..EvilConfig::default() })
@@ -94,7 +94,7 @@ fn txt_04(stage: &Stage<'_>) -> RowResult {
     let answered = played.offered(1).iter().filter(|(_, value)| value == keys::NOT_UNDERSTOOD).count();
     ensure!(answered == 32, "{answered} of 32 keys were answered: {}", played.words());
     played.went_well()?;
-    // Far more than anybody has to take: an end, whichever.
+    // Far more than anyone must accept: it must end somehow.
     let proposals: Vec<_> = (0..2000).map(|n| (format!("X-org.example.key{n}"), "v".repeat(235))).collect();
     let config = EvilConfig { proposals, login_text_cuts: vec![8000; 100], ..EvilConfig::default() };
     stage.play_as(&Play::new().config(config), Behaviour::good(), &read_write())?.no_wrong_byte()
@@ -132,7 +132,7 @@ fn txt_09(stage: &Stage<'_>) -> RowResult {
         let played = stage.play_as(&play, Behaviour::good(), &read_write())?;
         let offers: Vec<_> =
             played.offered(1).into_iter().filter(|(key, _)| key == keys::MAX_CONNECTIONS).collect();
-        // When the initiator offered the key itself, this was an answer.
+        // If the initiator offered the key itself, this was an answer.
         if offers.first().is_some_and(|(_, value)| value != keys::REJECT) {
             continue;
         }
@@ -273,7 +273,7 @@ fn key_11(stage: &Stage<'_>) -> RowResult {
             ensure!(legal, "MaxRecvDataSegmentLength={value}");
         }
     }
-    // 8192 bytes may come, and are sent at most, while nothing was declared.
+    // Without a declaration, up to 8192 bytes may arrive, and at most that many may be sent.
     let silent = answering(|pairs| pairs.retain(|(key, _)| key != keys::MAX_RECV_DATA_SEGMENT_LENGTH));
     let config = EvilConfig::default().key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "8192");
     stage.goes_well(&Play::new().config(config), silent)?.clean("DAT-01")
@@ -361,7 +361,7 @@ fn key_27(stage: &Stage<'_>) -> RowResult {
 
 // covers: KEY-30
 fn key_30(stage: &Stage<'_>) -> RowResult {
-    // A target that answers only what is offered, and a login that goes on without more.
+    // A target that only answers offers, and a login that completes without further keys.
     let played = stage.goes_well(&Play::new(), Behaviour::good())?;
     let mut seen = Vec::new();
     for (key, _) in played.offered(1) {

@@ -1,4 +1,4 @@
-//! The initiator under test, what it is asked to do, and the stage on which a row plays.
+//! The initiator under test, the operations it is asked to execute, and the stage on which a row plays.
 
 use super::RowResult;
 use crate::evil::{Behaviour, EvilConfig, EvilTarget};
@@ -13,14 +13,14 @@ use std::time::Duration;
 /// How long the connections of a play may take to end after the initiator is done.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// One operation of an initiator. Blocks are of 512 bytes.
+/// One operation of an initiator. A block has 512 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Read blocks.
     Read {
         /// First block.
         lba: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
     },
     /// Write blocks.
@@ -36,10 +36,10 @@ pub enum Op {
     Capacity,
     /// SendTargets in a discovery session; the URL then names no target.
     Discover,
-    /// Keep the session open and serve what comes, for so long.
+    /// Keep the session open and serve incoming PDUs for this long.
     Wait(Duration),
-    /// Ask for a task management function: of a read of these blocks that was begun right before, or, without, of the logical
-    /// unit.
+    /// Request a task management function: for a read of these blocks that was started just before or, if there is none, for
+    /// the logical unit.
     Manage {
         /// Which.
         function: TmfFunction,
@@ -48,48 +48,47 @@ pub enum Op {
     },
     /// Declare another MaxRecvDataSegmentLength in full feature phase, bytes.
     Declare(u32),
-    /// Operations one after the other, for use in [`Op::Together`].
+    /// Operations one after the other, for use within [`Op::Together`].
     InTurn(Vec<Op>),
-    /// Several operations at once; one after the other will do for an initiator without a queue.
+    /// Several operations at once; an initiator without a queue may run them one after the other.
     Together(Vec<Op>),
 }
 
-/// What became of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpResult {
     /// Done.
     Done,
-    /// What was read.
+    /// The data read.
     Data(Vec<u8>),
     /// Blocks of the disk, and bytes per block.
     Capacity(u64, u32),
-    /// Targets that were discovered: their names, with their addresses.
+    /// Discovered targets: their names, with their addresses.
     Targets(Vec<(String, Vec<String>)>),
     /// It failed, in words.
     Failed(String),
-    /// The target's word on a function; `None`: there was no answer.
+    /// The target's response to a function; `None`: there was no answer.
     Managed(Option<TmfResponse>),
-    /// Of [`Op::Together`] or [`Op::InTurn`], in its order.
+    /// Results of [`Op::Together`] or [`Op::InTurn`], in order.
     Together(Vec<OpResult>),
 }
 
-/// An initiator that can be tested. See [`DriveUrl`] for what the URL says.
+/// An initiator that can be tested. See [`DriveUrl`] for the format of the URL.
 pub trait InitiatorUnderTest {
-    /// Logs in, does the operations in order, and logs out (also when an operation failed). An error when the
-    /// login did not succeed. Whatever the target does, this must return: with `timeout_ms` of the URL as the
-    /// time of one step, and a handful of reconnections at most.
+    /// Logs in, executes the operations in order, and logs out (even if an operation failed). Returns an error if the login
+    /// did not succeed. Whatever the target does, this must return: `timeout_ms` of the URL limits one step, and there may be
+    /// only a few reconnections.
     fn connect_and(&self, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String>;
 }
 
-/// A URL of a play, taken apart:
+/// The parsed URL of a play:
 /// `iscsi://[user[%password]@]host:port[/target/lun][?key=value&...]`.
 ///
-/// Keys: `header_digest` and `data_digest` (`off`, `offered`, `required`), `target_user` and `target_password`
-/// (mutual CHAP), `initial_r2t` and `immediate_data` (`yes`, `no`), `max_recv_data_segment_length`,
-/// `max_burst_length`, `first_burst_length`, `max_outstanding_r2t` (numbers to offer), `connections` (of the session, at
-/// most), `erl` (the highest ErrorRecoveryLevel to offer), `task_reporting` (`fast_abort`), `protocol_level` (to offer),
-/// `timeout_ms` (of one step).
-/// What is not there is for the initiator to choose.
+/// Keys: `header_digest` and `data_digest` (`off`, `offered`, `required`), `target_user` and `target_password` (mutual CHAP),
+/// `initial_r2t` and `immediate_data` (`yes`, `no`), `max_recv_data_segment_length`, `max_burst_length`,
+/// `first_burst_length`, `max_outstanding_r2t` (numbers to offer), `connections` (maximum per session), `erl` (the highest
+/// ErrorRecoveryLevel to offer), `task_reporting` (`fast_abort`), `protocol_level` (to offer), `timeout_ms` (of one step).
+/// The initiator chooses the values of absent keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriveUrl {
     /// Host, or address without brackets.
@@ -109,7 +108,7 @@ pub struct DriveUrl {
 }
 
 impl DriveUrl {
-    /// Takes a URL apart.
+    /// Parses a URL.
     pub fn parse(url: &str) -> Result<Self, String> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let options = crate::target::Options::from_url(base)?;
@@ -154,7 +153,7 @@ pub(super) struct Stage<'a> {
     shown: RefCell<String>,
 }
 
-/// How a play went.
+/// The course of a play.
 pub(super) struct Played {
     pub(super) results: Result<Vec<OpResult>, String>,
     pub(super) entries: Vec<Entry>,
@@ -162,7 +161,7 @@ pub(super) struct Played {
     pub(super) medium: Vec<u8>,
 }
 
-/// What one play needs beside the target's behaviour.
+/// What one play needs in addition to the target's behaviour.
 #[derive(Clone)]
 pub(super) struct Play {
     pub(super) config: EvilConfig,
@@ -199,7 +198,7 @@ impl Play {
         self
     }
 
-    /// With this time for a step, for plays that wait for it to pass.
+    /// With a shorter time per step, for plays that wait for it to elapse.
     pub(super) fn impatient(mut self) -> Self {
         self.timeout_ms = 500;
         self
@@ -215,7 +214,7 @@ impl Play {
         self
     }
 
-    /// The URL of `target` as this play wants it.
+    /// The URL of `target` for this play.
     pub(super) fn url(&self, target: &EvilTarget) -> String {
         let user = self.user.as_ref().map(|(name, secret)| format!("{name}%{secret}@")).unwrap_or_default();
         let path = if self.discovery { String::new() } else { format!("/{}/0", self.config.target_name) };
@@ -270,7 +269,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A whole play that must go well, and during which the initiator must not be seen breaking the row.
+    /// A complete play that must go well, and in which the initiator must not break the row's rule.
     pub(super) fn goes_well(&self, play: &Play, behaviour: Behaviour) -> Result<Played, Stop> {
         let played = self.play_as(play, behaviour, &read_write())?;
         played.went_well()?;
@@ -278,8 +277,8 @@ impl<'a> Stage<'a> {
         Ok(played)
     }
 
-    /// A play in which the target breaks a rule on connection 1: the initiator must end that connection, and in
-    /// no case hand up a wrong byte.
+    /// A play in which the target breaks a rule on connection 1: the initiator must end that connection, and must never
+    /// deliver a wrong byte.
     pub(super) fn is_dropped(&self, what: &str, play: &Play, behaviour: Behaviour) -> Result<Played, Stop> {
         let played = self.play_as(play, behaviour, &read_write())?;
         ensure!(played.dropped(1), "{what}: the initiator goes on with the connection ({})", played.words());
@@ -308,7 +307,7 @@ pub(super) fn written() -> Vec<u8> {
     pattern(9999, 40)
 }
 
-/// Reads what is there, writes elsewhere, reads that back.
+/// Reads the initial contents, writes elsewhere, reads that back.
 pub(super) fn read_write() -> Vec<Op> {
     vec![
         Op::Read { lba: 0, blocks: 24 },
@@ -341,7 +340,7 @@ impl Played {
         self.no_wrong_byte()
     }
 
-    /// Whatever [`read_write`] handed up was right, and what it calls written is on the medium.
+    /// All data that [`read_write`] delivered was right, and all data reported as written is on the medium.
     pub(super) fn no_wrong_byte(&self) -> RowResult {
         let Ok(results) = &self.results else { return Ok(()) };
         let read_write = results.len() == 4 && self.entries.iter().any(|entry| entry.is(Opcode::ScsiCommand));
@@ -376,7 +375,7 @@ impl Played {
         Ok(())
     }
 
-    /// Did the initiator end this connection, before the target did?
+    /// Did the initiator end this connection before the target did?
     pub(super) fn dropped(&self, connection: u32) -> bool {
         let mut ends = self.entries.iter().filter(|entry| {
             entry.connection == connection && matches!(entry.what, What::Closed | What::Reset)
@@ -417,7 +416,7 @@ impl Played {
     }
 }
 
-/// The pairs of text.
+/// The pairs in a text segment.
 pub(super) fn pairs_of(data: &[u8]) -> Vec<(String, String)> {
     let empty = [0; 48];
     let (bhs, ahs, padding) = (iscsi_wire::Bhs::from_bytes(empty), Vec::new(), Vec::new());
@@ -441,7 +440,7 @@ pub(super) fn answering(mut change: impl FnMut(&mut Vec<(String, String)>) + Sen
     })
 }
 
-/// Replaces the value of a key, if it is there; says whether it was.
+/// Replaces the value of a key, if the key is there; returns whether it was.
 pub(super) fn replace(pairs: &mut [(String, String)], key: &str, value: &str) -> bool {
     match pairs.iter_mut().find(|(name, _)| name == key) {
         Some((_, old)) => {

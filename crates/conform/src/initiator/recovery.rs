@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("SNK-09", "status is not acknowledged while data is missing", snk_09),
 ];
 
-/// A play with a target that goes up to this level, with small PDUs and bursts.
+/// A play with a target that supports up to this level, with small PDUs and bursts.
 pub(super) fn at(level: u32) -> Play {
     let config = EvilConfig::default()
         .key(keys::ERROR_RECOVERY_LEVEL, &level.to_string())
@@ -58,7 +58,7 @@ pub(super) fn reaches(played: &Played, level: u32) -> RowResult {
     Ok(())
 }
 
-/// SNACKs of this type, with where they are in the transcript.
+/// SNACKs of this type, with their positions in the transcript.
 fn snacks(played: &Played, snack_type: SnackType) -> Vec<(usize, SnackRequest)> {
     let mut found = Vec::new();
     for (at, entry) in played.entries.iter().enumerate() {
@@ -72,8 +72,8 @@ fn snacks(played: &Played, snack_type: SnackType) -> Vec<(usize, SnackRequest)> 
     found
 }
 
-/// Loses these Data-In PDUs of the first long read, once. What is behind them shows the gap; after the last one a
-/// ping does.
+/// Loses these Data-In PDUs of the first long read, once. The PDUs after them show the gap; after the last one, a ping
+/// does.
 fn losing_data(lost: &'static [u32]) -> Behaviour {
     let (mut itt, mut gone) = (None, Vec::new());
     Behaviour::good().every(Opcode::DataIn, move |_, frame| {
@@ -90,7 +90,7 @@ fn losing_data(lost: &'static [u32]) -> Behaviour {
     })
 }
 
-/// Everything went well on the first connection alone.
+/// Everything went well using only the first connection.
 fn healed_in_place(what: &str, played: &Played) -> RowResult {
     played.went_well()?;
     ensure!(
@@ -141,7 +141,7 @@ fn erl_03(stage: &Stage<'_>) -> RowResult {
                 let to = request.beg_run.saturating_add(request.run_length);
                 request.run_length == 0 || (request.beg_run..to).contains(&number)
             };
-            // The last one carries the status, which may be asked for instead.
+            // The last one carries the status, which may be requested instead.
             asked.iter().any(|(_, request)| run(request)) || number == 11
         };
         let missed = lost.iter().find(|number| !covers(**number));
@@ -151,14 +151,14 @@ fn erl_03(stage: &Stage<'_>) -> RowResult {
         }
     }
     bad_digest(stage)?;
-    // Twice is once.
+    // A duplicate counts once.
     for opcode in [Opcode::DataIn, Opcode::ScsiResponse] {
         let twice = Behaviour::good()
             .every(opcode, |_, frame| vec![Act::Send(frame.clone()), Act::Send(frame.remark("twice"))]);
         let played = stage.play_as(&at(1), twice, &read_write())?;
         healed_in_place("duplicates", &played)?;
     }
-    // A hole that the target sees: it asks again, and gets the same bytes.
+    // A hole that the target notices: it requests the data again, and gets the same bytes.
     let mut lost = 0;
     let holes = Behaviour::good().incoming(move |_, rx| {
         let not_last = rx.bhs.opcode() == Opcode::DataOut.code() && rx.bhs.as_bytes()[1] & 0x80 == 0;
@@ -174,7 +174,7 @@ fn erl_03(stage: &Stage<'_>) -> RowResult {
     played.went_well()
 }
 
-/// Loses the first response to a write, and shows the gap by a ping.
+/// Loses the first response to a write, and reveals the gap with a ping.
 fn losing_status() -> Behaviour {
     Behaviour::good().first(Opcode::ScsiResponse, |_, _| vec![Act::Tell(ping(u32::MAX, 0x7e57))])
 }
@@ -198,7 +198,7 @@ fn snk_02(stage: &Stage<'_>) -> RowResult {
     Ok(())
 }
 
-/// Every DataACK names what had come.
+/// Every DataACK names the data that had arrived.
 fn acknowledges(played: &Played) -> RowResult {
     for (at, request) in snacks(played, SnackType::DataAck) {
         let before = &played.entries[..at];
@@ -234,7 +234,8 @@ fn snk_03(stage: &Stage<'_>) -> RowResult {
 
 // covers: SNK-04
 fn snk_04(stage: &Stage<'_>) -> RowResult {
-    // Data are lost, and no request for them is heard before the change is declared: what comes then is cut otherwise.
+    // Data is lost, and no request for it is heard before the change is declared; the data sent afterwards is split
+    // differently.
     let (mut itt, mut gone, mut declared) = (None, false, false);
     let deaf = Behaviour::good()
         .outgoing(move |_, frame| {
@@ -302,7 +303,7 @@ fn snk_09(stage: &Stage<'_>) -> RowResult {
     Ok(())
 }
 
-/// Resets the connection instead of sending its `nth` PDU of full feature phase, once in all.
+/// Resets the connection instead of sending its `nth` PDU of full feature phase, only once.
 fn cut_at(nth: usize) -> Behaviour {
     let mut count = 0;
     Behaviour::good().outgoing(move |scene: &Scene, frame| {
@@ -325,7 +326,7 @@ fn cut_first(opcode: Opcode) -> Behaviour {
     })
 }
 
-/// TASK REASSIGNs that the initiator sent, with where.
+/// TASK REASSIGNs that the initiator sent, with their positions.
 fn reassigns(played: &Played) -> Vec<(usize, TaskManagementRequest)> {
     let mut found = Vec::new();
     for (at, entry) in played.entries.iter().enumerate() {
@@ -358,7 +359,7 @@ fn erl_06(stage: &Stage<'_>) -> RowResult {
                 let Some(old) = old else {
                     fail!("TASK REASSIGN of itt={}, which was not sent", request.referenced_task_tag)
                 };
-                // The connection was logged out for recovery, or its CID has a new connection.
+                // The connection was logged out for recovery, or its CID was taken by a new connection.
                 let cid = cid_of(&played, old.connection);
                 let out = before.iter().filter_map(|entry| LogoutRequest::parse(entry.bhs()?).ok());
                 let out = out
@@ -380,7 +381,7 @@ fn erl_06(stage: &Stage<'_>) -> RowResult {
     Ok(())
 }
 
-/// The CID that a connection logged in with.
+/// The CID with which a connection logged in.
 pub(super) fn cid_of(played: &Played, connection: u32) -> Option<u16> {
     let login = |entry: &&Entry| entry.connection == connection && entry.is(Opcode::LoginRequest);
     let bhs = played.entries.iter().find(login)?.bhs()?;
@@ -397,7 +398,7 @@ fn erl_10(stage: &Stage<'_>) -> RowResult {
             if level > 0 {
                 reaches(&played, level)?;
             }
-            // Session recovery sends commands again; a task that was reassigned is not sent again.
+            // Session recovery sends commands again; a reassigned task is not sent again.
             played.went_well()?;
             if !reassigns(&played).is_empty() {
                 let writes = played.sent_pdus().filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok());
@@ -414,7 +415,7 @@ fn erl_10(stage: &Stage<'_>) -> RowResult {
 
 // covers: ERL-11
 fn erl_11(stage: &Stage<'_>) -> RowResult {
-    // After the first write nothing of connection 1 is heard, and nothing answered.
+    // After the first write the target ignores everything on connection 1 and answers nothing.
     let mut deaf = false;
     let silent = Behaviour::good().incoming(move |scene, rx| {
         if scene.connection != 1 {
@@ -440,7 +441,7 @@ fn erl_11(stage: &Stage<'_>) -> RowResult {
     Ok(())
 }
 
-/// The part of a row that needs what an initiator may not offer: without it the row stands by its other part.
+/// A part of a row that requires something an initiator may not offer: without it the other part decides the row.
 pub(super) fn if_applicable(part: RowResult) -> RowResult {
     match part {
         Err(Stop::NotApplicable(_)) => Ok(()),
@@ -448,7 +449,7 @@ pub(super) fn if_applicable(part: RowResult) -> RowResult {
     }
 }
 
-/// A bad data digest is a loss like any other.
+/// A bad data digest is treated like any other loss.
 pub(super) fn bad_digest(stage: &Stage<'_>) -> RowResult {
     let play = Play { query: Vec::new(), ..at(1) }
         .set("erl", "1")

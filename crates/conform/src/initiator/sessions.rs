@@ -36,7 +36,7 @@ pub(super) fn several() -> Play {
     at(0).set("connections", "4")
 }
 
-/// Connections that joined the first one's session: their numbers.
+/// The numbers of the connections that joined the first one's session.
 fn joined(played: &Played) -> Vec<u32> {
     let logins = played.entries.iter().filter(|entry| entry.is(Opcode::LoginRequest));
     let mut found: Vec<u32> = logins
@@ -58,10 +58,10 @@ pub(super) fn has_several(played: &Played) -> RowResult {
     Ok(())
 }
 
-/// Time for all connections to join before the work begins.
+/// Time for all connections to join before the work starts.
 const JOINING: Duration = Duration::from_millis(500);
 
-/// Reads and writes at once, for all connections.
+/// Concurrent reads and writes, for all connections.
 pub(super) fn busy() -> Vec<Op> {
     let reads = (0..12).map(|n| Op::Read { lba: n * 16, blocks: 16 });
     let writes = (0..12).map(|n| Op::Write { lba: 2000 + n * 20, data: pattern(n * 31, 20) });
@@ -73,7 +73,7 @@ pub(super) fn busy() -> Vec<Op> {
     vec![Op::Wait(JOINING), Op::Together(ops), Op::Together(again)]
 }
 
-/// Everything that [`busy`] does went well, with the right bytes.
+/// All operations of [`busy`] went well, with the right bytes.
 pub(super) fn busy_went_well(played: &Played) -> RowResult {
     use super::play::OpResult;
     let Ok(results) = &played.results else { fail!("the initiator failed: {}", played.words()) };
@@ -110,7 +110,7 @@ fn mcs_01(stage: &Stage<'_>) -> RowResult {
     ensure!(cids.len() == count, "two connections have one CID: {cids:?}");
     let busy_ones = joined.iter().filter(|connection| played.sent(**connection, Opcode::ScsiCommand) > 0);
     ensure!(busy_ones.count() > 0, "no further connection carries a command");
-    // A target that refuses further connections leaves the session as it is.
+    // A target that refuses additional connections leaves the session unaffected.
     let few = several().config(EvilConfig::default());
     let played = stage.play_as(&few, Behaviour::good(), &busy())?;
     busy_went_well(&played)?;
@@ -118,7 +118,7 @@ fn mcs_01(stage: &Stage<'_>) -> RowResult {
     Ok(())
 }
 
-/// On which connection each command went, by task tag.
+/// The connection on which each command was sent, by task tag.
 fn allegiance(played: &Played) -> HashMap<u32, u32> {
     let commands = played.sent_pdus().filter(|entry| entry.is(Opcode::ScsiCommand));
     commands.filter_map(|entry| Some((entry.bhs()?.itt().0, entry.connection))).collect()
@@ -140,9 +140,10 @@ fn mcs_02(stage: &Stage<'_>) -> RowResult {
     if_applicable(follows_its_task(stage, several(), function))
 }
 
-/// The function goes over the connection of the task that it names, wherever that is, and asks what it should.
+/// The function is sent on the connection of the task that it names, whichever that is, and carries the right
+/// fields.
 fn follows_its_task(stage: &Stage<'_>, play: Play, function: TmfFunction) -> RowResult {
-    // Slow enough for the function to find the read under way.
+    // Slow enough that the read is still in progress when the function arrives.
     let slow = Behaviour::good().incoming(|_, rx| {
         let read = ScsiCommand::parse(&rx.bhs).is_ok_and(|command| matches!(command.cdb[0], 0x28 | 0x88));
         if read { Incoming::Before(vec![Act::Pause(Duration::from_millis(40))]) } else { Incoming::Serve }
@@ -209,7 +210,7 @@ fn mcs_03(stage: &Stage<'_>) -> RowResult {
 // covers: MCS-07
 fn mcs_07(stage: &Stage<'_>) -> RowResult {
     for level in [0, 1, 2] {
-        // The first command on the second connection goes down with it, unseen.
+        // The first command on the second connection is lost with it, unseen.
         let mut done = false;
         let cut = Behaviour::good().incoming(move |scene, rx| {
             let command = rx.bhs.opcode() == Opcode::ScsiCommand.code();
@@ -307,7 +308,7 @@ fn p2_01(stage: &Stage<'_>) -> RowResult {
     Ok(())
 }
 
-/// A target of level 1 that answers no read on its first connection: the initiator does what it can.
+/// A target of level 1 that answers no read on its first connection; the initiator reacts as it can.
 fn provoked(stage: &Stage<'_>) -> Result<Played, crate::Stop> {
     let silent = Behaviour::good().incoming(|scene, rx| {
         let read = ScsiCommand::parse(&rx.bhs).is_ok_and(|command| matches!(command.cdb[0], 0x28 | 0x88));
@@ -339,7 +340,7 @@ fn p2_03(stage: &Stage<'_>) -> RowResult {
 
 // covers: P2-05
 fn p2_05(stage: &Stage<'_>) -> RowResult {
-    // The answer comes before the connections go, or is lost with them.
+    // The answer arrives before the connections drop, or is lost with them.
     for answered in [true, false] {
         let mut reset = false;
         let dropping = Behaviour::good().incoming(move |scene, rx| {

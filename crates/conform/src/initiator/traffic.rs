@@ -13,7 +13,7 @@ use iscsi_wire::{
 };
 use std::time::Duration;
 
-/// Statuses that no initiator lets go unacknowledged.
+/// So many statuses that no initiator may leave them unacknowledged.
 const MANY_STATUSES: u32 = 6000;
 
 pub(super) const ROWS: &[Row] = &[
@@ -75,7 +75,7 @@ fn num_05(stage: &Stage<'_>) -> RowResult {
         vec![Act::Send(frame)]
     });
     stage.goes_well(&Play::new(), shrinking)?;
-    // Pairs grow old on their way when another connection is faster.
+    // A pair of numbers becomes stale in transit when another connection is faster.
     let stale = Behaviour::good().outgoing(|scene, frame| {
         let counted = matches!(
             Opcode::try_from(frame.bhs().opcode()),
@@ -104,7 +104,7 @@ fn num_06(stage: &Stage<'_>) -> RowResult {
     let played = stage.play_as(&Play::new().config(config), Behaviour::good(), &ops)?;
     played.went_well()?;
     played.clean("NUM-06")?;
-    // No command at all, until a NOP-In says so.
+    // No command is allowed until a NOP-In opens the window.
     let config = EvilConfig { window: 0, ..EvilConfig::default() };
     let opening = Behaviour::good().outgoing(|scene, frame| {
         let bytes = *frame.bhs().as_bytes();
@@ -118,7 +118,7 @@ fn num_06(stage: &Stage<'_>) -> RowResult {
         if !done {
             return vec![Act::Send(frame)];
         }
-        // Its numbers are those of the frame before it; the ping has no digest trouble, it comes in full feature phase.
+        // It carries the same numbers as the frame before it.
         let max = scene.exp_cmd_sn.0.to_be_bytes();
         let stat_sn = scene.stat_sn.0.to_be_bytes();
         let exp = scene.exp_cmd_sn.0.to_be_bytes();
@@ -262,7 +262,7 @@ fn dat_01(stage: &Stage<'_>) -> RowResult {
     played.clean("DAT-03")
 }
 
-/// Changes one Data-In of the second kind: the first that does not begin its command, of a read in several PDUs.
+/// Changes one Data-In that is not the first of its command, once, of a read with several PDUs.
 fn second_data_in(change: impl Fn(&mut DataIn) + Send + 'static) -> Behaviour {
     let mut done = false;
     Behaviour::good().every(Opcode::DataIn, move |_, frame| {
@@ -343,7 +343,7 @@ fn dat_06(stage: &Stage<'_>) -> RowResult {
 
 // covers: DAT-07
 fn dat_07(stage: &Stage<'_>) -> RowResult {
-    // The good target collapses the status into the last Data-In; here it comes by itself.
+    // The good target combines the status with the last Data-In; here it is sent separately.
     let apart = Behaviour::good().every(Opcode::DataIn, |_, frame| {
         let Ok(pdu) = DataIn::parse(&frame.bhs()) else { return vec![Act::Send(frame)] };
         if !pdu.status_bit {
@@ -392,7 +392,7 @@ fn uns_01(stage: &Stage<'_>) -> RowResult {
             ["UNS-03", "UNS-04", "UNS-05", "R2T-03"].iter().try_for_each(|row| played.clean(row))?;
         }
     }
-    // And when it is the target that says so.
+    // The same when the target sets the values.
     for (initial_r2t, immediate_data) in [("Yes", "Yes"), ("Yes", "No"), ("No", "No")] {
         let config = EvilConfig::default()
             .key(keys::INITIAL_R2T, initial_r2t)

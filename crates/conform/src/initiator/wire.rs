@@ -32,7 +32,7 @@ fn digests(header: &str, data: &str) -> Play {
     Play::new().set("header_digest", header).set("data_digest", data)
 }
 
-/// A NOP-In of the target's own; numbers are filled in when it is told.
+/// A NOP-In initiated by the target; numbers are filled in when it is sent.
 pub(super) fn ping(itt: u32, ttt: u32) -> Frame {
     Frame::of(NopIn {
         lun: Lun(0),
@@ -46,7 +46,7 @@ pub(super) fn ping(itt: u32, ttt: u32) -> Frame {
 
 // covers: PDU-01
 fn pdu_01(stage: &Stage<'_>) -> RowResult {
-    // Answers of odd length, too.
+    // Also with answers of odd length.
     let odd = super::play::answering(|pairs| pairs.push(("TargetAlias".to_owned(), "odd".to_owned())));
     stage.goes_well(&Play::new(), odd).map(|_| ())
 }
@@ -115,7 +115,7 @@ fn pdu_06(stage: &Stage<'_>) -> RowResult {
 fn pdu_07(stage: &Stage<'_>) -> RowResult {
     let long = Behaviour::good().first(Opcode::DataIn, |scene, frame| {
         let claim = scene.initiator_max_recv + 4;
-        // Only the header comes: who waits for the data has not looked at the length.
+        // Only the header is sent: an initiator that waits for the data has not checked the length.
         let header = frame.data(Vec::new()).claim_data_length(claim);
         vec![Act::Send(header)]
     });
@@ -167,7 +167,7 @@ fn dig_01(stage: &Stage<'_>) -> RowResult {
     Ok(())
 }
 
-/// A good target whose Data-In PDUs have odd lengths, padded with something.
+/// A good target whose Data-In PDUs have odd lengths, with non-zero padding.
 fn odd_data_in() -> Behaviour {
     let mut last_itt = None;
     let mut extra = 0;
@@ -274,7 +274,7 @@ fn dig_07(stage: &Stage<'_>) -> RowResult {
 
 // covers: DIG-11
 fn dig_11(stage: &Stage<'_>) -> RowResult {
-    // Every Data-In is wrong, on every connection: nothing may come up.
+    // Every Data-In is wrong, on every connection: no data may be delivered.
     let bad = Behaviour::good().every(Opcode::DataIn, |_, frame| vec![Act::Send(frame.corrupt_data_byte(7))]);
     let played = stage.play_as(&digests("off", "required"), bad, &[Op::Read { lba: 0, blocks: 24 }])?;
     if let Ok(results) = &played.results {
@@ -291,7 +291,7 @@ fn dig_12(stage: &Stage<'_>) -> RowResult {
         .first(Opcode::DataIn, |_, frame| vec![Act::Send(frame.data_digest(DigestWish::Flip(0x10)))]);
     let played = stage.play_as(&play, bad, &read_write())?;
     played.no_wrong_byte()?;
-    // The task fails; who then succeeds has sent its command again.
+    // The task fails; if the initiator succeeds nevertheless, it must have sent its command again.
     let commands = played.sent_pdus().filter(|entry| entry.connection == 1);
     let cdbs: Vec<_> =
         commands.filter_map(|entry| ScsiCommand::parse(entry.bhs()?).ok()).map(|c| c.cdb).collect();
@@ -299,14 +299,14 @@ fn dig_12(stage: &Stage<'_>) -> RowResult {
     if !played.dropped(1) && !again {
         played.failed("a bad data digest on Data-In")?;
     }
-    // On a response with sense: its StatSN cannot be believed.
+    // On a response with sense: its StatSN cannot be trusted.
     let bad = Behaviour::good().first(Opcode::ScsiResponse, |_, frame| {
         let mut sense = vec![0, 18, 0x70, 0, 5];
         sense.resize(20, 0);
         vec![Act::Send(frame.patch(3, &[2]).data(sense).data_digest(DigestWish::Flip(4)))]
     });
     stage.is_dropped("a bad data digest on a SCSI Response", &play, bad).map(|_| ())?;
-    // At level 1 what was bad is asked for again, and the connection stays.
+    // At level 1 the bad data is requested again, and the connection stays.
     super::recovery::if_applicable(super::recovery::bad_digest(stage))
 }
 

@@ -2,19 +2,19 @@
 
 use iscsi_wire::{Lun, TaskAttribute};
 
-/// How much data a write sends without being asked.
+/// How much unsolicited data a write sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unsolicited {
-    /// None: the target asks by R2T. Legal whatever was negotiated.
+    /// None: the target requests it by R2T. Legal whatever was negotiated.
     #[default]
     No,
     /// This many bytes in the command PDU, F set.
     Immediate(usize),
-    /// This many bytes in the command PDU, then Data-Out PDUs until so many bytes are sent in all, F on the last.
+    /// This many bytes in the command PDU, then Data-Out PDUs until `total` bytes are sent, F on the last.
     Burst {
         /// Bytes in the command PDU.
         immediate: usize,
-        /// Bytes in all.
+        /// Bytes in total.
         total: usize,
     },
 }
@@ -22,7 +22,7 @@ pub enum Unsolicited {
 /// A SCSI command. The constructors make legal ones; every field may be changed.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// The CDB; what is beyond 16 bytes goes into an Extended CDB AHS.
+    /// The CDB; bytes beyond the 16th go into an Extended CDB AHS.
     pub cdb: Vec<u8>,
     /// R bit.
     pub read: bool,
@@ -32,15 +32,15 @@ pub struct Command {
     pub edtl: u32,
     /// Bidirectional Read Expected Data Transfer Length in bytes: adds its AHS.
     pub bidi_read_length: Option<u32>,
-    /// What a write sends.
+    /// The data of a write.
     pub data: Vec<u8>,
-    /// How much of it without R2T.
+    /// How much of it is sent without R2T.
     pub unsolicited: Unsolicited,
     /// I bit.
     pub immediate: bool,
     /// ATTR.
     pub attr: TaskAttribute,
-    /// Another logical unit than the session's.
+    /// A logical unit other than the session's.
     pub lun: Option<Lun>,
 }
 
@@ -115,13 +115,13 @@ impl Command {
         Self::write(read_write_16(0x8a, lba, u32::try_from(blocks).unwrap_or(u32::MAX)), data)
     }
 
-    /// Sending this much without R2T.
+    /// With this much data sent without R2T.
     pub fn unsolicited(mut self, unsolicited: Unsolicited) -> Self {
         self.unsolicited = unsolicited;
         self
     }
 
-    /// With another Expected Data Transfer Length, in bytes.
+    /// With a different Expected Data Transfer Length, in bytes.
     pub fn edtl(mut self, edtl: u32) -> Self {
         self.edtl = edtl;
         self
@@ -133,7 +133,7 @@ impl Command {
         self
     }
 
-    /// To this logical unit.
+    /// For this logical unit.
     pub fn lun(mut self, lun: Lun) -> Self {
         self.lun = Some(lun);
         self

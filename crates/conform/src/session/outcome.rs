@@ -1,4 +1,4 @@
-//! How a SCSI command ended.
+//! The result of a SCSI command.
 
 use crate::frame::Received;
 use iscsi_wire::{DataIn, ScsiResponse};
@@ -9,14 +9,14 @@ pub enum Residual {
     /// Neither O nor U.
     #[default]
     None,
-    /// O, and by how many bytes.
+    /// O, and the number of bytes.
     Overflow(u32),
-    /// U, and by how many bytes.
+    /// U, and the number of bytes.
     Underflow(u32),
 }
 
 impl Residual {
-    /// Of the flags and the count.
+    /// From the flags and the count.
     pub fn of(overflow: bool, underflow: bool, count: u32) -> Self {
         match (overflow, underflow) {
             (true, _) => Residual::Overflow(count),
@@ -26,7 +26,7 @@ impl Residual {
     }
 }
 
-/// How a SCSI command ended, and what it read.
+/// The result of a SCSI command, and the data it read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Response: 0 command completed at target, 1 target failure.
@@ -35,22 +35,22 @@ pub struct Outcome {
     pub status: u8,
     /// Sense data, without its length.
     pub sense: Vec<u8>,
-    /// What it read.
+    /// The data read.
     pub data: Vec<u8>,
     /// Residual of the only direction, or of the write.
     pub residual: Residual,
     /// Residual of the read of a bidirectional command.
     pub bidi_residual: Residual,
-    /// Residual Count as it came, whatever the flags.
+    /// Residual Count as received, whatever the flags.
     pub residual_count: u32,
-    /// Data-In PDUs that came.
+    /// Data-In PDUs received.
     pub data_ins: Vec<DataIn>,
-    /// R2Ts that came.
+    /// R2Ts received.
     pub r2ts: Vec<iscsi_wire::R2t>,
 }
 
 impl Outcome {
-    /// Of a SCSI Response, without data.
+    /// From a SCSI Response, without data.
     pub fn of_response(rx: &Received) -> Self {
         let Ok(p) = ScsiResponse::parse(&rx.bhs) else {
             return Outcome { response: 0xff, ..Outcome::default() };

@@ -1,4 +1,4 @@
-//! Commands on the wire: sending, serving R2Ts, collecting data, and what must hold meanwhile.
+//! Commands on the wire: sending, serving R2Ts, collecting data, and the rules checked meanwhile.
 
 use super::{Command, Outcome, Residual, Session, Unsolicited};
 use crate::frame::{Frame, Received};
@@ -11,7 +11,7 @@ use iscsi_wire::{
 /// PDUs of one command before a script gives up.
 const MAX_PDUS: usize = 100_000;
 
-/// A command that was sent.
+/// A command that has been sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// Its tag.
@@ -23,7 +23,7 @@ pub struct Sent {
 }
 
 impl Session {
-    /// The PDU of `command` with task tag and CmdSN, not sent yet. Immediate data is in it.
+    /// The PDU of `command` with task tag and CmdSN, not sent yet. It includes immediate data.
     pub fn command_frame(&mut self, command: &Command) -> (Sent, Frame) {
         let (itt, cmd_sn) = (self.itt(), self.take_cmd_sn(command.immediate));
         let mut cdb = [0; 16];
@@ -91,7 +91,8 @@ impl Session {
     pub fn data_out(&self, sent: &Sent, ttt: Ttt, offset: usize) -> DataOut {
         DataOut {
             final_bit: true,
-            // With an R2T the LUN is copied from it; without, the field is reserved (RFC 7143 11.7.2).
+            // With an R2T the LUN is copied from it; without one, the field is reserved (RFC 7143
+            // 11.7.2).
             lun: if ttt.is_reserved() { iscsi_wire::Lun(0) } else { sent.command.lun.unwrap_or(self.lun) },
             itt: sent.itt,
             ttt,
@@ -153,13 +154,13 @@ impl Session {
         Err(PeerError::Unexpected { wanted: "an end of the command".to_owned(), got: "no end".to_owned() })
     }
 
-    /// Sends a command and sees it to its end.
+    /// Sends a command and runs it to its end.
     pub fn run(&mut self, command: &Command) -> Result<Outcome, PeerError> {
         let sent = self.start(command)?;
         self.finish(&sent)
     }
 
-    /// As [`Session::run`]; anything but GOOD is an error.
+    /// Like [`Session::run`]; anything but GOOD is an error.
     pub fn run_good(&mut self, command: &Command) -> Result<Outcome, PeerError> {
         let outcome = self.run(command)?;
         if outcome.is_good() {
@@ -169,7 +170,7 @@ impl Session {
         }
     }
 
-    /// Takes the unit attentions that a new nexus has.
+    /// Clears the unit attentions of a new nexus.
     pub fn clear_unit_attentions(&mut self) -> Result<(), PeerError> {
         for _ in 0..16 {
             if !self.run(&Command::test_unit_ready())?.is_unit_attention() {
@@ -179,13 +180,13 @@ impl Session {
         Ok(())
     }
 
-    /// The script it logged in with, for a login that shall meet this session again.
+    /// The script with which it logged in, for a login with the same identity.
     pub fn same_identity(&self) -> LoginScript {
         self.script.clone()
     }
 }
 
-/// What must hold while one command runs; what does not is a finding.
+/// The rules checked while one command runs; a broken rule is a finding.
 struct Watch {
     outcome: Outcome,
     itt: Itt,
@@ -229,7 +230,7 @@ impl Watch {
 
     fn r2t(&mut self, r2t: &R2t, session: &mut Session) {
         if session.recovering {
-            // A reassigned task may count on or anew.
+            // A reassigned task may continue or restart the R2TSN count.
             self.r2t_sn = r2t.r2t_sn.0;
         }
         let ledger = &mut session.peer.ledger;
@@ -243,7 +244,7 @@ impl Watch {
         if length as usize > self.max_burst {
             ledger.find("R2T-01", format!("R2T of {length} bytes, MaxBurstLength {}", self.max_burst));
         }
-        // Recovery R2Ts go where something is missing.
+        // Recovery R2Ts address the missing data.
         if !session.recovering && self.next_r2t_offset.is_some_and(|due| due != r2t.buffer_offset) {
             ledger.find("R2T-05", format!("R2T at {} is not contiguous", r2t.buffer_offset));
         }
@@ -342,7 +343,7 @@ impl Watch {
         }
     }
 
-    /// A read that ended with GOOD transferred what the residual says.
+    /// A read that completed with GOOD transferred what the residual says.
     fn check_residual(&self, session: &mut Session) {
         if !self.outcome.is_good()
             || self.bidi

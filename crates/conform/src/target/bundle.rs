@@ -1,4 +1,4 @@
-//! Sessions of several connections, and sessions of a higher ErrorRecoveryLevel: what the rows about both work with.
+//! Sessions of several connections, and sessions of a higher ErrorRecoveryLevel, for the rows that test them.
 
 use super::Ctx;
 use super::ctx::RowSession;
@@ -6,7 +6,7 @@ use crate::script::{ensure, skip};
 use crate::{LoginScript, PeerError, Stop};
 use iscsi_wire::{Cid, keys};
 
-/// A session of several connections. One CmdSN is for all of them: [`Bundle::on`] carries it along.
+/// A session of several connections. They share one CmdSN, which [`Bundle::on`] carries along.
 pub(super) struct Bundle {
     connections: Vec<RowSession>,
     last: usize,
@@ -14,7 +14,7 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    /// Opens a session of `count` connections. Where the target allows fewer, the row does not apply.
+    /// Opens a session of `count` connections. If the target allows fewer, the row does not apply.
     pub(super) fn open(
         ctx: &Ctx,
         count: usize,
@@ -32,7 +32,7 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// As [`Bundle::open`], at this ErrorRecoveryLevel at least.
+    /// Like [`Bundle::open`], at least at this ErrorRecoveryLevel.
     pub(super) fn open_at(
         ctx: &Ctx,
         level: u32,
@@ -44,12 +44,12 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub(super) fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// The connection `index`, which goes on counting where the session stands.
+    /// The connection `index`; its CmdSN continues from the session's.
     pub(super) fn on(&mut self, index: usize) -> &mut RowSession {
         let now = self.connections[self.last].cmd_sn;
         self.last = index;
@@ -57,28 +57,28 @@ impl Bundle {
         &mut self.connections[index]
     }
 
-    /// Adds a connection with a CID of its own. Its index.
+    /// Adds a connection with its own CID. Returns its index.
     pub(super) fn join(&mut self, ctx: &Ctx) -> Result<usize, Stop> {
         let cid = Cid(self.next_cid);
         self.next_cid += 1;
         self.join_as(ctx, cid)
     }
 
-    /// Adds a connection with this CID. Its index.
+    /// Adds a connection with this CID. Returns its index.
     pub(super) fn join_as(&mut self, ctx: &Ctx, cid: Cid) -> Result<usize, Stop> {
         let joined = ctx.join(self.on(0), cid)?;
         self.connections.push(joined);
         Ok(self.connections.len() - 1)
     }
 
-    /// Takes the last connection out of the session's books; the script ends it, or looks at how it ends.
+    /// Removes the last connection from the bundle; the script ends it, or checks how it ends.
     pub(super) fn take_last(&mut self) -> Result<RowSession, Stop> {
         self.on(0);
         let last = self.connections.pop().filter(|_| !self.connections.is_empty());
         last.ok_or_else(|| Stop::Fail("the session has one connection only".to_owned()))
     }
 
-    /// Loses the last connection: it is reset. Its CID.
+    /// Loses the last connection by resetting it. Returns its CID.
     pub(super) fn lose_last(&mut self) -> Result<Cid, Stop> {
         let last = self.take_last()?;
         let cid = last.script.cid;
@@ -95,7 +95,7 @@ impl Drop for Bundle {
     }
 }
 
-/// What to offer for a session of this level; nothing is dropped while the row recovers it.
+/// The offers for a session of this level. Time2Retain is long, so nothing is dropped while the row recovers it.
 fn offering(script: LoginScript, level: u32) -> LoginScript {
     script.key(keys::ERROR_RECOVERY_LEVEL, &level.to_string()).key(keys::DEFAULT_TIME2RETAIN, "20")
 }
@@ -109,7 +109,7 @@ fn reached(session: &RowSession, level: u32) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A session of one connection at this ErrorRecoveryLevel. Where the target does not reach it, the row does not apply.
+/// A session of one connection at this ErrorRecoveryLevel. If the target does not reach it, the row does not apply.
 pub(super) fn at_level(
     ctx: &Ctx,
     level: u32,
@@ -121,7 +121,7 @@ pub(super) fn at_level(
 }
 
 impl Ctx {
-    /// A further connection of the session that `lead` belongs to.
+    /// Another connection of the session that `lead` belongs to.
     pub(super) fn join(&self, lead: &RowSession, cid: Cid) -> Result<RowSession, Stop> {
         match lead.join(self.connect()?, cid) {
             Ok(session) => Ok(self.adopt(session)),

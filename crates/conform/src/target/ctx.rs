@@ -1,14 +1,14 @@
-//! What the script of a row works with: connections, logins, and the part of the medium it may write.
+//! The tools of a row's script: connections, logins, and the part of the medium that it may write.
 
 use super::Options;
 use crate::transcript::Transcript;
 use crate::{ChapScript, Command, Finding, Frame, LoginScript, PeerError, RawPeer, Session, Stop};
 use iscsi_wire::{LoginStatus, LogoutReason, Lun, TextRequest, Ttt, keys};
 
-/// The part of the medium that is written without `destructive`.
+/// The part of the medium that may be written without `destructive`.
 const SCRATCH_BYTES: u64 = 1 << 20;
 
-/// How often, and how far apart, a target that went away is tried again.
+/// How many times, and at what interval, to retry a target that has gone away.
 const RESTART_TRIES: u32 = 20;
 const RESTART_PAUSE: std::time::Duration = std::time::Duration::from_millis(250);
 
@@ -30,7 +30,7 @@ impl Scratch {
     }
 }
 
-/// A broken rule that was seen on the side.
+/// A broken rule that was noticed along the way.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) during: &'static str,
@@ -38,7 +38,7 @@ pub(super) struct Seen {
     pub(super) transcript: String,
 }
 
-/// What the script of a row works with.
+/// The tools of a row's script.
 pub struct Ctx {
     options: Options,
     target: String,
@@ -74,7 +74,7 @@ impl std::ops::DerefMut for RowSession {
 }
 
 impl RowSession {
-    /// Closes the session by a logout.
+    /// Closes the session with a logout.
     pub fn log_out(mut self) -> Result<(), PeerError> {
         match self.inner.take() {
             Some(session) => {
@@ -87,13 +87,13 @@ impl RowSession {
 }
 
 impl RowSession {
-    /// Ends the connection without a logout: the session is left to the target.
+    /// Ends the connection without a logout: what happens to the session is up to the target.
     pub fn abandon(mut self) {
         self.take_findings();
         self.inner = None;
     }
 
-    /// Resets the connection: the session is left to the target.
+    /// Resets the connection: what happens to the session is up to the target.
     pub fn reset(mut self) {
         self.take_findings();
         if let Some(session) = self.inner.take() {
@@ -111,7 +111,8 @@ impl RowSession {
 impl Drop for RowSession {
     fn drop(&mut self) {
         self.take_findings();
-        // A target need not keep a session for its Time2Retain when nobody comes back; the answer is not waited for.
+        // The target need not keep a session that will not be resumed for its Time2Retain. The answer is not
+        // awaited.
         if let Some(session) = &mut self.inner {
             let request = session.logout_request(LogoutReason::CloseSession);
             let _ = session.peer.send(&Frame::of(request).remark("the row is over"));
@@ -120,7 +121,7 @@ impl Drop for RowSession {
 }
 
 impl Ctx {
-    /// Finds target, logical unit and scratch area. The words of an error say what failed.
+    /// Finds target, logical unit and scratch area. An error says what failed.
     pub fn new(options: Options) -> Result<Self, String> {
         let mut ctx = Ctx {
             target: options.target.clone().unwrap_or_default(),
@@ -177,7 +178,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// Discovery may be authenticated otherwise than the target: mutually, one way, or not.
+    /// Discovery may be authenticated differently from the target: mutually, one way, or not.
     fn find_discovery_authentication(&mut self) {
         let mutual = self.chap();
         let one_way = mutual.clone().map(|chap| ChapScript { target: None, ..chap });
@@ -225,13 +226,13 @@ impl Ctx {
         }
     }
 
-    /// Does the target accept a connection? Not in the transcript.
+    /// Does the target accept a connection? Not recorded in the transcript.
     pub(super) fn reachable(&self) -> bool {
         let address = (self.options.host.as_str(), self.options.port);
         RawPeer::connect(address, self.options.timeout, &Transcript::new()).is_ok()
     }
 
-    /// Waits for a target that somebody may be starting again.
+    /// Waits for a target that may be restarting.
     pub(super) fn wait_reachable(&self) -> bool {
         for _ in 0..RESTART_TRIES {
             std::thread::sleep(RESTART_PAUSE);
@@ -243,7 +244,7 @@ impl Ctx {
         false
     }
 
-    /// What was asked for.
+    /// The options.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -263,7 +264,7 @@ impl Ctx {
         self.lun
     }
 
-    /// Where a script may write.
+    /// The area that a script may write.
     pub fn scratch(&self) -> Scratch {
         self.scratch
     }
@@ -273,7 +274,7 @@ impl Ctx {
         self.capacity_blocks
     }
 
-    /// A bare connection.
+    /// A connection without a login.
     pub fn connect(&self) -> Result<RawPeer, PeerError> {
         let address = (self.options.host.as_str(), self.options.port);
         RawPeer::connect(address, self.options.timeout, &self.transcript)
@@ -300,7 +301,7 @@ impl Ctx {
         self.with_digests(script)
     }
 
-    /// The credentials as a script uses them.
+    /// The credentials in the form used by a script.
     pub fn chap(&self) -> Option<ChapScript> {
         let own = self.options.chap.as_ref()?;
         let target = self.options.target_chap.as_ref();
@@ -312,14 +313,14 @@ impl Ctx {
         })
     }
 
-    /// A session with the default script, unit attentions taken.
+    /// A session with the default script, unit attentions cleared.
     pub fn session(&self) -> Result<RowSession, Stop> {
         let mut session = self.session_of(self.script())?;
         session.clear_unit_attentions()?;
         Ok(session)
     }
 
-    /// A session with another script, as a [`Ctx::session`].
+    /// A session with a modified script, otherwise like [`Ctx::session`].
     pub fn session_with(&self, change: impl FnOnce(LoginScript) -> LoginScript) -> Result<RowSession, Stop> {
         let mut session = self.session_of(change(self.script()))?;
         session.clear_unit_attentions()?;
@@ -338,18 +339,18 @@ impl Ctx {
         Ok(self.adopt(session))
     }
 
-    /// Makes a session one of the row: its findings count.
+    /// Adds a session to the row: its findings count.
     pub(super) fn adopt(&self, session: Session) -> RowSession {
         RowSession { inner: Some(session), shared: self.shared.clone() }
     }
 
-    /// A finding that a script made by itself.
+    /// A finding made by the script itself.
     pub fn find(&self, row: &'static str, words: impl Into<String>) {
         self.shared.borrow_mut().push(Finding { row, words: words.into() });
     }
 }
 
-/// One text exchange, followed to its end. The pairs of all its responses.
+/// One complete text exchange. Returns the pairs of all its responses.
 pub(super) fn exchange_text(session: &mut Session, text: &[u8]) -> Result<Vec<(String, String)>, PeerError> {
     let itt = session.itt();
     let mut request = TextRequest {
@@ -378,7 +379,7 @@ pub(super) fn exchange_text(session: &mut Session, text: &[u8]) -> Result<Vec<(S
     Err(PeerError::Unexpected { wanted: "an end of the text".to_owned(), got: "no end".to_owned() })
 }
 
-/// The first logical unit that says it is a disk.
+/// The first logical unit that identifies itself as a disk.
 fn first_disk(session: &mut Session) -> Result<Lun, Stop> {
     let list = session.run_good(&Command::report_luns(4096, 4096))?.data;
     let length = list.first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes)) as usize;

@@ -1,8 +1,8 @@
 //! The rows that a target must keep, run against any target.
 //!
-//! A row is one function. It adapts to what the target negotiates, says *not applicable* with the reason where its
-//! rule cannot be looked at, and never takes longer than its steps' timeouts. What the target is seen to break
-//! while another row's script runs counts as a failure of the row whose rule it is.
+//! A row is one function. It adapts to what the target negotiates, returns *not applicable* with the reason where
+//! its rule cannot be observed, and never takes longer than its steps' timeouts. A rule that the target breaks
+//! while another row's script runs counts as a failure of the row it belongs to.
 
 mod bundle;
 mod ctx;
@@ -15,15 +15,15 @@ pub use options::{Credentials, Options};
 
 use crate::{Report, RowReport, Stop, Verdict};
 
-/// How the script of a row ends: in good order, with a broken rule, or without object.
+/// The result of a row's script: success, a broken rule, or not applicable.
 pub type RowResult = Result<(), Stop>;
 
-/// A row of the conformance table that is about targets.
+/// A row of the conformance table for targets.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its id, for instance `NUM-03`.
     pub id: &'static str,
-    /// What it is about, in a line.
+    /// A one-line description.
     pub title: &'static str,
     /// Its script. Use [`Row::verdict`] to run it.
     pub run: fn(&mut Ctx) -> RowResult,
@@ -48,12 +48,12 @@ pub fn rows() -> Vec<Row> {
     rows::all()
 }
 
-/// Runs the rows that `options` asks for. An error when the target cannot be reached, or `filter` names no row.
+/// Runs the rows that `options` selects. An error when the target cannot be reached, or `filter` names no row.
 pub fn run(options: &Options) -> Result<Report, String> {
     run_with(options, |_| {})
 }
 
-/// As [`run`], telling each row's result as soon as it is known.
+/// Like [`run`], reporting each row's result as soon as it is known.
 pub fn run_with(options: &Options, mut progress: impl FnMut(&RowReport)) -> Result<Report, String> {
     let wanted: Vec<Row> = rows().into_iter().filter(|row| options.wants(row.id)).collect();
     if wanted.is_empty() {

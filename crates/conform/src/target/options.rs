@@ -24,30 +24,30 @@ pub struct Options {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// TargetName; `None` takes the first that discovery shows.
+    /// TargetName; `None` uses the first one that discovery returns.
     pub target: Option<String>,
-    /// Index of the logical unit; `None` takes the first disk.
+    /// Index of the logical unit; `None` uses the first disk.
     pub lun: Option<u16>,
-    /// InitiatorName to come with.
+    /// Our InitiatorName.
     pub initiator_name: String,
-    /// What to prove to the target.
+    /// The credentials that we prove to the target.
     pub chap: Option<Credentials>,
-    /// What the target has to prove to us (mutual CHAP).
+    /// The credentials that the target must prove to us (mutual CHAP).
     pub target_chap: Option<Credentials>,
     /// Row ids (`NUM-03`) and sections (`NUM`); empty for all.
     pub filter: Vec<String>,
     /// Write to the whole logical unit, not only to its last MiB.
     pub destructive: bool,
-    /// Ask for both digests in every session that a row does not say otherwise of.
+    /// Request both digests in every session, unless the row sets them itself.
     pub digests: bool,
     /// How long one step may take.
     pub timeout: Duration,
-    /// Show the transcripts of failed rows, and of a preparation that failed.
+    /// Show the transcripts of failed rows, and of a failed preparation.
     pub verbose_transcripts: bool,
 }
 
 impl Options {
-    /// The default name to come with.
+    /// Our default name.
     pub const INITIATOR_NAME: &'static str = "iqn.2026-01.org.example:conform";
 
     /// For a host and port, with the defaults: discover the target, last MiB only, 2 seconds per step.
@@ -68,11 +68,11 @@ impl Options {
         }
     }
 
-    /// Of `iscsi://[user[%password]@]host[:port][/target[/lun]]`. Errors say what is wrong with it.
+    /// Parses `iscsi://[user[%password]@]host[:port][/target[/lun]]`. An error says what is wrong with the URL.
     ///
-    /// A parser of its own on purpose, beside `initiator::IscsiUrl`: this crate takes nothing of the product but the wire form and
-    /// the checksum, and a peer that breaks rules has to come with target names that `IscsiUrl` refuses. What an initiator may ask
-    /// for behind a question mark is for the rows to say here.
+    /// Deliberately separate from the parser `initiator::IscsiUrl`: this crate uses only the wire format and the checksum of the
+    /// product, and a peer that breaks rules must accept target names that `IscsiUrl` rejects. Here the rows decide what is
+    /// negotiated, not the part of the URL after a question mark.
     pub fn from_url(url: &str) -> Result<Self, String> {
         let rest = url.strip_prefix("iscsi://").ok_or("the URL does not begin with iscsi://")?;
         if let Some((url, _)) = url.split_once('?') {

@@ -1,4 +1,5 @@
-//! Logins step by step, for rows about negotiation: whatever security the target wants is done first.
+//! Logins step by step, for rows about negotiation: the security stage that the target requires is
+//! completed first.
 
 use super::Ctx;
 use crate::frame::{Digests, Frame};
@@ -6,14 +7,14 @@ use crate::login::{text_of, value_of};
 use crate::{LoginReply, LoginScript, PeerError, RawPeer, Stop};
 use iscsi_wire::{Cid, Itt, LoginStage, LoginStatus, LogoutReason, LogoutRequest, keys};
 
-/// How a target took a login request.
+/// A target's reaction to a login request.
 #[derive(Clone, Debug)]
 pub(super) enum Taken {
-    /// It goes on.
+    /// It continues.
     On(LoginReply),
-    /// It said no.
+    /// It refused.
     Refused(LoginStatus),
-    /// It closed without a word.
+    /// It closed without an answer.
     Closed,
     /// It did not answer in time.
     Nothing,
@@ -37,7 +38,7 @@ impl Taken {
         }
     }
 
-    /// Refused with this status, or by closing?
+    /// Refused with one of these statuses, or by closing?
     pub(super) fn refused(&self, what: &str, allowed: &[u16]) -> Result<(), Stop> {
         match self {
             Taken::Closed => Ok(()),
@@ -54,7 +55,7 @@ impl Taken {
     }
 }
 
-/// A login in its operational stage, before the first request of it.
+/// A login in its operational stage, before the first request of that stage.
 pub(super) struct Talk {
     pub(super) peer: RawPeer,
     pub(super) script: LoginScript,
@@ -68,7 +69,8 @@ impl Drop for Talk {
         if !self.full_feature {
             return;
         }
-        // The session is not needed; the target need not keep it for the default Time2Retain.
+        // The session is not needed; this saves the target from keeping it for the default
+        // Time2Retain.
         let agreed = |key: &str| value_of(&self.seen, key) == Some(keys::CRC32C);
         self.peer.digests = Digests { header: agreed(keys::HEADER_DIGEST), data: agreed(keys::DATA_DIGEST) };
         let logout = LogoutRequest {
@@ -84,7 +86,7 @@ impl Drop for Talk {
 }
 
 impl Talk {
-    /// With the target's normal session.
+    /// For the target's normal session.
     pub(super) fn new(ctx: &Ctx) -> Result<Self, Stop> {
         Self::with(ctx, ctx.script())
     }
@@ -99,17 +101,17 @@ impl Talk {
         Ok(Talk { peer, script, names, seen: Vec::new(), full_feature: false })
     }
 
-    /// The pairs that the first request has to carry; empty when they were sent.
+    /// The pairs that the first request must carry; empty once they were sent.
     pub(super) fn take_names(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.names)
     }
 
-    /// One operational request with these pairs, after the names if they were not sent yet.
+    /// One operational request with these pairs, preceded by the names if they were not sent yet.
     pub(super) fn step(&mut self, pairs: &[(&str, &str)], finish: bool) -> Result<Taken, Stop> {
         self.raw(&text_of(pairs), finish)
     }
 
-    /// As [`Talk::step`], with text bytes as they are.
+    /// Like [`Talk::step`], with raw text bytes.
     pub(super) fn raw(&mut self, text: &[u8], finish: bool) -> Result<Taken, Stop> {
         let mut all = text_of(&self.take_names());
         all.extend_from_slice(text);
@@ -120,7 +122,7 @@ impl Talk {
         self.send(&frame)
     }
 
-    /// Sends a login request as it is, and sees how it is taken.
+    /// Sends a login request unchanged, and returns the reaction.
     pub(super) fn send(&mut self, frame: &Frame) -> Result<Taken, Stop> {
         self.peer.send(frame)?;
         let taken = taken(&mut self.peer, &self.script)?;
@@ -132,7 +134,7 @@ impl Talk {
     }
 }
 
-/// How a login request that was sent is taken.
+/// The reaction to a login request that was sent.
 pub(super) fn taken(peer: &mut RawPeer, script: &LoginScript) -> Result<Taken, Stop> {
     match peer.login_reply(script.request(LoginStage::Operational, None)) {
         Ok(reply) => {

@@ -1,5 +1,5 @@
-//! A small initiator made of the raw peer, strict enough to keep most rows: what the rows for initiators are tried
-//! on here. With `strict` off it trusts whatever the target sends, and must be caught.
+//! A small initiator built on the raw peer, strict enough to keep most rows, on which the rows for initiators are
+//! tried here. With `strict` off it trusts whatever the target sends, and must be caught.
 
 use conform::initiator::{DriveUrl, InitiatorUnderTest, Op, OpResult};
 use conform::{ChapScript, Command, Frame, LoginScript, RawPeer, Session, Transcript, Unsolicited, text_of};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 pub struct Reference {
     pub strict: bool,
-    /// Offers the ErrorRecoveryLevel that it is asked for, of which it has none.
+    /// Offers the requested ErrorRecoveryLevel, although it supports none.
     pub pretends: bool,
 }
 
@@ -67,7 +67,7 @@ impl Reference {
         Ok(session)
     }
 
-    /// What the ledger found ends the session.
+    /// A finding of the ledger ends the session.
     fn check(&self, session: &Session) -> Result<(), String> {
         match session
             .peer

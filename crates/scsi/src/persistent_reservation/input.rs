@@ -1,4 +1,5 @@
-//! PERSISTENT RESERVE IN (SPC-4 6.15). ADDITIONAL LENGTH always tells of the whole list, whatever the allocation.
+//! PERSISTENT RESERVE IN (SPC-4 6.15). ADDITIONAL LENGTH always covers the whole list, whatever the allocation
+//! length.
 
 use super::{PersistentReservations, transport_id};
 use crate::execution::{Execution, Request};

@@ -1,9 +1,10 @@
 //! Persistent reservations (SPC-4 5.12, 6.15, 6.16).
 //!
 //! A registration belongs to an I_T nexus by value: initiator port name, account and target port. It survives the loss of the
-//! nexus, so it is kept apart from the nexuses that are attached. One that was made for a port of which no account was known
-//! (SPEC_I_PT, REGISTER AND MOVE, what was stored before accounts were) belongs to whoever comes first as that port. Invariants: at most one registration per nexus; the
-//! holder of a reservation is registered; an all-registrants reservation exists only while somebody is registered.
+//! nexus, so it is stored separately from the attached nexuses. A registration made for a port whose account was unknown
+//! (SPEC_I_PT, REGISTER AND MOVE, state stored before accounts existed) belongs to the first nexus that attaches as that port.
+//! Invariants: at most one registration per nexus; the holder of a reservation is registered; an all-registrants reservation exists
+//! only while a nexus is registered.
 
 mod input;
 mod output;
@@ -18,7 +19,7 @@ pub(crate) use input::{read_full_status, read_keys, read_reservation, report_cap
 pub(crate) use output::persistent_reserve_out;
 pub(crate) use rules::{Standing, allowed};
 
-/// Most registrations that a unit keeps; more are refused with 5/55/04.
+/// Maximum number of registrations of a unit; further ones are rejected with 5/55/04.
 pub(crate) const MAX_REGISTRATIONS: usize = 512;
 
 /// Reservation TYPE (SPC-4 table 56).
@@ -51,7 +52,7 @@ impl Kind {
         matches!(self, Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants)
     }
 
-    /// Registered nexuses share the access: registrants only and all registrants.
+    /// All registered nexuses share the access: registrants only and all registrants.
     pub(crate) fn registrants_share(self) -> bool {
         !matches!(self, Self::WriteExclusive | Self::ExclusiveAccess)
     }
@@ -96,7 +97,7 @@ impl Registration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub(crate) kind: Kind,
-    /// Who reserved; without meaning for the all-registrants kinds.
+    /// The nexus that made the reservation; without meaning for the all-registrants kinds.
     pub(crate) holder: NexusId,
 }
 
@@ -116,7 +117,7 @@ impl PersistentReservations {
         self.registrations.iter().find(|r| r.nexus == nexus).map(|r| r.key)
     }
 
-    /// A registration of the port of `nexus` that was made for no account is that of `nexus` from now on, if it has none.
+    /// If `nexus` has no registration, it takes over a registration of its port that was made without an account.
     pub(crate) fn claim(&mut self, nexus: &Nexus) {
         if nexus.account.is_none() || self.key_of(nexus.id).is_some() {
             return;
@@ -132,7 +133,7 @@ impl PersistentReservations {
         }
     }
 
-    /// True when `nexus` holds the reservation: it reserved, or all registrants do and it is one.
+    /// True when `nexus` holds the reservation: it made it, or all registrants hold it and it is one of them.
     pub(crate) fn is_holder(&self, nexus: NexusId) -> bool {
         self.reservation.is_some_and(|reservation| {
             if reservation.kind.all_registrants() {
@@ -143,12 +144,12 @@ impl PersistentReservations {
         })
     }
 
-    /// Whether a reservation, if there is one, is somebody's: only a registered nexus can release it.
+    /// False if there is a reservation that no registered nexus holds: only a registered nexus can release one.
     fn has_holder(&self) -> bool {
         self.reservation.is_none() || self.registrations.iter().any(|r| self.is_holder(r.nexus))
     }
 
-    /// How `nexus` stands to the reservation, for the access rules.
+    /// The relation of `nexus` to the reservation, for the access rules.
     pub(crate) fn standing(&self, nexus: NexusId) -> Standing {
         match self.reservation {
             None => Standing::Free,
@@ -165,7 +166,7 @@ impl PersistentReservations {
 pub struct PrRegistration {
     /// SCSI initiator port name.
     pub initiator_port: String,
-    /// The account that the initiator proved to be; `None`: none, or none was known.
+    /// The account with which the initiator authenticated; `None`: it did not, or the account is unknown.
     pub account: Option<String>,
     /// Target portal group tag.
     pub target_port_group: u16,
@@ -177,8 +178,8 @@ pub struct PrRegistration {
     pub all_target_ports: bool,
 }
 
-/// Persistent reservations in a form that can be stored, for APTPL. PRGENERATION is not part of it: SPC-4 5.12.6 sets
-/// it to 0 at power on.
+/// Persistent reservations in a form that can be stored, for APTPL. PRGENERATION is not included: SPC-4 5.12.6 sets it to 0 at
+/// power on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrState {
     /// All registrations.
@@ -212,7 +213,7 @@ impl PersistentReservations {
         }
     }
 
-    /// Takes what is consistent in a stored state; whoever stored it compares with [`PersistentReservations::export`].
+    /// Takes the consistent part of a stored state; compare with [`PersistentReservations::export`] to see what was dropped.
     pub(crate) fn import(stored: &PrState) -> Self {
         let mut state = Self { persist: true, ..Self::default() };
         let mut holder = None;

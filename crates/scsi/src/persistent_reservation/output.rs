@@ -1,5 +1,5 @@
-//! PERSISTENT RESERVE OUT (SPC-4 6.16). The parameter list is taken apart first; then the service action works on a
-//! copy of the state, which replaces the state only when the action succeeded.
+//! PERSISTENT RESERVE OUT (SPC-4 6.16). The parameter list is parsed first. Then the service action works on a copy
+//! of the state, which replaces the state only if the action succeeds.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ const REGISTER_AND_MOVE: u8 = 7;
 
 /// Length of the basic parameter list.
 const LIST_BYTES: usize = 24;
-/// Longest parameter list taken: the basic one with as many TransportIDs as can be registered.
+/// Longest parameter list accepted: the basic one with as many TransportIDs as can be registered.
 const MAX_LIST_BYTES: u32 = (LIST_BYTES + 4 + 256 * MAX_REGISTRATIONS) as u32;
 
-/// Why an action was refused.
+/// Why an action was rejected.
 enum Refusal {
     Conflict,
     Busy,
@@ -44,7 +44,7 @@ pub(crate) fn persistent_reserve_out(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
     let action = cdb.u8(1) & 0x1f;
     let length = cdb.u32(5);
-    // Scope and type mean something only to those actions that make or release a reservation.
+    // Scope and type are meaningful only for the actions that make or release a reservation.
     if matches!(action, RESERVE | RELEASE | PREEMPT | PREEMPT_AND_ABORT) && cdb.u8(2) >> 4 != 0 {
         return Execution::check(SenseData::cdb_field(2, Some(7)));
     }
@@ -152,7 +152,7 @@ fn check_flags(request: &Request<'_>, action: u8, parameters: &Parameters<'_>) -
     Ok(())
 }
 
-/// A service action at work.
+/// A service action in progress.
 struct Change<'a> {
     request: &'a Request<'a>,
     nexus: &'a Nexus,
@@ -166,7 +166,7 @@ impl Change<'_> {
         self.nexus.id
     }
 
-    /// The key of this nexus, which the command must name rightly.
+    /// Checks that the command names the key of this nexus.
     fn registered(&self, key: u64) -> Result<(), Refusal> {
         if self.pr.key_of(self.me()) == Some(key) { Ok(()) } else { Err(Refusal::Conflict) }
     }
@@ -175,7 +175,7 @@ impl Change<'_> {
         self.pr.generation = self.pr.generation.wrapping_add(1);
     }
 
-    /// Establishes a unit attention for every registered nexus but this one.
+    /// Establishes a unit attention for every registered nexus except this one.
     fn notify_registrants(&mut self, asc: Asc) {
         let me = self.me();
         self.attentions
@@ -208,7 +208,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Registers this nexus and those of SPEC_I_PT, through this port or all, or none of them.
+    /// Registers this nexus and those of SPEC_I_PT, through this port or all ports. If one of them fails, none is
+    /// registered.
     //= spc4 5.12.7.3 PR-11 PR-15
     fn add(&mut self, parameters: &Parameters<'_>, also: Vec<Arc<str>>, key: u64) -> Result<(), Refusal> {
         let ports: Vec<(u16, u16)> = if parameters.all_tg_pt {
@@ -220,7 +221,7 @@ impl Change<'_> {
             for &(group, relative) in &ports {
                 let nexus = self.nexus_of(&initiator_port, group, relative);
                 if let Some(registration) = self.pr.registrations.iter_mut().find(|r| r.nexus == nexus.id) {
-                    // A nexus that is registered already cannot be registered on behalf of another one.
+                    // SPEC_I_PT cannot register a nexus that is registered already.
                     if parameters.spec_i_pt {
                         return Err(Refusal::Conflict);
                     }
@@ -238,7 +239,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The nexus of an initiator port through a port of the target: with the account that it is known to have.
+    /// The nexus of an initiator port through a port of the target, with the account that the port is known to
+    /// have.
     fn nexus_of(&self, initiator_port: &str, group: u16, relative: u16) -> Nexus {
         let account = match *initiator_port == *self.nexus.initiator_port {
             true => self.nexus.account.as_ref(),
@@ -247,7 +249,7 @@ impl Change<'_> {
         Nexus::new(initiator_port, group, relative).with_account(account.map(|account| &**account))
     }
 
-    /// The initiator ports that SPEC_I_PT names besides this one.
+    /// The initiator ports that SPEC_I_PT names in addition to this one.
     fn specified_ports(&self, parameters: &Parameters<'_>) -> Result<Vec<Arc<str>>, Refusal> {
         let list = parameters.list;
         let length_error = SenseData::illegal(Asc::PARAMETER_LIST_LENGTH_ERROR);
@@ -273,7 +275,7 @@ impl Change<'_> {
         Ok(ports)
     }
 
-    /// The ports of a TransportID; a device stands for those of its ports that are known.
+    /// The ports of a TransportID; a device name means all known ports of that device.
     fn resolve(&self, id: &TransportId, at: usize) -> Result<Vec<Arc<str>>, Refusal> {
         let name = match id {
             TransportId::Port(name) => return Ok(vec![Arc::from(name.as_str())]),
@@ -293,7 +295,7 @@ impl Change<'_> {
         Ok(ports)
     }
 
-    /// Removes a registration, and the reservation when its last holder goes.
+    /// Removes a registration, and the reservation if that was its last holder.
     //= spc4 5.12.11.3 PR-07 PR-08
     fn unregister(&mut self, nexus: NexusId) {
         let was_holder = self.pr.is_holder(nexus);
@@ -352,7 +354,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Returns the nexuses whose registrations were removed, but for this one.
+    /// Returns the nexuses whose registrations were removed, except this one.
     //= spc4 5.12.11.4 PR-02 PR-07 PR-08
     //= windows cluster HST-02
     fn preempt(&mut self, parameters: &Parameters<'_>) -> Result<Vec<NexusId>, Refusal> {
@@ -361,7 +363,7 @@ impl Change<'_> {
         let all_registrants = self.pr.reservation.is_some_and(|r| r.kind.all_registrants());
         let holder_key =
             self.pr.reservation.filter(|_| !all_registrants).and_then(|r| self.pr.key_of(r.holder));
-        // The reservation itself is preempted by its holder's key, or by key 0 when all registrants hold it.
+        // The reservation itself is preempted if the key is its holder's, or 0 when all registrants hold it.
         let takes_reservation =
             if all_registrants { victim_key == 0 } else { holder_key == Some(victim_key) };
         if victim_key == 0 && !all_registrants {

@@ -3,7 +3,7 @@
 use super::Kind;
 use crate::command_table::Access;
 
-/// How a nexus stands to the reservation of a unit.
+/// The relation of a nexus to the reservation of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// No reservation, or the nexus holds it.
@@ -31,7 +31,7 @@ pub(crate) fn allowed(access: Access, standing: Standing) -> bool {
     match access {
         Access::Read => shared || kind.reads_allowed(),
         Access::Write => shared,
-        // Their handlers keep the rules of their own.
+        // Their handlers apply their own rules.
         Access::Discovery
         | Access::Always
         | Access::Legacy

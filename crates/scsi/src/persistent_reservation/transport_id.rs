@@ -6,12 +6,12 @@ use crate::sense::{Asc, SenseData};
 const ISCSI: u8 = 5;
 /// Bytes before the name.
 const HEADER_BYTES: usize = 4;
-/// Least ADDITIONAL LENGTH.
+/// Smallest ADDITIONAL LENGTH.
 const MIN_ADDITIONAL: usize = 20;
 /// Longest name: an iSCSI name of 223 bytes, `,i,0x`, 12 digits.
 const MAX_NAME: usize = 240;
 
-/// Whom a TransportID names.
+/// What a TransportID names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TransportId {
     /// Format 0: the initiator device, all its ports.
@@ -34,8 +34,8 @@ pub(super) fn encode(initiator_port: &str) -> Vec<u8> {
     bytes
 }
 
-/// Takes one TransportID from the front of `bytes`, which start at `at` in the parameter list. Returns it and the
-/// bytes it took.
+/// Reads one TransportID from the front of `bytes`, which start at offset `at` of the parameter list. Returns it
+/// and its length in bytes.
 //= spc4 7.6.4.6 PR-11
 pub(super) fn decode(bytes: &[u8], at: usize) -> Result<(TransportId, usize), SenseData> {
     let wrong =

@@ -29,7 +29,7 @@ impl Cscd {
     }
 }
 
-/// The unit that `descriptor`, which stands at byte `at` of the parameter list, means.
+/// The unit that `descriptor`, at byte `at` of the parameter list, identifies.
 //= spc4 6.4.5.2 CPY-01 CPY-02
 pub(super) fn parse(lu: &LogicalUnit, descriptor: &[u8], at: usize) -> Result<Cscd, SenseData> {
     let wrong =
@@ -37,8 +37,8 @@ pub(super) fn parse(lu: &LogicalUnit, descriptor: &[u8], at: usize) -> Result<Cs
     if descriptor[0] != IDENTIFICATION {
         return Err(SenseData::illegal(Asc::UNSUPPORTED_CSCD_DESCRIPTOR_TYPE));
     }
-    // LU ID TYPE speaks of descriptors with a LU IDENTIFIER, which this one has not. NUL: there is no device, which only stream
-    // segments have a use for.
+    // LU ID TYPE applies to descriptors with a LU IDENTIFIER, and this one has none. NUL: there is no device, which is only
+    // useful for stream segments.
     if descriptor[1] & 0x20 != 0 {
         return Err(SenseData::illegal(Asc::UNSUPPORTED_CSCD_DESCRIPTOR_TYPE));
     }
@@ -56,7 +56,7 @@ pub(super) fn parse(lu: &LogicalUnit, descriptor: &[u8], at: usize) -> Result<Cs
     let is_it = |config: &LuConfig| match (code_set, kind) {
         (BINARY, NAA) => config.naa.to_bytes() == value,
         (BINARY, UUID) => config.uuid.is_some_and(|uuid| crate::vpd::uuid_identifier(&uuid) == value),
-        // All of it: the beginning of a name may be that of another unit, too, and a copy to that one destroys its data.
+        // Compare the whole name: the start of a name may match another unit too, and a copy to that unit destroys its data.
         (ASCII, T10_VENDOR) => crate::vpd::vendor_identifier(config) == value,
         _ => false,
     };
@@ -88,7 +88,7 @@ pub(super) fn descriptor(config: &LuConfig) -> [u8; BYTES] {
     bytes
 }
 
-/// Whether `lun` still is a unit of the target with blocks of this length.
+/// Whether `lun` is still a unit of the target with blocks of this length.
 pub(super) fn is_there(lu: &LogicalUnit, cscd: Cscd) -> bool {
     with_unit(lu, cscd.lun, |unit| unit.block_bytes() == cscd.block_bytes).unwrap_or(false)
 }

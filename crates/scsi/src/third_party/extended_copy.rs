@@ -27,7 +27,7 @@ struct Header {
     bytes: usize,
     list_id: u32,
     usage: u8,
-    /// Length of the CSCD descriptors, and where that stands.
+    /// Length of the CSCD descriptors, and where the list holds it.
     cscds_bytes: usize,
     cscds_at: u16,
     segments_bytes: usize,
@@ -37,7 +37,7 @@ struct Header {
 
 fn fetch(request: &Request<'_>, header: usize, handler: crate::execution::ParameterHandler) -> Execution {
     let bytes = request.cdb.u32(10) as usize;
-    // No list at all is no copy, and no error.
+    // No parameter list means no copy, and is not an error.
     if bytes == 0 {
         return Execution::good();
     }
@@ -87,7 +87,7 @@ fn list_lid1(request: &Request<'_>, list: &[u8]) -> Execution {
 
 //= spc4 6.5.1 CPY-05
 fn list_lid4(request: &Request<'_>, list: &[u8]) -> Execution {
-    // The one format of the list, and its one kind of header descriptor, which names nothing.
+    // The only list format, and its only kind of header descriptor, which carries no information.
     if list[0] != 1 {
         return Execution::check(SenseData::parameter_field(0, None));
     }
@@ -132,7 +132,7 @@ fn begin(request: &Request<'_>, list: &[u8], header: &Header) -> Execution {
     }
 }
 
-/// Nothing is copied before the whole list was understood.
+/// Nothing is copied until the whole list has been parsed.
 //= spc4 6.4.3.1 CPY-02
 fn parse(request: &Request<'_>, list: &[u8], header: &Header) -> Result<Vec<Segment>, SenseData> {
     if header.usage == USAGE_RESERVED {
@@ -181,7 +181,7 @@ fn segment(descriptor: &[u8], cscds: &[Cscd], at: usize) -> Result<Segment, Sens
     let unreachable = SenseData::new(SenseKey::CopyAborted, Asc::UNREACHABLE_COPY_TARGET);
     let side = |offset: usize| cscds.get(u16_at(descriptor, offset)).copied().ok_or(unreachable);
     let (from, to) = (side(4)?, side(6)?);
-    // With blocks of two lengths a count is inexact for one side, and none of our hosts copies so.
+    // If the block lengths differ, a count is inexact for one side; no known host copies that way.
     if from.block_bytes != to.block_bytes {
         return Err(SenseData::new(SenseKey::CopyAborted, Asc::INEXACT_SEGMENT));
     }
@@ -192,8 +192,8 @@ fn segment(descriptor: &[u8], cscds: &[Cscd], at: usize) -> Result<Segment, Sens
     Ok(Segment { from: Some((from, u64_at(descriptor, 12))), to: (to, u64_at(descriptor, 20)), blocks })
 }
 
-/// Every copy runs in its command, so the copy that is named either has ended or ends with that command's task: there is
-/// nothing left to abort once this command is here, and one that still runs says so.
+/// Every copy runs within its command, so the named copy either has ended or ends with that command's task. A finished
+/// copy needs no abort; one that still runs is cancelled.
 //= spc4 6.3 CPY-05
 pub(crate) fn copy_operation_abort(request: &Request<'_>) -> Execution {
     let list_id = request.cdb.u32(2);

@@ -1,20 +1,20 @@
 //! Third-party copy: EXTENDED COPY and its relatives, and copies by token (SPC-4 5.17, 6.4, SBC-3 5.7, 5.46).
 //!
-//! The unit that a copy command comes to is the copy manager. It finds the other units of the target through
-//! [`Neighbours`], checks each segment on both sides, and asks for the copy in pieces of [`PIECE_BYTES`], so that the
-//! command can be aborted between them and holds no more memory than one piece.
+//! The unit that receives a copy command is the copy manager. It finds the other units of the target through [`Neighbours`],
+//! checks each segment on both sides, and requests the copy in pieces of [`PIECE_BYTES`]. So the command can be aborted between
+//! pieces and holds no more memory than one piece.
 //!
 //! | module | its part |
 //! |---|---|
 //! | `extended_copy` | EXTENDED COPY (LID1, LID4) and COPY OPERATION ABORT: parameter lists |
 //! | `cscd` | which unit a CSCD descriptor means |
 //! | `token` | POPULATE TOKEN, WRITE USING TOKEN: representations of data |
-//! | `run` | a copy under way |
+//! | `run` | a copy in progress |
 //! | `results` | RECEIVE COPY RESULTS in all its forms |
 //! | `vpd` | VPD page 8Fh |
 //!
-//! Left out: copies to and from streams, inline data, and copies to another target (all refused by the code that the standard has
-//! for it). IMMED is accepted and the status still comes last, so that task management reaches every copy.
+//! Not supported: copies to and from streams, inline data, and copies to another target (all rejected with the code that the
+//! standard has for it). IMMED is accepted, but the status still comes last, so that task management reaches every copy.
 
 mod cscd;
 mod extended_copy;
@@ -50,20 +50,20 @@ const MAX_SEGMENT_BYTES: u32 = 256 << 20;
 const MAX_RANGES: u16 = 64;
 /// MAXIMUM TOKEN TRANSFER SIZE, bytes.
 const MAX_TOKEN_BYTES: u64 = 1 << 30;
-/// Bytes that one medium operation of a copy moves at most.
+/// Maximum number of bytes that one medium operation of a copy moves.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Copies under way at one time in one copy manager.
+/// Maximum number of copies in progress in one copy manager.
 const MAX_CONCURRENT: u8 = 16;
-/// Ended copies whose results a copy manager keeps.
+/// Finished copies whose results a copy manager keeps.
 const MAX_HELD: usize = 64;
 
 /// The logical units of a target, as a copy manager finds them (SPC-4 5.17.3).
 pub trait Neighbours: Send + Sync {
-    /// Calls `f` with each unit of the target until it gives false. `f` calls nothing of the caller.
+    /// Calls `f` with each unit of the target until it returns false. `f` must not call back into the implementor.
     fn each(&self, f: &mut dyn FnMut(&LogicalUnit) -> bool);
 }
 
-/// Calls `f` with the unit of this number in the target of `lu`.
+/// Calls `f` with the unit with this number in the target of `lu`.
 pub(crate) fn with_unit<R>(lu: &LogicalUnit, lun: u16, f: impl FnOnce(&LogicalUnit) -> R) -> Option<R> {
     if lun == lu.config().lun {
         return Some(f(lu));
@@ -80,7 +80,7 @@ pub(crate) fn with_unit<R>(lu: &LogicalUnit, lun: u16, f: impl FnOnce(&LogicalUn
     result
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 ///
 /// ```text
 ///   Running ──last piece──► Completed
@@ -93,7 +93,7 @@ pub(crate) enum Stage {
     Running,
     /// Everything was copied.
     Completed,
-    /// Everything that the token represents was copied, which is less than was asked for.
+    /// Everything that the token represents was copied, which is less than was requested.
     Residual,
     /// It ended with this sense.
     Failed(SenseData),
@@ -101,18 +101,18 @@ pub(crate) enum Stage {
     Aborted,
 }
 
-/// A copy that a copy manager knows by its list identifier.
+/// A copy that a copy manager identifies by its list identifier.
 #[derive(Debug)]
 pub(crate) struct Record {
     nexus: NexusId,
     list_id: u32,
     service_action: u8,
     stage: Stage,
-    /// Set to end the copy; dead when the command's execution was dropped before its end.
+    /// Set to end the copy; dead when the command's execution was dropped before it completed.
     cancelled: Weak<AtomicBool>,
     segments: u16,
     bytes: u64,
-    /// What POPULATE TOKEN made.
+    /// The token that POPULATE TOKEN made.
     token: Option<Box<token::RodToken>>,
 }
 
@@ -125,15 +125,15 @@ impl Record {
     }
 }
 
-/// The copies of a copy manager, those under way and the results that it holds.
+/// The copies of a copy manager: those in progress, and the results that it holds.
 #[derive(Debug, Default)]
 pub(crate) struct Records(VecDeque<Record>);
 
 impl Records {
-    /// Takes down a new copy. The results of an earlier one with the same identifier are gone.
+    /// Records a new copy. The results of an earlier one with the same identifier are discarded.
     ///
     /// # Errors
-    /// When the identifier is in use by a copy that has not ended, or too many are under way.
+    /// The identifier is in use by a copy that has not ended, or too many copies are in progress.
     //= spc4 5.17.4.3 CPY-04
     fn begin(&mut self, record: Record) -> Result<(), SenseData> {
         self.find_lost();
@@ -164,7 +164,7 @@ impl Records {
         self.0.retain(|r| (r.nexus, r.list_id) != (nexus, list_id));
     }
 
-    /// Copies whose execution is gone were aborted with their task.
+    /// Copies whose execution no longer exists were aborted with their task.
     fn find_lost(&mut self) {
         for record in &mut self.0 {
             if record.stage == Stage::Running && record.cancelled.strong_count() == 0 {

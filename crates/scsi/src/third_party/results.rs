@@ -9,7 +9,7 @@ use crate::execution::{Execution, Request};
 use crate::outcome::Outcome;
 use crate::sense::SenseData;
 
-/// Sense data are always sent at this length, so that what follows them stands in one place.
+/// Sense data is always sent at this length, so that the fields after it are at a fixed offset.
 const SENSE_BYTES: usize = crate::sense::FIXED_SENSE_BYTES;
 /// TRANSFER COUNT UNITS.
 const KIBIBYTES: u8 = 1;
@@ -21,7 +21,7 @@ fn answer(request: &Request<'_>, mut data: Vec<u8>) -> Execution {
     Execution::done(Outcome::data_in(data, request.cdb.u32(10).into()))
 }
 
-/// The record that the list identifier names, or what to say when there is none.
+/// Calls `f` with the record that the list identifier names; rejects the command if there is none.
 fn with_record(
     request: &Request<'_>,
     list_id: u32,
@@ -53,7 +53,7 @@ pub(crate) fn copy_status_lid1(request: &Request<'_>) -> Execution {
         data[8..12].copy_from_slice(&count.to_be_bytes());
         Some(data)
     });
-    // The result of a copy that ended well is told once; details of a failure stay for RECEIVE COPY FAILURE DETAILS.
+    // The result of a successful copy is reported once; details of a failure stay for RECEIVE COPY FAILURE DETAILS.
     request.lu.with_state(|state| {
         let done = state
             .copies
@@ -105,7 +105,7 @@ pub(crate) fn failed_segment_details(request: &Request<'_>) -> Execution {
     result
 }
 
-/// The beginning that the answers about copies with a four-byte identifier share, sense data included.
+/// The header shared by all answers about copies with a four-byte identifier, including sense data.
 fn status(record: &Record, unit: u8, count: u64) -> Vec<u8> {
     let mut data = vec![0; 32];
     data[4] = record.service_action;

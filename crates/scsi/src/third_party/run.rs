@@ -1,4 +1,4 @@
-//! A copy under way: from segment to segment, piece by piece.
+//! A copy in progress: segment by segment, piece by piece.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Whether the pieces are to be copied last to first, because the destination overwrites the source's end first.
+    /// Whether the pieces must be copied last to first, because the destination overlaps the end of the source.
     fn backwards(&self) -> bool {
         self.from.is_some_and(|(from, lba)| {
             from.lun == self.to.0.lun && self.to.1 > lba && self.to.1 - lba < self.blocks
@@ -31,12 +31,12 @@ impl Segment {
     }
 }
 
-/// A copy under way.
+/// A copy in progress.
 #[derive(Debug)]
 pub(crate) struct CopyRun {
     nexus: Nexus,
     list_id: u32,
-    /// False: nobody will ask for the results.
+    /// False: the results will not be requested.
     recorded: bool,
     segments: Vec<Segment>,
     /// The segment being copied, and how many of its blocks are done.
@@ -45,7 +45,7 @@ pub(crate) struct CopyRun {
     /// Blocks of the piece that the medium is busy with.
     piece: u64,
     bytes: u64,
-    /// The data that a token represents are still what they were.
+    /// The data that a token represents has not changed.
     valid: Option<Arc<AtomicBool>>,
     last: Stage,
     /// Bytes of the parameter list.
@@ -53,20 +53,20 @@ pub(crate) struct CopyRun {
     cancelled: Arc<AtomicBool>,
 }
 
-/// What begins a copy.
+/// The parameters with which a copy starts.
 pub(super) struct Begin {
     pub(super) list_id: u32,
     pub(super) recorded: bool,
     pub(super) service_action: u8,
     pub(super) segments: Vec<Segment>,
     pub(super) valid: Option<Arc<AtomicBool>>,
-    /// How it ends when everything goes well.
+    /// The final stage if everything goes well.
     pub(super) last: Stage,
     pub(super) asked: u64,
 }
 
 impl CopyRun {
-    /// Takes a copy down and begins it.
+    /// Records a copy and starts it.
     pub(super) fn begin(lu: &LogicalUnit, nexus: &Nexus, begin: Begin) -> Execution {
         let cancelled = Arc::new(AtomicBool::new(false));
         let record = Record {
@@ -101,7 +101,7 @@ impl CopyRun {
         run.step(lu)
     }
 
-    /// The medium is done with a piece.
+    /// The medium has finished a piece.
     pub(crate) fn replied(mut self, lu: &LogicalUnit, result: Result<(), MediumError>) -> Execution {
         if let Err(error) = result {
             let cause = match error {
@@ -175,7 +175,7 @@ impl CopyRun {
         Execution::copying(op, self, asked)
     }
 
-    /// What has to hold on both sides before a segment is begun.
+    /// The conditions that both sides must meet before a segment starts.
     //= spc4 5.17.6 CPY-03 PR-16
     fn check(&self, lu: &LogicalUnit, segment: &Segment) -> Result<(), SenseData> {
         let side = |(cscd, lba): (Cscd, u64), access: Access| {
@@ -183,7 +183,8 @@ impl CopyRun {
                 return Err(aborted(Asc::COPY_TARGET_DEVICE_NOT_REACHABLE));
             }
             let usable = with_unit(lu, cscd.lun, |unit| {
-                // What does not exist is no fault of the device: no additional code says more than the segment's number.
+                // A block that does not exist is not a fault of the device, so no additional sense code: the segment's
+                // number is enough.
                 check_range(unit, lba, segment.blocks)
                     .map_err(|sense| SenseData { asc: Asc::NONE, ..sense })?;
                 unit.admits_copy(&self.nexus, access)

@@ -1,10 +1,11 @@
 //! Copies by token: POPULATE TOKEN and WRITE USING TOKEN (SBC-3 5.7, 5.46; SPC-4 5.17.6, 6.4.6).
 //!
-//! A token represents blocks of the unit that made it as they are at that moment, and is revoked as soon as one of them is
-//! about to change (the "change vulnerable" type): it costs no copy of the data, and no host ever gets other data than the token
-//! stands for. Hosts that find a token revoked read and write themselves.
+//! A token represents blocks of the unit that made it, as they are at that moment, and is revoked as soon as one of them is
+//! about to change (the "change vulnerable" type). So it costs no copy of the data, and no host ever gets data other than what
+//! the token represents. Hosts that find a token revoked read and write the data themselves.
 //!
-//! Nobody can make a token up: it holds 32 bytes that only a holder of the unit's secret can compute, and is compared whole.
+//! Tokens cannot be forged: a token holds 32 bytes that only a holder of the unit's secret can compute, and is compared as a
+//! whole.
 
 use std::sync::Arc;
 use std::sync::Weak;
@@ -23,7 +24,7 @@ use crate::sense::{Asc, SenseData};
 
 /// Bytes of a token.
 pub(super) const TOKEN_BYTES: usize = 512;
-/// Tokens that a unit keeps at one time.
+/// Maximum number of tokens that a unit keeps.
 const MAX_TOKENS: usize = 64;
 /// ROD TYPE.
 pub(super) const ANY: u32 = 0;
@@ -41,7 +42,7 @@ const RANGE_BYTES: usize = 16;
 const POPULATE_HEADER: usize = 16;
 const WRITE_HEADER: usize = 536;
 
-/// A token as it travels.
+/// A token as transferred.
 pub(super) type RodToken = [u8; TOKEN_BYTES];
 
 /// A token that a unit has made.
@@ -55,7 +56,7 @@ struct Held {
 }
 
 impl Held {
-    /// A copy that began while it could be used is not at its end.
+    /// A copy that started while the token was usable has not finished.
     fn is_being_copied(&self) -> bool {
         Arc::strong_count(&self.valid) > 1
     }
@@ -69,7 +70,7 @@ pub(crate) struct RodTokens {
 }
 
 impl RodTokens {
-    /// Whether there are any, so that writes have to ask [`RodTokens::changing`].
+    /// Whether there are no tokens; if there are, writes must call [`RodTokens::changing`].
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -85,7 +86,7 @@ impl RodTokens {
         }
     }
 
-    /// Whether another token can be kept: those that nobody used in time, or that are worth nothing, make room.
+    /// Whether another token can be kept: expired or revoked tokens make room.
     fn has_room(&mut self, now: Duration) -> bool {
         if self.held.len() >= MAX_TOKENS {
             let is_of_use = |held: &Held| held.expires > now && held.valid.load(Ordering::Acquire);
@@ -94,7 +95,7 @@ impl RodTokens {
         self.held.len() < MAX_TOKENS
     }
 
-    /// Forgets a token that can be used no more, unless a copy still relies on being told of changes to its blocks.
+    /// Discards a token that is no longer usable, unless a copy still relies on notification of changes to its blocks.
     fn retire(&mut self, at: usize) {
         if !self.held[at].is_being_copied() {
             self.held.swap_remove(at);
@@ -102,7 +103,7 @@ impl RodTokens {
     }
 }
 
-/// Sense of a token whose data have changed.
+/// Sense for a token whose data has changed.
 pub(super) fn revoked() -> SenseData {
     SenseData::illegal(Asc::TOKEN_REVOKED)
 }
@@ -130,7 +131,7 @@ fn field(at: usize) -> SenseData {
     SenseData::parameter_field(u16::try_from(at).unwrap_or(u16::MAX), None)
 }
 
-/// The range descriptors, whose length stands two bytes before `header`: within the unit, none twice.
+/// The range descriptors, whose length is two bytes before `header`: within the unit, and without overlaps.
 //= sbc3 5.7.3 ODX-01
 fn ranges(request: &Request<'_>, list: &[u8], header: usize) -> Result<Vec<(u64, u64)>, SenseData> {
     let at = header - 2;
@@ -275,7 +276,7 @@ fn write_using(request: &Request<'_>, list: &[u8]) -> Result<Execution, SenseDat
     Ok(CopyRun::begin(lu, request.nexus, begin))
 }
 
-/// Source pieces laid out over the destination's ranges, and how many blocks that is.
+/// Source pieces mapped to the destination's ranges, and the total number of blocks.
 fn pair(pieces: &[(Option<(Cscd, u64)>, u64)], destination: &[(u64, u64)], own: Cscd) -> (Vec<Segment>, u64) {
     let (mut segments, mut copied) = (Vec::new(), 0);
     let mut pieces = pieces.iter().copied();
@@ -296,14 +297,14 @@ fn pair(pieces: &[(Option<(Cscd, u64)>, u64)], destination: &[(u64, u64)], own: 
     (segments, copied)
 }
 
-/// What a token stands for.
+/// What a token represents.
 struct Source {
     cscd: Cscd,
     ranges: Vec<(u64, u64)>,
     valid: Arc<AtomicBool>,
 }
 
-/// Finds the unit that made `token` and what it stands for.
+/// Finds the unit that made `token`, and what the token represents.
 //= spc4 5.17.6.5 ODX-03
 fn find(lu: &LogicalUnit, token: &[u8], delete: bool) -> Result<Source, SenseData> {
     match u32::from_be_bytes(token[..4].try_into().unwrap_or_default()) {
@@ -325,7 +326,7 @@ fn find(lu: &LogicalUnit, token: &[u8], delete: bool) -> Result<Source, SenseDat
     {
         neighbours.each(&mut ask);
     }
-    // A token of another target would need a way to that target.
+    // A token of another target would need a path to that target.
     found.unwrap_or(Err(SenseData::illegal(Asc::REMOTE_TOKEN_NOT_SUPPORTED)))
 }
 
@@ -347,7 +348,7 @@ fn take(tokens: &mut RodTokens, unit: &LogicalUnit, token: &[u8], delete: bool) 
     let held = &mut tokens.held[at];
     held.expires = now.saturating_add(held.timeout);
     let source = Source { cscd: Cscd::of(unit), ranges: held.ranges.clone(), valid: Arc::clone(&held.valid) };
-    // DEL_TKN: this use is the last one.
+    // DEL_TKN: this use is the last.
     if delete {
         held.expires = now;
     }

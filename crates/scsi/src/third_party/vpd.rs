@@ -1,4 +1,4 @@
-//! VPD page 8Fh, third-party copy (SPC-4 7.8.17): what hosts ask before they copy by token.
+//! VPD page 8Fh, third-party copy (SPC-4 7.8.17): what hosts read before they copy by token.
 
 use super::{
     MAX_CONCURRENT, MAX_CSCDS, MAX_LIST_BYTES, MAX_RANGES, MAX_SEGMENT_BYTES, MAX_SEGMENTS, MAX_TOKEN_BYTES,
@@ -19,7 +19,7 @@ const GENERAL_COPY_OPERATIONS: u16 = 0x8001;
 /// Bytes of a ROD type descriptor.
 const ROD_TYPE_BYTES: usize = 64;
 
-/// A descriptor, its value padded so that the next one stands at a multiple of four.
+/// A descriptor, its value padded so that the next one is at a multiple of four.
 fn descriptor(kind: u16, mut value: Vec<u8>) -> Vec<u8> {
     value.resize((value.len() + 4).next_multiple_of(4) - 4, 0);
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
@@ -66,7 +66,7 @@ pub(crate) fn third_party_copy(request: &Request<'_>) -> Vec<u8> {
     ));
 
     if config.token_secret.is_some() {
-        // REMOTE TOKENS 0: only those of this target. Lifetimes in seconds.
+        // REMOTE TOKENS 0: only tokens of this target are accepted. Lifetimes in seconds.
         let mut features = vec![0; 44];
         features[12..16].copy_from_slice(&token::DEFAULT_TIMEOUT_S.to_be_bytes());
         features[16..20].copy_from_slice(&token::MAX_TIMEOUT_S.to_be_bytes());

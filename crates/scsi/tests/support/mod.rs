@@ -1,4 +1,4 @@
-//! A logical unit with a medium in memory, which runs whole commands as a transport would.
+//! A logical unit with a medium in memory. It runs whole commands as a transport would.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use scsi::{
 pub const BLOCKS: u64 = 4096;
 pub const BLOCK: usize = 512;
 
-/// How a command ended, as an initiator sees it.
+/// The result of a command, as an initiator sees it.
 #[derive(Debug)]
 pub struct Answer {
     pub status: Status,
@@ -22,7 +22,7 @@ pub struct Answer {
     pub data: Vec<u8>,
     pub transfer_bytes: u64,
     pub effects: Vec<Effect>,
-    /// The operations that the medium was asked for.
+    /// The operations requested from the medium.
     pub ops: Vec<MediumOp>,
 }
 
@@ -64,9 +64,9 @@ pub struct Disk {
     pub lu: Arc<LogicalUnit>,
     pub data: Vec<u8>,
     pub mapped: Vec<bool>,
-    /// Protection information as it is on the medium.
+    /// Protection information on the medium.
     pub tuples: Vec<Tuple>,
-    /// What the medium was last told of a format.
+    /// The last format mark that the medium received.
     pub mark: Option<FormatMark>,
     pub nexus: Nexus,
     /// Fails the next medium operation.
@@ -146,7 +146,7 @@ impl Disk {
         self.finish(execution, data_out)
     }
 
-    /// Runs a command to its end, and then what goes on after it.
+    /// Runs a command to its end, and then the work that remains after it.
     pub fn finish(&mut self, mut execution: Execution, data_out: &[u8]) -> Answer {
         let mut supplied = Vec::new();
         let mut read = Vec::new();
@@ -201,7 +201,7 @@ impl Disk {
         self.map(lba, blocks, true);
     }
 
-    /// The tuples of a run of blocks, checked as the protection says.
+    /// Checks the tuples of a run of blocks as the protection requires.
     fn check(&self, lba: u64, blocks: u64, protection: &Protection) -> Result<(), MediumError> {
         for lba in lba..lba + blocks {
             let guard = integrity::crc16_t10dif(&self.data[self.range(lba, 1)]);
@@ -212,7 +212,7 @@ impl Disk {
         Ok(())
     }
 
-    /// As [`Disk::medium`], for a unit with protection information.
+    /// Like [`Disk::medium`], for a unit with protection information.
     fn protected(
         &mut self,
         op: &MediumOp,
@@ -229,7 +229,8 @@ impl Disk {
             let tuple = at[block..].try_into().ok().map(Tuple::from_bytes);
             (tuple, guard)
         };
-        // (first block, blocks, first block of data-out that goes there, one block for all)
+        // (first block, blocks, first block of data-out to write there, whether one block is used
+        // for all)
         let (lba, blocks, from, one) = match *op {
             MediumOp::Write { lba, blocks, .. }
             | MediumOp::WriteAtomic { lba, blocks, .. }
@@ -281,7 +282,7 @@ impl Disk {
         if reply == MediumReply::Done {
             self.tuples[lba as usize..(lba + blocks) as usize].copy_from_slice(&tuples);
             if matches!(op, MediumOp::OrWrite { .. }) {
-                // Of what came of it.
+                // The guard of the result.
                 for lba in lba..lba + blocks {
                     self.tuples[lba as usize].guard = integrity::crc16_t10dif(&self.data[self.range(lba, 1)]);
                 }
@@ -399,7 +400,7 @@ pub fn answer(outcome: Outcome, read: Vec<u8>, ops: Vec<MediumOp>) -> Answer {
     }
 }
 
-/// CDBs by name; fields that a test does not give are 0.
+/// CDBs by name; fields that the test does not set are 0.
 pub mod cdb {
     pub fn ten(opcode: u8, flags: u8, lba: u32, blocks: u16) -> Vec<u8> {
         let mut cdb = vec![opcode, flags];

@@ -18,12 +18,12 @@ fn cpy_01_blocks_move_between_units_and_within_one() {
         &[segment(0, 10, 1, 500, 50), segment(1, 0, 2, 0, 10), segment(0, 0, 0, 5, 40)],
     );
     let before = shelf.bytes(0, 0, 40).to_vec();
-    // The copy manager may be a unit that has no part in a segment.
+    // The copy manager may be a unit that is not part of any segment.
     let answer = shelf.run(2, &copy_cdb(0, list.len()), &list).good();
     assert_eq!(answer.transfer_bytes, list.len() as u64);
     shelf.same((0, 50), (1, 540), 10);
     shelf.same((1, 0), (2, 0), 10);
-    // The destination overlaps the end of its source, and yet gets what the source was.
+    // The destination overlaps the end of its source, and still gets the original source data.
     assert!(shelf.bytes(0, 5, 40) == before);
 }
 
@@ -165,7 +165,7 @@ fn cpy_03_reservations_and_write_protection_hold_on_both_sides() {
     }
     shelf.disks[1].lu.set_read_only(true);
     copy(&mut shelf).fails(0xa, 0x27, 0);
-    // The manager itself may be reserved against the host, too.
+    // The manager itself may be reserved against the host too.
     shelf.run_as(&b, 2, &[0x16, 0, 0, 0, 0, 0], &[]).good();
     copy(&mut shelf).conflicts();
 }
@@ -176,7 +176,7 @@ fn cpy_04_results_are_kept_until_they_were_asked_for() {
     let (a, b) = (shelf.a.clone(), shelf.b.clone());
     let list = list_lid1(7, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 2048)]);
     shelf.run(0, &copy_cdb(0, list.len()), &list).good();
-    // Another nexus and another manager know nothing of it.
+    // Another nexus and another manager do not know the copy.
     shelf.run_as(&b, 0, &results_lid1(0, 7), &[]).fails(5, 0x24, 0);
     shelf.run_as(&a, 1, &results_lid1(0, 7), &[]).fails(5, 0x24, 0);
     let status = shelf.run(0, &results_lid1(0, 7), &[]).good().data;
@@ -205,7 +205,7 @@ fn cpy_04_a_copy_under_way_can_be_watched_and_its_identifier_is_taken() {
     shelf.go_on(&lu, execution, &[]).good();
     assert_eq!(shelf.run(0, &results_lid1(0, 7), &[]).good().data[4], 1);
 
-    // Its task is aborted: the execution is gone, and the identifier is free.
+    // Its task is aborted: the execution no longer exists, and the identifier is free.
     drop(half_way(&shelf, &list, 0));
     assert_eq!(shelf.run(0, &results_lid1(0, 7), &[]).good().data[4], 2);
     shelf.run(0, &copy_cdb(0, list.len()), &list).good();

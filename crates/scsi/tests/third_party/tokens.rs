@@ -67,7 +67,7 @@ impl Shelf {
     }
 }
 
-/// As many as a unit keeps at one time; those that are worth nothing any more make room.
+/// At most as many as a unit keeps; revoked ones make room.
 // covers: ODX-01
 #[test]
 fn odx_01_there_are_no_more_tokens_than_a_unit_keeps() {
@@ -148,7 +148,7 @@ fn odx_03_a_token_cannot_be_forged_and_dies_with_a_change_of_its_data() {
     odd[7] ^= 1;
     shelf.use_token(1, &odd, 0, &[(0, 50)]).fails(5, 0x23, 0x0a);
 
-    // Its neighbours may change, and the nexus that made it may go.
+    // Adjacent blocks may change, and the nexus that made the token may be lost.
     shelf.run_as(&b, 0, &cdb::write(99, 1), &[1; BLOCK]).good();
     shelf.run_as(&b, 0, &cdb::write(150, 1), &[1; BLOCK]).good();
     let a = shelf.a.clone();
@@ -176,7 +176,7 @@ fn odx_03_every_way_to_change_a_block_revokes_its_token() {
         shelf.run(0, &cdb, &data).good();
         shelf.use_token(1, &token, 0, &[(0, 1)]).fails(5, 0x23, 0x06);
     }
-    // A third-party copy from elsewhere changes it as well.
+    // A third-party copy managed by another unit changes the block too.
     let mut shelf = Shelf::new();
     let token = shelf.token(0, &[(100, 1)]);
     let list = list_lid1(1, &[cscd(1), cscd(0)], &[segment(0, 0, 1, 100, 1)]);
@@ -223,7 +223,7 @@ fn odx_03_a_token_that_can_be_used_no_more_is_watched_while_it_is_copied() {
     let mut execution = lu.begin_offering(&shelf.a, &token_cdb(0x11, 43, list.len()), list.len() as u64);
     execution.data_out(&lu, &DataOut::new(&[&list]));
     assert!(matches!(execution.step(), Step::Medium(_)));
-    // Others ask for it, and for room, before the copy has ended.
+    // Other commands use the token, and need room, before the copy has ended.
     shelf.use_token(2, &token, 0, &[(0, 1)]).fails(5, 0x23, 0x07);
     for _ in 0..64 {
         let list = populate_list(0, &[(0, 1)]);

@@ -1,10 +1,10 @@
-//! Who may see and use a target: patterns of initiator names and networks.
+//! Which initiators may see and use a target: patterns of initiator names and networks.
 //!
-//! A rule matches when one of its name patterns and one of its networks match; a list that is empty matches everything. An
-//! initiator may use a target when one rule matches, or when the target has no rules at all. Initiators that may not are
-//! not told of the target by SendTargets, and a login by name ends with status 0202 (authorization failure).
+//! A rule matches when one of its name patterns and one of its networks match; an empty list matches everything. An
+//! initiator may use a target when one rule matches, or when the target has no rules. SendTargets does not list the target
+//! to other initiators, and their login by name ends with status 0202 (authorization failure).
 //!
-//! Left out: a name proves nothing. Where networks are shared, CHAP is the proof and these rules are housekeeping.
+//! Limitation: a name proves nothing. On shared networks, CHAP is the proof and these rules only keep order.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,20 +12,20 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use iscsi_core::names::{IscsiName, MAX_NAME_BYTES};
 
-/// An initiator name in which each `*` stands for any number of characters.
+/// An initiator name in which each `*` matches any number of characters.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct NamePattern(Box<str>);
 
-/// A text that can match no initiator name. Says why and what would.
+/// A text that can match no initiator name. Says why, and what could match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PatternError(String);
 
 impl NamePattern {
-    /// Reads a pattern; upper case is folded as in names (RFC 3722).
+    /// Parses a pattern; upper case is folded as in names (RFC 3722).
     ///
     /// # Errors
-    /// When no iSCSI name could match it.
+    /// No iSCSI name could match it.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if !text.contains('*') {
             return match IscsiName::parse(text) {
@@ -76,7 +76,8 @@ impl fmt::Debug for NamePattern {
     }
 }
 
-/// Matches with `*` only. On a mismatch only the last star can help, so the work is at most the product of the lengths.
+/// Matches with `*` only. On a mismatch only the last star needs to be tried again, so the work is at most the product of
+/// the lengths.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -103,12 +104,12 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// One way to be allowed.
+/// One rule that allows access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRule {
-    /// Names allowed; empty: any.
+    /// Allowed names; empty: any.
     pub initiators: Vec<NamePattern>,
-    /// Networks allowed; empty: any.
+    /// Allowed networks; empty: any.
     pub networks: Vec<IpNet>,
 }
 
@@ -119,22 +120,22 @@ impl AccessRule {
     }
 }
 
-/// All ways to be allowed.
+/// The rules for access to a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRules {
-    /// The rules; empty: everyone may.
+    /// The rules; empty: any initiator may use it.
     pub rules: Vec<AccessRule>,
 }
 
 impl AccessRules {
-    /// Whether `initiator`, coming from `address`, may see and use the target. IPv4 addresses that arrive mapped into IPv6
-    /// are compared as IPv4.
+    /// Whether `initiator`, connecting from `address`, may see and use the target. IPv4 addresses that arrive mapped into
+    /// IPv6 are compared as IPv4.
     pub fn allows(&self, initiator: &IscsiName, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.rules.is_empty() || self.rules.iter().any(|rule| rule.matches(initiator, address))
     }
 
-    /// Whether there is no rule, so that everyone may.
+    /// Whether there is no rule, so that any initiator may use it.
     pub fn is_open(&self) -> bool {
         self.rules.is_empty()
     }

@@ -1,5 +1,5 @@
-//! CHAP accounts of a configuration. Secrets come from files or the environment, never from the configuration itself: it is
-//! copied, shown and kept in version control.
+//! CHAP accounts of a configuration. Secrets come from files or the environment, never from the configuration itself,
+//! because it is copied, shown and kept in version control.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,12 +20,12 @@ pub const MAX_SECRET_BYTES: usize = 1024;
 /// Longest CHAP name, bytes (text values, RFC 7143 6.1).
 const MAX_CHAP_NAME_BYTES: usize = 255;
 
-/// Secrets with their places, to compare those of the two directions over the whole file.
+/// Secrets with their positions, to compare those of the two directions across the whole file.
 #[derive(Default)]
 pub(super) struct Secrets {
-    /// What initiators prove themselves with.
+    /// Secrets with which initiators authenticate.
     initiators: Vec<Secret>,
-    /// What we prove ourselves with.
+    /// Secrets with which we authenticate.
     ours: Vec<At<Secret>>,
 }
 
@@ -131,7 +131,7 @@ fn algorithms(source: &mut Source<'_>, chap: &mut Section<'_>) -> Vec<ChapAlgori
     algorithms
 }
 
-/// Reads `name` and the secret; with the place of the secret.
+/// Reads `name` and the secret; returns the position of the secret too.
 fn credentials(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<At<Credentials>> {
     let name = section.text(source, "name");
     if name.is_none() {
@@ -207,7 +207,7 @@ fn from_file(source: &mut Source<'_>, path: &str, at: &Range<usize>) -> Option<Z
         if !found.is_file() {
             return Err(std::io::Error::other("it is not a regular file"));
         }
-        // One byte more than may be, so that too long is seen and not cut.
+        // Reads more than the maximum, so that a secret that is too long is detected and not truncated.
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_SECRET_BYTES + 3));
         File::open(&path)?.take(MAX_SECRET_BYTES as u64 + 3).read_to_end(&mut bytes)?;
         Ok((bytes, found))
@@ -242,7 +242,7 @@ fn from_environment(source: &mut Source<'_>, name: &str, at: &Range<usize>) -> O
     if let Some(value) = std::env::var_os(name) {
         return Some(Zeroizing::new(value.into_vec()));
     }
-    // Neither name nor line is repeated: people write the secret itself here by mistake.
+    // Neither name nor line is repeated: users write the secret itself here by mistake.
     source.error_hidden(
         at,
         "the variable that `secret_env` names is not in the environment",

@@ -19,19 +19,19 @@ use super::{nbd, settings, targets};
 
 /// The port of iSCSI (RFC 7143 14).
 pub const DEFAULT_PORT: u16 = 3260;
-/// The target of a server that is told of none.
+/// The target of a server for which none is configured.
 pub const DEFAULT_TARGET: &str = "iqn.2026-01.io.intact:disk";
-/// The store of a server that is told of none.
+/// The store of a server for which none is configured.
 pub const DEFAULT_STORE: &str = "ram:1G";
 /// Largest configuration file, bytes.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Longest path of a Unix socket, bytes (unix(7)), less what the temporary name of a socket adds.
 const MAX_SOCKET_PATH_BYTES: usize = 107 - 12;
 
-/// What the command line says beside a file; it wins over the file.
+/// Settings of the command line; they take precedence over the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// Addresses to listen on in place of the file's.
+    /// Addresses to listen on instead of the file's.
     pub listen: Vec<SocketAddr>,
     /// The control socket.
     pub control_socket: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub struct Overrides {
     pub state_dir: Option<PathBuf>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
-    /// Addresses to export the units on by NBD, in place of the file's.
+    /// Addresses on which to export the units by NBD, instead of the file's.
     pub nbd: Vec<SocketAddr>,
     /// Allow targets without CHAP and without access rules beyond loopback.
     pub allow_open_access: bool,
@@ -52,16 +52,16 @@ pub struct Overrides {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What is worth knowing about it.
+    /// Warnings about it.
     pub warnings: Vec<Problem>,
 }
 
-/// Reads an address to listen on: `ADDR:PORT`, or `ADDR` for port 3260; IPv6 addresses with a port stand in brackets.
+/// Parses an address to listen on: `ADDR:PORT`, or `ADDR` for port 3260; IPv6 addresses with a port are in brackets.
 pub fn parse_listen(text: &str) -> Option<SocketAddr> {
     parse_address(text, DEFAULT_PORT)
 }
 
-/// As [`parse_listen`], with the port of NBD, 10809.
+/// Like [`parse_listen`], with the port of NBD, 10809.
 pub fn parse_nbd_listen(text: &str) -> Option<SocketAddr> {
     parse_address(text, nbd::DEFAULT_PORT)
 }
@@ -76,18 +76,18 @@ pub(super) fn parse_address(text: &str, default_port: u16) -> Option<SocketAddr>
 }
 
 impl Config {
-    /// Reads a file's text; `path` is its name for messages, and what relative paths in it are relative to.
+    /// Parses the text of a file; `path` is its name for messages, and the base of relative paths in it.
     ///
     /// # Errors
-    /// All problems, warnings included, in the order of the file, when one of them is an error.
+    /// All problems, including warnings, in file order, if one of them is an error.
     pub fn from_toml(text: &str, path: &Path) -> Result<Config, Vec<Problem>> {
         Self::load(text, path, &Overrides::default()).map(|loaded| loaded.config)
     }
 
-    /// Reads a file, and then as [`Config::load`].
+    /// Reads a file, then does the same as [`Config::load`].
     ///
     /// # Errors
-    /// All problems, when one of them is an error.
+    /// All problems, if one of them is an error.
     pub fn load_file(path: &Path, overrides: &Overrides) -> Result<Loaded, Vec<Problem>> {
         use std::io::Read;
         let refuse = |what: String, remedy: &str| {
@@ -110,10 +110,10 @@ impl Config {
         Self::load(&text, path, overrides)
     }
 
-    /// Reads a file's text, with what the command line says beside it.
+    /// Parses the text of a file, together with the settings of the command line.
     ///
     /// # Errors
-    /// All problems, warnings included, in the order of the file, when one of them is an error.
+    /// All problems, including warnings, in file order, if one of them is an error.
     pub fn load(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, Vec<Problem>> {
         let mut source = Source::new(path, text);
         let (table, errors) = DeTable::parse_recoverable(text);
@@ -130,7 +130,7 @@ impl Config {
         let config = read(&mut source, Section::top(table), overrides);
         let mut problems = source.problems;
         if syntax {
-            // What was made of a broken text is a guess: only what is certainly wrong is told.
+            // Values parsed from a broken text are guesses: only certain errors are reported.
             problems.retain(|problem| problem.rule == "TOML 1.1");
         }
         problems.sort_by_key(|problem| (problem.line, problem.column));
@@ -140,11 +140,11 @@ impl Config {
         }
     }
 
-    /// A configuration without a file: one target with `luns` numbered from 0. What is not given is 127.0.0.1:3260, a
-    /// name of our own, and 1 GiB of memory.
+    /// A configuration without a file: one target with `luns` numbered from 0. The defaults are 127.0.0.1:3260, a name
+    /// of our own, and 1 GiB of memory.
     ///
     /// # Errors
-    /// When the name is none, a store is given twice, or the addresses cannot be had together or not without protection.
+    /// The name is invalid, a store is given twice, or the addresses cannot be used together or not without protection.
     pub fn quick(
         target: Option<&str>,
         luns: Vec<StoreSpec>,
@@ -293,7 +293,8 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
     config
 }
 
-/// Discovery has accounts of its own, because hosts keep them apart; without any it answers everybody who is in reach.
+/// Discovery has separate accounts, because hosts keep them separate; without accounts it answers any initiator that can
+/// reach it.
 fn open_discovery(source: &mut Source<'_>, targets: &[At<TargetConfig>]) {
     let guarded = |(target, _): &At<TargetConfig>| target.auth != Auth::None;
     if !targets.is_empty() && targets.iter().all(guarded) {
@@ -401,7 +402,7 @@ fn metrics(source: &mut Source<'_>, top: &mut Section<'_>) -> Option<SocketAddr>
     address
 }
 
-/// Addresses that cannot be listened on together, each with the number of the later one.
+/// Addresses that cannot be listened on together, each with the index of the later one.
 fn duplicate_portals(portals: &[PortalConfig]) -> Vec<(usize, Problem)> {
     let covers = |a: SocketAddr, b: SocketAddr| {
         a.port() == b.port()
@@ -425,7 +426,7 @@ fn duplicate_portals(portals: &[PortalConfig]) -> Vec<(usize, Problem)> {
     problems
 }
 
-/// Reports group tags that no portal has: on which a target is to be served, or whose access state is given.
+/// Reports group tags that no portal has, but on which a target should be served or for which an access state is given.
 fn groups(source: &mut Source<'_>, config: &Config, places: &[Range<usize>]) {
     for (target, at) in config.targets.iter().zip(places) {
         let name = &target.name;
@@ -448,7 +449,7 @@ fn groups(source: &mut Source<'_>, config: &Config, places: &[Range<usize>]) {
     }
 }
 
-/// Targets that anybody on the network could use, each with its number: refused unless that is wanted.
+/// Targets that anyone on the network could use, each with its index: rejected unless explicitly allowed.
 fn exposed(config: &Config) -> Vec<(usize, Problem)> {
     if config.allow_open_access {
         return Vec::new();

@@ -1,12 +1,12 @@
-//! What the server is told: the model, its TOML form, and every check, with a line and a remedy for each problem.
+//! The configuration: the model, its TOML form, and every check, with a line and a remedy for each problem.
 //!
-//! | module | what it knows |
+//! | module | content |
 //! |---|---|
 //! | [`model`] | the checked, immutable configuration |
-//! | [`access`] | who may see a target |
+//! | [`access`] | which initiators may see a target |
 //! | [`load`] | the file as a whole, the command line, and checks across sections |
 //! | `targets`, `auth`, `nbd`, `settings` | the sections |
-//! | `problem`, `reader` | what is wrong and where; tables read key by key |
+//! | `problem`, `reader` | errors and their positions; reading tables key by key |
 //!
 //! `examples/intact.toml` shows every key.
 

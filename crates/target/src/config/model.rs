@@ -1,5 +1,5 @@
 //! The configuration as the server uses it: every value present, checked, and never changed. A new configuration is a new
-//! [`Config`]; the types compare, so that a reload touches only what differs.
+//! [`Config`]. The types can be compared, so that a reload changes only what differs.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,23 +15,23 @@ use scsi::AccessState;
 
 use super::access::{AccessRules, NamePattern};
 
-/// Portal group tag of portals that are given none.
+/// Portal group tag of portals without a configured one.
 pub const DEFAULT_GROUP_TAG: u16 = 1;
 
-/// Everything that the server is told.
+/// The whole configuration of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where to listen; at least one.
     pub portals: Vec<PortalConfig>,
-    /// What to serve; names are unique.
+    /// The targets to serve; names are unique.
     pub targets: Vec<TargetConfig>,
-    /// How initiators prove themselves in discovery sessions.
+    /// How initiators authenticate in discovery sessions.
     pub discovery_auth: Auth,
-    /// Bounds on what peers can use up.
+    /// Limits on the resources that peers can use.
     pub limits: Limits,
     /// Unix socket for `intact ls`.
     pub control_socket: ControlSocket,
-    /// Where persistent reservations are kept; `None`: beside the store, when that is a file.
+    /// Where persistent reservations are kept; `None`: next to the store, if that is a file.
     pub state_dir: Option<PathBuf>,
     /// Where `/metrics` is served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
@@ -39,7 +39,7 @@ pub struct Config {
     pub nbd: Option<NbdConfig>,
     /// Whether targets without CHAP and without access rules may be reached from other machines.
     pub allow_open_access: bool,
-    /// Serve nothing at the start unless every store can be opened. Otherwise units without their stores are not ready.
+    /// Do not start unless every store can be opened. Otherwise units without their stores are not ready.
     pub require_every_store: bool,
 }
 
@@ -55,18 +55,18 @@ pub struct NbdConfig {
 /// TLS of the export by NBD: files in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdTls {
-    /// The certificate of the server, and those between it and its authority.
+    /// The certificate of the server, and the intermediate ones up to its authority.
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Authorities of clients, which then have to show a certificate; `None`: none is asked for.
+    /// Authorities of clients, which must then present a certificate; `None`: no client certificate is requested.
     pub client_ca: Option<PathBuf>,
-    /// Serve nobody without TLS. True unless given.
+    /// Do not serve clients without TLS. True by default.
     pub required: bool,
 }
 
 impl NbdConfig {
-    /// Whether every client has shown a certificate that the server trusts.
+    /// Whether every client must present a certificate that the server trusts.
     pub fn proves_clients(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.required && tls.client_ca.is_some())
     }
@@ -75,21 +75,21 @@ impl NbdConfig {
 /// Where the control socket is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ControlSocket {
-    /// In the first default place that can be had; see [`crate::observe::control::default_paths`].
+    /// In the first usable default place; see [`crate::observe::control::default_paths`].
     #[default]
     Default,
-    /// Here and nowhere else.
+    /// Only here.
     At(PathBuf),
-    /// Nowhere.
+    /// No control socket.
     Off,
 }
 
 /// One address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortalConfig {
-    /// Address and port; port 0 lets the system choose.
+    /// Address and port; with port 0 the system chooses one.
     pub address: SocketAddr,
-    /// TargetPortalGroupTag (RFC 7143 13.9); 1 unless given.
+    /// TargetPortalGroupTag (RFC 7143 13.9); 1 by default.
     pub group_tag: u16,
 }
 
@@ -98,27 +98,28 @@ pub struct PortalConfig {
 pub struct TargetConfig {
     /// TargetName.
     pub name: IscsiName,
-    /// TargetAlias, for people.
+    /// TargetAlias, for human readers.
     pub alias: Option<String>,
     /// Its logical units; numbers are unique.
     pub luns: Vec<LunConfig>,
-    /// Who may see and use it.
+    /// Which initiators may see and use it.
     pub access: AccessRules,
-    /// How initiators prove themselves.
+    /// How initiators authenticate.
     pub auth: Auth,
-    /// What is negotiated within.
+    /// The limits for negotiation.
     pub bounds: Bounds,
-    /// Commands that a session may have outstanding; 128 unless given.
+    /// Commands that a session may have outstanding; 128 by default.
     pub queue_depth: u32,
     /// TargetAddress values (without tag) to which initiators are sent instead of being served (status 0101).
     pub redirect: Option<Vec<String>>,
     /// Tags of the portal groups on which it is served; `None`: on all.
     pub portals: Option<Vec<u16>>,
-    /// Asymmetric access states of target port groups (portal groups) that do not begin as active/optimized; tags are unique.
+    /// Initial asymmetric access states of target port groups (portal groups) that do not start as active/optimized; tags are
+    /// unique.
     pub access_states: Vec<(u16, AccessState)>,
-    /// Hosts may change these states by SET TARGET PORT GROUPS.
+    /// Hosts may change these states with SET TARGET PORT GROUPS.
     pub hosts_set_access_states: bool,
-    /// Where people manage its units, for VPD page 85h: an ASCII URL.
+    /// Where its units are managed, for VPD page 85h: an ASCII URL.
     pub management_url: Option<String>,
 }
 
@@ -128,7 +129,7 @@ impl TargetConfig {
         self.portals.as_ref().is_none_or(|tags| tags.contains(&group_tag))
     }
 
-    /// The access state that the target port group begins with.
+    /// The initial access state of the target port group.
     pub fn access_state(&self, group_tag: u16) -> AccessState {
         let given = self.access_states.iter().find(|(tag, _)| *tag == group_tag);
         given.map(|(_, state)| *state).unwrap_or_default()
@@ -140,17 +141,17 @@ impl TargetConfig {
 pub struct LunConfig {
     /// LUN, 0 to 16383.
     pub number: u16,
-    /// Where its blocks live.
+    /// Where its blocks are stored.
     pub store: StoreSpec,
     /// Serial number for VPD pages 80h and 83h; `None`: that of the volume ([`crate::identity`]).
     pub serial: Option<String>,
     /// PRODUCT IDENTIFICATION, up to 16 ASCII characters; `None`: the server's own.
     pub product: Option<String>,
-    /// Refuse writes.
+    /// Reject writes.
     pub read_only: bool,
-    /// Report and use a volatile write cache (WCE): writes are durable after SYNCHRONIZE CACHE or with FUA. True unless given.
+    /// Report and use a volatile write cache (WCE): writes are durable after SYNCHRONIZE CACHE or with FUA. True by default.
     pub write_cache: bool,
-    /// Report a medium that rotates.
+    /// Report a rotating medium.
     pub rotational: bool,
 }
 
@@ -169,19 +170,19 @@ impl LunConfig {
     }
 }
 
-/// How initiators prove themselves (RFC 7143 12.1).
+/// How initiators authenticate (RFC 7143 12.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Auth {
-    /// Not at all.
+    /// No authentication.
     #[default]
     None,
     /// By CHAP.
     Chap {
-        /// Who may; at least one.
+        /// The accounts; at least one.
         accounts: Vec<Account>,
-        /// What we prove ourselves with when an initiator asks.
+        /// Our credentials, if an initiator requests mutual authentication.
         mutual: Option<Credentials>,
-        /// Hashes allowed; at least one.
+        /// Allowed hashes; at least one.
         algorithms: Vec<ChapAlgorithm>,
     },
 }
@@ -209,7 +210,7 @@ impl Auth {
     /// The secret of CHAP name `chap_name` for `initiator`.
     ///
     /// # Errors
-    /// When it has no account.
+    /// There is no such account, or `initiator` may not use it.
     pub fn secret_of(&self, initiator: &IscsiName, chap_name: &str) -> Result<&Secret, NoSecret> {
         let accounts = match self {
             Self::None => &[][..],
@@ -224,30 +225,31 @@ impl Auth {
     }
 }
 
-/// Bounds on what peers can use up, and the clocks of the server.
+/// Limits on the resources that peers can use, and the timers of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once, logins included. Default 4096.
+    /// Concurrent connections, including logins. Default 4096.
     pub max_connections: usize,
-    /// Sessions at once. Default 1024.
+    /// Concurrent sessions. Default 1024.
     pub max_sessions: usize,
     /// How long a login may take. Default 15 s.
     pub login_timeout: Duration,
-    /// Logins at once. Default 256.
+    /// Concurrent logins. Default 256.
     pub max_logins_in_progress: usize,
     /// Silence after which an initiator is pinged. Default 30 s; zero: never.
     pub ping_interval: Duration,
-    /// How long it may take to answer. Default 30 s.
+    /// How long the initiator may take to answer. Default 30 s.
     pub ping_timeout: Duration,
     /// Memory for data in flight, bytes. Default 1 GiB.
     pub buffer_bytes_max: u64,
     /// Shards (event loops); 0: one for each core.
     pub shards: usize,
-    /// Threads for stores that block, which all units share; beyond them a unit with work has one of its own. Default 64.
+    /// Threads for stores that block, shared by all units; when all are busy, a unit with work gets a thread of its own.
+    /// Default 64.
     pub store_threads: usize,
     /// How many threads one logical unit may hold. Default 16.
     pub store_concurrency_per_lun: usize,
-    /// How long an event loop looks for news before it sleeps; zero: never. Default 50 µs.
+    /// How long an event loop polls for events before it sleeps; zero: never. Default 50 µs.
     pub poll_time: Duration,
 }
 

@@ -62,7 +62,7 @@ pub(super) fn read(source: &mut Source<'_>, top: &mut Section<'_>) -> Option<Nbd
     Some(NbdConfig { listen, tls })
 }
 
-/// What a file says, with the addresses of the command line in place of its own.
+/// The section of the file, with the addresses of the command line, if any, instead of its own.
 pub(super) fn with_overrides(file: Option<NbdConfig>, overrides: &Overrides) -> Option<NbdConfig> {
     match overrides.nbd.is_empty() {
         true => file,

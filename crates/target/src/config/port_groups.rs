@@ -1,11 +1,11 @@
-//! `[[target.port_group]]`: the access states of target port groups, and what else units tell of their management.
+//! `[[target.port_group]]`: the access states of target port groups, and the management URL that units report.
 
 use scsi::AccessState;
 
 use super::problem::Source;
 use super::reader::Section;
 
-/// Longest URL (SPC-4 7.8.8 allows more, which no host shows).
+/// Longest URL (SPC-4 7.8.8 allows longer ones, which no host shows).
 const MAX_URL_BYTES: usize = 255;
 
 /// Reads every `[[target.port_group]]`.
@@ -34,7 +34,7 @@ pub(super) fn read(source: &mut Source<'_>, target: &mut Section<'_>) -> Vec<(u1
 fn state(source: &mut Source<'_>, section: &mut Section<'_>) -> AccessState {
     let Some((name, at)) = section.text(source, "access_state") else { return AccessState::default() };
     match AccessState::by_name(&name) {
-        // A transition ends; a configuration has no end for it.
+        // A transition must end, and a configuration cannot say when.
         Some(state) if state != AccessState::Transitioning => state,
         _ => {
             let shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();

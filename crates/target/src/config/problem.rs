@@ -1,6 +1,6 @@
-//! What is wrong with a configuration: where, which rule, and what to do. All problems are told at once.
+//! The problems of a configuration: where, which rule, and what to do. All problems are reported together.
 //!
-//! A line of a file in which a secret may stand is never shown again: see [`Source::new`].
+//! A line of a file that may contain a secret is never shown: see [`Source::new`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,38 +10,38 @@ use std::path::{Path, PathBuf};
 /// Longest part of a source line that is shown, characters.
 const MAX_EXCERPT_CHARS: usize = 120;
 
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Worth knowing.
+    /// A warning.
     Warning,
     /// The configuration cannot be used.
     Error,
 }
 
-/// One thing that is wrong. `Display` writes it for a person, over several lines.
+/// One problem. `Display` writes it for human readers, over several lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// The file; `None` when it came from the command line.
+    /// The file; `None` for the command line.
     pub path: Option<PathBuf>,
-    /// Line, from 1; 0 when it has no place in the file.
+    /// Line, from 1; 0 when there is no position in the file.
     pub line: usize,
-    /// Column in characters, from 1; 0 when it has no place in the file.
+    /// Column in characters, from 1; 0 when there is no position in the file.
     pub column: usize,
     /// What is wrong.
     pub what: String,
-    /// The rule that says so; empty when it is the form of the file.
+    /// The rule that is broken; empty when it is the form of the file.
     pub rule: Cow<'static, str>,
     /// What to do about it.
     pub remedy: String,
-    /// The source line and how many characters of it are meant; absent when a secret may stand there.
+    /// The source line and how many characters of it are marked; absent when it may contain a secret.
     pub(super) excerpt: Option<(String, usize)>,
 }
 
 impl Problem {
-    /// An error without a place in a file.
+    /// An error without a position in a file.
     pub fn new(
         what: impl Into<String>,
         rule: impl Into<Cow<'static, str>>,
@@ -91,7 +91,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A text with the places of its lines, and the problems found in it.
+/// A text with the positions of its lines, and the problems found in it.
 pub(super) struct Source<'a> {
     path: &'a Path,
     text: &'a str,
@@ -103,8 +103,8 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     //= rfc7143 9.2.1 SEC-15
     pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
-        // A secret written into the file is refused, but it is a secret all the same, and it may stand on any line of a
-        // broken file. So no line of such a file is repeated.
+        // A secret written into the file is rejected, but it is still a secret, and it may be on any line of a broken
+        // file. So no line of such a file is repeated.
         Self { path, text, shown: !holds_secret(text), problems: Vec::new() }
     }
 
@@ -173,12 +173,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The last place for a character boundary that is not beyond `index`.
+/// The last character boundary that is not beyond `index`.
 fn floor(text: &str, index: usize) -> usize {
     (0..=index.min(text.len())).rev().find(|index| text.is_char_boundary(*index)).unwrap_or(0)
 }
 
-/// Whether something that looks like a secret or password is given in the text itself.
+/// Whether the text itself contains something that looks like a secret or password.
 fn holds_secret(text: &str) -> bool {
     let is_key = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '"' | '\'' | ' ' | '\t');
     text.match_indices('=').any(|(at, _)| {

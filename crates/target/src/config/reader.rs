@@ -1,6 +1,7 @@
-//! Reading tables of a TOML document key by key. What is not asked for is unknown, and told with the nearest known name.
+//! Reads tables of a TOML document key by key. A key that is never read is unknown, and reported with the nearest known
+//! name.
 //!
-//! Nothing here stops at the first problem: a value that cannot be used is reported and read as absent.
+//! A problem does not stop the reading: an unusable value is reported and treated as absent.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,23 +11,23 @@ use toml::de::{DeTable, DeValue};
 
 use super::problem::Source;
 
-/// Most names listed in a remedy.
+/// Maximum number of names listed in a remedy.
 const MAX_NAMES_LISTED: usize = 24;
-/// How alike two names must be for one to be suggested for the other, from 0 to 1.
+/// How similar two names must be for one to be suggested for the other, from 0 to 1.
 const SUGGEST_ABOVE: f64 = 0.7;
 
-/// A value with its place.
+/// A value with its position.
 pub(super) type At<T> = (T, Range<usize>);
 
-/// One table, being read.
+/// A table that is being read.
 pub(super) struct Section<'t> {
-    /// As the file names it, for messages; empty at the top.
+    /// Its name in the file, for messages; empty at the top.
     name: String,
-    /// Where it begins.
+    /// Its start.
     pub(super) at: Range<usize>,
     entries: Vec<(String, Range<usize>, Spanned<DeValue<'t>>)>,
     known: Vec<&'static str>,
-    /// Those of `known` that were there, whatever their values.
+    /// The keys of `known` that were present, whatever their values.
     found: Vec<&'static str>,
 }
 
@@ -65,7 +66,7 @@ impl<'t> Section<'t> {
         Some((value.into_inner(), span))
     }
 
-    /// Takes a value that `read` makes something of; reports one of another kind.
+    /// Takes a value that `read` can convert; reports a value of another kind.
     fn typed<T>(
         &mut self,
         source: &mut Source<'_>,
@@ -150,7 +151,7 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// A list of texts; `None` when the key is absent or no list.
+    /// A list of texts; `None` when the key is absent or not a list.
     pub(super) fn texts(&mut self, source: &mut Source<'_>, key: &'static str) -> Option<Vec<At<String>>> {
         let (items, _) =
             self.typed(source, key, "a list of texts: [\"...\", \"...\"]", |value| match value {
@@ -237,13 +238,13 @@ impl<'t> Section<'t> {
         sections
     }
 
-    /// Takes a key that must not be there, whatever its value.
+    /// Takes a key that must not be present, whatever its value.
     pub(super) fn forbidden(&mut self, key: &'static str) -> Option<Range<usize>> {
         let index = self.entries.iter().position(|(name, _, _)| name == key)?;
         Some(self.entries.swap_remove(index).1)
     }
 
-    /// Reports a key that must be there. One that was there, and whose value could not be used, was reported then.
+    /// Reports a required key that is absent. A key with an unusable value has already been reported.
     pub(super) fn missing(&self, source: &mut Source<'_>, key: &str, remedy: &str) {
         if !self.found.contains(&key) {
             source.error(&self.at, format!("{} has no `{key}`", self.place()), "", remedy);
@@ -259,7 +260,7 @@ impl<'t> Section<'t> {
         if self.name.is_empty() { "the file".to_owned() } else { format!("[{}]", self.name) }
     }
 
-    /// Reports what nobody asked for.
+    /// Reports keys that were never read.
     pub(super) fn finish(self, source: &mut Source<'_>) {
         let place = self.place();
         for (key, at, _) in &self.entries {
@@ -282,7 +283,7 @@ impl<'t> Section<'t> {
     }
 }
 
-/// The value, when it is not negative and fits.
+/// The value, if it is not negative and fits.
 fn integer(number: &toml::de::DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }

@@ -13,7 +13,7 @@ use super::reader::Section;
 /// Longest time that may be configured, seconds: a day.
 const MAX_SECONDS: u64 = 86_400;
 
-/// What is negotiated within unless the configuration says otherwise: everything that recovers, and eight connections.
+/// The limits for negotiation unless the configuration changes them: full error recovery, and eight connections.
 pub fn default_bounds() -> Bounds {
     Bounds {
         max_connections: 8,
@@ -24,7 +24,7 @@ pub fn default_bounds() -> Bounds {
     }
 }
 
-/// Reads `[limits]`; what is absent keeps its default.
+/// Reads `[limits]`; absent values keep their defaults.
 pub(super) fn limits(source: &mut Source<'_>, parent: &mut Section<'_>) -> Limits {
     let mut limits = Limits::default();
     let Some(mut section) = parent.table(source, "limits") else { return limits };
@@ -63,7 +63,7 @@ pub(super) fn limits(source: &mut Source<'_>, parent: &mut Section<'_>) -> Limit
     limits
 }
 
-/// Reads `[...negotiation]` below `parent`; what is absent stays as in `bounds`.
+/// Reads `[...negotiation]` below `parent`; absent values stay as in `bounds`.
 pub(super) fn negotiation(source: &mut Source<'_>, parent: &mut Section<'_>, mut bounds: Bounds) -> Bounds {
     let Some(mut section) = parent.table(source, "negotiation") else { return bounds };
     let s = &mut section;
@@ -88,7 +88,7 @@ pub(super) fn negotiation(source: &mut Source<'_>, parent: &mut Section<'_>, mut
     bounds
 }
 
-/// What the section says of one key, if anything.
+/// The section's value for one key, if any.
 fn wish(source: &mut Source<'_>, section: &mut Section<'_>, key: &'static Key) -> Option<Value> {
     let (name, rule) = (key.setting()?, key.section());
     match key.form()? {

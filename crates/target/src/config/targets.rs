@@ -17,9 +17,9 @@ use super::problem::Source;
 use super::reader::{At, Section};
 use super::settings;
 
-/// Commands that a session may have outstanding, unless the target says otherwise.
+/// Commands that a session may have outstanding, unless the target configures another number.
 pub const DEFAULT_QUEUE_DEPTH: u32 = 128;
-/// Most commands that a session may have outstanding.
+/// Maximum number of commands that a session may have outstanding.
 pub const MAX_QUEUE_DEPTH: u32 = 4096;
 /// Highest LUN: flat space addressing has 14 bits (SAM-5 4.7.7.4).
 pub const MAX_LUN: u16 = 16_383;
@@ -115,7 +115,7 @@ fn target(
     })
 }
 
-/// An initiator says its name itself: where several accounts may say any, only the account tells hosts apart.
+/// An initiator chooses its own name: where several accounts may use any name, only the account distinguishes hosts.
 //= rfc7143 9.2 SEC-14
 fn accounts_for_anybody(source: &mut Source<'_>, section: &Section<'_>, auth: &Auth) {
     let Auth::Chap { accounts, .. } = auth else { return };
@@ -168,7 +168,7 @@ fn redirect(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<Vec<St
     Some(usable)
 }
 
-/// `host[:port]`, host being a name, an IPv4 address, or an IPv6 address in brackets.
+/// `host[:port]`, where host is a name, an IPv4 address, or an IPv6 address in brackets.
 fn target_address(text: &str) -> bool {
     let (host_fits, rest) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -215,7 +215,7 @@ fn luns(source: &mut Source<'_>, section: &mut Section<'_>, redirected: bool) ->
         if let Some(mut store) = store(source, &mut section) {
             let mut read_only = read_only;
             if let StoreSpec::File { options, .. } = &mut store {
-                // One switch: the unit that refuses writes does not open its file for writing.
+                // One switch: a unit that rejects writes does not open its file for writing.
                 read_only |= options.read_only;
                 options.read_only = read_only;
             }
@@ -321,7 +321,7 @@ fn networks(source: &mut Source<'_>, section: &mut Section<'_>) -> Vec<IpNet> {
     networks
 }
 
-/// Reports files that two logical units share: the second could not open it.
+/// Reports files that two logical units share: the second could not open the file.
 fn same_stores(source: &mut Source<'_>, targets: &[At<TargetConfig>]) {
     let mut seen: HashMap<&std::path::Path, String> = HashMap::new();
     let mut twice: Vec<(Range<usize>, String)> = Vec::new();
@@ -344,8 +344,8 @@ fn same_stores(source: &mut Source<'_>, targets: &[At<TargetConfig>]) {
     }
 }
 
-/// Reports serial numbers that two logical units share: hosts would take them for two paths to one disk, and their persistent
-/// reservations would be kept in one place.
+/// Reports serial numbers that two logical units share: hosts would treat the units as two paths to one disk, and their
+/// persistent reservations would be kept in one place.
 //= spc4 7.8.6 VPD-83
 fn same_serials(source: &mut Source<'_>, targets: &[At<TargetConfig>]) {
     let mut seen: HashMap<&str, String> = HashMap::new();

@@ -10,7 +10,7 @@ fn lun(store: &str) -> LunConfig {
     LunConfig::new(0, store.parse().unwrap())
 }
 
-/// Finds an identity as a server does that has this state directory.
+/// Determines identities as a server with this state directory does.
 struct Server<'a> {
     state_dir: Option<&'a Path>,
     machine: Option<&'a str>,
@@ -53,7 +53,8 @@ fn an_identity_is_drawn_once_and_stays_with_the_file() {
     let NaaIdentifier::RegisteredExtended(naa) = first.naa else { panic!("{first:?}") };
     assert_eq!(naa[..3], [0x60, 0x24, 0x94], "NAA 6 and a company id of nobody");
     assert_eq!(naa[4..], first.volume.to_bytes()[4..]);
-    // Another number, another machine, another place: the same volume, and so the same disk to hosts.
+    // Another number, another machine, another place: the same volume, and therefore the same disk
+    // for hosts.
     fs::rename(folder.path().join("disk"), folder.path().join("moved")).unwrap();
     fs::rename(folder.path().join("disk.intact"), folder.path().join("moved.intact")).unwrap();
     let moved = LunConfig { number: 7, ..lun(&format!("file:{}", folder.path().join("moved").display())) };
@@ -70,11 +71,11 @@ fn a_file_with_data_keeps_what_hosts_knew_and_an_empty_one_does_not() {
     let disk = lun(&format!("file:{}", path.display()));
     let known = Server::new(None).of(&disk);
     assert_eq!((known.naa, known.uuid), (before(&disk), None));
-    // From now on it is the volume's, whatever its number.
+    // From now on it belongs to the volume, whatever its number.
     let renumbered = LunConfig { number: 3, ..disk.clone() };
     assert_eq!(Server::new(None).of(&renumbered), known);
 
-    // Unless another unit has it, or every machine without a name had it.
+    // Except if another unit has it, or if it is the one of all machines without an id.
     for (server, taken) in [
         (Server::new(None), known.naa),
         (Server { machine: None, ..Server::new(None) }, NaaIdentifier::Local(0)),
@@ -113,7 +114,7 @@ fn memory_has_one_for_as_long_as_the_process_or_the_state_directory_lives() {
     assert_ne!(server.of(&disk).naa, server.of(&disk).naa, "another memory is another disk");
     let kept = Server::new(Some(folder.path())).of(&disk);
     assert_eq!(Server::new(Some(folder.path())).of(&disk), kept);
-    // Reservations that were kept under the old name are a reason to be called so.
+    // Reservations stored under the old name are a reason to keep that name.
     let other = LunConfig { number: 5, ..disk };
     let NaaIdentifier::Local(old) = before(&other) else { unreachable!() };
     fs::write(folder.path().join(format!("{old:016x}.reservations")), "{}").unwrap();
@@ -121,7 +122,7 @@ fn memory_has_one_for_as_long_as_the_process_or_the_state_directory_lives() {
     assert_eq!((known.naa, known.file_name()), (before(&other), format!("{old:016x}")));
 }
 
-// Two CRC32Cs of one text behind two prefixes differ by a constant: they were 32 bits, not 64.
+// Two CRC32Cs of one text after two prefixes differ by a constant: they had 32 bits, not 64.
 #[test]
 fn names_that_collided_before_do_not_any_more() {
     let pair = [

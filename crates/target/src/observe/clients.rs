@@ -1,5 +1,5 @@
-//! Clients of the control plane: each is served on its own, none for ever, and no more than a few at a time. When one too many
-//! comes, the one that has been there longest makes room: clients that only sit there keep nobody out.
+//! Clients of the control plane: each is served independently, for a limited time, and only a few at a time. When there are
+//! too many, the oldest one must leave, so idle clients lock nobody out.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,17 +15,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
-/// Clients that are served at once, of one kind.
+/// Clients of one kind that are served at a time.
 pub const MAX_CLIENTS: usize = 64;
 /// How long a client may stay.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The places of one kind of clients, the oldest first.
+/// The places of one kind of client, the oldest first.
 #[derive(Default)]
 pub(super) struct Places(VecDeque<oneshot::Sender<Infallible>>);
 
 impl Places {
-    /// A place for a client that has come.
+    /// A place for a new client.
     pub fn take(&mut self) -> Place {
         self.0.retain(|place| !place.is_closed());
         if self.0.len() == MAX_CLIENTS {
@@ -37,14 +37,14 @@ impl Places {
     }
 }
 
-/// What a client has while it is served.
+/// A client's place while it is served.
 pub(super) struct Place {
     taken: oneshot::Receiver<Infallible>,
     limit: Pin<Box<Sleep>>,
 }
 
 impl Place {
-    /// Waits until the client has to go.
+    /// Waits until the client must leave.
     pub async fn over(&mut self) {
         std::future::poll_fn(|context| self.poll_over(context)).await;
     }
@@ -79,14 +79,14 @@ impl Listener for Placed {
     }
 }
 
-/// A connection that ends when its place is over.
+/// A connection that ends with its place.
 pub(super) struct Visitor {
     stream: TcpStream,
     place: Place,
 }
 
 impl Visitor {
-    /// The stream, as long as it may be used.
+    /// The stream, while it may be used.
     fn stream(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
         match self.place.poll_over(context) {
             Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// The clock is tokio's own: it moves on when there is nothing else to do.
+    /// The clock is tokio's own: it advances when there is nothing else to do.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_says_nothing_stays_no_longer_than_it_may() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(come.elapsed().as_secs(), CLIENT_TIMEOUT.as_secs());
         drop(client);
 
-        // Clients of the control socket are asked to go.
+        // Clients of the control socket are asked to leave.
         let taken = Instant::now();
         let mut places = Places::default();
         let mut place = places.take();

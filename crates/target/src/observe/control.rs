@@ -1,4 +1,4 @@
-//! The control socket: a Unix socket of mode 0600 on which one line of JSON asks and one line answers.
+//! The control socket: a Unix socket of mode 0600. A request is one line of JSON, and so is the reply.
 //!
 //! ```text
 //! {"ask":"sessions"}                      ->  {"ok":{"sessions":[...]}}
@@ -8,8 +8,8 @@
 //! {"ask":"nonsense"}                      ->  {"error":"..."}
 //! ```
 //!
-//! This file has the words and the client, which blocks; [`super::plane`] serves. Requests are at most
-//! [`MAX_REQUEST_BYTES`], replies at most [`MAX_REPLY_BYTES`].
+//! This file has the messages and the client, which blocks; [`super::plane`] is the server. Requests are at
+//! most [`MAX_REQUEST_BYTES`], replies at most [`MAX_REPLY_BYTES`].
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,12 +23,12 @@ use super::view::{AccessStateInfo, LunChange, LunInfo, SessionInfo, TargetInfo};
 
 /// Longest request, bytes.
 pub const MAX_REQUEST_BYTES: usize = 4096;
-/// Longest reply that the client takes, bytes.
+/// Longest reply that the client accepts, bytes.
 pub const MAX_REPLY_BYTES: u64 = 64 << 20;
 /// How long the client waits for a reply: a reload may open files.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Request {
@@ -50,7 +50,7 @@ pub enum Request {
         target: String,
         /// LUN.
         lun: u16,
-        /// What it becomes.
+        /// The change.
         change: LunChange,
     },
     /// The access states of the target port groups of a target.
@@ -69,13 +69,13 @@ pub enum Request {
     },
 }
 
-/// What is answered.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The answer.
     Ok(Answer),
-    /// Why there is none, with the remedy.
+    /// Why the request failed, with the remedy.
     Error(String),
 }
 
@@ -93,16 +93,16 @@ pub enum Answer {
     Logins(Vec<LoginEvent>),
     /// The version of the server.
     Version(String),
-    /// What the new configuration changed.
+    /// The changes made by the new configuration.
     Reload(Vec<String>),
-    /// What is different now.
+    /// The changes made.
     Changed(Vec<String>),
     /// The access states, by unit and group.
     AccessStates(Vec<AccessStateInfo>),
 }
 
-/// Where the control socket may be when nothing else is said, most private first: `$XDG_RUNTIME_DIR/intact`,
-/// `/run/intact` for the superuser, and a directory of the user below the directory for temporary files.
+/// The default places of the control socket, most private first: `$XDG_RUNTIME_DIR/intact`, `/run/intact`
+/// for the superuser, and a directory of the user below the directory for temporary files.
 pub fn default_paths() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid();
     let mut directories = Vec::new();
@@ -124,7 +124,7 @@ pub enum AskError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The server did not answer.
@@ -132,18 +132,18 @@ pub enum AskError {
     Io {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The answer is not one that this program knows.
+    /// This program does not understand the reply.
     #[error("the server's answer is not understood: {0}; use the `intact` of the same version as the server")]
     Unknown(String),
-    /// The server refused.
+    /// The server rejected the request.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Asks the server on `path`, or the first that answers on one of [`default_paths`].
+/// Sends the request to the server on `path`, or to the first one that answers on one of [`default_paths`].
 ///
 /// # Errors
 /// [`AskError`], with the remedy.
@@ -153,7 +153,7 @@ pub fn ask(path: Option<&Path>, request: &Request) -> Result<Answer, AskError> {
     for path in paths {
         match UnixStream::connect(&path) {
             Ok(stream) => return ask_on(stream, path, request),
-            // The first place is where a server would be; only a better reason replaces that.
+            // A server would usually be in the first place; only a more specific error replaces that one.
             Err(source) => {
                 let better = source.kind() != std::io::ErrorKind::NotFound;
                 if failure.is_none() || better {

@@ -1,16 +1,16 @@
-//! What happens to sessions and commands, as lines for people. What a peer can cause at will is told so many times a second and
-//! then only counted: no peer fills a disk with our log.
+//! Events of sessions and commands, as log lines for human readers. Events that a peer can cause at will are logged a limited
+//! number of times per second, and only counted beyond that: no peer can fill a disk with our log.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// What is told of.
+/// The kinds of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A login was let in.
+    /// A login was accepted.
     LoginAccepted,
-    /// A login was refused, or given up.
+    /// A login was refused or abandoned.
     LoginRefused,
     /// A connection was refused.
     ConnectionRefused,
@@ -39,7 +39,7 @@ impl EventKind {
         Self::SlowCommand,
     ];
 
-    /// How many lines of it a second may have.
+    /// Maximum number of lines per second.
     fn lines_per_second(self) -> u32 {
         match self {
             Self::LoginAccepted | Self::SessionEnded | Self::ConnectionEnded => 50,
@@ -48,7 +48,7 @@ impl EventKind {
         }
     }
 
-    /// What is said of those that had no line.
+    /// The message about events that were not logged.
     fn more(self) -> &'static str {
         match self {
             Self::LoginAccepted => "more logins were accepted; `intact ls logins` shows the last of them",
@@ -63,13 +63,13 @@ impl EventKind {
     }
 }
 
-/// How much was told of one kind.
+/// The use of one kind's quota.
 #[derive(Debug, Default)]
 struct Quota {
-    /// The second of which the lines are, counted as the callers' clock does.
+    /// The second to which `lines` applies, on the callers' clock.
     second: u64,
     lines: u32,
-    /// Had no line, and nothing was said of them yet.
+    /// Events that were neither logged nor reported as a number yet.
     held_back: u64,
 }
 
@@ -81,12 +81,12 @@ impl Quota {
     }
 }
 
-/// Decides what has a line in the log.
+/// Decides which events are logged.
 #[derive(Debug, Default)]
 pub struct Events([Mutex<Quota>; EventKind::ALL.len()]);
 
 impl Events {
-    /// Whether an event of this kind has a line. Before one that has, it is said how many had none.
+    /// Whether an event of this kind is logged. Before it, the number of those that were not is logged.
     pub fn admits(&self, kind: EventKind, now: Duration) -> bool {
         let mut quota = self.0[kind as usize].lock();
         quota.begin(now);
@@ -99,7 +99,7 @@ impl Events {
         true
     }
 
-    /// Says how many events had no line in seconds that are over; true while there are some left of this one.
+    /// Logs how many events were withheld in seconds that have passed; true while there are some left from the current second.
     pub fn tell_held_back(&self, now: Duration) -> bool {
         let mut left = false;
         for (kind, quota) in EventKind::ALL.into_iter().zip(&self.0) {

@@ -1,7 +1,7 @@
-//! Logins: one structured event each, the last of them kept, and all of them counted by reason.
+//! Logins: one structured event each. The last ones are kept, and all of them are counted by reason.
 //!
-//! Refused logins have a ring of their own, so that a flood of the others does not push them out. A redirection is no refusal: it
-//! happens all the time where things are well.
+//! Refused logins have their own ring, so that a flood of the others does not push them out. A redirection is not a refusal: it
+//! is normal operation.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,27 +18,27 @@ use serde::{Deserialize, Serialize};
 pub const REFUSED_KEPT: usize = 1000;
 /// Accepted and redirected logins kept.
 pub const ACCEPTED_KEPT: usize = 1000;
-/// Most pairs of status and rule that are counted apart; what comes later is counted under the rule `other`.
+/// Maximum number of pairs of status and rule that are counted separately; later ones are counted under the rule `other`.
 const MAX_REASONS: usize = 256;
 
-/// How one login ended.
+/// The result of one login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginEvent {
     /// When, RFC 3339 in JSON.
     #[serde(with = "super::view::rfc3339")]
     pub time: SystemTime,
-    /// Where it came from.
+    /// Where the connection came from.
     pub peer: SocketAddr,
-    /// Where it arrived.
+    /// The portal that it reached.
     pub portal: SocketAddr,
-    /// InitiatorName, when it got so far.
+    /// InitiatorName, if the login got that far.
     pub initiator: Option<String>,
-    /// TargetName, when it got so far and named one.
+    /// TargetName, if the login got that far and named one.
     pub target: Option<String>,
-    /// The account: the CHAP name that was proved, or that a refused login tried to prove.
+    /// The account: the CHAP name that was authenticated, or that a refused login tried to use.
     #[serde(default)]
     pub account: Option<String>,
-    /// Whether it was let in.
+    /// Whether it was accepted.
     pub accepted: bool,
     /// Stage in which it ended.
     pub stage: Cow<'static, str>,
@@ -46,7 +46,7 @@ pub struct LoginEvent {
     pub code: u16,
     /// The status in words.
     pub status: String,
-    /// The rule that refused; empty when accepted.
+    /// The rule that led to the refusal; empty when accepted.
     pub rule: Cow<'static, str>,
     /// What happened.
     pub what: String,
@@ -63,7 +63,7 @@ fn stage_words(stage: LoginStage) -> Cow<'static, str> {
 }
 
 impl LoginEvent {
-    /// A login that was refused in `stage`; `names` as far as they were known.
+    /// A login that was refused in `stage`; `names` as far as known.
     pub fn refused(
         time: SystemTime,
         peer: SocketAddr,
@@ -85,7 +85,7 @@ impl LoginEvent {
         }
     }
 
-    /// A login that was let in.
+    /// A login that was accepted.
     pub fn accepted(
         time: SystemTime,
         peer: SocketAddr,
@@ -112,12 +112,12 @@ impl LoginEvent {
         }
     }
 
-    /// The same of a login that proved to be `account`.
+    /// The same for a login that authenticated as `account`.
     pub fn of_account(self, account: Option<&str>) -> Self {
         Self { account: account.map(str::to_owned), ..self }
     }
 
-    /// Whether the initiator was sent elsewhere: neither let in nor refused.
+    /// Whether the initiator was redirected: neither accepted nor refused.
     pub fn is_redirection(&self) -> bool {
         LoginStatus::from(self.code).class() == 1
     }
@@ -155,23 +155,23 @@ impl LoginEvent {
 pub struct LoginReason {
     /// Login status.
     pub code: u16,
-    /// The rule that refused.
+    /// The rule that led to the refusal.
     pub rule: Cow<'static, str>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Number of the next event: orders the two rings among each other.
+    /// Number of the next event: gives the order of events across the two rings.
     next: u64,
     refused: VecDeque<(u64, LoginEvent)>,
-    /// Those that were accepted or redirected.
+    /// Accepted and redirected logins.
     accepted: VecDeque<(u64, LoginEvent)>,
     accepted_count: u64,
     redirected_count: u64,
     reasons: BTreeMap<LoginReason, u64>,
 }
 
-/// The logins of a server. Cloning it gives another handle of the same log.
+/// The logins of a server. A clone is another handle of the same log.
 #[derive(Clone, Debug, Default)]
 pub struct LoginLog(Arc<Mutex<Inner>>);
 
@@ -207,12 +207,12 @@ impl LoginLog {
         all.into_iter().map(|(_, event)| event).collect()
     }
 
-    /// Logins let in so far.
+    /// Logins accepted so far.
     pub fn accepted_count(&self) -> u64 {
         self.0.lock().accepted_count
     }
 
-    /// Logins sent elsewhere so far.
+    /// Logins redirected so far.
     pub fn redirected_count(&self) -> u64 {
         self.0.lock().redirected_count
     }

@@ -1,14 +1,14 @@
-//! The server as people and machines see it: logins, metrics, the control socket. Nothing in here touches the data path but
-//! the counters, which are single relaxed additions.
+//! The view of the server for users and programs: logins, metrics, the control socket. Only the counters touch the data
+//! path, and they are single relaxed additions.
 //!
-//! | module | what it knows |
+//! | module | content |
 //! |---|---|
-//! | [`login_log`] | who was refused, by which rule, and the remedy |
-//! | [`events`] | which ends and failures have a line in the log, and which are only counted |
+//! | [`login_log`] | which logins were refused, by which rule, and the remedy |
+//! | [`events`] | which ends and failures are logged, and which are only counted |
 //! | [`metrics`] | counters and latencies, as OpenMetrics text |
-//! | [`view`] | sessions, logical units and targets as the control socket tells them |
-//! | [`control`] | the socket behind `intact ls`: one line of JSON asks, one answers |
-//! | [`clients`] | how many of those who ask are served at once, and for how long |
+//! | [`view`] | sessions, logical units and targets as the control socket reports them |
+//! | [`control`] | the socket behind `intact ls`: a request is one line of JSON, and so is the reply |
+//! | [`clients`] | how many clients are served at a time, and for how long |
 //! | [`plane`] | the thread that serves the control socket and `/metrics` |
 
 pub mod clients;
@@ -32,16 +32,16 @@ pub use view::{
 
 use crate::supervise::Failures;
 
-/// What a server reports to while it runs.
+/// Where a server reports to while it runs.
 #[derive(Debug)]
 pub struct Observe {
     /// Logins, refused and accepted.
     pub logins: LoginLog,
     /// Counters and latencies.
     pub metrics: Metrics,
-    /// What else has a line in the log.
+    /// Which other events are logged.
     pub events: Events,
-    /// Who is told when a thread fails.
+    /// The handler that is called when a thread fails.
     pub failures: Failures,
 }
 
@@ -52,7 +52,7 @@ impl Default for Observe {
 }
 
 impl Observe {
-    /// Keeps and counts a login, and gives it a line in the log if there were not too many.
+    /// Keeps and counts a login, and logs it unless there were too many.
     pub fn record_login(&self, event: LoginEvent, now: Duration) {
         let kind = match event.accepted || event.is_redirection() {
             true => EventKind::LoginAccepted,
@@ -64,7 +64,7 @@ impl Observe {
         self.logins.record(event);
     }
 
-    /// Nothing seen yet.
+    /// With no records yet.
     pub fn new() -> Self {
         let logins = LoginLog::default();
         Self {

@@ -1,5 +1,5 @@
 //! The control plane: one thread with a small `tokio` runtime that serves the control socket and `/metrics`. The data path
-//! neither waits for it nor knows of it.
+//! does not wait for it and does not depend on it.
 
 use std::fs;
 use std::io;
@@ -25,17 +25,17 @@ use super::view::ServerView;
 use crate::config::ControlSocket;
 use crate::supervise;
 
-/// Requests that are answered at once, of both together.
+/// Maximum number of requests answered at a time, of both kinds together.
 const MAX_ANSWERS: usize = 16;
 /// The content type of OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The content type of what Prometheus spoke before.
+/// The content type of Prometheus' format before OpenMetrics.
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Reads and applies the configuration again; what changed, or what is wrong.
+/// Reads and applies the configuration again; returns the changes, or the errors.
 pub type Reload = Box<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
 
-/// What the control plane asks.
+/// The sources of the control plane's answers.
 struct Shared {
     observe: Arc<Observe>,
     view: Arc<dyn ServerView>,
@@ -51,23 +51,23 @@ pub struct ControlPlane {
     notice: Option<String>,
 }
 
-/// Why the control plane does not start.
+/// Why the control plane cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaneError {
-    /// The control socket cannot be had.
+    /// The control socket cannot be opened.
     #[error("the control socket {} cannot be opened: {source}; --control PATH names another place", path.display())]
     Control {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The address for metrics cannot be had.
+    /// The address for metrics cannot be used.
     #[error("metrics cannot be served on {address}: {source}; --metrics ADDR:PORT names another address")]
     Metrics {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The thread cannot be started.
@@ -76,11 +76,11 @@ pub enum PlaneError {
 }
 
 impl ControlPlane {
-    /// Opens the control socket and the metrics address, and serves them. A control socket in its default place that is
-    /// taken by another server is done without: see [`ControlPlane::notice`].
+    /// Opens the control socket and the metrics address, and serves them. If another server uses the default control
+    /// socket, this one has none: see [`ControlPlane::notice`].
     ///
     /// # Errors
-    /// When a place that was asked for cannot be had.
+    /// A place that was explicitly requested cannot be used.
     pub fn start(
         control: &ControlSocket,
         metrics: Option<SocketAddr>,
@@ -128,7 +128,7 @@ impl ControlPlane {
                     _ = stopped => Ok(()),
                 }
             });
-            // A view that waits for a shard must not hold up the end of the process.
+            // A view that waits for a shard must not delay the end of the process.
             runtime.shutdown_background();
             ended.map_err(str::to_owned)
         };
@@ -181,7 +181,7 @@ fn open_default(notice: &mut Option<String>) -> Option<(PathBuf, UnixListener)> 
                         path.display()
                     )
                 });
-                // Another server there answers `intact ls`; a second one elsewhere would only confuse.
+                // The other server there answers `intact ls`; a second socket elsewhere would only confuse.
                 if error.kind() == io::ErrorKind::AddrInUse {
                     return None;
                 }
@@ -191,7 +191,7 @@ fn open_default(notice: &mut Option<String>) -> Option<(PathBuf, UnixListener)> 
     None
 }
 
-/// Binds the socket: directory 0700 when it is made here, socket 0600, a socket that nobody serves any more is replaced.
+/// Binds the socket: a new directory gets mode 0700, the socket 0600. A socket without a server is replaced.
 fn open_control(path: &Path) -> io::Result<UnixListener> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -213,7 +213,7 @@ fn open_control(path: &Path) -> io::Result<UnixListener> {
             _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server uses it")),
         }
     }
-    // Bound under another name and moved when its mode is right: at no moment can others connect.
+    // Bound under another name and moved when its mode is right, so that others can never connect in between.
     let mut private = path.as_os_str().to_owned();
     private.push(format!(".{}", std::process::id()));
     let private = PathBuf::from(private);
@@ -231,7 +231,7 @@ fn open_control(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Refuses a directory in which somebody else could replace the socket.
+/// Rejects a directory in which another user could replace the socket.
 fn check_directory(directory: &Path) -> io::Result<()> {
     let found = fs::metadata(directory)?;
     let me = rustix::process::geteuid().as_raw();
@@ -274,7 +274,7 @@ async fn serve_control(listener: Option<UnixListener>, shared: Arc<Shared>) {
     }
 }
 
-/// Answers lines until the client ends.
+/// Answers lines until the client disconnects.
 async fn serve_client(stream: tokio::net::UnixStream, shared: Arc<Shared>) -> io::Result<()> {
     let (rx, mut tx) = stream.into_split();
     let mut rx = BufReader::new(rx);

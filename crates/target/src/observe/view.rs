@@ -1,4 +1,4 @@
-//! What the control socket tells: plain values with serde, the same in the server and in `intact ls`.
+//! The data that the control socket reports: plain values with serde, the same in the server and in `intact ls`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,28 +9,28 @@ use iscsi_core::params::Params;
 use scsi::AccessState;
 use serde::{Deserialize, Serialize};
 
-/// A running server, as the control plane sees it. Called from the control plane's thread; may wait for the shards.
+/// A running server for the control plane. Called on the control plane's thread; may wait for the shards.
 pub trait ServerView: Send + Sync {
-    /// The sessions, discovery sessions included.
+    /// The sessions, including discovery sessions.
     fn sessions(&self) -> Vec<SessionInfo>;
     /// The logical units of all targets.
     fn luns(&self) -> Vec<LunInfo>;
     /// The targets.
     fn targets(&self) -> Vec<TargetInfo>;
-    /// Changes a logical unit in use, until the configuration is read again. What was done, a line each.
+    /// Changes a logical unit in use, until the configuration is read again. Returns the changes, one per line.
     ///
     /// # Errors
-    /// Why it cannot be, with the remedy; nothing is changed then.
+    /// Why it cannot be changed, with the remedy; then nothing is changed.
     fn change_lun(&self, target: &str, lun: u16, change: LunChange) -> Result<Vec<String>, String>;
     /// The access states of the target port groups of a target, by unit and group.
     ///
     /// # Errors
-    /// When it is not served, with the remedy.
+    /// It is not served; with the remedy.
     fn access_states(&self, target: &str) -> Result<Vec<AccessStateInfo>, String>;
-    /// Changes the state of a target port group for all units of a target. What was done, a line each.
+    /// Changes the state of a target port group for all units of a target. Returns the changes, one per line.
     ///
     /// # Errors
-    /// Why it cannot be, with the remedy; nothing is changed then.
+    /// Why it cannot be changed, with the remedy; then nothing is changed.
     fn set_access_state(&self, target: &str, group: u16, state: AccessState) -> Result<Vec<String>, String>;
 }
 
@@ -45,15 +45,15 @@ pub struct AccessStateInfo {
     pub state: String,
 }
 
-/// What a logical unit in use can become.
+/// A change of a logical unit in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LunChange {
-    /// Of so many bytes; `None`: as large as its file or device is now.
+    /// A new size in bytes; `None`: the current size of its file or device.
     Size(Option<u64>),
-    /// Whether it refuses writes.
+    /// Whether it rejects writes.
     WriteProtect(bool),
-    /// One that takes writes again after a flush that failed.
+    /// Accept writes again after a failed flush.
     Reopened,
 }
 
@@ -68,14 +68,14 @@ pub struct SessionInfo {
     pub isid: String,
     /// TSIH.
     pub tsih: u16,
-    /// CHAP name that proved itself.
+    /// CHAP name with which the initiator authenticated.
     pub authenticated_as: Option<String>,
     /// When it was created.
     #[serde(with = "rfc3339")]
     pub since: SystemTime,
     /// Its connections.
     pub connections: Vec<ConnectionInfo>,
-    /// What was negotiated for the session, each key under the name that configuration has for it.
+    /// The results of negotiation for the session, each key under its name in the configuration.
     #[serde(flatten)]
     pub negotiated: BTreeMap<String, Negotiated>,
     /// Commands that the initiator may have outstanding.
@@ -84,11 +84,11 @@ pub struct SessionInfo {
     pub outstanding: u32,
     /// SCSI commands so far.
     pub commands: u64,
-    /// PDUs of ours that rejected one of the initiator's.
+    /// Reject PDUs that we sent.
     pub rejects: u64,
-    /// Connections that are lost and whose tasks may still be taken over.
+    /// Lost connections whose tasks may still be reassigned.
     pub lost_connections: u32,
-    /// What error recovery did.
+    /// The work of error recovery.
     pub recovery: RecoveryInfo,
 }
 
@@ -105,7 +105,7 @@ pub enum Negotiated {
 }
 
 impl Negotiated {
-    /// What `params` say of the keys of a session.
+    /// The values in `params` of the keys of a session.
     pub(crate) fn all(params: &Params) -> BTreeMap<String, Self> {
         let of_session = Key::all().iter().filter(|key| !key.is_of_connection());
         let named = of_session.filter_map(|key| Some((key.setting()?.to_owned(), key.agreed(params)?)));
@@ -133,20 +133,20 @@ impl SessionInfo {
     }
 }
 
-/// What error recovery did in a session.
+/// The work of error recovery in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryInfo {
-    /// SNACKs answered with what they asked for.
+    /// SNACKs answered with the requested PDUs.
     pub snacks_answered: u64,
     /// SNACKs rejected.
     pub snacks_refused: u64,
     /// PDUs sent again for SNACKs.
     pub pdus_replayed: u64,
-    /// R2Ts for data that was lost.
+    /// R2Ts for lost data.
     pub r2ts_recovered: u64,
-    /// Tasks that another connection took over.
+    /// Tasks reassigned to another connection.
     pub tasks_reassigned: u64,
-    /// Tasks of lost connections that nobody took over in time.
+    /// Tasks of lost connections that were not reassigned in time.
     pub tasks_expired: u64,
     /// Connections that failed.
     pub connections_lost: u64,
@@ -159,7 +159,7 @@ pub struct ConnectionInfo {
     pub cid: u16,
     /// Address of the initiator.
     pub peer: SocketAddr,
-    /// Address of ours that it reached.
+    /// The address of ours that it reached.
     pub portal: SocketAddr,
     /// Whether header digests are on.
     pub header_digest: bool,
@@ -175,7 +175,7 @@ pub struct ConnectionInfo {
     pub tx_bytes: u64,
     /// Digests received that matched.
     pub digests_verified: u64,
-    /// Digests received that did not.
+    /// Digests received that did not match.
     pub digests_failed: u64,
 }
 
@@ -186,9 +186,9 @@ pub struct LunInfo {
     pub target: String,
     /// LUN.
     pub lun: u16,
-    /// Where its blocks live, as in the configuration.
+    /// Where its blocks are stored, as in the configuration.
     pub store: String,
-    /// Why its store cannot be had: it is not ready then, and its size is not known.
+    /// Why its store is unavailable: then the unit is not ready, and its size is unknown.
     #[serde(default)]
     pub missing: Option<String>,
     /// Size, bytes.
@@ -199,25 +199,25 @@ pub struct LunInfo {
     pub serial: String,
     /// PRODUCT IDENTIFICATION.
     pub product: String,
-    /// Whether writes are refused.
+    /// Whether writes are rejected.
     pub read_only: bool,
     /// Whether a volatile write cache is reported.
     pub write_cache: bool,
     /// Commands that read the medium.
     pub reads: u64,
-    /// Commands that wrote it.
+    /// Commands that wrote the medium.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Commands that ended with an error of the medium or the server.
+    /// Commands that failed with an error of the medium or the server.
     pub errors: u64,
-    /// Why a flush failed: writes are refused until the unit is opened again. `None`: none did.
+    /// Why a flush failed: writes are rejected until the unit is opened again. `None`: no flush failed.
     #[serde(default)]
     pub failed_flush: Option<String>,
-    /// How verification reads: `direct` past the page cache, `cache-dropped` where the file system refuses that, `memory` where there
-    /// is no other medium.
+    /// How verification reads: `direct` bypasses the page cache, `cache-dropped` where the file system does not support that,
+    /// `memory` where there is no other medium.
     #[serde(default)]
     pub medium_reads: String,
 }
@@ -231,15 +231,15 @@ pub struct TargetInfo {
     pub alias: Option<String>,
     /// Portals that serve it, `address:port,tag` each.
     pub portals: Vec<String>,
-    /// How initiators prove themselves: `none`, `chap` or `chap, mutual`.
+    /// How initiators authenticate: `none`, `chap` or `chap, mutual`.
     pub auth: String,
-    /// Access rules; 0: everyone may.
+    /// Number of access rules; 0: any initiator may use it.
     pub access_rules: usize,
     /// Logical units.
     pub luns: usize,
-    /// Sessions now.
+    /// Current sessions.
     pub sessions: usize,
-    /// Where initiators are sent instead of being served.
+    /// Where initiators are redirected.
     pub redirect: Option<Vec<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! From a SCSI command to its outcome: the device server is asked, the medium is worked on, the session is told.
+//! From a SCSI command to its outcome: the device server decides, the store executes, and the session gets the result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,39 +23,39 @@ use crate::observe::Op;
 use crate::observe::events::EventKind;
 use crate::observe::metrics::Reason;
 
-/// A session with more than this waiting to be sent, or being read for it, gets no further reads started, bytes.
+/// A session that has more than this queued to send, or being read, starts no further reads, bytes.
 pub(super) const BACKLOG_BYTES_MAX: u64 = 16 << 20;
 
-/// Where many sessions share `limits.buffer_bytes_max`, each may still have as much as this, bytes.
+/// When many sessions share `limits.buffer_bytes_max`, each may still have this much, bytes.
 pub(super) const BACKLOG_BYTES_MIN: u64 = 256 << 10;
 
-/// Medium operations of one command that a shard carries out itself; one with more of them goes over the whole medium.
+/// How many medium operations of one command a shard executes itself; a command with more covers the whole medium.
 const INLINE_STEPS_MAX: u32 = 2;
 
-/// No read brings more: MAXIMUM TRANSFER LENGTH of VPD page B0h, bytes.
+/// Longest read: MAXIMUM TRANSFER LENGTH of VPD page B0h, bytes.
 pub(super) const LONGEST_READ_BYTES: u64 = 32 << 20;
 
-/// Most data of a session that is kept for replay until it is acknowledged, bytes.
+/// Maximum data of a session that is kept for replay until it is acknowledged, bytes.
 pub(super) const RETAINED_BYTES_MAX: u64 = 64 << 20;
 
-/// A command that takes longer leaves a line in the log: hosts begin to complain at 30 s.
+/// A command that takes longer is logged: hosts begin to complain at 30 s.
 const SLOW_COMMAND: Time = Time::from_secs(5);
 
-/// A command under way.
+/// A command in progress.
 pub(super) struct Running {
     pub(super) execution: Execution,
     pub(super) device: Arc<Device>,
     pub(super) read_length: u64,
     pub(super) write_length: u64,
     pub(super) digest_chunk_bytes: Option<u32>,
-    /// What it has of the memory for data, bytes.
+    /// Memory for data that it holds, bytes.
     pub(super) reserved_bytes: u64,
     pub(super) started: Time,
     pub(super) kind: Op,
 }
 
 impl Running {
-    /// Why it failed, when it has ended.
+    /// Why it failed, if it has ended with a failure.
     pub(super) fn failure(&self) -> Option<Reason> {
         match self.execution.step() {
             Step::Done(outcome) => Reason::of(outcome),
@@ -70,14 +70,14 @@ impl Running {
 }
 
 impl<P: Platform> Shard<P> {
-    /// Shows a command to the device server.
+    /// Passes a command to the device server, once it is its turn and there is room.
     pub(super) fn start(&mut self, hosted: &mut Hosted, command: Command) {
         if !self.waits_for_turn(hosted, &command) {
             self.begin_when_there_is_room(hosted, command);
         }
     }
 
-    /// Begins a command whose turn has come.
+    /// Starts a command whose turn has come, if there is room for it; otherwise defers it.
     pub(super) fn begin_when_there_is_room(&mut self, hosted: &mut Hosted, command: Command) {
         if hosted.target.is_none() {
             return;
@@ -95,13 +95,13 @@ impl<P: Platform> Shard<P> {
         self.begin(hosted, command, need);
     }
 
-    /// Whether the initiator is slow to take what was read before: no memory is filled for it meanwhile.
+    /// Whether the initiator is slow to accept earlier data: until then no memory is filled for it.
     fn would_overfill(&mut self, hosted: &Hosted, command: &Command) -> bool {
         let cid = hosted.session.connection_of(command.task);
         waits_on(hosted, cid) || self.is_congested(hosted, cid)
     }
 
-    /// Begins a command that has `reserved_bytes` for its data.
+    /// Starts a command that holds `reserved_bytes` for its data.
     fn begin(&mut self, hosted: &mut Hosted, command: Command, reserved_bytes: u64) {
         let task = command.task;
         let facts = scsi::command_facts(&command.cdb);
@@ -135,7 +135,7 @@ impl<P: Platform> Shard<P> {
         self.carry_on(hosted, task, running, DataOutPieces::new());
     }
 
-    /// All data of a command is here. Nothing was done with any of it before: an aborted write has changed no block.
+    /// All data of a command has arrived. None of it was used before: an aborted write has changed no block.
     //= sam5 5.5 TSK-05
     pub(super) fn data_out(&mut self, hosted: &mut Hosted, task: TaskId, data: DataOutPieces) {
         let Some(mut running) = hosted.running.remove(&task) else { return };
@@ -146,7 +146,7 @@ impl<P: Platform> Shard<P> {
         self.carry_on(hosted, task, running, data);
     }
 
-    /// Takes a command as far as it goes without waiting.
+    /// Runs a command as far as possible without waiting.
     fn carry_on(&mut self, hosted: &mut Hosted, task: TaskId, mut running: Running, data: DataOutPieces) {
         let mut payload = Payload::default();
         let mut steps = 0;
@@ -166,14 +166,14 @@ impl<P: Platform> Shard<P> {
                     hosted.running.insert(task, running);
                     return hosted.session.need_data_out(task, bytes);
                 }
-                // A copy may read or write a unit whose store blocks.
+                // A copy may access a unit whose store blocks.
                 Step::Medium(MediumOp::Copy { .. }) => return self.offload(hosted, task, running, data),
                 Step::Medium(_) if steps == INLINE_STEPS_MAX => {
                     return self.offload(hosted, task, running, data);
                 }
                 Step::Medium(_) => {
                     let (lun, reserved, slabs) = (running.lun(), running.reserved_bytes, &self.slabs);
-                    // What a store does wrong is its command's end and not its shard's, on which others live.
+                    // A panic in a store ends its command, but not the shard, which serves other sessions too.
                     let worked = catch_unwind(AssertUnwindSafe(|| match running.device.unit.offload {
                         true => work_now(&mut running, slabs),
                         false => Some(work(&mut running, &data, slabs, &NEVER)),
@@ -191,7 +191,7 @@ impl<P: Platform> Shard<P> {
                     payload = done;
                     steps += 1;
                 }
-                // The status tells the host that its reservation survives power loss: a worker sees to it first.
+                // The status tells the host that its reservation survives power loss: first a worker must store it.
                 Step::Done(outcome)
                     if running.device.keeps_reservations() && lun::change_to_keep(outcome).is_some() =>
                 {
@@ -209,14 +209,14 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// The session has given a command up.
+    /// The session has abandoned a command.
     pub(super) fn abandon(&mut self, hosted: &mut Hosted, task: TaskId) {
         hosted.deferred.retain(|command| command.task != task);
         hosted.order.forget(task);
         match hosted.offloaded.get(&task) {
-            // Its worker answers; what it has not begun it will not begin.
+            // Its worker still answers, but starts no further operation.
             Some(offloaded) if !offloaded.outlives_task => offloaded.cancelled.store(true, Ordering::Release),
-            // It is nobody's from now on.
+            // From now on it belongs to no session.
             Some(offloaded) => {
                 hosted.reading_bytes -= offloaded.reading_bytes;
                 hosted.share.commands -= offloaded.reserved_bytes;
@@ -232,8 +232,8 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Starts one of the commands that waited for room, if there is room for it now, and on its connection for what it reads. What
-    /// it brings has to be handed on before the next one is looked at.
+    /// Starts one of the commands that wait for room, if there is room for it now and, for a read, on its connection. The caller
+    /// must hand on its output before it calls this again.
     pub(super) fn begin_deferred(&mut self, hosted: &mut Hosted) -> bool {
         let mut short = false;
         let mut full: SmallVec<[Option<Cid>; 4]> = SmallVec::new();
@@ -264,8 +264,8 @@ impl<P: Platform> Shard<P> {
         false
     }
 
-    /// The device server is done: carry out what that means for others, then tell the session. Of the command's
-    /// `reserved_bytes` stays in use what its data takes until it is sent.
+    /// The device server has finished: executes the effects on other sessions, then completes the command in its session. Of the
+    /// command's `reserved_bytes`, the part that its data takes stays in use until the data is sent.
     pub(super) fn finish(
         &mut self,
         hosted: &mut Hosted,
@@ -291,7 +291,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Counts a command that has ended, in its unit and in its session.
+    /// Counts a completed command, in its unit and in its session.
     pub(super) fn observe(
         &mut self,
         hosted: &mut Hosted,
@@ -305,7 +305,7 @@ impl<P: Platform> Shard<P> {
         self.observe_end(hosted, &running.device, running.kind, running.started, bytes, failed);
     }
 
-    /// As [`Shard::observe`], of a command of which nothing more is left than this.
+    /// Like [`Shard::observe`], for a command of which only these values are left.
     pub(super) fn observe_end(
         &mut self,
         hosted: &mut Hosted,
@@ -329,12 +329,12 @@ impl<P: Platform> Shard<P> {
     }
 }
 
-/// Whether a command of the same connection waits for room already.
+/// Whether a command of the same connection already waits for room.
 fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
     hosted.deferred.iter().any(|command| hosted.session.connection_of(command.task) == cid)
 }
 
-/// An outcome in the session's words.
+/// Converts an outcome for the session.
 fn completion(outcome: Outcome, payload: Payload) -> Completion {
     let sense = outcome.sense_bytes().map(Bytes::from).unwrap_or_default();
     let data_in = match outcome.data_in {

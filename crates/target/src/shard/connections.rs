@@ -24,7 +24,7 @@ use crate::memory::{ANONYMOUS, logins_max};
 use crate::observe::EventKind;
 use crate::shared::Home;
 
-/// How long a connection may take to close after we have said our last word.
+/// How long a connection may take to close after we have sent our last PDU.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a connection is doing.
@@ -35,7 +35,7 @@ pub(super) enum State {
     Reinstating(Box<Established>),
     /// Part of a session.
     FullFeature(SessionKey, Cid),
-    /// Our last word is said.
+    /// Our last PDU is queued.
     Closing,
 }
 
@@ -49,18 +49,18 @@ pub(super) struct Connection {
     deadline: Option<Time>,
     /// Keeps its initiator at this shard, from the first PDU on.
     pub home: Option<Home>,
-    /// Traffic that the session's counters have already.
+    /// Traffic that the session's counters already include.
     pub counted: LinkStats,
-    /// Data of a session that it has left, of which the last is still to be sent, bytes of the shard's room.
+    /// Unsent data of a session that the connection has left, counted against the shard's room, bytes.
     pub outgoing_bytes: u64,
-    /// It is or was part of a session that is none of discovery.
+    /// It is or was part of a normal session, not a discovery session.
     pub is_hosts: bool,
     taken: Seen,
     received: Seen,
     touched: bool,
 }
 
-/// A count that only grows, as it was when somebody last looked, and when it was first seen to be that.
+/// The last observed value of a growing count, and when it was first observed.
 #[derive(Default)]
 struct Seen {
     bytes: u64,
@@ -101,9 +101,9 @@ pub(super) struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     touched: Vec<Token>,
     due: Due<Token>,
-    /// How many were looked at together with others, not for what came on them.
+    /// How many were examined in scans over several connections, not because of their own traffic.
     pub looked_at: Cell<u64>,
-    /// Connections of nobody in particular, oldest first: the first to go when there are too many.
+    /// Connections without a normal session, oldest first: the first to be closed when there are too many.
     logins: std::collections::VecDeque<Token>,
 }
 
@@ -115,7 +115,7 @@ impl Connections {
             .filter(|connection| connection.link.token() == token)
     }
 
-    /// What waits to be sent on a connection, bytes.
+    /// Bytes queued to be sent on a connection.
     pub fn backlog_bytes(&self, token: Token) -> u64 {
         let slot = self.slots.get(token.index()).and_then(Option::as_deref);
         let link = slot.map(|connection| &connection.link).filter(|link| link.token() == token);
@@ -132,7 +132,7 @@ impl Connections {
         self.touch(token);
     }
 
-    /// When a connection must have done what it is about.
+    /// Sets the time by which a connection must have completed its current step.
     pub fn set_deadline(&mut self, token: Token, at: Option<Time>) {
         let slot = self.slots.get_mut(token.index()).and_then(Option::as_deref_mut);
         if let Some(connection) = slot.filter(|connection| connection.link.token() == token) {
@@ -140,7 +140,7 @@ impl Connections {
         }
     }
 
-    /// Where a connection comes from.
+    /// The remote address of a connection.
     pub fn peer(&self, token: Token) -> Option<SocketAddr> {
         let slot = self.slots.get(token.index()).and_then(Option::as_deref);
         slot.filter(|connection| connection.link.token() == token).map(|connection| connection.peer)
@@ -228,7 +228,7 @@ impl<P: Platform> Shard<P> {
         self.connections.logins.push_back(token);
     }
 
-    /// Books a connection that came from another shard in the middle of its first PDU.
+    /// Registers a connection that came from another shard during its login.
     pub(super) fn adopt(
         &mut self,
         stream: <P::Driver as Driver>::Stream,
@@ -249,8 +249,8 @@ impl<P: Platform> Shard<P> {
         Some(token)
     }
 
-    /// When too many connections are of nobody in particular, the oldest of them goes, whether it is logging in, for discovery, or
-    /// being closed: a flood of them locks nobody out.
+    /// When too many connections have no normal session, closes the oldest of them, whether it is logging in, a discovery session,
+    /// or being closed. So a flood of them locks nobody out.
     //= rfc7143 10.3 LGN-19
     fn make_room_for_login(&mut self) {
         let set = self.shared.set.load();
@@ -289,7 +289,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Takes every whole PDU that has arrived on a connection.
+    /// Processes every complete PDU that has arrived on a connection.
     pub(super) fn take_pdus(&mut self, token: Token) {
         while let Some(connection) = self.connections.get_mut(token) {
             match &connection.state {
@@ -317,15 +317,15 @@ impl<P: Platform> Shard<P> {
                 }
             }
         }
-        // What it still holds back is taken when its answers are.
+        // PDUs that it still holds back are taken when the answers before them have been sent.
         let is_over = |c: &mut Connection| c.link.peer_closed() && !c.link.is_holding_back();
         if self.connections.get_mut(token).is_some_and(is_over) {
             self.connection_lost(token, "the initiator closed the connection");
         }
     }
 
-    /// When the peer of a connection was last seen to have taken bytes of those that are on their way to it; zero if never, or if
-    /// none are.
+    /// When the peer of a connection was last observed to acknowledge bytes of the data in flight; zero if never, or if no data is
+    /// in flight.
     pub(super) fn last_taken(&mut self, token: Token) -> Time {
         let info = self.driver.tcp_info(token);
         let Some(connection) = self.connections.get_mut(token) else { return Time::ZERO };
@@ -336,7 +336,7 @@ impl<P: Platform> Shard<P> {
         if in_kernel || connection.link.tx_backlog_bytes() > 0 { at } else { Time::ZERO }
     }
 
-    /// When a connection was last seen to have brought bytes, whether they make a whole PDU or not.
+    /// When a connection was last observed to receive bytes, whether or not they complete a PDU.
     pub(super) fn last_received(&mut self, token: Token) -> Time {
         let now = self.now;
         let seen = |c: &mut Connection| c.received.look(c.link.stats().rx_bytes, now);
@@ -356,7 +356,7 @@ impl<P: Platform> Shard<P> {
                 self.run_session(key);
             }
             State::Closing => {
-                // Whoever takes what we have to say gets the time for it.
+                // A peer that reads our data gets the time for it.
                 self.connections.set_deadline(token, Some(self.now + CLOSE_TIMEOUT));
                 self.connections.touch(token);
                 self.drop_if_said_goodbye(token);
@@ -368,7 +368,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Drops a closing connection when the peer has closed its direction and we have sent our last word: a peer that closes only
+    /// Drops a closing connection when the peer has closed its direction and we have sent our last PDU: a peer that closes only
     /// its own direction still reads.
     //= rfc7143 11.14 LGO-01
     fn drop_if_said_goodbye(&mut self, token: Token) {
@@ -393,7 +393,7 @@ impl<P: Platform> Shard<P> {
         self.drop_connection(token);
     }
 
-    /// Sends what is queued, then FIN; the peer has a little time to do the same.
+    /// Sends the queued PDUs, then FIN; the peer has a little time to do the same.
     //= rfc7143 11.14 LGO-01
     pub(super) fn say_goodbye(&mut self, token: Token) {
         if let Some(connection) = self.connections.get_mut(token) {
@@ -412,12 +412,12 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Sends and receives on every connection that was touched since the last time.
+    /// Sends and receives on every connection that was touched since the last call.
     pub(super) fn flush_touched(&mut self) {
         while let Some(token) = self.connections.touched.pop() {
             if let Some(connection) = self.connections.get_mut(token) {
                 connection.touched = false;
-                // What a peer sends while its session cannot begin yet stays with the kernel.
+                // PDUs that a peer sends before its session can start stay in the kernel.
                 if !matches!(connection.state, State::Reinstating(_)) {
                     connection.link.flush(&mut self.driver);
                 }
@@ -425,7 +425,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Closes connections whose time is up; the next deadline.
+    /// Closes connections whose deadline has passed; returns the next deadline.
     pub(super) fn expire_connections(&mut self) -> Option<Time> {
         let late = self.connections.due.until(self.now);
         self.connections.look_at(late.len());

@@ -1,4 +1,4 @@
-//! What a shard is told from outside: a changed configuration, questions, and the end.
+//! Requests to a shard from outside: a changed configuration, queries, and shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::units::UnitEvent;
 /// How long the initiators of sessions that a new configuration no longer allows may take to log out.
 const EVICTION_GRACE: Duration = Duration::from_secs(5);
 
-/// Why sessions end with the server.
+/// Why sessions end at shutdown.
 const SERVER_ENDS: &str = "the server ends";
 
 impl<P: Platform> Shard<P> {
@@ -42,15 +42,15 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Sessions of targets that are gone, or that their initiator may no longer use, are asked to log out; those whose target has
-    /// other units now learn of it; all others never notice.
+    /// Asks sessions to log out if their target is gone, or if their initiator may no longer use it. Sessions whose target has
+    /// other units now are notified of them. All others are not affected.
     pub(super) fn reconfigured(&mut self, changed_luns: &[Arc<TargetNode>]) {
         let set = self.shared.set.load_full();
         let evicted: Vec<SessionKey> = self
             .sessions
             .iter()
             .filter(|h| {
-                // A target that went and came back by the same name is another one.
+                // A target that was removed and added again with the same name is a different target.
                 let served = |node: &Arc<TargetNode>| {
                     set.targets.get(&node.name).is_some_and(|now| Arc::ptr_eq(now, node))
                 };
@@ -78,7 +78,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Tells the initiators of units that something happened to: each unit has its unit attention already.
+    /// Notifies the initiators of units that had an event: each unit already has its unit attention.
     //= rfc7143 11.9 ASY-04
     pub(super) fn tell_events(&mut self, events: &[UnitEvent]) {
         if events.is_empty() {
@@ -110,7 +110,7 @@ impl<P: Platform> Shard<P> {
         peers.all(|peer| node.is_visible_to(initiator, peer.ip(), hosted.group_tag))
     }
 
-    /// Asks every initiator to log out. As long as sessions are waited for, whoever logs in is told to try again later.
+    /// Asks every initiator to log out. While sessions are still open, new logins are told to try again later.
     //= rfc7143 11.9.1 ASY-01
     pub(super) fn shut_down(&mut self, grace: Duration) {
         let (normal, discovery): (Vec<_>, Vec<_>) =
@@ -147,7 +147,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// The grace is over.
+    /// The grace period is over.
     pub(super) fn end_everything(&mut self) {
         let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
         for key in keys {
@@ -155,7 +155,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Whether the shard may end now. It stays while others have connections, which may be on their way to it.
+    /// Whether the shard may end now. It stays while others have connections, because these may be migrating to it.
     pub(super) fn has_ended(&mut self) -> bool {
         let sessions = self.shared.sessions.load(Ordering::Relaxed);
         if sessions == 0 || self.ending.is_some_and(|at| at <= self.now) {
@@ -165,7 +165,7 @@ impl<P: Platform> Shard<P> {
                 self.shared.closed_doors.fetch_add(1, Ordering::Release);
             }
         }
-        // Only when every door is closed, what the counters say is final.
+        // The counters are final only when every door is closed.
         let all_closed = self.shared.closed_doors.load(Ordering::Acquire) >= self.shared.shards().len();
         let nobody = || {
             let connections = self.shared.connections.load(Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl<P: Platform> Shard<P> {
         gives_up
     }
 
-    /// What people may know of the sessions of this shard.
+    /// The reportable data about the sessions of this shard.
     pub fn session_infos(&mut self) -> Vec<SessionInfo> {
         self.look_after_fresh();
         let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
@@ -227,7 +227,7 @@ impl<P: Platform> Shard<P> {
             });
         }
         SessionInfo {
-            // One for discovery may name a target as well; it has none.
+            // A discovery session may name a target as well, but is not attached to it.
             target: hosted.target.as_ref().map(|target| target.name.to_string()),
             initiator: names.initiator.to_string(),
             isid: names.isid.to_string(),
@@ -264,7 +264,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Brings the counters of a session that people read up to date with those of its connections.
+    /// Updates the published counters of a session from those of its connections.
     pub(super) fn count(&mut self, hosted: &mut Hosted) {
         for (_, token) in hosted.connections.clone() {
             self.count_traffic(hosted, token);
@@ -273,7 +273,7 @@ impl<P: Platform> Shard<P> {
         count_recovery(hosted);
     }
 
-    /// Adds what a connection has carried since it was counted last.
+    /// Adds the traffic of a connection since it was last counted.
     pub(super) fn count_traffic(&mut self, hosted: &mut Hosted, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         let now = connection.link.stats();
@@ -299,7 +299,7 @@ impl<P: Platform> Shard<P> {
     }
 }
 
-/// Brings the counters of recovery up to date.
+/// Updates the counters of recovery.
 fn count_recovery(hosted: &Hosted) {
     let (stats, counts) = (&hosted.stats, hosted.session.recovery_counts());
     for (count, value) in [
@@ -315,9 +315,9 @@ fn count_recovery(hosted: &Hosted) {
     }
 }
 
-/// Brings a session to the units that its target has now: its nexus leaves those that are gone and comes to those that are new,
-/// and its initiator is told, by a unit attention on each and by an asynchronous event. Until then the session goes on with the
-/// units that it knows, so that no command meets a unit that its nexus is not attached to.
+/// Switches a session to the current units of its target: its nexus detaches from removed units and attaches to new ones, and its
+/// initiator is notified by a unit attention on each unit and by an asynchronous event. Until then the session continues with the
+/// units it knows, so that no command reaches a unit to which its nexus is not attached.
 //= rfc7143 11.9 ASY-04
 fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
     let Some(target) = &hosted.target else { return };
@@ -332,7 +332,7 @@ fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
             device.unit.scsi.detach_nexus(&hosted.nexus);
         }
         if !now.is_some_and(|now| Arc::ptr_eq(&now.unit.store, &device.unit.store)) {
-            // What is under way was meant for a store that is no longer served: nothing of it may be acknowledged.
+            // Commands in progress were meant for a store that is no longer served: none of them may be acknowledged.
             let lun = Some(Lun::from_index(*number));
             let all = AbortScope { lun, request: None, task_aborted_status: true };
             hosted.session.abort_tasks(all, NOBODY);

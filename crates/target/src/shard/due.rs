@@ -1,10 +1,10 @@
-//! What is due when: deadlines in order, so that nothing is looked at whose time has not come.
+//! Deadlines in order, so that entries whose time has not come are not examined.
 
 use std::collections::BTreeSet;
 
 use iscsi_core::Time;
 
-/// Keys, each with one time at most.
+/// Keys, each with at most one time.
 #[derive(Debug)]
 pub(super) struct Due<K>(BTreeSet<(Time, K)>);
 
@@ -29,17 +29,17 @@ impl<K: Copy + Ord> Due<K> {
         *had = at;
     }
 
-    /// The first time of all.
+    /// The earliest time.
     pub fn next(&self) -> Option<Time> {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// The key with the first time.
+    /// The key with the earliest time.
     pub fn first(&self) -> Option<K> {
         self.0.first().map(|(_, key)| *key)
     }
 
-    /// The keys whose time has come, the earliest first. They stay until their time is changed.
+    /// The keys whose time has come, earliest first. They stay until their time is changed.
     pub fn until(&self, now: Time) -> Vec<K> {
         self.0.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect()
     }

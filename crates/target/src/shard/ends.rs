@@ -1,4 +1,4 @@
-//! What the log tells of sessions: how they and their connections end, which tasks were aborted, which digests did not match.
+//! Log messages about sessions: how they and their connections end, which tasks were aborted, which digests did not match.
 
 use std::net::SocketAddr;
 
@@ -12,14 +12,14 @@ use super::sessions::Hosted;
 use crate::observe::metrics::Reason;
 use crate::observe::{EventKind, Op};
 
-/// What a session did, for its last line.
+/// The work of a session, for its last log line.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     read_bytes: u64,
     written_bytes: u64,
-    /// Commands that failed by a fault of the unit or of data.
+    /// Commands that failed because of a fault of the unit or of data.
     faults: u64,
-    /// The connection that ended last.
+    /// The last connection that ended.
     last: Option<Ended>,
 }
 
@@ -31,7 +31,7 @@ struct Ended {
 }
 
 impl Tally {
-    /// Counts a command that has ended.
+    /// Counts a completed command.
     pub fn count(&mut self, kind: Op, bytes: u64, failed: Option<Reason>) {
         match (failed, kind) {
             (Some(reason), _) => self.faults += u64::from(reason.is_fault()),
@@ -58,13 +58,14 @@ pub(super) fn words(reason: &CloseReason, ending: &str) -> String {
     }
 }
 
-/// Name of the target of a session, for people.
+/// Name of the target of a session, for human readers.
 fn target_of(hosted: &Hosted) -> &str {
     hosted.target.as_ref().map_or("(discovery)", |node| node.name.as_str())
 }
 
 impl<P: Platform> Shard<P> {
-    /// A connection has ended. While others are left it has a line of its own; otherwise the session's end tells of it.
+    /// A connection has ended. If others are left, or the session can recover it, it has its own log line; otherwise the line
+    /// at the session's end covers it.
     pub(super) fn connection_ended(
         &self,
         hosted: &mut Hosted,
@@ -83,7 +84,7 @@ impl<P: Platform> Shard<P> {
         hosted.tally.last = Some(Ended { cid, peer, why: why.to_owned() });
     }
 
-    /// The last line of a session.
+    /// The last log line of a session.
     pub(super) fn tell_of_end(&self, hosted: &Hosted) {
         if !self.admits(EventKind::SessionEnded) {
             return;
@@ -102,7 +103,7 @@ impl<P: Platform> Shard<P> {
         );
     }
 
-    /// Tasks are to be aborted, or a unit is to be reset: what hosts do when a disk is too slow for them.
+    /// Logs a request to abort tasks or to reset a unit: hosts do this when a disk is too slow for them.
     pub(super) fn tell_of_management(&self, hosted: &Hosted, pdu: &RxPdu) {
         let Ok(request) = TaskManagementRequest::parse(&pdu.bhs) else { return };
         let harmless = matches!(

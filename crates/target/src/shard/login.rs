@@ -22,15 +22,15 @@ use crate::policy::{
 };
 use crate::shared::Home;
 
-/// What may wait to be sent on a connection of a session that has several before nothing more is received on it, bytes: more than
-/// the reads of one connection ever come to.
+/// Maximum number of bytes queued on a connection of a session with several connections; above this nothing more is received on
+/// it. It is more than the reads of one connection can ever queue.
 const SHARED_ORDER_HIGH_WATER_BYTES: usize = 64 << 20;
 
 impl<P: Platform> Shard<P> {
     pub(super) fn login_pdu(&mut self, token: Token, pdu: &RxPdu) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         if connection.home.is_none() {
-            // A stray first PDU is refused right here; a login goes where its session lives or will live.
+            // A stray first PDU is rejected right here; a login goes to the shard where its session lives or will live.
             if pdu.bhs.opcode() == Opcode::LoginRequest as u8 {
                 let bytes = pdu.bhs.as_bytes();
                 let isid = Isid([bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13]]);
@@ -66,7 +66,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Hands a connection to the shard where its session lives.
+    /// Moves a connection to the shard where its session lives.
     fn migrate(&mut self, token: Token, progress: Progress, home: Home) {
         let deadline = self.connections.deadline(token).unwrap_or(self.now);
         let Some(stream) = self.driver.release(token) else { return self.drop_connection(token) };
@@ -84,7 +84,7 @@ impl<P: Platform> Shard<P> {
         self.shared.shards()[shard].send(Message::Migrate(Box::new(migrant)));
     }
 
-    /// Takes a connection from another shard.
+    /// Accepts a connection from another shard.
     pub(super) fn arrive(&mut self, migrant: Migrant<P::Driver>) {
         let Migrant { stream, link, progress, peer, portal, home, deadline } = migrant;
         if let Some(token) = self.adopt(stream, link, peer, portal, home, deadline) {
@@ -96,13 +96,13 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// The login is accepted: reinstate, join, or create.
+    /// The login is accepted: reinstate, join, or create a session.
     //= rfc7143 6.3.1 LGN-03
     fn login_complete(&mut self, token: Token, established: Box<Established>) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         let names = &established.names;
         if !connection.home.as_ref().is_some_and(|home| home.is_of(&names.initiator)) {
-            // The name did not come whole with the first PDU.
+            // The name was not complete in the first PDU.
             let home = self.shared.home_of(names.isid, Some(names.initiator.clone()));
             if home.shard != self.number {
                 return self.migrate(token, Progress::Complete(established), home);
@@ -127,17 +127,17 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Ends the session `old`; the login goes on when it has ended.
+    /// Ends the session `old`; the login continues when it has ended.
     fn reinstate(&mut self, token: Token, old: SessionKey, established: Box<Established>) {
         let (before, earlier) = self.sessions.replace(old, token);
-        // Of several that wait for the same end the last one wins, as if they had come one after the other.
+        // If several logins wait for the same end, the last one wins, as if they had arrived one after the other.
         if let Some(earlier) = earlier {
             self.say_goodbye(earlier);
         }
         let before = before.and_then(|token| self.connections.get_mut(token)).map(|c| c.peer.ip());
         let Some(connection) = self.connections.get_mut(token) else { return };
         let (initiator, isid) = (&established.names.initiator, established.names.isid);
-        // That it is replaced stands in the session's last line.
+        // The session's last log line says that it was replaced.
         if let Some(before) = before.filter(|before| *before != connection.peer.ip())
             && self.shared.observe.events.admits(EventKind::LoginAccepted, self.now)
         {
@@ -150,7 +150,7 @@ impl<P: Platform> Shard<P> {
         self.end_session(old, CloseReason::Replaced, "");
     }
 
-    /// The session that the login on `token` waited for is gone: it goes on, if it has not given up.
+    /// The session for whose end the login on `token` waited is gone: the login continues, unless it has given up.
     pub(super) fn resume_reinstatement(&mut self, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         if !matches!(connection.state, State::Reinstating(_)) {
@@ -245,7 +245,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// From here on the connection belongs to a session; what follows the final response carries digests.
+    /// From here on the connection belongs to a session; PDUs after the final response carry digests.
     //= rfc7143 13.1 DIG-04
     fn enter_full_feature(&mut self, token: Token, key: SessionKey) {
         let Some((cid, params)) = self.sessions.connection_of(key, token) else { return };
@@ -266,8 +266,8 @@ impl<P: Platform> Shard<P> {
             let answers = answer_bytes_max(limits.buffer_bytes_max, limits.max_connections);
             connection.link.set_answer_high_water(answers);
             if params.max_connections > 1 {
-                // Commands that were sent here may be what the other connections wait for: what was read for this one
-                // alone does not keep them from being taken.
+                // The other connections may be waiting for commands that were sent here. Queued read data of this connection must
+                // not prevent these from being received.
                 connection.link.set_tx_high_water(SHARED_ORDER_HIGH_WATER_BYTES);
             }
         }
@@ -290,7 +290,7 @@ impl<P: Platform> Shard<P> {
         self.say_goodbye(token);
     }
 
-    /// The transport ended during the login. Who only looks whether anybody listens is not told of.
+    /// The transport ended during the login. A connection that sent nothing, such as a port check, is not reported.
     pub(super) fn login_given_up(&mut self, token: Token, why: &str) {
         let begun = |connection: &mut Connection| {
             matches!(connection.state, State::Login(_)) && connection.link.stats().rx_bytes > 0
@@ -319,7 +319,8 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Refuses a login that has waited too long for the end of the session that it replaces. False when it is none.
+    /// Refuses a login that has waited too long for the end of the session that it replaces. False if the connection is not such
+    /// a login.
     pub(super) fn refuse_waiting_login(&mut self, token: Token) -> bool {
         let Some(connection) = self.connections.get_mut(token) else { return false };
         if !matches!(connection.state, State::Reinstating(_)) {
@@ -337,7 +338,7 @@ impl<P: Platform> Shard<P> {
         true
     }
 
-    /// Writes a refused login down, for people.
+    /// Logs a refused login.
     fn report_refusal(&mut self, token: Token, refusal: &Refusal, names: Option<&LoginNames>) {
         let reached = self.driver.local_addr(token);
         let Some(connection) = self.connections.get_mut(token) else { return };
@@ -367,7 +368,7 @@ impl<P: Platform> Shard<P> {
     }
 }
 
-/// InitiatorName in the text of the first PDU of a login, which may be cut anywhere but there.
+/// InitiatorName in the text of the first PDU of a login, unless the text is cut inside the name.
 fn initiator_in(text: &[u8]) -> Option<IscsiName> {
     let mut items = text.split_inclusive(|byte| *byte == 0).filter_map(|item| item.strip_suffix(b"\0"));
     let value = items.find_map(|item| item.strip_prefix(b"InitiatorName="))?;

@@ -1,7 +1,7 @@
 //! Aborting tasks across sessions and shards (SAM-5 clause 7, RFC 7143 4.2.3, 11.5).
 //!
-//! The shard that wants tasks gone sends an [`AbortOrder`] to every shard, itself included, and goes on when all have answered.
-//! A shard that carries out an order answers when the device servers have let go of the last of its tasks.
+//! The shard that must abort tasks sends an [`AbortOrder`] to every shard, including itself, and continues when all have
+//! answered. A shard that executes an order answers when the device servers have released the last of its tasks.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use super::message::{AbortOrder, Message};
 use super::sessions::{Hosted, SessionKey};
 use crate::registry::TargetNode;
 
-/// Token of aborts that nobody waits for.
+/// Token of aborts for which nothing waits.
 pub(super) const NOBODY: u64 = 0;
 
-/// What happens when all shards have answered.
+/// What to do when all shards have answered.
 enum Then {
     /// Act on the logical units and answer a task management request.
     Manage { session: SessionKey, request: ManagementRequest, target: Arc<TargetNode>, nexus: Nexus },
-    /// End a PREEMPT AND ABORT.
+    /// Complete a PREEMPT AND ABORT.
     Complete { session: SessionKey, task: TaskId, completion: Box<Completion> },
 }
 
@@ -34,32 +34,32 @@ struct Gather {
     then: Then,
 }
 
-/// An order of some shard that one of our sessions is carrying out.
+/// A shard's order that one of our sessions is executing.
 struct Pending {
     session: SessionKey,
     order: u64,
 }
 
-/// An order of some shard that our sessions are carrying out.
+/// A shard's order that our sessions are executing.
 struct Order {
     from: usize,
     token: u64,
     missing: usize,
 }
 
-/// Books of what this shard waits for, and of what others wait for from it.
+/// The answers for which this shard waits, and those that it owes to others.
 #[derive(Default)]
 pub(super) struct Gathers {
     next: u64,
     gathers: FxHashMap<u64, Gather>,
     orders: FxHashMap<u64, Order>,
     pending: FxHashMap<u64, Pending>,
-    /// Tokens of a session's own tasks, by the gather that waits for them.
+    /// The gather that waits for a session's own tasks, by token.
     own: FxHashMap<u64, (SessionKey, u64)>,
 }
 
 impl Gathers {
-    /// A token; never [`NOBODY`].
+    /// A new token; never [`NOBODY`].
     fn next(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -67,7 +67,7 @@ impl Gathers {
 }
 
 impl<P: Platform> Shard<P> {
-    /// Carries out a task management function.
+    /// Executes a task management function.
     //= rfc7143 11.6.1 TMF-07 TMF-08
     pub(super) fn manage(&mut self, hosted: &mut Hosted, request: ManagementRequest) {
         let Some(target) = hosted.target.clone() else { return };
@@ -135,7 +135,7 @@ impl<P: Platform> Shard<P> {
         hosted.session.abort_tasks(scope, own_token);
     }
 
-    /// Ends the tasks of `victims` on the unit of `task` before it completes.
+    /// Aborts the tasks of `victims` on the unit of `task` before `task` completes.
     //= spc4 5.12.11.2.6 PR-09
     pub(super) fn preempt(
         &mut self,
@@ -162,13 +162,13 @@ impl<P: Platform> Shard<P> {
     }
 
     fn order_abort(&mut self, token: u64, order: AbortOrder) {
-        // This shard too is asked through its mailbox: the session at hand is in use right now.
+        // This shard also gets the order through its mailbox: the current session is in use right now.
         for shard in self.shared.shards() {
             shard.send(Message::Abort { from: self.number, token, order: order.clone() });
         }
     }
 
-    /// Carries out another shard's order, or our own.
+    /// Executes an order of another shard, or our own.
     pub(super) fn abort_for(&mut self, from: usize, token: u64, order: &AbortOrder) {
         let concerned: Vec<SessionKey> = self
             .sessions
@@ -196,10 +196,10 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// A session has nothing left of the tasks that it was told to abort.
+    /// A session has no task left of those that it was told to abort.
     pub(super) fn tasks_gone(&mut self, token: u64) {
         if let Some((_, gather)) = self.gathers.own.remove(&token) {
-            // The session that asked is in use right now: its answer comes through the mailbox.
+            // The requesting session is in use right now: its answer goes through the mailbox.
             return self.shared.shards()[self.number].send(Message::AbortDone { token: gather });
         }
         let Some(Pending { order, .. }) = self.gathers.pending.remove(&token) else { return };
@@ -212,7 +212,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// A session has ended: what it was to abort is gone with it.
+    /// A session has ended, and with it the tasks that it had to abort.
     pub(super) fn forget_orders_of(&mut self, key: SessionKey) {
         let tokens: Vec<u64> =
             self.gathers.pending.iter().filter(|(_, p)| p.session == key).map(|(token, _)| *token).collect();
@@ -249,9 +249,10 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// All tasks are gone: now the logical units change, and the initiator is told.
+    /// All tasks are gone: now the logical units change, and the initiator gets its answer.
     ///
-    /// Also when whoever asked is gone: the commands of others have been aborted, and they have to hear of it.
+    /// This also happens if the requesting session is gone: the commands of others have been aborted, and they must be
+    /// notified.
     //= sam5 7 TSK-04 TMF-06
     fn finish_management(
         &mut self,

@@ -1,4 +1,4 @@
-//! What shards tell each other, and what they are told from outside.
+//! Messages between shards, and to shards from outside.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::registry::TargetNode;
 use crate::shared::Home;
 use crate::units::UnitEvent;
 
-/// Tasks to abort, wherever their sessions live.
+/// Tasks to abort, on whichever shards their sessions live.
 #[derive(Clone, Debug)]
 pub struct AbortOrder {
     /// Sessions of this target.
     pub target: IscsiName,
     /// One logical unit, or all.
     pub lun: Option<u16>,
-    /// Only sessions of these nexuses; `None`: of all.
+    /// Only sessions of these nexuses; `None`: sessions of all nexuses.
     pub only: Option<Vec<NexusId>>,
-    /// Not the session of this nexus: it takes care of itself.
+    /// Not the session of this nexus, which aborts its own tasks.
     pub except: NexusId,
-    /// End the tasks with TASK ABORTED instead of silence.
+    /// End the tasks with TASK ABORTED instead of silently.
     pub task_aborted_status: bool,
 }
 
-/// A connection on its way to the shard where its session lives.
+/// A connection that moves to the shard where its session lives.
 pub struct Migrant<D: Driver> {
     /// The connection, between two drivers.
     pub stream: D::Stream,
-    /// Its framing, with what has been received.
+    /// Its framing, with the bytes received so far.
     pub link: Link,
-    /// How far its login is.
+    /// The progress of its login.
     pub progress: Progress,
     /// Its peer.
     pub peer: SocketAddr,
-    /// Where it arrived.
+    /// The portal that accepted it.
     pub portal: Arc<PortalConfig>,
-    /// Keeps its initiator here.
+    /// Keeps its initiator at the new shard.
     pub home: Home,
     /// When its login must be complete.
     pub deadline: Duration,
 }
 
-/// How far the login of a connection is that moves to another shard.
+/// The login progress of a connection that moves to another shard.
 pub enum Progress {
-    /// Its first PDU, already taken off the link, tells where it belongs.
+    /// Its first PDU, already taken from the link, shows where it belongs.
     Begun(Box<RxPdu>),
-    /// Only the end of it told.
+    /// Only the completed login shows where it belongs.
     Complete(Box<Established>),
 }
 
@@ -63,49 +63,50 @@ pub enum Progress {
 pub enum Message<D: Driver> {
     /// Listen here.
     Listen(D::Listener, Arc<PortalConfig>),
-    /// Listen no more on addresses that this list lacks; those that stay may have another group tag now.
+    /// Stop listening on addresses that are not in this list; the others may have a new group tag.
     KeepPortals(Vec<PortalConfig>),
     /// A connection whose session lives here.
     Migrate(Box<Migrant<D>>),
-    /// A worker has carried a command to its end.
+    /// A worker has finished a command.
     StoreDone(Box<StoreDone>),
     /// Abort tasks; answer the shard `from` with [`Message::AbortDone`].
     Abort {
-        /// Who asks.
+        /// The requesting shard.
         from: usize,
-        /// Its name for the request.
+        /// Its token for the request.
         token: u64,
-        /// Which tasks.
+        /// The tasks to abort.
         order: AbortOrder,
     },
-    /// Nothing is left of the tasks.
+    /// None of the tasks is left.
     AbortDone {
-        /// Name of the request.
+        /// The token of the request.
         token: u64,
     },
-    /// The configuration has changed: look after your sessions.
+    /// The configuration has changed: check your sessions.
     Reconfigured {
-        /// Targets whose units are not the same as before.
+        /// Targets whose units have changed.
         changed_luns: Vec<Arc<TargetNode>>,
-        /// What happened to units that stay.
+        /// Events of units that stay.
         events: Arc<[UnitEvent]>,
     },
-    /// There are more sessions than there may be: end one that has lost its connections, or ask the next shard for one.
+    /// There are more sessions than allowed: end one that has lost its connections, or pass the request to the next
+    /// shard.
     EndLostSession {
-        /// Shards that have not been asked yet, this one included.
+        /// Shards that have not been asked yet, including this one.
         left: usize,
     },
-    /// Memory for data, bytes, for which this shard has waited.
+    /// Memory for data for which this shard has waited, bytes.
     Room(u64),
-    /// Another shard waits for memory: give back what is not in use.
+    /// Another shard waits for memory: return unused memory.
     GiveRoom,
     /// Close every session of a target.
     CloseTarget(IscsiName),
     /// List sessions.
     Sessions(mpsc::Sender<Vec<SessionInfo>>),
-    /// Answer with the number of the shard, to show that it turns.
+    /// Answer with the number of the shard, to show that it is running.
     Turn(mpsc::Sender<usize>),
-    /// Ask every initiator to log out, and end when all have or `grace` is over.
+    /// Ask every initiator to log out, and end when all have done so or `grace` is over.
     Shutdown {
         /// How long initiators may take.
         grace: Duration,

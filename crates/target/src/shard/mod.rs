@@ -1,20 +1,20 @@
 //! A shard: one thread, its driver, the connections on it and the sessions of those connections.
 //!
-//! Everything of a session happens inline on its shard: bytes come in, PDUs are framed, the session decides, the device server
-//! and a store in memory answer, and the answers leave in one send, without a queue or a lock in between. Only what may block
-//! goes to a worker thread, and only what concerns other shards' sessions goes through a mailbox.
+//! Everything in a session happens inline on its shard: bytes arrive, PDUs are framed, the session decides, the device server
+//! and a store in memory answer, and the answers leave in one send, without a queue or a lock in between. Only operations that
+//! may block go to a worker thread, and only work that concerns sessions of other shards goes through a mailbox.
 //!
 //! | module | its part |
 //! |---|---|
 //! | `connections` | sockets, from accept to close |
 //! | `login` | connections that have no session yet |
-//! | `sessions` | the sessions, and what they ask for |
+//! | `sessions` | the sessions, and the actions that they request |
 //! | `commands` | from a SCSI command to its outcome |
 //! | `room` | memory for the data of commands |
-//! | `task_order` | what the attribute of a command says of its turn |
-//! | `ends` | what the log tells of ends, aborts and digests |
+//! | `task_order` | the order that the attribute of a command requires |
+//! | `ends` | log messages about ends, aborts and digests |
 //! | `management` | aborting tasks, here and on other shards |
-//! | `control` | configuration, shutdown, questions from outside |
+//! | `control` | configuration, shutdown, queries from outside |
 //! | `due` | deadlines in order |
 
 pub mod commands;
@@ -49,13 +49,13 @@ use crate::observe::EventKind;
 use crate::observe::metrics::ShardPolls;
 use crate::shared::Shared;
 
-/// After something happened, deadlines are looked at again within this time: none that may have been set is shorter.
+/// After an event, deadlines are checked again within this time: no deadline is shorter.
 const TIMER_SCAN: Duration = Duration::from_millis(500);
-/// While ending, the shards look this often whether they are all done.
+/// During shutdown, the shards check at this interval whether all of them are done.
 const ENDING_SCAN: Duration = Duration::from_millis(50);
-/// While events were held back from the log, the shards look this often whether their number can be told.
+/// While events are withheld from the log, the shards check at this interval whether their number can be logged.
 const SUMMARY_SCAN: Duration = Duration::from_secs(1);
-/// How long the end waits for commands that are still with their stores when everything else is over.
+/// How long shutdown waits for commands that are still in their stores when everything else has ended.
 const STORE_PATIENCE: Duration = Duration::from_secs(5);
 /// Size of the slabs that small payloads share, bytes.
 const SLAB_BYTES: usize = 128 << 10;
@@ -76,24 +76,24 @@ pub struct Shard<P: Platform> {
     connections: Connections,
     sessions: Sessions,
     gathers: Gathers,
-    /// When deadlines are looked at next; `None`: there are none.
+    /// When deadlines are checked next; `None`: there are none.
     next_scan: Option<Time>,
     completions: Vec<Completion<<P::Driver as Driver>::Stream>>,
     messages: Vec<Message<P::Driver>>,
     workers: Workers,
     ending: Option<Time>,
-    /// Whether this shard takes no more connections.
+    /// Whether this shard accepts no more connections.
     door_closed: bool,
 }
 
-/// A shard, and the way to tell it something.
+/// A shard, and the sender of its mailbox.
 pub type Made<P> = (Shard<P>, Sender<Message<<P as Platform>::Driver>>);
 
 impl<P: Platform> Shard<P> {
     /// A shard with its mailbox.
     ///
     /// # Errors
-    /// When the driver cannot be had.
+    /// The driver cannot be created.
     pub fn new(number: usize, shards: usize, shared: Arc<Shared<P>>) -> io::Result<Made<P>> {
         let driver = shared.platform.driver()?;
         let mailbox = Mailbox::new(driver.waker());
@@ -130,21 +130,21 @@ impl<P: Platform> Shard<P> {
     /// Works until told to shut down.
     ///
     /// # Errors
-    /// When the driver fails for good.
+    /// The driver fails permanently.
     pub fn run(mut self) -> io::Result<()> {
         while self.turn()? {}
         Ok(())
     }
 
-    /// When deadlines are to be looked at, if there are any: then [`Shard::turn`] has something to do even if nothing happens.
+    /// When deadlines must be checked, if there are any: [`Shard::turn`] has work then even if no event occurs.
     pub fn next_deadline(&self) -> Option<Time> {
         self.next_scan
     }
 
-    /// Waits once, and handles what has happened; false when the shard has ended.
+    /// Waits once, and handles the events; false when the shard has ended.
     ///
     /// # Errors
-    /// When the driver fails for good.
+    /// The driver fails permanently.
     pub fn turn(&mut self) -> io::Result<bool> {
         let timeout = self.next_scan.map(|at| at.saturating_sub(self.shared.platform.now()));
         let mut completions = std::mem::take(&mut self.completions);
@@ -184,7 +184,7 @@ impl<P: Platform> Shard<P> {
         Ok(!(self.ending.is_some() && self.has_ended()))
     }
 
-    /// What was done may have given memory back to sessions that wait for it, and connections something to do.
+    /// Completed work may have returned memory for which sessions wait, and queued PDUs on connections.
     fn pass_on(&mut self) {
         if self.room.has_work() {
             self.serve_waiting();
@@ -192,7 +192,7 @@ impl<P: Platform> Shard<P> {
         self.flush_touched();
     }
 
-    /// Handles every deadline that has passed and finds the next one.
+    /// Handles every deadline that has passed and determines the next one.
     fn scan_timers(&mut self) {
         let connections = self.expire_connections();
         let sessions = self.expire_sessions();
@@ -207,7 +207,7 @@ impl<P: Platform> Shard<P> {
         self.next_scan = [connections, sessions, ending, summary].into_iter().flatten().min();
     }
 
-    /// Whether an event of this kind has a line in the log.
+    /// Whether an event of this kind is logged.
     fn admits(&self, kind: EventKind) -> bool {
         self.shared.observe.events.admits(kind, self.now)
     }

@@ -1,18 +1,18 @@
-//! Room for the data of commands: who gets memory, when, and who waits ([`crate::memory`]).
+//! Room for the data of commands: which command gets memory, and when, and which waits ([`crate::memory`]).
 //!
-//! A session whose next command finds no room stands in the shard's queue once, and when there is room one of its commands begins
-//! and the session goes to the end: round robin, whatever each of them wants. A command with data never passes another one of its
-//! session that waits, so the largest one is not passed for ever.
+//! A session whose next command finds no room has one place in the shard's queue. When there is room, one of its commands starts
+//! and the session goes to the end of the queue: round robin, whatever each of them needs. A command with data never overtakes a
+//! waiting one of its own session, so the largest one is not overtaken for ever.
 //!
-//! Short commands need not wait: what finds no room has the session's own reserve, which nobody else can use up, and passes those
-//! that wait. It takes nothing from them.
+//! Short commands need not wait: if there is no room, they use the session's own reserve, which no other session can use up, and
+//! overtake the waiting commands. They take nothing from these.
 //!
-//! A write whose data have been asked for and do not come for [`PROMISE`] gives way while others wait: its memory is only promised,
-//! and the command ends with BUSY. A session that has memory for which others wait, and takes nothing of what it is sent for
-//! [`STALL`], is ended: it would keep it for ever (`end_stalled`).
+//! A write whose data was requested and does not arrive for [`PROMISE`] gives way while others wait: its memory is only promised,
+//! and the command ends with BUSY. A session that holds memory for which others wait, and accepts none of the data sent to it for
+//! [`STALL`], is ended, because it would keep the memory for ever (`end_stalled`).
 //!
-//! What a session holds follows from what its commands and connections hold ([`Shard::settle`]): however a command ends, nothing
-//! has to be remembered to be given back.
+//! The memory that a session holds is derived from what its commands and connections hold ([`Shard::settle`]): however a command
+//! ends, no code needs to return its memory explicitly.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ use crate::config::Limits;
 use crate::memory::{Grants, Lease, Pool, Tidings, command_bytes_max, reserve_bytes, share_bytes};
 use crate::observe::metrics::ShardMemory;
 
-/// How long a session that others wait for may take nothing of what it is sent.
+/// How long a session may accept none of the data sent to it while others wait for its memory.
 const STALL: Duration = Duration::from_secs(5);
-/// How long a session that others wait for may send nothing at all, before its writes whose data are due give way. It is looked at
-/// twice, so that it has twice as long.
+/// How long a session may send nothing while others wait for its memory, before its writes that still expect data give way. One
+/// check notes the number of bytes received and a later one compares it, so a session has up to twice as long.
 const PROMISE: Duration = Duration::from_secs(1);
-/// While somebody waits, who lets nothing move is looked for this often.
+/// While a session waits, sessions that make no progress are looked for at this interval.
 const STALL_SCAN: Duration = Duration::from_millis(500);
 
 /// This shard's room for data.
@@ -45,53 +45,53 @@ pub(super) struct Room {
     lease: Lease,
     /// Sessions whose next command waits, in the order in which they will be served.
     queue: VecDeque<SessionKey>,
-    /// The session that is being served.
+    /// The session currently served.
     served: Option<SessionKey>,
-    /// Most bytes that a command gets.
+    /// Maximum number of bytes for one command.
     command_bytes_max: u64,
-    /// For data that came unasked with commands that have not begun, and half as much for Data-In that is kept, bytes.
+    /// For unsolicited data of commands that have not started, and half as much for Data-In that is kept, bytes.
     share_bytes: u64,
-    /// What each session has of its own for short commands, bytes.
+    /// Each session's own reserve for short commands, bytes.
     reserve_bytes: u64,
     early_bytes: u64,
     retained_bytes: u64,
-    /// What sessions have of their reserves, bytes.
+    /// The used part of the sessions' reserves, bytes.
     short_bytes: u64,
     /// Commands that wait.
     waiting: u64,
-    /// Into how many parts the room for Data-In that is kept is divided: no fewer than there are sessions.
+    /// The number of parts into which the room for kept Data-In is divided: at least one per session.
     retained_parts: u64,
     shown: Arc<ShardMemory>,
 }
 
-/// What a session has of the room.
+/// A session's share of the room.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// Of commands that have begun and not ended, bytes.
+    /// For commands that have started and not ended, bytes.
     pub commands: u64,
-    /// Of commands that have ended, on its way to the connections or with them, bytes.
+    /// For commands that have ended, whose data is queued on the connections or on its way there, bytes.
     pub outgoing: u64,
-    /// Both, as the shard has it in its books.
+    /// Both, as recorded by the shard.
     booked: u64,
-    /// Of that, what is of the session's own reserve.
+    /// The part of `booked` that comes from the session's own reserve.
     reserved: u64,
-    /// Data that came unasked, and Data-In that is kept, as the shard has them in its books.
+    /// Unsolicited data, and kept Data-In, as recorded by the shard.
     early: u64,
     retained: u64,
-    /// Commands that wait, as the shard has them in its books.
+    /// Waiting commands, as recorded by the shard.
     waiting: u64,
-    /// A command with data waits: later ones wait behind it.
+    /// A command with data waits: later ones queue behind it.
     pub is_short: bool,
-    /// The session stands in the shard's queue.
+    /// The session is in the shard's queue.
     queued: bool,
-    /// When something moved last: memory came or went, or data came.
+    /// When there was last progress: memory was taken or returned, or data arrived.
     pub moved: Time,
-    /// Its window is smaller than it might be.
+    /// Its command window is reduced.
     pressed: bool,
 }
 
 impl Share {
-    /// Whether it has memory of commands.
+    /// Whether it holds memory for commands.
     pub fn holds_memory(&self) -> bool {
         self.booked > 0
     }
@@ -122,22 +122,22 @@ impl Room {
         }
     }
 
-    /// What a command may need, bytes: of a longer one no more is done than this.
+    /// Memory that a command may need, bytes; a longer command gets no more than the maximum.
     pub fn need_of(&self, command: &Command) -> u64 {
         (u64::from(command.read_length) + u64::from(command.write_length)).min(self.command_bytes_max)
     }
 
-    /// What a session may have for data that comes unasked, bytes: its own, and what is free.
+    /// Maximum unsolicited data for a session, bytes: what it has, and what is free.
     pub fn early_bytes_max(&self, share: &Share) -> u64 {
         self.share_bytes.saturating_sub(self.early_bytes - share.early)
     }
 
-    /// Whether sessions wait that could be served now.
+    /// Whether there are waiting sessions that could be served now.
     pub fn has_work(&self) -> bool {
         !self.queue.is_empty() && !self.lease.waits()
     }
 
-    /// What a session had is now something else: data that came unasked, Data-In that is kept, commands that wait.
+    /// Records a change of a session's unsolicited data, kept Data-In, and waiting commands.
     fn book(&mut self, had: (u64, u64, u64), has: (u64, u64, u64)) {
         self.early_bytes = self.early_bytes + has.0 - had.0;
         self.retained_bytes = self.retained_bytes + has.1 - had.1;
@@ -147,12 +147,12 @@ impl Room {
         self.shown.waiting_commands.store(self.waiting, Ordering::Relaxed);
     }
 
-    /// What each session may keep of Data-In, bytes.
+    /// How much Data-In each session may keep, bytes.
     pub fn retained_bytes_of_each(&self) -> u64 {
         (self.share_bytes / 2 / self.retained_parts).min(RETAINED_BYTES_MAX)
     }
 
-    /// Sessions have `more` of their reserves, and `less` no more, bytes.
+    /// Records that sessions use `more` of their reserves and have returned `less`, bytes.
     fn book_short(&mut self, more: u64, less: u64) {
         if more != less {
             self.short_bytes = self.short_bytes + more - less;
@@ -160,43 +160,43 @@ impl Room {
         }
     }
 
-    /// Shows how much memory there is in buffers.
+    /// Publishes how much memory is in buffers.
     pub fn show_buffers(&self, bytes: usize) {
         self.shown.buffers_bytes.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// How many commands a session may have outstanding: as many as its part of the room for unasked data is enough for, once
-    /// half of that is in use.
+    /// How many commands a session may have outstanding once half of the room for unsolicited data is in use: as many first bursts
+    /// as fit into the session's part of the other half.
     fn window(&self, sessions: usize, first_burst_length: u32) -> u32 {
         let part = self.share_bytes / 2 / sessions.max(1) as u64;
         u32::try_from(part / u64::from(first_burst_length.max(1))).unwrap_or(u32::MAX)
     }
 
-    /// No session is to hold more than this while it has something to wait for, bytes.
+    /// Maximum memory for a session while it has commands waiting, bytes.
     fn session_bytes_max(&self) -> u64 {
         self.lease.max() / 4
     }
 }
 
-/// What a command ends with that wants more memory than any may have: as if it were longer than MAXIMUM TRANSFER LENGTH, which is
-/// such that this happens only when the memory for data has been made smaller.
+/// The outcome of a command that needs more memory than any command may have: as if it exceeded MAXIMUM TRANSFER LENGTH. That limit
+/// is chosen such that this happens only after the memory for data was reduced.
 //= sbc3 6.5.3 VPD-B0
 pub(super) fn too_long() -> Outcome {
     Outcome::check(SenseData::new(SenseKey::IllegalRequest, Asc::INVALID_FIELD_IN_CDB))
 }
 
-/// Whether nothing of a session's memory has moved for `long`.
+/// Whether a session's memory has made no progress for `long`.
 fn stands_still(hosted: &Hosted, now: Time, long: Duration) -> bool {
     hosted.share.booked > 0 && now.saturating_sub(hosted.share.moved) >= long
 }
 
-/// Whether the initiator does not take what it is sent, and nothing else keeps the memory of a session from coming back.
+/// Whether the initiator does not accept the data sent to it, and nothing else keeps the session from returning its memory.
 fn is_stalled(hosted: &Hosted, now: Time) -> bool {
     stands_still(hosted, now, STALL) && hosted.share.outgoing > 0
 }
 
 impl<P: Platform> Shard<P> {
-    /// Takes room for a command that is about to begin. Where there is none, the session waits for it.
+    /// Takes room for a command that is about to start. If there is none, the session waits for it.
     pub(super) fn reserve(&mut self, hosted: &mut Hosted, bytes: u64) -> bool {
         let room = &mut self.room;
         let held = hosted.share.booked - hosted.share.reserved;
@@ -210,7 +210,7 @@ impl<P: Platform> Shard<P> {
             return true;
         }
         hosted.share.is_short = true;
-        // Otherwise the end of what it has brings it back here.
+        // Otherwise the completion of its own commands brings it back here.
         if modest && !std::mem::replace(&mut hosted.share.queued, true) {
             match in_turn {
                 true => self.room.queue.push_front(hosted.key),
@@ -224,7 +224,7 @@ impl<P: Platform> Shard<P> {
         false
     }
 
-    /// Takes room for a short command of what the session has of its own.
+    /// Takes room for a short command from the session's own reserve.
     pub(super) fn reserve_own(&mut self, hosted: &mut Hosted, bytes: u64) -> bool {
         if hosted.share.reserved + bytes > self.room.reserve_bytes {
             return false;
@@ -243,12 +243,12 @@ impl<P: Platform> Shard<P> {
         hosted.share.booked += bytes;
     }
 
-    /// Serves sessions that wait, one command of each at a time, as long as there is room.
+    /// Serves waiting sessions, one command each in turn, as long as there is room.
     pub(super) fn serve_waiting(&mut self) {
         while self.room.has_work()
             && let Some(key) = self.room.queue.pop_front()
         {
-            // What it has left finds the others waiting, and goes to the end.
+            // Its remaining commands find other sessions waiting, and the session goes to the end of the queue.
             self.with_session(key, |shard, hosted| {
                 hosted.share.queued = false;
                 shard.room.served = Some(key);
@@ -262,10 +262,10 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Brings the books to what a session holds now.
+    /// Updates the records to what a session holds now.
     pub(super) fn settle(&mut self, hosted: &mut Hosted) {
         let share = &mut hosted.share;
-        // What waits for a fence is with no connection yet.
+        // PDUs that wait for a fence are not queued on a connection yet.
         if share.outgoing > 0 && !hosted.session.is_holding_back() {
             let backlog = hosted.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
             share.outgoing = share.outgoing.min(backlog.sum());
@@ -277,7 +277,7 @@ impl<P: Platform> Shard<P> {
             room.book((share.early, share.retained, share.waiting), (early, retained, waiting));
             (share.early, share.retained, share.waiting) = (early, retained, waiting);
         }
-        // Where that becomes scarce, who is told less sends less.
+        // When this room becomes scarce, smaller command windows make initiators send less.
         let pressed = room.early_bytes > room.share_bytes / 2;
         if pressed != share.pressed {
             share.pressed = pressed;
@@ -296,8 +296,8 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Ends the sessions that let nothing move while others wait for the memory that they have: a peer that never reads, or that
-    /// never sends what it is asked for, is not to keep everybody from working. When to look again.
+    /// Ends the sessions that make no progress while others wait for their memory: a peer that never reads, or never sends
+    /// requested data, must not block everyone else. Returns when to check again.
     pub(super) fn end_stalled(&mut self) -> Option<Time> {
         if !self.room.lease.is_wanted() {
             return None;
@@ -310,7 +310,7 @@ impl<P: Platform> Shard<P> {
         let still: Vec<SessionKey> = holding.iter().copied().filter(stand_still).collect();
         for key in still {
             self.with_session(key, |shard, hosted| {
-                // A slow peer sends and takes parts of what is counted as a whole.
+                // A slow peer sends and accepts small parts of data that is counted as a whole.
                 let (mut sent, mut taken) = (Time::ZERO, Time::ZERO);
                 for (_, token) in &hosted.connections {
                     sent = sent.max(shard.last_received(*token));
@@ -345,7 +345,7 @@ impl<P: Platform> Shard<P> {
         self.give_room(share.booked - share.reserved);
     }
 
-    /// A connection leaves its session with data that is still to be sent: from here on it holds the room for it.
+    /// A connection leaves its session with unsent data: from here on the connection holds the room for it.
     pub(super) fn hand_over_room(&mut self, hosted: &mut Hosted, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         let outgoing = hosted.share.outgoing.min(connection.link.tx_backlog_bytes() as u64);
@@ -357,23 +357,23 @@ impl<P: Platform> Shard<P> {
         self.room.book_short(0, own);
     }
 
-    /// Gives room back to those that wait for it.
+    /// Returns room to those that wait for it.
     pub(super) fn give_room(&mut self, bytes: u64) {
         let grants = self.room.lease.give(bytes);
         self.grant(grants);
     }
 
-    /// Another shard waits.
+    /// Another shard waits for room.
     pub(super) fn give_unused_room(&mut self) {
         let grants = self.room.lease.give_unused();
         self.grant(grants);
     }
 
-    /// What this shard waited for.
+    /// Room for which this shard waited was granted.
     pub(super) fn take_granted_room(&mut self, bytes: u64) {
         self.room.lease.granted(bytes);
         if self.room.queue.is_empty() {
-            // Whoever waited is gone.
+            // No session is waiting any more.
             self.give_unused_room();
         }
     }
@@ -397,8 +397,8 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Divides what there is for Data-In that is kept among the sessions, when there are more than parts, or far fewer. Parts
-    /// double or are halved, so that of all logins few change what each of the other sessions has.
+    /// Divides the room for kept Data-In among the sessions again when there are more sessions than parts, or far fewer. The number
+    /// of parts is doubled or halved, so few logins change the limits of the other sessions.
     pub(super) fn share_retained(&mut self) {
         let (sessions, parts) = (self.sessions.len() as u64, self.room.retained_parts);
         self.room.retained_parts = match parts {

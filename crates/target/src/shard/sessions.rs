@@ -1,4 +1,4 @@
-//! Sessions of a shard, and what they ask for.
+//! Sessions of a shard, and the actions that they request.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -36,17 +36,17 @@ use crate::policy::Joining;
 use crate::registry::{LunMap, TargetNode};
 use crate::shared::Home;
 
-/// Most data that came unasked with commands that wait until those behind them have been taken in, bytes.
+/// Maximum unsolicited data with commands that wait until the commands after them have been received, bytes.
 const GATHERED_BYTES: u64 = 64 << 10;
 
-/// Names a session of a shard; never reused.
+/// Identifies a session of a shard; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
     index: u32,
     generation: u32,
 }
 
-/// A session with its surroundings.
+/// A session and everything the shard keeps for it.
 pub(super) struct Hosted {
     pub key: SessionKey,
     pub session: TargetSession,
@@ -59,73 +59,73 @@ pub(super) struct Hosted {
     pub running: FxHashMap<TaskId, Running>,
     /// Commands at a worker thread.
     pub offloaded: FxHashMap<TaskId, Offloaded>,
-    /// Commands that wait for the initiator to take what was read for it before.
+    /// Commands that wait for room: for memory, or for the initiator to accept earlier read data.
     pub deferred: VecDeque<Command>,
-    /// Whose turn it is.
+    /// The order in which commands may start.
     pub order: TaskOrder,
-    /// What reads may bring that are at worker threads, bytes.
+    /// Data that reads at worker threads may return, bytes.
     pub reading_bytes: u64,
-    /// What was read since the session's actions were carried out to the last one: it is on its way to the connections, bytes.
+    /// Data read since all of the session's actions were last executed, and now on its way to the connections, bytes.
     pub fresh_bytes: u64,
-    /// What it has of the shard's room for data.
+    /// Its share of the shard's room for data.
     pub share: Share,
-    /// The units that the nexus is attached to: those of the target, as this session has learnt of them.
+    /// The units to which the nexus is attached: those of the target, as far as the session has been notified.
     pub luns: Arc<LunMap>,
     pub stats: SessionStats,
-    /// What is told at its end.
+    /// For the log line at its end.
     pub tally: Tally,
-    /// Why we have asked it to end; empty: we have not.
+    /// Why we have asked it to end; empty if we have not.
     pub ending: &'static str,
     pub since: SystemTime,
     pub authenticated_as: Option<String>,
-    /// Since when it has no connection and waits for its initiator.
+    /// Since when it has had no connection and waits for its initiator.
     lost_since: Option<Time>,
-    /// When it has something to do by itself, as was found when it was looked after last.
+    /// When it next has work without any event, as of the last check.
     due: Option<Time>,
-    /// Something has happened to it since.
+    /// It has had an event since then.
     is_fresh: bool,
-    /// The login that waits for its end, to take its place.
+    /// The login that waits for its end, to replace it.
     successor: Option<Token>,
     /// Keeps the nexus at this shard while the session lives.
     _home: Option<Home>,
 }
 
-/// What a session holds, and what it may hold.
+/// The resources that a session holds, and their limits.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionHoldings {
     /// Commands that it may have outstanding.
     pub queue_depth: u32,
-    /// Most bytes of Data-In that it keeps until they are acknowledged.
+    /// Maximum number of bytes of Data-In that it keeps until they are acknowledged.
     pub retained_bytes_max: u64,
-    /// Most bytes of Data-Out that it asks for at a time, of more than one command.
+    /// Maximum number of bytes of Data-Out that it requests at a time, for more than one command.
     pub solicited_bytes_max: u64,
-    /// What is being read for it or waits to be sent, bytes.
+    /// Data being read for it or queued to be sent, bytes.
     pub tx_bytes: u64,
-    /// No further read begins while there is more than that.
+    /// No further read starts above this.
     pub tx_bytes_max: u64,
-    /// What it has of the memory for data of commands, bytes.
+    /// Memory for data of commands that it holds, bytes.
     pub data_bytes: u64,
     /// Its connections.
     pub connections: usize,
-    /// What its protocol holds.
+    /// The resources held by its protocol state.
     pub held: Holdings,
 }
 
 /// A command at a worker thread.
 pub(super) struct Offloaded {
-    /// Set to true, what was not begun there is not begun any more.
+    /// When this is true, operations that have not started there do not start.
     pub cancelled: Arc<AtomicBool>,
-    /// What it may bring, bytes.
+    /// Data that it may return, bytes.
     pub reading_bytes: u64,
-    /// What it has of the memory for data, bytes.
+    /// Memory for data that it holds, bytes.
     pub reserved_bytes: u64,
     /// Its logical unit.
     pub lun: u16,
-    /// What it does.
+    /// The kind of operation.
     pub kind: Op,
-    /// When it came.
+    /// When it arrived.
     pub started: Time,
-    /// It goes on when its task is aborted.
+    /// It continues when its task is aborted.
     pub outlives_task: bool,
 }
 
@@ -136,16 +136,16 @@ pub(super) struct Sessions {
     free: Vec<u32>,
     /// Sessions of an initiator port.
     by_port: FxHashMap<(IscsiName, Isid), SmallVec<[SessionKey; 1]>>,
-    /// Those of discovery with when they end, oldest first.
+    /// Discovery sessions and when they end, oldest first.
     discovery: VecDeque<(Time, SessionKey)>,
-    /// Those that something has happened to since they were looked after last; some have ended since.
+    /// Sessions that have had an event since they were last checked; some have ended since.
     fresh: Vec<SessionKey>,
     due: Due<SessionKey>,
-    /// Those that wait for their initiators.
+    /// Sessions that wait for their initiators.
     lost: Due<SessionKey>,
-    /// Those that had memory for data when they were looked after last.
+    /// Sessions that held memory for data when they were last checked.
     pub holding: BTreeSet<SessionKey>,
-    /// How many were looked at together with others, not for what came for them.
+    /// How many were examined in scans over several sessions, not because of their own events.
     pub looked_at: Cell<u64>,
 }
 
@@ -174,12 +174,12 @@ impl Sessions {
         }
     }
 
-    /// How many sessions there are, those that are taken out included.
+    /// Number of sessions, including those that are taken out.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a session out, to work on it while the shard is free to change; to be put back.
+    /// Takes a session out, to work on it while the shard may change; it must be put back.
     pub fn take(&mut self, key: SessionKey) -> Option<Box<Hosted>> {
         match self.slots.get_mut(key.index as usize) {
             Some((generation, slot)) if *generation == key.generation => slot.take(),
@@ -194,24 +194,24 @@ impl Sessions {
         self.keep(hosted);
     }
 
-    /// As [`Sessions::put_back`], where nothing has happened to it.
+    /// Like [`Sessions::put_back`], if it has had no event.
     pub fn keep(&mut self, hosted: Box<Hosted>) {
         let index = hosted.key.index as usize;
         self.slots[index].1 = Some(hosted);
     }
 
-    /// Puts a new session in its reserved place.
+    /// Puts a new session in its reserved slot.
     fn enter(&mut self, hosted: Box<Hosted>) {
         self.by_port.entry(port(hosted.session.names())).or_default().push(hosted.key);
         self.put_back(hosted);
     }
 
-    /// Whether it is one of discovery.
+    /// Whether it is a discovery session.
     pub fn is_discovery(&self, key: SessionKey) -> bool {
         self.get(key).is_some_and(|hosted| hosted.session.names().discovery)
     }
 
-    /// Frees the place of a session that was taken out and is not put back.
+    /// Frees the slot of a session that was taken out and is not put back.
     fn forget(&mut self, mut hosted: Hosted) {
         let (key, names) = (hosted.key, hosted.session.names());
         if names.discovery {
@@ -240,12 +240,13 @@ impl Sessions {
         slot.as_deref_mut().filter(|_| *generation == key.generation)
     }
 
-    /// Sessions of the initiator port that a login is of.
+    /// Sessions of the initiator port of a login.
     fn of_port(&self, names: &LoginNames) -> impl Iterator<Item = &Hosted> {
         self.by_port.get(&port(names)).into_iter().flatten().filter_map(|key| self.get(*key))
     }
 
-    /// The login on `token` is to take the place of session `old`: one of its connections, and the login that was to do so.
+    /// The login on `token` will replace the session `old`. Returns one of that session's connections, and the login that was to
+    /// replace it before.
     pub fn replace(&mut self, old: SessionKey, token: Token) -> (Option<Token>, Option<Token>) {
         let Some(hosted) = self.get_mut(old) else { return (None, None) };
         let connection = hosted.connections.first().map(|(_, token)| *token);
@@ -274,7 +275,7 @@ impl Sessions {
             .map(|h| h.key)
     }
 
-    /// The session whose TSIH a login names, if it is that nexus' session. One that is ending has no TSIH any more.
+    /// The session whose TSIH a login names, if it belongs to the same nexus. A session that is ending has no TSIH any more.
     pub fn find_joined(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
         self.of_port(names)
             .find(|h| {
@@ -285,7 +286,7 @@ impl Sessions {
             .map(|h| h.key)
     }
 
-    /// Whether the TSIH that a login names is that of a session of the same initiator in another portal group.
+    /// Whether the TSIH that a login names belongs to a session of the same initiator in another portal group.
     fn is_of_another_group(&self, names: &LoginNames, group_tag: u16) -> bool {
         self.of_port(names).any(|h| {
             h.session.tsih() == names.tsih
@@ -294,7 +295,7 @@ impl Sessions {
         })
     }
 
-    /// What the session says to a login that names its TSIH: one with a known CID replaces that connection, another one needs room.
+    /// The response of the session to a login that names its TSIH: a known CID replaces that connection, a new one needs room.
     pub fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
         let found = self.find_joined(names, group_tag).and_then(|key| self.get(key));
         let Some(hosted) = found else {
@@ -315,13 +316,13 @@ impl Sessions {
         self.get(key).is_some_and(|h| h.session.has_room_for(cid))
     }
 
-    /// Whether the session's initiator has proved to be `name`; `None` when nothing had to be proved.
+    /// Whether the session's initiator authenticated as `name`; `None`: without authentication.
     pub fn is_authenticated_as(&self, key: SessionKey, name: Option<&str>) -> bool {
         self.get(key).is_some_and(|h| h.authenticated_as.as_deref() == name)
     }
 
-    /// The account of the session, when it is another one than `name`. Where one of the two had to prove nothing (the
-    /// configuration has changed between them), nothing is known against either.
+    /// The account of the session, if it differs from `name`. If one of the two did not have to authenticate (the configuration
+    /// changed in between), they do not conflict.
     pub fn other_account(&self, key: SessionKey, name: Option<&str>) -> Option<&str> {
         let theirs = self.get(key)?.authenticated_as.as_deref()?;
         name.filter(|ours| *ours != theirs).map(|_| theirs)
@@ -368,7 +369,7 @@ impl<P: Platform> Shard<P> {
         let cid = names.cid;
         let home = self.shared.home_of(names.isid, Some(names.initiator.clone()));
         let stats = self.shared.observe.metrics.session(SessionLabels {
-            // A discovery session may name a target too, also one that there is not: it has none.
+            // A discovery session may also name a target, even one that does not exist: it is not attached to it.
             target: target.as_ref().map(|node| node.name.to_string()).unwrap_or_default(),
             initiator: names.initiator.to_string(),
             isid: names.isid.to_string(),
@@ -409,8 +410,8 @@ impl<P: Platform> Shard<P> {
         key
     }
 
-    /// Ends the oldest discovery sessions when there are as many as there may be: whoever wants to know which targets there are
-    /// needs no time to speak of.
+    /// Ends the oldest discovery sessions when their number reaches the limit: an initiator that lists targets needs only a short
+    /// time.
     pub(super) fn make_room_for_discovery(&mut self) {
         let most = ANONYMOUS.discovery_sessions_of_each(self.shared.shards().len());
         while self.sessions.discovery.len() >= most
@@ -420,7 +421,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Ends the discovery sessions whose time is up; the next one's.
+    /// Ends the discovery sessions whose time is up; returns the end of the next one.
     fn expire_discovery(&mut self) -> Option<Time> {
         while let Some(&(end, key)) = self.sessions.discovery.front() {
             if end > self.now {
@@ -441,20 +442,20 @@ impl<P: Platform> Shard<P> {
         let now = self.now;
         self.with_session(key, |_, hosted| {
             let cid = established.names.cid;
-            // An old connection with the same CID stays in front until the session says that it is closed.
+            // An old connection with the same CID stays first in the list until the session closes it.
             hosted.connections.push((cid, token));
             hosted.session.join(established, now);
         });
     }
 
-    /// Works on a session, then does what it asks for.
+    /// Works on a session, then executes the actions that it requests.
     pub(super) fn with_session(&mut self, key: SessionKey, f: impl FnOnce(&mut Self, &mut Hosted)) {
         let Some(mut hosted) = self.sessions.take(key) else { return };
         f(self, &mut hosted);
         self.leave(hosted);
     }
 
-    /// Does what a session that was taken out asks for, and puts it back.
+    /// Executes the actions of a session that was taken out, and puts it back.
     fn leave(&mut self, mut hosted: Box<Hosted>) {
         if self.pump(&mut hosted) {
             self.session_ended(*hosted);
@@ -464,7 +465,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Books whether a session waits for its initiator.
+    /// Records whether a session waits for its initiator.
     fn note_loss(&mut self, hosted: &mut Hosted) {
         let is_lost = hosted.connections.is_empty() && !hosted.session.is_ending();
         if is_lost == hosted.lost_since.is_some() {
@@ -477,7 +478,7 @@ impl<P: Platform> Shard<P> {
         };
     }
 
-    /// Ends the session that has waited longest for its initiator, here or at one of `left` shards: there are too many.
+    /// There are too many sessions: ends the one that has waited longest for its initiator, here or at one of `left` shards.
     //= rfc7143 11.13.5 LGN-20
     pub(super) fn end_a_lost_session(&mut self, left: usize) {
         match self.sessions.lost.first() {
@@ -493,19 +494,19 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Does what a session asks for.
+    /// Executes the actions that a session requests.
     pub(super) fn run_session(&mut self, key: SessionKey) {
         self.with_session(key, |_, _| {});
     }
 
-    /// Gives a session every whole PDU that has arrived on its connection `cid`. The work for the session as a whole, its accounts and
-    /// the commands that wait for memory, is done once for all of them. Commands that follow each other are all received before the
-    /// first of them begins: running each stage for a batch of commands keeps that stage in the instruction cache; running all stages
-    /// per command does not. Any other PDU finds the commands before it begun. Returns false when no whole PDU is left, true when the
-    /// connection has become something else.
+    /// Passes every complete PDU that has arrived on the connection `cid` to its session. The work for the session as a whole, such
+    /// as its accounts and the commands that wait for memory, is done once for all of them. Consecutive commands are all received
+    /// before the first of them starts: running each stage for a batch of commands keeps that stage in the instruction cache,
+    /// running all stages per command does not. Before any other PDU, the commands ahead of it are started. Returns false when no
+    /// complete PDU is left, true when the connection no longer belongs to the session.
     ///
     /// # Errors
-    /// The stream cannot be followed any further.
+    /// The stream cannot be parsed any further.
     pub(super) fn session_pdus(
         &mut self,
         token: Token,
@@ -541,7 +542,7 @@ impl<P: Platform> Shard<P> {
         left
     }
 
-    /// A connection of a session, to `peer`, has failed; `why`.
+    /// A connection of a session, to `peer`, has failed; `why` is the reason.
     pub(super) fn session_lost(&mut self, key: SessionKey, cid: Cid, peer: SocketAddr, why: &str) {
         let now = self.now;
         self.with_session(key, |shard, hosted| {
@@ -556,7 +557,7 @@ impl<P: Platform> Shard<P> {
         });
     }
 
-    /// Ends a session; `why` where the reason does not say it.
+    /// Ends a session; `why` adds to a reason that does not explain enough.
     pub(super) fn end_session(&mut self, key: SessionKey, reason: CloseReason, why: &'static str) {
         let now = self.now;
         self.with_session(key, |_, hosted| {
@@ -565,7 +566,7 @@ impl<P: Platform> Shard<P> {
         });
     }
 
-    /// Handles deadlines of sessions; the next one.
+    /// Handles deadlines of sessions; returns the next one.
     pub(super) fn expire_sessions(&mut self) -> Option<Time> {
         let now = self.now;
         self.look_after_fresh();
@@ -584,8 +585,8 @@ impl<P: Platform> Shard<P> {
         [self.sessions.due.next(), discovery, stalled].into_iter().flatten().min()
     }
 
-    /// Brings what is kept of sessions up to date for those that something has happened to: when they are due, whether they have
-    /// memory for data, and the counters that people read. The others are as they were.
+    /// Updates the records of sessions that have had an event: their deadlines, whether they hold memory for data, and the
+    /// published counters. The others have not changed.
     pub(super) fn look_after_fresh(&mut self) {
         let mut fresh = std::mem::take(&mut self.sessions.fresh);
         self.sessions.look_at(fresh.len());
@@ -603,7 +604,7 @@ impl<P: Platform> Shard<P> {
         self.sessions.fresh = fresh;
     }
 
-    /// Carries out what the session asks for, and what waited for room to do so; true when it has ended.
+    /// Executes the session's actions, and starts commands that waited for room or for their turn; true when the session has ended.
     fn pump(&mut self, hosted: &mut Hosted) -> bool {
         loop {
             if self.carry_out(hosted) {
@@ -616,7 +617,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Carries out what the session asks for; true when it has ended.
+    /// Executes the actions that the session requests; true when it has ended.
     fn carry_out(&mut self, hosted: &mut Hosted) -> bool {
         while let Some(action) = hosted.session.poll_action() {
             match action {
@@ -659,7 +660,7 @@ impl<P: Platform> Shard<P> {
         false
     }
 
-    /// The session is over: its nexus is lost to the logical units, and whoever waited for that goes on.
+    /// The session has ended: its nexus is lost to the logical units, and a login that waited for the end continues.
     //= rfc7143 6.3.5 SES-02 SES-04
     fn session_ended(&mut self, mut hosted: Hosted) {
         self.tell_of_end(&hosted);
@@ -695,7 +696,7 @@ impl<P: Platform> Shard<P> {
             Selector::All => set.targets.values().collect(),
             Selector::Own => hosted.target.iter().collect(),
             Selector::Name(name) => match iscsi_core::names::IscsiName::parse(name) {
-                // In a normal session nothing is told of other targets.
+                // In a normal session other targets are not reported.
                 Ok(name) if hosted.target.as_ref().is_none_or(|own| own.name == name) => {
                     set.targets.get(&name).into_iter().collect()
                 }
@@ -715,8 +716,8 @@ impl<P: Platform> Shard<P> {
             .collect()
     }
 
-    /// True while nothing more should be read for connection `cid`: it or the session has more to send than its share of the
-    /// memory for data, or will have when its reads are done. A connection that takes nothing fills its own share only.
+    /// True while nothing more should be read for connection `cid`: it or the session has more to send than its share of the memory
+    /// for data, or will have when its reads complete. A connection whose peer accepts nothing fills only its own share.
     pub(super) fn is_congested(&mut self, hosted: &Hosted, cid: Option<Cid>) -> bool {
         let limit = self.backlog_bytes_max();
         let of_each = limit / hosted.connections.len().max(1) as u64;
@@ -731,19 +732,18 @@ impl<P: Platform> Shard<P> {
         total > limit
     }
 
-    /// A session's share of the memory for data that is to be sent, bytes.
+    /// A session's share of the memory for outgoing data, bytes.
     fn backlog_bytes_max(&self) -> u64 {
         let share = self.budget_bytes / self.sessions.len().max(1) as u64;
         share.clamp(super::commands::BACKLOG_BYTES_MIN, super::commands::BACKLOG_BYTES_MAX)
     }
 
-    /// How many sessions and connections were looked at together with others: what commands and logins of some cost because there
-    /// are others.
+    /// How many sessions and connections were examined in scans: the cost to commands and logins that is caused by other sessions.
     pub fn looked_at(&self) -> u64 {
         self.sessions.looked_at.get() + self.connections.looked_at.get()
     }
 
-    /// What the sessions of this shard hold.
+    /// The resources held by the sessions of this shard.
     pub fn holdings(&self) -> impl Iterator<Item = SessionHoldings> {
         self.sessions.iter().map(|hosted| {
             let backlogs = hosted.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
@@ -763,15 +763,15 @@ impl<P: Platform> Shard<P> {
     }
 }
 
-/// Whether one more command may be taken in before those that were are begun. What came unasked with them counts until then: it
-/// is to be in nobody's way, and still in the cache.
+/// Whether one more command may be received before the earlier ones start. Their unsolicited data counts until then: it must not
+/// obstruct other commands, and must still be in the cache.
 fn gathers_commands(session: &TargetSession) -> bool {
     let early = session.early_bytes();
     early == 0 || (early <= GATHERED_BYTES && session.has_room_for_first_burst())
 }
 
-/// Lets the processor fetch what a command begins with while the one before it is carried out: a short command waits longer for
-/// its first block from memory than it takes.
+/// Prefetches the data that a command needs first while the preceding command is executed: for a short command, fetching its first
+/// block from memory takes longer than the rest.
 fn fetch_early(hosted: &Hosted, command: &Command) {
     let Some((lba, blocks)) = scsi::blocks_ahead(&command.cdb) else { return };
     if let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) {
@@ -779,7 +779,7 @@ fn fetch_early(hosted: &Hosted, command: &Command) {
     }
 }
 
-/// Commands died with a connection and the session goes on: its nexus is told that something was cleared.
+/// Commands were lost with a connection and the session continues: notifies its nexus that commands were cleared.
 //= rfc7143 11.14.5 LGO-04
 fn report_cleared_commands(hosted: &mut Hosted) {
     for lun in hosted.session.take_cleared_luns() {

@@ -1,8 +1,8 @@
-//! Task attributes (SAM-5 8.6): a SIMPLE command runs as it comes, an ORDERED one after everything that came before it and before
-//! everything that comes after it, one for the HEAD OF QUEUE at once.
+//! Task attributes (SAM-5 8.6). A SIMPLE command runs on arrival. An ORDERED one runs after all commands that arrived before it and
+//! before all that arrive after it. A HEAD OF QUEUE one runs at once.
 //!
-//! The order is kept among the commands of one session for one logical unit. No order is kept across sessions: an initiator can only
-//! observe it through a status, and a command that has its status is finished.
+//! The order is kept among the commands of one session for one logical unit. It is not kept across sessions: an initiator can only
+//! observe it through a status, and a command that has its status is complete.
 
 use std::collections::VecDeque;
 
@@ -14,24 +14,24 @@ use iscsi_core::wire::TaskAttribute;
 use super::Shard;
 use super::sessions::Hosted;
 
-/// What a session keeps for the order of its commands; empty as long as all of them are SIMPLE.
+/// A session's records of the order of its commands; empty as long as all of them are SIMPLE.
 #[derive(Default)]
 pub(super) struct TaskOrder {
-    /// ORDERED commands that were begun, with their units. Those that have ended are dropped when the next command comes.
+    /// ORDERED commands that have started, with their units. Those that have ended are dropped when the next command arrives.
     ordered: Vec<(TaskId, u16)>,
-    /// Commands that wait for their turn, as they came.
+    /// Commands that wait for their turn, in order of arrival.
     waiting: VecDeque<Command>,
 }
 
 impl TaskOrder {
-    /// Forgets a command that waits.
+    /// Forgets a waiting command.
     pub fn forget(&mut self, task: TaskId) {
         self.waiting.retain(|command| command.task != task);
     }
 }
 
 impl<P: Platform> Shard<P> {
-    /// Whether a command has to wait for its turn; then it is kept.
+    /// Whether a command must wait for its turn; if so, it is kept.
     //= sam5 8.6 TSK-01
     pub(super) fn waits_for_turn(&self, hosted: &mut Hosted, command: &Command) -> bool {
         let plain = command.attribute != TaskAttribute::Ordered;
@@ -52,7 +52,7 @@ impl<P: Platform> Shard<P> {
         waits
     }
 
-    /// Begins one of the commands whose turn has come; false when there is none.
+    /// Starts one of the commands whose turn has come; false when there is none.
     pub(super) fn begin_next_in_order(&mut self, hosted: &mut Hosted) -> bool {
         if hosted.order.waiting.is_empty() {
             return false;
@@ -73,7 +73,7 @@ impl<P: Platform> Shard<P> {
     }
 }
 
-/// Whether commands that have begun keep `command` from beginning.
+/// Whether commands that have started prevent `command` from starting.
 fn is_barred(hosted: &Hosted, command: &Command, lun: u16) -> bool {
     if command.attribute == TaskAttribute::Ordered {
         return hosted.running.values().any(|running| running.lun() == lun)
@@ -89,7 +89,7 @@ fn drop_ended(hosted: &mut Hosted) {
     hosted.order.ordered = ordered;
 }
 
-/// Whether a command that was begun has not ended.
+/// Whether a command that was started has not ended.
 fn is_active(hosted: &Hosted, task: TaskId) -> bool {
     hosted.running.contains_key(&task)
         || hosted.offloaded.contains_key(&task)

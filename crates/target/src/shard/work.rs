@@ -1,4 +1,4 @@
-//! What a shard gives to worker threads: medium operations that may block, and those on a whole medium, in slices.
+//! Work that a shard gives to worker threads: medium operations that may block, and, in slices, those on a whole medium.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,27 +18,27 @@ use super::sessions::{Hosted, Offloaded, SessionKey};
 use crate::observe::metrics::Reason;
 use crate::shared::Shared;
 
-/// Medium operations that a job carries out before it queues again: its lane has other work too, and a server that ends waits
-/// for no more than these.
+/// Medium operations that a job executes before it queues again: its lane has other work too, and a server that shuts down does
+/// not wait for more than these.
 const STEPS_AT_ONCE: u32 = 64;
 
-/// What a command ends with whose store did what no store may.
+/// The sense of a command whose store broke its contract.
 pub(super) fn store_failure() -> SenseData {
     SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)
 }
 
-/// What a worker hands back.
+/// The result from a worker.
 pub struct StoreDone {
     session: SessionKey,
     task: TaskId,
-    /// `None`: the store panicked, or the pool took no more jobs.
+    /// `None`: the store panicked, or the pool accepted no more jobs.
     result: Option<(Running, Payload, DataOutPieces)>,
-    /// Reservations that had to be stored are stored.
+    /// Reservations that had to be stored have been stored.
     saved: bool,
 }
 
-/// Sends what it holds when it is dropped, so that no command is ever without an answer: also when its job panics or is dropped
-/// unrun.
+/// Sends its contents when it is dropped, so that every command gets an answer, even if its job panics or is dropped without
+/// running.
 struct Reply<D: Driver> {
     shard: engine::Sender<Message<D>>,
     done: Option<StoreDone>,
@@ -52,7 +52,7 @@ impl<D: Driver> Drop for Reply<D> {
     }
 }
 
-/// Carries out one medium operation.
+/// Executes one medium operation.
 pub(super) fn work(
     running: &mut Running,
     data: &DataOutPieces,
@@ -63,7 +63,7 @@ pub(super) fn work(
     lun::step(&running.device.unit, &mut running.execution, &with)
 }
 
-/// Carries out the medium operation that a command begins with, if it is a read that takes no waiting.
+/// Executes the first medium operation of a command, if it is a read that need not wait.
 pub(super) fn work_now(running: &mut Running, slabs: &engine::SlabRing) -> Option<Payload> {
     let with = surroundings(running, &[], slabs, &NEVER);
     lun::step_now(&running.device.unit, &mut running.execution, &with)
@@ -95,20 +95,20 @@ fn keep_reservations(running: &Running) -> bool {
         let (lun, store) = (running.lun(), running.device.unit.store.description());
         tracing::error!(%error, lun, store, "persistent reservations cannot be stored: free space there, or change state_dir");
     }
-    // Another command may have failed to store this change with its own, and taken both back.
+    // Another command may have failed to store this change together with its own, and both were reverted.
     let taken_back = running.device.unit.scsi.was_taken_back(change);
     saved.is_ok() && !taken_back
 }
 
-/// A command, or what goes on after one, with a worker thread.
+/// A command, or the work that remains after one, at a worker thread.
 struct Job<P: Platform> {
     running: Running,
     payload: Payload,
     data: DataOutPieces,
     slabs: engine::SlabRing,
-    /// Nothing more is begun once this is true.
+    /// When this is true, no further operation starts.
     cancelled: Arc<AtomicBool>,
-    /// Who waits for it.
+    /// Where the result goes.
     reply: Option<Reply<P::Driver>>,
     shared: Weak<Shared<P>>,
 }
@@ -126,7 +126,8 @@ impl<P: Platform> Job<P> {
         self.queue();
     }
 
-    /// Where the server has ended it is dropped, and with it the execution: the unit then knows that it is not done.
+    /// If the server has ended, the job is dropped together with its execution. That shows the unit that the operation is
+    /// incomplete.
     fn queue(self) {
         if let Some(shared) = self.shared.upgrade() {
             let lane = self.running.device.unit.lane.clone();
@@ -145,14 +146,15 @@ impl<P: Platform> Job<P> {
     }
 }
 
-/// How long a worker may be silent until the shard polls again although it waits for it: a disk that hangs slows down nobody else.
+/// How long a worker may be silent before the shard polls again although it waits for the worker: a hanging disk slows down
+/// nothing else.
 const WORKER_SILENCE: Duration = Duration::from_millis(10);
 
-/// The jobs of a shard that worker threads have.
+/// The jobs that a shard has at worker threads.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
     jobs: usize,
-    /// When one was last given to a worker, or done.
+    /// The last time that a job was given to a worker or completed.
     last: Time,
 }
 
@@ -167,7 +169,7 @@ impl Workers {
         self.last = now;
     }
 
-    /// Whether a worker is likely to be done soon.
+    /// Whether a worker is likely to finish soon.
     pub(super) fn are_busy(&self, now: Time) -> bool {
         self.jobs > 0 && now.saturating_sub(self.last) < WORKER_SILENCE
     }
@@ -203,7 +205,7 @@ impl<P: Platform> Shard<P> {
         self.job(running, data, cancelled, Some(reply)).queue();
     }
 
-    /// A worker is done with a command.
+    /// A worker has finished a command.
     pub(super) fn store_done(&mut self, done: StoreDone) {
         let StoreDone { session, task, result, saved } = done;
         self.workers.done(self.now);
@@ -229,11 +231,11 @@ impl<P: Platform> Shard<P> {
             shard.observe(hosted, &running, failed, &payload, &data);
             match running.execution.into_step() {
                 Step::Done(outcome) => {
-                    // What was taken back has no effects.
+                    // A change that was reverted has no effects.
                     let outcome = if saved { outcome } else { Outcome::check(store_failure()) };
                     shard.finish(hosted, task, outcome, payload, reserved)
                 }
-                // The device server never asks for data after the medium.
+                // The device server never requests data after a medium operation.
                 Step::NeedDataOut { .. } | Step::Medium(_) => {
                     hosted.share.commands -= reserved;
                     hosted.session.task_gone(task)
@@ -242,7 +244,7 @@ impl<P: Platform> Shard<P> {
         });
     }
 
-    /// Carries out what is left of a command that has ended.
+    /// Executes the work that remains after a completed command.
     //= sbc3 4.11 SAN-01
     pub(super) fn go_on(&mut self, ended: &Running, rest: Execution) {
         let running = Running { execution: rest, device: Arc::clone(&ended.device), ..*ended };

@@ -1,4 +1,4 @@
-//! A server of one shard that takes its time from the test.
+//! A server with one shard, whose clock the test controls.
 
 use std::fmt::Debug;
 use std::io;
@@ -21,13 +21,13 @@ use tracing::{Event, Metadata, Subscriber};
 
 const STEP: Duration = Duration::from_secs(20);
 const TARGET: &str = "iqn.2026-01.org.example:many";
-/// Longer than other tests take, and a limit that is nobody's default.
+/// Longer than other tests take, and a timeout that is not a default.
 pub const PING_INTERVAL: Duration = Duration::from_secs(3600);
 pub const PING_TIMEOUT: Duration = Duration::from_secs(7);
-/// Longer than the time after which a shard looks at deadlines.
+/// Longer than the interval at which a shard checks deadlines.
 const A_WHILE: Duration = Duration::from_millis(600);
 
-/// The system, but for its clock.
+/// The system, except for its clock.
 struct Clocked {
     system: System,
     millis: Arc<AtomicU64>,
@@ -61,7 +61,7 @@ pub struct Lab {
     log: Receiver<String>,
 }
 
-/// Writes down what the thread of the server logs.
+/// Records what the thread of the server logs.
 struct Log(Sender<String>);
 
 impl Subscriber for Log {
@@ -86,7 +86,7 @@ impl Subscriber for Log {
         }
         let mut line = Line(String::new());
         event.record(&mut line);
-        // Nobody listens any more when the test is over.
+        // There is no receiver any more when the test has ended.
         let _ = self.0.send(line.0);
     }
 
@@ -98,13 +98,13 @@ impl Subscriber for Log {
 impl Drop for Lab {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // Something for the shard to wake up for.
+        // An event that wakes up the shard.
         drop(std::net::TcpStream::connect(self.address));
     }
 }
 
 impl Lab {
-    /// A server of one shard in a thread of its own.
+    /// A server with one shard in a separate thread.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -143,14 +143,14 @@ impl Lab {
         Session::log_in(peer, script, Lun(0)).unwrap()
     }
 
-    /// A login that no other number has.
+    /// A login with an identity that no other number has.
     pub fn script(number: u32) -> LoginScript {
         let mut script = LoginScript::new("iqn.2026-01.org.example:host", Some(TARGET));
         script.isid = Isid::random([0, 0, (number >> 16) as u8], number as u16);
         script
     }
 
-    /// The next line of the server's log that holds `what`; none that holds `not` comes before.
+    /// The next line of the server's log that contains `what`; no line before it may contain `not`.
     pub fn log_line(&self, what: &str, not: &str) -> String {
         loop {
             let line = self.log.recv_timeout(STEP).unwrap_or_else(|_| panic!("no `{what}` in the log"));
@@ -165,8 +165,8 @@ impl Lab {
         self.pass(A_WHILE);
     }
 
-    /// Returns when the initiators' kernels have acknowledged all that the server sent. A kernel may delay that, and the shard takes an
-    /// acknowledgment that it sees late for a sign of life.
+    /// Returns when the initiators' kernels have acknowledged everything that the server sent. A kernel may delay that, and the
+    /// shard takes an acknowledgment that it sees late for a sign of life.
     pub fn until_acknowledged(&self) {
         let SocketAddr::V4(address) = self.address else { panic!("{} is no IPv4 address", self.address) };
         let ours = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
@@ -186,7 +186,7 @@ impl Lab {
         self.millis.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// How many sessions and connections are looked at while `f` goes on.
+    /// How many sessions and connections are examined while `f` runs.
     pub fn looks<T>(&self, f: impl FnOnce() -> T) -> (u64, T) {
         let before = self.looked_at.load(Ordering::Relaxed);
         let result = f();

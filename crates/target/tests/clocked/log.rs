@@ -1,4 +1,4 @@
-//! Lines of the log that only time brings.
+//! Log lines that depend only on the passing of time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use conform::{Command, Frame, Unsolicited};
 
 use crate::lab::Lab;
 
-/// A write whose data are asked for, and sent after `time`.
+/// A write whose data is requested, and sent after `time`.
 fn write_that_takes(lab: &Lab, session: &mut conform::Session, time: Duration) {
     let sent = session.start(&Command::write_16(0, vec![7; 512], 512).unsolicited(Unsolicited::No)).unwrap();
     let r2t = session.expect_r2t(&sent).unwrap();
@@ -27,7 +27,7 @@ fn a_slow_command_has_a_line_and_others_have_none() {
     assert!(line.contains("iqn.2026-01.org.example:host") && line.contains("org.example:many"), "{line}");
 }
 
-/// Whether the connection goes on or ends with it: of what ends at once people want to know most.
+/// Whether or not the connection survives: users need the message most when it ends at once.
 #[test]
 fn digests_that_do_not_match_have_a_line() {
     for level in ["0", "2"] {
@@ -37,7 +37,7 @@ fn digests_that_do_not_match_have_a_line() {
         session.clear_unit_attentions().unwrap();
         let nop = session.nop(iscsi_core::wire::Itt(0x77), true);
         session.peer.send(&Frame::of(nop).data(vec![1; 64]).corrupt_data_byte(3)).unwrap();
-        // What a session did is counted when half a second has passed, or it ends.
+        // The counts of a session are updated after half a second, or when it ends.
         lab.pass_a_while();
         let _ = session.ping();
         drop(session);

@@ -1,4 +1,4 @@
-//! A server whose clock is the test's: nothing here waits for time to pass.
+//! A server whose clock the test controls: nothing here waits for real time to pass.
 
 mod lab;
 mod log;

@@ -1,5 +1,5 @@
-//! What commands, logins and the housekeeping of a shard cost does not depend on how many sessions there are: what is looked at is
-//! counted. Half a second passes with each command.
+//! The cost of commands, logins and the housekeeping of a shard does not depend on the number of sessions. The test counts how
+//! many are examined. Half a second passes with each command.
 
 use conform::Command;
 
@@ -11,7 +11,7 @@ fn commands_logins_and_reinstatements_do_not_look_at_the_sessions_of_others() {
     const TIMES: u32 = 100;
     let lab = Lab::start();
     let (logins, idle) = lab.looks(|| (0..MANY).map(|n| lab.log_in(n)).collect::<Vec<_>>());
-    // If each looked at those before it, they would be 32 thousand.
+    // If each login examined the earlier sessions, there would be 32 thousand.
     assert!(logins < 16 * u64::from(MANY), "{logins} sessions were looked at for {MANY} logins");
 
     let mut active = lab.log_in(MANY);
@@ -22,7 +22,7 @@ fn commands_logins_and_reinstatements_do_not_look_at_the_sessions_of_others() {
             active.run_good(&Command::read_16(0, 1, 512)).unwrap();
         }
     });
-    // Each is looked after half a second later, and nobody else is.
+    // Each is checked half a second later, and no other session is.
     let expected = u64::from(TIMES / 2)..=u64::from(4 * TIMES);
     assert!(expected.contains(&commands), "{commands} sessions were looked at for {TIMES} commands");
 

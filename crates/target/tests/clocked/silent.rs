@@ -1,4 +1,4 @@
-//! An initiator that says nothing.
+//! A silent initiator.
 
 use iscsi_core::wire::Opcode;
 use std::time::Duration;
@@ -13,7 +13,8 @@ fn a_silent_initiator_is_pinged_and_its_connection_ends_when_the_limits_say() {
     lab.until_acknowledged();
     lab.pass(PING_INTERVAL + Duration::from_secs(1));
     session.peer.expect(Opcode::NopIn).unwrap();
-    // Half of the time that it has leaves it alone: what it says now is answered.
+    // During half of the timeout nothing happens: an initiator that sends something now is
+    // answered.
     lab.pass(PING_TIMEOUT / 2);
     session.ping().unwrap();
     lab.until_acknowledged();

@@ -1,4 +1,5 @@
-//! Several connections in a session, on real sockets: joining, losing one, and going on elsewhere.
+//! Several connections in a session, on real sockets: joining, losing one, and continuing on
+//! another.
 
 use conform::{Frame, Session};
 use iscsi_core::wire::{Cid, LoginStatus, LogoutReason, Pdu, TmfFunction, TmfResponse};
@@ -12,7 +13,7 @@ fn recovering() -> Config {
     config
 }
 
-/// Logs in a session with `connections` connections; they share CmdSN by [`turn`].
+/// Logs in a session with `count` connections; they share CmdSN by [`turn`].
 fn connections(lab: &Lab, count: u16, level: &str) -> Vec<Session> {
     let keys = [("MaxConnections", "4"), ("ErrorRecoveryLevel", level), ("DefaultTime2Retain", "20")];
     let script = keys.iter().fold(lab.script("a"), |script, (key, value)| script.key(key, value));
@@ -26,7 +27,7 @@ fn connections(lab: &Lab, count: u16, level: &str) -> Vec<Session> {
     all
 }
 
-/// Lets connection `to` go on where `from` stands in the command window.
+/// Lets connection `to` continue where `from` is in the command window.
 fn turn(sessions: &mut [Session], from: usize, to: usize) {
     sessions[to].cmd_sn = sessions[from].cmd_sn;
 }
@@ -48,11 +49,11 @@ fn mcs_01_a_session_has_several_connections() {
     }
     let info = &lab.sessions()[0];
     assert_eq!((lab.sessions().len(), info.connections.len(), info.max_connections()), (1, 4, 4));
-    // A fifth is one too many; a portal of another group leads elsewhere.
+    // A fifth one is too many; a portal of another group belongs to another session.
     assert_eq!(refused(all[0].join(lab.connect(), Cid(5))), LoginStatus::TooManyConnections);
     let elsewhere = lab.connect_to(lab.server.portals()[1]);
     assert_eq!(refused(all[0].join(elsewhere, Cid(5))), LoginStatus::CannotIncludeInSession);
-    // The second one is logged out from the third, and there is room again.
+    // The second one is logged out on the third, and there is room again.
     let mut request = all[2].logout_request(LogoutReason::CloseConnection);
     (request.cid, request.cmd_sn) = (Cid(2), all[0].cmd_sn);
     all[2].peer.send(&Frame::of(request)).unwrap();
@@ -97,14 +98,15 @@ fn erl_06_commands_of_a_broken_connection_go_on() {
     assert_eq!((info.recovery.tasks_reassigned, info.recovery.connections_lost), (1, 1));
 }
 
-/// A connection that takes nothing fills its own share of memory, and the reads of others go on.
+/// A connection whose peer accepts nothing fills its own share of memory, and the reads of others
+/// continue.
 // covers: MCS-05
 #[test]
 fn mcs_05_a_connection_that_takes_nothing_stalls_no_other() {
     let lab = Lab::start(recovering());
     let mut all = connections(&lab, 2, "0");
     turn(&mut all, 0, 1);
-    // 64 reads of one MiB each that nobody takes.
+    // 64 reads of one MiB each whose data the initiator does not accept.
     for _ in 0..64 {
         all[1].start(&conform::Command::read_16(0, 2048, 512)).unwrap();
     }

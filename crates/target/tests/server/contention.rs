@@ -1,6 +1,7 @@
-//! Eight nexuses on four shards at the same blocks: whatever they decide by COMPARE AND WRITE, and whatever they discard and write
-//! over and over, nothing is lost and nothing is seen half done. Over memory, where shards work at once, over a file, where worker
-//! threads do, and over memory that hesitates before it does anything, so that others come in between wherever they can.
+//! Eight nexuses on four shards work on the same blocks. Whatever they decide by COMPARE AND WRITE, and whatever they discard and
+//! write repeatedly, nothing is lost and no partial change is visible. Tested on memory, where shards work concurrently, on a
+//! file, where worker threads do, and on memory with delays before each operation, so that operations interleave wherever they
+//! can.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use crate::support::*;
 const NEXUSES: u64 = 8;
 const BYTES: usize = BLOCK as usize;
 
-/// Runs `work` as each of eight nexuses at once, over every kind of store; then `check` looks at what is there.
+/// Runs `work` concurrently as each of eight nexuses, on every kind of store; then `check` examines the result.
 fn contend(work: impl Fn(u64, &mut Session) + Sync, check: impl Fn(&mut Session)) {
     let folder = tempfile::tempdir().unwrap();
     let open = |spec: &str| spec.parse::<StoreSpec>().unwrap().open().unwrap();
@@ -39,7 +40,7 @@ fn contend(work: impl Fn(u64, &mut Session) + Sync, check: impl Fn(&mut Session)
     }
 }
 
-/// A block that says `words`.
+/// A block that contains `words`.
 fn block(words: &[u64]) -> Vec<u8> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     bytes.resize(BYTES, 0);
@@ -58,7 +59,7 @@ fn write_blocks(session: &mut Session, lba: u64, data: Vec<u8>) {
     session.run_good(&Command::write_16(lba, data, BLOCK)).unwrap();
 }
 
-/// COMPARE AND WRITE of one block; false when it was another one.
+/// COMPARE AND WRITE of one block; false if the block differed.
 fn swap(session: &mut Session, lba: u64, expected: &[u8], new: &[u8]) -> bool {
     let mut cdb = [0; 16];
     (cdb[0], cdb[13]) = (0x89, 1);
@@ -87,7 +88,7 @@ fn write_same(session: &mut Session, lba: u64, blocks: u32, data: Vec<u8>, disca
     session.run_good(&Command::write(cdb, data)).unwrap();
 }
 
-/// What GET LBA STATUS says from `lba` on: first block, blocks, and whether they are deallocated.
+/// The result of GET LBA STATUS from `lba` on: first block, blocks, and whether they are deallocated.
 fn status(session: &mut Session, lba: u64) -> Vec<(u64, u64, bool)> {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (0x9e, 0x12);
@@ -118,7 +119,7 @@ fn caw_01_a_counter_loses_no_increment() {
     );
 }
 
-// As VMFS does: a node is written first and then hung in by ATS of the head.
+// As VMFS does: a node is written first and then linked by ATS of the head.
 #[test]
 fn caw_01_a_list_that_all_build_has_every_node_once() {
     const EACH: u64 = 25;
@@ -151,7 +152,7 @@ fn caw_01_a_list_that_all_build_has_every_node_once() {
     );
 }
 
-// A lock of one block, taken by ATS and let go by every command that makes zeros. Who has it counts with plain reads and writes.
+// A lock of one block, taken by ATS and released by every command that makes zeros. The holder counts with plain reads and writes.
 #[test]
 fn a_lock_that_is_let_go_by_discards_is_held_by_one() {
     const EACH: u64 = 16;
@@ -175,7 +176,7 @@ fn a_lock_that_is_let_go_by_discards_is_held_by_one() {
     );
 }
 
-// Writes, discards and patterns over the same blocks, with counters in their midst that nobody discards, and GET LBA STATUS.
+// Writes, discards and patterns on the same blocks, with counters among them that are never discarded, and GET LBA STATUS.
 #[test]
 fn every_block_is_of_one_command_whoever_discards_around_it() {
     const EACH: u64 = 40;
@@ -191,7 +192,7 @@ fn every_block_is_of_one_command_whoever_discards_around_it() {
                     2 => write_same(session, from, blocks, vec![id as u8; BYTES], false),
                     3 => write_same(session, from, blocks, vec![0; BYTES], true),
                     _ => {
-                        // Its neighbours on both sides are discarded all the time.
+                        // The adjacent blocks on both sides are discarded all the time.
                         let counter = 1024 + AREA;
                         unmap(session, counter - 1, 1);
                         unmap(session, counter + 1, 127);

@@ -69,7 +69,7 @@ fn dsc_03_one_by_name_and_nothing_of_unknown_and_forbidden_ones() {
     assert!(send_targets(&mut session, &format!("{t}1")).is_empty(), "forbidden");
     assert!(send_targets(&mut session, &format!("{t}9")).is_empty(), "unknown");
     assert!(send_targets(&mut session, "no name at all").is_empty());
-    // The connection lives.
+    // The connection survives.
     assert_eq!(names(&send_targets(&mut session, "All")).len(), 2);
 }
 
@@ -146,19 +146,20 @@ fn dsc_08_unnamed_discovery_is_one_per_initiator_isid_and_portal() {
     assert_eq!(lab.sessions().len(), 2);
     again.ping().unwrap();
     elsewhere.ping().unwrap();
-    // One that names a target has none all the same.
+    // One that names a target is not attached to it either.
     let mut naming = lab.login(&lab.discovery_script("b").key("TargetName", TARGET));
     naming.ping().unwrap();
     assert!(lab.sessions().iter().all(|session| session.target.is_none()));
     naming.log_out().unwrap();
     lab.wait_for_sessions(2);
-    // A normal session with that ISID is another matter.
+    // A normal session with that ISID is a different session.
     let normal = LoginScript { isid: script.isid, ..lab.script("a") };
     lab.login(&normal).ping().unwrap();
     again.ping().unwrap();
 }
 
-/// A discovery session is for a question and its answer: it takes nobody's place, and lasts as long as a login may.
+/// A discovery session is for one query and its answer: it does not take another session's place, and lasts only as
+/// long as a login may.
 // covers: LGN-20
 #[test]
 fn discovery_sessions_are_short_and_in_nobodys_way() {

@@ -1,4 +1,5 @@
-//! Target port groups of a whole server: their states by configuration, by the control socket and by hosts.
+//! Target port groups of a whole server: their states set by configuration, by the control socket and by
+//! hosts.
 
 use conform::{Command, Session};
 use scsi::AccessState;
@@ -9,7 +10,7 @@ use crate::support::*;
 const ACCESS_CHANGED: (u8, u8, u8) = (6, 0x2a, 6);
 const STANDBY: (u8, u8, u8) = (2, 4, 0x0b);
 
-/// Two portals, each a group of its own; the second one waits.
+/// Two portals, each in its own group; the second group is in standby.
 fn two_groups() -> target::config::Config {
     let mut config = config();
     config.portals = vec![portal(1), portal(2)];
@@ -19,7 +20,7 @@ fn two_groups() -> target::config::Config {
     config
 }
 
-/// A session by the portal of a group.
+/// A session through the portal of a group.
 fn by_group(lab: &Lab, group: usize) -> Session {
     let peer = lab.connect_to(lab.server.portals()[group - 1]);
     let mut session = Session::log_in(peer, lab.script("host"), iscsi_core::wire::Lun(0)).unwrap();
@@ -64,14 +65,14 @@ fn states_come_of_the_configuration_and_change_with_it() {
     assert_eq!(sense(&test_unit_ready(&mut first)), Some(ACCESS_CHANGED));
     assert_eq!(sense(&first.run(&read(0)).unwrap()), Some((2, 4, 0x0c)));
 
-    // What was changed since stays when the configuration changes in something else.
+    // A state that was changed in between stays when other settings of the configuration change.
     lab.server.set_access_state(TARGET, 1, AccessState::ActiveOptimized).unwrap();
     assert_eq!(sense(&test_unit_ready(&mut second)), Some(ACCESS_CHANGED));
     changed.targets[0].alias = Some("another".to_owned());
     lab.server.apply(changed.clone()).unwrap();
     assert_eq!(reported(&mut second), [0, 1]);
 
-    // So do the right of hosts to change them, and the URL; units that stay learn of both.
+    // The same holds for the right of hosts to change them, and for the URL; units that stay get both.
     first.clear_unit_attentions().unwrap();
     changed.targets[0].hosts_set_access_states = false;
     changed.targets[0].management_url = Some("https://example.com/elsewhere".to_owned());
@@ -155,7 +156,7 @@ fn hosts_do_not_change_them_unless_they_may() {
     assert_eq!(session.run_good(&Command::inquiry(96, 96)).unwrap().data[5] >> 4 & 3, 1);
     let set = Command::write([0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], [0, 0, 0, 0, 2, 0, 0, 1]);
     assert_eq!(sense(&session.run(&set).unwrap()), Some((5, 0x24, 0)));
-    // Of a group that does not serve the target, its units say nothing.
+    // Units do not report a group that does not serve the target.
     let data =
         session.run_good(&Command::read([0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256)).unwrap().data;
     assert_eq!(data.len(), 4 + 12);

@@ -1,4 +1,4 @@
-//! A store in memory that calls a test before it does anything.
+//! A store in memory that calls a test hook before each operation.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl<F: Fn(Op, u64) + Send + Sync> Hooked<F> {
         }
     }
 
-    /// Reads that take no waiting are answered at once, without the hook.
+    /// Reads that need not wait are answered at once, without the hook.
     pub fn reading_now(self) -> Self {
         Hooked { reads_now: true, ..self }
     }

@@ -1,4 +1,4 @@
-//! Who may log in, and what a login does to sessions that exist (rows LGN, SEC, NAM).
+//! Which initiators may log in, and the effect of a login on existing sessions (rows LGN, SEC, NAM).
 
 use std::collections::HashSet;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use target::config::{AccessRule, AccessRules, Account, Auth, Limits, NamePattern
 
 use crate::support::*;
 
-/// The same identity, for the session that exists.
+/// The same identity, to join the existing session.
 fn joining(old: &conform::Session, cid: u16) -> LoginScript {
     LoginScript { cmd_sn: old.cmd_sn, ..old.same_identity() }.joining(old.logged_in.tsih, Cid(cid))
 }
@@ -40,7 +40,7 @@ fn lgn_03_name_isid_tsih_and_cid_decide() {
     assert_ne!(third.logged_in.tsih, second.logged_in.tsih);
     second.peer.until_closed().unwrap();
     third.ping().unwrap();
-    // A TSIH that is no more.
+    // A TSIH that no longer exists.
     assert_eq!(lab.refusal(&joining(&second, 1)), LoginStatus::SessionDoesNotExist);
     other.ping().unwrap();
     assert_eq!(lab.sessions().len(), 2);
@@ -66,7 +66,7 @@ fn lgn_04_a_tsih_of_nobody_or_of_another() {
     for script in [
         LoginScript { tsih: unknown, ..lab.script("a") },
         LoginScript { tsih: unknown, ..a.same_identity() },
-        // The TSIH exists: for another ISID, for another initiator.
+        // The TSIH exists, but for another ISID or for another initiator.
         LoginScript { tsih, ..lab.script("a") },
         LoginScript { tsih, ..lab.script("b") },
         LoginScript { tsih, initiator_name: "iqn.2026-01.org.example:b".into(), ..a.same_identity() },
@@ -137,7 +137,8 @@ fn lgn_19_logins_that_stop_half_way_keep_nobody_out_on_any_shard() {
     config.limits = Limits { max_logins_in_progress: 32, max_connections: 300, ..config.limits };
     let lab = Lab::start(config);
     let mut early = lab.session("early");
-    // More than there may be connections, each with a first request that moves it to the one shard of its ISID: not the first.
+    // More connections than allowed, each with a first request that moves it to the one shard of its ISID, not the first
+    // shard.
     let script = lab.script("half");
     let half: Vec<conform::RawPeer> = (0..400)
         .filter_map(|_| {
@@ -177,7 +178,7 @@ fn lgn_20_above_max_sessions_0302_and_reinstatement_needs_no_more_room() {
     let lab = Lab::start(config);
     let (mut a, mut b) = (lab.session("a"), lab.session("b"));
     assert_eq!(lab.refusal(&lab.script("c")), LoginStatus::OutOfResources);
-    // An initiator that has lost its session comes back although its old one is still there.
+    // An initiator that has lost its session comes back although its old session still exists.
     let mut again = lab.login(&a.same_identity());
     again.ping().unwrap();
     a.peer.until_closed().unwrap();
@@ -193,7 +194,7 @@ fn lgn_20_logins_at_the_same_time_do_not_get_past_max_sessions() {
     let mut config = config();
     config.limits.max_sessions = 3;
     let lab = Lab::start(config);
-    // All of them are let in while there is room, and only then complete.
+    // All of them are accepted while there is room, and complete only then.
     let mut begun: Vec<(conform::RawPeer, LoginScript)> = (0..8)
         .map(|_| {
             let (mut peer, script) = (lab.connect(), lab.script("a"));
@@ -290,7 +291,7 @@ fn sec_16_discovery_and_targets_authenticate_apart() {
         assert_eq!(logs_in(lab.script("a"), &None), !normal, "{discovery} {normal}");
         assert!(logs_in(lab.discovery_script("a"), &finder));
         assert!(logs_in(lab.script("a"), &owner));
-        // The account of one is none of the other.
+        // An account of one does not apply to the other.
         assert_eq!(logs_in(lab.discovery_script("a"), &owner), !discovery);
         assert_eq!(logs_in(lab.script("a"), &finder), !normal);
     }
@@ -341,7 +342,7 @@ fn nam_04_300_parallel_sessions_of_one_host() {
     assert!((0..300).all(|lba| byte_at(last, lba) == lba as u8));
 }
 
-// A configuration that changes during a login is the one that decides.
+// If the configuration changes during a login, the new one decides.
 #[test]
 fn access_that_was_taken_away_during_the_login_is_not_given() {
     let config = config();
@@ -375,7 +376,7 @@ fn the_last_response_reaches_a_peer_that_has_closed_its_own_direction() {
     session.peer.until_closed().unwrap();
 }
 
-// Hosts of one make use the same ISIDs: they are other nexuses, and live on other shards.
+// Hosts of one make use the same ISIDs: they are different nexuses, on different shards.
 #[test]
 fn nam_04_hosts_with_the_same_isid() {
     let lab = Lab::start(config());
@@ -384,7 +385,7 @@ fn nam_04_hosts_with_the_same_isid() {
         (0..16).map(|n| lab.login(&LoginScript { isid, ..lab.script(&format!("host{n}")) })).collect();
     assert_eq!(lab.sessions().len(), 16);
     sessions.iter_mut().for_each(|session| session.ping().unwrap());
-    // The same name in capitals is the same name, and meets its session.
+    // The same name in capitals is the same name, and finds its session.
     let mut again = lab.login(&LoginScript {
         isid,
         initiator_name: "IQN.2026-01.ORG.EXAMPLE:HOST3".into(),
@@ -395,7 +396,7 @@ fn nam_04_hosts_with_the_same_isid() {
     assert_eq!(lab.sessions().len(), 16);
 }
 
-// A login whose text is cut into pieces goes where its session is all the same.
+// A login whose text is cut into pieces still reaches the shard of its session.
 #[test]
 fn a_login_in_pieces_meets_its_session() {
     let lab = Lab::start(config());

@@ -1,4 +1,4 @@
-//! The rows that only a whole server can show: sockets, shards, workers, limits, changes of the configuration, and the end.
+//! The rows that only a whole server can show: sockets, shards, workers, limits, configuration changes, and shutdown.
 
 mod connections;
 mod contention;

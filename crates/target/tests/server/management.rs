@@ -8,7 +8,7 @@ use crate::support::*;
 
 const TASK_ABORTED: u8 = 0x40;
 
-/// Two sessions on two shards; the unit's gate is closed and a write of the second one stands before it.
+/// Two sessions on two shards; the unit's gate is closed, and a write of the second session waits at it.
 fn pair(tas: bool) -> (Lab, Barrier, Session, Session, conform::Sent) {
     let (lab, gate) = Lab::gated(config());
     let (mut a, mut b) = (lab.session("a"), lab.session("b"));
@@ -37,7 +37,7 @@ fn tmf_06_with_tas_0_the_commands_of_others_vanish_and_a_unit_attention_says_so(
         [(TmfFunction::ClearTaskSet, (6, 0x2f, 0x00)), (TmfFunction::LogicalUnitReset, (6, 0x29, 0x03))]
     {
         let (_lab, gate, mut a, mut b, sent) = pair(false);
-        // Another command of the victim that waits for its data.
+        // Another command of the victim, waiting for its data.
         let waiting = b.start(&Command::write_16(20, vec![2; 512], BLOCK)).unwrap();
         b.expect_r2t(&waiting).unwrap();
         let request = a.tmf(function, true);
@@ -74,7 +74,7 @@ fn tmf_06_with_tas_1_the_commands_of_others_end_with_task_aborted() {
     }
 }
 
-// Whoever asked is gone: the others still hear what happened to their commands.
+// The requesting session is gone: the others are still notified about their commands.
 #[test]
 fn tmf_06_a_reset_whose_initiator_leaves_is_carried_out() {
     let (lab, gate, mut a, mut b, sent) = pair(false);
@@ -88,7 +88,7 @@ fn tmf_06_a_reset_whose_initiator_leaves_is_carried_out() {
     assert_eq!(b.stashed(sent.itt), None);
 }
 
-// An abort that finds no command of the victim has nothing to wait for.
+// If the victim has no commands, an abort has nothing to wait for.
 #[test]
 fn tmf_06_resets_of_each_other_at_the_same_time_end() {
     let lab = Lab::start(config());
@@ -156,7 +156,7 @@ fn tmf_08_a_cold_reset_answers_and_then_closes_every_session_of_the_target() {
 fn pr_09_preempt_and_abort_waits_until_no_write_of_a_victim_can_land() {
     for tas in [false, true] {
         let (_lab, gate, mut a, mut b, sent) = pair(tas);
-        // PERSISTENT RESERVE OUT touches no medium, so the gate is none for it.
+        // PERSISTENT RESERVE OUT does not access the medium, so the gate does not stop it.
         assert!(pr_out(&mut a, 0, 0, 0, 0xa).is_good());
         assert!(pr_out(&mut b, 0, 0, 0, 0xb).is_good());
         assert!(pr_out(&mut b, 1, 3, 0xb, 0).is_good());
@@ -176,7 +176,8 @@ fn pr_09_preempt_and_abort_waits_until_no_write_of_a_victim_can_land() {
     }
 }
 
-/// Commands that come together with a function behind them have begun when it is looked at, though they are taken in together.
+/// Commands that arrive together with a function after them have started when the function is processed, although they are
+/// received as a batch.
 #[test]
 fn a_function_finds_the_commands_before_it_begun() {
     let lab = Lab::start(config());

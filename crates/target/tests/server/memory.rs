@@ -1,4 +1,4 @@
-//! The memory for data: less than is asked for, shared by many, given back whatever happens, and never exceeded.
+//! The memory for data: less than requested, shared by many, always returned, and never exceeded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use crate::support::*;
 
 const MIB: usize = 1 << 20;
 
-/// A server that has `mib` MiB for data and `shards` shards.
+/// A server with `mib` MiB for data and `shards` shards.
 fn with_memory(mib: usize, shards: usize) -> Config {
     let mut config = config();
     config.limits.buffer_bytes_max = (mib * MIB) as u64;
@@ -19,7 +19,7 @@ fn with_memory(mib: usize, shards: usize) -> Config {
     config
 }
 
-/// A figure of `/metrics`.
+/// A value from `/metrics`.
 fn metric(lab: &Lab, name: &str) -> u64 {
     let text = lab.server.observe().metrics.text();
     let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
@@ -34,7 +34,7 @@ fn waiting(lab: &Lab) -> u64 {
     metric(lab, "intact_data_memory_waiting_commands")
 }
 
-/// Nothing is in use any more, and nobody waits.
+/// No memory is in use any more, and no command waits.
 fn until_all_is_back(lab: &Lab) {
     until(|| ["commands", "unsolicited"].iter().all(|part| in_use(lab, part) == 0) && waiting(lab) == 0);
 }
@@ -43,7 +43,7 @@ fn write_of(lba: u64, bytes: usize, fill: u8) -> Command {
     Command::write_16(lba, vec![fill; bytes], BLOCK)
 }
 
-/// Runs a command until it is not answered with BUSY or TASK SET FULL; how often it was.
+/// Runs a command until it is not answered with BUSY or TASK SET FULL; also returns how many times it was.
 fn run_patiently(session: &mut Session, command: &Command) -> (conform::Outcome, u32) {
     let mut refused = 0;
     loop {
@@ -64,7 +64,7 @@ fn run_patiently(session: &mut Session, command: &Command) -> (conform::Outcome,
 fn many_sessions_share_little_memory_and_each_reads_what_it_wrote() {
     const SESSIONS: u64 = 16;
     const BYTES: usize = MIB;
-    // Half of it is for commands that have begun: three of theirs at a time.
+    // Half of it is for commands that have started: three of these at a time.
     let lab = Lab::start(with_memory(6, 2));
     let over = AtomicBool::new(false);
     let peak = std::thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn many_sessions_share_little_memory_and_each_reads_what_it_wrote() {
     });
     let limit = metric(&lab, "intact_data_memory_limit_bytes");
     assert_eq!(limit, 6 << 20);
-    // What moves from one shard to another while it is counted is counted twice at most.
+    // Memory that moves from one shard to another during the count is counted at most twice.
     assert!(peak[0] > limit / 4 && peak[0] <= limit, "{peak:?}");
     assert!(peak[1] <= limit / 4 && peak[2] <= limit / 4, "{peak:?}");
     until_all_is_back(&lab);
@@ -116,12 +116,12 @@ fn many_sessions_share_little_memory_and_each_reads_what_it_wrote() {
 /// The longest write of [`scarce`], bytes.
 const LONGEST: usize = MIB / 2;
 
-/// As little memory as holds two of the longest writes, and half as much for data that came unasked.
+/// Just enough memory for two of the longest writes, and half as much for unsolicited data.
 fn scarce() -> Config {
     with_memory(2, 1)
 }
 
-/// A session with a write that has memory and does not get on.
+/// A session with a write that holds memory and makes no progress.
 struct Hog {
     session: Session,
     sent: Sent,
@@ -136,7 +136,7 @@ impl Hog {
         Self { session, sent, r2t }
     }
 
-    /// Two of them have all the memory.
+    /// Two of them hold all the memory.
     fn pair(lab: &Lab) -> [Self; 2] {
         let pair = [Self::begin(lab, 16384), Self::begin(lab, 20480)];
         assert_eq!(in_use(lab, "commands"), MIB as u64);
@@ -154,7 +154,7 @@ fn who_waits_is_served_in_turn_when_memory_comes_back() {
     let lab = Lab::start(scarce());
     let mut sessions: Vec<Session> = (0..3).map(|n| lab.session(&format!("h{n}"))).collect();
     let hogs = Hog::pair(&lab);
-    // Two writes of each, of which none may begin; commands without data go on.
+    // Two writes each, none of which may start; commands without data continue.
     let mut waits: Vec<[Sent; 2]> = Vec::new();
     for (n, session) in sessions.iter_mut().enumerate() {
         let lba = (n * 2048) as u64;
@@ -165,7 +165,7 @@ fn who_waits_is_served_in_turn_when_memory_comes_back() {
     assert_eq!(waiting(&lab), 6);
     assert_eq!(in_use(&lab, "commands"), MIB as u64, "no R2T goes out without memory for its answer");
     hogs.into_iter().for_each(Hog::end);
-    // Round robin: the first write of each begins before the second one of any.
+    // Round robin: the first write of each session starts before the second one of any.
     let first = [0, 1].map(|n| sessions[n].expect_r2t(&waits[n][0]).unwrap());
     sessions[0].serve(&waits[0][0], &first[0]).unwrap();
     assert!(sessions[0].finish(&waits[0][0]).unwrap().is_good());
@@ -202,7 +202,7 @@ fn whoever_gives_up_or_goes_away_gives_its_memory_back() {
         let lab = Lab::start(scarce());
         let (mut leaving, mut staying) = (lab.session("leaving"), lab.session("staying"));
         let [first, second] = Hog::pair(&lab);
-        // One that waits and goes, and one that waits and stays.
+        // One that waits and is aborted, and one that waits and stays.
         let given_up = leaving.start(&write_of(2048, LONGEST, 7)).unwrap();
         leaving.ping().unwrap();
         let kept = staying.start(&write_of(4096, LONGEST, 8)).unwrap();
@@ -219,7 +219,8 @@ fn whoever_gives_up_or_goes_away_gives_its_memory_back() {
     }
 }
 
-/// A write whose data never come has memory for as long as nobody else needs it. Then it ends with BUSY, and its session stays.
+/// A write whose data never arrives holds memory while no other session needs it. Then it ends with BUSY, and its session
+/// stays.
 #[test]
 fn a_write_whose_data_do_not_come_gives_way_when_others_wait() {
     let lab = Lab::start(scarce());
@@ -239,7 +240,7 @@ fn a_write_whose_data_do_not_come_gives_way_when_others_wait() {
     until_all_is_back(&lab);
 }
 
-/// Each session has a little of its own: what others do with the rest keeps nobody from short commands.
+/// Each session has a small reserve: whatever others do with the rest, short commands can run.
 #[test]
 fn short_commands_wait_for_nobody() {
     let mut config = scarce();
@@ -267,7 +268,7 @@ fn sns_06_data_that_nobody_asked_for_is_not_kept_without_memory_for_it() {
     let lab = Lab::start(scarce());
     let mut sessions: Vec<Session> = (0..2).map(|n| lab.session(&format!("h{n}"))).collect();
     let hogs = Hog::pair(&lab);
-    // A quarter of the memory is for data of commands that cannot begin: 512 KiB in pieces of 64.
+    // A quarter of the memory is for data of commands that cannot start: 512 KiB in pieces of 64.
     let write = |lba: u64| {
         Command::write_16(lba, vec![5; 64 << 10], BLOCK).unsolicited(Unsolicited::Immediate(64 << 10))
     };
@@ -291,12 +292,12 @@ fn sns_06_data_that_nobody_asked_for_is_not_kept_without_memory_for_it() {
     until_all_is_back(&lab);
 }
 
-/// Commands that arrive together are taken in together, but not more of their data than leaves room for the next.
+/// Commands that arrive together are received as a batch, but only while their data leaves room for the next one.
 #[test]
 fn writes_that_come_together_are_not_in_the_way_of_each_other() {
     const BYTES: usize = 2048;
     let mut config = config();
-    // A quarter is for data that came unasked: two first bursts, or four of these writes.
+    // A quarter is for unsolicited data: two first bursts, or four of these writes.
     config.limits.buffer_bytes_max = 32 << 10;
     config.limits.shards = 1;
     let lab = Lab::start(config);
@@ -335,7 +336,7 @@ fn the_longest_transfer_is_what_the_memory_can_hold() {
     until_all_is_back(&lab);
 }
 
-// Workers hold the data of commands that were aborted: it counts until they let go.
+// Workers hold the data of aborted commands: it counts until they release it.
 #[test]
 fn data_at_a_store_that_stands_still_counts_until_the_store_lets_go() {
     let (lab, gate) = Lab::gated(scarce());
@@ -366,9 +367,9 @@ fn what_a_closed_connection_still_had_to_send_is_given_back_with_it() {
     let read = Command::read_16(0, 2048, BLOCK);
     let reads: Vec<Frame> = (0..30).map(|_| old.command_frame(&read).1).collect();
     old.peer.send_together(&reads).unwrap();
-    // Its initiator takes nothing: more than the sockets hold waits to be sent.
+    // Its initiator accepts nothing: more data is queued than fits into the sockets.
     until(|| waiting(&lab) > 0 && in_use(&lab, "commands") > 0);
-    // A newer login takes the session's place; the old connection has its last words, and then it is gone.
+    // A newer login replaces the session; the old connection sends its last PDUs, and then it is gone.
     let again = LoginScript { tsih: Tsih(0), ..old.same_identity() };
     let mut newer = lab.login(&again);
     old.peer.reset();
@@ -383,7 +384,7 @@ fn what_came_of_looking_before_sleeping_is_counted() {
     let lab = Lab::start(config);
     let mut session = lab.session("a");
     let looks = |result| metric(&lab, &format!("intact_event_loop_polls_total{{result=\"{result}\"}}"));
-    // It is shown within half a second of activity.
+    // It is published within half a second of activity.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while looks("hit") + looks("miss") == 0 {
         session.run_good(&read(1)).unwrap();

@@ -1,4 +1,5 @@
-//! What a server tells of itself: its counters and its log of logins are true, and its shards are seen to turn.
+//! What a server reports about itself: its counters and its log of logins are true, and its shards are seen to
+//! run.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -85,7 +86,7 @@ fn a_discovery_session_adds_no_name_that_it_says() {
 #[test]
 fn a_login_that_the_initiator_gives_up_is_told_of() {
     let lab = Lab::start(config());
-    // Who only looks whether somebody listens has begun none.
+    // A connection that sends nothing, such as a port check, has started no login.
     drop(lab.connect());
     let script = lab.script("gives-up");
     let mut peer = lab.connect();
@@ -126,7 +127,7 @@ fn a_shard_that_stands_still_is_noticed() {
     let sent = session.start(&write(13, 1)).unwrap();
     standing.recv_timeout(STEP).unwrap();
     assert_eq!(lab.server.silent_shards(Duration::from_millis(300)).len(), 1);
-    // What the shard answered before it stood still may have fed once more.
+    // Answers that the shard gave before it hung may have fed the watchdog once more.
     while fed.try_recv().is_ok() {}
     assert!(fed.recv_timeout(3 * interval).is_err(), "fed though a shard stands still");
     drop(leave);

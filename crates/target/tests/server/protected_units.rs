@@ -1,4 +1,4 @@
-//! Units with protection information among others: copies between them, wrappers around their stores, and growing.
+//! Units with protection information next to others: copies between them, wrappers around their stores, and growing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::support::*;
 
 const BLOCKS: u64 = 8;
 
-/// Units of all types in one target: LUN 0 has no room for protection information, LUNs 1 to 3 are of these types, LUN 4 is one
-/// more of type 1.
+/// Units of all types in one target: LUN 0 has no room for protection information, LUNs 1 to 3 have types 1 to 3, LUN 4 is
+/// another one of type 1.
 struct Shelf {
     session: Session,
     media: Vec<Arc<RamStore>>,
@@ -77,7 +77,7 @@ impl Shelf {
         self.media[lun].write(lba * u64::from(BLOCK), &[&data], Durability::Cached).unwrap();
     }
 
-    /// That the blocks hold `data`, each with the tuple that a unit of its type makes, but for the application tag.
+    /// Checks that the blocks hold `data`, each with the tuple that a unit of its type makes, except for the application tag.
     fn holds(&mut self, lun: usize, lba: u64, data: &[u8], app_tag: u16) {
         assert!(self.medium(lun, lba) == data, "LUN {lun}");
         if let (Some(records), Some(kind)) = (self.stores[lun].records(), KINDS[lun]) {
@@ -116,7 +116,7 @@ impl Shelf {
         sense(&self.at(to).run(&Command::write(cdb, list)).unwrap())
     }
 
-    /// The same by a token.
+    /// The same with a token.
     fn copy_by_token(&mut self, from: usize, to: usize, lba: u64) -> Option<(u8, u8, u8)> {
         let mut range = vec![0, 16];
         range.extend(lba.to_be_bytes());
@@ -163,7 +163,7 @@ fn pattern(seed: u64) -> Vec<u8> {
 
 const HOSTS_APP_TAG: u16 = 0x0102;
 
-/// Blocks from `lba` on, each with a tuple of a host that has an application tag.
+/// Blocks from `lba` on, each with a tuple from a host that sets an application tag.
 fn sealed(lba: u64, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for (block, lba) in data.chunks(BLOCK as usize).zip(lba..) {
@@ -202,10 +202,10 @@ fn pi_13_copies_between_units_of_any_type_have_tuples_and_never_of_bad_data() {
                 assert_eq!(copy(&mut shelf, from, to, lba), None, "{from} to {to}");
                 let app_tag = if kind == Some(1) && other == kind { HOSTS_APP_TAG } else { 0 };
                 shelf.holds(to, lba, &data, app_tag);
-                // What was never written has no tuple to go with it; its copy has one.
+                // Blocks that were never written have no tuple to copy; their copy has one.
                 assert_eq!(copy(&mut shelf, from, to, lba + 8), None);
                 shelf.holds(to, lba + 8, &vec![0; data.len()], 0);
-                // Damage at the source does not travel where it can be seen.
+                // Damage at the source is not copied if it can be detected.
                 shelf.flip(from, lba);
                 let before = pattern(seed + 1);
                 shelf.at(to).run_good(&Command::write_16(lba, before.clone(), BLOCK)).unwrap();
@@ -227,7 +227,7 @@ fn pi_13_copies_between_units_of_any_type_have_tuples_and_never_of_bad_data() {
 #[test]
 fn pi_13_between_units_formatted_alike_blocks_take_their_tuples_along() {
     let mut shelf = Shelf::new();
-    // Reference tags that a host chose in types 2 and 3, and the address in type 1.
+    // Reference tags chosen by a host in types 2 and 3, and the address in type 1.
     for (from, to, first_ref_tag) in [(1, 4, 40), (2, 2, 0xffff_fffe), (3, 3, 77)] {
         let kind = KINDS[from];
         let mut data = pattern(from as u64);
@@ -259,7 +259,7 @@ fn pi_13_between_units_formatted_alike_blocks_take_their_tuples_along() {
         let made_ref_tag = if kind == Some(3) { 0 } else { 207 };
         let made = Tuple { guard: 0, app_tag: 0, ref_tag: made_ref_tag };
         assert_eq!(there[7], Record::Guarded(made), "what was never written had none");
-        // A tuple that does not fit its block goes nowhere, whatever it is that does not fit.
+        // A block whose tuple does not match is not copied, whichever part is damaged.
         for damaged in [0, 6, 7] {
             let mut medium = data.clone();
             medium[damaged * BLOCK as usize + 5] ^= 1;
@@ -322,7 +322,7 @@ fn pi_15_a_unit_that_grows_keeps_its_tuples_and_new_blocks_have_none() {
     };
     grown(&mut session);
     session.run_good(&write(6144 - BLOCKS)).unwrap();
-    // And after a new start.
+    // And after a restart.
     drop((session, lab));
     let lab = Lab::start(unit("3M"));
     let mut session = lab.session("a");

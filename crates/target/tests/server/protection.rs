@@ -1,4 +1,4 @@
-//! Protection information from the wire to the store and back, and what is found when it is spoiled on the way.
+//! Protection information from the wire to the store and back, and the detection of corruption on the way.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use integrity::t10::Tuple;
 
 use crate::support::*;
 
-/// A unit whose data and records a test can reach past the server.
+/// A unit whose data and records a test can access directly, bypassing the server.
 struct Disk {
     lab: Lab,
     data: Arc<RamStore>,
@@ -85,7 +85,7 @@ fn pi_11_tuples_are_split_anywhere_and_come_back_as_they_went() {
             let back = session.run_good(&read_sealed(40, 9, block)).unwrap();
             assert!(back.data == out, "{block} {segment}");
             assert_eq!(back.residual_count, 0);
-            // Without tuples, the data alone.
+            // Without tuples, only the data.
             let plain = session.run_good(&Command::read_16(40, 9, block as u32)).unwrap().data;
             assert!(plain.chunks(block).zip(out.chunks(block + 8)).all(|(a, b)| a == &b[..block]));
         }
@@ -107,7 +107,7 @@ fn pi_16_a_bit_that_flips_is_found_at_every_stage() {
         }
         let untouched = session.run_good(&Command::read_16(8, 4, block as u32)).unwrap().data;
         assert!(untouched.iter().all(|&byte| byte == 0), "nothing of it is on the medium");
-        // On the medium: of blocks that came with tuples, and of those for which they were made.
+        // On the medium: blocks that arrived with tuples, and blocks whose tuples the target made.
         write_sealed(&mut session, 8, &sealed(block, 8, 4), 4);
         session.run_good(&Command::write_16(12, vec![7; block], block as u32)).unwrap();
         for lba in [9, 12] {
@@ -117,13 +117,13 @@ fn pi_16_a_bit_that_flips_is_found_at_every_stage() {
             }
             let verify = Command::none(sixteen(0x8f, 0, 8, 6));
             assert_eq!(failure(&mut session, &verify), (0xb, 0x10, 1, lba as u32));
-            // Who wants to see it all the same can.
+            // A host that wants to see the block anyway can read it.
             let raw = Command::read(sixteen(0x88, 0x60, lba, 1), block as u32 + 8);
             session.run_good(&raw).unwrap();
             disk.flip(lba, 17);
         }
         session.run_good(&read_sealed(8, 6, block)).unwrap();
-        // A block that was written to another place than it belongs.
+        // A block that was written to the wrong place.
         let mut moved = vec![0; block];
         disk.data.read(8 * block as u64, &mut moved).unwrap();
         disk.data.write(20 * block as u64, &[&moved], Durability::Cached).unwrap();
@@ -138,21 +138,22 @@ fn a_write_torn_between_data_and_tuple_is_found_whichever_came_first() {
     let disk = disk(512, 1);
     let mut session = disk.lab.session("a");
     let records = disk.store.records().unwrap();
-    // A new block: its data came and its tuple did not. All bits of the tuple are ones, which would turn checks off.
+    // A new block: its data reached the medium and its tuple did not. All bits of the tuple are ones, which would
+    // disable the checks.
     disk.flip(3, 0);
     assert_eq!(failure(&mut session, &Command::read_16(3, 1, 512)), (0xb, 0x10, 1, 3));
-    // Its tuple came and its data did not.
+    // Its tuple reached the medium and its data did not.
     let tuple = Tuple { guard: 0x1234, app_tag: 0, ref_tag: 4 };
     records.write(4, &[Record::Guarded(tuple)].into_iter().collect(), Durability::Cached).unwrap();
     assert_eq!(failure(&mut session, &Command::read_16(4, 1, 512)), (0xb, 0x10, 1, 4));
-    // A block that its host does not want checked, of which a later write left half.
+    // A block that its host does not want checked, and that a later write replaced only half.
     let mut out = sealed(512, 5, 1);
     out[514..516].fill(0xff);
     write_sealed(&mut session, 5, &out, 1);
     assert_eq!(session.run_good(&read_sealed(5, 1, 512)).unwrap().data, out);
     disk.flip(5, 0);
     assert_eq!(failure(&mut session, &Command::read_16(5, 1, 512)), (0xb, 0x10, 1, 5));
-    // Written anew, all is well.
+    // After they are written again, all is well.
     for lba in [3, 4, 5] {
         write_sealed(&mut session, lba, &sealed(512, lba, 1), 1);
     }
@@ -164,7 +165,7 @@ fn a_write_torn_between_data_and_tuple_is_found_whichever_came_first() {
 fn pi_13_commands_that_look_and_write_keep_tuples_and_data_together() {
     let disk = disk(512, 1);
     let mut session = disk.lab.session("a");
-    // WRITE SAME, counted up.
+    // WRITE SAME, with reference tags that count up.
     let one = sealed(512, 100, 1);
     session.run_good(&Command::write(sixteen(0x93, 0x20, 100, 5), one.clone())).unwrap();
     let same = session.run_good(&read_sealed(100, 5, 512)).unwrap().data;
@@ -185,7 +186,7 @@ fn pi_13_commands_that_look_and_write_keep_tuples_and_data_together() {
     session.run_good(&Command::write(caw.clone(), both.clone())).unwrap();
     assert_eq!(sense(&session.run(&Command::write(caw, both)).unwrap()), Some((0xe, 0x1d, 0)));
     assert_eq!(session.run_good(&read_sealed(100, 1, 512)).unwrap().data, new);
-    // ORWRITE: the guard of what comes of it.
+    // ORWRITE: the guard of the result.
     let mut ones = vec![6; 512];
     ones.extend(Tuple { guard: crc16_t10dif(&[6; 512]), app_tag: 5, ref_tag: 100 }.to_bytes());
     session.run_good(&Command::write(sixteen(0x8b, 0x20, 100, 1), ones)).unwrap();
@@ -193,7 +194,7 @@ fn pi_13_commands_that_look_and_write_keep_tuples_and_data_together() {
     assert_eq!((merged[0], &merged[512..514]), (15, &crc16_t10dif(&[15; 512]).to_be_bytes()[..]));
     // WRITE AND VERIFY.
     session.run_good(&Command::write(sixteen(0x8e, 0x22, 101, 1), sealed(512, 101, 1))).unwrap();
-    // UNMAP: zeros, and all bits of the tuple ones.
+    // UNMAP: zeros, and a tuple with all bits set.
     let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
     list.extend(100u64.to_be_bytes());
     list.extend([0, 0, 0, 4, 0, 0, 0, 0]);
@@ -214,7 +215,7 @@ fn pi_14_a_format_is_remembered_by_the_store() {
     assert!(records.read(0, 1).unwrap().iter().eq([Record::Unwritten]));
     let capacity = session.run_good(&Command::read(sixteen(0x9e, 0x10, 0, 32), 32)).unwrap().data;
     assert_eq!(capacity[12], 5);
-    // The power goes while the next one runs.
+    // The power fails while the next one runs.
     records.remember(Format { kind: 3, interrupted: true }).unwrap();
     let Disk { lab, store, .. } = disk;
     drop((session, lab));

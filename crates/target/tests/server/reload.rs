@@ -1,4 +1,4 @@
-//! Changes of the configuration while sessions are there.
+//! Configuration changes while sessions exist.
 
 use conform::{Command, Session};
 use iscsi_core::wire::{AsyncEvent, LoginStatus, Lun};
@@ -37,14 +37,14 @@ fn units_that_come_and_go_are_announced_and_have_their_nexuses() {
     session.lun = Lun::from_index(1);
     assert_eq!(sense(&test_unit_ready(&mut session)), Some((5, 0x25, 0x00)), "the unit that went");
 
-    // The same configuration again: nobody hears of it.
+    // The same configuration again: no session is notified.
     lab.server.apply(config).unwrap();
     session.lun = Lun::from_index(2);
     assert!(test_unit_ready(&mut session).is_good());
     assert_eq!(byte_at(&mut session, 1), 0x12);
 }
 
-// A change reaches the shards one after the other, while commands come.
+// A change reaches the shards one after the other, while commands arrive.
 #[test]
 fn no_command_meets_a_new_unit_without_its_unit_attention() {
     let mut config = config();
@@ -160,7 +160,7 @@ fn a_change_that_cannot_be_had_changes_nothing() {
     assert_eq!(lab.server.portals().len(), 1);
 }
 
-/// Hosts would go on writing into what they take for the same disk.
+/// Hosts would continue to write to it, because they think it is the same disk.
 #[test]
 fn another_store_is_not_given_the_identity_of_one_that_is_served() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ fn another_store_is_not_given_the_identity_of_one_that_is_served() {
         assert!(refused.contains("0123456789abcdef") && refused.contains("another store"), "{refused}");
     }
     lab.server.apply(with(vec![lun(1, "a")])).unwrap();
-    // Once it is gone, nobody is served by it any more.
+    // After it is removed, no session is served by it any more.
     lab.server.apply(with(Vec::new())).unwrap();
     lab.server.apply(with(vec![lun(0, "b")])).unwrap();
 }
@@ -223,7 +223,7 @@ fn what_is_read_at_the_start_only_stays_and_is_told() {
     config.metrics = Some("127.0.0.1:0".parse().unwrap());
     config.control_socket = target::config::ControlSocket::At("/nowhere".into());
     config.state_dir = Some("/nowhere".into());
-    // Again and again, as long as the server goes on with the old values.
+    // Every time, as long as the server keeps the old values.
     for _ in 0..2 {
         let lines = lab.server.apply(config.clone()).unwrap();
         for name in [
@@ -243,7 +243,7 @@ fn what_is_read_at_the_start_only_stays_and_is_told() {
     }
 }
 
-/// Which volume is behind a LUN is decided when a command is taken in: what was taken in for the one reaches neither from then on.
+/// The volume behind a LUN is determined when a command is received: commands received for the old volume then reach neither.
 #[test]
 fn commands_under_way_do_not_follow_when_two_units_change_places() {
     let folder = tempfile::tempdir().unwrap();
@@ -263,10 +263,10 @@ fn commands_under_way_do_not_follow_when_two_units_change_places() {
     session.lun = Lun::from_index(0);
     let asked = session.start(&Command::write_16(7, vec![0xee; 512], BLOCK)).unwrap();
     let r2t = session.expect_r2t(&asked).unwrap();
-    // The turn of this one has not come: a command before it is missing.
+    // It is not this one's turn: a command before it is missing.
     let missing = session.take_cmd_sn(false);
     let held = session.start(&write(7, 0xdd)).unwrap();
-    // What is answered has come after it.
+    // The answered ping arrived after it.
     session.ping().unwrap();
 
     for (lun, name) in config.targets[0].luns.iter_mut().zip(["two", "one"]) {

@@ -1,4 +1,4 @@
-//! Units that change while they are used: size, write protection, number, and what becomes of their registrations.
+//! Units that change in use: size, write protection, number, and the effect on their registrations.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn blocks(session: &mut Session) -> u64 {
     u64::from_be_bytes(data[..8].try_into().unwrap()) + 1
 }
 
-/// The sense key and code of the asynchronous event that comes next, and the unit that it is of.
+/// The sense key and code of the next asynchronous event, and its unit.
 fn event(session: &mut Session) -> (Option<u16>, u8, u8, u8) {
     let (message, received) = next_async(session);
     assert_eq!(message.event, AsyncEvent::ScsiAsyncEvent);
@@ -75,7 +75,7 @@ fn ua_03_a_file_that_grows_grows_its_unit_and_nothing_else_changes() {
         assert_eq!(sense(&session.run(&other).unwrap()), Some((6, 0x2a, 0x09)), "on every nexus");
         assert_eq!(blocks(session), 3 * MIB / 512, "whole blocks only");
     }
-    // What was begun before goes on, and who was registered is.
+    // Commands in progress continue, and registrations stay.
     sessions[0].serve(&waiting, &r2t).unwrap();
     assert!(sessions[0].finish(&waiting).unwrap().is_good());
     assert_eq!(pr_keys(&mut sessions[0]), [7]);
@@ -83,7 +83,7 @@ fn ua_03_a_file_that_grows_grows_its_unit_and_nothing_else_changes() {
     assert_eq!(byte_at(&mut sessions[0], 3 * MIB / 512 - 1), 9);
     assert!(test_unit_ready(&mut sessions[0]).is_good());
 
-    // Nothing new is nothing to tell.
+    // If nothing is new, nothing is reported.
     assert!(lab.server.apply(config).unwrap().is_empty());
     assert!(test_unit_ready(&mut sessions[1]).is_good());
 }
@@ -108,7 +108,7 @@ fn a_unit_grows_as_configured_and_does_not_shrink() {
     assert_eq!(blocks(&mut session), 2 * MIB / 512);
     session.run_good(&write(4000, 6)).unwrap();
     assert_eq!(byte_at(&mut session, 4000), 6, "with its protection information");
-    // No unit shrinks: one that the configuration has smaller stays as it is, and what else there is to do is done.
+    // No unit shrinks: a unit with a smaller configured size stays as it is, and the other changes are made.
     for (file, ram, which) in [(",size=1M,pi=1", "ram:4M", "LUN 0"), (",size=2M,pi=1", "ram:1M", "LUN 1")] {
         let lines = lab.server.apply(units(file, ram)).unwrap();
         assert!(lines.len() == 1 && lines[0].contains(which), "{lines:?}");
@@ -126,7 +126,7 @@ fn a_unit_grows_as_configured_and_does_not_shrink() {
         assert!(error.contains(why), "{file} {ram}: {error}");
         assert!(test_unit_ready(&mut session).is_good());
     }
-    // A file that shrank on its own: said, and what else there is to do is done.
+    // A file that shrank on its own is reported, and the other changes are made.
     set_len(&path, MIB);
     let lines = lab.server.apply(units(",size=2M,pi=1", "ram:8M")).unwrap();
     assert!(lines.iter().any(|line| line.contains("fewer than")), "{lines:?}");
@@ -152,7 +152,7 @@ fn pr_13_registrations_go_with_their_disk_wherever_it_goes() {
         session.clear_unit_attentions().unwrap();
         pr_out_aptpl(&mut session, 8);
 
-        // They change places, and one moves on.
+        // They swap places, and then one moves on.
         for (luns, keys) in [
             (vec![sized(0, &b), sized(1, &a)], [(0, vec![8], 0), (1, vec![7], 0xaa)]),
             (vec![sized(0, &b), sized(5, &a)], [(0, vec![8], 0), (5, vec![7], 0xaa)]),
@@ -167,7 +167,7 @@ fn pr_13_registrations_go_with_their_disk_wherever_it_goes() {
                 assert_eq!(byte_at(&mut session, 1), *byte);
             }
         }
-        // And so it is after a restart.
+        // The same after a restart.
         drop(lab);
         let lab = Lab::start(set(vec![sized(0, &c), sized(5, &a)]));
         assert_eq!(pr_keys(&mut at(&lab, "a", 0)), [0; 0]);
@@ -197,7 +197,7 @@ fn a_disk_with_another_identity_keeps_registrations_and_store() {
     assert!(pr_out(&mut session, 0, 0, 7, 9).is_good(), "it is the new unit that is asked");
 }
 
-// A session that was told to go still holds the unit and its lock.
+// A session that was asked to log out still holds the unit and its lock.
 #[test]
 fn a_file_is_served_again_while_somebody_still_holds_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ fn sns_03_write_protection_is_set_and_lifted_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     drop(Lab::start(with_luns(vec![on_file(0, &path, ",size=1M")])));
-    // As a configuration file says it: the unit and its file alike.
+    // As in a configuration file: both the unit and its file are read-only.
     let protected = LunConfig { read_only: true, ..on_file(0, &path, ",ro") };
     let lab = Lab::start(with_luns(vec![protected.clone()]));
     let mut sessions = [at(&lab, "a", 0), at(&lab, "b", 0)];
@@ -237,7 +237,7 @@ fn sns_03_write_protection_is_set_and_lifted_in_use() {
             assert_eq!(event(session), (Some(0), 6, 0x2a, 0x01));
             assert_eq!(sense(&test_unit_ready(session)), Some((6, 0x2a, 0x01)), "on every nexus");
             if thin_now {
-                // What the file can do is known once it is open for writing.
+                // The capabilities of the file are known once it is open for writing.
                 assert_eq!(event(session), (Some(0), 6, 0x3f, 0x03));
                 assert_eq!(sense(&test_unit_ready(session)), Some((6, 0x3f, 0x03)));
             }
@@ -250,7 +250,7 @@ fn sns_03_write_protection_is_set_and_lifted_in_use() {
         }
         assert_eq!(pr_keys(&mut sessions[0]), [7]);
     }
-    // One that somebody else reads cannot be written.
+    // A file that another process reads cannot be opened for writing.
     drop((sessions, lab));
     let lab = Lab::start(with_luns(vec![protected]));
     let reader = on_file(0, &path, ",ro").store.open().unwrap();
@@ -261,7 +261,7 @@ fn sns_03_write_protection_is_set_and_lifted_in_use() {
     at(&lab, "a", 0).run_good(&write(1, 1)).unwrap();
 }
 
-/// What the unit says of UNMAP and WRITE SAME, by the logical block provisioning page.
+/// The unit's support of UNMAP and WRITE SAME, from the logical block provisioning page.
 fn provisioning(session: &mut Session) -> u8 {
     session.run_good(&Command::read([0x12, 1, 0xb2, 0, 64, 0], 64)).unwrap().data[5]
 }
@@ -279,7 +279,7 @@ fn units_are_changed_by_the_control_socket() {
     assert_eq!(event(&mut session), (Some(3), 6, 0x2a, 0x09));
     assert!(change(LunChange::Size(Some(MIB))).unwrap_err().contains("no unit shrinks"));
     assert!(change(LunChange::Size(Some(3 * MIB + 1000))).unwrap_err().contains("whole blocks"));
-    // The file that says what it began with neither shrinks it nor is in the way, now or at the next start.
+    // The initial size in the file neither shrinks the unit nor causes an error, now or at the next start.
     let lines = lab.server.apply(with_luns(vec![on_file(3, &path, ",size=1M")])).unwrap();
     assert!(lines.len() == 1 && lines[0].contains("keeps its 2097152 bytes"), "{lines:?}");
     assert_eq!(change(LunChange::Size(None)).unwrap(), [""; 0]);

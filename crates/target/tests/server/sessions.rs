@@ -28,7 +28,7 @@ fn ses_01_reinstatement_waits_for_commands_at_the_store_and_kills_those_that_it_
     gate.wait_for_waiting(1);
     old.start(&write(11, 1)).unwrap();
     old.ping().unwrap();
-    // The whole login but its last response, which waits for the store.
+    // The whole login except its last response, which waits for the store.
     let script = anew(&old);
     let mut peer = lab.connect();
     let last = script.request(LoginStage::Operational, Some(LoginStage::FullFeature));
@@ -65,7 +65,7 @@ fn ses_01_many_that_wait_for_the_same_end_and_the_last_one_wins() {
             peer
         })
         .collect();
-    // The last one is known to be the last when all others have been closed for it.
+    // The last one is certain to be the last when all others have been closed in its favour.
     let mut winner = waiting.pop().unwrap();
     for peer in &mut waiting {
         peer.until_closed().unwrap();
@@ -75,7 +75,7 @@ fn ses_01_many_that_wait_for_the_same_end_and_the_last_one_wins() {
     assert_eq!(lab.sessions().len(), 1);
 }
 
-// What arrives before a reinstatement is through stays with the kernel.
+// Data that arrives before a reinstatement is complete stays in the kernel.
 #[test]
 fn ses_01_a_peer_that_floods_us_while_its_login_waits_takes_no_memory() {
     let (lab, gate) = Lab::gated(config());
@@ -100,7 +100,7 @@ fn ses_01_a_peer_that_floods_us_while_its_login_waits_takes_no_memory() {
     };
     let pings = Frame::of(ping).encode(Default::default()).repeat(1000);
     let (mut taken, mut full) = (0usize, 0);
-    // Full many times over while the server surely had its turns in between: nobody reads.
+    // Full many times in a row, during which the server certainly ran: it does not read.
     while full < 200 {
         match std::io::Write::write(&mut stream, &pings) {
             Ok(n) => (taken, full) = (taken + n, 0),
@@ -116,7 +116,7 @@ fn ses_01_a_peer_that_floods_us_while_its_login_waits_takes_no_memory() {
     lab.wait_for_sessions(1);
 }
 
-// A session that is ending has no TSIH any more that anybody could name.
+// A session that is ending has no TSIH that could be named.
 #[test]
 fn lgn_04_a_session_that_is_ending_cannot_be_joined() {
     let (lab, gate) = Lab::gated(config());
@@ -163,10 +163,10 @@ fn ses_02_unit_attention_29_07_and_registrations_survive() {
     assert!(test_unit_ready(&mut new).is_good());
     assert_eq!(pr_keys(&mut new), [0xabcd]);
     new.run_good(&write(0, 1)).unwrap();
-    // Another ISID is another nexus: it is no registrant.
+    // Another ISID is another nexus: it is not registered.
     let mut other = lab.session("a");
     assert_eq!(other.run(&write(0, 2)).unwrap().status, 0x18);
-    // A reservation of the old kind goes with the nexus.
+    // An SPC-2 reservation ends with the nexus.
     assert!(pr_out(&mut new, 3, 0, 0xabcd, 0).is_good(), "CLEAR");
     let _ = test_unit_ready(&mut other);
     new.run_good(&Command::none([0x16, 0, 0, 0, 0, 0])).unwrap();
@@ -189,7 +189,7 @@ fn ses_03_a_replaced_connection_takes_its_commands_along_and_the_nexus_is_told()
     gate.open();
     assert_eq!(sense(&test_unit_ready(&mut new)), Some((6, 0x47, 0x7f)));
     assert!(test_unit_ready(&mut new).is_good(), "told once");
-    // Without commands there is nothing to tell.
+    // Without commands there is nothing to report.
     let mut third = lab.login(&joining(&new));
     assert!(test_unit_ready(&mut third).is_good());
 }
@@ -201,7 +201,7 @@ fn ses_04_a_session_without_connection_is_kept_for_its_time_and_not_longer() {
     let timers = |wait: &str, retain: &str| {
         lab.script("a").key(keys::DEFAULT_TIME2WAIT, wait).key(keys::DEFAULT_TIME2RETAIN, retain)
     };
-    // Time2Retain 20: it waits for its initiator.
+    // Time2Retain 20: the session waits for its initiator.
     let long = lab.login(&timers("0", "20"));
     let (tsih, script) = (long.logged_in.tsih, joining(&long));
     drop(long);
@@ -209,7 +209,7 @@ fn ses_04_a_session_without_connection_is_kept_for_its_time_and_not_longer() {
     let mut back = lab.login(&script);
     assert_eq!(back.logged_in.tsih, tsih);
     back.ping().unwrap();
-    // Times 0 and 1: it is gone, and so is its TSIH.
+    // Times 0 and 1: the session is gone, and so is its TSIH.
     for (wait, retain) in [("0", "0"), ("1", "0"), ("0", "1")] {
         let short = lab.login(&timers(wait, retain));
         let script = joining(&short);
@@ -236,7 +236,7 @@ fn lgn_20_sessions_without_connection_yield_to_those_with_one() {
     let scripts: Vec<LoginScript> = lost.iter().map(joining).collect();
     drop(lost);
     until(|| lab.sessions().iter().all(|info| info.connections.is_empty()));
-    // One comes back to its own session, three others need the room.
+    // One initiator returns to its own session; three others need the room.
     let mut back = lab.login(&scripts[3]);
     let mut new: Vec<Session> = (0..3).map(|n| lab.session(&format!("new{n}"))).collect();
     assert_eq!(lab.refusal(&lab.script("late")), LoginStatus::OutOfResources);

@@ -1,4 +1,4 @@
-//! The end: in order where initiators and stores help, in bounded time where they do not (rows ASY, LGN-20).
+//! Shutdown: orderly if initiators and stores cooperate, in bounded time if they do not (rows ASY, LGN-20).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn asy_01_initiators_are_asked_to_log_out_and_newcomers_to_come_later() {
     let (message, _) = next_async(&mut session);
     assert_eq!(message.event, AsyncEvent::LogoutRequest);
     assert_eq!(message.parameter3, 600);
-    // What was begun may be ended.
+    // Work in progress may be completed.
     session.run_good(&write(1, 1)).unwrap();
     assert_eq!(lab.refusal(&lab.script("b")), LoginStatus::ServiceUnavailable);
     assert_eq!(lab.refusal(&lab.discovery_script("b")), LoginStatus::ServiceUnavailable);
@@ -38,7 +38,7 @@ fn asy_01_whoever_does_not_log_out_is_dropped_when_the_time_is_over() {
     let mut half = lab.connect();
     let script = lab.script("half");
     half.login_step(script.request(LoginStage::Security, None), &script.names()).unwrap();
-    // A peer that neither reads nor closes, with more to send to it than fits into the sockets.
+    // A peer that neither reads nor closes, with more data queued for it than fits into the sockets.
     let mut deaf = lab.session("deaf");
     for _ in 0..24 {
         deaf.start(&Command::read_16(0, 2048, BLOCK)).unwrap();

@@ -1,4 +1,4 @@
-//! Stores that fail in every way: the initiator is told, and the server goes on.
+//! Stores that fail in every way: the initiator is notified, and the server continues.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,13 +24,13 @@ fn a_store_that_panics_ends_its_command_and_nothing_else() {
             assert_eq!(sense(&session.run(&command).unwrap()), Some((4, 0x44, 0)), "{placement:?}");
         }
         session.run_good(&write(14, 1)).unwrap();
-        // Nothing is held by what never came back: the session ends, and the server too.
+        // Lost operations hold nothing: the session ends, and so does the server.
         session.log_out().unwrap();
         lab.wait_for_sessions(0);
     }
 }
 
-/// A store that blocks is asked on the shard for what is short and at hand, and on a worker for the rest.
+/// For a store that blocks, the shard itself does short reads of available data, and a worker does the rest.
 #[test]
 fn what_is_at_hand_of_a_store_that_blocks_is_read_at_once() {
     let workers_reads = |op, _| {
@@ -49,7 +49,7 @@ fn what_is_at_hand_of_a_store_that_blocks_is_read_at_once() {
     assert_eq!(sense(&session.run(&blocks(65)).unwrap()), Some((4, 0x44, 0)), "more than 32 KiB");
 }
 
-/// A read that finds its block being written is the worker's that waits for the write.
+/// A read of a block that is being written goes to a worker, which waits for the write.
 #[test]
 fn a_read_at_once_does_not_see_a_write_under_way() {
     let (release, held) = std::sync::mpsc::channel::<()>();
@@ -67,7 +67,7 @@ fn a_read_at_once_does_not_see_a_write_under_way() {
     let written = session.start(&write(3, 0x5a)).unwrap();
     writing.recv().unwrap();
     let seen = session.start(&read(3)).unwrap();
-    // Another block is nobody's, and its read comes after that one in order.
+    // Another block is not in use, and its read comes after that one in order.
     session.run_good(&read(4)).unwrap();
     assert!(session.stashed(seen.itt).is_none());
     release.send(()).unwrap();
@@ -76,7 +76,7 @@ fn a_read_at_once_does_not_see_a_write_under_way() {
     assert!(seen.is_good() && seen.data.iter().all(|byte| *byte == 0x5a));
 }
 
-/// However many units hang, each with all of the threads that it may have, another one's commands end before theirs.
+/// However many units hang, each with all of its threads, the commands of another unit end before theirs.
 #[test]
 fn hanging_units_delay_nobody_else() {
     const HUNG: u16 = 12;
@@ -110,7 +110,7 @@ fn hanging_units_delay_nobody_else() {
     for lba in 0..100 {
         session.run_good(&write(lba, 2)).unwrap();
     }
-    // Several at a time as well: one after the other where there is but one thread for them.
+    // The same with several at a time: one after the other if there is only one thread for them.
     let together: Vec<_> = (0..8).map(|lba| session.start(&write(lba, 3)).unwrap()).collect();
     for sent in &together {
         assert!(session.finish(sent).unwrap().is_good());
@@ -146,7 +146,7 @@ fn an_expected_length_within_a_block_is_read_as_far_as_it_goes() {
     }
 }
 
-// One command asks about everything, on a shard that has other things to do.
+// One command queries the whole unit, on a shard that has other work.
 #[test]
 fn get_lba_status_of_a_whole_empty_unit_ends() {
     let store = RamStore::new(1 << 40, BLOCK).unwrap();
@@ -161,7 +161,8 @@ fn get_lba_status_of_a_whole_empty_unit_ends() {
     session.ping().unwrap();
 }
 
-// Cached writes that are at the store when SYNCHRONIZE CACHE comes are not its business; those that ended before are.
+// Cached writes that are still in the store when SYNCHRONIZE CACHE arrives do not concern it; those that completed
+// before do.
 #[test]
 fn synchronize_cache_is_durable_for_what_ended_before_it() {
     let (lab, gate) = Lab::gated(config());
@@ -176,7 +177,7 @@ fn synchronize_cache_is_durable_for_what_ended_before_it() {
     assert!(session.finish(&sync).unwrap().is_good());
 }
 
-// A command that goes over the whole medium leaves the shard after its first steps, also where the store is memory.
+// A command on the whole medium leaves the shard after its first steps, even if the store is memory.
 #[test]
 fn format_unit_does_not_hold_up_a_shard() {
     let threads = Arc::new(Mutex::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! A whole server on a loopback port, and initiators that talk to it PDU by PDU.
+//! A whole server on a loopback port, and initiators that exchange individual PDUs with it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use target::observe::{Observe, ServerView, SessionInfo};
 
 pub const TARGET: &str = "iqn.2026-01.org.example:disk";
 pub const BLOCK: u32 = 512;
-/// How long one step may take: far beyond what any takes, so that only what never comes fails.
+/// How long one step may take: far longer than any step needs, so that only a missing event fails.
 pub const STEP: Duration = Duration::from_secs(20);
 
 /// A target with LUN 0.
@@ -93,7 +93,7 @@ impl Lab {
         )
     }
 
-    /// With stores that `open` opens.
+    /// With stores opened by `open`.
     pub fn with_open(
         config: Config,
         open: impl Fn(&LunConfig) -> Result<Arc<dyn BlockStore>, StoreError> + Send + Sync + 'static,
@@ -102,7 +102,7 @@ impl Lab {
         Self::of(server)
     }
 
-    /// With LUN 0 behind a gate, which is open.
+    /// With LUN 0 behind a gate, which is initially open.
     pub fn gated(config: Config) -> (Self, Barrier) {
         let (store, gate) = DelayStore::new(RamStore::new(16 << 20, BLOCK).unwrap(), Duration::ZERO);
         (Self::with_store(config, 0, Arc::new(store)), Barrier(gate))
@@ -146,7 +146,7 @@ impl Lab {
         self.try_login(script).unwrap()
     }
 
-    /// A session whose unit attentions have been taken.
+    /// A session whose unit attentions have been cleared.
     pub fn session(&self, host: &str) -> Session {
         let mut session = self.login(&self.script(host));
         session.clear_unit_attentions().unwrap();
@@ -177,7 +177,7 @@ pub fn refused(result: Result<Session, PeerError>) -> LoginStatus {
     }
 }
 
-/// Waits for something that comes by itself, and that nothing tells of.
+/// Waits for a condition that is not signalled.
 pub fn until(mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + STEP;
     while !condition() {
@@ -186,7 +186,7 @@ pub fn until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A gate before a store, open again when it is dropped, so that no failing test hangs.
+/// A gate before a store; dropping it opens it, so that no failing test hangs.
 pub struct Barrier(pub Gate);
 
 impl Barrier {
@@ -267,7 +267,7 @@ pub fn pr_keys(session: &mut Session) -> Vec<u64> {
     outcome.data[8..].chunks_exact(8).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect()
 }
 
-/// The next asynchronous message; answers before it are kept for those who wait for them.
+/// The next asynchronous message; answers before it are kept for later steps.
 pub fn next_async(session: &mut Session) -> (iscsi_core::wire::AsyncMessage, Received) {
     loop {
         let rx = session.next_for(iscsi_core::wire::Itt::RESERVED).unwrap();
@@ -277,7 +277,7 @@ pub fn next_async(session: &mut Session) -> (iscsi_core::wire::AsyncMessage, Rec
     }
 }
 
-/// A Text request of its own, and the pairs of the whole answer with the number of PDUs that it came in.
+/// A separate Text request; returns the pairs of the whole answer with its number of PDUs.
 pub fn text(session: &mut Session, pairs: &[(&str, &str)]) -> (Vec<(String, String)>, usize) {
     use iscsi_core::wire::{TextRequest, TextResponse, Ttt};
     let itt = session.itt();

@@ -1,4 +1,4 @@
-//! Stores that are slow, peers that do not read, and many sessions at once.
+//! Slow stores, peers that do not read, and many concurrent sessions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use iscsi_core::wire::{Lun, NopOut, Ttt};
 
 use crate::support::*;
 
-// A slow store holds up neither pings nor task management nor other units.
+// A slow store delays neither pings nor task management nor other units.
 #[test]
 fn a_unit_that_stands_still_delays_nothing_else() {
     let mut config = config();
@@ -48,8 +48,8 @@ fn a_unit_that_stands_still_delays_nothing_else() {
     a.next_for(request.itt).unwrap();
 }
 
-// The most that may have been read for a peer that takes nothing: what may wait to be sent, one command more, and what fits
-// into the sockets.
+// The most that may have been read for a peer that accepts nothing: the maximum queue, one command more, and what fits into
+// the sockets.
 const AHEAD_MAX: u64 = (16 << 20) + (1 << 20) + (16 << 20);
 
 fn peer_that_does_not_read(offload: bool) {
@@ -68,7 +68,7 @@ fn peer_that_does_not_read(offload: bool) {
     };
     let mut session = lab.session("a");
     let before = stats.get(Op::Read).bytes;
-    // The first of them comes last: all become ready at the same moment.
+    // The first of them is sent last, so that all become ready at the same moment.
     let mut frames: Vec<(conform::Sent, Frame)> =
         (0..READS).map(|_| session.command_frame(&Command::read_16(0, 2048, BLOCK))).collect();
     let first = frames.remove(0);
@@ -105,7 +105,7 @@ fn a_peer_that_asks_and_does_not_read_has_little_read_for_it_by_workers() {
     peer_that_does_not_read(true);
 }
 
-/// COMPARE AND WRITE of one block, as a lock: true when it was taken from `from` to `to`.
+/// COMPARE AND WRITE of one block, as a lock: true if it changed from `from` to `to`.
 fn compare_and_write(session: &mut Session, lba: u64, from: [u8; 512], to: [u8; 512]) -> bool {
     let mut cdb = vec![0u8; 16];
     (cdb[0], cdb[13]) = (0x89, 1);
@@ -133,7 +133,7 @@ fn caw_lock(lab: &Lab) {
         let mut session = lab.session(&format!("n{id}"));
         for _ in 0..ROUNDS {
             while !compare_and_write(&mut session, 0, lock_block(0), lock_block(id)) {}
-            // Only the holder of the lock is here: a plain read and a plain write make a count.
+            // Only the holder of the lock gets here, so a plain read and a plain write are enough to count.
             let count = session.run_good(&read(1)).unwrap().data;
             let count = u64::from_be_bytes(count[..8].try_into().unwrap()) + 1;
             let mut block = vec![0; 512];
@@ -183,7 +183,7 @@ fn caw_01_of_two_that_meet_at_a_store_one_finds_the_other_s_data() {
     gate.wait_for_waiting(1);
     let second = b.start(&lock(5, 2)).unwrap();
     let reader = b.start(&read(5)).unwrap();
-    // Workers begin in order: when this one has come so far, the second one and the reader have had their chance.
+    // Workers start in order: when this one has got so far, the second one and the reader have had their chance.
     let elsewhere = b.start(&lock(6, 3)).unwrap();
     gate.wait_for_waiting(2);
     gate.open();
@@ -194,7 +194,7 @@ fn caw_01_of_two_that_meet_at_a_store_one_finds_the_other_s_data() {
     assert_eq!(b.run_good(&read(5)).unwrap().data, lock_block(1));
 }
 
-// Sessions of many shards on one unit: every one reads what it wrote, digests on.
+// Sessions on many shards with one unit: every one reads what it wrote, digests on.
 #[test]
 fn many_sessions_on_many_shards_keep_their_data_apart() {
     let lab = Lab::start(config());
@@ -228,7 +228,7 @@ fn tsk_01_ordered_commands_are_barriers_and_head_of_queue_passes_them() {
     let (lab, gate) = Lab::gated(config);
     let mut session = lab.session("a");
     let mut other = lab.session("b");
-    // First, second, and whether the second may run beside the first.
+    // First, second, and whether the second may run concurrently with the first.
     for (first, second, beside) in [
         (Simple, Simple, true),
         (Simple, HeadOfQueue, true),
@@ -242,7 +242,7 @@ fn tsk_01_ordered_commands_are_barriers_and_head_of_queue_passes_them() {
         let one = session.start(&read(1).attr(first)).unwrap();
         gate.wait_for_waiting(1);
         let two = session.start(&read(2).attr(second)).unwrap();
-        // Simple, behind a barrier that waits; then everything that came has been looked at.
+        // Simple, after a barrier that waits; after the ping all commands have been examined.
         let three = session.start(&read(3)).unwrap();
         session.ping().unwrap();
         if beside {
@@ -250,7 +250,7 @@ fn tsk_01_ordered_commands_are_barriers_and_head_of_queue_passes_them() {
         } else {
             assert_eq!(gate.waiting(), 1, "{second:?} began beside {first:?}");
         }
-        // Other units and other sessions have nothing to do with it.
+        // Other units and other sessions are not affected.
         session.run(&Command::test_unit_ready().lun(Lun::from_index(1))).unwrap();
         other.run_good(&write(9, 9)).unwrap();
         gate.open();
@@ -258,7 +258,7 @@ fn tsk_01_ordered_commands_are_barriers_and_head_of_queue_passes_them() {
             assert!(session.finish(sent).unwrap().is_good(), "{first:?} {second:?}");
         }
     }
-    // A barrier that is aborted holds up nothing any more.
+    // A barrier that is aborted no longer delays anything.
     gate.close(&[Op::Read]);
     let one = session.start(&read(1)).unwrap();
     gate.wait_for_waiting(1);

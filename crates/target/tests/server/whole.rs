@@ -1,4 +1,4 @@
-//! WRITE ATOMIC and SANITIZE of whole servers: offered where the store can keep what they promise, and nowhere else.
+//! WRITE ATOMIC and SANITIZE on whole servers: offered only if the store can keep their guarantees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use iscsi_core::wire::{TmfFunction, TmfResponse};
 
 use crate::support::*;
 
-/// As many blocks as unit 0 takes at once, 1 MiB: two thousand blocks, seventeen chunks of the store where it begins within one.
+/// The maximum transfer of unit 0, 1 MiB: 2048 blocks, 17 chunks of the store if it starts within one.
 const BLOCKS: usize = 2048;
 
 fn write_atomic(lba: u64, blocks: usize, byte: u8) -> Command {
@@ -43,7 +43,7 @@ fn atm_01_a_file_with_a_journal_shows_no_mixture_either() {
     let config = on_file(directory.path(), ",atomic=1M");
     let spec = config.targets[0].luns[0].store.clone();
     no_mixture(config);
-    // A server that ended well has left nothing to do: whoever changes the file now finds it so.
+    // A server that shut down cleanly has left no work: a program that changes the file now keeps its change.
     let path = directory.path().join("disk");
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xee; 512], 7 * 512).unwrap();
@@ -59,7 +59,7 @@ fn atm_01_a_journal_takes_protection_information_along() {
     no_mixture(on_file(directory.path(), ",pi=1,atomic=1M"));
 }
 
-/// The unit 0 of these on a file.
+/// Unit 0 of this configuration on a file.
 fn on_file(directory: &std::path::Path, options: &str) -> target::config::Config {
     let mut config = config();
     let store = format!("file:{},size=16M{options}", directory.join("disk").display());

@@ -24,7 +24,7 @@ fn read_32(ctx: &Ctx) -> Vec<u8> {
     cdb
 }
 
-/// A target without the command says so, and without data.
+/// A target without the command must reject it, without data.
 fn done_or_unknown(what: &str, outcome: &Outcome) -> RowResult {
     let refused = outcome.status == 2 && outcome.sense_code().is_some_and(|(key, _, _)| key == 5);
     ensure!(
@@ -62,7 +62,7 @@ fn with_ahs(ctx: &Ctx, s: &mut Session, ahs: Vec<u8>) -> Result<Reaction, crate:
     let (sent, frame) = s.command_frame(&command);
     s.peer.send(&frame.ahs(ahs))?;
     Ok(match s.reaction(sent.itt)? {
-        // It asks for the data first, or sends some.
+        // It requests the data first, or sends some.
         Reaction::Answered(rx) => {
             s.keep(rx);
             Reaction::Finished(s.finish(&sent)?)
@@ -110,7 +110,7 @@ fn ahs_03(ctx: &mut Ctx) -> RowResult {
             }
         }
         s.ping()?;
-        // AHSLength runs beyond TotalAHSLength.
+        // AHSLength exceeds TotalAHSLength.
         refused("an AHS longer than TotalAHSLength", with_ahs(ctx, &mut s, vec![0, 20, 1, 0, 0, 0, 0, 0])?)?;
     }
     Ok(())

@@ -10,7 +10,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ASY-04", "event 0 carries sense with its length and the LUN", asy_04),
 ];
 
-/// The first asynchronous message that comes while a session works; an initiator cannot provoke one.
+/// The first asynchronous message that arrives while a session works; an initiator cannot provoke
+/// one.
 fn first_message(ctx: &Ctx) -> Result<Option<(AsyncMessage, Vec<u8>)>, crate::Stop> {
     let mut s = ctx.session()?;
     mixed_workload(ctx, &mut s)?;

@@ -55,7 +55,7 @@ fn dat_02(ctx: &mut Ctx) -> RowResult {
     clean(&s, "DAT-03")
 }
 
-/// How one Data-Out of a pair is made wrong.
+/// A way to make one Data-Out of a pair wrong.
 struct Wrong {
     words: &'static str,
     change: fn(&mut DataOut, usize),
@@ -125,7 +125,7 @@ fn dat_04(ctx: &mut Ctx) -> RowResult {
                 ensure!(!outcome.is_good(), "Data-Out with {words} ended with GOOD")
             }
             Reaction::Rejected(_) => {
-                // The task is unharmed: its own data completes it, or it ends with an error.
+                // The task is unharmed: its own data completes it, or it fails with an error.
                 s.serve(&sent, &r2t)?;
                 let outcome = s.finish(&sent)?;
                 if outcome.is_good() {

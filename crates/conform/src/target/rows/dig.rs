@@ -117,7 +117,7 @@ fn dig_04(ctx: &mut Ctx) -> RowResult {
     let reply = talk.step(&offers, false)?.on("offering digests")?;
     let chosen = |key| reply.get(key) == Some(keys::CRC32C);
     let digests = crate::Digests { header: chosen(keys::HEADER_DIGEST), data: chosen(keys::DATA_DIGEST) };
-    // The rest of the login still goes without.
+    // The rest of the login still has no digests.
     let reply = talk.step(&[], true)?.on("the step after the digests were agreed")?;
     ensure!(reply.response.transit, "no transition to full feature phase");
     if digests == crate::Digests::default() {
@@ -177,7 +177,7 @@ fn dig_07(ctx: &mut Ctx) -> RowResult {
     let size = scratch.block_size as usize;
     let mut plain = ctx.session()?;
     plain.run_good(&Command::write_16(scratch.lba, vec![0x44; size], scratch.block_size))?;
-    // Byte 4 is TotalAHSLength: it moves the place where the digest is looked for.
+    // Byte 4 is TotalAHSLength: changing it moves the expected position of the digest.
     let bytes = (0..48).filter(|at| *at != 4).map(Some).chain([None; 4]);
     for (n, at) in bytes.enumerate() {
         let Some(mut s) = digested(ctx, true, false)? else {
@@ -203,7 +203,7 @@ fn dig_07(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-/// A Reject for a bad data digest, told apart from the connection drop that level 0 allows.
+/// Whether a bad data digest led to a Reject; false for the connection drop that level 0 allows.
 fn rejected_for_digest(what: &str, s: &mut RowSession, frame: &Frame) -> Result<bool, Stop> {
     s.peer.send(&frame.clone().data_digest(DigestWish::Flip(0x0100)))?;
     let rx = match s.next() {
@@ -293,7 +293,7 @@ fn dig_09(ctx: &mut Ctx) -> RowResult {
                     skip!("the target drops the connection for a data digest error (it may at level 0)");
                 }
                 if half == 0 {
-                    // The last F has not come yet, so neither may the status.
+                    // The last F has not been sent yet, so the status must not arrive either.
                     super::silence(&mut s, sent.itt)?;
                 }
             } else {

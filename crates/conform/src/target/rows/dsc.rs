@@ -27,7 +27,7 @@ fn send_targets(s: &mut Session, value: &str) -> Result<Pairs, PeerError> {
     exchange_text(s, &text_of(&[(keys::SEND_TARGETS, value)]))
 }
 
-/// Names with their addresses; an error in words when something else is among them.
+/// Names with their addresses; an error if there are other keys among them.
 fn records(pairs: &Pairs) -> Result<Vec<(&str, Vec<&str>)>, crate::Stop> {
     let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
     for (key, value) in pairs {
@@ -82,7 +82,7 @@ fn dsc_02(ctx: &mut Ctx) -> RowResult {
         let tag = address.rsplit_once(',').and_then(|(_, tag)| tag.parse::<u16>().ok());
         ensure!(tag.is_some(), "TargetAddress={address} has no tag");
     }
-    // Asking again in the same session is allowed.
+    // Another request in the same session is allowed.
     let again = send_targets(&mut s, "All")?;
     ensure!(again == pairs, "the second answer differs: {again:?}");
     Ok(())

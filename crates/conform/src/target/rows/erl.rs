@@ -61,7 +61,7 @@ fn erl_02(ctx: &mut Ctx) -> RowResult {
     all_kinds(ctx)
 }
 
-/// What goes wrong with a piece of a write.
+/// The fault in a piece of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Missing,
@@ -69,7 +69,8 @@ enum Fault {
     Twice,
 }
 
-/// Sends one answer to an R2T in pieces, of which some go wrong. Rejects that came for them.
+/// Sends one answer to an R2T in pieces, some of them faulty, and takes a Reject for each bad
+/// digest.
 fn faulty_burst(
     s: &mut Session,
     sent: &Sent,
@@ -103,7 +104,7 @@ fn faulty_burst(
     Ok(())
 }
 
-/// A write that loses these pieces and must heal; what it wrote is looked at.
+/// A write that loses these pieces and must recover; the written data is checked.
 fn healed(ctx: &Ctx, s: &mut RowSession, fault: Fault, at: &[usize]) -> RowResult {
     let scratch = ctx.scratch();
     let seed = at.iter().fold(fault as u8, |all, n| all.wrapping_mul(7).wrapping_add(*n as u8));
@@ -145,7 +146,7 @@ fn erl_03(ctx: &mut Ctx) -> RowResult {
 fn erl_04(ctx: &mut Ctx) -> RowResult {
     let with_digest = |script: crate::LoginScript| script.key(keys::DATA_DIGEST, "CRC32C,None");
     let mut s = at_level(ctx, 1, with_digest)?;
-    // Without its last PDU a target cannot know that anything is missing.
+    // If the last PDU is lost too, a target cannot know that anything is missing.
     for at in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[0, 1, 2]] {
         healed(ctx, &mut s, Fault::Missing, at)?;
     }
@@ -157,7 +158,7 @@ fn erl_04(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-/// The logout for recovery of a connection that was lost; it must succeed.
+/// The logout for recovery of a lost connection; it must succeed.
 fn recovered(s: &mut Session, cid: Cid) -> RowResult {
     let response = log_out_of(s, LogoutReason::RemoveConnectionForRecovery, cid)?;
     ensure!(
@@ -181,13 +182,13 @@ fn reassign_request(s: &mut Session, itt: Itt, exp_data_sn: u32) -> TaskManageme
     request
 }
 
-/// TASK REASSIGN of `itt` to this connection; its response.
+/// TASK REASSIGN of `itt` to this connection; returns its response.
 fn reassign(s: &mut Session, itt: Itt, exp_data_sn: u32) -> Result<TmfResponse, Stop> {
     let request = reassign_request(s, itt, exp_data_sn);
     Ok(s.manage(request)?)
 }
 
-/// As [`reassign`]; anything but function complete is a failure.
+/// Like [`reassign`]; anything but function complete is a failure.
 fn reassigned(s: &mut Session, what: &str, itt: Itt, exp_data_sn: u32) -> RowResult {
     let response = reassign(s, itt, exp_data_sn)?;
     ensure!(response == TmfResponse::FunctionComplete, "TASK REASSIGN of {what}: {response}");
@@ -212,7 +213,7 @@ fn erl_05(ctx: &mut Ctx) -> RowResult {
     let (sent, r2t) = waiting_write(ctx, b.on(1), 0xdb)?;
     let mut old = b.take_last()?;
     recovered(b.on(0), old.script.cid)?;
-    // The connection is over; its task waits, and says nothing.
+    // The connection has ended; its task waits and sends nothing.
     let _ = old.serve(&sent, &r2t);
     ends("after a logout for recovery", &mut old.peer)?;
     old.abandon();
@@ -252,7 +253,7 @@ fn erl_06(ctx: &mut Ctx) -> RowResult {
     finished_write(ctx, &mut b)
 }
 
-/// Still allegiant: 3. Not there: 1. Both leave everything as it was.
+/// Response 3 if still allegiant, 1 if the task does not exist. Both leave everything unchanged.
 fn refusals(ctx: &Ctx, b: &mut Bundle) -> RowResult {
     let (sent, r2t) = waiting_write(ctx, b.on(1), 0x36)?;
     let response = reassign(b.on(0), sent.itt, 0)?;
@@ -273,7 +274,7 @@ fn refusals(ctx: &Ctx, b: &mut Bundle) -> RowResult {
     block_is(ctx, s, 0x36, "a task that stays where it is")
 }
 
-/// Reads whose status was not acknowledged, from the beginning and from the middle.
+/// Reads whose status was not acknowledged, reassigned from the start and from the middle.
 fn reads(ctx: &Ctx, b: &mut Bundle) -> RowResult {
     let scratch = ctx.scratch();
     let (write, bytes) = long_write(ctx, 0x99);
@@ -300,7 +301,7 @@ fn reads(ctx: &Ctx, b: &mut Bundle) -> RowResult {
         ensure!(first == kept as u32, "a reassigned read goes on with DataSN {first}, {kept} was due");
         let status = again.status.bhs.as_bytes()[3];
         ensure!(status == 0, "a reassigned read ended with status {status:#04x}");
-        // Acknowledged, it is gone.
+        // Once acknowledged, the task no longer exists.
         b.on(0).ping()?;
         let response = reassign(b.on(0), sent.itt, 0)?;
         ensure!(
@@ -312,7 +313,7 @@ fn reads(ctx: &Ctx, b: &mut Bundle) -> RowResult {
     Ok(())
 }
 
-/// A write that lost its connection after so many PDUs of its data.
+/// A write whose connection was lost after `pieces` PDUs of its data.
 fn interrupted_write(ctx: &Ctx, b: &mut Bundle, pieces: usize) -> RowResult {
     let scratch = ctx.scratch();
     let (write, data) = long_write(ctx, pieces as u8);
@@ -345,7 +346,7 @@ fn interrupted_write(ctx: &Ctx, b: &mut Bundle, pieces: usize) -> RowResult {
     Ok(())
 }
 
-/// A write whose response was lost: the response comes again, the write does not.
+/// A write whose response was lost: the response is sent again, the write is not repeated.
 fn finished_write(ctx: &Ctx, b: &mut Bundle) -> RowResult {
     let scratch = ctx.scratch();
     let size = scratch.block_size as usize;
@@ -388,7 +389,7 @@ fn erl_07(ctx: &mut Ctx) -> RowResult {
     );
     let response = b.on(0).abort(tag, hole)?;
     ensure!(response == TmfResponse::FunctionComplete, "filling the hole: {response}");
-    // Whether the function counts as received is the target's; it may not stop what follows.
+    // The target decides whether the function counts as received; it must not block later commands.
     b.on(0).abort(waiting.itt, waiting.cmd_sn)?;
     let s = b.on(0);
     s.clear_unit_attentions()?;
@@ -476,7 +477,7 @@ fn erl_10(ctx: &mut Ctx) -> RowResult {
 fn erl_11(ctx: &mut Ctx) -> RowResult {
     let mut s = ctx.session()?;
     let patience = ctx.options().timeout;
-    // Read past the session: it would answer.
+    // Receives below the session layer, because the session would answer.
     let asked = match s.peer.recv_within(patience) {
         Ok(rx) => rx,
         Err(PeerError::Timeout(_)) => skip!("the target asked a silent initiator nothing for {patience:?}"),
@@ -493,13 +494,13 @@ fn erl_11(ctx: &mut Ctx) -> RowResult {
     }
 }
 
-/// For rows of other sections: a task of a lost connection waits for its reassignment at level 2.
+/// For rows of other sections: at level 2 a task of a lost connection waits for its reassignment.
 pub(super) fn waits_for_reassignment(ctx: &Ctx) -> RowResult {
     let mut b = Bundle::open_at(ctx, 2, 2, |script| script)?;
     fill_block(ctx, b.on(0), 0x10)?;
     let (sent, _) = waiting_write(ctx, b.on(1), 0x2c)?;
     let old = b.take_last()?;
-    // The same CID again, without a logout: connection reinstatement.
+    // The same CID, without a logout: connection reinstatement.
     let again = b.join_as(ctx, old.script.cid)?;
     let mut old = old;
     ends("the old connection after its reinstatement", &mut old.peer)?;
@@ -513,7 +514,7 @@ pub(super) fn waits_for_reassignment(ctx: &Ctx) -> RowResult {
     block_is(ctx, s, 0x2c, "a task of a reinstated connection")
 }
 
-/// For rows of other sections: what a bad Data-Out leads to at level 1.
+/// For rows of other sections: the effect of a bad Data-Out at level 1.
 pub(super) fn asks_again(ctx: &Ctx) -> RowResult {
     let mut s = at_level(ctx, 1, |script| script.key(keys::DATA_DIGEST, "CRC32C,None"))?;
     if !s.params.data_digest {

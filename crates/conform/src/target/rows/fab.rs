@@ -23,12 +23,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("FAB-04", "the first response after a reset waits for what was not acknowledged", fab_04),
 ];
 
-/// How long something that must not come is waited for.
+/// How long to wait for something that must not arrive.
 const SILENCE: Duration = Duration::from_millis(300);
 
 const OFFER: &str = "FastAbort,ResponseFence,RFC3720";
 
-/// A session with FastAbort that has a write waiting for its data.
+/// A session with FastAbort and a write that waits for its data.
 fn victim(ctx: &Ctx) -> Result<(RowSession, Sent, R2t), Stop> {
     let mut s = ctx.session_with(|script| script.key(keys::TASK_REPORTING, OFFER))?;
     if s.params.task_reporting != "FastAbort" {
@@ -53,14 +53,14 @@ fn is_event_5(s: &mut RowSession) -> RowResult {
     Ok(())
 }
 
-/// Stops Data-Out and says so.
+/// Stops Data-Out and reports it.
 fn acknowledge(s: &mut RowSession) -> RowResult {
     let nop = s.acknowledgement(s.lun);
     s.peer.send(&Frame::of(nop).remark("acknowledges event 5"))?;
     Ok(())
 }
 
-/// LU RESET from another session: it must be answered without the victim's help.
+/// LU RESET from another session: it must be answered without the victim's cooperation.
 fn reset(ctx: &Ctx) -> RowResult {
     let mut other = ctx.session()?;
     let request = other.tmf(TmfFunction::LogicalUnitReset, true);
@@ -71,7 +71,7 @@ fn reset(ctx: &Ctx) -> RowResult {
 
 fn goes_on(ctx: &Ctx, s: &mut RowSession, sent: &Sent) -> RowResult {
     if let Some(line) = s.stashed(sent.itt) {
-        // TAS lets the task end with TASK ABORTED, never with GOOD.
+        // With TAS the task may complete with TASK ABORTED, but never with GOOD.
         let outcome = s.finish(sent)?;
         ensure!(outcome.status == 0x40, "a task that a reset ended was answered: {line}");
     }
@@ -87,7 +87,8 @@ fn fab_01(ctx: &mut Ctx) -> RowResult {
     acknowledge(&mut s)?;
     s.ping()?;
     goes_on(ctx, &mut s, &sent)?;
-    // On the issuing session: the other connections with affected tasks, not the one that issues.
+    // On the issuing session: event 5 goes to the other connections with affected tasks, not to the issuing
+    // one.
     let mut b = match Bundle::open(ctx, 2, |script| script.key(keys::TASK_REPORTING, OFFER)) {
         Err(Stop::NotApplicable(_)) => return Ok(()),
         other => other?,
@@ -102,7 +103,7 @@ fn fab_01(ctx: &mut Ctx) -> RowResult {
     ensure!(rx.bhs.as_bytes()[2] == 0, "LOGICAL UNIT RESET: {}", rx.line());
     let stray = b.on(0).stashed_of(Opcode::AsyncMessage);
     ensure!(stray.is_none(), "event 5 on the connection that issued the request");
-    // What follows the response may wait until that is acknowledged.
+    // PDUs after the response may wait until it is acknowledged.
     b.on(0).ping()?;
     b.on(1).ping()?;
     goes_on(ctx, b.on(1), &sent)
@@ -111,17 +112,17 @@ fn fab_01(ctx: &mut Ctx) -> RowResult {
 // covers: FAB-02
 fn fab_02(ctx: &mut Ctx) -> RowResult {
     let (mut s, sent, r2t) = victim(ctx)?;
-    // The response came without any data of the affected task.
+    // The response arrived without any data of the affected task.
     reset(ctx)?;
     is_event_5(&mut s)?;
-    // Data that was on its way meets a tag that is still valid.
+    // Data in flight arrives at a tag that is still valid.
     s.serve(&sent, &r2t)?;
     s.ping()?;
     let reject = s.stashed_of(Opcode::Reject);
     ensure!(reject.is_none(), "data before the NOP-Out was rejected");
     acknowledge(&mut s)?;
     s.ping()?;
-    // From here on the tag is free: late data may be rejected, and does no harm.
+    // Now the tag is free: late data may be rejected, and does no harm.
     s.serve(&sent, &r2t)?;
     match s.reaction_within(sent.itt, SILENCE)? {
         Reaction::Nothing | Reaction::Rejected(_) => {}
@@ -143,7 +144,7 @@ fn fab_03(ctx: &mut Ctx) -> RowResult {
     let answered = issuer.reaction_within(request.itt, SILENCE)?;
     plain.ping()?;
     if plain.stashed(sent.itt).is_none() && matches!(answered, Reaction::Nothing) {
-        // It may wait for the data that it asked an old initiator for.
+        // It may wait for the data that it requested from an initiator without FastAbort.
         let early = plain.data_out(&sent, r2t.ttt, 0);
         plain.peer.send(&Frame::of(early).remark("F early"))?;
     }
@@ -167,7 +168,7 @@ fn fab_04(ctx: &mut Ctx) -> RowResult {
     if b.on(0).params.task_reporting == "RFC3720" {
         skip!("the target agrees to no ResponseFence");
     }
-    // A third party: one connection has a status that it did not acknowledge, a reset comes from elsewhere.
+    // A third party: one connection has an unacknowledged status when a reset arrives from another session.
     b.on(1).peer.ledger.hold();
     b.on(1).run_good(&Command::test_unit_ready())?;
     reset(ctx)?;

@@ -1,5 +1,5 @@
-//! What hosts send when they meet a disk (rows HST): the sequences of Linux, Windows, ESXi and a boot firmware, as public
-//! sources and traces show them, with what each of them needs to see to go on.
+//! What hosts send when they find a disk (rows HST): the sequences of Linux, Windows, ESXi and a boot firmware, as public
+//! sources and traces show them, with the answers that each host needs to continue.
 
 use super::digested;
 use super::scsi::{reserve_in, reserve_out, vpd};
@@ -17,16 +17,16 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("HST-06", "boot firmware: a login with nothing but names, small reads", hst_06),
 ];
 
-/// What a host makes of an answer.
+/// What a host needs as an answer.
 #[derive(Clone, Copy)]
 enum Needs {
-    /// It goes on only with GOOD.
+    /// It continues only with GOOD.
     Good,
-    /// GOOD, or ILLEGAL REQUEST: it asks to find out.
+    /// GOOD, or ILLEGAL REQUEST: the command is a probe.
     Probe,
 }
 
-/// Plays the commands in their order.
+/// Sends the commands in order.
 fn play(s: &mut Session, steps: &[(&str, Needs, Command)]) -> RowResult {
     for (name, needs, command) in steps {
         s.note(name);
@@ -91,7 +91,7 @@ fn hst_01(ctx: &mut Ctx) -> RowResult {
         ("RELEASE (6)", Probe, Command::none([0x17, 0, 0, 0, 0, 0])),
     ];
     play(&mut s, &steps)?;
-    // ATS: take the lock; the count of blocks is in byte 13.
+    // ATS: take the lock; byte 13 holds the number of blocks.
     s.note("test and set");
     let taken = s.run(&test_and_set(&zero, &lock))?;
     if taken.is_check(5, 0x20, 0) {
@@ -131,7 +131,7 @@ fn hst_02(ctx: &mut Ctx) -> RowResult {
         let key = data.get(8..16).and_then(|bytes| bytes.first_chunk::<8>());
         Ok(key.map(|key| (u64::from_be_bytes(*key), data.get(21).map_or(0, |byte| byte & 0x0f))))
     };
-    one.run_good(&reserve_out(3, 0, 0, 0)).ok(); // CLEAR of what nobody holds: it may conflict
+    one.run_good(&reserve_out(3, 0, 0, 0)).ok(); // CLEAR without a registration: it may conflict
     for kind in [5u8, 1] {
         one.run_good(&reserve_out(6, 0, 0, KEYS[0]))?;
         one.run_good(&reserve_out(1, kind, KEYS[0], 0))?;
@@ -153,7 +153,7 @@ fn hst_02(ctx: &mut Ctx) -> RowResult {
             holder(&mut two)?
         );
         two.run_good(&write)?;
-        // The loser is told, and may no longer write.
+        // The loser is notified, and may no longer write.
         one.clear_unit_attentions()?;
         let outcome = one.run(&write)?;
         ensure!(outcome.status == CONFLICT, "a write of the loser ended with {}", outcome.words());
@@ -166,7 +166,7 @@ fn hst_02(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-/// A parameter list with one range descriptor, as POPULATE TOKEN and WRITE USING TOKEN have it after `head`.
+/// A parameter list with one range descriptor, in the format of POPULATE TOKEN and WRITE USING TOKEN after `head`.
 fn with_range(head: Vec<u8>, lba: u64, blocks: u32) -> Vec<u8> {
     let mut list = head;
     let at = list.len() - 2;
@@ -287,7 +287,7 @@ fn hst_05(ctx: &mut Ctx) -> RowResult {
         ("SYNCHRONIZE CACHE (10)", Good, Command::none([0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
     ];
     play(&mut s, &steps)?;
-    // A write with FUA, which sd sends for a journal's commit when DPOFUA is set.
+    // A write with FUA, which sd sends for a journal commit when DPOFUA is set.
     let header = s.run_good(&read(&[0x1a, 0, 0x3f, 0, 4, 0], 4))?.data;
     if header.get(2).is_some_and(|byte| byte & 0x10 != 0) {
         let commit = Command::write(sixteen(0x8a, 0x08, scratch.lba, 1), vec![0x5d; size as usize]);

@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("LGN-21", "logout before, login after full feature phase: refused", lgn_21),
 ];
 
-/// Fails unless the connection is closed in time, without another PDU before.
+/// Fails unless the connection is closed in time, without any PDU before.
 fn closed(what: &str, peer: &mut crate::RawPeer) -> RowResult {
     match peer.until_closed() {
         Ok(before) if before.is_empty() => Ok(()),
@@ -91,7 +91,7 @@ fn lgn_02(ctx: &mut Ctx) -> RowResult {
     closed("after 020b", &mut talk.peer)
 }
 
-/// Logs in with this identity and says how it was taken.
+/// Logs in with this identity and returns the reaction.
 fn login_as(ctx: &Ctx, script: &LoginScript, tsih: Tsih, cid: Cid) -> Result<Taken, Stop> {
     let script = script.clone().joining(tsih, cid);
     let mut talk = match Talk::with(ctx, script) {
@@ -104,7 +104,7 @@ fn login_as(ctx: &Ctx, script: &LoginScript, tsih: Tsih, cid: Cid) -> Result<Tak
     talk.step(&[], true)
 }
 
-/// The status that [`PeerError::Login`] put into its words.
+/// The status that [`PeerError::Login`] includes in its text.
 fn status_in(words: &str) -> iscsi_wire::LoginStatus {
     let code = words.rsplit_once("0x").map(|(_, code)| code.trim_end_matches(')'));
     u16::from_str_radix(code.unwrap_or("ffff"), 16).unwrap_or(0xffff).into()
@@ -119,7 +119,7 @@ fn lgn_03(ctx: &mut Ctx) -> RowResult {
     ensure!(second.logged_in.tsih != Tsih(0), "TSIH 0 in the final response");
     closed("the old connection after session reinstatement", &mut first.peer)?;
     second.ping()?;
-    // Another ISID: a session of its own.
+    // Another ISID: a separate session.
     let mut other = ctx.session()?;
     ensure!(other.logged_in.tsih != second.logged_in.tsih, "two sessions with TSIH {}", other.logged_in.tsih);
     other.ping()?;
@@ -142,14 +142,14 @@ fn lgn_03(ctx: &mut Ctx) -> RowResult {
     if_applicable(added(ctx))
 }
 
-/// TSIH known, CID new: another connection of the same session, which leaves the first as it is.
+/// TSIH known, CID new: another connection of the same session, which leaves the first unchanged.
 fn added(ctx: &Ctx) -> RowResult {
     let mut b = Bundle::open(ctx, 2, |script| script)?;
     let (first, second) = (b.on(0).logged_in.tsih, b.on(1).logged_in.tsih);
     ensure!(first == second, "a further connection was answered with TSIH {second}, the session has {first}");
     b.on(0).ping()?;
     b.on(1).ping()?;
-    // Of two connections, the one whose CID comes again is replaced.
+    // Of two connections, the one whose CID is used again is replaced.
     let cid = b.on(1).script.cid;
     let mut old = b.take_last()?;
     let again = b.join_as(ctx, cid)?;
@@ -172,7 +172,8 @@ fn lgn_04(ctx: &mut Ctx) -> RowResult {
     login_as(ctx, &ctx.script(), known, Cid(1))?.refused("the TSIH of another session", &[0x020a])
 }
 
-/// The first request with these pairs, in the stage that the target wants, asking for nothing more.
+/// The first request with these pairs, in the stage that the target requires, without requesting a
+/// transition.
 fn first_request(ctx: &Ctx, script: &LoginScript, pairs: &[(&str, &str)]) -> Result<Taken, Stop> {
     let mut pairs = pairs.to_vec();
     let stage = if script.chap.is_some() {
@@ -438,7 +439,7 @@ fn lgn_19(ctx: &mut Ctx) -> RowResult {
     for n in 0..200 {
         let mut peer = crate::RawPeer::connect(address, ctx.options().timeout, &quiet)?;
         if n % 2 == 0 {
-            // Half of them say half a header.
+            // Half of them send part of a header.
             peer.send_bytes(&[0x43, 0x87, 0, 0])?;
         }
         idle.push(peer);

@@ -55,7 +55,7 @@ fn lgo_01(ctx: &mut Ctx) -> RowResult {
     if_applicable(logout_of_one(ctx))
 }
 
-/// Reason 1 ends one connection of several, reason 0 all of them.
+/// Reason 1 closes one connection of several, reason 0 all of them.
 fn logout_of_one(ctx: &Ctx) -> RowResult {
     let mut b = Bundle::open(ctx, 3, |script| script)?;
     let cid = b.on(2).script.cid;

@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("MCS-08", "order holds when commands arrive in any order over all connections", mcs_08),
 ];
 
-/// How long something that must not come is waited for.
+/// How long to wait for something that must not arrive.
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// A write of one block that waits for its data.
@@ -61,7 +61,7 @@ pub(super) fn block_is(ctx: &Ctx, s: &mut Session, byte: u8, what: &str) -> RowR
     Ok(())
 }
 
-/// Sends a logout of `cid`; its response.
+/// Sends a logout of `cid`; returns its response.
 pub(super) fn log_out_of(s: &mut Session, reason: LogoutReason, cid: Cid) -> Result<LogoutResponse, Stop> {
     let request = LogoutRequest { cid, ..s.logout_request(reason) };
     s.peer.send(&Frame::of(request))?;
@@ -69,7 +69,7 @@ pub(super) fn log_out_of(s: &mut Session, reason: LogoutReason, cid: Cid) -> Res
     Ok(LogoutResponse::parse(&rx.bhs)?)
 }
 
-/// The connection must come to its end.
+/// The connection must end.
 pub(super) fn ends(what: &str, peer: &mut RawPeer) -> RowResult {
     match peer.until_closed() {
         Ok(_) => Ok(()),
@@ -93,7 +93,7 @@ fn mcs_01(ctx: &mut Ctx) -> RowResult {
     for index in (0..b.len()).rev() {
         b.on(index).run_good(&Command::test_unit_ready())?;
     }
-    // The portal group is part of what the session is: elsewhere its TSIH means nothing.
+    // The portal group is part of the session's identity: in another group its TSIH means nothing.
     let mut discovery = ctx.session_of(ctx.discovery_script())?;
     let pairs = exchange_text(&mut discovery, &crate::text_of(&[(keys::SEND_TARGETS, ctx.target())]))?;
     let own = crate::login::value_of(&b.on(0).logged_in.pairs, keys::TARGET_PORTAL_GROUP_TAG)
@@ -124,7 +124,7 @@ fn mcs_02(ctx: &mut Ctx) -> RowResult {
     let mut b = Bundle::open(ctx, 2, |script| script)?;
     fill_block(ctx, b.on(0), 0x10)?;
     let (sent, r2t) = waiting_write(ctx, b.on(0), 0x5c)?;
-    // Its data on the other connection belongs to no task there.
+    // Data sent on the other connection belongs to no task there.
     let size = ctx.scratch().block_size as usize;
     let other = b.on(1);
     let stray = other.data_out(&sent, r2t.ttt, 0);
@@ -145,7 +145,7 @@ fn mcs_02(ctx: &mut Ctx) -> RowResult {
     ensure!(outcome.is_good(), "the write whose data went astray ended with {}", outcome.words());
     block_is(ctx, s, 0x5c, "after stray data")?;
     if alive {
-        // Nothing of a command on one connection is seen on the other.
+        // PDUs of a command on one connection do not appear on the other.
         let sent = b.on(0).start(&Command::read_16(ctx.scratch().lba, 1, ctx.scratch().block_size))?;
         b.on(0).finish(&sent)?;
         silence(b.on(1), sent.itt)?;
@@ -162,7 +162,7 @@ fn mcs_03(ctx: &mut Ctx) -> RowResult {
     if b.on(0).params.initial_r2t || first_burst < size {
         skip!("needs InitialR2T=No and FirstBurstLength of a block; the target did not agree");
     }
-    // Two writes on each connection in turn; then the data, each connection in its order, the second one first.
+    // Two writes on each connection in turn; then the data, in order on each connection, the second one first.
     let mut sent = Vec::new();
     for n in 0..4u8 {
         let data = vec![0x40 + n; size];
@@ -236,7 +236,7 @@ fn mcs_05(ctx: &mut Ctx) -> RowResult {
     while b.len() < 4.min(b.on(0).params.max_connections as usize) {
         b.join(ctx)?;
     }
-    // Load on all of them.
+    // Load on all connections.
     let blocks = (65_536 / scratch.block_size).max(1);
     let read = Command::read_16(scratch.lba, blocks, scratch.block_size);
     let mut sent = Vec::new();
@@ -246,7 +246,7 @@ fn mcs_05(ctx: &mut Ctx) -> RowResult {
     }
     let lost = b.len() - 1;
     let cid = b.lose_last()?;
-    // What had not arrived is a hole that the others wait for.
+    // A command that had not arrived leaves a hole, which blocks the others.
     for (_, task) in sent.iter().filter(|(index, _)| *index == lost) {
         b.on(0).abort(task.itt, task.cmd_sn)?;
     }
@@ -265,7 +265,7 @@ fn mcs_05(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-/// The asynchronous message about a lost connection, on whichever survivor it comes.
+/// The asynchronous message about a lost connection, on whichever surviving connection it arrives.
 fn told(b: &mut Bundle) -> Result<AsyncMessage, Stop> {
     let tries = b.on(0).peer.timeout().as_millis() / 20;
     for _ in 0..tries {
@@ -286,7 +286,7 @@ fn mcs_06(ctx: &mut Ctx) -> RowResult {
     for function in [TmfFunction::LogicalUnitReset, TmfFunction::AbortTaskSet, TmfFunction::ClearTaskSet] {
         let mut b = Bundle::open(ctx, 2, |script| script)?;
         fill_block(ctx, b.on(0), 0x77)?;
-        // B has a status that it does not acknowledge, and a task.
+        // B has an unacknowledged status, and a task.
         b.on(1).peer.ledger.hold();
         b.on(1).run_good(&Command::test_unit_ready())?;
         let scratch = ctx.scratch();
@@ -297,7 +297,7 @@ fn mcs_06(ctx: &mut Ctx) -> RowResult {
         let request = b.on(0).tmf(function, true);
         b.on(0).peer.send(&Frame::of(request))?;
         if b.on(0).params.task_reporting == "RFC3720" {
-            // The standard semantics let the tasks' data come first.
+            // The standard semantics allow the tasks' data to arrive first.
             let s = b.on(1);
             let early = s.data_out(&task, r2t.ttt, 0);
             s.peer.send(&Frame::of(early).remark("F early, nothing acknowledged"))?;
@@ -312,7 +312,8 @@ fn mcs_06(ctx: &mut Ctx) -> RowResult {
         }
         ensure!(matches!(reaction, Reaction::Nothing), "{function}: {}", reaction.words());
         let s = b.on(1);
-        // Whatever came meanwhile (a ping that asks for it) counts as received.
+        // Everything that arrived meanwhile (such as a ping that requests an acknowledgement) counts as
+        // received.
         s.peer.ledger.release();
         let nop = s.acknowledgement(Lun(0));
         s.peer.send(&Frame::of(nop).remark("acknowledges everything"))?;
@@ -332,7 +333,7 @@ fn mcs_06(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-/// Nothing comes for the task beside what had come `before`.
+/// No PDU arrives for the task, except the one that arrived `before`.
 fn silence_but(s: &mut Session, task: &Sent, before: Option<&str>) -> RowResult {
     s.ping()?;
     s.ping()?;
@@ -344,7 +345,7 @@ fn silence_but(s: &mut Session, task: &Sent, before: Option<&str>) -> RowResult 
 // covers: MCS-07
 fn mcs_07(ctx: &mut Ctx) -> RowResult {
     let mut b = Bundle::open(ctx, 2, |script| script)?;
-    // The command with the next CmdSN goes down with its connection.
+    // The command with the next CmdSN is lost with its connection.
     let s = b.on(1);
     let lost = s.take_cmd_sn(false);
     let tag = s.itt();
@@ -379,7 +380,7 @@ fn mcs_08(ctx: &mut Ctx) -> RowResult {
         (dice >> 33) as usize % below
     };
     for round in 0..16u8 {
-        // Writes to one block, ordered, handed out to the connections and sent in any order.
+        // Writes to one block, ordered, distributed over the connections and sent in any order.
         let mut frames = Vec::new();
         for n in 0..8u8 {
             let mut write = Command::write_16(scratch.lba, vec![round * 8 + n; size], scratch.block_size)

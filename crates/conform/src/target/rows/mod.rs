@@ -80,7 +80,8 @@ fn clean(session: &Session, row: &str) -> RowResult {
     }
 }
 
-/// The part of a row that needs what a target may not have: without it the row stands by its other part.
+/// A part of a row that requires something a target may not have: without it the other part decides the
+/// row.
 fn if_applicable(part: RowResult) -> RowResult {
     match part {
         Err(Stop::NotApplicable(_)) => Ok(()),
@@ -88,7 +89,7 @@ fn if_applicable(part: RowResult) -> RowResult {
     }
 }
 
-/// Something illegal must be rejected, or end the connection.
+/// An illegal PDU must be rejected, or end the connection.
 fn refused(what: &str, reaction: Reaction) -> RowResult {
     match reaction {
         Reaction::Rejected(_) | Reaction::Closed => Ok(()),
@@ -96,7 +97,7 @@ fn refused(what: &str, reaction: Reaction) -> RowResult {
     }
 }
 
-/// Nothing is answered to `itt` while two pings go and come.
+/// Nothing is answered to `itt` during two pings.
 fn silence(session: &mut Session, itt: Itt) -> RowResult {
     session.ping()?;
     session.ping()?;
@@ -106,7 +107,7 @@ fn silence(session: &mut Session, itt: Itt) -> RowResult {
     }
 }
 
-/// A bit of everything: reads, writes by R2T, failures, pings, task management.
+/// A mixture of reads, writes by R2T, failures, pings, task management.
 fn mixed_workload(ctx: &Ctx, s: &mut Session) -> RowResult {
     let scratch = ctx.scratch();
     let size = scratch.block_size;

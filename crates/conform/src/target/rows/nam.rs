@@ -96,7 +96,7 @@ fn nam_04(ctx: &mut Ctx) -> RowResult {
     for session in &mut sessions {
         session.ping()?;
     }
-    // One of them again: that one is reinstated, and only that one.
+    // One of them again: that session is reinstated, and no other.
     let again = sessions[0].same_identity();
     let mut new = ctx.session_of(again)?;
     new.ping()?;

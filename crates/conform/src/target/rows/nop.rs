@@ -29,7 +29,7 @@ fn nop_01(ctx: &mut Ctx) -> RowResult {
             ensure!(rx.u32_at(20) == 0xffff_ffff, "TTT of the answer is {:08x}", rx.u32_at(20));
         }
     }
-    // More data than we declared to take comes back cut.
+    // If there is more data than we declared to accept, the answer is truncated.
     let mut s = ctx.session_with(|script| script.key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "512"))?;
     let itt = s.itt();
     let nop = s.nop(itt, true);
@@ -51,7 +51,7 @@ fn nop_02(ctx: &mut Ctx) -> RowResult {
 // covers: NOP-04
 fn nop_04(ctx: &mut Ctx) -> RowResult {
     let mut s = ctx.session()?;
-    // Whatever the target pings meanwhile is answered below; the ledger counts.
+    // Pings of the target in the meantime are answered below; the ledger checks the numbers.
     for _ in 0..20 {
         s.ping()?;
     }

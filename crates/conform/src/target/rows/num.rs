@@ -32,7 +32,7 @@ fn num_02(ctx: &mut Ctx) -> RowResult {
         if s.params.immediate_data { Unsolicited::Immediate(data.len()) } else { Unsolicited::No },
     );
     let (write_sent, write_frame) = s.command_frame(&write);
-    // Ordered: of simple tasks only the delivery is in order, and the one may overtake the other on the medium (SAM-5 8.6).
+    // Ordered: for simple tasks only the delivery is in order, and one may overtake another on the medium (SAM-5 8.6).
     let read = Command::read_16(scratch.lba, 1, scratch.block_size).attr(TaskAttribute::Ordered);
     let (read_sent, read_frame) = s.command_frame(&read);
     s.peer.send(&read_frame.remark("ahead of its turn"))?;
@@ -49,7 +49,7 @@ fn num_02(ctx: &mut Ctx) -> RowResult {
     if_applicable(order_over_connections(ctx))
 }
 
-/// A command on one connection waits for the one before it, which comes on the other.
+/// A command on one connection waits for the preceding one, which arrives on the other.
 fn order_over_connections(ctx: &Ctx) -> RowResult {
     let scratch = ctx.scratch();
     let size = scratch.block_size as usize;
@@ -138,7 +138,7 @@ fn num_05(ctx: &mut Ctx) -> RowResult {
     if_applicable(window_over_connections(ctx))
 }
 
-/// Commands in turn on two connections, answered in whatever order.
+/// Commands on two connections alternately, answered in any order.
 fn window_over_connections(ctx: &Ctx) -> RowResult {
     let mut b = Bundle::open(ctx, 2, |script| script)?;
     let mut sent = Vec::new();
@@ -161,7 +161,7 @@ fn num_07(ctx: &mut Ctx) -> RowResult {
     if window > 1024 {
         skip!("the window has {window} commands; it is not filled here");
     }
-    // Writes that wait for data fill the window; a target whose window follows received commands keeps it open.
+    // Writes that wait for data fill the window; if the target bases its window on received commands, it stays open.
     let scratch = ctx.scratch();
     let write = Command::write_16(scratch.lba, vec![0; scratch.block_size as usize], scratch.block_size);
     let mut sent = Vec::new();
@@ -174,7 +174,7 @@ fn num_07(ctx: &mut Ctx) -> RowResult {
     }
     let open = |s: &crate::Session| s.peer.ledger.max_cmd_sn.is_some_and(|max| s.cmd_sn.le(max));
     if !open(&s) {
-        // It must then say so by itself.
+        // Then the target must announce the new window itself.
         let rx = s.peer.recv()?;
         ensure!(
             rx.bhs.opcode() == Opcode::NopIn.code() && open(&s),

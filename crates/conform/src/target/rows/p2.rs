@@ -38,7 +38,7 @@ fn level_2(ctx: &Ctx) -> Result<RowSession, Stop> {
     Ok(s)
 }
 
-/// Sends a request; its response, which at level 2 is never a Reject PDU.
+/// Sends a request; returns its response, which at level 2 is never a Reject PDU.
 fn asked(s: &mut Session, request: TaskManagementRequest) -> Result<TaskManagementResponse, Stop> {
     s.peer.send(&Frame::of(request))?;
     let rx = s.next_for(request.itt)?;
@@ -48,7 +48,7 @@ fn asked(s: &mut Session, request: TaskManagementRequest) -> Result<TaskManageme
     }
 }
 
-/// The request was answered so, or is one that the target does not have.
+/// True if the response is the expected one; it may also be "function not supported".
 fn answer_is(what: &str, response: TmfResponse, due: TmfResponse) -> Result<bool, Stop> {
     ensure!(
         response == due || response == TmfResponse::FunctionNotSupported,
@@ -128,7 +128,7 @@ fn p2_03(ctx: &mut Ctx) -> RowResult {
     (query.referenced_task_tag, query.ref_cmd_sn) = (sent.itt, sent.cmd_sn);
     let response = asked(&mut s, query)?.response;
     ensure!(response == TmfResponse::FunctionComplete, "QUERY TASK of a task that ended: {response}");
-    // A task management function is no task.
+    // A task management function is not a task.
     let (hole, frame) = s.command_frame(&Command::test_unit_ready());
     let mut waiting = s.tmf(TmfFunction::AbortTask, false);
     (waiting.referenced_task_tag, waiting.ref_cmd_sn) = (Itt(0x7777), waiting.cmd_sn.add(50_000));
@@ -182,7 +182,7 @@ fn p2_05(ctx: &mut Ctx) -> RowResult {
     let (sent, r2t) = waiting_write(ctx, &mut s, 0xaf)?;
     let request = s.tmf(TmfFunction::ITNexusReset, true);
     s.peer.send(&Frame::of(request))?;
-    // The connections drop at once; the answer may be lost with them.
+    // The connections drop immediately; the answer may be lost with them.
     match s.reaction(request.itt)? {
         Reaction::Answered(rx) => match TaskManagementResponse::parse(&rx.bhs)?.response {
             TmfResponse::FunctionNotSupported => skip!("the target has no I_T NEXUS RESET"),
@@ -215,7 +215,7 @@ fn p2_06(ctx: &mut Ctx) -> RowResult {
             ensure!(outcome.is_good(), "priority {priority} at level {level}: {}", outcome.words());
         }
     }
-    // Nobody sends a status qualifier to who may not know it.
+    // A status qualifier must not be sent to an initiator that may not understand it.
     let mut s = ctx.session_with(|script| script.key(keys::ISCSI_PROTOCOL_LEVEL, "1"))?;
     let sent = s.start(&Command::read([0xff; 6], 512))?;
     let rx = s.next_for(sent.itt)?;
@@ -243,7 +243,7 @@ fn p2_07(ctx: &mut Ctx) -> RowResult {
         if ours.is_empty() {
             skip!("INQUIRY has no version descriptor for iSCSI");
         }
-        // 0960h claims no version in particular.
+        // 0960h claims no particular version.
         let right = ours.iter().all(|code| *code == due || *code == 0x0960);
         ensure!(right, "at level {} the version descriptors are {descriptors:04x?}", s.params.protocol_level);
     }

@@ -171,7 +171,7 @@ fn pdu_04(ctx: &mut Ctx) -> RowResult {
     );
     ensure!(rx.data.get(..48) == Some(&bytes[..]), "the Reject does not return the 48 bytes of the header");
     s.ping()?;
-    // The CmdSN was not consumed: the command that carries it now runs.
+    // The CmdSN was not consumed: the next command with it runs.
     let outcome = s.run(&Command::test_unit_ready())?;
     ensure!(outcome.is_good(), "the CmdSN of the rejected PDU was used up: {}", outcome.words());
     Ok(())
@@ -214,7 +214,7 @@ fn pdu_07(ctx: &mut Ctx) -> RowResult {
     }
     let itt = s.itt();
     let nop = s.nop(itt, true);
-    // Only the header is sent: who waits for the data has not looked at the length.
+    // Only the header is sent: a target that waits for the data has not checked the length.
     s.peer.send(&Frame::of(nop).claim_data_length(limit + 4))?;
     refused("a data segment of MaxRecvDataSegmentLength + 4", s.reaction(itt)?)
 }
@@ -251,7 +251,7 @@ fn pdu_09(ctx: &mut Ctx) -> RowResult {
         frames.push(Frame::of(nop).data(vec![n; usize::from(n)]));
         tags.push(itt);
     }
-    // A window that is closed ends one before the first of them.
+    // If the window is closed, MaxCmdSN is one less than the first CmdSN.
     let last = s.peer.ledger.max_cmd_sn.map_or(0, |max| frames[0].bhs().cmd_sn().distance_to(max));
     let count = frames.len().min(last.wrapping_add(1) as usize);
     s.peer.send_together(&frames[..count])?;
@@ -259,7 +259,7 @@ fn pdu_09(ctx: &mut Ctx) -> RowResult {
         let rx = s.next_for(*itt)?;
         ensure!(rx.data == vec![n as u8; n], "coalesced ping {n} came back as {}", rx.line());
     }
-    // A partial PDU on one connection holds up no other.
+    // A partial PDU on one connection does not block any other.
     let itt = s.itt();
     let nop = s.nop(itt, true);
     s.peer.send_part(&Frame::of(nop), 20)?;
@@ -271,7 +271,7 @@ fn pdu_09(ctx: &mut Ctx) -> RowResult {
 // covers: PDU-10
 fn pdu_10(ctx: &mut Ctx) -> RowResult {
     let mut s = ctx.session()?;
-    // Something else than zeros goes through the target's buffers first.
+    // First fill the target's buffers with something other than zeros.
     s.ping_with(&[0xa5; 509])?;
     let outcome = s.run(&Command::read([0xff; 6], 8192))?;
     ensure!(outcome.status == 2, "CDB opcode 0xff ended with {}", outcome.words());

@@ -27,7 +27,7 @@ fn r2t_01(ctx: &mut Ctx) -> RowResult {
     let lun = s.lun;
     let foreign = outcome.r2ts.iter().find(|r2t| r2t.lun != lun);
     ensure!(foreign.is_none(), "an R2T with the LUN of another unit: {foreign:?}");
-    // Several tasks wait at once: their tags differ.
+    // Several tasks wait at the same time: their tags differ.
     let mut active: Vec<(Ttt, crate::session::Sent, R2t)> = Vec::new();
     for _ in 0..4 {
         let sent = s.start(&Command::write_16(
@@ -65,7 +65,7 @@ fn r2t_02(ctx: &mut Ctx) -> RowResult {
             waiting.push(s.expect_r2t(&sent)?);
         }
         ensure!(waiting.len() <= limit, "{} R2Ts outstanding, MaxOutstandingR2T is {limit}", waiting.len());
-        // From here on each is answered as it comes; never more than the limit may wait.
+        // From here on each is answered on arrival; the number outstanding never exceeds the limit.
         let mut waiting: std::collections::VecDeque<R2t> = waiting.into();
         loop {
             while let Some(r2t) = waiting.pop_front() {
@@ -132,6 +132,6 @@ fn r2t_05(ctx: &mut Ctx) -> RowResult {
     clean(&s, "R2T-05")?;
     clean(&s, "R2T-01")?;
     drop(s);
-    // Recovery ones go back to what is missing, and no further.
+    // Recovery R2Ts go back only to the missing data.
     if_applicable(super::erl::asks_again(ctx))
 }

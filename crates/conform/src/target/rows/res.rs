@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("RES-03", "residuals of a bidirectional command apart", res_03),
 ];
 
-/// GOOD with this residual; or the command failed, which a target may do when lengths disagree.
+/// GOOD with this residual; a target may also fail the command when lengths disagree.
 fn residual(what: &str, outcome: &Outcome, due: Residual) -> RowResult {
     if outcome.is_good() {
         ensure!(outcome.residual == due, "{what}: due is {due:?}, got {:?}", outcome.residual);
@@ -51,7 +51,7 @@ fn res_01(ctx: &mut Ctx) -> RowResult {
     residual("a write shorter than EDTL", &s.run(&write(2, size * 3))?, Residual::Underflow(size))?;
     residual("a write longer than EDTL", &s.run(&write(2, size))?, Residual::Overflow(size))?;
 
-    // On error nothing is transferred: all of EDTL is missing.
+    // On error nothing is transferred: the residual is all of EDTL.
     let outcome = s.run(&Command::read_16(ctx.capacity_blocks(), 1, size))?;
     ensure!(outcome.status == 2, "a read beyond the end ended with {}", outcome.words());
     ensure!(
@@ -86,7 +86,8 @@ fn res_03(ctx: &mut Ctx) -> RowResult {
     let scratch = ctx.scratch();
     let size = scratch.block_size;
     let mut s = ctx.session()?;
-    // XDWRITEREAD (10): hardly anybody has it; who has not answers without moving a byte either way.
+    // XDWRITEREAD (10): rarely supported; a target without it answers without moving a byte either
+    // way.
     let mut command = Command::write([0x53, 0, 0, 0, 0, 0, 0, 0, 1, 0], vec![0; size as usize]);
     let lba = u32::try_from(scratch.lba).unwrap_or(0).to_be_bytes();
     command.cdb[2..6].copy_from_slice(&lba);

@@ -57,7 +57,7 @@ fn rsp_04(ctx: &mut Ctx) -> RowResult {
         Reaction::Rejected(RejectReason::TaskInProgress) => {}
         other => fail!("an ITT in use: expected Reject 07, got {}", other.words()),
     }
-    // Whether the rejected command's CmdSN was used up is seen in ExpCmdSN; go on from there.
+    // ExpCmdSN shows whether the rejected command's CmdSN was used up; continue from there.
     if let Some(exp) = s.peer.ledger.exp_cmd_sn {
         s.cmd_sn = exp;
     }

@@ -107,7 +107,7 @@ fn cdb_03(ctx: &mut Ctx) -> RowResult {
     let mut s = ctx.session()?;
     for (lba, blocks) in [(end, 1), (end - 1, 2), (u64::MAX, 1), (u64::MAX, u32::MAX), (1 << 63, 1)] {
         let outcome = s.run(&Command::read_16(lba, blocks, size).edtl(size))?;
-        // Who checks the length against its limit first is right too.
+        // A target that checks the length against its limit first is right too.
         let long = blocks == u32::MAX && outcome.is_check(5, 0x24, 0);
         ensure!(
             long || outcome.is_check(5, 0x21, 0),
@@ -346,7 +346,7 @@ fn tsk_05(ctx: &mut Ctx) -> RowResult {
     let blocks = 8.min(scratch.blocks);
     let bytes = (blocks * size) as usize;
     let mut s = ctx.session()?;
-    // Cut at several places, in the middle of blocks.
+    // Cut at several points, inside blocks.
     for (round, cut) in [0, 1, bytes / 2 + 100, bytes - 4].into_iter().enumerate() {
         s.run_good(&Command::write_16(scratch.lba, vec![0x0d; bytes], size))?;
         let sent = s.start(&Command::write_16(scratch.lba, vec![0xee; bytes], size))?;

@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
 
 type Pairs = Vec<(String, String)>;
 
-/// A login in its security stage.
+/// A login in the security stage.
 struct Dialogue {
     peer: RawPeer,
     script: LoginScript,
@@ -36,7 +36,7 @@ struct Dialogue {
 }
 
 impl Dialogue {
-    /// After AuthMethod=CHAP was agreed.
+    /// Starts after AuthMethod=CHAP was agreed.
     fn new(ctx: &Ctx) -> Result<Self, Stop> {
         let script = ctx.script();
         let Some(chap) = script.chap.clone() else { skip!("needs CHAP credentials") };
@@ -61,12 +61,12 @@ impl Dialogue {
         taken(&mut self.peer, &self.script)
     }
 
-    /// Asks for a challenge by this list of algorithms.
+    /// Requests a challenge with this list of algorithms.
     fn challenge(&mut self, algorithms: &str) -> Result<LoginReply, Stop> {
         self.say(&[(keys::CHAP_A, algorithms)], None)?.on(&format!("CHAP_A={algorithms}"))
     }
 
-    /// Ends the security stage with these pairs.
+    /// Completes the security stage with these pairs.
     fn finish(&mut self, pairs: &Pairs) -> Result<Taken, Stop> {
         self.say(pairs, Some(LoginStage::Operational))
     }
@@ -76,7 +76,7 @@ impl Dialogue {
     }
 }
 
-/// The credentials of the target, or not applicable.
+/// The credentials of the target; without them the row does not apply.
 fn mutual(ctx: &Ctx) -> Result<(String, String), Stop> {
     let theirs = ctx.options().target_chap.clone();
     match theirs {
@@ -112,7 +112,7 @@ fn sec_02(ctx: &mut Ctx) -> RowResult {
     let mut d = Dialogue::new(ctx)?;
     let early = [(keys::CHAP_N, "early"), (keys::CHAP_R, "0x00112233445566778899aabbccddeeff")];
     d.say(&early, Some(LoginStage::Operational))?.refused("CHAP_R before the challenge", allowed)?;
-    // An algorithm that is no list of numbers.
+    // An algorithm that is not a list of numbers.
     let mut d = Dialogue::new(ctx)?;
     d.say(&[(keys::CHAP_A, "md5")], None)?.refused("CHAP_A=md5", allowed)?;
     for drop_key in [keys::CHAP_N, keys::CHAP_R] {
@@ -130,7 +130,7 @@ fn sec_02(ctx: &mut Ctx) -> RowResult {
         pairs.extend(again);
         d.finish(&pairs)?.refused(&format!("{double} twice"), allowed)?;
     }
-    // CHAP_I without CHAP_C, and the other way round.
+    // CHAP_I without CHAP_C, and vice versa.
     for drop_key in [keys::CHAP_I, keys::CHAP_C] {
         let mut d = Dialogue::new(ctx)?;
         let reply = d.challenge("5")?;
@@ -153,7 +153,7 @@ fn sec_02(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-/// The algorithms that the target allows, each asked for alone.
+/// The algorithms that the target allows, each offered alone.
 fn allowed_algorithms(ctx: &Ctx) -> Result<Vec<u64>, Stop> {
     let mut allowed = Vec::new();
     for number in [5u64, 6, 7, 8] {
@@ -254,7 +254,7 @@ fn sec_06(ctx: &mut Ctx) -> RowResult {
                 let mut bytes = parse_binary(value, 1024)?;
                 let length = bytes.len();
                 change(&mut bytes);
-                // One of another length may be called malformed instead of wrong.
+                // A response of another length may be treated as malformed instead of wrong.
                 allowed = if bytes.len() == length { &[0x0201] } else { &[0x0200, 0x0201] };
                 *value = encode_hex(&bytes);
             }
@@ -282,7 +282,7 @@ fn sec_07(ctx: &mut Ctx) -> RowResult {
     let mut pairs = d.response(&reply)?;
     pairs.extend(ours(&theirs));
     d.finish(&pairs)?.refused("the target's own challenge", &[])?;
-    // The challenge of one connection, reflected on another.
+    // The challenge of one connection, reflected on another connection.
     let mut first = Dialogue::new(ctx)?;
     let pending = first.challenge("5")?.get(keys::CHAP_C).unwrap_or_default().to_owned();
     let mut second = Dialogue::new(ctx)?;

@@ -24,12 +24,13 @@ fn is_closed(session: &mut RowSession) -> RowResult {
     }
 }
 
-/// The login that reinstates the connection of `old`; it goes on counting where the session stands.
+/// The login that reinstates the connection of `old`; it continues with the session's CmdSN.
 fn rejoin(old: &Session) -> LoginScript {
     LoginScript { cmd_sn: old.cmd_sn, ..old.same_identity().joining(old.logged_in.tsih, old.script.cid) }
 }
 
-/// Starts a write that waits for its data, lets `replace` take over the identity, and sends the data after all.
+/// Starts a write that waits for its data, lets `replace` take over the identity, and then sends the data
+/// anyway.
 fn old_write_never_lands(
     ctx: &Ctx,
     replace: impl FnOnce(&Ctx, &RowSession) -> Result<RowSession, Stop>,

@@ -34,16 +34,16 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("SNK-08", "the A bit at most once per MaxBurstLength, never at level 0", snk_08),
 ];
 
-/// ExpCmdSN and MaxCmdSN, which are those of the moment also in a replica.
+/// ExpCmdSN and MaxCmdSN, which are current even in a replica.
 const WINDOW: Range<usize> = 28..36;
 
-/// StatSN too, which in an R2T is the next one to come.
+/// Also StatSN, which in an R2T is the next one to be sent.
 const NUMBERS: Range<usize> = 24..36;
 
-/// How long something that must not come is waited for.
+/// How long to wait for something that must not arrive.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// What a read brought, PDU by PDU.
+/// The PDUs received for a read.
 pub(super) struct Gathered {
     /// At least one.
     pub(super) data: Vec<Received>,
@@ -61,7 +61,7 @@ impl Gathered {
     }
 }
 
-/// Most Data-In PDUs, and most bytes of them, that are taken for one read.
+/// Maximum number of Data-In PDUs, and of their bytes, that are accepted for one read.
 const GATHERED_PDUS_MAX: usize = 1 << 16;
 const GATHERED_BYTES_MAX: usize = 64 << 20;
 
@@ -90,7 +90,7 @@ pub(super) fn gather(s: &mut Session, itt: Itt) -> Result<Gathered, Stop> {
     }
 }
 
-/// The same PDU again, but for the header bytes that are `free`.
+/// The same PDU again, except for the header bytes that are `free`.
 fn replica(what: &str, first: &Received, again: &Received, free: &[Range<usize>]) -> RowResult {
     let same = |at: &usize| free.iter().any(|range| range.contains(at));
     let differ: Vec<usize> =
@@ -127,7 +127,7 @@ fn reader(ctx: &Ctx) -> Result<(RowSession, Command, Vec<u8>), Stop> {
     Ok((s, Command::read_16(scratch.lba, blocks, scratch.block_size), bytes))
 }
 
-/// Runs a read whose status is not acknowledged.
+/// Runs a read without acknowledging its status.
 fn unacknowledged(s: &mut Session, read: &Command) -> Result<(Sent, Gathered), Stop> {
     s.peer.ledger.hold();
     let sent = s.start(read)?;
@@ -156,7 +156,7 @@ fn snk_01(ctx: &mut Ctx) -> RowResult {
             let again = s.next_for(sent.itt)?;
             replica(what, first, &again, &[WINDOW])?;
         }
-        // The status may come again with all the rest, with nothing else.
+        // The status may be sent again with all the rest, otherwise nothing more.
         s.ping()?;
         s.ping()?;
         if run_length == 0 && all.data.last().map(Received::line) != Some(all.status.line()) {
@@ -174,7 +174,7 @@ fn snk_01(ctx: &mut Ctx) -> RowResult {
     clean(&s, "NUM-05")
 }
 
-/// An R2T that comes again.
+/// An R2T that is sent again.
 fn lost_r2t(ctx: &Ctx) -> RowResult {
     let scratch = ctx.scratch();
     let mut s = at_level(ctx, 1, |script| {
@@ -250,7 +250,7 @@ fn snk_02(ctx: &mut Ctx) -> RowResult {
     clean(&s, "NUM-09")
 }
 
-/// The Data-In PDUs that ask for an acknowledgement.
+/// The Data-In PDUs that request an acknowledgement.
 fn with_a_bit(all: &Gathered) -> Vec<DataIn> {
     let pdus = all.data.iter().filter_map(|rx| DataIn::parse(&rx.bhs).ok());
     pdus.filter(|pdu| pdu.acknowledge).collect()
@@ -269,12 +269,12 @@ fn snk_03(ctx: &mut Ctx) -> RowResult {
     let Some(pdu) = asking.first() else { skip!("the target asks for no acknowledgement of data") };
     ensure!(!pdu.ttt.is_reserved(), "a Data-In with A and a reserved TTT");
     ensure!(pdu.lun == s.lun, "a Data-In with A and LUN {:?}", pdu.lun);
-    // What lies before a hole is not acknowledged by a DataACK: here there is none.
+    // A DataACK does not acknowledge data before a hole; here there is no hole.
     let ack = data_ack(&s, pdu);
     ask(&mut s, ack)?;
     silence(&mut s, sent.itt)?;
     ensure!(s.stashed_of(Opcode::Reject).is_none(), "a DataACK was rejected");
-    // Tags that were never given acknowledge nothing.
+    // Tags that were never assigned acknowledge nothing.
     let mut wrong = data_ack(&s, pdu);
     (wrong.ttt, wrong.beg_run) = (Ttt(pdu.ttt.0 ^ 0x0f0f_0f0f), all.count());
     ask(&mut s, wrong)?;
@@ -283,7 +283,7 @@ fn snk_03(ctx: &mut Ctx) -> RowResult {
         Reaction::Closed => return Ok(()),
         other => fail!("a DataACK with a TTT that was not given: {}", other.words()),
     }
-    // What was not acknowledged is still there.
+    // Unacknowledged data is still available.
     let rest = pdu.data_sn.next().0;
     if let Some(first) = all.data.get(rest as usize) {
         let request = s.snack(SnackType::DataOrR2t, sent.itt, rest, 1);
@@ -342,7 +342,7 @@ fn snk_04(ctx: &mut Ctx) -> RowResult {
             again.status.line()
         );
     }
-    // A lost response is the latest one.
+    // A lost response is replaced by the latest one.
     let wanted = s.snack(SnackType::Status, Itt::RESERVED, all.status.u32_at(24), 1);
     ask(&mut s, wanted)?;
     let rx = s.next_for(sent.itt)?;
@@ -387,7 +387,7 @@ fn snk_05(ctx: &mut Ctx) -> RowResult {
     {
         let request = s.snack(SnackType::DataOrR2t, sent.itt, beg_run, run_length);
         is_rejected(&mut s, what, request, Some(count))?;
-        // Nothing of the run may come.
+        // No PDU of the run may arrive.
         silence(&mut s, sent.itt)?;
     }
     if let Some(pdu) = with_a_bit(&all).first() {
@@ -413,7 +413,7 @@ fn snk_05(ctx: &mut Ctx) -> RowResult {
 fn snk_06(ctx: &mut Ctx) -> RowResult {
     let scratch = ctx.scratch();
     let mut s = at_level(ctx, 1, |script| script.key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "65536"))?;
-    // A write that waits with its data has no status yet; reads fill what the target keeps for replays.
+    // A write that waits for its data has no status yet; reads fill the target's replay buffer.
     let window = s.peer.ledger.max_cmd_sn.map_or(1, |max| s.cmd_sn.distance_to(max).wrapping_add(1));
     // No more than any target reads with one command.
     let blocks = scratch.blocks.min((4 << 20) / scratch.block_size);
@@ -430,7 +430,7 @@ fn snk_06(ctx: &mut Ctx) -> RowResult {
         ask(&mut s, request)?;
         match s.reaction(sent.itt)? {
             Reaction::Answered(rx) => replica("a replay", &all.data[0], &rx, &[WINDOW])?,
-            // Its status was sent: nothing more is due.
+            // Its status was sent: nothing more must follow.
             Reaction::Rejected(RejectReason::SnackReject) => {
                 silence(&mut s, sent.itt)?;
                 s.peer.ledger.release();
@@ -480,7 +480,7 @@ fn snk_08(ctx: &mut Ctx) -> RowResult {
     let last = all.data.last().map(|rx| rx.u32_at(36));
     let mut before = None;
     for pdu in with_a_bit(&all) {
-        // The last PDU of the whole transfer may ask in any case.
+        // The last PDU of the whole transfer may set A in any case.
         if let Some(before) = before
             && pdu.buffer_offset.saturating_sub(before) < burst
             && Some(pdu.data_sn.0) != last
@@ -494,7 +494,7 @@ fn snk_08(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-/// Each kind of SNACK is served, whichever way; for the row that says that all of them are.
+/// Each kind of SNACK is served, in whatever form; for the row that requires all of them.
 pub(super) fn all_kinds(ctx: &Ctx) -> RowResult {
     let (mut s, read, bytes) = reader(ctx)?;
     let (sent, all) = unacknowledged(&mut s, &read)?;
@@ -530,7 +530,8 @@ pub(super) fn all_kinds(ctx: &Ctx) -> RowResult {
     Ok(())
 }
 
-/// Waits until the target has nothing more to say about a write that lost data: its Rejects are taken.
+/// Takes the Rejects for a write that lost data: at most `due`, or until another PDU arrives, which is
+/// kept. Returns their number.
 pub(super) fn take_rejects(s: &mut Session, due: usize) -> Result<usize, Stop> {
     let mut rejects = 0;
     while rejects < due {
@@ -547,7 +548,7 @@ pub(super) fn take_rejects(s: &mut Session, due: usize) -> Result<usize, Stop> {
     Ok(rejects)
 }
 
-/// A write of several PDUs per burst, all by R2T.
+/// A write with several PDUs per burst, all solicited by R2T.
 pub(super) fn long_write(ctx: &Ctx, seed: u8) -> (Command, Vec<u8>) {
     let scratch = ctx.scratch();
     let length = 8192usize.next_multiple_of(scratch.block_size as usize);

@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("TMF-09", "immediate and non-immediate requests", tmf_09),
 ];
 
-/// How long a reset may take before a target is given the data that it may wait for.
+/// How long a reset may take before the target gets the data for which it may be waiting.
 const WAIT_FOR_RESET: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// A write that waits for its data.
@@ -45,7 +45,7 @@ fn tmf_01(ctx: &mut Ctx) -> RowResult {
     let response = s.abort(sent.itt, sent.cmd_sn)?;
     ensure!(response == TmfResponse::FunctionComplete, "ABORT TASK of a waiting write: {response}");
     silence(&mut s, sent.itt)?;
-    // Data that was on its way must do no harm.
+    // Data in flight must do no harm.
     s.serve(&sent, &r2t)?;
     match s.reaction_within(sent.itt, std::time::Duration::from_millis(100))? {
         Reaction::Nothing | Reaction::Rejected(_) => {}
@@ -53,7 +53,7 @@ fn tmf_01(ctx: &mut Ctx) -> RowResult {
     }
     let read = s.run_good(&Command::read_16(scratch.lba, 1, scratch.block_size))?;
     ensure!(read.data == vec![0x12; size], "an aborted write reached the medium");
-    // Many reads, aborted while they run: each is either answered before the abort or not at all.
+    // Many reads, aborted while they run: each is answered before the abort or not at all.
     let mut sent = Vec::new();
     let blocks = (65_536 / scratch.block_size).max(1);
     for _ in 0..8 {
@@ -96,7 +96,7 @@ fn tmf_02(ctx: &mut Ctx) -> RowResult {
     ensure!(response == TmfResponse::FunctionComplete, "ABORT TASK of a command that never came: {response}");
     let outcome = s.finish(&after)?;
     ensure!(outcome.is_good(), "the command after the hole ended with {}", outcome.words());
-    // The command, should it still come, is a duplicate.
+    // If the command arrives later, it is a duplicate.
     let (late, frame) = s.command_frame(&Command::test_unit_ready());
     s.cmd_sn = late.cmd_sn;
     s.peer.send(&frame.patch(24, &never.0.to_be_bytes()).remark("late"))?;
@@ -132,7 +132,7 @@ fn tmf_04(ctx: &mut Ctx) -> RowResult {
     let response = s.abort(sent.itt, sent.cmd_sn)?;
     ensure!(response == TmfResponse::FunctionComplete, "ABORT TASK of an immediate task: {response}");
     silence(&mut s, sent.itt)?;
-    // A task management function that waits behind a hole is no task that can be aborted.
+    // A task management function that waits behind a hole is not a task and cannot be aborted.
     let (hole, hole_frame) = s.command_frame(&Command::test_unit_ready());
     let mut waiting = s.tmf(TmfFunction::AbortTask, false);
     (waiting.referenced_task_tag, waiting.ref_cmd_sn) = (Itt(0x7777), waiting.cmd_sn.add(50_000));
@@ -159,7 +159,7 @@ fn tmf_05(ctx: &mut Ctx) -> RowResult {
         let (sent, r2t) = waiting_write(ctx, &mut s, false)?;
         let request = s.tmf(function, true);
         s.peer.send(&Frame::of(request))?;
-        // The initiator goes on answering its R2Ts, here with F early and no data.
+        // The initiator continues to answer its R2Ts, here with an early F and no data.
         let early = s.data_out(&sent, r2t.ttt, 0);
         s.peer.send(&Frame::of(early).remark("F early"))?;
         let mut answered = None;
@@ -169,8 +169,8 @@ fn tmf_05(ctx: &mut Ctx) -> RowResult {
                 Pdu::TaskManagementResponse(response) if response.itt == request.itt => {
                     answered = Some(response.response);
                 }
-                // The early F may be taken as the end of the task before the function takes effect, or
-                // as data for no task.
+                // The early F may count as the end of the task before the function takes effect, or as
+                // data for no task.
                 Pdu::ScsiResponse(_) | Pdu::Reject(_) => {}
                 _ => fail!("after {function}: {}", rx.line()),
             }
@@ -196,12 +196,13 @@ fn tmf_06(ctx: &mut Ctx) -> RowResult {
     let (sent, r2t) = waiting_write(ctx, &mut victim, false)?;
     let request = s.tmf(TmfFunction::LogicalUnitReset, true);
     s.peer.send(&Frame::of(request))?;
-    // Nothing orders two connections: data that overtook the reset would rightly end the task with GOOD.
+    // PDUs on two connections are not ordered: data that overtook the reset would rightly complete the
+    // task with GOOD.
     let answered = s.reaction_within(request.itt, WAIT_FOR_RESET)?;
     victim.ping()?;
     let told = victim.stashed(sent.itt);
     if told.is_none() {
-        // It may wait for the data that it asked for.
+        // It may wait for the data that it requested.
         victim.serve(&sent, &r2t)?;
     }
     let rx = match answered {
@@ -247,7 +248,7 @@ fn tmf_07(ctx: &mut Ctx) -> RowResult {
         TmfResponse::TaskReassignNotSupported
         | TmfResponse::FunctionNotSupported
         | TmfResponse::FunctionRejected => {}
-        // With nothing to reassign a target of a higher level may say so.
+        // If there is nothing to reassign, a target of a higher level may answer this.
         TmfResponse::TaskDoesNotExist => {}
         response => fail!("TASK REASSIGN at ErrorRecoveryLevel 0: {response}"),
     }

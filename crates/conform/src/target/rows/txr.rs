@@ -40,7 +40,7 @@ fn txr_01(ctx: &mut Ctx) -> RowResult {
     };
     ensure!(last.final_bit && last.ttt.is_reserved(), "the last request was answered with {last:?}");
     clean(&s, "TXR-01")?;
-    // A TTT that nobody gave, and another ITT in mid-exchange.
+    // A TTT that was never assigned, and another ITT in mid-exchange.
     let mut s = ctx.session()?;
     let mut request = text_request(&mut s);
     request.ttt = Ttt(0x1234_5678);

@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("TXT-18", "MaxRecvDataSegmentLength takes effect at once", txt_18),
 ];
 
-/// The answer to one offer in a login of its own.
+/// The answer to one offer in a separate login.
 pub(super) fn answer(ctx: &Ctx, key: &str, value: &str) -> Result<Taken, Stop> {
     Talk::new(ctx)?.step(&[(key, value)], true)
 }
@@ -41,7 +41,7 @@ fn not_understood(taken: &Taken, key: &str) -> bool {
 
 // covers: TXT-01
 fn txt_01(ctx: &mut Ctx) -> RowResult {
-    // Whether a missing last NUL is forgiven is the target's affair; that it comes to an end is not.
+    // The target may or may not tolerate a missing final NUL, but the exchange must end.
     match Talk::new(ctx)?.raw(b"X-org.example.test=1", true)? {
         Taken::Nothing => fail!("no answer to text without its last NUL"),
         Taken::On(_) | Taken::Refused(_) | Taken::Closed => {}
@@ -69,7 +69,7 @@ fn txt_02(ctx: &mut Ctx) -> RowResult {
         ("a key without name", String::new(), "1".to_owned()),
         ("a value of 256 bytes", "X-org.example.long".to_owned(), "v".repeat(256)),
     ] {
-        // Beyond the limits a target may refuse; it may not understand it as something.
+        // Beyond the limits a target may refuse; it must not interpret it as something else.
         match answer(ctx, &key, &value)? {
             Taken::Refused(_) | Taken::Closed => {}
             Taken::On(reply) if reply.get(&key) == Some(keys::NOT_UNDERSTOOD) => {}
@@ -117,7 +117,7 @@ fn txt_04(ctx: &mut Ctx) -> RowResult {
     let missing = own.iter().find(|(key, _)| reply.get(key) != Some(keys::NOT_UNDERSTOOD));
     ensure!(missing.is_none(), "no NotUnderstood for {:?}", missing.map(|(key, _)| key));
 
-    // Far above any limit: an end, whichever.
+    // Far above any limit: it must end somehow.
     let mut talk = Talk::new(ctx)?;
     let mut text = text_of(&talk.take_names());
     while text.len() < 1 << 20 {
@@ -132,7 +132,7 @@ fn txt_04(ctx: &mut Ctx) -> RowResult {
     }
 }
 
-/// Sends login text in PDUs of `size` bytes, C set on all but the last, which asks for full feature phase.
+/// Sends login text in PDUs of `size` bytes, C set on all but the last, which requests full feature phase.
 fn send_split(talk: &mut Talk, text: &[u8], size: usize) -> Result<Taken, Stop> {
     let parts: Vec<&[u8]> = text.chunks(size.max(1)).collect();
     for (n, part) in parts.iter().enumerate() {
@@ -202,7 +202,7 @@ fn txt_06(ctx: &mut Ctx) -> RowResult {
     super::refused("a Text request with F=1 and C=1", s.reaction(text.itt)?)
 }
 
-/// A Text request that begins an exchange, F set.
+/// A Text request that starts an exchange, F set.
 pub(super) fn text_request(s: &mut crate::Session) -> TextRequest {
     TextRequest {
         immediate: true,
@@ -234,7 +234,7 @@ fn txt_07(ctx: &mut Ctx) -> RowResult {
         Reaction::Answered(_) => {}
         other => fail!("a second Text exchange: {}", other.words()),
     }
-    // It was taken as a new beginning; then the first exchange is no more.
+    // If it was accepted as a new exchange, the first one no longer exists.
     let mut stale = text_request(&mut s);
     (stale.itt, stale.ttt, stale.lun) = (first.itt, open.ttt, open.lun);
     s.peer.send(&Frame::of(stale).remark("the first exchange goes on"))?;
@@ -328,7 +328,7 @@ fn txt_11(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-/// Numerical keys with their range and whether the result is the lower (else the higher) of the two.
+/// Numerical keys with their range, and whether the result is the lower (otherwise the higher) of the two.
 const NUMBERS: &[(&str, u64, u64, bool)] = &[
     (keys::MAX_CONNECTIONS, 1, 65_535, true),
     (keys::MAX_BURST_LENGTH, 512, 0xff_ffff, true),

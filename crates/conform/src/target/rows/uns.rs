@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
 
 const FIRST_BURST: usize = 8192;
 
-/// A session with these two keys as wished; not applicable when the target does not agree.
+/// A session with these two keys as given; not applicable when the target does not agree.
 fn session(ctx: &Ctx, initial_r2t: bool, immediate_data: bool) -> Result<RowSession, Stop> {
     let word = |on| if on { "Yes" } else { "No" };
     let s = ctx.session_with(|script| {
@@ -129,7 +129,7 @@ fn uns_04(ctx: &mut Ctx) -> RowResult {
     let short = Command::write_16(scratch.lba, vec![0x4d; size], scratch.block_size).unsolicited(whole);
     let outcome = s.run(&short)?;
     ensure!(outcome.is_good() && outcome.r2ts.is_empty(), "EDTL unsolicited bytes: {}", outcome.words());
-    // Fewer than due, with F.
+    // Fewer than required, with F.
     let fewer = Unsolicited::Burst { immediate: 0, total: first / 2 };
     let sent = s.start(&Command::write_16(scratch.lba, data, scratch.block_size).unsolicited(fewer))?;
     match s.reaction(sent.itt)? {

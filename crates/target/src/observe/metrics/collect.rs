@@ -31,12 +31,12 @@ pub(super) fn counters<'a>(
     Ok(())
 }
 
-/// How a counter of sessions is called and where it is found.
+/// The name of a counter of sessions, and where it is found.
 struct SessionFamily {
     name: &'static str,
     help: &'static str,
     unit: Option<Unit>,
-    /// Labels and places; more than one when one family tells several kinds apart.
+    /// Labels and places; more than one if the family has several kinds.
     parts: Vec<Part>,
 }
 
@@ -173,7 +173,8 @@ impl Tables {
         let unit = Unit::Seconds;
         let mut metric =
             encoder.encode_descriptor("lun_latency", help, Some(&unit), MetricType::Histogram)?;
-        // Of what never happened there are no buckets: they would be most of the text of a server with many units.
+        // No buckets for operations that never happened: they would make up most of the text of a server with many
+        // units.
         for (labels, op) in each(&luns).filter(|(_, op)| op.latency.count() > 0) {
             let (sum, count, buckets) = op.latency.snapshot();
             metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets with an upper bound: 1 µs, 2 µs, 4 µs ... 2^24 µs (16.8 s); one more holds what is longer.
+/// Buckets with an upper bound: 1 µs, 2 µs, 4 µs ... 2^24 µs (16.8 s); one more holds longer times.
 pub const BUCKETS: usize = 25;
 
-/// How long things took.
+/// The distribution of durations.
 #[derive(Debug)]
 pub struct LatencyHistogram {
     buckets: [AtomicU64; BUCKETS + 1],
@@ -34,7 +34,7 @@ impl LatencyHistogram {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
     }
 
-    /// The sum, the number, and the buckets as (upper bound in seconds, number in this bucket alone).
+    /// The sum, the number, and the buckets as (upper bound in seconds, number in this bucket only).
     pub fn snapshot(&self) -> (f64, u64, Vec<(f64, u64)>) {
         let buckets: Vec<(f64, u64)> = self
             .buckets
@@ -45,7 +45,7 @@ impl LatencyHistogram {
                 (bound, bucket.load(Ordering::Relaxed))
             })
             .collect();
-        // The count is of the buckets just read, so that the text agrees with itself while others count on.
+        // The count is the sum of the buckets just read, so that the text is consistent while counting continues.
         let count = buckets.iter().map(|(_, n)| n).sum();
         (self.sum_ns.load(Ordering::Relaxed) as f64 / 1e9, count, buckets)
     }

@@ -1,4 +1,4 @@
-//! What one logical unit did.
+//! Statistics of one logical unit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use scsi::{CommandClass, PiField};
 
 use super::{Count, LatencyHistogram, Reason};
 
-/// Kinds of commands that are counted apart.
+/// Kinds of commands that are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Reads the medium.
@@ -26,7 +26,7 @@ impl Op {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Flush, Self::Unmap, Self::Other];
 
-    /// Which kind of command a CDB is.
+    /// The kind of a command.
     pub fn of(cdb: &[u8]) -> Self {
         match scsi::command_facts(cdb).class {
             CommandClass::Read => Self::Read,
@@ -55,7 +55,7 @@ pub struct OpStats {
     /// Bytes moved, by commands that succeeded.
     pub bytes: Count,
     errors: [Count; Reason::ALL.len()],
-    /// Times from the command's arrival to its status; their number is that of the commands.
+    /// Times from the command's arrival to its status; their number is the number of commands.
     pub latency: LatencyHistogram,
 }
 
@@ -76,7 +76,7 @@ pub struct LunStats {
 }
 
 impl LunStats {
-    /// Counts a command that ended: with `bytes` moved, or with nothing that counts because it failed.
+    /// Counts a completed command: with `bytes` moved, or with the reason why it failed.
     pub fn record(&self, op: Op, bytes: u64, latency: Duration, failed: Option<Reason>) {
         let stats = self.op(op);
         match failed {
@@ -102,17 +102,17 @@ impl LunStats {
         self.checks[field as usize].get()
     }
 
-    /// Says whether its store cannot be had.
+    /// Sets whether its store is unavailable.
     pub fn set_missing(&self, missing: bool) {
         self.missing.store(missing, Ordering::Relaxed);
     }
 
-    /// Whether its store cannot be had.
+    /// Whether its store is unavailable.
     pub fn is_missing(&self) -> bool {
         self.missing.load(Ordering::Relaxed)
     }
 
-    /// Commands of all kinds that failed because something is wrong with the unit or with data ([`Reason::is_fault`]).
+    /// Commands of all kinds that failed because of a fault of the unit or of data ([`Reason::is_fault`]).
     pub fn faults(&self) -> u64 {
         let faults = Reason::ALL.into_iter().filter(|reason| reason.is_fault());
         faults.map(|reason| self.ops.iter().map(|op| op.errors(reason)).sum::<u64>()).sum()

@@ -1,4 +1,4 @@
-//! The memory for data in flight: what there is, what is in use, and who waits for it.
+//! The memory for data in flight: the total, the part in use, and the commands that wait for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// What a shard has in use of the memory for data. Only the shard writes it.
+/// The memory for data that a shard uses. Only the shard writes these values.
 #[derive(Debug, Default)]
 pub struct ShardMemory {
-    /// Data of commands that have begun, until it is sent or done with, bytes.
+    /// Data of commands that have started, until it is sent or no longer needed, bytes.
     pub commands_bytes: AtomicU64,
-    /// Data of short commands that have begun with what their sessions have of their own, bytes.
+    /// Data of short commands that have started with their sessions' own reserve, bytes.
     pub short_bytes: AtomicU64,
-    /// Data that came unasked with commands that have not begun, bytes.
+    /// Unsolicited data of commands that have not started, bytes.
     pub early_bytes: AtomicU64,
     /// Data-In that is kept until it is acknowledged, bytes.
     pub retained_bytes: AtomicU64,
-    /// Buffers that all of this lies in, and those that are kept for the next, bytes.
+    /// Buffers that contain all of this, and spare ones, bytes.
     pub buffers_bytes: AtomicU64,
-    /// Commands that wait: for memory, or for their initiator to take what was read before.
+    /// Commands that wait: for memory, or for their initiator to accept earlier read data.
     pub waiting_commands: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// One more shard.
+    /// Adds a shard.
     pub fn shard(&self) -> Arc<ShardMemory> {
         let shard = Arc::new(ShardMemory::default());
         self.shards.lock().push(Arc::clone(&shard));

@@ -1,8 +1,8 @@
-//! Counters and latencies, cheap enough for every command: an event costs a handful of relaxed additions to memory that
-//! its caller already holds an [`Arc`] of. The text is made only when somebody asks for it.
+//! Counters and latencies, cheap enough for every command: an event costs a few relaxed additions to memory to which its
+//! caller already holds an [`Arc`]. The text is made only on request.
 //!
-//! Labels come from the configuration and from sessions that were let in, so their number is bounded by both. What a session
-//! counted is added to its target's totals when it ends: a digest failure that killed its session is not lost with it.
+//! Labels come from the configuration and from accepted sessions, so both bound their number. The counts of a session are
+//! added to its target's totals when it ends: a digest failure that ended its session is not lost with it.
 
 mod collect;
 mod histogram;
@@ -42,25 +42,25 @@ impl Count {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Takes over a count that is kept elsewhere; only for counts that have one writer.
+    /// Takes over a count kept elsewhere; only for counts with one writer.
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// The number now.
+    /// The current number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Everything that is counted, and its text.
+/// All counters, and their text form.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     tables: Arc<Tables>,
 }
 
-/// What the collector reads.
+/// The data that the collector reads.
 #[derive(Debug)]
 struct Tables {
     logins: LoginLog,
@@ -85,27 +85,27 @@ impl Metrics {
         Self { registry, tables }
     }
 
-    /// The counters of a logical unit: the same ones whenever it is asked for.
+    /// The counters of a logical unit: the same ones on every call.
     pub fn lun(&self, target: &str, lun: u16) -> Arc<LunStats> {
         Arc::clone(self.tables.luns.lock().entry((target.to_owned(), lun)).or_default())
     }
 
-    /// Forgets a logical unit that is served no more.
+    /// Forgets a logical unit that is no longer served.
     pub fn remove_lun(&self, target: &str, lun: u16) {
         self.tables.luns.lock().remove(&(target.to_owned(), lun));
     }
 
-    /// Counters for a session that begins. Its series disappear when they are dropped; the target's totals stay.
+    /// Counters for a new session. Its series disappear when they are dropped; the target's totals stay.
     pub fn session(&self, labels: SessionLabels) -> SessionStats {
         SessionTable::begin(&self.tables.sessions, labels)
     }
 
-    /// What a shard that begins has of the memory for data.
+    /// The memory values of a new shard.
     pub fn shard_memory(&self) -> Arc<ShardMemory> {
         self.tables.memory.shard()
     }
 
-    /// Where a shard that begins shows what came of looking before sleeping.
+    /// Where a new shard publishes the results of its polling.
     pub fn shard_polls(&self) -> Arc<ShardPolls> {
         self.tables.polls.shard()
     }
@@ -115,15 +115,15 @@ impl Metrics {
         self.tables.memory.limit_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Everything as the text that Prometheus spoke before OpenMetrics.
+    /// All counters in the text format that Prometheus used before OpenMetrics.
     pub fn plain_text(&self) -> String {
         plain::from_openmetrics(&self.text())
     }
 
-    /// Everything as OpenMetrics text.
+    /// All counters as OpenMetrics text.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }

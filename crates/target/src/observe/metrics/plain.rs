@@ -1,7 +1,8 @@
-//! OpenMetrics text as Prometheus' text of before it (`text/plain; version=0.0.4`), for scrapers that know no other.
+//! Converts OpenMetrics text to the older text format of Prometheus (`text/plain; version=0.0.4`), for scrapers that know no
+//! other.
 
-/// The same samples. A counter is declared by the name that its samples have, there are no units, and what OpenMetrics calls
-/// information is a gauge.
+/// The same samples. A counter is declared with the name of its samples, there are no units, and an OpenMetrics info metric
+/// is a gauge.
 pub(super) fn from_openmetrics(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut help = None;

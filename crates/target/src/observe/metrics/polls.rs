@@ -1,4 +1,4 @@
-//! What came of looking for news before sleeping, over all shards.
+//! The results of polling before sleeping, over all shards.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct ShardPolls {
 }
 
 impl ShardPolls {
-    /// Shows what the shard's driver has counted.
+    /// Publishes the counts of the shard's driver.
     pub fn show(&self, counts: PollCounts) {
         self.hits.set(counts.hits);
         self.misses.set(counts.misses);
@@ -32,7 +32,7 @@ pub(super) struct PollTable {
 }
 
 impl PollTable {
-    /// One more shard.
+    /// Adds a shard.
     pub fn shard(&self) -> Arc<ShardPolls> {
         let shard = Arc::new(ShardPolls::default());
         self.shards.lock().push(Arc::clone(&shard));

@@ -1,8 +1,8 @@
-//! Why commands failed, as people count it.
+//! Why commands failed, in the categories used for counting.
 
 use scsi::{Asc, Outcome, SenseKey, Status};
 
-/// Why a command did not end well: its status and sense key, and more where these hide what an operator has to know.
+/// Why a command failed: its status and sense key, and more detail where these hide what an operator must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// NOT READY: the store is gone.
@@ -13,7 +13,7 @@ pub enum Reason {
     HardwareError,
     /// DATA PROTECT, SPACE ALLOCATION FAILED: the store is full.
     NoSpace,
-    /// ABORTED COMMAND: data that did not match their digest or their guard, among others.
+    /// ABORTED COMMAND: among others, data that did not match its digest or its guard.
     AbortedCommand,
     /// NOT READY because of the state of the target port group.
     AccessState,
@@ -51,7 +51,7 @@ impl Reason {
         Self::Other,
     ];
 
-    /// Why a command with this outcome failed; `None`: it did not.
+    /// Why a command with this outcome failed; `None`: it succeeded.
     pub fn of(outcome: &Outcome) -> Option<Self> {
         match outcome.status {
             Status::Good | Status::ConditionMet => return None,
@@ -81,7 +81,7 @@ impl Reason {
         })
     }
 
-    /// Whether something is wrong with the unit or with data, and not only with what was asked of it.
+    /// Whether the unit or the data is at fault, and not only the request.
     pub fn is_fault(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What one session did, and what all sessions of a target did together.
+//! Statistics of one session, and of all sessions of a target together.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::Count;
 
-/// What tells sessions apart in the text.
+/// The labels that distinguish sessions in the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionLabels {
     /// TargetName; empty in a discovery session.
@@ -30,7 +30,7 @@ macro_rules! counters {
         }
 
         impl SessionCounters {
-            /// Adds what another one counted.
+            /// Adds the counts of another one.
             fn absorb(&self, other: &Self) {
                 $(self.$name.add(other.$name.get());)*
             }
@@ -53,36 +53,36 @@ counters! {
     tx_bytes,
     /// Header digests received that matched.
     header_digests_verified,
-    /// Header digests received that did not.
+    /// Header digests received that did not match.
     header_digests_failed,
     /// Data digests received that matched.
     data_digests_verified,
-    /// Data digests received that did not.
+    /// Data digests received that did not match.
     data_digests_failed,
-    /// SNACKs answered with what they asked for.
+    /// SNACKs answered with the requested PDUs.
     snacks_answered,
     /// SNACKs rejected.
     snacks_refused,
     /// PDUs sent again for SNACKs.
     pdus_replayed,
-    /// R2Ts for data that was lost.
+    /// R2Ts for lost data.
     r2ts_recovered,
-    /// Tasks that another connection took over.
+    /// Tasks reassigned to another connection.
     tasks_reassigned,
-    /// Tasks of lost connections that nobody took over in time.
+    /// Tasks of lost connections that were not reassigned in time.
     tasks_expired,
-    /// Connections that failed while their session went on or could have.
+    /// Connections that failed while their session continued or could have continued.
     connections_lost,
 }
 
-/// A session that lives.
+/// A live session.
 #[derive(Debug)]
 pub(super) struct LiveSession {
     pub(super) labels: SessionLabels,
     pub(super) counters: SessionCounters,
 }
 
-/// A session's counters, which it reads as [`SessionCounters`]. Dropping it ends the session's series.
+/// A session's counters, which can be read as [`SessionCounters`]. Dropping it ends the session's series.
 #[derive(Debug)]
 pub struct SessionStats {
     session: Arc<LiveSession>,
@@ -100,7 +100,7 @@ impl Deref for SessionStats {
 
 impl Drop for SessionStats {
     fn drop(&mut self) {
-        // One lock for both steps: a scrape sees the counts as those of a session or of the past, never twice or not at all.
+        // One lock for both steps: a scrape sees the counts either in the session or in the past, never twice or not at all.
         let mut inner = self.table.0.lock();
         inner.live.remove(&self.number);
         let past = inner.past.entry(self.session.labels.target.clone()).or_default();
@@ -122,11 +122,11 @@ struct Inner {
     past: BTreeMap<String, Past>,
 }
 
-/// The sessions that live, and the sums of those that lived.
+/// The live sessions, and the sums of those that ended.
 #[derive(Debug, Default)]
 pub(super) struct SessionTable(Mutex<Inner>);
 
-/// What a target's sessions counted so far.
+/// The counts of a target's sessions so far.
 #[derive(Debug, Default)]
 pub(super) struct TargetTotals {
     pub(super) counters: SessionCounters,
@@ -145,7 +145,7 @@ impl SessionTable {
         SessionStats { session, number, table: Arc::clone(table) }
     }
 
-    /// The sessions that live, oldest first, and the sums by target, ended sessions included.
+    /// The live sessions, oldest first, and the sums by target, including ended sessions.
     pub(super) fn snapshot(&self) -> (Vec<Arc<LiveSession>>, BTreeMap<String, TargetTotals>) {
         let inner = self.0.lock();
         let mut totals: BTreeMap<String, TargetTotals> = BTreeMap::new();
