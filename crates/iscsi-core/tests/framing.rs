@@ -23,7 +23,7 @@ fn digests() -> impl Strategy<Value = DigestScope> {
     prop::sample::select(ALL_DIGESTS.to_vec())
 }
 
-/// Data that are made when they are sent; counts how much was.
+/// Data that is assembled when it is sent; counts how much was.
 #[derive(Debug, Default)]
 struct Later {
     data: Bytes,
@@ -49,7 +49,8 @@ impl Assemble for Later {
 }
 
 prop_compose! {
-    /// A PDU of arbitrary header, AHS and data; sometimes with the checksum computed in advance, or with data yet to be made.
+    /// A PDU with arbitrary header, AHS and data; sometimes with the checksum computed in advance, or with data yet to be
+    /// assembled.
     fn any_pdu()(
         header in prop::collection::vec(any::<u8>(), 48),
         ahs_words in prop_oneof![3 => 0usize..1, 1 => 0usize..256],
@@ -124,7 +125,7 @@ proptest! {
             }
             let missing = reader.missing(&buffer);
             prop_assert!(missing > 0);
-            // Nothing can complete before that many bytes have come.
+            // Nothing can be complete before that many bytes have arrived.
             let mut probe = buffer.clone();
             probe.extend_from_slice(&rest[..rest.len().min(missing - 1)]);
             let mut copy = PduReader::new(MAX_DATA_SEGMENT_LENGTH);
@@ -138,7 +139,7 @@ proptest! {
         }
     }
 
-    /// A gathering send that takes what it can, and the queue that is left behind.
+    /// A gathering send that takes as much as it can, and the queue that is left.
     // covers: PDU-01
     #[test]
     fn pdu_01_partial_sends_lose_nothing(
@@ -166,7 +167,7 @@ proptest! {
         prop_assert_eq!(sent, whole);
     }
 
-    /// One bit that changes on the way is noticed wherever a digest covers it, and nothing of the data passes for good.
+    /// One bit that changes on the way is noticed wherever a digest covers it, and none of the data is accepted as good.
     // covers: DIG-03, DIG-07, DIG-14
     #[test]
     fn dig_14_a_flipped_bit_is_noticed(pdu in any_pdu(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
@@ -176,7 +177,7 @@ proptest! {
         bytes[at] ^= 1 << bit;
         let header_end = 48 + pdu.ahs.len() + 4;
         let mut buffer = BytesMut::from(&bytes[..]);
-        // A longer length may make the reader wait for bytes that never come: give it more than any length asks for.
+        // A longer length may make the reader wait for bytes that never arrive: provide more than any length requires.
         buffer.resize(bytes.len() + MAX_DATA_SEGMENT_LENGTH.min(70_000), 0);
         match reader(digests).next(&mut buffer) {
             Err(error) => {
@@ -229,13 +230,13 @@ fn dig_03_an_empty_segment_has_no_digest_and_padding_is_covered() {
             let bytes = write(digests, &[pdu]);
             let digest = if digests.data { 4 } else { 0 };
             assert_eq!(bytes.len(), 48 + header + len.next_multiple_of(4) + digest);
-            // PDU-10: no byte of anybody's memory leaves with the padding.
+            // PDU-10: the padding never discloses a byte of memory.
             assert!(bytes[48 + header + len..bytes.len() - digest].iter().all(|byte| *byte == 0));
         }
     }
 }
 
-/// A sender may pad with what it likes; the digest covers it.
+/// A sender may pad with any bytes; the digest covers them.
 // covers: DIG-03, PDU-02
 #[test]
 fn dig_03_nonzero_padding_of_a_peer_verifies() {
@@ -347,12 +348,12 @@ fn pdu_01_data_are_made_a_few_pdus_ahead_of_the_driver() {
             .map(|n| {
                 let (later, data) = Later::all(vec![n; PDU_BYTES]);
                 writer.push(TxPdu::with_data(Bhs::from_bytes([n; 48]), data));
-                // One that is there keeps its place behind those that are not.
+                // A PDU whose data exists keeps its place behind those whose data does not.
                 writer.push(TxPdu::header_only(Bhs::from_bytes([n; 48])));
                 later
             })
             .collect();
-        // What came before is digested as it was announced when it came.
+        // PDUs pushed before are digested as was in effect then.
         writer.set_digests(DigestScope::NONE);
         let made =
             || [&first].into_iter().chain(&rest).map(|of| of.made.load(Ordering::Relaxed)).sum::<usize>();
@@ -375,7 +376,7 @@ fn pdu_01_data_are_made_a_few_pdus_ahead_of_the_driver() {
     }
 }
 
-/// What is said beside the data of reads is counted to the byte, also where both share a buffer, until it is taken or sent.
+/// The bytes of PDUs other than Data-In are counted exactly, even where both share a buffer, until they are taken or sent.
 #[test]
 fn answers_are_counted_apart_from_data_of_reads() {
     for digests in ALL_DIGESTS {

@@ -1,10 +1,10 @@
-//! Random events for a target session of several connections at every recovery level: PDUs that are lost, damaged, repeated and
-//! on the wrong connection, SNACKs, connections that break and come back, tasks that are reassigned.
+//! Random events for a target session of several connections at every recovery level: PDUs that are lost, damaged, repeated or on
+//! the wrong connection, SNACKs, connections that break and come back, tasks that are reassigned.
 //!
 //! What is checked:
-//! * nothing is sent on a connection that is not there, and StatSN has no gap; what is sent again is as it was;
-//! * the window never goes back; a command is started once, and its data is what was sent for it, once;
-//! * R2Ts and Data-In stay within what the initiator expects, on the connection that the task belongs to;
+//! * nothing is sent on a connection that does not exist, and StatSN has no gap; PDUs sent again are unchanged;
+//! * the window never goes back; a command is started once, and receives exactly the data that was sent for it, once;
+//! * R2Ts and Data-In stay within what the initiator expects, on the connection to which the task belongs;
 //! * what a session holds is bounded, and nothing is left when it has ended.
 
 #[path = "support/policy.rs"]
@@ -119,7 +119,7 @@ impl Run<'_> {
         (n > 0).then(|| cids[self.below(n) as usize])
     }
 
-    /// Mostly everything that has come, sometimes less.
+    /// Usually everything that has arrived, sometimes less.
     fn exp_stat_sn(&mut self, cid: Cid) -> StatSn {
         let lag = if self.one_in(3) { self.below(6) } else { 0 };
         let Some(line) = self.lines.get_mut(&cid) else { return StatSn(0) };
@@ -311,7 +311,7 @@ impl Run<'_> {
             self.owed.remove(index);
         }
         let mut bhs = pdu.to_bhs();
-        // The unit of the command is not remembered: both are tried.
+        // The logical unit of the command is not recorded: both are tried.
         for lun in 0..2u8 {
             let mut header = *bhs.as_bytes();
             header[9] = lun;

@@ -1,4 +1,4 @@
-//! A login policy that does as it is told, and logins through it.
+//! A login policy with fixed answers, and logins through it.
 
 use bytes::Bytes;
 use iscsi_core::chap::Secret;
@@ -24,9 +24,9 @@ pub struct Policy {
     pub secrets: Vec<(String, Secret)>,
     /// Challenges in flight, on this connection and others.
     pub issued: Vec<Vec<u8>>,
-    /// State of a generator that is anything but strong.
+    /// State of a random generator that is not strong at all.
     pub random: u64,
-    /// Who was asked about.
+    /// The names that it was asked about.
     pub admitted: Vec<LoginNames>,
 }
 
@@ -101,14 +101,14 @@ pub fn login_request() -> LoginRequest {
     }
 }
 
-/// A received PDU with `data`, the lengths of its header set.
+/// A received PDU with `data`, and with the lengths in its header set.
 pub fn rx(mut bhs: iscsi_core::wire::Bhs, data: impl Into<Bytes>) -> RxPdu {
     let data = data.into();
     bhs.set_data_segment_length(data.len());
     RxPdu { bhs, ahs: Bytes::new(), data, data_digest_ok: true }
 }
 
-/// Logs in with one request that names both ends and brings `keys`.
+/// Logs in with one request that names both ends and carries `keys`.
 pub fn establish(policy: &mut Policy, request: LoginRequest, keys: &[(&str, &str)]) -> Established {
     let mut login = TargetLogin::new(StatSn(0x100));
     let mut text = TextBuilder::new();

@@ -1,4 +1,4 @@
-//! What holds for every PDU that a target sends.
+//! What is true of every PDU that a target sends.
 
 use iscsi_core::pdu_reader::RxPdu;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use iscsi_core::wire::{CmdSn, Pdu, ScsiResponse, StatSn};
 
 #[derive(Default)]
 pub struct Audit {
-    /// StatSN that comes next on this connection.
+    /// The next StatSN of this connection.
     pub stat_sn: Option<StatSn>,
     pub error_recovery_level: u8,
     pub protocol_level: u8,
@@ -22,7 +22,7 @@ impl Audit {
     pub fn check(&mut self, rx: &RxPdu) -> Pdu {
         let parsed = Pdu::parse(&rx.bhs).expect("what a target sends can be read");
         assert!(!parsed.opcode().is_initiator(), "an initiator's opcode: {parsed:?}");
-        // PDU-02: what is not defined is zero.
+        // PDU-02: undefined bits are zero.
         let mut written = parsed.to_bhs();
         written.set_data_segment_length(rx.data.len());
         if self.protocol_level >= 2 && matches!(parsed, Pdu::ScsiResponse(_)) {
@@ -40,7 +40,7 @@ impl Audit {
     /// NUM-05 and NUM-09.
     fn numbers(&mut self, parsed: &Pdu, rx: &RxPdu) {
         let (stat_sn, exp, max, counts) = match parsed {
-            // A refusal leaves its other fields without meaning.
+            // In a refusal the other fields have no meaning.
             Pdu::LoginResponse(p) if !p.status.is_success() => return,
             Pdu::LoginResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
             Pdu::NopIn(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, !p.itt.is_reserved()),
@@ -60,7 +60,7 @@ impl Audit {
         let resent =
             counts && self.error_recovery_level > 0 && self.stat_sn.is_some_and(|next| stat_sn.lt(next));
         if resent {
-            // SNK-01, SNK-02: what is sent again is as it was, unless an R-Data SNACK asked for something else.
+            // SNK-01, SNK-02: a PDU sent again is unchanged, unless an R-Data SNACK asked for something else.
             let tagged = matches!(parsed, Pdu::ScsiResponse(p) if p.snack_tag != 0);
             let was = &self.sent[&stat_sn.0];
             assert!(tagged || (was.0 == header && was.1 == rx.data), "no replica: {parsed:?}");
@@ -78,7 +78,7 @@ impl Audit {
         self.window = Some((exp, max));
     }
 
-    /// Rules that tie the fields of one PDU together.
+    /// Rules that relate the fields of one PDU.
     fn form(&mut self, parsed: &Pdu, rx: &RxPdu) {
         match parsed {
             Pdu::DataIn(p) => {

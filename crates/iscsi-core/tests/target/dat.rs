@@ -16,7 +16,7 @@ fn dat_01_sequences_of_data_in() {
          T< DataIn itt=1 data_sn=4 offset=8192 data=2048 !F
          T< DataIn itt=1 data_sn=5 offset=10240 data=2048 F status=0x00",
     );
-    // Lengths that divide nothing.
+    // Lengths of which none divides another.
     let mut peer = Peer::logged_in("MaxBurstLength=1000 FirstBurstLength=512 MaxRecvDataSegmentLength=600");
     peer.play(
         "I> ScsiCommand itt=1 F R edtl=1701
@@ -51,11 +51,11 @@ fn dat_02_data_in_and_r2t_of_one_command_share_their_numbers() {
     );
 }
 
-/// Each of these condemns the task before a byte of it is used, and its status waits for the F bit.
+/// Each of these fails the task before a byte of it is used, and its status waits for the F bit.
 #[test]
 fn dat_03_data_out_out_of_place() {
     for bad in [
-        // A gap, an overlap, a DataSN that is skipped, beyond the sequence, and where offset and length wrap.
+        // A gap, an overlap, a skipped DataSN, beyond the sequence, and an offset plus length that wraps.
         "data_sn=1 offset=520 data=100",
         "data_sn=1 offset=400 data=112",
         "data_sn=2 offset=512 data=100",
@@ -90,7 +90,7 @@ fn dat_04_tags_and_lun_of_data_out() {
                  D> need itt=1 bytes=1024
                  T< R2t itt=1 ttt=0 offset=0 len=1024";
     let keys = "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512";
-    // An unknown task: the others live on.
+    // An unknown task: the others are not affected.
     let mut peer = Peer::logged_in(keys);
     peer.play(start);
     peer.play(
@@ -99,7 +99,7 @@ fn dat_04_tags_and_lun_of_data_out() {
          I> DataOut itt=1 ttt=0 lun=1 F data=1024
          D< DataOut itt=1 bytes=1024",
     );
-    // The wrong transfer tag or LUN: refused, nothing is written, and the status comes after the F bit that is owed.
+    // The wrong transfer tag or LUN: rejected, nothing is written, and the status follows the F bit that is owed.
     for wrong in ["ttt=7 lun=1", "ttt=0 lun=2"] {
         let mut peer = Peer::logged_in(keys);
         peer.play(start);
@@ -114,7 +114,7 @@ fn dat_04_tags_and_lun_of_data_out() {
     }
 }
 
-/// All data is with the device server: what comes on top of it is refused and changes nothing.
+/// The device server has all the data: further data is rejected and changes nothing.
 // covers: DAT-04, REJ-02
 #[test]
 fn dat_04_stray_data_does_not_end_a_write_that_is_executing() {
@@ -189,7 +189,7 @@ fn dat_07_where_the_status_travels() {
     );
 }
 
-/// The four cases of InitialR2T and ImmediateData, as the target takes them.
+/// The four cases of InitialR2T and ImmediateData, as the target accepts them.
 // covers: UNS-01, UNS-02
 #[test]
 fn uns_02_forbidden_unsolicited_data_is_refused() {
@@ -224,7 +224,7 @@ fn uns_02_forbidden_unsolicited_data_is_refused() {
             );
         }
     }
-    // Unsolicited data although F said that none would come.
+    // Unsolicited data although F announced that none would follow.
     let mut peer = Peer::logged_in("InitialR2T=No");
     peer.play(
         "I> ScsiCommand itt=1 F W edtl=512
@@ -260,7 +260,7 @@ fn uns_03_no_more_than_first_burst_length() {
     );
 }
 
-/// Who sends unsolicited PDUs sends all of the first burst.
+/// An initiator that sends unsolicited PDUs sends the whole first burst.
 #[test]
 fn uns_04_less_than_the_first_burst() {
     let mut peer = Peer::logged_in("InitialR2T=No FirstBurstLength=1024 MaxBurstLength=4096");
@@ -364,7 +364,7 @@ fn r2t_04_an_answer_that_is_too_short() {
     );
 }
 
-/// Data that the device server does not want is not asked for; data that came anyway is not passed on.
+/// Data that the device server does not want is not requested; data that arrived anyway is not passed on.
 #[test]
 fn r2t_05_only_what_is_needed() {
     let mut peer = Peer::logged_in("InitialR2T=No FirstBurstLength=512 MaxBurstLength=512");
@@ -385,7 +385,7 @@ fn r2t_05_only_what_is_needed() {
     );
 }
 
-/// Solicited data is bounded over the session; commands take turns as wholes, in order.
+/// Solicited data is bounded for the session: a command gets its whole share or waits; a smaller one that fits may go first.
 // covers: R2T-01
 #[test]
 fn r2t_01_solicitation_is_bounded() {
@@ -413,7 +413,8 @@ fn r2t_01_solicitation_is_bounded() {
     assert_eq!(peer.session().holdings().solicited_bytes, 1424);
 }
 
-/// Data that are asked for and do not come give their memory up: what still comes is swallowed, and the command may be repeated.
+/// Commands whose requested data does not arrive give up their memory: data that still arrives is discarded, and the command may
+/// be repeated.
 #[test]
 fn r2ts_that_nobody_answers_give_way() {
     let mut peer = Peer::logged_in("InitialR2T=Yes ImmediateData=No");

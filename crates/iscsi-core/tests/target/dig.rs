@@ -57,7 +57,7 @@ fn dig_05_the_first_supported_value_is_chosen() {
         let reply = peer.output.pop_front().expect("an answer").line;
         assert!(reply.contains(&format!("HeaderDigest={answer}")), "{policy:?} {offer}: {reply}");
     }
-    // Required and not offered: no session without it.
+    // Required and not offered: there is no session without it.
     let mut peer = Peer::new();
     peer.policy.bounds.data_digest = Required;
     peer.play(
@@ -67,7 +67,7 @@ fn dig_05_the_first_supported_value_is_chosen() {
     );
 }
 
-/// What is required and was not spoken of is brought up by the target.
+/// A required digest that the initiator does not mention is proposed by the target.
 // covers: DIG-05, LGN-09
 #[test]
 fn dig_05_a_required_digest_is_proposed() {
@@ -136,7 +136,7 @@ fn dig_09_bad_data_ends_the_write_after_the_last_f_bit() {
          I> DataOut itt=1 ttt=1 data_sn=1 offset=1536 data=512 F
          T< ScsiResponse itt=1 status=0x02 sense=b/47/05 underflow=3072",
     );
-    // The bad PDU is the last one, and the device server lets go late.
+    // The bad PDU is the last one, and the device server releases the task late.
     peer.play(
         "I> ScsiCommand itt=2 F W edtl=512
          D< Start itt=2

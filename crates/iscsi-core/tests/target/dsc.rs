@@ -141,11 +141,11 @@ fn dsc_07_discovery_has_one_connection_and_no_recovery() {
             TargetPortalGroupTag=1 MaxRecvDataSegmentLength=262144",
     );
     assert_eq!((peer.params.error_recovery_level, peer.params.max_connections), (0, 1));
-    // A discovery session whose connection is gone does not wait for its return.
+    // A discovery session whose connection is gone does not wait for it to return.
     peer.play("X\nD< Ended");
 }
 
-/// Whose discovery session it is: the policy is asked with initiator, ISID and no target.
+/// The policy is asked about a discovery session with initiator, ISID and no target.
 #[test]
 fn dsc_08_unnamed_discovery() {
     let peer = discovery("");

@@ -13,7 +13,7 @@ fn asy_01_a_logout_that_is_asked_for() {
          D< Close Logout
          D< Ended",
     );
-    // And one that does not come.
+    // And a logout that does not arrive.
     Peer::logged_in("").play(
         "I> ScsiCommand itt=1 F R edtl=8
          D< Start itt=1
@@ -27,7 +27,7 @@ fn asy_01_a_logout_that_is_asked_for() {
          D> gone itt=1
          D< Ended",
     );
-    // A session that waits for its initiator is simply over.
+    // A session that waits for its initiator simply ends.
     Peer::logged_in("").play("X\nD> request_logout seconds=10\nD< Ended");
 }
 
@@ -41,7 +41,7 @@ fn asy_04_scsi_events_carry_sense_with_its_length() {
     assert_eq!(message.data[..3], [0, 18, 0x70]);
     assert_eq!(message.data[2 + 12..2 + 14], [0x3f, 0x0e]);
     assert_eq!(message.data.len(), 20);
-    // A discovery session hears of none.
+    // A discovery session receives no such message.
     let mut peer = Peer::new();
     peer.play("I> LoginRequest T csg=1 nsg=3 | @initiator SessionType=Discovery");
     peer.output.clear();
@@ -74,7 +74,7 @@ fn lgo_01_logout_kills_tasks_and_then_answers() {
         ));
         assert_eq!(peer.session().holdings(), Default::default());
     }
-    // In its turn, after the commands before it.
+    // It is executed in its turn, after the commands before it.
     Peer::logged_in("").play(
         "I> LogoutRequest itt=9 cmd_sn=2
          I> NopOut itt=1 cmd_sn=1
@@ -85,7 +85,7 @@ fn lgo_01_logout_kills_tasks_and_then_answers() {
     );
 }
 
-/// Also for a task that was aborted before and has not gone yet.
+/// Also for a task that was aborted before and is not gone yet.
 #[test]
 fn lgo_01_logout_waits_for_aborted_tasks() {
     Peer::logged_in("").play(
@@ -116,7 +116,7 @@ fn lgo_02_other_logouts_leave_the_session_alone() {
     );
 }
 
-/// Killed tasks are told to the device server, whose unit attention it is.
+/// Aborted tasks are reported to the device server, which raises the unit attention.
 // covers: LGO-04, LGO-01
 #[test]
 fn lgo_04_killed_tasks_are_told_to_the_device_server() {
@@ -144,7 +144,7 @@ fn nop_01_pings_are_answered_with_their_data() {
             );
         }
     }
-    // No more than the initiator takes.
+    // No more than the initiator accepts.
     peer.play("I> NopOut itt=7 data=9000\nT< NopIn itt=7 data=4096");
 }
 
@@ -182,7 +182,7 @@ fn nop_04_our_own_pings() {
          @ 1s
          D< Close Silent",
     );
-    // The session now waits for the return of its initiator.
+    // The session now waits for its initiator to return.
     peer.play("@ 21s\n@ 1s\nD< Ended");
     let mut peer = Peer::logged_in_with("", |peer| peer.config.ping_interval = std::time::Duration::ZERO);
     assert_eq!(peer.session().poll_timeout(), None);

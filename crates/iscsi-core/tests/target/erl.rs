@@ -24,13 +24,13 @@ fn erl_01_the_lower_level_is_granted() {
     }
 }
 
-/// Every PDU of a sequence lost, and every one damaged: exactly its bytes are asked for again.
+/// Every PDU of a sequence is lost once, and damaged once: exactly its bytes are requested again.
 // covers: ERL-03, ERL-04, DIG-09, R2T-05
 #[test]
 fn erl_04_lost_and_damaged_data_is_asked_for_again() {
     for position in 0..4u32 {
         for lost in [true, false] {
-            // The last one can only be missed, and is when nothing comes for a while.
+            // That the last one is missing only shows when nothing arrives for a while.
             let timed = lost && position == 3;
             let mut peer = Peer::with_connections(1, LEVEL_1);
             peer.play(
@@ -62,7 +62,7 @@ fn erl_04_lost_and_damaged_data_is_asked_for_again() {
             }
             if timed {
                 peer.play(&format!("@ 9s\n@ 1s\n{recovery}"));
-                // What was only late is dropped.
+                // A PDU that was only late is discarded.
                 peer.play("I> DataOut itt=1 ttt=0 F data_sn=3 offset=1536 data=512\n#");
             }
             peer.play(&format!(
@@ -99,7 +99,7 @@ fn erl_04_unsolicited_data_is_recovered() {
     );
 }
 
-/// Answers to R2Ts come in their order, so one that is left out is lost. A damaged recovery is recovered.
+/// Answers to R2Ts arrive in order, so one that is skipped is lost. A damaged recovery is recovered too.
 // covers: ERL-03, ERL-04
 #[test]
 fn erl_04_whole_answers_and_recoveries_are_lost() {
@@ -125,7 +125,7 @@ fn erl_04_whole_answers_and_recoveries_are_lost() {
     );
 }
 
-/// Twice the same, and what contradicts itself.
+/// Duplicates, and PDUs that contradict themselves.
 // covers: ERL-03
 #[test]
 fn erl_03_duplicates_are_dropped() {
@@ -184,7 +184,7 @@ fn erl_04_recovery_is_bounded() {
     );
 }
 
-/// Recovery of one task on two connections of level 2, with a command in each state when its connection breaks.
+/// Recovery of one task at level 2, from one connection to another, with a command in each state when its connection breaks.
 // covers: ERL-05, ERL-06, ERL-10, LGO-01
 #[test]
 fn erl_06_tasks_go_on_elsewhere() {
@@ -211,7 +211,7 @@ fn erl_06_tasks_go_on_elsewhere() {
     assert_eq!(peer.session().recovery_counts().tasks_reassigned, 1);
     assert_eq!(peer.session().take_cleared_luns().len(), 0);
 
-    // A write before its R2T, half way, and executed: it reaches the device server once.
+    // A write before its R2T, halfway, and executed: it reaches the device server once.
     let mut peer = Peer::with_connections(2, LEVEL_2);
     peer.play(
         "I2> ScsiCommand itt=1 F W edtl=2048
@@ -255,7 +255,7 @@ fn erl_06_tasks_go_on_elsewhere() {
 }
 
 /// Data and status that were sent and not acknowledged are sent again, from the number that the initiator names and in the
-/// lengths that the new connection takes.
+/// lengths that the new connection accepts.
 // covers: ERL-06, SNK-04
 #[test]
 fn erl_06_data_and_status_are_sent_again() {
@@ -293,7 +293,7 @@ fn erl_06_data_and_status_are_sent_again() {
     }
 }
 
-/// Data that was forgotten for want of memory cannot be sent again: the status says so, with or without more.
+/// Data that was dropped for lack of memory cannot be sent again: the status reports it, whether or not more data follows.
 // covers: ERL-06, SNK-06
 #[test]
 fn erl_06_what_was_forgotten_is_told_by_its_status() {
@@ -316,7 +316,7 @@ fn erl_06_what_was_forgotten_is_told_by_its_status() {
     assert_eq!(peer.session().retained_bytes(), 0);
 }
 
-/// A write that is taken over goes on with its R2TSNs where the initiator has seen them end; 0 says nothing of that.
+/// A write that is reassigned continues its R2TSNs after the last one that the initiator has seen; 0 says nothing about that.
 // covers: ERL-06, R2T-01
 #[test]
 fn erl_06_r2t_numbers_go_on() {
@@ -389,7 +389,7 @@ fn erl_07_what_cannot_be_reassigned() {
     }
 }
 
-/// A connection that lives is logged out for recovery, from another one and from itself.
+/// A working connection is logged out for recovery, from another one and from itself.
 #[test]
 fn erl_05_logout_for_recovery_stops_data_and_status() {
     for from in ["", "2"] {
@@ -445,7 +445,7 @@ fn erl_08_nobody_takes_over_in_time() {
     assert_eq!(peer.session().recovery_counts().tasks_expired, 2);
 }
 
-/// The logout begins the time anew; a second logout, by which the initiator gives up, kills at once.
+/// The logout restarts the time; a second logout, by which the initiator gives up, aborts at once.
 // covers: ERL-08, MCS-04
 #[test]
 fn erl_08_the_time_begins_with_the_logout() {
@@ -492,7 +492,7 @@ fn erl_09_immediate_commands_die_with_their_connection() {
     assert_eq!(peer.session().take_cleared_luns().len(), 1);
 }
 
-/// The only connection of a session is replaced by its own CID: that is a logout for recovery as well.
+/// A login with the CID of the only connection of a session replaces it: that is a logout for recovery as well.
 // covers: SES-03, ERL-05, ERL-06
 #[test]
 fn ses_03_at_level_2_tasks_wait_to_be_reassigned() {
@@ -523,7 +523,7 @@ fn ses_03_at_level_2_tasks_wait_to_be_reassigned() {
     }
 }
 
-/// Nobody comes back: the session ends and takes everything along.
+/// No connection comes back: the session ends with everything it holds.
 // covers: SES-04, ERL-08
 #[test]
 fn ses_04_a_session_at_level_2_ends_with_its_orphans() {
@@ -546,7 +546,7 @@ fn ses_04_a_session_at_level_2_ends_with_its_orphans() {
     assert_eq!(peer.session().holdings(), Default::default());
 }
 
-/// ABORT TASK for an orphan is asked for on another connection.
+/// ABORT TASK for an orphan is requested on another connection.
 // covers: TMF-01, TMF-04
 #[test]
 fn tmf_04_orphans_are_aborted_from_anywhere() {
@@ -572,7 +572,7 @@ fn tmf_04_orphans_are_aborted_from_anywhere() {
     assert_eq!(peer.session().holdings().orphans, 0);
 }
 
-/// A silent connection is given up, and its tasks wait.
+/// A silent connection is declared dead, and its tasks wait.
 #[test]
 fn erl_11_silence_is_noticed() {
     let mut peer = Peer::with_connections(2, LEVEL_2);
@@ -594,7 +594,7 @@ fn erl_11_silence_is_noticed() {
     assert_eq!(peer.session().holdings().orphans, 1);
 }
 
-/// A ping that stands behind much data is not answered before they are taken: taking them is life too.
+/// A ping queued behind much data is not answered before that data is taken: taking it shows life too.
 #[test]
 fn erl_11_who_takes_what_it_is_sent_is_not_silent() {
     let mut peer = Peer::logged_in("");
@@ -612,7 +612,7 @@ fn erl_11_who_takes_what_it_is_sent_is_not_silent() {
     );
 }
 
-/// A response that waits for a fence when the time to take its command over ends goes as well, and its tag is free.
+/// A response waits for a fence when the time to reassign its command ends: it is dropped as well, and its tag is free.
 // covers: ERL-08, FAB-04
 #[test]
 fn erl_08_what_waits_for_a_fence_expires_too() {

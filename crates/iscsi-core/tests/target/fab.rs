@@ -21,8 +21,8 @@ fn session(reporting: &str) -> Peer {
     peer
 }
 
-/// Every connection but that of the request is told once for the unit, the answer waits for no data, and the tags are free when
-/// the initiator has acknowledged.
+/// Every connection except that of the request receives one message for the unit, the answer waits for no data, and the tags are
+/// free once the initiator has acknowledged.
 // covers: FAB-01, FAB-02
 #[test]
 fn fab_01_the_initiator_is_told_to_stop() {
@@ -56,7 +56,7 @@ fn fab_01_the_initiator_is_told_to_stop() {
     assert_eq!(peer.session().holdings().drains, 0);
 }
 
-/// Another session's request reaches all connections.
+/// A request of another session reaches all connections.
 // covers: FAB-01, FAB-03
 #[test]
 fn fab_01_third_parties_are_told_on_each_connection() {
@@ -98,7 +98,7 @@ fn fab_03_who_did_not_ask_for_it_is_not_told() {
     }
 }
 
-/// After the answer, responses on the other connections wait until it has arrived.
+/// After the answer, responses on the other connections wait until the answer is acknowledged.
 // covers: FAB-04, MCS-06
 #[test]
 fn fab_04_nothing_overtakes_the_answer() {
@@ -125,7 +125,7 @@ fn fab_04_nothing_overtakes_the_answer() {
          I> NopOut I exp_stat_sn=0
          T3< DataIn itt=4 status=0x00",
     );
-    // Its connection is lost: the fence is gone with it.
+    // Its connection is lost: the fence goes with it.
     let mut peer = session("ResponseFence");
     peer.answer_with_fence();
     peer.play(
@@ -135,7 +135,7 @@ fn fab_04_nothing_overtakes_the_answer() {
          T3< DataIn itt=4 status=0x00
          T2< AsyncMessage event=ConnectionDrop parameters=1,2,20",
     );
-    // Two fences stand one behind the other.
+    // Two fences in a row.
     let mut peer = session("ResponseFence");
     peer.answer_with_fence();
     peer.play(
@@ -149,7 +149,7 @@ fn fab_04_nothing_overtakes_the_answer() {
          I2> NopOut I
          T3< DataIn itt=4",
     );
-    // A session of one connection has no fences.
+    // A session with one connection has no fences.
     let mut peer = Peer::with_connections(1, &format!("{KEYS} TaskReporting=FastAbort"));
     peer.play(
         "I> NopOut I itt=1
@@ -161,8 +161,8 @@ fn fab_04_nothing_overtakes_the_answer() {
     );
 }
 
-/// Before the answer goes nothing of the SCSI layer passes it on its own connection either, and what was not sent yet cannot be
-/// acknowledged.
+/// Before the answer is sent, no response of the SCSI layer passes it on its own connection either, and what was not sent yet
+/// cannot be acknowledged.
 // covers: FAB-04, NUM-09
 #[test]
 fn fab_04_nothing_passes_the_answer_on_its_own_connection() {
@@ -190,7 +190,7 @@ fn fab_04_nothing_passes_the_answer_on_its_own_connection() {
     peer.play("I> NopOut I\nT< ScsiResponse itt=1\nT3< DataIn itt=4 status=0x00");
 }
 
-/// Answers that end single tasks wait for a fence as statuses do, before and behind it, and those of TASK REASSIGN do not.
+/// Answers that end single tasks wait for a fence, before and after it, as statuses do; those of TASK REASSIGN do not.
 // covers: FAB-04, MCS-06
 #[test]
 fn fab_04_other_answers_do_not_overtake_it_either() {
@@ -214,7 +214,7 @@ fn fab_04_other_answers_do_not_overtake_it_either() {
          T< TaskManagementResponse itt=12 response=TaskDoesNotExist",
     );
     assert_eq!(peer.session().holdings().held_back, 0);
-    // Nobody fills memory with them.
+    // A peer cannot fill memory with them.
     let mut peer = session("ResponseFence");
     peer.answer_with_fence();
     for itt in 100..164 {
@@ -230,7 +230,7 @@ fn fab_04_other_answers_do_not_overtake_it_either() {
     assert_eq!(peer.session().holdings().held_back, 64);
 }
 
-/// A connection that joins behind an answer waits until the initiator has taken it.
+/// A connection that joins after an answer waits until the initiator has acknowledged it.
 // covers: FAB-04
 #[test]
 fn fab_04_who_joins_behind_an_answer_does_not_overtake_it() {
@@ -261,7 +261,7 @@ fn fab_04_who_joins_behind_an_answer_does_not_overtake_it() {
     }
 }
 
-/// Who does not acknowledge the answer is given up, and the others go on.
+/// A connection that does not acknowledge the answer is declared dead, and the others continue.
 // covers: FAB-04, MCS-07
 #[test]
 fn fab_04_fences_do_not_stand_for_ever() {
@@ -278,7 +278,7 @@ fn fab_04_fences_do_not_stand_for_ever() {
     );
 }
 
-/// At level 2 a response that waits for a fence waits to be reassigned as well, when its connection breaks.
+/// At level 2 a response that waits for a fence also waits to be reassigned when its connection breaks.
 // covers: FAB-04, ERL-06
 #[test]
 fn fab_04_held_responses_survive_their_connection() {
@@ -300,7 +300,7 @@ fn fab_04_held_responses_survive_their_connection() {
     assert_eq!(peer.session().holdings().orphans, 0);
 }
 
-/// The first that a third party hears of a reset comes after everything before it and before everything after it.
+/// The first response that tells a third party of a reset follows all earlier responses and precedes all later ones.
 #[test]
 fn fab_04_a_unit_attention_has_a_fence() {
     for how in ["status=2 sense=6/29/03", "status=0 fenced"] {
@@ -321,7 +321,7 @@ fn fab_04_a_unit_attention_has_a_fence() {
              T< ScsiResponse itt=6"
         ));
     }
-    // Its connection breaks before it goes: at level 2 it is told on another one.
+    // Its connection breaks before it is sent: at level 2 it is sent on another one.
     let mut peer = Peer::with_connections(3, &format!("{KEYS} TaskReporting=FastAbort ErrorRecoveryLevel=2"));
     peer.respond_on(2);
     peer.play(
@@ -338,7 +338,7 @@ fn fab_04_a_unit_attention_has_a_fence() {
     );
 }
 
-/// Who asks for resets while a fence stands is told to wait when too many answers wait.
+/// Resets requested while a fence is in effect are rejected once too many answers wait.
 // covers: FAB-04, NUM-08
 #[test]
 fn fab_04_answers_with_a_fence_are_bounded_too() {

@@ -5,7 +5,7 @@ use iscsi_core::wire::LoginStatus;
 
 use crate::play::Peer;
 
-/// What one key comes to.
+/// The result of one key.
 struct Key {
     offer: &'static str,
     /// The value of the answer; empty for a declaration, which has none.
@@ -43,7 +43,7 @@ fn check(keys: &[Key]) {
         let text = line.split_once(" | ").expect("text").1;
         let told: Vec<&str> = text.split(' ').filter(|pair| pair.split('=').next() == Some(name)).collect();
         match *answer {
-            // Our own declaration of the same name is no answer to theirs.
+            // Our own declaration of the same key is no answer to theirs.
             "" => assert!(told.is_empty() || name == "MaxRecvDataSegmentLength", "{offer}: {text}"),
             answer => assert_eq!(told, [format!("{name}={answer}")], "{offer}"),
         }
@@ -329,7 +329,7 @@ fn key_29_leading_only_keys_on_a_later_connection() {
              D< Close Refused"
         ));
     }
-    // Those of the connection are its own; those of the session stand.
+    // The parameters of the connection are its own; those of the session stay in effect.
     let session = Params {
         max_burst_length: 8192,
         first_burst_length: 4096,
@@ -346,7 +346,8 @@ fn key_29_leading_only_keys_on_a_later_connection() {
     assert!(peer.params.digests.header);
 }
 
-/// SessionType is for the leading connection only. Hosts that say it again on another one do no harm; nothing else is taken.
+/// SessionType is for the leading connection only. A host that repeats it on another one does no harm; no other value is
+/// accepted.
 // covers: KEY-29, KEY-20
 #[test]
 fn key_29_the_type_of_the_session_may_be_said_again() {
@@ -366,7 +367,7 @@ fn key_29_the_type_of_the_session_may_be_said_again() {
     );
 }
 
-/// Nothing is assumed to have been answered, or offered.
+/// No key is assumed to have been answered, or offered.
 #[test]
 fn key_30_no_key_is_implied() {
     let peer = Peer::logged_in_with("", |peer| peer.policy.bounds = bounds());

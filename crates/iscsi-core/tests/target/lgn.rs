@@ -51,7 +51,7 @@ fn lgn_02_a_login_that_is_complete_takes_nothing_more() {
     assert!(matches!(login.handle_pdu(&pdu, &mut policy), LoginReply::Refuse { .. }));
 }
 
-/// Which session it is going to be is decided by who owns the sessions: it is asked with everything that the decision needs.
+/// The owner of the sessions decides which session it will be: it is given everything that the decision needs.
 // covers: LGN-03, LGN-04, LGN-06, LGN-20, NAM-04
 #[test]
 fn lgn_03_the_policy_sees_the_names_and_tags_and_decides() {
@@ -90,7 +90,7 @@ fn lgn_05_names_come_in_the_first_request() {
              D< Close Refused"
         ));
     }
-    // A discovery session names no target; one that is named later would change what was asked for.
+    // A discovery session names no target; one named later would change the request.
     let mut peer = Peer::new();
     peer.play("I> LoginRequest csg=1 | @initiator SessionType=Discovery");
     peer.output.clear();
@@ -108,7 +108,7 @@ fn lgn_07_versions() {
          T< LoginResponse status=UnsupportedVersion
          D< Close Refused",
     );
-    // A newer initiator that also speaks ours; the answer says 0, which the audit of every response sees to.
+    // A newer initiator that also supports our version; the answer says 0, which the audit checks in every response.
     Peer::new().play(
         "I> LoginRequest T csg=1 nsg=3 version_max=9 version_min=0 | @names
          T< LoginResponse status=Success T",
@@ -130,7 +130,7 @@ fn lgn_08_stage_moves() {
              D< Close Refused"
         ));
     }
-    // Without T nothing moves, and the stage of the next request has to be the same.
+    // Without T the stage does not change, and the next request must have the same stage.
     Peer::new().play(
         "I> LoginRequest csg=0 | @names
          T< LoginResponse status=Success csg=0 !T !nsg
@@ -164,7 +164,7 @@ fn lgn_08_stage_two_is_reserved() {
     }
 }
 
-/// What the target itself proposes keeps the stage open until it is answered.
+/// A proposal of the target keeps the stage open until it is answered.
 #[test]
 fn lgn_09_no_transit_with_unanswered_proposals() {
     let mut peer = Peer::new();
@@ -288,7 +288,7 @@ fn lgn_17_an_empty_security_stage() {
     );
 }
 
-/// A login that goes no further is dropped by whoever owns the connection; it holds little until then.
+/// A login that does not progress is dropped by the owner of the connection; it holds little until then.
 // covers: LGN-19
 #[test]
 fn lgn_19_an_idle_login_is_small() {
@@ -316,7 +316,7 @@ fn lgn_21_logins_and_logouts_out_of_place() {
     );
 }
 
-/// A refusal after the login was complete, when the session cannot be had: the same form.
+/// A refusal after the login was complete, because the session cannot be created: it has the same form.
 #[test]
 fn lgn_20_late_refusal() {
     let mut policy = crate::policy::Policy::default();

@@ -1,4 +1,4 @@
-//! The target's side of the protocol, played against transcripts; a module for each section of the list of rules.
+//! The target's side of the protocol, played against transcripts; one module for each section of the list of rules.
 
 mod audit;
 mod pdus;

@@ -3,7 +3,7 @@
 use crate::play::{Peer, SOLICITED as KEYS};
 use iscsi_core::wire::{Cid, Lun};
 
-/// The window and the TSIH are the session's, StatSN is the connection's.
+/// The window and the TSIH belong to the session, StatSN to the connection.
 // covers: MCS-01, LGN-03, NUM-09
 #[test]
 fn mcs_01_connections_join_and_share_the_window() {
@@ -93,7 +93,7 @@ fn mcs_04_a_connection_is_logged_out_from_another_one() {
     );
 }
 
-/// In asymmetric use a command dies with either of its connections, and its place in the window is free.
+/// In asymmetric use a command dies with either of its connections, and its place in the window becomes free.
 // covers: MCS-05, LGO-04
 #[test]
 fn mcs_05_a_command_dies_with_the_connection_that_it_came_on() {
@@ -111,7 +111,8 @@ fn mcs_05_a_command_dies_with_the_connection_that_it_came_on() {
     }
 }
 
-/// Who asked is gone before the device server has let go of the commands: the other one is closed nevertheless.
+/// The connection that sent the request is gone before the device server has released the commands: the other is closed
+/// nevertheless.
 // covers: MCS-04, LGO-01
 #[test]
 fn mcs_04_a_logout_outlives_the_connection_that_asked_for_it() {
@@ -128,7 +129,7 @@ fn mcs_04_a_logout_outlives_the_connection_that_asked_for_it() {
          I3> NopOut itt=4
          T3< NopIn itt=4",
     );
-    // The session likewise, also when the connection comes back meanwhile; its new one has asked for nothing.
+    // The same for the session, even if the connection has come back meanwhile; the new one has requested nothing.
     let mut peer = Peer::with_connections(2, KEYS);
     peer.play(
         "I2> ScsiCommand itt=1 F R edtl=8
@@ -168,7 +169,7 @@ fn mcs_04_a_connection_that_two_logouts_are_for_is_closed_once() {
     );
 }
 
-/// A second logout of a connection is no sooner answered than the first: its commands may still reach the medium.
+/// A second logout of a connection is not answered before the first: its commands may still reach the medium.
 // covers: MCS-04, LGO-01
 #[test]
 fn mcs_04_a_logout_that_is_asked_for_twice_waits_twice() {
@@ -186,7 +187,7 @@ fn mcs_04_a_logout_that_is_asked_for_twice_waits_twice() {
     );
 }
 
-/// A login has put a new connection in the place of the one that is logged out: it stays.
+/// A login has replaced the connection that is being logged out: the new one stays.
 // covers: MCS-04, SES-03
 #[test]
 fn mcs_04_a_logout_spares_the_successor_of_its_connection() {
@@ -245,7 +246,7 @@ fn mcs_05_the_others_go_on_and_hear_of_it() {
     peer.play("I2> NopOut itt=5\nT2< NopIn itt=5");
 }
 
-/// Commands that a lost connection has swallowed leave holes, and an ABORT TASK on another connection fills them.
+/// Commands lost with their connection leave holes, and an ABORT TASK on another connection fills them.
 #[test]
 fn mcs_07_holes_of_a_lost_connection_are_filled() {
     let mut peer = Peer::with_connections(2, KEYS);
@@ -297,7 +298,7 @@ fn mcs_06_the_answer_waits_for_earlier_statuses() {
          I2> NopOut I exp_stat_sn=0
          T< TaskManagementResponse itt=9 response=FunctionComplete",
     );
-    // Nobody waits on a connection that is gone, or that does not answer.
+    // Nothing waits for a connection that is gone, or that does not answer.
     let ends = [
         "X2
          T< TaskManagementResponse itt=9
@@ -325,7 +326,7 @@ fn mcs_06_the_answer_waits_for_earlier_statuses() {
     }
 }
 
-/// Only one window: a command that is refused for its number on one connection is refused on the other.
+/// There is only one window: a command refused for its number on one connection is refused on the other.
 // covers: NUM-03, NUM-05
 #[test]
 fn num_05_the_window_is_one() {
@@ -335,7 +336,7 @@ fn num_05_the_window_is_one() {
         let cid = if itt % 2 == 0 { "2" } else { "" };
         script += &format!("I{cid}> ScsiCommand itt={itt} F R edtl=8\nD< Start itt={itt}\n");
     }
-    // The ninth finds the window closed, wherever it comes.
+    // The ninth finds the window closed on either connection.
     script += "I> ScsiCommand itt=9 F R edtl=8 cmd_sn=9\nI2> ScsiCommand itt=9 F R edtl=8 cmd_sn=9\n";
     script += "D> complete itt=2 data=8\nT2< DataIn itt=2 status=0x00 exp_cmd_sn=9 max_cmd_sn=9\n";
     script += "I> ScsiCommand itt=9 F R edtl=8 cmd_sn=9\nD< Start itt=9";
@@ -345,7 +346,7 @@ fn num_05_the_window_is_one() {
 const ASYMMETRIC: &str = "InitialR2T=No ImmediateData=Yes FirstBurstLength=1024 MaxBurstLength=1024 \
                           MaxRecvDataSegmentLength=512 X-com.intact.AllegianceFree=Yes";
 
-/// Commands on even connections, what belongs to them on odd ones each with its own.
+/// Commands travel on even connections; the PDUs that belong to them on odd ones, one for each even one.
 // covers: MCS-02
 #[test]
 fn mcs_02_asymmetric_use() {
@@ -384,7 +385,7 @@ fn mcs_02_asymmetric_use() {
          D> gone itt=5
          T2< TaskManagementResponse itt=9 response=FunctionComplete",
     );
-    // Where no odd one is left, everything stays where it came.
+    // If no odd one is left, everything stays on the connection of the command.
     peer.play(
         "I2> LogoutRequest I itt=9 reason=CloseConnection cid=1
          T2< LogoutResponse itt=9
@@ -398,7 +399,7 @@ fn mcs_02_asymmetric_use() {
     );
 }
 
-/// Its connection for data is lost: at level 2 the command goes on elsewhere.
+/// The data connection is lost: at level 2 the command continues elsewhere.
 // covers: ERL-06, MCS-02
 #[test]
 fn erl_06_asymmetric_commands_are_reassigned() {
@@ -416,8 +417,8 @@ fn erl_06_asymmetric_commands_are_reassigned() {
     );
 }
 
-/// Data do not travel on the connection of their command: when that one is lost they go on, and what names the command comes
-/// on any other one.
+/// Data does not travel on the connection of its command: it continues when that one is lost, and a function that names the
+/// command may arrive on any other.
 // covers: TMF-04, ERL-06, MCS-02, P2-03
 #[test]
 fn tmf_04_asymmetric_commands_are_named_on_any_connection() {
@@ -444,7 +445,7 @@ fn tmf_04_asymmetric_commands_are_named_on_any_connection() {
     );
 }
 
-/// Both have to know it and to want it; everyone else gets a plain answer.
+/// Both ends must know it and want it; any other initiator gets a plain answer.
 // covers: KEY-26
 #[test]
 fn key_26_asymmetric_use_is_agreed_on() {

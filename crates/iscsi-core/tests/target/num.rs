@@ -26,7 +26,7 @@ fn num_02_commands_run_in_order_and_holes_wait() {
     );
 }
 
-/// What pings and text requests bring may wait with them, up to a bound; what is refused has not used up its number.
+/// The data of pings and text requests may wait with them, up to a bound; a rejected request has not consumed its number.
 // covers: NUM-13, NUM-02
 #[test]
 fn num_13_data_that_wait_for_their_turn_are_bounded() {
@@ -121,7 +121,7 @@ fn num_05_the_window_closes_and_opens() {
     );
 }
 
-/// Commands that vanish without an answer of their own: somebody else aborts them.
+/// Commands that vanish without an answer of their own because another request aborts them.
 #[test]
 fn num_07_an_opening_window_is_announced() {
     let mut peer = Peer::logged_in_with("", |peer| peer.config.queue_depth = 2);
@@ -142,7 +142,7 @@ fn num_07_an_opening_window_is_announced() {
     );
 }
 
-/// A full queue whose device server is slow: immediate task management is always answered, and so is a ping.
+/// A full queue with a slow device server: immediate task management is always answered, and so is a ping.
 // covers: NUM-08, TMF-09
 #[test]
 fn num_08_immediate_requests_are_taken() {
@@ -161,7 +161,7 @@ fn num_08_immediate_requests_are_taken() {
          D> managed FunctionComplete
          T< TaskManagementResponse itt=201 response=FunctionComplete",
     );
-    // Sixteen that nobody has answered yet, and one more.
+    // Sixteen that are not answered yet, and one more.
     for itt in 300..316 {
         peer.play(&format!(
             "I> TaskManagementRequest I itt={itt} function=LogicalUnitReset\nD< Manage LogicalUnitReset"
@@ -178,7 +178,7 @@ fn num_08_immediate_requests_are_taken() {
     );
 }
 
-/// Sixteen functions wait for a command that never comes: what fills its place is not refused.
+/// Sixteen functions wait for a command that never arrives: the ABORT TASK that fills its place is not rejected.
 #[test]
 fn num_08_what_fills_a_hole_is_taken() {
     let mut peer = Peer::logged_in("");
@@ -201,7 +201,7 @@ fn num_08_what_fills_a_hole_is_taken() {
     assert_eq!(lines[1..], ["D< Manage LogicalUnitReset lun=0"; 16]);
 }
 
-/// Ordinary task management that nobody has answered yet does not use up the places of immediate requests.
+/// Ordinary task management that is not answered yet does not use up the places of immediate requests.
 #[test]
 fn num_08_ordinary_requests_have_places_of_their_own() {
     let mut peer = Peer::logged_in_with("", |peer| peer.config.queue_depth = 32);
@@ -213,7 +213,7 @@ fn num_08_ordinary_requests_have_places_of_their_own() {
     peer.play("I> TaskManagementRequest I itt=30 function=LogicalUnitReset\nD< Manage LogicalUnitReset");
 }
 
-/// Aborting at once what was sent at once does not get round the limit.
+/// Aborting immediate commands at once does not get round the limit.
 #[test]
 fn num_08_abandoned_immediate_commands_count() {
     let mut peer = Peer::logged_in_with("", |peer| peer.config.queue_depth = 2);
@@ -233,7 +233,7 @@ fn num_08_abandoned_immediate_commands_count() {
     assert!(peer.session().holdings().leaving <= 18);
 }
 
-/// Unanswered task management takes room in the window: an initiator cannot pile it up.
+/// Unanswered task management takes up room in the window: an initiator cannot pile it up.
 #[test]
 fn num_05_unanswered_task_management_closes_the_window() {
     let mut peer = Peer::logged_in("");
@@ -245,7 +245,7 @@ fn num_05_unanswered_task_management_closes_the_window() {
     assert!(peer.session().holdings().waits <= 8, "{:?}", peer.session().holdings());
 }
 
-/// Whatever carries a status or an answer counts; an R2T, plain Data-In and our own pings do not. The audit compares each.
+/// Every PDU with a status or an answer takes a StatSN; an R2T, plain Data-In and our own pings do not. The audit checks each.
 #[test]
 fn num_09_stat_sn_over_a_mixed_workload() {
     let mut peer =
@@ -284,7 +284,7 @@ fn num_09_stat_sn_over_a_mixed_workload() {
     );
 }
 
-/// Refused commands leave their number open, and the initiator fills the hole: with the command or by aborting it.
+/// Rejected commands leave their number open, and the initiator fills the hole: with the command, or by aborting it.
 // covers: NUM-13, TMF-02
 #[test]
 fn num_13_a_rejected_command_takes_no_number() {
@@ -305,7 +305,7 @@ fn num_13_a_rejected_command_takes_no_number() {
     );
 }
 
-/// What a ping brings is copied: its answer may be long in leaving, and would keep the whole receive buffer.
+/// The data of a ping is copied: its answer may be long in leaving, and would pin the whole receive buffer.
 // covers: NUM-13
 #[test]
 fn num_13_no_answer_keeps_the_buffer_of_its_ping() {

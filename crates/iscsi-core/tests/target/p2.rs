@@ -44,7 +44,7 @@ fn p2_02_functions_of_level_2() {
     );
     assert!(peer.session().has_tasks(Default::default()));
     assert!(!peer.session().has_tasks(iscsi_core::wire::Lun::from_index(1)));
-    // However many there are: none is rejected.
+    // None is rejected, however many there are.
     for itt in 100..140 {
         peer.play(&format!(
             "I> TaskManagementRequest I itt={itt} function=QueryTaskSet\nD< Manage QueryTaskSet"
@@ -80,7 +80,7 @@ fn p2_04_what_is_pending_comes_with_the_answer() {
     );
 }
 
-/// Everything ends at once, also at level 2 of recovery: nobody can come back.
+/// Everything ends at once, even at recovery level 2: no connection can come back.
 #[test]
 fn p2_05_the_loss_of_the_nexus() {
     let mut peer = Peer::with_connections(2, &format!("{KEYS} ErrorRecoveryLevel=2"));
@@ -104,7 +104,7 @@ fn p2_05_the_loss_of_the_nexus() {
     assert_eq!(peer.session().holdings(), Default::default());
 }
 
-/// A response that waits for a fence is lost with the nexus: the answer is the last that is said.
+/// A response that waits for a fence is lost with the nexus: the answer is the last PDU sent.
 // covers: P2-05, FAB-04
 #[test]
 fn p2_05_nothing_follows_the_loss_of_the_nexus() {
@@ -124,7 +124,7 @@ fn p2_05_nothing_follows_the_loss_of_the_nexus() {
     );
 }
 
-/// Functions under way are over as well: the device server may still carry them out, and nobody hears of it.
+/// Functions under way are over as well: the device server may still execute them, and no answer follows.
 // covers: P2-05, FAB-04
 #[test]
 fn p2_05_functions_are_lost_with_the_nexus() {

@@ -27,7 +27,7 @@ fn pdu_02_reserved_bits_change_nothing() {
     let data_out = "DataOut itt=2 F";
     let data_out_reserved = [(0, 0xc0), (1, 0x7f), (2, 0xff), (24, 0xff), (32, 0xff), (44, 0xff), (8, 0xff)];
     send_mutated(&mut peer, data_out, &data_out_reserved);
-    // Too short, but understood: its F bit ended the sequence.
+    // Too short, but recognised: its F bit ended the sequence.
     peer.play(
         "D< Abandon itt=2
          D> gone itt=2
@@ -188,7 +188,7 @@ fn ahs_03_several_segments_and_a_chain_that_does_not_fit() {
     );
 }
 
-/// Whether the length fits ADDITIONAL CDB LENGTH is the device server's question: it gets what came, not a padded CDB.
+/// Whether the length fits ADDITIONAL CDB LENGTH is for the device server to check: it gets the bytes received, not a padded CDB.
 #[test]
 fn ahs_04_a_short_extended_cdb_is_not_made_up() {
     let mut peer = Peer::logged_in("");

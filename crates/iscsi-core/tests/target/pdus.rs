@@ -1,4 +1,4 @@
-//! PDUs of an initiator from words.
+//! PDUs of an initiator, built from words.
 
 use bytes::Bytes;
 use iscsi_core::wire::{
@@ -75,7 +75,7 @@ fn stage(code: u32) -> LoginStage {
     LoginStage::try_from(code as u8).expect("a stage")
 }
 
-/// The PDU and its AHS. What `fields` does not say follows from where `peer` stands.
+/// The PDU and its AHS. Fields that are not given follow from the state of `peer`.
 pub fn build(fields: &Fields, peer: &mut Peer) -> (Pdu, Bytes) {
     let immediate = fields.flag("I");
     let exp_stat_sn = fields.number("exp_stat_sn").map_or(peer.exp_stat_sn(), StatSn);
@@ -207,7 +207,7 @@ pub fn build(fields: &Fields, peer: &mut Peer) -> (Pdu, Bytes) {
     (pdu, ahs.into())
 }
 
-/// A header of any opcode with nothing in it but tags and CmdSN.
+/// A header of any opcode, empty but for tags and CmdSN.
 pub fn bare_header(opcode: u8, immediate: bool, itt: u32, cmd_sn: CmdSn) -> Bhs {
     let mut header = [0u8; 48];
     header[0] = opcode | if immediate { 0x40 } else { 0 };

@@ -1,4 +1,4 @@
-//! Plays readable transcripts against a login and the session that follows from it.
+//! Plays readable transcripts against a login and the session that it creates.
 //!
 //! ```text
 //! I> ScsiCommand itt=7 W F edtl=8192          the initiator sends; what is not said has a sensible value
@@ -8,9 +8,9 @@
 //! @ 30s                                       time passes
 //! X                                           the connection breaks
 //! ```
-//! A digit names another connection than the first one of the session: `I2>`, `T2<`, `X2`; it comes by a login.
-//! Every PDU crosses a [`PduWriter`] and a [`PduReader`] with the digests in force, and everything that the target sends is
-//! held against [`Audit`]. Nothing that comes out may stay unread.
+//! A digit names a connection other than the first of the session: `I2>`, `T2<`, `X2`; such a connection is added by a login.
+//! Every PDU passes through a [`PduWriter`] and a [`PduReader`] with the digests in effect, and everything that the target sends
+//! is checked by [`Audit`]. No output may remain unread.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::audit::Audit;
 use crate::pdus::{Fields, build};
 use crate::policy::{INITIATOR, Policy, TARGET};
 
-/// Where a connection stands.
+/// State of a connection.
 enum Stage {
     Login(Box<TargetLogin>),
     FullFeature,
@@ -86,7 +86,7 @@ impl Wire {
         self.reader.set_digests(digests);
     }
 
-    /// Carries one PDU over; `flip` changes a byte at this offset of its data on the way.
+    /// Carries one PDU over; `flip` changes the byte at this offset of its data on the way.
     fn carry(&mut self, pdu: TxPdu, digests: DigestScope, flip: Option<usize>) -> RxPdu {
         let data_start = Bhs::SIZE + pdu.ahs.len() + if digests.header { 4 } else { 0 };
         self.writer.push(pdu);
@@ -103,7 +103,7 @@ impl Wire {
     }
 }
 
-/// Something that came out: a line to compare with, and what a test may want to look at.
+/// One output: a line to compare with, and details that a test may check.
 pub struct Output {
     pub line: String,
     pub data: Bytes,
@@ -115,7 +115,7 @@ pub struct Peer {
     pub config: SessionConfig,
     session: Option<Box<TargetSession>>,
     lines: HashMap<Cid, Line>,
-    /// The connection that the script speaks on.
+    /// The connection that the script uses.
     pub at: Cid,
     pub now: Time,
     pub cmd_sn: CmdSn,
@@ -133,7 +133,7 @@ pub struct Peer {
     pub params: Params,
 }
 
-/// Keys of sessions in which no data go unasked.
+/// Keys of sessions without unsolicited data.
 pub const SOLICITED: &str = "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512";
 
 /// How a transcript names a connection: the first of a session has no digit.
@@ -151,7 +151,7 @@ pub fn pattern_bytes(offset: usize, len: usize) -> Bytes {
 }
 
 impl Peer {
-    /// A connection on which nothing has been said yet.
+    /// A connection on which nothing has been sent yet.
     pub fn new() -> Self {
         Self {
             policy: Policy::default(),
@@ -174,14 +174,14 @@ impl Peer {
         }
     }
 
-    /// A session that was logged in to with `keys` beside the names.
+    /// A session logged in to with `keys` in addition to the names.
     pub fn logged_in(keys: &str) -> Self {
         let mut peer = Self::new();
         peer.log_in(keys);
         peer
     }
 
-    /// As [`Peer::logged_in`], with other choices on the side of the target.
+    /// As [`Peer::logged_in`], with other settings at the target.
     pub fn logged_in_with(keys: &str, set: impl FnOnce(&mut Peer)) -> Self {
         let mut peer = Self::new();
         set(&mut peer);
@@ -196,7 +196,7 @@ impl Peer {
         self.check_nothing_left();
     }
 
-    /// A session of `connections` connections in which everything may be negotiated that `keys` ask for.
+    /// A session of `connections` connections in which everything that `keys` request may be negotiated.
     pub fn with_connections(connections: u16, keys: &str) -> Self {
         let mut peer = Self::logged_in_with(&format!("MaxConnections={connections} {keys}"), |peer| {
             let bounds = &mut peer.policy.bounds;
@@ -219,7 +219,7 @@ impl Peer {
         self.check_nothing_left();
     }
 
-    /// As [`Peer::join`], where more comes of it.
+    /// As [`Peer::join`], if it has further effects.
     pub fn join_open(&mut self, cid: u16, keys: &str) {
         self.lines.insert(Cid(cid), Line::new());
         self.at = Cid(cid);
@@ -229,7 +229,7 @@ impl Peer {
         assert!(output.line.contains("status=Success T csg=1 nsg=3"), "{}", output.line);
     }
 
-    /// As [`Peer::join`], in place of a connection that may be up.
+    /// As [`Peer::join`], replacing a connection that may be up.
     pub fn replace(&mut self, cid: u16, keys: &str) {
         let was_up = self.lines.contains_key(&Cid(cid));
         self.lines.insert(Cid(cid), Line::new());
@@ -253,13 +253,13 @@ impl Peer {
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             self.play_line(line);
         }
-        // A single push may be looked at by the caller.
+        // The caller may check the effects of a single push.
         if !pushes_only {
             self.check_nothing_left();
         }
     }
 
-    /// Plays one line; everything that comes of it.
+    /// Plays one line, and returns all that follows from it.
     #[track_caller]
     pub fn outcome_of(&mut self, line: &str) -> Vec<String> {
         self.play_line(line);
@@ -295,7 +295,7 @@ impl Peer {
         self.drain();
     }
 
-    /// A response goes out on connection `cid` that nothing depends on: a fence waits until it is acknowledged.
+    /// A response is sent on connection `cid` that nothing depends on: a fence waits until it is acknowledged.
     #[track_caller]
     pub fn respond_on(&mut self, cid: u16) {
         let on = digits(Cid(cid));
@@ -307,7 +307,7 @@ impl Peer {
         ));
     }
 
-    /// A fence stands: on the first of several connections ITT 9, the reset of a unit without tasks, is answered.
+    /// A fence is in effect: on the first of several connections ITT 9, the reset of a unit without tasks, is answered.
     #[track_caller]
     pub fn answer_with_fence(&mut self) {
         self.play(
@@ -331,7 +331,7 @@ impl Peer {
         ));
     }
 
-    /// Plays one line of the device server whose effects the caller looks at.
+    /// Plays one line of the device server; the caller checks its effects.
     pub fn play_open(&mut self, line: &str) {
         self.device(line.strip_prefix("D> ").expect("a line of the device server"));
     }
@@ -386,14 +386,14 @@ impl Peer {
         self.feed(pdu.to_bhs(), ahs, data, flip);
     }
 
-    /// Notes the tag of a command, to name it when the device server hears of it.
+    /// Records the tag of a command, to name it when the device server receives it.
     pub fn remember(&mut self, pdu: &Pdu) {
         if let Pdu::ScsiCommand(command) = pdu {
             self.itt_of_cdb.insert(command.cdb, command.itt);
         }
     }
 
-    /// Sends a PDU as it is given.
+    /// Sends a PDU unchanged.
     pub fn feed(&mut self, bhs: Bhs, ahs: Bytes, data: Bytes, flip: Option<usize>) {
         let tx = TxPdu { bhs, ahs, data: data.into() };
         let (at, now) = (self.at, self.now);
@@ -436,7 +436,7 @@ impl Peer {
                         self.session = Some(Box::new(session));
                     }
                 }
-                // The final response still travels without digests; everything after it with them.
+                // The final response is still sent without digests; everything after it with them.
                 self.drain();
                 let line = self.lines.entry(at).or_insert_with(Line::new);
                 line.stage = Stage::FullFeature;
@@ -488,7 +488,7 @@ impl Peer {
                     other => format!("SendTargets {other:?}"),
                 },
                 Action::Close { cid, reason } => {
-                    // Of a connection that is replaced the new one is there already.
+                    // If a connection is replaced, the new one exists already.
                     if reason != CloseReason::Replaced {
                         self.closed(cid);
                     }
@@ -503,14 +503,14 @@ impl Peer {
         }
     }
 
-    /// The target closes a connection of a session that goes on: nothing may be sent on it any more.
+    /// The target closes a connection of a session that continues: nothing may be sent on it any more.
     fn closed(&mut self, cid: Cid) {
         if self.lines.len() > 1 {
             self.lines.remove(&cid);
         }
     }
 
-    /// What the initiator sees of a PDU of the target.
+    /// How the initiator sees a PDU of the target.
     fn received(&mut self, cid: Cid, pdu: TxPdu) {
         assert!(pdu.ahs.is_empty(), "no PDU of a target has an AHS");
         let Some(line) = self.lines.get_mut(&cid) else {

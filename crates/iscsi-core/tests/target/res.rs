@@ -6,7 +6,7 @@ use crate::play::Peer;
 #[test]
 fn res_01_residuals_of_reads() {
     let mut peer = Peer::logged_in("");
-    // EDTL, transfer length, data sent, what the answer says of the rest.
+    // EDTL, transfer length, data sent, residual in the answer.
     for (edtl, transfer, data, expected) in [
         (512, 512, 512, "!underflow !overflow"),
         (512, 100, 100, "underflow=412 !overflow"),

@@ -16,7 +16,7 @@ use crate::policy::{INITIATOR, Policy, TARGET, login_request, rx};
 const SECRET: &str = "initiator-secret-1";
 const TARGET_SECRET: &str = "target-secret-0002";
 
-/// A target that wants CHAP; `mutual` also has a secret of its own.
+/// A target that requires CHAP; `mutual` also gives it a secret of its own.
 fn guarded(mutual: bool) -> Peer {
     let mut peer = Peer::new();
     let own = Credentials { name: "disk".into(), secret: Secret::new(TARGET_SECRET) };
@@ -26,7 +26,7 @@ fn guarded(mutual: bool) -> Peer {
     peer
 }
 
-/// Goes to the point where the challenge has come; the algorithm and CHAP_I, CHAP_C.
+/// Goes up to the point where the challenge has arrived; returns the algorithm and CHAP_I, CHAP_C.
 fn challenged(peer: &mut Peer, list: &str) -> (ChapAlgorithm, String, String) {
     peer.play("I> LoginRequest csg=0 | @names AuthMethod=CHAP,None");
     let line = peer.output.pop_front().expect("an answer").line;
@@ -46,7 +46,7 @@ fn response(challenge: &(ChapAlgorithm, String, String), secret: &str) -> String
     PeerChallenge::parse(identifier, bytes).expect("well formed").answer(*algorithm, &Secret::new(secret))
 }
 
-/// Whoever feeds a login that was refused, it does not let anybody in.
+/// A refused login admits nobody, whatever is sent to it afterwards.
 // covers: SEC-01, LGN-16
 #[test]
 fn sec_01_a_login_that_was_refused_stays_refused() {
@@ -71,7 +71,8 @@ fn sec_01_a_login_that_was_refused_stays_refused() {
     }
 }
 
-/// Who administers the target learns which of the two it was and what name was tried; the initiator sees one answer.
+/// The target's administrator learns which of the two it was and which name was tried; the initiator gets the same answer for
+/// both.
 // covers: SEC-01
 #[test]
 fn sec_01_an_unknown_name_and_a_wrong_secret_differ_in_the_log_alone() {
@@ -209,7 +210,7 @@ fn sec_03_no_common_algorithm() {
             LoginStatus::AuthenticationFailure,
         );
     }
-    // Only what the configuration allows.
+    // Only the algorithms that the configuration allows.
     assert_eq!(choose_algorithm("5,6,7", &[ChapAlgorithm::Sha256]), Some(ChapAlgorithm::Sha256));
     assert_eq!(choose_algorithm("5,6", &[ChapAlgorithm::Sha256]), None);
 }
@@ -355,14 +356,14 @@ fn sec_11_mutual_without_a_secret_is_refused() {
     refused_with(&mut peer, &line, LoginStatus::AuthenticationFailure);
 }
 
-/// Who may use a CHAP name is asked with the iSCSI name that wants to use it.
+/// The policy is asked for a secret by the CHAP name and by the iSCSI name that wants to use it.
 // covers: SEC-13, SEC-14
 #[test]
 fn sec_14_the_secret_is_asked_for_a_name_and_its_owner() {
     let mut peer = guarded(false);
     peer.policy.secrets.push(("thief".into(), Secret::new("another-secret-3")));
     let challenge = challenged(&mut peer, "5");
-    // The right name with the secret of somebody else.
+    // The right name with the secret of another account.
     let line = format!(
         "LoginRequest T csg=0 nsg=1 | CHAP_N=host CHAP_R={}",
         response(&challenge, "another-secret-3")

@@ -1,4 +1,4 @@
-//! Sessions: reinstatement, loss of the connection, the end.
+//! Sessions: reinstatement, loss of the connection, end.
 
 use iscsi_core::Time;
 use iscsi_core::target::actions::{Action, CloseReason};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::play::Peer;
 use crate::policy::{Policy, establish, login_request};
 
-/// The session is told to end because a login took its place: it closes, kills its tasks, and holds nothing.
+/// The session is ended because a login took its place: it closes, aborts its tasks, and holds nothing.
 #[test]
 fn ses_01_a_session_that_is_replaced_dies() {
     let mut peer = Peer::logged_in("InitialR2T=No");
@@ -29,7 +29,7 @@ fn ses_01_a_session_that_is_replaced_dies() {
          D< Ended",
     );
     assert_eq!(peer.session().holdings(), Holdings::default());
-    // What still arrives on the old connection does nothing.
+    // PDUs that still arrive on the old connection have no effect.
     peer.play("I> NopOut itt=9");
     peer.check_nothing_left();
 }
@@ -76,7 +76,7 @@ fn ses_03_the_connection_is_replaced_and_its_tasks_die() {
         panic!("{actions:?}")
     };
     let response = LoginResponse::parse(&pdu.bhs).expect("parses");
-    // The numbering of the session goes on.
+    // The numbering of the session continues.
     assert_eq!((response.tsih, response.exp_cmd_sn.0), (Tsih(1), 2));
     assert_eq!(session.connection_count(), 1);
     assert_eq!(session.outstanding(), 0);
@@ -99,7 +99,7 @@ fn ses_04_a_lost_session_waits_for_time2wait_and_time2retain() {
     }
 }
 
-/// The end waits for the device server: nothing of a dead session may touch the medium later.
+/// The end waits for the device server: nothing from a dead session may touch the medium later.
 // covers: SES-01, SES-04
 #[test]
 fn ses_04_the_end_waits_for_the_device_server() {
@@ -115,7 +115,8 @@ fn ses_04_the_end_waits_for_the_device_server() {
     );
 }
 
-/// Another login with the same name and ISID: the core takes it from anywhere; who the initiator is, is not its address.
+/// Another login with the same name and ISID: the core accepts it from any address, because an address does not identify the
+/// initiator.
 // covers: SES-05, NAM-02
 #[test]
 fn ses_05_equal_names_are_equal_wherever_they_come_from() {
@@ -126,7 +127,7 @@ fn ses_05_equal_names_are_equal_wherever_they_come_from() {
     assert_eq!(a.names, b.names);
 }
 
-/// A session without connection that is told to end.
+/// A session without connection is told to end.
 #[test]
 fn ses_04_terminated_while_it_waits() {
     let mut peer = Peer::logged_in("");

@@ -31,7 +31,7 @@ const PDUS: [&str; 5] = [
     "T< DataIn itt=1 F !A data_sn=4 offset=2048 status=0x00 stat_sn=4294967295 data=452",
 ];
 
-/// Nothing acknowledges the status but what says so.
+/// The status is acknowledged only by an explicit ExpStatSN.
 const OPEN: &str = "exp_stat_sn=4294967295";
 
 // covers: SNK-01, SNK-08, ERL-02
@@ -50,7 +50,7 @@ fn snk_01_data_is_sent_again_as_it_was() {
         }
         let counts = peer.session().recovery_counts();
         assert_eq!((counts.pdus_replayed, counts.snacks_answered), (2 * (to - from) as u64, 2));
-        // The window that they tell is that of today.
+        // They carry the current window.
         peer.play(&format!(
             "I> ScsiCommand itt=2 F R edtl=8 {OPEN}
              D< Start itt=2
@@ -64,7 +64,7 @@ fn snk_01_data_is_sent_again_as_it_was() {
     }
 }
 
-/// R2Ts that were not answered come again, with the StatSN of today.
+/// R2Ts that were not answered are sent again, with the current StatSN.
 // covers: SNK-01
 #[test]
 fn snk_01_r2ts_are_sent_again() {
@@ -195,7 +195,7 @@ fn snk_04_data_is_cut_anew_after_mrdsl_was_lowered() {
     ));
 }
 
-/// It may come before there is anything to send.
+/// It may arrive before there is anything to send.
 // covers: SNK-04
 #[test]
 fn snk_04_before_the_data() {
@@ -232,7 +232,7 @@ fn snk_05_what_was_not_sent_is_refused() {
     ));
 }
 
-/// Another connection has no business with it.
+/// It may not be sent on another connection.
 // covers: SNK-05, MCS-02
 #[test]
 fn snk_05_of_another_connection() {
@@ -272,7 +272,7 @@ fn snk_06_who_asks_for_ever_is_refused() {
          D> gone itt=1
          T< ScsiResponse itt=1 status=0x02 sense=b/11/13",
     );
-    // A command that has its status keeps it.
+    // A command that has its status keeps that status.
     let mut peer = level_1();
     read(&mut peer);
     for _ in 0..64 {
@@ -286,7 +286,7 @@ fn snk_06_who_asks_for_ever_is_refused() {
     ));
 }
 
-/// What would take too much memory is not kept, and refused when it is asked for.
+/// Data that would take too much memory is not kept, and is refused when it is requested.
 // covers: SNK-06
 #[test]
 fn snk_06_what_was_forgotten_is_refused() {
@@ -326,7 +326,7 @@ fn snk_07_at_level_0_there_is_none() {
     }
 }
 
-/// A short read asks for no acknowledgement of its own: that of the status will do.
+/// A short read requests no acknowledgement of its data: that of the status is enough.
 #[test]
 fn snk_08_no_acknowledgement_is_asked_for_without_need() {
     level_1().play(
@@ -352,7 +352,7 @@ fn snk_06_statuses_that_were_forgotten_are_refused() {
     ));
 }
 
-/// And up to a bound of what came with them: one who pings with much and acknowledges nothing fills no memory.
+/// And up to a bound on their data: an initiator that sends large pings and acknowledges nothing cannot fill memory.
 // covers: SNK-06
 #[test]
 fn snk_06_the_data_of_statuses_are_bounded() {
@@ -370,7 +370,7 @@ fn snk_06_the_data_of_statuses_are_bounded() {
     ));
 }
 
-/// The last data are acknowledged, and the status in the same PDU is said to be missing: nothing is left to send it with.
+/// The last data is acknowledged, and the status in the same PDU is reported missing: nothing is left to send it with.
 // covers: SNK-06, SNK-03
 #[test]
 fn snk_06_a_status_whose_data_were_acknowledged_is_refused() {

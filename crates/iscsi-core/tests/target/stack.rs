@@ -1,5 +1,5 @@
-//! How deep the calls of a session go does not depend on what its peer sends: the longest queues that a peer can build come to
-//! their end on a small stack.
+//! The depth of a session's calls does not depend on what its peer sends: the longest queues that a peer can build are processed
+//! on a small stack.
 
 use iscsi_core::wire::CmdSn;
 
@@ -26,7 +26,7 @@ fn deep_session(connections: u16, keys: &str) -> Peer {
     peer
 }
 
-/// The request that every one of `scripts` has waited for comes; the lines that come of it.
+/// The request that all of `scripts` have waited for arrives; returns the lines that follow from it.
 fn run_held(peer: &mut Peer, hold: impl Fn(u32) -> String) -> Vec<String> {
     for cmd_sn in 2..=QUEUE_DEPTH {
         peer.play(&hold(cmd_sn));
@@ -66,7 +66,7 @@ fn aborts_that_wait_for_their_turn_are_carried_out_one_after_the_other() {
     });
 }
 
-/// Requests of every kind whose turn comes at one time, among them the logout that ends all of it.
+/// Requests of every kind whose turn comes at one time, among them the logout that ends everything.
 // covers: NUM-02, LGO-01
 #[test]
 fn whatever_waits_for_its_turn_gets_it() {
@@ -97,7 +97,7 @@ fn whatever_waits_for_its_turn_gets_it() {
     });
 }
 
-/// A fence comes down in front of as many responses as there may be commands.
+/// A fence is removed in front of as many responses as there may be commands.
 // covers: FAB-04
 #[test]
 fn what_waits_behind_a_fence_goes_out() {

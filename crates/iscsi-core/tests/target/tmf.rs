@@ -4,7 +4,7 @@ use crate::play::Peer;
 
 const KEYS: &str = "InitialR2T=Yes ImmediateData=No MaxBurstLength=1024 FirstBurstLength=512";
 
-/// In every state of a task: no status for it afterwards, and the answer when the device server has let go.
+/// In every state of a task: no status is sent for it afterwards, and the answer follows when the device server has released it.
 #[test]
 fn tmf_01_abort_task_in_every_state() {
     // Waits for its turn.
@@ -32,7 +32,7 @@ fn tmf_01_abort_task_in_every_state() {
         );
         assert_eq!(peer.session().outstanding(), 0);
     }
-    // The device server finishes in the very moment.
+    // The device server completes it at the same moment.
     Peer::logged_in(KEYS).play(
         "I> ScsiCommand itt=1 F R edtl=8
          D< Start itt=1
@@ -41,7 +41,7 @@ fn tmf_01_abort_task_in_every_state() {
          D> complete itt=1 data=8
          T< TaskManagementResponse itt=9 response=FunctionComplete",
     );
-    // Ended, and only waiting for data that the initiator owes.
+    // Completed, and only waiting for data that the initiator owes.
     Peer::logged_in(KEYS).play(
         "I> ScsiCommand itt=1 F W edtl=1024
          D< Start itt=1
@@ -53,7 +53,7 @@ fn tmf_01_abort_task_in_every_state() {
     );
 }
 
-/// Data for an aborted task is swallowed, for a while.
+/// Data for an aborted task is discarded, for a while.
 // covers: TMF-01, TMF-05
 #[test]
 fn tmf_01_late_data_is_swallowed() {
@@ -77,7 +77,7 @@ fn tmf_01_late_data_is_swallowed() {
     );
 }
 
-/// Data that never comes is not waited for without bound, however fast commands are aborted.
+/// The wait for data that never arrives is bounded, however fast commands are aborted.
 #[test]
 fn tmf_01_late_data_is_bounded() {
     let mut peer = Peer::logged_in("InitialR2T=No");
@@ -92,7 +92,7 @@ fn tmf_01_late_data_is_bounded() {
         ));
     }
     assert_eq!(peer.session().holdings().drains, 1024);
-    // The oldest was given up, the latest is still swallowed.
+    // The oldest is no longer waited for, the latest is still discarded.
     peer.play(
         "I> DataOut itt=1100 F data=512
          I> DataOut itt=1 F data=512
@@ -123,7 +123,7 @@ fn tmf_03_a_task_that_is_gone_or_cannot_be() {
          D> complete itt=1
          T< ScsiResponse itt=1",
     );
-    // Ended; beyond the window; not before this request; half the numbers away.
+    // Completed; beyond the window; not before this request; half the numbers away.
     for reference in [1, 100, 2, 0x8000_0002u32, 0] {
         peer.play(&format!(
             "I> TaskManagementRequest I itt=9 function=AbortTask referenced_task_tag=1 ref_cmd_sn={reference}
@@ -159,7 +159,7 @@ fn tmf_04_task_management_is_not_aborted() {
     );
 }
 
-/// The response waits for the data that was asked for, and for the device server; later commands are not touched.
+/// The response waits for the requested data, and for the device server; later commands are not touched.
 #[test]
 fn tmf_05_task_set_functions_wait_for_what_is_owed() {
     for function in ["AbortTaskSet", "ClearTaskSet", "LogicalUnitReset", "TargetWarmReset"] {
@@ -190,7 +190,7 @@ fn tmf_05_task_set_functions_wait_for_what_is_owed() {
     }
 }
 
-/// Initiators exist that stop sending: the wait for their data ends.
+/// Some initiators stop sending: the wait for their data ends.
 #[test]
 fn tmf_05_the_wait_for_data_ends() {
     Peer::logged_in(KEYS).play(
@@ -236,7 +236,7 @@ fn tmf_05_earlier_commands_are_waited_for() {
          D< Manage TargetWarmReset
          I> ScsiCommand itt=1 F R edtl=8 cmd_sn=1",
     );
-    // What comes to its turn by that may be a logout: then there is nobody left to reset for.
+    // This may bring a logout to its turn: then no connection is left for which to reset.
     let mut peer = Peer::logged_in(KEYS);
     peer.play(
         "I> LogoutRequest itt=2 cmd_sn=2
@@ -246,14 +246,14 @@ fn tmf_05_earlier_commands_are_waited_for() {
          D< Ended",
     );
     assert_eq!(peer.session().holdings(), Default::default());
-    // A number that no command can have is not waited for.
+    // The request does not wait for a number that no command can have.
     Peer::logged_in(KEYS).play(
         "I> TaskManagementRequest I itt=9 function=AbortTaskSet cmd_sn=100
          D< Manage AbortTaskSet",
     );
 }
 
-/// Tasks of another session: told by status TASK ABORTED, or not at all.
+/// Tasks of another session: reported by status TASK ABORTED, or not at all.
 #[test]
 fn tmf_06_tasks_of_others() {
     let start = "I> ScsiCommand itt=1 F W edtl=1024 lun=1
@@ -297,7 +297,7 @@ fn tmf_06_tasks_of_others() {
     );
 }
 
-/// A reset also waits for what an earlier ABORT TASK has not got rid of yet.
+/// A reset also waits for tasks of an earlier ABORT TASK that are not gone yet.
 // covers: TMF-05, TMF-06
 #[test]
 fn tmf_06_tasks_that_were_aborted_before() {
@@ -315,7 +315,7 @@ fn tmf_06_tasks_that_were_aborted_before() {
     );
 }
 
-/// What others wait for is settled when the connection is lost: nothing that is owed will come.
+/// What others wait for ends when the connection is lost: the data still owed will not arrive.
 // covers: TMF-05, SES-04
 #[test]
 fn tmf_05_a_lost_connection_owes_nothing() {

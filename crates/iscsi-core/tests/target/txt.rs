@@ -17,7 +17,7 @@ fn answer_to(keys: &str) -> String {
     line.split_once(" | ").expect("text").1.to_owned()
 }
 
-/// The status with which a login ends that says `keys`.
+/// The status with which a login that sends `keys` ends.
 fn refusal_of(keys: &str) -> LoginStatus {
     let mut peer = Peer::new();
     peer.play(&format!("I> LoginRequest T csg=1 nsg=3 | @names {keys}"));
@@ -139,7 +139,7 @@ fn txt_05_a_text_may_be_cut_at_any_byte() {
     }
 }
 
-/// A stage move that was asked for with the first piece is granted only to a request that asks for it.
+/// A stage move requested with the first piece is granted only to a request that asks for it again.
 // covers: TXT-05, LGN-08
 #[test]
 fn txt_05_the_last_piece_moves_the_stage_only_when_asked() {
@@ -280,7 +280,7 @@ fn txt_11_a_key_comes_once() {
              D< Close Refused"
         ));
     }
-    // Some initiators say in every request who they are: as long as it is the same, nothing is negotiated twice.
+    // Some initiators repeat their names in every request: as long as they are the same, nothing is negotiated twice.
     let mut peer = Peer::new();
     peer.play("I> LoginRequest T csg=0 nsg=1 | @names SessionType=Normal");
     peer.output.clear();
@@ -389,13 +389,13 @@ fn txt_18_a_new_receive_length_rules_from_then_on() {
          I> NopOut itt=3 data=2000
          T< NopIn itt=3 data=512",
     );
-    // During a login 8192 rules, whatever is declared.
+    // During a login the limit is 8192, whatever is declared.
     assert_eq!(Params::default().max_send_data_segment_length, 8192);
 }
 
 #[test]
 fn txt_15_first_burst_within_max_burst() {
-    // In whichever order they come in one request.
+    // In whichever order they are sent in one request.
     for keys in [
         "InitialR2T=No MaxBurstLength=4096 FirstBurstLength=65536",
         "FirstBurstLength=65536 InitialR2T=No MaxBurstLength=4096",
@@ -403,12 +403,12 @@ fn txt_15_first_burst_within_max_burst() {
         let peer = Peer::logged_in(keys);
         assert_eq!((peer.params.max_burst_length, peer.params.first_burst_length), (4096, 4096), "{keys}");
     }
-    // Our own limit on MaxBurstLength counts, even if nobody speaks of it.
+    // Our own limit on MaxBurstLength counts, even if it is not negotiated.
     let peer = Peer::logged_in_with("FirstBurstLength=1048576", |peer| {
         peer.policy.bounds.first_burst_length = 1 << 20
     });
     assert_eq!((peer.params.max_burst_length, peer.params.first_burst_length), (262144, 262144));
-    // The default of FirstBurstLength does not fit any more: the target brings it up.
+    // The default of FirstBurstLength no longer fits: the target proposes a value.
     let mut peer = Peer::new();
     peer.play(
         "I> LoginRequest T csg=1 nsg=3 | @names InitialR2T=No MaxBurstLength=4096
@@ -487,7 +487,7 @@ fn txt_17_keys_in_the_wrong_place() {
     }
 }
 
-/// `count` keys that nobody knows, from number `from` on; none of them is answered.
+/// `count` unknown keys, from number `from` on; none of them is answered.
 fn unknown_keys(from: usize, count: usize) -> String {
     (from..from + count).map(|n| format!("X-{n}=Reject ")).collect()
 }

@@ -47,7 +47,7 @@ fn asymmetric(n: u16) -> Script {
     Script::with_connections_and(n, params)
 }
 
-/// With no connection left for data there is nothing to do but to wait for one: no time is due before.
+/// With no connection left for data, all there is to do is wait for one: no timer is due before.
 // covers: ERL-06
 #[test]
 fn in_asymmetric_use_tasks_wait_for_a_data_connection() {
@@ -78,7 +78,7 @@ fn in_asymmetric_use_a_lost_data_connection_takes_what_may_have_been_on_it() {
     let commands = script.commands();
     assert!(commands.iter().all(|(cid, _)| cid.0 % 2 == 0));
     script.acknowledge_all(3);
-    // The first is known to be on 1, the second on 3; of the third nothing has come.
+    // The first is known to be on 1, the second on 3; nothing has arrived for the third.
     for (place, cid) in [(0, Cid(1)), (1, Cid(3))] {
         let data = script.data_in(commands[place].1, 0, 0);
         script.on(cid).receive(data.to_bhs(), &pattern(4096));
@@ -93,7 +93,7 @@ fn in_asymmetric_use_a_lost_data_connection_takes_what_may_have_been_on_it() {
     assert_eq!(of, [commands[0].1, commands[2].1], "the second is elsewhere");
     assert!(asked.iter().all(|f| f.0 == Cid(3) && f.1 == TmfFunction::TaskReassign), "{asked:?}");
     assert_eq!((asked[0].4, asked[1].4), (1, 0), "ExpDataSN");
-    // The third was never there: it goes on without a word more.
+    // The third was never on it: it continues without any further PDU.
     script.on(Cid(3)).answer(asked[1].2, TmfResponse::TaskStillAllegiant);
     script.on(Cid(3)).answer(asked[0].2, TmfResponse::FunctionComplete);
     script.sent_nothing();
@@ -122,7 +122,7 @@ fn in_asymmetric_use_a_lost_command_connection_takes_what_never_arrived() {
     let lost = commands[0].0;
     let alive = commands[1].0;
     assert_eq!((commands[2].0, commands[3].0), (lost, alive));
-    // The first command arrived, and its data come over 1; the third never did.
+    // The first command arrived, and its data travels on 1; the third never arrived.
     script.acknowledge_all(2);
     let mut data = script.data_in(commands[0].1, 0, 0);
     data.final_bit = false;
@@ -134,7 +134,7 @@ fn in_asymmetric_use_a_lost_command_connection_takes_what_never_arrived() {
     let asked = script.functions();
     assert!(asked.iter().all(|f| f.0.0 % 2 == 1 && f.1 == TmfFunction::TaskReassign), "{asked:?}");
     let of: Vec<Itt> = asked.iter().map(|function| function.3).collect();
-    // Those that were sent on the other one, and the one whose data come, have lost nothing.
+    // Those sent on the other one, and the one whose data is arriving, have lost nothing.
     assert_eq!(of, [commands[2].1]);
     script.on(asked[0].0).answer(asked[0].2, TmfResponse::TaskDoesNotExist);
     assert_eq!(script.commands(), [(alive, commands[2].1)], "the same, on the other one");
@@ -145,11 +145,11 @@ fn in_asymmetric_use_a_lost_command_connection_takes_what_never_arrived() {
         let received = if user == 0 { 2048 } else { 0 };
         assert_eq!(script.ended(), (user as u64, status(0, received)));
     }
-    // Its connections carry nothing any more, as they should.
+    // Its connections carry no commands any more.
     assert!(script.session.connections.iter().all(|c| c.commands == 0 && c.outstanding_bytes == 0));
 }
 
-/// The status of a command that the target knows no more may be on the way, on another connection than the answer.
+/// The status of a command that the target no longer knows may be on its way, on another connection than the answer.
 // covers: TMF-01 TMF-04
 #[test]
 fn in_asymmetric_use_the_answer_to_abort_task_may_overtake_the_status() {
@@ -166,8 +166,8 @@ fn in_asymmetric_use_the_answer_to_abort_task_may_overtake_the_status() {
     assert_eq!(script.ended(), (1, status(0, 0)));
 }
 
-/// A function travels on a connection for commands, and its answer may be out while a connection for data is lost: what the
-/// target is ending is not there for TASK REASSIGN, and would outlive its end if it were begun anew.
+/// A function travels on a command connection, and its answer may be outstanding when a data connection is lost. TASK REASSIGN
+/// does not find the task that the target is about to end, and if the task were started again it would outlive its end.
 // covers: TMF-01 TMF-05 ERL-06
 #[test]
 fn in_asymmetric_use_what_a_function_ends_is_not_begun_anew_before_its_answer() {
@@ -195,7 +195,7 @@ fn in_asymmetric_use_what_a_function_ends_is_not_begun_anew_before_its_answer() 
                 let reassign = script.functions();
                 assert_eq!(reassign[0].1, TmfFunction::TaskReassign);
                 if name.is_some() {
-                    // It names a task without a connection, and waits for that to be settled.
+                    // It names a task without a connection, and waits until that is settled.
                     script.session.manage_task(script.now, function, 1, 7);
                     script.on(reassign[0].0).answer(reassign[0].2, TmfResponse::FunctionComplete);
                     asked = Some(script.functions()[0]);
@@ -220,7 +220,7 @@ fn in_asymmetric_use_what_a_function_ends_is_not_begun_anew_before_its_answer() 
     }
 }
 
-/// If the function comes to nothing, the task is settled as it would have been.
+/// If the function fails, the task is settled as it would have been without it.
 // covers: ERL-06
 #[test]
 fn in_asymmetric_use_a_task_is_settled_when_the_function_that_was_to_end_it_did_not() {
@@ -249,7 +249,7 @@ fn in_asymmetric_use_a_connection_is_filled_up_to_its_share_of_the_commands() {
     for user in 0..3 {
         script.read(user, 250_000);
     }
-    // Four of the eight carry commands, and each of them half a MiB.
+    // Four of the eight carry commands, each of them half a MiB.
     let cids: Vec<u16> = script.commands().iter().map(|(cid, _)| cid.0).collect();
     assert_eq!(cids, [0, 0, 2]);
 }

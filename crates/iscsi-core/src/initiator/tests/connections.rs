@@ -24,7 +24,7 @@ impl Script {
         commands
     }
 
-    /// The logout that is sent now: the connection it goes over, its reason, the connection it is for, its tag.
+    /// The logout sent now: the connection it is sent on, its reason, the connection it is for, its tag.
     pub(super) fn logout_of(&mut self) -> (Cid, LogoutReason, Cid, Itt) {
         let mut sent = self.sent_on();
         assert_eq!(sent.len(), 1, "{sent:?}");
@@ -47,7 +47,7 @@ impl Script {
         self.receive(pdu.to_bhs(), &[]);
     }
 
-    /// The tags of the commands that are sent now, whatever data go with them.
+    /// The tags of the commands sent now, whatever data goes with them.
     fn commands_with_data(&mut self) -> Vec<Itt> {
         let sent = self.sent_on().into_iter();
         sent.filter_map(|(_, pdu)| match pdu {
@@ -57,7 +57,7 @@ impl Script {
         .collect()
     }
 
-    /// Takes what was said about connections.
+    /// Takes what was reported about connections.
     fn about_connections(&mut self) -> Vec<String> {
         let mut about = Vec::new();
         self.said.retain(|action| match action {
@@ -74,7 +74,7 @@ impl Script {
         about
     }
 
-    /// The functions that are sent now: connection, function, tag, referenced tag, ExpDataSN.
+    /// The functions sent now: connection, function, tag, referenced tag, ExpDataSN.
     pub(super) fn functions(&mut self) -> Vec<(Cid, TmfFunction, Itt, Itt, u32)> {
         let sent = self.sent_on().into_iter();
         sent.map(|(cid, pdu)| match pdu {
@@ -142,7 +142,7 @@ fn one_sequence_of_numbers_spread_over_all_by_bytes_or_in_turn() {
             assert!(matches!(pdu, Pdu::ScsiCommand(c) if c.cmd_sn == CmdSn(FIRST).add(n as u32)));
         }
     }
-    // Data that go unasked follow their own command, on its connection.
+    // Unsolicited data follows its command, on the same connection.
     let mut script = Script::with_connections(2, 0);
     script.write(1, 8192);
     script.write(2, 8192);
@@ -182,7 +182,7 @@ fn a_connection_is_filled_before_the_next_and_large_commands_spread() {
         [2, 1, 0],
         "none has room: the fewest bytes"
     );
-    // The fullest connection gets the next only while it has room for it.
+    // The fullest connection gets the next command only as long as it has room for it.
     for (cid, itt) in first {
         script.on(cid).good(itt);
     }
@@ -190,7 +190,7 @@ fn a_connection_is_filled_before_the_next_and_large_commands_spread() {
     assert_eq!(cids(&next(&mut script, &[4096])), [2]);
 }
 
-/// What a connection ends promptly it may have under way; the first late command shows that others should help.
+/// A connection that completes commands promptly may have more outstanding; the first late one shows that others should help.
 // covers: MCS-03
 #[test]
 fn a_prompt_connection_is_given_more_until_it_is_late() {
@@ -220,7 +220,7 @@ fn a_prompt_connection_is_given_more_until_it_is_late() {
     assert_eq!(round(&mut script, PROMPT + Duration::from_nanos(1)), [0, 0, 8]);
     let earned = |script: &Script| script.session.connections.iter().map(|c| c.earned_bytes).sum::<u64>();
     let before = earned(&script);
-    // Little under way shows nothing.
+    // A small load proves nothing.
     for _ in 0..500 {
         script.read(1, 4096);
         let (cid, itt) = script.commands()[0];
@@ -269,12 +269,12 @@ fn erl_0_a_lost_connection_is_logged_out_and_its_commands_begin_anew() {
     let (via, reason, of, itt) = script.logout_of();
     assert_eq!((via, reason, of), (alive, LogoutReason::CloseConnection, dead));
     assert_eq!(script.about_connections(), [format!("close {} Lost", dead.0)]);
-    // What was not of that connection goes on.
+    // Commands on the other connection continue.
     script.on(alive).good(commands[0].1);
     assert_eq!(script.ended().0, 0);
     script.answer_logout(itt, LogoutResponseCode::Success, 0);
     assert_eq!(script.take_ended(), []);
-    // 1 was received: it died with its connection, and begins anew. 3 was not: its number must be accounted for first.
+    // 1 was received: it died with its connection, and is started again. 3 was not: its number must be accounted for first.
     let sent = script.sent_on();
     assert_eq!(script.about_connections(), [format!("connect {} 0", dead.0)]);
     let anew = sent.iter().find_map(|(cid, pdu)| match pdu {
@@ -325,7 +325,7 @@ fn what_must_not_be_done_twice_is_not_begun_anew_if_it_may_have_been_done() {
             assert_eq!(script.ended(), (7, Ending::OutcomeUnknown));
             continue;
         }
-        // The target never took it: once its number is accounted for it may go out.
+        // The target never received it: it may be sent once its number is accounted for.
         let (_, function, itt, ..) = script.functions()[0];
         assert_eq!(function, TmfFunction::AbortTask);
         script.acknowledge_all(1);
@@ -342,7 +342,7 @@ fn erl_06_at_level_2_tasks_go_on_elsewhere_after_time2wait() {
     let commands = script.reads_on_all(2, 2);
     let (dead, alive) = (commands[1].0, commands[0].0);
     script.acknowledge_all(3);
-    // Of the first task of the dying connection some data have come.
+    // Some data of the dying connection's first task has arrived.
     let data_in = script.data_in(commands[1].1, 0, 0);
     script.on(dead).receive(data_in.to_bhs(), &pattern(100));
     script.session.connection_lost(script.now, dead);
@@ -363,7 +363,7 @@ fn erl_06_at_level_2_tasks_go_on_elsewhere_after_time2wait() {
     assert_eq!((functions[0].3, functions[0].4), (commands[1].1, 1), "ExpDataSN says what has come");
     assert_eq!((functions[1].3, functions[1].4), (commands[3].1, 0));
     script.answer(functions[0].2, TmfResponse::FunctionComplete);
-    // The other one never arrived: it is sent again, the same, and fills its hole.
+    // The other one never arrived: it is sent again unchanged, and fills its hole.
     script.answer(functions[1].2, TmfResponse::TaskDoesNotExist);
     match &script.sent_on()[..] {
         [(cid, Pdu::ScsiCommand(again))] => {
@@ -393,7 +393,7 @@ fn a_reassigned_command_has_all_of_its_time_again() {
     let (dead, itt) = script.commands()[0];
     script.acknowledge_all(1);
     script.wait(3);
-    // Meanwhile it is sent again, as long as nobody says that it has come.
+    // Meanwhile it is sent again as long as it is not acknowledged.
     script.commands();
     script.session.connection_lost(script.now, dead);
     let (alive, _, _, logout) = script.logout_of();
@@ -401,7 +401,7 @@ fn a_reassigned_command_has_all_of_its_time_again() {
     let functions = script.functions();
     assert_eq!((functions[0].1, functions[0].3), (TmfFunction::TaskReassign, itt));
     script.answer(functions[0].2, TmfResponse::FunctionComplete);
-    // Three of its four seconds went to the connection that is lost.
+    // Three of its four seconds passed on the lost connection.
     script.wait(3);
     script.sent_nothing();
     script.wait(1);
@@ -436,7 +436,7 @@ fn at_level_2_the_only_connection_comes_back_and_its_tasks_go_on() {
     script.read(2, 0);
     script.sent_nothing();
     script.join(0);
-    // The login with the same CID was the logout.
+    // The login with the same CID implied the logout.
     let sent = script.sent_on();
     let reassign = sent.iter().find_map(|(_, pdu)| match pdu {
         Pdu::TaskManagementRequest(r) => Some((r.function, r.itt, r.referenced_task_tag)),
@@ -446,7 +446,7 @@ fn at_level_2_the_only_connection_comes_back_and_its_tasks_go_on() {
     assert_eq!((function, referenced), (TmfFunction::TaskReassign, itt));
     assert!(sent.iter().any(|(_, pdu)| matches!(pdu, Pdu::ScsiCommand(_))), "what waited goes out");
     script.answer(function_itt, TmfResponse::FunctionComplete);
-    // The target asks for what it has not received, numbered as it likes.
+    // The target requests what it has not received, numbered as it chooses.
     let r2t = script.r2t(itt, 3, 4096, 12_288);
     script.receive(r2t.to_bhs(), &[]);
     let data: Vec<_> = script.sent();
@@ -455,7 +455,7 @@ fn at_level_2_the_only_connection_comes_back_and_its_tasks_go_on() {
     assert_eq!(script.ended(), (1, status(0, 0)));
 }
 
-/// The connection that brings the tasks back fails too: they are asked for again when the next one stands, and not on this one.
+/// The connection that recovers the tasks fails too: their TASK REASSIGN is sent again on the next connection, not on this one.
 // covers: ERL-06
 #[test]
 fn at_level_2_a_reassignment_that_is_lost_is_repeated_where_it_can_be_answered() {
@@ -482,7 +482,8 @@ fn at_level_2_a_reassignment_that_is_lost_is_repeated_where_it_can_be_answered()
     assert_eq!(script.all_ended().len(), 2);
 }
 
-/// All are lost, and another one comes than the one that was wanted first: it logs out the others, and nobody waits for that one.
+/// All are lost, and another connection joins than the one requested first: it logs the others out, and nothing waits for that
+/// one.
 // covers: ERL-05 ERL-06
 #[test]
 fn at_level_2_whichever_connection_comes_takes_the_tasks_over() {
@@ -516,7 +517,7 @@ fn at_level_2_whichever_connection_comes_takes_the_tasks_over() {
     assert_eq!(reassigned, commands.iter().map(|(_, itt)| *itt).collect::<Vec<_>>());
 }
 
-/// A reset of the unit is under way when the connection of a command is lost: the command is not begun anew behind the reset.
+/// A reset of the unit is under way when a command's connection is lost: the command is not started again behind the reset.
 // covers: TMF-05 ERL-06
 #[test]
 fn a_task_that_a_reset_may_end_waits_for_its_answer() {
@@ -634,7 +635,7 @@ fn a_survivor_that_dies_too_leaves_the_work_to_the_next() {
         .collect();
     assert_eq!(logouts.len(), 2);
     assert!(logouts.contains(&Cid(0)) && logouts.contains(&via));
-    // The answer to the first logout comes no more; the last connection dies as well.
+    // The answer to the first logout never arrives; the last connection fails as well.
     script.session.connection_lost(script.now, last);
     script.sent_nothing();
     let about = script.about_connections();
@@ -674,7 +675,7 @@ fn one_connection_of_several_leaves_when_asked_and_comes_back() {
     );
     script.join(leaving.0);
     assert_eq!(script.session.connected().count(), 2);
-    // Asked on the last one that is left, the session goes.
+    // When the request arrives on the last connection left, the session ends.
     script.session.connection_lost(script.now, leaving);
     script.logout_of();
     script.on(staying).event(AsyncEvent::LogoutRequest, [0, 0, 10], &[]);

@@ -40,7 +40,7 @@ fn num_06_a_closed_window_queues_commands_while_immediates_flow() {
     script.good(itt);
     assert_eq!(script.command().1, CmdSn(FIRST).add(1), "one place, one command");
     assert_eq!(script.session.outstanding(), 2);
-    // NUM-07 from the other side: a NOP-In that asks nothing opens the window.
+    // NUM-07 seen from the other side: a NOP-In that requests no answer opens the window.
     script.max_cmd_sn = CmdSn(FIRST).add(2);
     let nop = iscsi_wire::NopIn {
         lun: Lun(0),
@@ -65,7 +65,7 @@ fn a_missing_status_closes_and_many_are_acknowledged_without_being_asked() {
     assert!(script.violated().contains("StatSN"));
 
     let mut script = Script::new(params());
-    // A status a time, with nothing to send in between, is what asynchronous messages are.
+    // One status at a time, with nothing to send in between: this happens with asynchronous messages.
     let mut acknowledged = 0;
     for _ in 0..3000 {
         let message = iscsi_wire::AsyncMessage {
@@ -94,7 +94,7 @@ fn a_missing_status_closes_and_many_are_acknowledged_without_being_asked() {
     assert_eq!(acknowledged, 2);
 }
 
-/// What goes out for a write of `length` bytes: of the command its F bit and data, of each Data-Out its offset, length and F.
+/// What is sent for a write of `length` bytes: F bit and data of the command; offset, length and F of each Data-Out.
 fn unasked(params: Params, length: usize) -> (bool, usize, Vec<(u32, usize, bool)>) {
     let mut script = Script::new(params);
     script.write(1, length);
@@ -276,7 +276,7 @@ fn res_04_a_residual_bounds_what_counts() {
         }
         other => panic!("{other:?}"),
     }
-    // More than was expected at all: nothing counts, and nothing wraps.
+    // More than was expected in total: none of it counts, and nothing wraps.
     script.read(2, 4096);
     let (itt, _) = script.command();
     let mut response = script.response(itt);

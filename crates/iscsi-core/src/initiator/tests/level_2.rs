@@ -16,7 +16,7 @@ fn level_2() -> Params {
 }
 
 impl Script {
-    /// What the caller was told about its functions.
+    /// The answers to the caller's functions.
     pub(super) fn managed(&mut self) -> Vec<(u64, Option<ManagementAnswer>)> {
         let mut managed = Vec::new();
         self.said.retain(|action| match action {
@@ -29,7 +29,7 @@ impl Script {
         managed
     }
 
-    /// The acknowledgement of a termination that is sent now, and nothing else.
+    /// The acknowledgement of a termination is sent now, and no other PDU.
     fn acknowledges_termination_of(&mut self, lun: Lun) {
         match self.sent_one().0 {
             Pdu::NopOut(nop) => {
@@ -60,7 +60,7 @@ fn fab_01_terminated_tasks_send_no_more_data_and_the_target_hears_it() {
     script.answer(function, TmfResponse::FunctionComplete);
     assert_eq!(script.ended(), (1, Ending::Aborted));
     assert_eq!(script.managed().len(), 1);
-    // What comes late is no offence.
+    // PDUs that arrive late are no violation.
     let r2t = script.r2t(itt, 1, 4096, 4096);
     script.receive(r2t.to_bhs(), &[]);
     script.sent_nothing();
@@ -77,7 +77,7 @@ fn tasks_that_somebody_else_aborts_end_when_it_is_told() {
     other.user = 2;
     script.session.submit(script.now, other).unwrap();
     script.command();
-    // Never received, so none of the tasks that end: its number has to come, or nothing behind it ever will.
+    // Never received, so not one of the tasks that end: its number must arrive, or nothing behind it ever will.
     script.read(3, 512);
     script.command();
     script.acknowledge_all(2);

@@ -61,7 +61,7 @@ fn with_chap(target: Option<Credentials>) -> LoginConfig {
     LoginConfig { chap: Some(ChapConfig { target, ..ChapConfig::one_way(own) }), ..config() }
 }
 
-/// A login and what it has to do with.
+/// A login and its surroundings.
 struct Play {
     login: InitiatorLogin,
     support: Support,
@@ -86,7 +86,7 @@ impl Play {
         pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
     }
 
-    /// The response to the last request that grants what it asks, before it is changed.
+    /// The response that grants what the last request asks, before it is changed.
     fn granting(&self) -> LoginResponse {
         let request = self.request();
         LoginResponse {
@@ -127,7 +127,7 @@ impl Play {
         self.receive_bhs(response.to_bhs(), text)
     }
 
-    /// Answers what the last request offers, each key with the offer itself (of a list its first value).
+    /// Answers the offers of the last request, each key with the offer itself (for a list, its first value).
     fn agree(&mut self, extra: &[(&str, &str)]) -> Result<Option<LoggedIn>, LoginFailure> {
         let text = self.agreement(extra);
         self.receive(|_| {}, &text)
@@ -280,7 +280,7 @@ fn answers_must_be_there_and_admissible() {
         let failure = play.receive(|_| {}, &without).unwrap_err();
         assert!(failure.to_string().contains("unanswered"), "{key}: {failure}");
     }
-    // Where the offer decides alone it may stay unanswered.
+    // An offer that decides the result alone may stay unanswered.
     let bounds = Bounds { initial_r2t: true, immediate_data: false, ..Bounds::default() };
     let mut play = Play::new(LoginConfig { bounds, ..config() });
     let text = play.agreement(&[]);
@@ -299,7 +299,7 @@ fn answers_must_be_there_and_admissible() {
 fn a_target_that_takes_its_time_is_followed() {
     let mut play = Play::new(config());
     let text = play.agreement(&[]);
-    // The answer comes in three pieces.
+    // The answer arrives in three pieces.
     for piece in [&text[..10], &text[10..57]] {
         let went_on = |r: &mut LoginResponse| (r.transit, r.nsg, r.continue_bit) = (false, None, true);
         assert!(play.receive(went_on, piece).unwrap().is_none());
@@ -308,7 +308,7 @@ fn a_target_that_takes_its_time_is_followed() {
     let waits = |r: &mut LoginResponse| (r.transit, r.nsg) = (false, None);
     assert!(play.receive(waits, &text[57..]).unwrap().is_none());
     assert!(play.request().transit);
-    // It raises keys of its own, one at a time.
+    // It proposes keys of its own, one at a time.
     assert!(play.receive(waits, b"X-com.example.what=1\0").unwrap().is_none());
     assert_eq!(play.said("X-com.example.what").unwrap(), "NotUnderstood");
     assert!(play.receive(waits, b"iSCSIProtocolLevel=2\0").unwrap().is_none());
@@ -329,7 +329,7 @@ fn lgn_14_each_class_of_refusal_has_its_advice() {
         LoginStatus::ALL.iter().copied().chain([LoginStatus::Other(0x02ff), LoginStatus::Other(0x0399)])
     {
         let mut play = Play::new(config());
-        // The other fields mean nothing then.
+        // The other fields have no meaning then.
         let change = |r: &mut LoginResponse| {
             (r.status, r.transit, r.nsg, r.isid) = (status, false, None, Isid([9; 6]));
         };
@@ -427,7 +427,7 @@ fn chap_keys_that_are_missing_wrong_or_early_end_the_login() {
         play.receive(waits, b"AuthMethod=CHAP\0").unwrap();
         assert!(play.receive(waits, bad.as_bytes()).is_err(), "{bad:?}");
     }
-    // A target that does without is fine, unless CHAP is required or mutual.
+    // A target that chooses no authentication is accepted, unless CHAP is required or mutual.
     let mut play = Play::new(with_chap(None));
     assert_eq!(play.said("AuthMethod").unwrap(), "CHAP,None");
     assert!(play.receive(waits, b"AuthMethod=None\0").unwrap().is_none());
@@ -444,7 +444,7 @@ fn chap_keys_that_are_missing_wrong_or_early_end_the_login() {
     }
 }
 
-/// A mutual login with our challenge sent, and the target's right answer to it.
+/// A mutual login with our challenge sent, and the target's correct answer to it.
 fn mutual() -> (Play, String) {
     let play = challenged(with_chap(Some(credentials("them", "their own secret"))), "7");
     let ours = PeerChallenge::parse(&play.said("CHAP_I").unwrap(), &play.said("CHAP_C").unwrap()).unwrap();

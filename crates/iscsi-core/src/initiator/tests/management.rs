@@ -1,5 +1,5 @@
-//! Task management functions that the caller asks for: whom they end, on which connection they travel, and what becomes of
-//! them when it is lost.
+//! Task management functions that the caller requests: which commands they end, on which connection they travel, and what happens
+//! to them when it is lost.
 
 use iscsi_wire::{AsyncEvent, CmdSn, Itt, LogoutResponseCode, Lun, Pdu, TmfFunction, TmfResponse};
 
@@ -11,12 +11,12 @@ use crate::params::{Params, TaskReporting};
 const UNIT: Lun = Lun::from_index(1);
 
 impl Script {
-    /// The responses that the caller was told for its functions.
+    /// The responses that the caller received for its functions.
     fn responses(&mut self) -> Vec<(u64, Option<TmfResponse>)> {
         self.managed().into_iter().map(|(user, answer)| (user, answer.map(|told| told.response))).collect()
     }
 
-    /// Asks for ABORT TASK of the command `of`, as the function `user`.
+    /// Requests ABORT TASK for the command `of`, as the function `user`.
     fn abort(&mut self, of: u64, user: u64) {
         self.session.manage_task(self.now, TmfFunction::AbortTask, of, user);
     }
@@ -80,14 +80,14 @@ fn the_commands_that_a_function_has_ended_are_told_before_its_answer_and_that_be
     }
 }
 
-// The caller hears of one answer and asks for the next thing, before it can know that the session is over.
+// The caller receives one answer and requests the next function before it can know that the session is over.
 #[test]
 fn what_is_asked_for_while_a_session_ends_is_answered_before_its_end() {
     let mut script = Script::new(Params { protocol_level: 2, ..params() });
     script.session.manage(script.now, TmfFunction::ITNexusReset, UNIT, 9);
     let (_, tag, ..) = script.function();
     script.answer(tag, TmfResponse::FunctionComplete);
-    // A command that is not there, and one that was never sent.
+    // A command that does not exist, and one that was never sent.
     script.session.manage_task(script.now, TmfFunction::QueryTask, 7, 10);
     script.abort(8, 11);
     script.closed();
@@ -231,7 +231,7 @@ fn a_task_that_does_not_exist_has_ended_unless_its_status_is_on_its_way() {
 // covers: ERL-09
 #[test]
 fn an_abort_of_a_command_whose_connection_is_lost_is_asked_for_where_it_goes_on() {
-    // Asked for before or after the connection is lost.
+    // Requested before or after the connection is lost.
     for early in [true, false] {
         let mut script = Script::with_connections(2, 2);
         let commands = script.reads_on_all(2, 1);

@@ -117,7 +117,7 @@ fn a_pong_is_intact_only_when_its_data_and_digest_are() {
             }
             other => panic!("{other:?}"),
         }
-        // The same answer again answers nothing.
+        // A second copy of the same answer completes nothing.
         let again = script.nop_in(tx.bhs.itt(), Ttt::RESERVED, Lun(0));
         script.receive(again.to_bhs(), back);
         assert!(script.violated().contains("not there"));
@@ -160,7 +160,7 @@ fn asy_01_a_logout_that_is_asked_for_lets_commands_end_and_begins_none() {
     script.sent_nothing();
     script.good(sent[1].1.bhs.itt());
     let itt = script.logout();
-    // Nothing new after it, not even an answer to a ping.
+    // No new PDU follows it, not even an answer to a ping.
     let ping = script.nop_in(Itt::RESERVED, Ttt(7), Lun(0));
     script.receive(ping.to_bhs(), &[]);
     script.sent_nothing();
@@ -293,7 +293,7 @@ fn dsc_05_an_answer_in_pieces_is_fetched_to_its_end() {
     }
 }
 
-/// A target that never comes to the end of its answer is not waited for.
+/// A target that never finishes its answer is not waited for.
 // covers: TXT-16
 #[test]
 fn an_answer_that_brings_nothing_does_not_last_for_ever() {
@@ -351,7 +351,7 @@ fn answers_that_contradict_themselves_end_the_session() {
     let (mut script, itt) = ask();
     script.text(Itt(itt.0 + 1), true, false, Ttt::RESERVED, b"");
     script.violated();
-    // Text without end is not collected for ever.
+    // Endless text is not collected for ever.
     let (mut script, itt) = ask();
     let piece = vec![b'x'; 1 << 20];
     for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! Scripted sessions and logins: what goes in and what must come out, PDU by PDU.
+//! Scripted sessions and logins: their input and the output expected, PDU by PDU.
 
 mod asymmetric;
 mod connections;
@@ -36,7 +36,7 @@ struct Script {
     other_stat_sn: Vec<(Cid, StatSn)>,
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
-    /// What the session said beside PDUs, in order.
+    /// Actions of the session other than PDUs, in order.
     said: Vec<Action>,
 }
 
@@ -62,7 +62,7 @@ impl Script {
         Self::with_window(params, 8)
     }
 
-    /// A session whose window takes `window` commands.
+    /// A session whose window admits `window` commands.
     fn with_window(params: Params, window: u32) -> Self {
         let login = logged_in(params, Cid(0), CmdSn(FIRST).add(window.wrapping_sub(1)));
         let config = SessionConfig {
@@ -70,7 +70,7 @@ impl Script {
             ping_timeout: Duration::from_secs(10),
             management_timeout: Duration::from_secs(10),
             exchange_timeout: Duration::from_secs(20),
-            // Most of these scripts are one moment, and want all connections in use.
+            // Most of these scripts play at one moment, and need all connections to be used.
             scheduling: Scheduling::LeastOutstandingBytes,
             ..SessionConfig::default()
         };
@@ -190,7 +190,7 @@ impl Script {
         self.session.submit(self.now, command).unwrap();
     }
 
-    /// The tag of the command that is sent now.
+    /// The tag of the command sent now.
     fn command(&mut self) -> (Itt, CmdSn) {
         match self.sent_one().0 {
             Pdu::ScsiCommand(command) => (command.itt, command.cmd_sn),
@@ -207,7 +207,7 @@ impl Script {
         self.session.handle_pdu(self.now, self.cid, rx);
     }
 
-    /// The next StatSN, which is used up.
+    /// Takes the next StatSN.
     fn stat(&mut self) -> StatSn {
         let stat_sn = self.stat_sn;
         self.stat_sn = stat_sn.next();
@@ -272,7 +272,7 @@ impl Script {
         }
     }
 
-    /// How the one command that has ended did so.
+    /// How the one command that has completed ended.
     fn ended(&mut self) -> (u64, Ending) {
         let mut all = self.all_ended();
         assert_eq!(all.len(), 1, "{all:?}");
@@ -296,7 +296,7 @@ impl Script {
         ended
     }
 
-    /// Why the session was closed, and how long to wait; it must be.
+    /// Why the session was closed, and how long to wait; fails if it was not.
     fn closed(&mut self) -> (CloseReason, Duration) {
         let _ = self.sent();
         match self.said.pop() {

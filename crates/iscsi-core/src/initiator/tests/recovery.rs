@@ -1,4 +1,4 @@
-//! Commands that take too long, PDUs that are refused, sessions that are lost.
+//! Commands that take too long, rejected PDUs, lost sessions.
 
 use iscsi_wire::{
     CmdSn, DataSn, Itt, Lun, Pdu, Reject, RejectReason, TaskManagementResponse, TmfFunction, TmfResponse,
@@ -22,7 +22,7 @@ impl Script {
         self.receive(pdu.to_bhs(), &[]);
     }
 
-    /// The task management function that is sent now: its function, tag, referenced tag and RefCmdSN.
+    /// The task management function sent now: its function, tag, referenced tag and RefCmdSN.
     pub(super) fn function(&mut self) -> (TmfFunction, Itt, Itt, CmdSn) {
         match self.sent_one().0 {
             Pdu::TaskManagementRequest(request) => {
@@ -58,7 +58,7 @@ fn tmf_10_abort_then_reset_then_the_end_and_tags_are_kept_until_the_outcome_is_k
     script.wait(1);
     let (function, _, referenced, ref_cmd_sn) = script.function();
     assert_eq!((function, referenced, ref_cmd_sn), (TmfFunction::AbortTask, itt, cmd_sn));
-    // The tag is in use as long as nobody knows what became of the task.
+    // The tag stays in use as long as the outcome of the task is unknown.
     for user in 10..16 {
         script.read(user, 512);
         assert_ne!(script.command().0, itt);
@@ -168,7 +168,7 @@ fn rej_04_a_command_is_sent_again_the_same_for_reasons_that_pass() {
             assert_eq!(a, b, "the same ITT, CDB and CmdSN");
             assert_eq!(again.data.bytes(), pattern(512));
         }
-        // Not for ever: then its hole is filled by ABORT TASK.
+        // But not for ever: then ABORT TASK fills its hole.
         script.reject(reason, first.bhs.as_bytes());
         let (function, itt, _, ref_cmd_sn) = script.function();
         assert_eq!((function, ref_cmd_sn), (TmfFunction::AbortTask, CmdSn(FIRST)));

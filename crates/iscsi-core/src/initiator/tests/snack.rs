@@ -1,4 +1,4 @@
-//! Error recovery level 1: what is missing or damaged is asked for again, late, merged, and not for ever.
+//! Error recovery level 1: missing or damaged PDUs are requested again, late, merged, and not for ever.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn level_1() -> Params {
     Params { error_recovery_level: 1, ..params() }
 }
 
-/// How the last PDU of a read tells the status.
+/// How the last PDU of a read carries the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StatusBy {
     LastDataIn,
@@ -37,7 +37,7 @@ enum Fate {
 }
 
 impl Script {
-    /// A read under way at level 1, with all that is sent so far taken.
+    /// A read under way at level 1; the PDUs sent so far have been taken.
     fn reading() -> (Self, Itt) {
         let mut script = Self::new(level_1());
         script.read(1, PIECE * PIECES);
@@ -64,7 +64,7 @@ impl Script {
         self.receive_with(pdu.to_bhs(), &data, intact);
     }
 
-    /// The requests that are sent now.
+    /// The SNACKs sent now.
     fn snacks(&mut self) -> Vec<SnackRequest> {
         let sent = self.sent_on().into_iter();
         sent.map(|(_, pdu)| match pdu {
@@ -79,7 +79,7 @@ impl Script {
         self.session.handle_timeout(self.now);
     }
 
-    /// All data that were handed up: in order and once.
+    /// All data passed up: in order and once.
     fn delivered(&mut self) -> Vec<u8> {
         let mut got = Vec::new();
         self.said.retain(|action| match action {
@@ -124,7 +124,7 @@ fn data_lost_or_damaged_at_any_place_come_again_and_are_delivered_once_in_order(
                     response.exp_data_sn = DataSn(PIECES);
                     script.receive(response.to_bhs(), &[]);
                 } else if last_lost {
-                    // The status was lost with the data; the next thing that is said shows it.
+                    // The status was lost with the data; the next PDU shows that.
                     let nop = NopIn {
                         lun: Lun(0),
                         itt: Itt::RESERVED,
@@ -147,7 +147,7 @@ fn data_lost_or_damaged_at_any_place_come_again_and_are_delivered_once_in_order(
                 }
                 assert!(script.take_ended().is_empty(), "{case}");
                 assert_eq!(script.acknowledged(), first_stat_sn, "the status is not acknowledged: {case}");
-                // What was asked for comes again, exact copies, twice.
+                // The requested PDUs arrive again, as exact copies, twice.
                 for request in &requests {
                     let wanted = match request.snack_type {
                         SnackType::DataOrR2t => {
@@ -167,7 +167,7 @@ fn data_lost_or_damaged_at_any_place_come_again_and_are_delivered_once_in_order(
                         script.send_piece(itt, n, by, true);
                     }
                 }
-                // A status that came without its data shows the rest of the hole.
+                // A status that arrived without its data shows the rest of the hole.
                 for _ in 0..2 {
                     script.wait_ms(5);
                     for request in script.snacks() {
@@ -231,7 +231,7 @@ fn requests_are_delayed_and_merged_and_repeated_and_given_up() {
         let requests = script.snacks();
         assert_eq!((requests.len(), requests[0].beg_run, requests[0].run_length), (1, 0, 4));
     }
-    // Then the command is ended by force, and its data do not count.
+    // Then the command is aborted, and its data does not count.
     script.wait_ms(1000);
     match &script.sent_on()[..] {
         [(_, Pdu::TaskManagementRequest(request))] => {
@@ -254,7 +254,7 @@ fn statuses_that_are_lost_are_asked_for_by_their_numbers() {
     }
     let tags: Vec<Itt> = script.commands().into_iter().map(|(_, itt)| itt).collect();
     let responses: Vec<_> = tags.iter().map(|itt| script.response(*itt).to_bhs()).collect();
-    // 1 and 2 are lost, 4 comes damaged (it has sense data).
+    // 1 and 2 are lost, 4 arrives damaged (it has sense data).
     script.receive(responses[0], &[]);
     script.receive(responses[3], &[]);
     script.receive_with(responses[4], &[0, 3, 0x70, 0, 5], false);
@@ -288,7 +288,7 @@ fn a_connection_whose_statuses_never_come_is_given_up() {
         script.sent_on();
     }
     assert_eq!(script.closed().0, CloseReason::NotRecovered);
-    // So is one that refuses.
+    // So is one that rejects the request.
     let mut script = Script::new(level_1());
     script.read(0, 0);
     script.commands();
@@ -339,7 +339,7 @@ fn a_refused_request_fails_its_command_and_not_the_session() {
         script.refuse(&request, RejectReason::SnackReject);
         if !status_first {
             assert!(script.take_ended().is_empty());
-            // The target ends it; whatever else comes for it counts no more.
+            // The target ends it; anything else that arrives for it is ignored.
             script.send_piece(itt, 0, StatusBy::Response, true);
             let mut response = script.response(itt);
             (response.status, response.exp_data_sn) = (2, DataSn(2));
@@ -383,7 +383,7 @@ fn r2ts_that_are_lost_repeated_or_ask_again_are_answered_in_order_and_exactly() 
         script.receive(*r2t, &[]);
         script.sent_nothing();
     }
-    // A recovery R2T has the next number and asks for what was lost.
+    // A recovery R2T has the next number and requests the lost data.
     let again = script.r2t(itt, 3, 4000, 2000);
     script.receive(again.to_bhs(), &[]);
     assert_eq!(data(&mut script), [(80, 4000, 2000)]);
@@ -403,7 +403,7 @@ fn a_silent_task_is_asked_for_what_was_lost_without_a_trace() {
     script.wait_ms(5000);
     let request = script.snacks()[0];
     assert_eq!((request.itt, request.beg_run, request.run_length), (itt, 0, 0));
-    // A target that had nothing to send says so; nobody minds.
+    // A target that had nothing to send says so; that does no harm.
     script.refuse(&request, RejectReason::ProtocolError);
     script.sent_nothing();
     let r2t = script.r2t(itt, 0, 0, 4000);
@@ -413,7 +413,7 @@ fn a_silent_task_is_asked_for_what_was_lost_without_a_trace() {
     assert_eq!(script.ended().0, 1);
 }
 
-/// Silence counts from the last time that the target was told of the task.
+/// Silence is counted from the last PDU sent to the target for the task.
 // covers: ERL-03
 #[test]
 fn a_task_that_was_sent_again_or_taken_over_is_silent_from_then_on() {
@@ -484,7 +484,7 @@ fn each_hole_has_all_of_its_tries() {
             let sent = script.sent_on().into_iter();
             let commands = sent.filter_map(|(_, pdu)| match pdu {
                 Pdu::ScsiCommand(again) => Some(again.itt),
-                // Silent tasks are asked for what may have been lost.
+                // Silent tasks are checked for lost PDUs.
                 _ => None,
             });
             assert_eq!(commands.collect::<Vec<_>>(), [missing], "try {n}");
@@ -527,7 +527,7 @@ fn after_a_lowered_segment_length_all_data_are_asked_for_anew_with_a_tag() {
     script.receive(early.to_bhs(), &[]);
     script.sent_nothing();
     assert!(script.take_ended().is_empty(), "a response without the tag is of the old data");
-    // The new cut, from the beginning; one of them damaged.
+    // The new cut, from the beginning; one PDU of it damaged.
     let all = pattern((PIECE * PIECES) as usize);
     let send_all = |script: &mut Script, damaged: Option<u32>| {
         for n in 0..10 {
@@ -554,7 +554,7 @@ fn after_a_lowered_segment_length_all_data_are_asked_for_anew_with_a_tag() {
     assert_eq!(script.acknowledged(), early_stat_sn.next());
 }
 
-/// What waits behind a missing PDU is never more than the command's data: what lies over another one is asked for instead.
+/// The data that waits behind a missing PDU is never more than the command's data: PDUs that overlap are requested again instead.
 // covers: ERL-03
 #[test]
 fn data_that_lie_over_others_are_not_kept() {
@@ -580,7 +580,7 @@ fn data_that_lie_over_others_are_not_kept() {
     assert_eq!(script.delivered(), pattern((PIECE * PIECES) as usize));
 }
 
-/// A target may refuse a command of which it has sent data: nothing of what was missing is remembered.
+/// A target may reject a command for which it has sent data: nothing about the missing PDUs is remembered.
 // covers: REJ-04
 #[test]
 fn a_command_that_is_sent_again_has_nothing_missing() {

@@ -1,4 +1,4 @@
-//! What comes out of the session, and the rules that it has to keep.
+//! The output of the session, and the rules that it must keep.
 
 use super::*;
 

@@ -7,7 +7,7 @@ impl Run<'_> {
         let is_free = |itt: &Itt| {
             !self.sent.contains_key(itt) && self.unanswered.get(itt).is_none_or(|open| *open == 0)
         };
-        // Tags of commands that were ignored stay in doubt, so there are more than are used elsewhere.
+        // Tags of ignored commands stay in doubt, so there are more of them than are used elsewhere.
         let Some(itt) = (1..=8 * TAGS).map(Itt).find(is_free) else { return };
         let immediate = self.dice.one_in(6);
         if !immediate && !CmdSn(self.cmd_sn).le(self.max) {
@@ -112,7 +112,7 @@ impl Run<'_> {
         self.abort_missing(CmdSn(cmd_sn));
     }
 
-    /// Says that the command with `cmd_sn` will not come.
+    /// Declares that the command with `cmd_sn` will not arrive.
     pub(super) fn abort_missing(&mut self, cmd_sn: CmdSn) {
         let request = TaskManagementRequest {
             immediate: true,
@@ -132,7 +132,7 @@ impl Run<'_> {
         let far = self.dice.pick(&[0, 1, 2, 1 << 31, 0x7fff_ffff, 0xffff_ffff, 64]);
         let itt = Itt(1 + self.dice.below(TAGS));
         let cmd_sn = self.exp.add(far);
-        // What comes for it may reach a command that the driver does not know of.
+        // Data for it may reach a command that the driver does not know of.
         if cmd_sn.0.wrapping_sub(self.cmd_sn) < 1 << 16 {
             self.cmd_sn = cmd_sn.0.wrapping_add(1);
         }
@@ -157,7 +157,7 @@ impl Run<'_> {
             exp_data_sn: DataSn(0),
         };
         self.feed(rx(request.to_bhs(), Bytes::new()));
-        // Nothing more may come for what it reaches, or everything, if it was ignored.
+        // The target may send nothing more for the tasks that it affects, or anything, if it was ignored.
         for sent in self.sent.values_mut() {
             sent.tainted = true;
         }
@@ -218,7 +218,7 @@ impl Run<'_> {
         self.feed(rx(request.to_bhs(), Bytes::new()));
     }
 
-    /// Any header, near enough to the truth to get past the first check now and then.
+    /// A random header, close enough to a valid one to get past the first check now and then.
     pub(super) fn garbage(&mut self) {
         let mut header = [0u8; 48];
         header[0] = self.dice.pick(&[0, 1, 2, 3, 4, 5, 5, 5, 6, 0x10, 0x1f, 0x20, 0x21, 0x25, 0x31, 0x3f])
@@ -239,7 +239,7 @@ impl Run<'_> {
             let at = self.dice.below(48) as usize;
             header[at] = self.dice.byte();
         }
-        // Garbage must not look like a command of another tag than its CDB says.
+        // Garbage must not look like a command whose tag differs from the one in its CDB.
         let tag: [u8; 4] = header[16..20].try_into().expect("four bytes");
         if header[0] & 0x3f == 1 {
             header[34..38].copy_from_slice(&tag);
@@ -261,7 +261,7 @@ impl Run<'_> {
         pdu.data_digest_ok = !self.dice.one_in(8);
         self.taint(itt);
         self.feed(pdu);
-        // It may have taken a number.
+        // It may have consumed a number.
         if CmdSn(self.cmd_sn).lt(self.exp) {
             self.cmd_sn = self.exp.0;
         }
@@ -280,7 +280,7 @@ impl Run<'_> {
             Ok(Pdu::ScsiCommand(command)) => {
                 *self.unanswered.entry(command.itt).or_default() += 1;
                 self.commanded_at.insert(command.itt, self.pdus);
-                // The one before may have vanished: others can abort it without a word.
+                // The one before may have vanished: other requests can abort it without an answer.
                 if self
                     .running
                     .get(&command.itt)

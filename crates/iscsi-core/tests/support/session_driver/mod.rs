@@ -1,14 +1,14 @@
-//! Drives a target session by decisions that are taken from bytes, and holds it against rules that no run may break.
+//! Drives a target session by decisions read from bytes, and checks it against rules that no run may break.
 //!
 //! The bytes come from proptest or from a fuzzer. The driver plays the initiator (legal and illegal PDUs), the device server
-//! (needs data, completes, lets go, in any order), the operator and the clock. What it checks:
+//! (requests data, completes, releases, in any order), the operator and the clock. What it checks:
 //!
 //! * nothing panics, and every PDU sent is well formed;
 //! * StatSN advances by the rule of RFC 7143 4.2.2.2, ExpCmdSN and MaxCmdSN never go back, MaxCmdSN >= ExpCmdSN - 1;
-//! * the device server sees each command once, gets only data that the initiator sent for it, and has let go of a command
-//!   before its status leaves;
+//! * the device server sees each command once, receives only data that the initiator sent for it, and has released a command
+//! before its status is sent;
 //! * R2Ts and Data-In keep the negotiated limits;
-//! * every question asked of the surroundings is answered once, and nothing is held when the session has ended.
+//! * every request to the surroundings is answered once, and nothing is held when the session has ended.
 
 mod checks;
 mod initiator;
@@ -78,7 +78,7 @@ fn pattern_bytes(itt: Itt, offset: u32, len: u32) -> Bytes {
     (0..len).map(|i| pattern(itt, offset.wrapping_add(i))).collect::<Vec<_>>().into()
 }
 
-/// Data that the initiator believes to owe.
+/// Data that the initiator thinks it owes.
 #[derive(Debug)]
 struct Owed {
     ttt: Ttt,
@@ -97,7 +97,7 @@ struct Sent {
     data_in: u32,
     data_sn: u32,
     since_final: u32,
-    /// The initiator broke the rules for it: what the target asks for from here on is not judged.
+    /// The initiator broke the rules for it: from here on the target's requests for it are not checked.
     tainted: bool,
 }
 
@@ -151,7 +151,7 @@ struct Run<'a> {
     tokens: HashMap<u64, Option<ManagementId>>,
     next_token: u64,
     send_targets: u32,
-    /// Set by the environment variable TRACE: the run is told on stderr.
+    /// Set by the environment variable TRACE: the run is traced on stderr.
     trace: bool,
 }
 
@@ -286,7 +286,7 @@ impl Run<'_> {
         self.policy.joins = Some(self.session.params().clone());
         let request = iscsi_core::wire::LoginRequest { tsih: Tsih(1), ..login_request_at(self.cmd_sn) };
         let established = establish(&mut self.policy, request, &[("MaxRecvDataSegmentLength", "512")]);
-        // A session that is over is not joined: its owner has forgotten it.
+        // A session that is over cannot be joined: its owner has dropped it.
         if !self.ended && self.session.poll_timeout().is_some() {
             self.session.join(established, self.now);
             self.up = true;
@@ -300,14 +300,14 @@ impl Run<'_> {
             self.cmd_sn = self.cmd_sn.wrapping_add(1);
         }
         let cmd_sn = CmdSn(self.cmd_sn);
-        // An initiator that keeps the window; the other kind is played elsewhere.
+        // An initiator that respects the window; the other kind is played elsewhere.
         if cmd_sn.le(self.max) {
             self.cmd_sn = self.cmd_sn.wrapping_add(1);
         }
         cmd_sn
     }
 
-    /// Fills every hole by aborting what is missing: then no command may wait for its turn any more.
+    /// Fills every hole by aborting the missing command: then no command may still wait for its turn.
     fn fill_all_holes(&mut self) {
         for _ in 0..200 {
             if !self.up || self.session.holdings().held == 0 {
@@ -317,14 +317,14 @@ impl Run<'_> {
             self.abort_missing(self.exp);
             self.drain();
             if self.stat_sn == before {
-                // The initiator has logged out: nothing is answered any more.
+                // The initiator has logged out: no answers follow.
                 return;
             }
         }
         panic!("a command waits for a turn that never comes: {:?}", self.session.holdings());
     }
 
-    /// The device server and the surroundings finish what they have; then the session is ended.
+    /// The device server and the surroundings finish their work; then the session is ended.
     fn finish(&mut self) {
         self.fill_all_holes();
         for _ in 0..4 {
