@@ -106,7 +106,7 @@ pub(super) enum Phase {
 pub struct InitiatorSession {
     pub(super) params: Params,
     pub(super) tsih: Tsih,
-    /// TargetPortalGroupTag of the leading connection, if told.
+    /// TargetPortalGroupTag of the leading connection, if the target sent it.
     pub(super) portal_group_tag: Option<u16>,
     pub(super) discovery: bool,
     pub(super) config: SessionConfig,

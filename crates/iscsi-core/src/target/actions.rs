@@ -61,7 +61,7 @@ pub struct ManagementRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ManagementId(pub(super) u64);
 
-/// Which targets a SendTargets request asks for.
+/// The targets that a SendTargets request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// Every target that the initiator may see.
@@ -95,7 +95,7 @@ pub enum CloseReason {
     Silent,
     /// The caller ended the session.
     Ended,
-    /// The initiator asked for the loss of its nexus (RFC 7144 6.3).
+    /// The initiator requested the loss of its nexus (RFC 7144 6.3).
     NexusReset,
 }
 

@@ -6,12 +6,11 @@
 //!   (none) ──response ready──► Before ──other connections have acknowledged what was sent before──► After ──acknowledged──► (none)
 //!                               └── TaskReporting=RFC3720: it is sent, and nothing waits for it ──► (none)
 //! ```
-//! With RFC3720 only the answer to a request has a fence, and no response waits behind it. Otherwise later responses wait in
+//! With RFC3720 only the answer to a request has a fence, and no response waits behind it. With the other values later responses wait in
 //! `held_back`: those of all connections until the fenced response is sent, then those of the other connections. This applies to
 //! statuses of commands, and to answers to task management requests except TASK REASSIGN, which does not concern the device
 //! server. A session with one connection has no fence until a second one joins. A connection that does not acknowledge within
 //! [`FENCE_LIMIT`], although pinged, is declared dead.
-//! not acknowledge within [`FENCE_LIMIT`], although pinged, is taken for dead.
 
 use std::time::Duration;
 

@@ -230,7 +230,7 @@ impl TargetSession {
         self.tsih
     }
 
-    /// Who is logged in where.
+    /// Names and identifiers of the leading login.
     pub fn names(&self) -> &LoginNames {
         &self.names
     }

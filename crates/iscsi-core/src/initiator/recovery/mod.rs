@@ -109,7 +109,7 @@ impl InitiatorSession {
         Disposition::of(fault, self.params.level(), Role::Initiator)
     }
 
-    /// When to check for lost PDUs if a task that is sent or taken over now stays silent.
+    /// When to check for lost PDUs if a task that is sent or reassigned now stays silent.
     pub(super) fn probe_time(&self) -> Option<Time> {
         self.recovers().then(|| self.now + self.config.probe_after)
     }

@@ -12,7 +12,7 @@ use crate::negotiation::{Negotiator, Phase, Received, Role, processing_order};
 use crate::params::Params;
 use crate::text_exchange::TextSplitter;
 
-/// Keys that say who asks for what: in the first request, or never.
+/// Keys that identify both ends and the type of the session: in the first request, or never.
 const OPENING_KEYS: [&str; 3] = [keys::INITIATOR_NAME, keys::TARGET_NAME, keys::SESSION_TYPE];
 
 /// Keys and values to send.
@@ -93,8 +93,8 @@ impl Admitted {
     /// The next piece of a long answer.
     //= rfc7143 6.3 LGN-08
     pub(super) fn go_on(mut self: Box<Self>, request: &LoginRequest) -> Answered {
-        // The stage may have been asked for with the first part of the exchange; it is granted only to a request that asks for
-        // it now.
+        // The stage may have been requested with the first part of the exchange; it is granted only to a request that asks
+        // for it now.
         let pending = self.pending_transit.take();
         let mut answered = self.answer(Vec::new(), pending.filter(|next| request.nsg == Some(*next)));
         if answered.more {
@@ -172,7 +172,7 @@ impl Admitted {
         Ok(answers)
     }
 
-    /// Adds what we have to say ourselves.
+    /// Adds our own declarations and proposals.
     fn add_own(&mut self, stage: LoginStage, transit: bool, answers: &mut Answers) {
         let mut say = |key: &str, value: String| answers.push((key.to_owned(), value));
         if !std::mem::replace(&mut self.portal_group_tag_sent, true) {

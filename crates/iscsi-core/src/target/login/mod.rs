@@ -101,7 +101,7 @@ pub struct TargetLogin {
     /// Set by the first PDU.
     head: Option<Head>,
     state: State,
-    /// Who asks, as far as the first request said so. For the log.
+    /// Names from the first request, once read. For the log.
     asked: Option<LoginNames>,
     /// Text of a request that comes in several PDUs.
     received: TextAssembler,

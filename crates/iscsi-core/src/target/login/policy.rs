@@ -1,4 +1,4 @@
-//! What a login asks of its surroundings, and what they answer: who may log in where, on which terms, and why not.
+//! What a login requests from its surroundings, and their answers: who may log in where, on which terms, and why not.
 
 use iscsi_wire::{Cid, Isid, LoginRequest, LoginStatus, Tsih, keys};
 
@@ -8,7 +8,7 @@ use crate::names::IscsiName;
 use crate::negotiation::{DIGEST_REQUIRED, shown};
 use crate::params::{Bounds, Params};
 
-/// Who asks for what, from the first login request.
+/// Names and identifiers in the first login request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginNames {
     /// InitiatorName.
@@ -19,7 +19,7 @@ pub struct LoginNames {
     pub discovery: bool,
     /// ISID of the request.
     pub isid: Isid,
-    /// TSIH of the request: zero asks for a new session.
+    /// TSIH of the request: zero requests a new session.
     pub tsih: Tsih,
     /// CID of the request.
     pub cid: Cid,
@@ -80,13 +80,13 @@ impl LoginNames {
 /// How the initiator must prove itself.
 #[derive(Clone, Debug)]
 pub enum AuthPolicy {
-    /// Not at all.
+    /// No proof is required.
     None,
     /// By CHAP.
     Chap {
         /// Algorithms that may be used.
         algorithms: Vec<ChapAlgorithm>,
-        /// What we prove ourselves with when asked.
+        /// Our own name and secret, if the initiator asks us to prove ourselves.
         mutual: Option<Credentials>,
     },
 }
@@ -96,19 +96,19 @@ pub enum AuthPolicy {
 pub struct Admission {
     /// How it must prove itself.
     pub auth: AuthPolicy,
-    /// What we negotiate within.
+    /// Bounds of the negotiation.
     pub bounds: Bounds,
     /// Tag of the portal group that it reached.
     pub portal_group_tag: u16,
-    /// TargetAlias to tell, if any.
+    /// TargetAlias to send, if any.
     pub target_alias: Option<String>,
     /// Parameters of the session that this connection joins; `None` for the leading connection of a new one.
     pub joins: Option<Params>,
 }
 
-/// Decisions that the login asks of its surroundings.
+/// Decisions that the login requests from its surroundings.
 pub trait LoginPolicy {
-    /// Whether and on which terms the initiator may go on. Asked once, before authentication.
+    /// Whether, and on which terms, the initiator may continue. Called once, before authentication.
     ///
     /// # Errors
     /// The refusal that ends the login, with its status (not found, not authorised, moved, no such session...).
@@ -138,11 +138,11 @@ pub enum NoSecret {
 /// Longest CHAP name of a refused login that is kept for the log, characters.
 const MAX_TRIED_NAME_CHARS: usize = 255;
 
-/// Why a login ended without a session: what the initiator is told, and what a person needs to mend it.
+/// Why a login ended without a session: the status for the initiator, and what a person needs to fix the cause.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} ({rule}); {remedy}")]
 pub struct Refusal {
-    /// What the initiator is told.
+    /// The status sent to the initiator.
     pub status: LoginStatus,
     /// The rule that refused.
     pub rule: &'static str,
@@ -152,7 +152,7 @@ pub struct Refusal {
     pub remedy: String,
     /// TargetAddress values of a redirection.
     pub redirect: Vec<String>,
-    /// The CHAP name that was to be proved, when it got so far. For the log: the initiator is told the status alone.
+    /// The CHAP name to be proved, if the login got that far. For the log: the initiator receives the status alone.
     pub chap_name: Option<String>,
 }
 

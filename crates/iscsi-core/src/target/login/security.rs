@@ -27,7 +27,7 @@ enum State {
     Failed,
 }
 
-/// Where the authentication of one login stands.
+/// State of the authentication of one login.
 #[derive(Debug)]
 pub(super) struct Security {
     state: State,
