@@ -120,8 +120,7 @@ impl<P: Platform> LoginPolicy for Policy<'_, P> {
         }
         let limit = self.set.config.limits.max_sessions;
         let full = names.tsih.0 == 0 && self.shared.is_full(limit);
-        // Discovery sessions do not belong to hosts: they have their own limit, and the oldest of them makes
-        // room.
+        // Discovery sessions do not belong to hosts: they have their own limit, and the oldest makes room.
         if full && !names.discovery && !(self.replaces)(names) {
             return Err(too_many_sessions(limit));
         }

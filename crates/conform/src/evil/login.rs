@@ -155,8 +155,7 @@ impl Connection<'_> {
             login.held += 1;
             !login.pending.is_empty() || login.held <= self.shared.config.hold_exchanges
         };
-        // The last part of a response answers an empty request without T, so it cannot grant the
-        // transition.
+        // The last part answers an empty request without T, so it cannot grant the transition.
         let parts = self.parts(request, text_of(&answer));
         let may = !waits
             && parts.len() == 1

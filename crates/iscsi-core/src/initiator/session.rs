@@ -501,12 +501,12 @@ impl InitiatorSession {
     }
 }
 
-//= rfc7143 11.17.1 REJ-04
 /// A time announced by a target, limited to [`MAX_TIME2WAIT_S`].
 pub(super) fn told_seconds(seconds: u16) -> Duration {
     Duration::from_secs(seconds.min(MAX_TIME2WAIT_S).into())
 }
 
+//= rfc7143 11.17.1 REJ-04
 /// Whether a PDU that was rejected for `reason` may be sent again.
 pub(super) fn may_resend(reason: RejectReason) -> bool {
     matches!(
