@@ -39,7 +39,7 @@ fn one_run_has_every_figure_in_every_form() {
 
 fn check_form(report: &Value) {
     assert_eq!((&report["schema"], &report["benchmark"]), (&Value::from(1), &Value::from("fastpath")));
-    let forms: [(&str, &[&str]); 4] = [
+    let forms: [(&str, &[&str]); 5] = [
         (
             "",
             &[
@@ -54,8 +54,10 @@ fn check_form(report: &Value) {
                 "rounds",
                 "schema",
                 "tcp_cycles_per_byte",
+                "threads",
             ],
         ),
+        ("/threads/0", &["mb_per_s", "over_one", "threads", "waits"]),
         ("/contenders/0", &["in_use", "name", "origin", "title"]),
         (
             "/measurements/0",
@@ -71,6 +73,7 @@ fn check_form(report: &Value) {
         assert_ne!(m["cycles"].is_null(), m["parts"].is_null(), "either the whole or its parts: {m}");
         assert!(m["cycles"].is_null() || m["cycles"]["samples"] == 1, "{m}");
     }
+    assert_eq!(report["threads"].as_array().unwrap().len(), 2);
     let of = |way: &str, regime: &str| {
         measurements.iter().filter(|m| m["way"] == way && m["regime"] == regime).count()
     };

@@ -18,9 +18,11 @@ mod report;
 mod sandbox;
 mod tables;
 mod tcp;
+mod threads;
 mod turns;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use self::caches::Purge;
 use self::contenders::Contender;
@@ -38,6 +40,10 @@ use crate::output::{self, Table};
 const FULL: Plan = Plan { rounds: 25, cold_commands: 8 };
 /// What --quick takes.
 const QUICK: Plan = Plan { rounds: 4, cold_commands: 2 };
+/// How long threads receive at the same time, and the most threads that are asked for.
+const TURN: Duration = Duration::from_millis(100);
+const QUICK_TURN: Duration = Duration::from_millis(10);
+const MAX_THREADS: usize = 64;
 /// What goes over the loopback to see what TCP costs, bytes.
 const TCP_BYTES: u64 = 2 << 30;
 const QUICK_TCP_BYTES: u64 = 256 << 20;
@@ -54,6 +60,9 @@ pub struct Args {
     /// Rounds [default: 25].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
+    /// Receive on up to N threads at the same time as well [default: all processors, at most 64].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
     /// Fewer rounds, and fewer commands in each.
     #[arg(long)]
     quick: bool,
@@ -61,7 +70,7 @@ pub struct Args {
     #[arg(long)]
     list: bool,
     /// Only receive 256 PDUs of 8 KiB in this way, for a profiler, and print how many: see `cargo xtask bench fastpath`.
-    #[arg(long, value_name = "WAY", conflicts_with_all = ["rounds", "quick", "list"])]
+    #[arg(long, value_name = "WAY", conflicts_with_all = ["rounds", "threads", "quick", "list"])]
     profile: Option<Profiled>,
     #[command(flatten)]
     forms: Forms,
@@ -100,6 +109,12 @@ fn measure(args: &Args) -> Result<Report, String> {
     let mut clock = Clock::start();
     turns::run(&mut rows, &plan, &mut clock, &bar)?;
     let tcp = tcp::seconds_per_byte(if args.quick { QUICK_TCP_BYTES } else { TCP_BYTES }).ok();
+    let threads = args.threads.map_or(machine.cpus.clamp(1, MAX_THREADS), usize::from);
+    let turn = if args.quick { QUICK_TURN } else { TURN };
+    let rates = match contenders.last() {
+        Some(in_use) => threads::run(in_use, threads, plan.rounds, turn)?,
+        None => Vec::new(),
+    };
     bar.finish_and_clear();
     let after = Snapshot::take();
     let noise = Noise::judge(&before, &after, &turns::round_factors(&rows), &clock.core_drift(), &machine);
@@ -121,6 +136,7 @@ fn measure(args: &Args) -> Result<Report, String> {
         tcp_cycles_per_byte: tcp.map(|seconds| seconds * frequency.cycle_hz),
         contenders: contenders.iter().map(facts).collect(),
         measurements: rows.iter().map(|row| report::measurement(row, &frequency)).collect(),
+        threads: threads::summary(&rates, &frequency),
         frequency,
     })
 }

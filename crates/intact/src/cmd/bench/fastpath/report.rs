@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::caches::Regime;
 use super::marks::Part;
 use super::sandbox::{Shape, Way};
+use super::threads::Together;
 use super::turns::{Row, SEGMENT_BYTES, Subject};
 use crate::cmd::bench::kit::clock::Frequency;
 use crate::cmd::bench::kit::machine::Machine;
@@ -80,6 +81,8 @@ pub struct Report {
     /// What TCP costs the receiver on the loopback without the copy, cycles per byte; absent where there is no loopback.
     pub tcp_cycles_per_byte: Option<f64>,
     pub contenders: Vec<ContenderFacts>,
+    /// Several threads at the same time, each with a session of its own.
+    pub threads: Vec<Together>,
     pub measurements: Vec<Measurement>,
 }
 

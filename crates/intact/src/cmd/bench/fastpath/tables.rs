@@ -46,6 +46,7 @@ pub fn document(report: &Report, extent: Extent) -> Document {
     blocks.extend(figure_17(report));
     blocks.extend(contenders(report));
     blocks.extend(as_built(report));
+    blocks.extend(threads(report));
     blocks.extend(findings::blocks(report));
     if extent == Extent::Everything {
         blocks.extend(everything(report));
@@ -393,6 +394,24 @@ fn as_built(report: &Report) -> Vec<Block> {
             figure("fig11-total-cycles-8192")
         )),
     ]
+}
+
+/// Several threads, each with a session of its own.
+fn threads(report: &Report) -> Vec<Block> {
+    let mut table = Table::new(
+        "As built, all warm, PDUs of 8 KiB, each thread with a session of its own; what is received is built by the same thread and counts \
+         as work. Waits: how often a thread gave up its processor, in all rounds together.",
+        &["threads", "MB/s", "over one thread", "waits"],
+    );
+    for together in &report.threads {
+        table.rows.push(vec![
+            together.threads.to_string(),
+            format!("{:.0}", together.mb_per_s),
+            format!("{:.2}", together.over_one),
+            together.waits.to_string(),
+        ]);
+    }
+    vec![Block::Heading(1, "Several threads".to_owned()), Block::Table(table)]
 }
 
 fn everything(report: &Report) -> Vec<Block> {

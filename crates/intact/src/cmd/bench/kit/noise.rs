@@ -180,11 +180,20 @@ fn cpu_ticks(stat: &str) -> (u64, u64, u64) {
 
 /// How often the scheduler has taken the processor away from this thread. 0 if the kernel does not say.
 pub fn involuntary_switches() -> u64 {
-    switches_in(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default())
+    switches_in(&own_status(), "nonvoluntary_ctxt_switches:")
 }
 
-fn switches_in(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+/// How often this thread has given the processor up to wait, for example for a lock. 0 if the kernel does not say.
+pub fn voluntary_switches() -> u64 {
+    switches_in(&own_status(), "voluntary_ctxt_switches:")
+}
+
+fn own_status() -> String {
+    fs::read_to_string("/proc/thread-self/status").unwrap_or_default()
+}
+
+fn switches_in(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
 }
 
@@ -263,7 +272,9 @@ mod tests {
         assert_eq!(cpu_ticks(stat), (73, 8, 531));
         assert_eq!(cpu_ticks("cpu  10"), (10, 0, 10));
         assert_eq!(cpu_ticks(""), (0, 0, 0));
-        assert_eq!(switches_in("a: 1\nnonvoluntary_ctxt_switches:\t42\n"), 42);
-        assert_eq!(switches_in("nonvoluntary_ctxt_switches:\tmany"), 0);
+        let status = "a: 1\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t42\n";
+        assert_eq!(switches_in(status, "nonvoluntary_ctxt_switches:"), 42);
+        assert_eq!(switches_in(status, "voluntary_ctxt_switches:"), 7);
+        assert_eq!(switches_in("nonvoluntary_ctxt_switches:\tmany", "nonvoluntary_ctxt_switches:"), 0);
     }
 }
