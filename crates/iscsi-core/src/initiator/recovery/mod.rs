@@ -178,11 +178,17 @@ impl InitiatorSession {
     }
 
     /// When something is due for missing PDUs.
+    #[inline]
     pub(super) fn recovery_due(&self) -> Option<Time> {
         if !self.recovers() {
             // No PDU is requested again: only tasks of a lost connection may be waiting.
             return self.settle_due();
         }
+        self.missing_due()
+    }
+
+    /// [`Self::recovery_due`] where PDUs are requested again.
+    fn missing_due(&self) -> Option<Time> {
         // A failed connection is left out: no requests are sent on it, so its due time would never pass.
         let serving = self.connections.iter().filter(|connection| connection.state.serves());
         let statuses = serving.filter_map(|connection| connection.asking.due()).min();
