@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::place::{self, PLACEMENTS};
+use super::progress;
 use super::report::Placed;
 use super::rows::Row;
 use super::{How, Sample, measure, median, servers};
@@ -95,11 +96,11 @@ pub fn run(intact: &Path, options: &Options, how: &How) -> Result<Vec<Cell>> {
                 let run = measure(place.client(intact), &server, query, row, false, how.seconds)?;
                 cells[at].samples.push(run);
                 let done = cells.iter().map(|cell| cell.samples.len()).sum::<usize>();
-                eprint!("\r{done} of {total} runs");
+                progress::show(format_args!("{done} of {total} runs"));
             }
         }
     }
-    eprintln!();
+    progress::end();
     Ok(cells)
 }
 

@@ -17,6 +17,7 @@ mod idle;
 mod pages;
 mod pinned;
 mod place;
+mod progress;
 mod protection;
 mod report;
 mod rows;
@@ -242,12 +243,12 @@ fn targets(root: &Path, intact: &Path, only: Option<&str>, how: &How) -> Result<
                     let run = measure(place.client(intact), server, "", row, digests, how.seconds)?;
                     table.add(r, digests, s, run);
                     done += 1;
-                    eprint!("\r{done} of {total} runs");
+                    progress::show(format_args!("{done} of {total} runs"));
                 }
             }
         }
     }
-    eprintln!();
+    progress::end();
     how.keep_json(&table)?;
     let text = table.markdown(&report::machine(root), how.seconds, how.rounds);
     println!("{text}");

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::place::{self, PLACEMENTS, Surroundings};
+use super::progress;
 use super::report::{self, Placed};
 use super::rows::{Row, row};
 use super::servers::{self, Server};
@@ -141,11 +142,11 @@ fn measure_store(
             let one = run(&servers[first])?;
             let other = run(&servers[second])?;
             pairs.push(if first == 0 { [one, other] } else { [other, one] });
-            eprint!("\r{name}: {} of {} pairs   ", n + 1, options.pairs);
+            progress::show(format_args!("{name}: {} of {} pairs", n + 1, options.pairs));
         }
         cells.push(Cell { name, row: placed.row, pairs });
     }
-    eprintln!();
+    progress::end();
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::place::{self, PLACEMENTS};
+use super::progress;
 use super::rows::PROTECTED_ROWS;
 use super::{Sample, median, servers};
 
@@ -76,9 +77,9 @@ pub fn run(intact: &Path, seconds: f64, rounds: usize) -> Result<Vec<Cell>> {
                     cell.samples[host].push(sample);
                 }
             }
-            eprint!("\rblocks of {block_bytes} bytes: round {} of {rounds}", round + 1);
+            progress::show(format_args!("blocks of {block_bytes} bytes: round {} of {rounds}", round + 1));
         }
-        eprintln!();
+        progress::end();
     }
     Ok(cells)
 }
