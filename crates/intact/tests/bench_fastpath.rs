@@ -39,7 +39,7 @@ fn one_run_has_every_figure_in_every_form() {
 
 fn check_form(report: &Value) {
     assert_eq!((&report["schema"], &report["benchmark"]), (&Value::from(1), &Value::from("fastpath")));
-    let forms: [(&str, &[&str]); 5] = [
+    let forms: [(&str, &[&str]); 6] = [
         (
             "",
             &[
@@ -50,6 +50,7 @@ fn check_form(report: &Value) {
                 "machine",
                 "measurements",
                 "noise",
+                "outbound",
                 "purged_bytes",
                 "rounds",
                 "schema",
@@ -57,6 +58,7 @@ fn check_form(report: &Value) {
                 "threads",
             ],
         ),
+        ("/outbound/0", &["asked", "cycles", "digests", "from"]),
         ("/threads/0", &["mb_per_s", "over_one", "threads", "waits"]),
         ("/contenders/0", &["in_use", "name", "origin", "title"]),
         (
@@ -73,6 +75,7 @@ fn check_form(report: &Value) {
         assert_ne!(m["cycles"].is_null(), m["parts"].is_null(), "either the whole or its parts: {m}");
         assert!(m["cycles"].is_null() || m["cycles"]["samples"] == 1, "{m}");
     }
+    assert_eq!(report["outbound"].as_array().unwrap().len(), 8);
     assert_eq!(report["threads"].as_array().unwrap().len(), 2);
     let of = |way: &str, regime: &str| {
         measurements.iter().filter(|m| m["way"] == way && m["regime"] == regime).count()

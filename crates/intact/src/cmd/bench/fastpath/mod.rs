@@ -11,6 +11,7 @@ mod caches;
 mod contenders;
 mod findings;
 mod marks;
+mod outbound;
 mod papers;
 mod profiled;
 mod queue;
@@ -109,6 +110,7 @@ fn measure(args: &Args) -> Result<Report, String> {
     let mut clock = Clock::start();
     turns::run(&mut rows, &plan, &mut clock, &bar)?;
     let tcp = tcp::seconds_per_byte(if args.quick { QUICK_TCP_BYTES } else { TCP_BYTES }).ok();
+    let sent = outbound::run(plan.rounds)?;
     let threads = args.threads.map_or(machine.cpus.clamp(1, MAX_THREADS), usize::from);
     let turn = if args.quick { QUICK_TURN } else { TURN };
     let rates = match contenders.last() {
@@ -136,6 +138,7 @@ fn measure(args: &Args) -> Result<Report, String> {
         tcp_cycles_per_byte: tcp.map(|seconds| seconds * frequency.cycle_hz),
         contenders: contenders.iter().map(facts).collect(),
         measurements: rows.iter().map(|row| report::measurement(row, &frequency)).collect(),
+        outbound: outbound::summary(&sent, &frequency),
         threads: threads::summary(&rates, &frequency),
         frequency,
     })

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::caches::Regime;
 use super::marks::Part;
+use super::outbound::Sent;
 use super::sandbox::{Shape, Way};
 use super::threads::Together;
 use super::turns::{Row, SEGMENT_BYTES, Subject};
@@ -81,6 +82,8 @@ pub struct Report {
     /// What TCP costs the receiver on the loopback without the copy, cycles per byte; absent where there is no loopback.
     pub tcp_cycles_per_byte: Option<f64>,
     pub contenders: Vec<ContenderFacts>,
+    /// Data-Out, warm: eight PDUs of 8 KiB in a command.
+    pub outbound: Vec<Sent>,
     /// Several threads at the same time, each with a session of its own.
     pub threads: Vec<Together>,
     pub measurements: Vec<Measurement>,

@@ -163,7 +163,8 @@ impl Buffers {
     }
 }
 
-fn login(params: &Params, cid: Cid, cmd_sn: CmdSn) -> LoggedIn {
+/// The end of a login that agreed on `params`.
+pub(super) fn login(params: &Params, cid: Cid, cmd_sn: CmdSn) -> LoggedIn {
     LoggedIn {
         discovery: false,
         params: params.clone(),

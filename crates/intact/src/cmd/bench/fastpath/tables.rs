@@ -3,6 +3,7 @@
 use super::caches::Regime;
 use super::contenders::{SARWATE, SLICING_8};
 use super::findings;
+use super::outbound::{Asked, From};
 use super::papers::{CITATION, figure};
 use super::report::{Query, Report, Split};
 use super::sandbox::Way;
@@ -46,6 +47,7 @@ pub fn document(report: &Report, extent: Extent) -> Document {
     blocks.extend(figure_17(report));
     blocks.extend(contenders(report));
     blocks.extend(as_built(report));
+    blocks.extend(outbound(report));
     blocks.extend(threads(report));
     blocks.extend(findings::blocks(report));
     if extent == Extent::Everything {
@@ -392,6 +394,47 @@ fn as_built(report: &Report) -> Vec<Block> {
             "The paper's Pentium M: {} cycles for 8 KiB with Slicing-by-8 one after the other, {} with Sarwate's CRC.",
             figure("fig15-total-cycles-8192"),
             figure("fig11-total-cycles-8192")
+        )),
+    ]
+}
+
+/// Writes, beside the reads of as many PDUs.
+fn outbound(report: &Report) -> Vec<Block> {
+    let mut table = Table::new(
+        "Cycles of one Data-Out PDU of 8 KiB, eight in a command, all warm, until its bytes are ready to be sent. CRC: the difference \
+         of both.",
+        &["data", "source", "without digests", "with", "CRC"],
+    );
+    for plain in report.outbound.iter().filter(|sent| !sent.digests) {
+        let with = report
+            .outbound
+            .iter()
+            .find(|sent| sent.digests && (sent.asked, sent.from) == (plain.asked, plain.from));
+        let asked = match plain.asked {
+            Asked::Unsolicited => "unsolicited",
+            Asked::Solicited => "solicited",
+        };
+        let from = match plain.from {
+            From::Shared => "shared, no copy",
+            From::Copied => "copied once, interleaved with the CRC",
+        };
+        let crc = with.map(|with| with.cycles - plain.cycles);
+        table.rows.push(vec![
+            asked.to_owned(),
+            from.to_owned(),
+            whole(Some(plain.cycles)),
+            whole(with.map(|with| with.cycles)),
+            whole(crc),
+        ]);
+    }
+    let read = protocol(report, *PDUS.end(), Regime::Warm);
+    vec![
+        Block::Heading(1, "Writes".to_owned()),
+        Block::Table(table),
+        Block::Text(format!(
+            "The protocol of a received PDU, eight in a command, all warm, is {} cycles. The paper says that writes cost less of it, as \
+             much CRC, and at most one copy.",
+            whole(read)
         )),
     ]
 }
