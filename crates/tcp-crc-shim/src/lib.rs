@@ -28,6 +28,7 @@ mod path;
 mod relay;
 pub mod report;
 mod shim;
+mod veth;
 
 pub use commands::SetupError;
 pub use enclosure::{Enclosure, Options};
