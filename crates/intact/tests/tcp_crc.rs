@@ -149,6 +149,38 @@ fn the_first_connection_by_ipv6_is_protected() {
 }
 
 #[test]
+fn a_server_without_the_option_is_refused_where_a_crc_is_required() {
+    if !need("curl", "curl") || !need("python3", "python3") || !need("nft", "nftables") {
+        return;
+    }
+    let Some(machine) = machine() else { return };
+    let serve = || {
+        let mut up = Command::new("ip");
+        up.args(["link", "set", "lo", "up"]).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+        assert!(up.status().unwrap().success());
+        serving({
+            let mut command = program("python3", Duration::from_secs(60));
+            command.args(["-u", "-m", "http.server", "8000", "--directory", "/proc/self/task"]);
+            command
+        })
+    };
+    let _server = machine.within(serve).unwrap();
+    for backend in ["tun", "bpf"] {
+        let get = |policy: &str| {
+            let get = format!(
+                "tcp-crc run --backend {backend} {policy} --summary -- curl -sS -m 30 -o /dev/null http://10.213.0.1:8000/"
+            );
+            machine.within(|| finish(intact(&get))).unwrap()
+        };
+        get("--strict").well();
+        let ended = get("--require");
+        assert_eq!(ended.code, Some(7), "curl could not connect: {}", ended.text);
+        let why = "1 connection refused: the peer, or something on the way, does not answer the request";
+        assert!(ended.text.contains(why), "{}", ended.text);
+    }
+}
+
+#[test]
 fn the_cost_in_the_kernel_is_measured_for_every_value() {
     if machine().is_none() {
         return;

@@ -34,4 +34,4 @@ pub use commands::SetupError;
 pub use enclosure::{Enclosure, Options};
 pub use path::{Backend, Seen};
 pub use relay::{Relay, Shared};
-pub use shim::{PacketCounters, Ports, Shim};
+pub use shim::{PacketCounters, Ports, Shim, TurnedAway};

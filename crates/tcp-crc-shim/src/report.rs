@@ -45,11 +45,11 @@ pub struct Connection {
     pub local: SocketAddr,
     /// The peer's.
     pub remote: SocketAddr,
-    /// `opening`, `protected` or `plain`.
+    /// `opening`, `protected`, `plain` or `refused`.
     pub state: String,
     /// The value of its method, if protected.
     pub method: Option<u8>,
-    /// Why it is plain.
+    /// Why it is plain, or would have been.
     pub why: Option<String>,
     /// Its counters.
     #[serde(flatten)]
@@ -67,7 +67,10 @@ impl Report {
                 remote: key.remote.into(),
                 state: word(state).to_owned(),
                 method: if let State::Protected(method) = state { Some(Method::value(method)) } else { None },
-                why: if let State::Plain(why) = state { Some(reason(why).to_owned()) } else { None },
+                why: match state {
+                    State::Plain(why) | State::Refused(why) => Some(reason(why).to_owned()),
+                    State::Opening | State::Protected(_) => None,
+                },
                 counters,
             })
             .collect();
@@ -98,6 +101,7 @@ fn word(state: State) -> &'static str {
         State::Opening => "opening",
         State::Protected(_) => "protected",
         State::Plain(_) => "plain",
+        State::Refused(_) => "refused",
     }
 }
 

@@ -70,7 +70,12 @@ impl Kernel {
         // knows.
         let placed = thesis.is_none() && config.offer.methods().any(|method| method == Method::Placed);
         let thesis = thesis.map_or(0, Method::value);
-        let (placed, strict) = (u8::from(placed), u8::from(config.on_missing == OnMissing::Strict));
+        let placed = u8::from(placed);
+        let strict: u8 = match config.on_missing {
+            OnMissing::Lenient => 0,
+            OnMissing::Strict => 1,
+            OnMissing::Required => 2,
+        };
         let experimental = u8::from(config.codepoints == Codepoints::Experimental);
         let table = table::slicing();
         let mut programs = EbpfLoader::new()

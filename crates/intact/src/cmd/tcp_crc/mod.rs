@@ -83,6 +83,9 @@ struct Protocol {
     /// Reset a connection whose CRCs vanish on the way, and discard fragments, in place of counting them.
     #[arg(long)]
     strict: bool,
+    /// Let no connection through that would be plain: one whose peer agrees on no CRC is reset while it opens. Includes --strict.
+    #[arg(long)]
+    require: bool,
     /// Numbers of the options; the same at both ends.
     #[arg(long, value_enum, default_value_t = Kinds::Historic)]
     kinds: Kinds,
@@ -113,7 +116,11 @@ impl Protocol {
                 Kinds::Historic => Codepoints::Historic,
                 Kinds::Experimental => Codepoints::Experimental,
             },
-            on_missing: if self.strict { OnMissing::Strict } else { OnMissing::Lenient },
+            on_missing: match (self.require, self.strict) {
+                (true, _) => OnMissing::Required,
+                (false, true) => OnMissing::Strict,
+                (false, false) => OnMissing::Lenient,
+            },
             mtu_bytes: None,
         })
     }
