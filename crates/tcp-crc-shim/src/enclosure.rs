@@ -90,7 +90,7 @@ impl Enclosure {
             None => {
                 let [outer, inner] = veth_ends(number, [(&here, &name), (&namespace, INSIDE)]);
                 introduce([&outer, &inner])?;
-                let mut kernel = Kernel::start(&namespace, config, options.connections_max)?;
+                let mut kernel = Kernel::start(&namespace, None, config, options.connections_max)?;
                 kernel.attach(&namespace, INSIDE)?;
                 DataPath::Bpf(Box::new(kernel))
             }

@@ -173,7 +173,7 @@ fn connect(
         None => join_by_veth(end, host, network).map(|()| None),
         Some((config, Backend::Bpf)) => {
             join_by_veth(end, host, network)?;
-            let mut kernel = Kernel::start(host, config, CONNECTIONS_MAX)?;
+            let mut kernel = Kernel::start(host, None, config, CONNECTIONS_MAX)?;
             kernel.attach(host, "eth0")?;
             Ok(Some(DataPath::Bpf(Box::new(kernel))))
         }

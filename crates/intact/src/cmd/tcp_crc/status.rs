@@ -44,7 +44,8 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn text(reports: &[Report]) -> String {
     if reports.is_empty() {
-        return "No shim is at work; `intact tcp-crc run -- PROGRAM` starts one.\n".to_owned();
+        return "No shim is at work; `intact tcp-crc run -- PROGRAM` starts one, `intact tcp-crc up` one for this host.\n"
+            .to_owned();
     }
     let mut table = Table::new(&[
         "SHIM",
@@ -65,6 +66,11 @@ fn text(reports: &[Report]) -> String {
     }
     let mut text = table.text();
     for report in reports {
+        if !report.devices.is_empty() {
+            let (devices, left) =
+                (report.devices.join(", "), output::count(report.left_alone as usize, "connection"));
+            text += &format!("{}: on {devices}; {left} open before it came: plain\n", report.name);
+        }
         if let Some(refused) = turned_away(report) {
             text += &format!("{}: {refused}\n", report.name);
         }
