@@ -187,7 +187,7 @@ fn refused(what: &'static str, error: &dyn std::error::Error) -> SetupError {
 }
 
 /// `<linux/magic.h>`.
-const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
+const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
 
 /// A cgroup of version 2: the given one, or the root of all, wherever it is mounted.
 fn cgroup2(given: Option<&Path>) -> Result<File, SetupError> {
@@ -196,7 +196,7 @@ fn cgroup2(given: Option<&Path>) -> Result<File, SetupError> {
     let named = |source: io::Error| bpf(what)(io::Error::other(format!("{}: {source}", path.display())));
     let file = File::open(&path).map_err(named)?;
     let kind = rustix::fs::fstatfs(&file).map_err(|errno| named(errno.into()))?.f_type;
-    if i64::from(kind) != CGROUP2_SUPER_MAGIC {
+    if kind != CGROUP2_SUPER_MAGIC {
         return Err(named(io::Error::other("it is no directory of cgroup2 (mount | grep cgroup2)")));
     }
     Ok(file)
