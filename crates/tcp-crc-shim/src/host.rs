@@ -44,6 +44,9 @@ pub struct HostOptions {
 /// Why the CRC could not be put on a host or taken off.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
+    /// The user is another.
+    #[error("it takes root (CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN): run it with sudo")]
+    NotRoot,
     /// It is there.
     #[error("the CRC is up here already (process {pid}); `intact tcp-crc down` takes it off")]
     AlreadyUp {
@@ -231,6 +234,9 @@ fn at(path: &Path) -> impl Fn(io::Error) -> HostError {
 
 /// The name of a namespace and the path of its record.
 fn place(directory: &Path, namespace: &NetNs) -> Result<(String, PathBuf), HostError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(HostError::NotRoot);
+    }
     let cookie = namespace.cookie().map_err(SetupError::system("a network namespace has no number"))?;
     report::make(directory).map_err(at(directory))?;
     let name = format!("host{cookie}");
