@@ -38,6 +38,15 @@ impl Drop for Running {
     }
 }
 
+/// Starts a server of Python's, which says when it is ready.
+fn serving(mut command: Command) -> Running {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("8000"), "the server says when it is ready: {line}");
+    Running(child)
+}
+
 #[test]
 fn curl_and_a_server_move_the_same_bytes_through_two_shims() {
     if !need("curl", "curl") || !need("python3", "python3") || !need("nft", "nftables") {
@@ -53,11 +62,7 @@ fn curl_and_a_server_move_the_same_bytes_through_two_shims() {
         .within(|| {
             let serve =
                 format!("tcp-crc run --publish 8000 -- python3 -u -m http.server 8000 --directory {folder}");
-            let mut child = intact(&serve).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-            let mut line = String::new();
-            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-            assert!(line.contains("8000"), "the server says when it is ready: {line}");
-            Running(child)
+            serving(intact(&serve))
         })
         .unwrap();
     let get = format!(
@@ -99,11 +104,7 @@ fn curl_and_a_server_move_the_same_bytes_through_the_kernel() {
             let serve = format!(
                 "tcp-crc run --backend bpf --publish 8000 -- python3 -u -m http.server 8000 --directory {folder}"
             );
-            let mut child = intact(&serve).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-            let mut line = String::new();
-            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-            assert!(line.contains("8000"), "the server says when it is ready: {line}");
-            Running(child)
+            serving(intact(&serve))
         })
         .unwrap();
     for backend in ["bpf", "tun"] {
@@ -119,6 +120,64 @@ fn curl_and_a_server_move_the_same_bytes_through_the_kernel() {
     let served = |report: &&serde_json::Value| report["total"]["stamped"].as_u64().is_some_and(|n| n > 4000);
     let server = reports.as_array().unwrap().iter().find(served);
     assert_eq!(server.map(|report| &report["total"]["bad_crc"]), Some(&0.into()), "{reports}");
+}
+
+#[test]
+fn the_first_connection_by_ipv6_is_protected() {
+    if !need("curl", "curl") || !need("python3", "python3") || !need("nft", "nftables") {
+        return;
+    }
+    let Some(machine) = machine() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("image"), vec![7; 300_000]).unwrap();
+    let folder = folder.path().display();
+    let _server = machine
+        .within(|| {
+            std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+            let serve = format!(
+                "tcp-crc run --backend bpf -- python3 -u -m http.server 8000 --bind :: --directory {folder}"
+            );
+            serving(intact(&serve))
+        })
+        .unwrap();
+    for _ in 0..3 {
+        // Each has a device of its own that was not there a moment ago.
+        let get = "tcp-crc run --backend bpf --strict --summary -- curl -gsS -m 30 -o /dev/null http://[fd43:5243::2]:8000/image";
+        let text = machine.within(|| finish(intact(get))).unwrap().well();
+        assert!(text.contains(" 0 discarded") && !text.contains(" 0 verified"), "{text}");
+    }
+}
+
+#[test]
+fn a_server_without_the_option_is_refused_where_a_crc_is_required() {
+    if !need("curl", "curl") || !need("python3", "python3") || !need("nft", "nftables") {
+        return;
+    }
+    let Some(machine) = machine() else { return };
+    let serve = || {
+        let mut up = Command::new("ip");
+        up.args(["link", "set", "lo", "up"]).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+        assert!(up.status().unwrap().success());
+        serving({
+            let mut command = program("python3", Duration::from_secs(60));
+            command.args(["-u", "-m", "http.server", "8000", "--directory", "/proc/self/task"]);
+            command
+        })
+    };
+    let _server = machine.within(serve).unwrap();
+    for backend in ["tun", "bpf"] {
+        let get = |policy: &str| {
+            let get = format!(
+                "tcp-crc run --backend {backend} {policy} --summary -- curl -sS -m 30 -o /dev/null http://10.213.0.1:8000/"
+            );
+            machine.within(|| finish(intact(&get))).unwrap()
+        };
+        get("--strict").well();
+        let ended = get("--require");
+        assert_eq!(ended.code, Some(7), "curl could not connect: {}", ended.text);
+        let why = "1 connection refused: the peer, or something on the way, does not answer the request";
+        assert!(ended.text.contains(why), "{}", ended.text);
+    }
 }
 
 #[test]

@@ -102,6 +102,13 @@ pub(crate) fn wait_for_link(device: &str) -> Result<(), SetupError> {
     }
 }
 
+/// The devices of the calling thread's namespace, as `ip` describes them.
+pub(crate) fn links() -> Result<serde_json::Value, SetupError> {
+    let text = feed("ip", "iproute2", &["-json", "-details", "link", "show"], "")?;
+    serde_json::from_str(&text)
+        .map_err(|error| SetupError::Refused { program: "ip", said: format!("its list is no JSON: {error}") })
+}
+
 /// Feeds `rules` to `nft`.
 pub(crate) fn nft(rules: &str) -> Result<(), SetupError> {
     feed("nft", "nftables", &["-f", "-"], rules).map(drop)

@@ -8,17 +8,20 @@
 //! removes everything. If an enclosure switched `net.ipv4.ip_forward` on, the last one to go switches it off. IPv6 is routed if
 //! `net.ipv6.conf.all.forwarding` is on; it is never switched on here, because a host then stops accepting router advertisements.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use engine::netns::NetNs;
 use engine::tun::{Framing, Tun};
 use tcp_crc::Config;
 
 use crate::bpf::Kernel;
-use crate::commands::{SetupError, ip, nft, switch, wait_for_link, within};
+use crate::commands::{SetupError, ip, nft, switch, within};
 use crate::forwarding;
 use crate::path::{Backend, DataPath};
 use crate::relay::Relay;
 use crate::report::Report;
 use crate::shim::Shim;
+use crate::veth::{VethEnd, introduce, pair};
 
 /// The number of possible networks: one for each value of a byte.
 const NETWORKS: u32 = 256;
@@ -56,7 +59,8 @@ impl Enclosure {
     pub fn build(options: &Options) -> Result<Enclosure, SetupError> {
         let namespace = NetNs::create().map_err(SetupError::system("a network namespace cannot be made"))?;
         let routes_v6 = switch("ipv6/conf/all/forwarding").as_deref() == Some("1");
-        let (name, number, devices) = devices(options.backend, &namespace)?;
+        let here = NetNs::current().map_err(SetupError::system("a network namespace cannot be named"))?;
+        let (name, number, devices) = devices(options.backend, &here, &namespace)?;
         let mtu = options.mtu_bytes;
         let addresses = |device: &str, host: u8| {
             vec![
@@ -84,9 +88,9 @@ impl Enclosure {
                 DataPath::Tun(relay)
             }
             None => {
-                wait_for_link(&name)?;
-                within(&namespace, || wait_for_link(INSIDE))?;
-                let mut kernel = Kernel::start(&namespace, config, options.connections_max)?;
+                let [outer, inner] = veth_ends(number, [(&here, &name), (&namespace, INSIDE)]);
+                introduce([&outer, &inner])?;
+                let mut kernel = Kernel::start(&namespace, None, config, options.connections_max)?;
                 kernel.attach(&namespace, INSIDE)?;
                 DataPath::Bpf(Box::new(kernel))
             }
@@ -130,7 +134,11 @@ impl Drop for Enclosure {
 const INSIDE: &str = "crc0";
 
 /// A pair of devices, with the outer one's name and number first. TUN devices have queues; a veth pair is joined already.
-fn devices(backend: Backend, namespace: &NetNs) -> Result<(String, u32, Option<[Tun; 2]>), SetupError> {
+fn devices(
+    backend: Backend,
+    here: &NetNs,
+    namespace: &NetNs,
+) -> Result<(String, u32, Option<[Tun; 2]>), SetupError> {
     let none_left = || {
         let source = std::io::Error::other(format!("{NETWORKS} are there already"));
         SetupError::System { what: "no network is left", source }
@@ -147,20 +155,37 @@ fn devices(backend: Backend, namespace: &NetNs) -> Result<(String, u32, Option<[
         }
         return Ok((name, number, Some([within(namespace, || tun(INSIDE))?, outside])));
     }
-    let path = namespace.path();
     for number in 0..NETWORKS {
         let name = format!("crc{number}");
         if rustix::net::netdevice::name_to_index(socket()?, &name).is_ok() {
             continue;
         }
-        let pair = format!("link add {name} type veth peer name {INSIDE} netns {}", path.display());
-        match ip(&[pair]) {
+        let [outer, inner] = veth_ends(number, [(here, &name), (namespace, INSIDE)]);
+        match ip(&[pair([&outer, &inner])]) {
             // Another program has taken the name in the meantime.
             Err(SetupError::Refused { said, .. }) if said.contains("File exists") => continue,
             made => return made.map(|()| (name, number, None)),
         }
     }
     Err(none_left())
+}
+
+/// Both ends of the veth pair of network `number`: the one here, and the one inside.
+fn veth_ends<'a>(number: u32, ends: [(&'a NetNs, &'a str); 2]) -> [VethEnd<'a>; 2] {
+    let number = number as u8;
+    let mut host = 0;
+    ends.map(|(namespace, device)| {
+        host += 1;
+        VethEnd {
+            namespace,
+            device,
+            mac: format!("02:00:43:52:{number:02x}:{host:02x}"),
+            addresses: [
+                Ipv4Addr::new(10, 213, number, host).into(),
+                Ipv6Addr::new(0xfd43, 0x5243, number.into(), 0, 0, 0, 0, host.into()).into(),
+            ],
+        }
+    })
 }
 
 fn socket() -> Result<std::os::unix::net::UnixDatagram, SetupError> {

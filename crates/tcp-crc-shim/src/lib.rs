@@ -9,6 +9,7 @@
 //!
 //! * [`Shim`] decides about each packet; it does no I/O.
 //! * [`Relay`] is the thread that moves packets between two devices through a shim.
+//! * [`host`] puts the kernel's programs on a whole network namespace, and takes them off.
 //! * [`Enclosure`] is a network namespace whose programs' TCP goes through a shim; [`report`] publishes its counters.
 //! * [`lab`] has two hosts in network namespaces and a forwarder between them that may do anything with a packet.
 //!
@@ -22,15 +23,17 @@ pub mod bpf;
 mod commands;
 mod enclosure;
 pub mod forwarding;
+pub mod host;
 mod icmp;
 pub mod lab;
 mod path;
 mod relay;
 pub mod report;
 mod shim;
+mod veth;
 
 pub use commands::SetupError;
 pub use enclosure::{Enclosure, Options};
 pub use path::{Backend, Seen};
 pub use relay::{Relay, Shared};
-pub use shim::{PacketCounters, Ports, Shim};
+pub use shim::{PacketCounters, Ports, Shim, TurnedAway};

@@ -36,6 +36,12 @@ pub struct Report {
     pub refused: u64,
     /// Each connection.
     pub connections: Vec<Connection>,
+    /// The devices of a whole host; empty for an enclosure.
+    #[serde(default)]
+    pub devices: Vec<String>,
+    /// Connections of a whole host that were open before; they are plain and not in the table.
+    #[serde(default)]
+    pub left_alone: u64,
 }
 
 /// A connection of a shim.
@@ -45,11 +51,11 @@ pub struct Connection {
     pub local: SocketAddr,
     /// The peer's.
     pub remote: SocketAddr,
-    /// `opening`, `protected` or `plain`.
+    /// `opening`, `protected`, `plain` or `refused`.
     pub state: String,
     /// The value of its method, if protected.
     pub method: Option<u8>,
-    /// Why it is plain.
+    /// Why it is plain, or would have been.
     pub why: Option<String>,
     /// Its counters.
     #[serde(flatten)]
@@ -67,7 +73,10 @@ impl Report {
                 remote: key.remote.into(),
                 state: word(state).to_owned(),
                 method: if let State::Protected(method) = state { Some(Method::value(method)) } else { None },
-                why: if let State::Plain(why) = state { Some(reason(why).to_owned()) } else { None },
+                why: match state {
+                    State::Plain(why) | State::Refused(why) => Some(reason(why).to_owned()),
+                    State::Opening | State::Protected(_) => None,
+                },
                 counters,
             })
             .collect();
@@ -79,6 +88,8 @@ impl Report {
             lost: seen.lost,
             refused: seen.refused,
             connections,
+            devices: Vec::new(),
+            left_alone: 0,
         }
     }
 
@@ -98,6 +109,7 @@ fn word(state: State) -> &'static str {
         State::Opening => "opening",
         State::Protected(_) => "protected",
         State::Plain(_) => "plain",
+        State::Refused(_) => "refused",
     }
 }
 
@@ -128,8 +140,7 @@ impl Publisher {
         name: &str,
         report: Arc<dyn Fn() -> Report + Send + Sync>,
     ) -> io::Result<Publisher> {
-        fs::create_dir_all(directory)?;
-        fs::set_permissions(directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        make(directory)?;
         remove_those_of_nobody(directory)?;
         // Devices in different namespaces may have the same name.
         let path = directory.join(format!("{name}-{}.sock", std::process::id()));
@@ -151,10 +162,19 @@ impl Drop for Publisher {
     }
 }
 
+/// Makes the directory of the sockets, accessible to its owner only.
+pub(crate) fn make(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    fs::set_permissions(directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+}
+
 /// Removes the sockets left behind by programs that were killed.
 fn remove_those_of_nobody(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "sock") {
+            continue;
+        }
         if UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             let _ = fs::remove_file(&path);
         }

@@ -3,7 +3,8 @@
 use engine::tun::{Gso, VnetHeader};
 use serde::{Deserialize, Serialize};
 use tcp_crc::{
-    Action, Config, Direction, Flow, Flows, Joined, OnMissing, Packet, Unsuitable, cut, finish_sums, resets,
+    Action, Config, Direction, Flow, Flows, Joined, OnMissing, Packet, Plain, State, Unsuitable, cut,
+    finish_sums, resets,
 };
 
 use crate::icmp;
@@ -40,12 +41,49 @@ pub struct PacketCounters {
     /// Super-segments discarded where they cannot be cut (BPF): the device's `gso_max_segs` is no longer 1.
     #[serde(default)]
     pub uncut: u64,
+    /// What was not let through because a CRC is required ([`OnMissing::Required`]).
+    #[serde(default)]
+    pub turned_away: TurnedAway,
+}
+
+/// Connections that were reset because they would have been plain, by the reason, and segments without a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnedAway {
+    /// [`Plain::PeerSilent`].
+    pub peer_silent: u64,
+    /// [`Plain::NoCommonMethod`].
+    pub no_common_method: u64,
+    /// [`Plain::AnswerStripped`].
+    pub answer_stripped: u64,
+    /// [`Plain::Signed`].
+    pub signed: u64,
+    /// [`Plain::NoRoom`].
+    pub no_room: u64,
+    /// Segments of connections that are not in the table.
+    pub unknown_segments: u64,
+}
+
+impl TurnedAway {
+    /// The connections, without regard to the reason.
+    pub fn connections(&self) -> u64 {
+        self.peer_silent + self.no_common_method + self.answer_stripped + self.signed + self.no_room
+    }
+
+    fn count(&mut self, why: Plain) {
+        match why {
+            Plain::NoCommonMethod | Plain::NotOffered => self.no_common_method += 1,
+            Plain::PeerSilent | Plain::RequestsLost => self.peer_silent += 1,
+            Plain::AnswerStripped => self.answer_stripped += 1,
+            Plain::Signed => self.signed += 1,
+            Plain::NoRoom => self.no_room += 1,
+        }
+    }
 }
 
 /// One shim: the connections of one queue, and working memory for a packet.
 pub struct Shim {
     flows: Flows,
-    strict: bool,
+    on_missing: OnMissing,
     growth_bytes: u16,
     counters: PacketCounters,
     arrived: Arrived,
@@ -67,7 +105,7 @@ impl Shim {
         let growth = |method| tcp_crc::growth_bytes(method, config.codepoints, false);
         Shim {
             flows: Flows::new(config, connections_max),
-            strict: config.on_missing == OnMissing::Strict,
+            on_missing: config.on_missing,
             growth_bytes: config.offer.methods().map(growth).max().unwrap_or(0),
             counters: PacketCounters::default(),
             arrived: Arrived::default(),
@@ -96,10 +134,16 @@ impl Shim {
                 return ports.outside(header, bytes);
             }
         };
+        let resets = &mut self.arrived.resets;
         let Some((_, flow)) = flows.find(now_ms, Direction::Out, &packet) else {
             counters.unknown += 1;
+            if self.on_missing == OnMissing::Required && !packet.flags().rst() {
+                counters.turned_away.unknown_segments += 1;
+                return answer(&packet, resets, |reset| ports.inside(&VnetHeader::default(), reset));
+            }
             return ports.outside(header, bytes);
         };
+        let before = flow.state();
         let mss_bytes = if flow.is_plain() { 0 } else { super_bytes(header) };
         counters.cut += u64::from(is_super(mss_bytes, &packet));
         let mut keep = false;
@@ -111,8 +155,17 @@ impl Shim {
                 finish_sums(written);
                 ports.outside(&VnetHeader::default(), written);
             }
-            // Only packets from the network are judged.
-            Action::Discard(_) | Action::Reset => {}
+            // It may not go out without a CRC.
+            Action::Discard(_) => {}
+            Action::Reset => {
+                count_refusal(flow, before, counters);
+                let [there, back] = &mut *resets;
+                tcp_crc::resets(piece, there, back);
+                ports.inside(&VnetHeader::default(), back);
+                if piece.flags().ack() {
+                    ports.outside(&VnetHeader::default(), there);
+                }
+            }
         });
         if keep {
             ports.outside(header, bytes);
@@ -138,6 +191,11 @@ impl Shim {
         let Some((_, flow)) = flows.find(now_ms, Direction::In, &packet) else {
             counters.unknown += 1;
             arrived.flush(counters, ports);
+            if self.on_missing == OnMissing::Required && !packet.flags().rst() {
+                counters.turned_away.unknown_segments += 1;
+                let resets = &mut arrived.resets;
+                return answer(&packet, resets, |reset| ports.outside(&VnetHeader::default(), reset));
+            }
             return ports.inside(&header, bytes);
         };
         let mss_bytes = if flow.is_plain() { 0 } else { super_bytes(&header) };
@@ -161,7 +219,7 @@ impl Shim {
     }
 
     fn unsuitable(&mut self, why: Unsuitable, header: &VnetHeader, bytes: &mut [u8], ports: &mut impl Ports) {
-        if why == Unsuitable::Fragment && self.strict {
+        if why == Unsuitable::Fragment && self.on_missing != OnMissing::Lenient {
             self.counters.fragments_discarded += 1;
             return;
         }
@@ -184,6 +242,7 @@ impl Arrived {
         counters: &mut PacketCounters,
         ports: &mut impl Ports,
     ) {
+        let before = flow.state();
         match flow.handle(Direction::In, piece, &mut self.written) {
             Action::Discard(_) => {}
             // Its sum was not checked. The kernel will do that, so it is not joined with anything.
@@ -193,7 +252,8 @@ impl Arrived {
             }
             Action::Rewritten => self.join(counters, ports),
             Action::Reset => {
-                counters.resets += 1;
+                counters.resets += u64::from(matches!(flow.state(), State::Protected(_)));
+                count_refusal(flow, before, counters);
                 self.flush(counters, ports);
                 let [there, back] = &mut self.resets;
                 resets(piece, there, back);
@@ -250,6 +310,21 @@ fn super_bytes(header: &VnetHeader) -> u16 {
 
 fn is_super(mss_bytes: u16, packet: &Packet<'_>) -> bool {
     mss_bytes != 0 && packet.data().len() > usize::from(mss_bytes)
+}
+
+/// Counts a connection that has just been refused.
+fn count_refusal(flow: &Flow, before: State, counters: &mut PacketCounters) {
+    if let State::Refused(why) = flow.state()
+        && before != flow.state()
+    {
+        counters.turned_away.count(why);
+    }
+}
+
+/// Answers a segment of an unknown connection with a RST, as a host without such a connection does.
+fn answer(packet: &Packet<'_>, [there, back]: &mut [Vec<u8>; 2], send: impl FnOnce(&[u8])) {
+    resets(packet, there, back);
+    send(back);
 }
 
 fn count(counters: &mut PacketCounters, why: Unsuitable) {

@@ -37,6 +37,20 @@ static __always_inline void stands(const struct key *key)
 	}
 }
 
+/* A connection that was turned away: from now on it gives way to others. */
+static __noinline int steps_back(const struct key *key)
+{
+	struct flow *flow = key ? bpf_map_lookup_elem(&flows, key) : 0;
+
+	if (!flow)
+		return 0;
+	struct flow copy = *flow;
+
+	bpf_map_update_elem(&opening, key, &copy, BPF_ANY);
+	bpf_map_delete_elem(&flows, key);
+	return 0;
+}
+
 static __always_inline u8 rank(u8 thesis)
 {
 	return thesis == DATA ? 2 : thesis == WHOLE ? 1 : 0;
@@ -52,8 +66,16 @@ static __always_inline u8 join(u8 thesis, u8 placed)
 	return rank(thesis) >= rank(offer_thesis) ? thesis : offer_thesis;
 }
 
+/* The connection has no CRC; where one is required, it is not let through. */
 static __always_inline void plain(struct flow *flow, u8 why)
 {
+	if (required) {
+		if (flow->state != TURNED_AWAY)
+			total(TURNED_AWAY_WHY + why);
+		flow->state = TURNED_AWAY;
+		flow->why = why;
+		return;
+	}
 	flow->state = PLAIN;
 	flow->why = why;
 }
@@ -101,7 +123,7 @@ static __always_inline void our_syn(const struct segment *s, const struct found 
 	if (!(s->flags & ACK)) {
 		flow->syns += flow->syns < 255;
 		if (!asks)
-			plain(flow, flow->syns > REQUESTS_MAX ? REQUESTS_LOST : NO_ROOM);
+			plain(flow, flow->syns > REQUESTS_MAX && !required ? REQUESTS_LOST : NO_ROOM);
 		return;
 	}
 	if (flow->has_unanswered) {
@@ -121,7 +143,7 @@ static __always_inline void our_syn(const struct segment *s, const struct found 
 		return plain(flow, NO_COMMON_METHOD);
 	flow->syn_acks += flow->syn_acks < 255;
 	if (!asks)
-		return plain(flow, flow->syn_acks > REQUESTS_MAX ? REQUESTS_LOST : NO_ROOM);
+		return plain(flow, flow->syn_acks > REQUESTS_MAX && !required ? REQUESTS_LOST : NO_ROOM);
 	flow->state = PROTECTED;
 	flow->method = method;
 }
@@ -131,8 +153,8 @@ static __always_inline void their_syn(const struct segment *s, const struct foun
 	struct flow fresh = {}, *flow = find(key);
 
 	if (!flow) {
-		/* Who asks for nothing needs no place. */
-		if (!f->thesis && !f->placed)
+		/* Who asks for nothing needs no place, except to be turned away. */
+		if (!required && !f->thesis && !f->placed)
 			return;
 		bpf_map_update_elem(&opening, key, &fresh, BPF_ANY);
 		flow = bpf_map_lookup_elem(&opening, key);
@@ -153,7 +175,7 @@ static __always_inline void their_syn_ack(const struct segment *s, const struct 
 	if (!flow || !(flow->known & OURS) || (u32)(s->ack - flow->our_isn) - 1 > 0xffff)
 		return;
 	/* What was decided stays. */
-	if (flow->known & CONFIRMED || flow->state == PLAIN)
+	if (flow->known & CONFIRMED || flow->state >= PLAIN)
 		return;
 	flow->their_isn = s->seq;
 	flow->their_thesis = f->thesis;

@@ -49,6 +49,7 @@ typedef __u64 u64;
 #define OPENING 0
 #define PROTECTED 1
 #define PLAIN 2
+#define TURNED_AWAY 3
 
 /* flow.why: the order of `Plain`. */
 #define PEER_SILENT 1
@@ -83,7 +84,9 @@ enum {
 	RESETS,
 	SUPER,
 	REFUSED,
-	TOTALS,
+	/* connections that were not let through, by flow.why; with 0, segments without a connection */
+	TURNED_AWAY_WHY,
+	TOTALS = TURNED_AWAY_WHY + 7,
 };
 
 /* What user space sets before it loads this. */
@@ -91,8 +94,11 @@ const volatile u64 netns_cookie;	/* the network namespace whose sockets are mean
 const volatile u8 offer_thesis;		/* 4, 5, or 0 for none */
 const volatile u8 offer_placed;		/* whether value 6 is asked for */
 const volatile u8 experimental;		/* kind 254 in place of 14 and 15 */
-const volatile u8 strict;		/* a connection whose CRCs vanish is reset */
+const volatile u8 strict;		/* 1: a connection whose CRCs vanish is reset; 2: nor is any let through that would be plain */
 const volatile u32 table[16][256];	/* slicing by 16: the CRC of a byte that 0 to 15 bytes of zeros follow */
+
+/* No connection is plain. */
+#define required (strict == 2)
 
 /* Both ends of a connection; IPv4 as ::ffff:a.b.c.d. All in network byte order. */
 struct key {

@@ -90,6 +90,40 @@ static __always_inline int send(struct __sk_buff *skb, const struct segment *s, 
 	return TC_ACT_UNSPEC;
 }
 
+/*
+ * Makes a segment of another kind of it. As a RST our TCP believes it if it is the one that it waits for, and answers the peer's next one
+ * with another. As a SYN-ACK it makes a TCP that has no connection, or is about to open one, reset the peer, and its data is read by none.
+ */
+static __always_inline int turn_into(struct __sk_buff *skb, const struct segment *s, u8 flags)
+{
+	u32 at = s->tcp_at + 12;
+	u8 old[2], new[2];
+	u16 before, after;
+
+	if (bpf_skb_load_bytes(skb, at, old, 2))
+		return TC_ACT_SHOT;
+	new[0] = old[0];
+	new[1] = flags;
+	__builtin_memcpy(&before, old, 2);
+	__builtin_memcpy(&after, new, 2);
+	if (bpf_l4_csum_replace(skb, s->tcp_at + CHECKSUM_AT, before, after, 2) ||
+	    bpf_skb_store_bytes(skb, at, new, 2, BPF_F_RECOMPUTE_CSUM))
+		return TC_ACT_SHOT;
+	return TC_ACT_UNSPEC;
+}
+
+/* Our SYN or SYN-ACK, where no connection may be plain: the peer's TCP believes the RST in place of a SYN-ACK. */
+static __always_inline int open_required(struct __sk_buff *skb, const struct segment *s, const struct key *key)
+{
+	struct flow *flow = find(key);
+
+	if (flow && flow->state == (s->flags & ACK ? PROTECTED : OPENING))
+		return TC_ACT_UNSPEC;
+	if (!flow)
+		total(TURNED_AWAY_WHY + NO_ROOM);
+	return s->flags & ACK ? turn_into(skb, s, RST | ACK) : TC_ACT_SHOT;
+}
+
 SEC("classifier")
 int tcp_crc_egress(struct __sk_buff *skb)
 {
@@ -102,13 +136,19 @@ int tcp_crc_egress(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	key_of(&s, 1, &key);
 	if (s.flags & SYN) {
+		/* TCP repeats its SYN without data (Fast Open), which has no CRC. */
+		if (required && s.data_bytes)
+			return TC_ACT_SHOT;
 		our_syn(&s, &f, &key);
-		return TC_ACT_UNSPEC;
+		return required ? open_required(skb, &s, &key) : TC_ACT_UNSPEC;
 	}
 	struct flow *flow = find(&key);
 
-	if (!flow || flow->state != PROTECTED)
-		return TC_ACT_UNSPEC;
+	/* Without a connection: what a socket in TIME-WAIT says has no data. */
+	if (!flow)
+		return required && s.data_bytes ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+	if (flow->state != PROTECTED)
+		return required ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	return send(skb, &s, &f, flow);
 }
 
@@ -122,26 +162,6 @@ static __always_inline int has_room(const struct segment *s, const struct found 
 	return s->data_bytes && f->sack_bytes >= needed - OPTION_BYTES_MAX;
 }
 
-/* Makes a RST of a segment: our TCP believes it if it is the one that it waits for, and answers the peer's next one with another. */
-static __always_inline int reset(struct __sk_buff *skb, const struct segment *s)
-{
-	u32 at = s->tcp_at + 12;
-	u8 old[2], new[2];
-	u16 before, after;
-
-	total(RESETS);
-	if (bpf_skb_load_bytes(skb, at, old, 2))
-		return TC_ACT_SHOT;
-	new[0] = old[0];
-	new[1] = RST | ACK;
-	__builtin_memcpy(&before, old, 2);
-	__builtin_memcpy(&after, new, 2);
-	if (bpf_l4_csum_replace(skb, s->tcp_at + CHECKSUM_AT, before, after, 2) ||
-	    bpf_skb_store_bytes(skb, at, new, 2, BPF_F_RECOMPUTE_CSUM))
-		return TC_ACT_SHOT;
-	return TC_ACT_UNSPEC;
-}
-
 static __always_inline int receive_bare(struct __sk_buff *skb, const struct segment *s, const struct found *f,
 					struct flow *flow)
 {
@@ -151,10 +171,13 @@ static __always_inline int receive_bare(struct __sk_buff *skb, const struct segm
 	}
 	if (!(flow->known & CONFIRMED)) {
 		plain(flow, ANSWER_STRIPPED);
-		return TC_ACT_UNSPEC;
+		return required ? turn_into(skb, s, SYN | ACK) : TC_ACT_UNSPEC;
 	}
 	counted(flow, MISSING);
-	return strict && s->data_bytes ? reset(skb, s) : TC_ACT_UNSPEC;
+	if (!strict || !s->data_bytes)
+		return TC_ACT_UNSPEC;
+	total(RESETS);
+	return turn_into(skb, s, RST | ACK);
 }
 
 /* Segments that receive offload has joined had the same options, hence the same CRC: of equal data, under value 4. */
@@ -193,6 +216,15 @@ static __always_inline int receive(struct __sk_buff *skb, const struct segment *
 	u8 method = flow->method, certain = flow->state == PROTECTED;
 	__be32 said = 0;
 
+	if (required && !certain) {
+		/* Our TCP may wait for a SYN-ACK. */
+		if (flow->known & OURS && flow->state != TURNED_AWAY)
+			return TC_ACT_SHOT;
+		/* A SYN cookie has no request. */
+		if (!(flow->known & OURS))
+			plain(flow, PEER_SILENT);
+		return turn_into(skb, s, SYN | ACK);
+	}
 	if (!(flow->known & THEIRS))
 		return TC_ACT_UNSPEC;
 	if (!certain) {
@@ -250,14 +282,20 @@ int tcp_crc_ingress(struct __sk_buff *skb)
 	if (s.flags & RST)
 		return TC_ACT_UNSPEC;
 	key_of(&s, 0, &key);
+	struct flow *flow;
+
 	if (s.flags & SYN) {
-		if (s.flags & ACK)
-			their_syn_ack(&s, &f, &key);
-		else
+		if (required && s.data_bytes)
+			return TC_ACT_SHOT;
+		if (!(s.flags & ACK)) {
 			their_syn(&s, &f, &key);
-		return TC_ACT_UNSPEC;
+			return TC_ACT_UNSPEC;
+		}
+		their_syn_ack(&s, &f, &key);
+		flow = find(&key);
+		return flow && flow->state == TURNED_AWAY ? turn_into(skb, &s, RST | ACK) : TC_ACT_UNSPEC;
 	}
-	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+	flow = bpf_map_lookup_elem(&flows, &key);
 
 	if (!flow) {
 		flow = bpf_map_lookup_elem(&opening, &key);
@@ -269,9 +307,15 @@ int tcp_crc_ingress(struct __sk_buff *skb)
 	}
 	if (!flow) {
 		total(UNKNOWN);
-		return TC_ACT_UNSPEC;
+		if (!required || !s.data_bytes)
+			return TC_ACT_UNSPEC;
+		total(TURNED_AWAY_WHY);
+		return turn_into(skb, &s, SYN | ACK);
 	}
-	return receive(skb, &s, &f, flow);
+	verdict = receive(skb, &s, &f, flow);
+	if (required && flow->state == TURNED_AWAY)
+		steps_back(&key);
+	return verdict;
 }
 
 /* A field of the context, read where it stands: the verifier refuses a pointer into it that was computed. */
@@ -303,7 +347,7 @@ static __always_inline int writes_request(struct bpf_sock_ops *ops, const struct
 	struct flow *flow = find(key);
 
 	if (!(ops->skb_tcp_flags & ACK))
-		return !flow || flow->our_isn != ops->snd_una || flow->syns < REQUESTS_MAX;
+		return required || !flow || flow->our_isn != ops->snd_una || flow->syns < REQUESTS_MAX;
 	/*
 	 * Who did not ask is not answered. A SYN cookie goes without as well: its segment has no socket, so egress could not tell it from
 	 * one that this machine forwards.
@@ -311,9 +355,10 @@ static __always_inline int writes_request(struct bpf_sock_ops *ops, const struct
 	if (!flow || ops->args[0] == BPF_WRITE_HDR_TCP_SYNACK_COOKIE)
 		return 0;
 	if (flow->has_unanswered)
-		return join(flow->unanswered_thesis, flow->unanswered_placed) && flow->syn_acks < REQUESTS_MAX;
+		return join(flow->unanswered_thesis, flow->unanswered_placed) &&
+		       (required || flow->syn_acks < REQUESTS_MAX);
 	return flow->known & THEIRS && join(flow->their_thesis, flow->their_placed) &&
-	       flow->syn_acks < REQUESTS_MAX;
+	       (required || flow->syn_acks < REQUESTS_MAX);
 }
 
 static __always_inline u32 request_bytes(void)

@@ -53,6 +53,9 @@ pub enum OnMissing {
     /// A segment with data resets the connection. A segment without data is only counted: a host that answers for a closed connection
     /// (TIME-WAIT) may no longer be able to add a CRC.
     Strict,
+    /// Like [`OnMissing::Strict`], and no connection is plain: one whose peer agrees on no CRC is reset while it opens, requests are
+    /// repeated as often as the SYN is, and a SYN with data (TCP Fast Open) is discarded, because only TCP's sum protects that data.
+    Required,
 }
 
 /// Which way a packet goes.
@@ -92,6 +95,8 @@ pub enum State {
     Protected(Method),
     /// Ordinary TCP.
     Plain(Plain),
+    /// Not let through ([`OnMissing::Required`]), because it would be plain for this reason.
+    Refused(Plain),
 }
 
 /// What to do with a packet.
@@ -103,7 +108,7 @@ pub enum Action {
     Rewritten,
     /// Discard it: TCP retransmits its data.
     Discard(Fault),
-    /// Reset the connection at both ends.
+    /// Reset the connection at both ends. Of our own SYN the peer knows nothing yet.
     Reset,
 }
 
@@ -245,6 +250,10 @@ impl Flow {
             }
             return Action::Keep;
         }
+        // TCP repeats the SYN without data.
+        if self.is_required() && flags.syn() && !packet.data().is_empty() {
+            return Action::Discard(Fault::Bare);
+        }
         if direction == Direction::Out && flags.ack() {
             self.acknowledged = Some(packet.acknowledgement_number());
         }
@@ -258,6 +267,19 @@ impl Flow {
             (Direction::In, true, true) => self.their_syn_ack(packet, out),
             (Direction::Out, false, _) => self.send(packet, out),
             (Direction::In, false, _) => self.receive(packet, out),
+        }
+    }
+
+    fn is_required(&self) -> bool {
+        self.config.on_missing == OnMissing::Required
+    }
+
+    /// What happens to a segment of a connection that is not protected, or not yet.
+    fn unprotected(&self) -> Action {
+        match self.state {
+            State::Refused(_) => Action::Reset,
+            _ if self.is_required() => Action::Discard(Fault::Bare),
+            _ => Action::Keep,
         }
     }
 
@@ -291,11 +313,15 @@ impl Flow {
         if let Some(theirs) = self.unanswered.take() {
             self.theirs = Some(theirs);
         }
-        let Some(theirs) = self.theirs else { return Action::Keep };
-        if theirs.offer.is_none() {
+        let offer = match self.theirs {
+            Some(theirs) => theirs.offer,
+            None if self.is_required() => Offer::NONE,
+            None => return Action::Keep,
+        };
+        if offer.is_none() {
             return self.plain(Plain::PeerSilent);
         }
-        let Some(method) = self.config.offer.join(theirs.offer) else {
+        let Some(method) = self.config.offer.join(offer) else {
             return self.plain(Plain::NoCommonMethod);
         };
         self.syn_acks += 1;
@@ -314,7 +340,7 @@ impl Flow {
         if packet.is_signed() {
             return self.plain(Plain::Signed);
         }
-        if time > REQUESTS_MAX {
+        if time > REQUESTS_MAX && !self.is_required() {
             return self.plain(Plain::RequestsLost);
         }
         match rewrite::request(packet, self.config.offer, self.config.codepoints, out) {
@@ -329,6 +355,11 @@ impl Flow {
     }
 
     fn plain(&mut self, why: Plain) -> Action {
+        if self.is_required() {
+            self.state = State::Refused(why);
+            self.ended = [true; 2];
+            return Action::Reset;
+        }
         self.state = State::Plain(why);
         Action::Keep
     }
@@ -352,6 +383,9 @@ impl Flow {
     /// The peer's SYN-ACK: the answer to our request.
     fn their_syn_ack(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
         let Some(ours) = self.ours.filter(|ours| acknowledges(packet, ours)) else { return Action::Keep };
+        if matches!(self.state, State::Refused(_)) {
+            return Action::Reset;
+        }
         // A decision is final: a repeated SYN-ACK may lack what the first one had.
         if self.confirmed || matches!(self.state, State::Plain(_)) {
             return Action::Keep;
@@ -375,7 +409,9 @@ impl Flow {
 
     /// A segment of ours.
     fn send(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
-        let (State::Protected(method), Some(ours)) = (self.state, self.ours) else { return Action::Keep };
+        let (State::Protected(method), Some(ours)) = (self.state, self.ours) else {
+            return self.unprotected();
+        };
         match rewrite::stamp(packet, method, self.config.codepoints, ours.isn, out) {
             Ok(dropped) => {
                 self.counters.stamped += 1;
@@ -391,7 +427,7 @@ impl Flow {
 
     /// A segment of the peer's.
     fn receive(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
-        let Some(theirs) = self.theirs else { return Action::Keep };
+        let Some(theirs) = self.theirs else { return self.unprotected() };
         let (method, certain) = match self.state {
             State::Protected(method) => (method, true),
             // Our request may have arrived although no answer did.
@@ -399,7 +435,7 @@ impl Flow {
                 Some(method) => (method, false),
                 None => return Action::Keep,
             },
-            _ => return Action::Keep,
+            _ => return self.unprotected(),
         };
         match rewrite::check(packet, method, self.config.codepoints, theirs.isn) {
             Ok(()) => {
@@ -438,8 +474,8 @@ impl Flow {
         }
         self.counters.missing += 1;
         match self.config.on_missing {
-            OnMissing::Strict if !packet.data().is_empty() => Action::Reset,
-            OnMissing::Strict | OnMissing::Lenient => Action::Keep,
+            OnMissing::Strict | OnMissing::Required if !packet.data().is_empty() => Action::Reset,
+            _ => Action::Keep,
         }
     }
 }

@@ -9,7 +9,8 @@ use crate::segment::finish_sums;
 /// then and sends a RST itself.
 pub fn resets(packet: &Packet<'_>, to_receiver: &mut Vec<u8>, to_sender: &mut Vec<u8>) {
     let (sequence, acknowledgement) = (packet.sequence_number(), packet.acknowledgement_number());
-    let after = sequence.wrapping_add(packet.data().len() as u32 + u32::from(packet.flags().fin()));
+    let after = sequence
+        .wrapping_add(packet.data().len() as u32 + u32::from(packet.flags().syn() || packet.flags().fin()));
     write(packet, false, [sequence, acknowledgement], to_receiver);
     write(packet, true, [acknowledgement, after], to_sender);
 }

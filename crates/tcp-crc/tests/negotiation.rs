@@ -296,3 +296,40 @@ fn acknowledgements_full_of_sack_blocks_go_bare_and_are_no_breach() {
     assert_eq!(data(pair.send(&Segment { data: b"data".to_vec(), ..full }, clean)), b"data");
     assert_eq!(pair.server.counters().sack_blocks_dropped, 1);
 }
+
+fn requiring() -> Config {
+    Config { on_missing: OnMissing::Required, ..asking(&[Method::Data]) }
+}
+
+#[test]
+fn where_a_crc_is_required_the_reason_for_plain_tcp_is_that_of_the_reset() {
+    // The client requires it: the server's answer is refused. Then the server: its own SYN-ACK is.
+    let mut client = Pair::new(requiring(), asking(&[]));
+    client.send(&syn(), clean);
+    assert_eq!(client.send(&syn_ack(), clean), Through::Reset);
+    assert_eq!(client.states()[0], State::Refused(Plain::PeerSilent));
+    let mut flow = Flow::new(requiring());
+    let mut out = Vec::new();
+    let mut handle = |direction, segment: &Segment| {
+        let bytes = segment.bytes();
+        flow.handle(direction, &Packet::parse(&bytes).unwrap(), &mut out)
+    };
+    assert_eq!(handle(Direction::In, &syn()), Action::Keep);
+    assert_eq!(handle(Direction::Out, &syn_ack()), Action::Reset);
+    assert_eq!(handle(Direction::Out, &answer(b"late")), Action::Reset, "and all that follows");
+    assert_eq!(flow.state(), State::Refused(Plain::PeerSilent));
+}
+
+#[test]
+fn where_a_crc_is_required_every_syn_asks_and_has_no_data() {
+    let mut flow = Flow::new(requiring());
+    let mut out = Vec::new();
+    for _ in 0..10 {
+        let bytes = syn().bytes();
+        assert_eq!(flow.handle(Direction::Out, &Packet::parse(&bytes).unwrap(), &mut out), Action::Rewritten);
+    }
+    let bytes = Segment { data: b"early".to_vec(), ..syn() }.bytes();
+    let action = flow.handle(Direction::Out, &Packet::parse(&bytes).unwrap(), &mut out);
+    assert!(matches!(action, Action::Discard(_)), "{action:?}");
+    assert_eq!(flow.state(), State::Opening);
+}

@@ -15,6 +15,7 @@ mod tests;
 
 use std::fs::{self, File};
 use std::io;
+use std::path::{Path, PathBuf};
 
 use aya::maps::{HashMap, MapData, PerCpuArray};
 use aya::programs::{CgroupAttachMode, ProgramError, SchedClassifier, SockOps, TcAttachType};
@@ -41,15 +42,20 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Loads the programs for `namespace`, with room for `connections_max` connections, and attaches them to its sockets. Sockets that
-    /// already listen stay plain.
+    /// Loads the programs for `namespace`, with room for `connections_max` connections, and attaches them to its sockets, or to those of
+    /// its programs in `cgroup`. Sockets that already listen stay plain.
     ///
     /// # Errors
     /// A requirement is missing: root, BPF in the kernel, cgroup2. Or the configuration asks for value 3, which needs the shim on TUN
     /// devices.
-    pub fn start(namespace: &NetNs, config: Config, connections_max: usize) -> Result<Kernel, SetupError> {
+    pub fn start(
+        namespace: &NetNs,
+        cgroup: Option<&Path>,
+        config: Config,
+        connections_max: usize,
+    ) -> Result<Kernel, SetupError> {
         let cookie = namespace.cookie().map_err(bpf("a network namespace has no number"))?;
-        let cgroup = cgroup2()?;
+        let cgroup = cgroup2(cgroup)?;
         let mut kernel = Kernel::load(cookie, config, connections_max)?;
         let sockops: &mut SockOps = kernel.program("tcp_crc_sockops")?;
         let what = "a BPF program cannot be attached to cgroup2";
@@ -70,7 +76,12 @@ impl Kernel {
         // knows.
         let placed = thesis.is_none() && config.offer.methods().any(|method| method == Method::Placed);
         let thesis = thesis.map_or(0, Method::value);
-        let (placed, strict) = (u8::from(placed), u8::from(config.on_missing == OnMissing::Strict));
+        let placed = u8::from(placed);
+        let strict: u8 = match config.on_missing {
+            OnMissing::Lenient => 0,
+            OnMissing::Strict => 1,
+            OnMissing::Required => 2,
+        };
         let experimental = u8::from(config.codepoints == Codepoints::Experimental);
         let table = table::slicing();
         let mut programs = EbpfLoader::new()
@@ -175,17 +186,30 @@ fn refused(what: &'static str, error: &dyn std::error::Error) -> SetupError {
     SetupError::Bpf { what, source: io::Error::other(line) }
 }
 
-/// The root of cgroup2, wherever it is mounted.
-fn cgroup2() -> Result<File, SetupError> {
+/// `<linux/magic.h>`.
+const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+
+/// A cgroup of version 2: the given one, or the root of all, wherever it is mounted.
+fn cgroup2(given: Option<&Path>) -> Result<File, SetupError> {
+    let what = "cgroup2 cannot be opened";
+    let path = given.map_or_else(cgroup2_root, |path| Ok(path.to_owned()))?;
+    let named = |source: io::Error| bpf(what)(io::Error::other(format!("{}: {source}", path.display())));
+    let file = File::open(&path).map_err(named)?;
+    let kind = rustix::fs::fstatfs(&file).map_err(|errno| named(errno.into()))?.f_type;
+    if kind != CGROUP2_SUPER_MAGIC {
+        return Err(named(io::Error::other("it is no directory of cgroup2 (mount | grep cgroup2)")));
+    }
+    Ok(file)
+}
+
+fn cgroup2_root() -> Result<PathBuf, SetupError> {
     let what = "cgroup2 cannot be opened";
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(bpf(what))?;
     let mounted = mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
         let (path, kind) = (fields.nth(1)?, fields.next()?);
-        (kind == "cgroup2").then_some(path)
+        (kind == "cgroup2").then(|| path.into())
     });
-    let path = mounted.ok_or_else(|| {
-        bpf(what)(io::Error::other("it is not mounted: mount -t cgroup2 none /sys/fs/cgroup"))
-    })?;
-    File::open(path).map_err(bpf(what))
+    mounted
+        .ok_or_else(|| bpf(what)(io::Error::other("it is not mounted: mount -t cgroup2 none /sys/fs/cgroup")))
 }

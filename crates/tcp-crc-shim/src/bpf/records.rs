@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use tcp_crc::{Counters, FlowKey, Method, Plain, State};
 
-use crate::shim::PacketCounters;
+use crate::shim::{PacketCounters, TurnedAway};
 
 /// Size of `struct key`, bytes.
 pub(super) const KEY_BYTES: usize = 36;
@@ -44,6 +44,7 @@ pub(super) fn flow(bytes: &[u8; FLOW_BYTES]) -> Option<(State, Counters)> {
         0 if known & OURS == 0 => return None,
         0 => State::Opening,
         1 => State::Protected(Method::from_value(method)?),
+        3 => State::Refused(*REASONS.get(usize::from(why))?),
         _ => State::Plain(*REASONS.get(usize::from(why))?),
     };
     let count = |what: usize| {
@@ -77,6 +78,14 @@ pub(super) fn totals(count: impl Fn(u32) -> u64) -> (Counters, PacketCounters, u
         malformed: count(13),
         resets: count(14),
         uncut: count(15),
+        turned_away: TurnedAway {
+            unknown_segments: count(17),
+            peer_silent: count(18),
+            no_common_method: count(19),
+            answer_stripped: count(21),
+            signed: count(22),
+            no_room: count(23),
+        },
         ..PacketCounters::default()
     };
     (counters(|what| count(what as u32)), packets, count(16))

@@ -20,10 +20,11 @@ use engine::tun::{Framing, Tun};
 use tcp_crc::Config;
 
 use crate::bpf::Kernel;
-use crate::commands::{SetupError, ip, nft, set_switch, wait_for_link, within};
+use crate::commands::{SetupError, ip, nft, set_switch, within};
 use crate::path::{Backend, DataPath, Seen};
 use crate::relay::Relay;
 use crate::shim::Shim;
+use crate::veth::{VethEnd, introduce, pair};
 
 use forwarder::Forwarder;
 
@@ -172,7 +173,7 @@ fn connect(
         None => join_by_veth(end, host, network).map(|()| None),
         Some((config, Backend::Bpf)) => {
             join_by_veth(end, host, network)?;
-            let mut kernel = Kernel::start(host, config, CONNECTIONS_MAX)?;
+            let mut kernel = Kernel::start(host, None, config, CONNECTIONS_MAX)?;
             kernel.attach(host, "eth0")?;
             Ok(Some(DataPath::Bpf(Box::new(kernel))))
         }
@@ -181,30 +182,21 @@ fn connect(
 }
 
 fn join_by_veth(end: End, host: &NetNs, network: &NetNs) -> Result<(), SetupError> {
-    let (name, net) = (end.device(), end as u8 + 1);
-    let mac = |host: u8| format!("02:00:00:00:{net:02x}:{host:02x}");
-    let pair = format!(
-        "link add {name} address {} type veth peer name eth0 address {} netns {}",
-        mac(1),
-        mac(2),
-        host.path().display()
-    );
-    within(network, || ip(&[pair]))?;
-    within(host, || ip(&addresses("eth0", end, 2)))?;
-    within(network, || ip(&addresses(name, end, 1)))?;
-    // Both ends know each other from the beginning: a new device may take seconds until it answers neighbor solicitations, and a SYN
-    // with the request that is lost meanwhile would make the connection plain.
-    let neighbor = |of: u8, device: &str| {
-        format!("-6 neigh replace fd77:{net}::{of} lladdr {} dev {device} nud permanent", mac(of))
+    let net = end as u8 + 1;
+    let veth = |namespace, device, number: u8| VethEnd {
+        namespace,
+        device,
+        mac: format!("02:00:00:00:{net:02x}:{number:02x}"),
+        addresses: [
+            Ipv4Addr::new(10, 77, net, number).into(),
+            Ipv6Addr::new(0xfd77, net.into(), 0, 0, 0, 0, 0, number.into()).into(),
+        ],
     };
-    within(network, || {
-        wait_for_link(name)?;
-        ip(&[neighbor(2, name)])
-    })?;
-    within(host, || {
-        wait_for_link("eth0")?;
-        ip(&[neighbor(1, "eth0")])
-    })
+    let (router, ours) = (veth(network, end.device(), 1), veth(host, "eth0", 2));
+    within(network, || ip(&[pair([&router, &ours])]))?;
+    within(host, || ip(&addresses(ours.device, end, 2)))?;
+    within(network, || ip(&addresses(router.device, end, 1)))?;
+    introduce([&router, &ours])
 }
 
 fn join_by_shim(end: End, host: &NetNs, network: &NetNs, config: Config) -> Result<DataPath, SetupError> {

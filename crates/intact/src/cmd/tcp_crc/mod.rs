@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod run;
 mod status;
+mod up;
 
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ use tcp_crc::{Codepoints, Config, Method, Offer, OnMissing};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Both ends of a connection need it; with any other peer the connection is plain TCP. docs/tcp-crc.md has the protocol.\n\n\
-    Examples:\n  intact tcp-crc run -- curl -O http://192.0.2.1/image\n  intact tcp-crc status\n  intact tcp-crc demo\n\n\
+    Examples:\n  intact tcp-crc run -- curl -O http://192.0.2.1/image\n  intact tcp-crc up --dev eth0\n  intact tcp-crc status\n  intact tcp-crc demo\n\n\
     Exit codes: 0 done; 1 it failed, or wrong bytes arrived with a CRC; 2 wrong usage; `run` ends as its program does."
 )]
 pub struct Args {
@@ -26,6 +27,10 @@ pub struct Args {
 enum What {
     /// Run a program in a network namespace of its own, whose TCP carries the CRC.
     Run(run::Args),
+    /// Put the CRC on this host, or this network namespace: all its programs' TCP carries it.
+    Up(up::Args),
+    /// Take it off again.
+    Down(up::DownArgs),
     /// Say what the shims on this machine have negotiated, stamped, verified and discarded.
     Status(status::Args),
     /// Damage a transfer in a way that TCP's sum does not see: without a CRC, and with one.
@@ -38,6 +43,8 @@ enum What {
 pub fn run(args: Args) -> ExitCode {
     match args.what {
         What::Run(args) => run::run(args),
+        What::Up(args) => up::run(&args),
+        What::Down(args) => up::down(&args),
         What::Status(args) => status::run(&args),
         What::Demo(args) => demo::run(&args),
         What::Bench(args) => bench::run(&args),
@@ -83,6 +90,9 @@ struct Protocol {
     /// Reset a connection whose CRCs vanish on the way, and discard fragments, in place of counting them.
     #[arg(long)]
     strict: bool,
+    /// Let no connection through that would be plain: one whose peer agrees on no CRC is reset while it opens. Includes --strict.
+    #[arg(long)]
+    require: bool,
     /// Numbers of the options; the same at both ends.
     #[arg(long, value_enum, default_value_t = Kinds::Historic)]
     kinds: Kinds,
@@ -113,7 +123,11 @@ impl Protocol {
                 Kinds::Historic => Codepoints::Historic,
                 Kinds::Experimental => Codepoints::Experimental,
             },
-            on_missing: if self.strict { OnMissing::Strict } else { OnMissing::Lenient },
+            on_missing: match (self.require, self.strict) {
+                (true, _) => OnMissing::Required,
+                (false, true) => OnMissing::Strict,
+                (false, false) => OnMissing::Lenient,
+            },
             mtu_bytes: None,
         })
     }

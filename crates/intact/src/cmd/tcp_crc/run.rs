@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tcp_crc_shim::report::{DIRECTORY, Publisher, Report};
 use tcp_crc_shim::{Enclosure, Options, forwarding};
 
+use super::status::turned_away;
 use super::{Backend, Protocol};
 use crate::cmd::guest::{Kept, exit_code};
 use crate::cmd::{FAILED, MISUSED, complain, fail};
@@ -18,7 +19,8 @@ use crate::output::count;
     after_help = "The program has a network of its own, behind a translator of addresses (nft). It reaches everything that this machine \
     reaches over IPv4, and over IPv6 if net.ipv6.conf.all.forwarding is on; 127.0.0.1 is its own. It takes root (CAP_NET_ADMIN and \
     CAP_SYS_ADMIN), ip, nft, and /dev/net/tun or BPF with cgroup2. While it runs, net.ipv4.ip_forward is on.\n\n\
-    Examples:\n  intact tcp-crc run -- iperf3 -c 192.0.2.1\n  intact tcp-crc run --publish 3260 -- intact serve\n\n\
+    Examples:\n  intact tcp-crc run -- iperf3 -c 192.0.2.1\n  intact tcp-crc run --publish 3260 -- intact serve\n  \
+    intact tcp-crc run --require -- curl -O http://192.0.2.1/image     fails where the peer has no CRC\n\n\
     Exit codes: as the program; 1 it could not be run; 2 wrong usage."
 )]
 pub struct Args {
@@ -114,7 +116,7 @@ fn inside(args: &Args, enclosure: Arc<Enclosure>) -> ExitCode {
 
 fn summary(report: &Report) -> String {
     let total = &report.total;
-    format!(
+    let mut text = format!(
         "{}: {}, {} protected, {} plain; segments: {} stamped, {} verified, {} discarded, {} without CRC",
         report.name,
         count(report.connections.len(), "connection"),
@@ -124,7 +126,11 @@ fn summary(report: &Report) -> String {
         total.verified,
         total.bad_crc + total.bad_sum,
         total.bare_sent + total.bare_received + total.missing,
-    )
+    );
+    if let Some(refused) = turned_away(report) {
+        text += &format!("; {refused}");
+    }
+    text
 }
 
 #[cfg(test)]

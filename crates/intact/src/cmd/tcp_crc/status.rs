@@ -44,7 +44,8 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn text(reports: &[Report]) -> String {
     if reports.is_empty() {
-        return "No shim is at work; `intact tcp-crc run -- PROGRAM` starts one.\n".to_owned();
+        return "No shim is at work; `intact tcp-crc run -- PROGRAM` starts one, `intact tcp-crc up` one for this host.\n"
+            .to_owned();
     }
     let mut table = Table::new(&[
         "SHIM",
@@ -63,7 +64,42 @@ fn text(reports: &[Report]) -> String {
             table.row(row(&report.name, connection));
         }
     }
-    table.text()
+    let mut text = table.text();
+    for report in reports {
+        if !report.devices.is_empty() {
+            let (devices, left) =
+                (report.devices.join(", "), output::count(report.left_alone as usize, "connection"));
+            text += &format!("{}: on {devices}; {left} open before it came: plain\n", report.name);
+        }
+        if let Some(refused) = turned_away(report) {
+            text += &format!("{}: {refused}\n", report.name);
+        }
+    }
+    text
+}
+
+/// What a shim did not let through, because a CRC is required, and why.
+pub(super) fn turned_away(report: &Report) -> Option<String> {
+    let away = &report.packets.turned_away;
+    let reasons = [
+        (away.peer_silent, "the peer, or something on the way, does not answer the request"),
+        (away.no_common_method, "no value in common"),
+        (away.answer_stripped, "the answer was taken out on the way"),
+        (away.signed, "TCP-MD5 or TCP-AO"),
+        (away.no_room, "no room in the SYN"),
+    ];
+    let mut parts: Vec<String> = reasons
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, why)| format!("{} refused: {why}", output::count(*count as usize, "connection")))
+        .collect();
+    if away.unknown_segments > 0 {
+        parts.push(format!(
+            "{} of no connection refused",
+            output::count(away.unknown_segments as usize, "segment")
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn row(name: &str, connection: &Connection) -> Vec<String> {
@@ -108,7 +144,7 @@ fn metrics(reports: &[Report]) -> String {
         for (what, value) in packet_counts(report) {
             packets.get_or_create(&labels(what)).inc_by(value);
         }
-        for what in ["opening", "protected", "plain"] {
+        for what in ["opening", "protected", "plain", "refused"] {
             connections.get_or_create(&labels(what)).set(report.count(what) as i64);
         }
     }
@@ -141,7 +177,7 @@ fn segment_counts(report: &Report) -> [(&'static str, u64); 9] {
     ]
 }
 
-fn packet_counts(report: &Report) -> [(&'static str, u64); 12] {
+fn packet_counts(report: &Report) -> [(&'static str, u64); 14] {
     let packets = &report.packets;
     [
         ("not_tcp", packets.not_tcp),
@@ -154,6 +190,8 @@ fn packet_counts(report: &Report) -> [(&'static str, u64); 12] {
         ("joined", packets.joined),
         ("path_mtu_lowered", packets.path_mtu_lowered),
         ("uncut", packets.uncut),
+        ("connections_turned_away", packets.turned_away.connections()),
+        ("segments_turned_away", packets.turned_away.unknown_segments),
         ("lost", report.lost),
         ("refused", report.refused),
     ]

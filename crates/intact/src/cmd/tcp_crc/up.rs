@@ -1,0 +1,221 @@
+//! `intact tcp-crc up|down`: a whole host, or network namespace, whose TCP carries the CRC.
+//!
+//! A process in the background holds the programs. When it ends, however it ends, the kernel takes all of them off.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tcp_crc_shim::host::{Down, Host, HostError, HostOptions, take_down};
+use tcp_crc_shim::report::{DIRECTORY, Publisher, Report};
+
+use super::{Backend, Protocol};
+use crate::cmd::{FAILED, MISUSED, complain, fail};
+use crate::output::count;
+
+/// The CRC is up already.
+const ALREADY_UP: u8 = 3;
+
+/// Arguments of `intact tcp-crc up`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "It works on the network namespace in which it is run, with programs in the kernel (BPF) at the devices and at a cgroup. A \
+    process in the background holds them, so they are there together or not at all: if it is killed, the kernel takes them off. \
+    Connections that are open stay as they are, plain, and so is what a socket accepts that listens already: start its program again. \
+    Devices that come later are not included. It takes root (CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN), ip, cgroup2, and Linux 6.6 with \
+    BPF. A shim on TUN devices stands between two networks and cannot serve a whole host: its addresses would have to move.\n\n\
+    Examples:\n  intact tcp-crc up\n  intact tcp-crc up --dev eth0 --values 6 --strict\n  ip netns exec blue intact tcp-crc up\n  \
+    intact tcp-crc up --foreground                 for a service of systemd\n\n\
+    Exit codes: 0 it is up; 1 it failed, and nothing is attached; 2 wrong usage; 3 it was up already."
+)]
+pub struct Args {
+    #[command(flatten)]
+    protocol: Protocol,
+    /// What carries it: only programs in the kernel can.
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
+    /// A device; may be repeated. Without it all that are up and Ethernet-like, but the ports of bridges and bonds.
+    #[arg(long, value_name = "DEVICE")]
+    dev: Vec<String>,
+    /// Only the programs in this cgroup (version 2).
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Connections that are protected at the same time; those beyond are plain TCP.
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// Stay in the foreground until SIGTERM or an interrupt, and take it off then.
+    #[arg(long)]
+    foreground: bool,
+    /// In the background, for the process that waits at the other end of standard output.
+    #[arg(long, hide = true)]
+    held: bool,
+}
+
+/// Arguments of `intact tcp-crc down`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Protected connections go on without CRC: a peer counts that, and one with --strict ends them.\n\n\
+    Example:\n  intact tcp-crc down\n\n\
+    Exit codes: 0 it is down, also when it was before; 1 it failed."
+)]
+pub struct DownArgs {}
+
+/// What the process in the background says to the one that started it, in a line.
+#[derive(Serialize, Deserialize)]
+struct Word {
+    code: u8,
+    text: String,
+}
+
+/// Runs `up`.
+pub fn run(args: &Args) -> ExitCode {
+    let options = match options(args) {
+        Ok(options) => options,
+        Err(error) => return fail(MISUSED, error),
+    };
+    if args.foreground || args.held { hold(&options, args.held) } else { start() }
+}
+
+fn options(args: &Args) -> Result<HostOptions, String> {
+    if args.backend == Backend::Tun {
+        return Err("--backend tun: a shim on TUN devices stands between two networks; for a whole host its addresses and routes \
+            would have to move behind it. Use the programs in the kernel (--backend bpf), or `intact tcp-crc run` for one program"
+            .to_owned());
+    }
+    if args.protocol.require {
+        return Err("--require: on a whole host it would also end the connections that are open already, yours among them; use it \
+            with `intact tcp-crc run`, or --strict"
+            .to_owned());
+    }
+    Ok(HostOptions {
+        config: args.protocol.config()?,
+        connections_max: args.connections as usize,
+        cgroup: args.cgroup.clone(),
+        devices: args.dev.clone(),
+    })
+}
+
+fn code(error: &HostError) -> u8 {
+    if matches!(error, HostError::AlreadyUp { .. }) { ALREADY_UP } else { FAILED }
+}
+
+/// Starts the process in the background, and passes on what it says.
+fn start() -> ExitCode {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return fail(FAILED, format_args!("this program does not find itself: {error}")),
+    };
+    let child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .arg(OsStr::new("--held"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // A terminal's interrupt is not for it.
+        .process_group(0)
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => return fail(FAILED, format_args!("no process can be started: {error}")),
+    };
+    let mut line = String::new();
+    let read = child.stdout.take().map(|output| BufReader::new(output).read_line(&mut line));
+    match serde_json::from_str::<Word>(&line) {
+        Ok(Word { code: 0, text }) => crate::output::print(&(text + "\n")),
+        Ok(Word { code, text }) => fail(code, text),
+        Err(_) => {
+            let _ = (read, child.wait());
+            // It may have changed the devices' switches.
+            let _ = take_down(Path::new(DIRECTORY));
+            fail(FAILED, "the process in the background has ended before it was done; nothing is attached")
+        }
+    }
+}
+
+/// Puts the CRC on this host, and stays until a signal.
+fn hold(options: &HostOptions, held: bool) -> ExitCode {
+    let say = |code: u8, text: String| -> bool {
+        let line = serde_json::to_string(&Word { code, text }).unwrap_or_default();
+        let mut output = std::io::stdout();
+        writeln!(output, "{line}").and_then(|()| output.flush()).is_ok()
+    };
+    let refuse = |code: u8, text: String| match held {
+        true => {
+            say(code, text);
+            ExitCode::from(code)
+        }
+        false => fail(code, text),
+    };
+    let mut signals = match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+        Ok(signals) => signals,
+        Err(error) => return refuse(FAILED, format!("signals cannot be received: {error}")),
+    };
+    let host = match Host::attach(Path::new(DIRECTORY), options) {
+        Ok(host) => host,
+        Err(error) => return refuse(code(&error), error.to_string()),
+    };
+    let text = summary(&host);
+    let name = host.name().to_owned();
+    let host = Arc::new(Mutex::new(Some(host)));
+    let publisher = publish(&name, &host);
+    if held {
+        // It keeps no folder busy.
+        let _ = std::env::set_current_dir("/");
+        // Who started this is gone, and did not learn that it is up.
+        if !say(0, text) {
+            drop((publisher, host.lock().take()));
+            return ExitCode::from(FAILED);
+        }
+    } else {
+        complain(text);
+    }
+    // A terminal that goes away is no reason for the one in the background.
+    let _ = signals.forever().find(|signal| !(held && *signal == SIGHUP));
+    drop((publisher, host.lock().take()));
+    ExitCode::SUCCESS
+}
+
+fn publish(name: &str, host: &Arc<Mutex<Option<Host>>>) -> std::io::Result<Publisher> {
+    let (observed, of) = (Arc::clone(host), name.to_owned());
+    let report = move || observed.lock().as_ref().map_or_else(|| Report::empty(&of), Host::report);
+    let publisher = Publisher::start(Path::new(DIRECTORY), name, Arc::new(report));
+    if let Err(error) = &publisher {
+        complain(format_args!("intact: `intact tcp-crc status` will not see this: {DIRECTORY}: {error}"));
+    }
+    publisher
+}
+
+fn summary(host: &Host) -> String {
+    let left = host.left_alone();
+    let mut text =
+        format!("{} is up on {} (process {})", host.name(), host.devices().join(", "), std::process::id());
+    if left.connections > 0 {
+        text += &format!("; {} open before: plain", count(left.connections as usize, "connection"));
+    }
+    if left.listeners > 0 {
+        let sockets = count(left.listeners as usize, "socket");
+        text += &format!(
+            "; {sockets} listening before: what is accepted there is plain until the program is started again"
+        );
+    }
+    text
+}
+
+/// Runs `down`.
+pub fn down(_: &DownArgs) -> ExitCode {
+    match take_down(Path::new(DIRECTORY)) {
+        Ok(Down::Done) => crate::output::print("The CRC is off; connections go on without it.\n"),
+        Ok(Down::NotUp) => crate::output::print("The CRC was not up here; nothing was to be done.\n"),
+        Ok(Down::Mended) => crate::output::print(
+            "The process that held the CRC had been killed, and the kernel had taken it off; the devices' gso_max_segs are restored.\n",
+        ),
+        Err(error) => fail(FAILED, error),
+    }
+}
