@@ -39,7 +39,7 @@ fn one_run_has_every_figure_in_every_form() {
 
 fn check_form(report: &Value) {
     assert_eq!((&report["schema"], &report["benchmark"]), (&Value::from(1), &Value::from("fastpath")));
-    let forms: [(&str, &[&str]); 6] = [
+    let forms: [(&str, &[&str]); 7] = [
         (
             "",
             &[
@@ -51,13 +51,13 @@ fn check_form(report: &Value) {
                 "measurements",
                 "noise",
                 "outbound",
-                "purged_bytes",
-                "rounds",
                 "schema",
+                "settings",
                 "tcp_cycles_per_byte",
                 "threads",
             ],
         ),
+        ("/settings", &["purged_bytes", "rounds"]),
         ("/outbound/0", &["asked", "cycles", "digests", "from"]),
         ("/threads/0", &["mb_per_s", "over_one", "threads", "waits"]),
         ("/contenders/0", &["in_use", "name", "origin", "title"]),

@@ -28,7 +28,7 @@ use std::time::Duration;
 use self::caches::Purge;
 use self::contenders::Contender;
 use self::profiled::Profiled;
-use self::report::{ContenderFacts, Report, SCHEMA};
+use self::report::{ContenderFacts, Report, SCHEMA, Settings};
 use self::tables::document;
 use self::turns::Plan;
 use crate::cmd::bench::kit::arguments::Forms;
@@ -133,8 +133,7 @@ fn measure(args: &Args) -> Result<Report, String> {
         machine,
         kernel: integrity::kernel_name(),
         noise,
-        rounds: plan.rounds,
-        purged_bytes: Purge::new().bytes(),
+        settings: Settings { rounds: plan.rounds, purged_bytes: Purge::new().bytes() },
         tcp_cycles_per_byte: tcp.map(|seconds| seconds * frequency.cycle_hz),
         contenders: contenders.iter().map(facts).collect(),
         measurements: rows.iter().map(|row| report::measurement(row, &frequency)).collect(),

@@ -66,6 +66,14 @@ impl Split {
     }
 }
 
+/// How it was measured.
+#[derive(Debug, Serialize)]
+pub struct Settings {
+    pub rounds: u32,
+    /// What is read to empty the caches, bytes.
+    pub purged_bytes: usize,
+}
+
 /// The whole result.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -76,9 +84,7 @@ pub struct Report {
     pub kernel: &'static str,
     pub frequency: Frequency,
     pub noise: Noise,
-    pub rounds: u32,
-    /// What is read to empty the caches, bytes.
-    pub purged_bytes: usize,
+    pub settings: Settings,
     /// What TCP costs the receiver on the loopback without the copy, cycles per byte; absent where there is no loopback.
     pub tcp_cycles_per_byte: Option<f64>,
     pub contenders: Vec<ContenderFacts>,

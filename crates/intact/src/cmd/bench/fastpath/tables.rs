@@ -27,8 +27,8 @@ pub fn document(report: &Report, extent: Extent) -> Document {
     let mut facts = report.machine.facts();
     facts.push(("CRC32C kernel in use", report.kernel.to_owned()));
     facts.push(("one cycle", report.frequency.cycle.to_owned()));
-    facts.push(("read to empty the caches", output::bytes(report.purged_bytes as u64)));
-    facts.push(("rounds", report.rounds.to_string()));
+    facts.push(("read to empty the caches", output::bytes(report.settings.purged_bytes as u64)));
+    facts.push(("rounds", report.settings.rounds.to_string()));
     facts.extend(report.noise.facts());
     let mut blocks = vec![
         Block::Heading(1, "The machine".to_owned()),
