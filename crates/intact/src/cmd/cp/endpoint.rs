@@ -17,6 +17,8 @@ pub enum Endpoint {
         file: File,
         size: u64,
         name: String,
+        /// A regular file, so a range can be given back to the file system.
+        regular: bool,
         /// It was empty when we began: what is not written is zero.
         holes: bool,
     },
@@ -57,11 +59,16 @@ impl Endpoint {
         let failed = |error| fail(FAILED, format_args!("{text} cannot be read: {error}"));
         let file = File::open(text).map_err(failed)?;
         let size = file_size(&file).map_err(failed)?;
-        Ok(Self::File { file, size, name: text.to_owned(), holes: false })
+        Ok(Self::File { file, size, name: text.to_owned(), regular: false, holes: false })
     }
 
-    /// Opens the side to write to, with room for all of `source`.
-    pub fn open_destination(text: &str, client: &ClientArgs, source: &Self) -> Result<Self, ExitCode> {
+    /// Opens the side to write to, with room for all of `source`. With `keep` a file keeps what it holds, up to that size.
+    pub fn open_destination(
+        text: &str,
+        client: &ClientArgs,
+        source: &Self,
+        keep: bool,
+    ) -> Result<Self, ExitCode> {
         let size = source.size();
         if IscsiUrl::is_url(text) {
             let disk = open_disk(text, client)?;
@@ -93,13 +100,14 @@ impl Endpoint {
                 return Err(fail(MISUSED, "source and destination are the same file"));
             }
         }
-        let holes = kind.is_file();
-        if holes {
-            file.set_len(0).and_then(|()| file.set_len(size)).map_err(failed)?;
+        let regular = kind.is_file();
+        if regular {
+            let emptied = if keep { Ok(()) } else { file.set_len(0) };
+            emptied.and_then(|()| file.set_len(size)).map_err(failed)?;
         } else if file_size(&file).map_err(failed)? < size {
             return Err(fail(FAILED, format_args!("{text} is smaller than the {size} bytes of the source")));
         }
-        Ok(Self::File { file, size, name: text.to_owned(), holes })
+        Ok(Self::File { file, size, name: text.to_owned(), regular, holes: regular && !keep })
     }
 
     /// Bytes that take part in the copy.
@@ -157,6 +165,13 @@ impl Endpoint {
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), String> {
         match self {
             Self::File { holes: true, .. } => Ok(()),
+            Self::File { file, regular: true, .. } => {
+                use rustix::fs::{FallocateFlags, fallocate};
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                // Not every file system can make holes; then zeros are written.
+                fallocate(file, flags, offset, length)
+                    .or_else(|_| self.write(offset, &vec![0; length as usize]))
+            }
             Self::File { .. } => self.write(offset, &vec![0; length as usize]),
             Self::Disk { disk, .. } => {
                 let block = u64::from(disk.capacity().block_bytes);

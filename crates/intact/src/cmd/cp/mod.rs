@@ -2,8 +2,11 @@
 //!
 //! Chunks are read and written by several threads at once. What is zero, or is not allocated at the source, is not written but
 //! made zero at the destination: a hole in a file, WRITE SAME with UNMAP on a logical unit.
+//!
+//! `--changed-only` reads both sides and compares the bytes. Digests would cost the same reading and miss one change in 2^32.
 
 mod endpoint;
+mod rate;
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -16,12 +19,15 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use self::endpoint::{Endpoint, Source, Unfinished};
-use super::client::ClientArgs;
+use self::rate::Pace;
+use super::client::{ClientArgs, parse_size};
 use super::{FAILED, fail};
 use crate::output;
 
 /// Bytes copied in one step.
 const CHUNK_BYTES: u64 = 1024 * 1024;
+/// Bytes that `--changed-only` compares, and writes or leaves, as one.
+const PIECE_BYTES: usize = 64 * 1024;
 /// Times that what the target has lost is written again.
 const MAX_REPAIRS: u32 = 5;
 
@@ -29,7 +35,8 @@ const MAX_REPAIRS: u32 = 5;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     intact cp disk.img iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
-    intact cp --verify iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n\n\
+    intact cp --verify iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n  \
+    intact cp --changed-only --rate 50M iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n\n\
     The destination is overwritten. When its target loses what it had acknowledged, by a restart for one, that is written again.\n\n\
     Exit codes: 0 copied; 1 it failed, or the copy differs; 2 wrong usage.")]
 pub struct Args {
@@ -40,6 +47,12 @@ pub struct Args {
     /// Read both sides again and compare every byte.
     #[arg(long)]
     verify: bool,
+    /// Read both sides, compare every byte, and write only the pieces of 64 KiB that differ. A file keeps what it holds.
+    #[arg(long)]
+    changed_only: bool,
+    /// Move at most so many bytes a second at either side, such as 50M. Holes cost nothing.
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    rate: Option<u64>,
     /// Chunks of 1 MiB under way at a time.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -56,8 +69,15 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct Summary {
     bytes: u64,
+    /// Read from the source.
+    read_bytes: u64,
     written_bytes: u64,
+    /// Made zero at the destination without sending them.
     zero_bytes: u64,
+    /// Not allocated at the source, so not read.
+    hole_bytes: u64,
+    /// Left as they were at the destination, with --changed-only.
+    unchanged_bytes: u64,
     /// Lost by the target after it had acknowledged them, and written again.
     repaired_bytes: u64,
     seconds: f64,
@@ -69,10 +89,14 @@ pub fn run(args: Args) -> ExitCode {
     match copy(&args) {
         Ok(summary) => output::show(args.json, &summary, || {
             format!(
-                "{} copied, {} of them zeros that were not sent, in {:.1} s{}{}\n",
+                "{} copied, {} of them zeros that were not sent, in {:.1} s{}{}{}\n",
                 output::bytes(summary.bytes),
                 output::bytes(summary.zero_bytes),
                 summary.seconds,
+                match summary.unchanged_bytes {
+                    0 => String::new(),
+                    n => format!("; {} unchanged", output::bytes(n)),
+                },
                 match summary.repaired_bytes {
                     0 => String::new(),
                     n => format!("; {} written again", output::bytes(n)),
@@ -84,59 +108,201 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
+/// A rate: a size that is not 0.
+fn parse_rate(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a rate of 0 never ends: say how many bytes a second, such as 50M".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
+/// What was done so far, bytes.
+#[derive(Debug, Default)]
+struct Counters {
+    read: AtomicU64,
+    written: AtomicU64,
+    zeros: AtomicU64,
+    holes: AtomicU64,
+    unchanged: AtomicU64,
+}
+
+/// One copy under way.
+struct Copy<'a> {
+    args: &'a Args,
+    source: Endpoint,
+    destination: Endpoint,
+    map: Source,
+    pace: Option<Pace>,
+    /// A job has failed: the others end too.
+    stop: AtomicBool,
+}
+
 fn copy(args: &Args) -> Result<Summary, ExitCode> {
     let began = Instant::now();
     let source = Endpoint::open_source(&args.source, &args.client)?;
     let size = source.size();
-    let destination = Endpoint::open_destination(&args.destination, &args.client, &source)?;
+    let destination =
+        Endpoint::open_destination(&args.destination, &args.client, &source, args.changed_only)?;
     let map = Source::map(&source).map_err(|error| fail(FAILED, error))?;
-    let written = AtomicU64::new(0);
-    let zeros = AtomicU64::new(0);
-    let copy_chunk = |offset: u64, buffer: &mut [u8], written: &AtomicU64, zeros: &AtomicU64| {
-        let known_zero = map.is_zero(offset, buffer.len() as u64);
-        if known_zero {
-            buffer.fill(0);
-        } else {
-            source.read(offset, buffer)?;
-        }
-        if known_zero || is_zero(buffer) {
-            zeros.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-            destination.write_zeroes(offset, buffer.len() as u64)
-        } else {
-            written.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-            destination.write(offset, buffer)
-        }
-    };
-    let whole = [0..size];
-    in_parallel(args, &whole, "copying", |offset, buffer| copy_chunk(offset, buffer, &written, &zeros))?;
-    let again = AtomicU64::new(0);
+    let pace = args.rate.map(|rate| Pace::new(rate, CHUNK_BYTES));
+    let copy = Copy { args, source, destination, map, pace, stop: AtomicBool::new(false) };
+    let (done, again) = (Counters::default(), Counters::default());
+    copy.in_parallel(&[0..size], "copying", |offset, buffer| match args.changed_only {
+        true => copy.update(offset, buffer, &done),
+        false => copy.transfer(offset, buffer, &done),
+    })?;
     finish(
-        || destination.finish(),
+        || copy.destination.finish(),
         |lost| {
-            in_parallel(args, &within(lost, size), "writing again", |at, buffer| {
-                copy_chunk(at, buffer, &again, &again)
+            copy.in_parallel(&within(lost, size), "writing again", |at, buffer| {
+                copy.transfer(at, buffer, &again)
             })
         },
     )?;
     if args.verify {
-        in_parallel(args, &whole, "verifying", |offset, buffer| {
-            source.read(offset, buffer)?;
-            let mut other = vec![0; buffer.len()];
-            destination.read(offset, &mut other)?;
-            match buffer.iter().zip(&other).position(|(a, b)| a != b) {
-                None => Ok(()),
-                Some(at) => Err(format!("the copy differs from the source at byte {}", offset + at as u64)),
-            }
-        })?;
+        copy.in_parallel(&[0..size], "verifying", |offset, buffer| copy.compare(offset, buffer))?;
     }
     Ok(Summary {
         bytes: size,
-        written_bytes: written.into_inner(),
-        zero_bytes: zeros.into_inner(),
-        repaired_bytes: again.into_inner(),
+        read_bytes: done.read.into_inner(),
+        written_bytes: done.written.into_inner(),
+        zero_bytes: done.zeros.into_inner(),
+        hole_bytes: done.holes.into_inner(),
+        unchanged_bytes: done.unchanged.into_inner(),
+        repaired_bytes: again.written.into_inner() + again.zeros.into_inner(),
         seconds: began.elapsed().as_secs_f64(),
         verified: args.verify,
     })
+}
+
+impl Copy<'_> {
+    /// Reads a chunk of the source, if it has to be read.
+    fn fetch(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<(), String> {
+        let length = buffer.len() as u64;
+        if self.map.is_zero(offset, length) {
+            buffer.fill(0);
+            done.holes.fetch_add(length, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.wait(length);
+        done.read.fetch_add(length, Ordering::Relaxed);
+        self.source.read(offset, buffer)
+    }
+
+    /// Writes bytes of the source to the destination, or makes them zero there.
+    fn put(&self, offset: u64, bytes: &[u8], done: &Counters) -> Result<(), String> {
+        let length = bytes.len() as u64;
+        if is_zero(bytes) {
+            done.zeros.fetch_add(length, Ordering::Relaxed);
+            self.destination.write_zeroes(offset, length)
+        } else {
+            done.written.fetch_add(length, Ordering::Relaxed);
+            self.destination.write(offset, bytes)
+        }
+    }
+
+    /// Copies a chunk, whatever the destination has there.
+    fn transfer(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<(), String> {
+        self.fetch(offset, buffer, done)?;
+        self.put(offset, buffer, done)
+    }
+
+    /// Copies those pieces of a chunk that differ.
+    fn update(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<(), String> {
+        let read_source = !self.map.is_zero(offset, buffer.len() as u64);
+        self.fetch(offset, buffer, done)?;
+        // The rate holds at either side: what is read there was waited for when as much was read here.
+        if !read_source {
+            self.wait(buffer.len() as u64);
+        }
+        let mut there = vec![0; buffer.len()];
+        self.destination.read(offset, &mut there)?;
+        let mut unchanged = buffer.len() as u64;
+        for run in differing(buffer, &there) {
+            unchanged -= run.len() as u64;
+            self.wait(run.len() as u64);
+            self.put(offset + run.start as u64, &buffer[run], done)?;
+        }
+        done.unchanged.fetch_add(unchanged, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Compares every byte of a chunk.
+    fn compare(&self, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
+        self.wait(buffer.len() as u64);
+        self.source.read(offset, buffer)?;
+        let mut other = vec![0; buffer.len()];
+        self.destination.read(offset, &mut other)?;
+        match buffer.iter().zip(&other).position(|(a, b)| a != b) {
+            None => Ok(()),
+            Some(at) => Err(format!("the copy differs from the source at byte {}", offset + at as u64)),
+        }
+    }
+
+    /// Calls `step` for each chunk of `parts`, several at a time; the first error ends it.
+    fn in_parallel(
+        &self,
+        parts: &[Range<u64>],
+        what: &'static str,
+        step: impl Fn(u64, &mut [u8]) -> Result<(), String> + Sync,
+    ) -> Result<(), ExitCode> {
+        let bar = match self.args.quiet || self.args.json {
+            true => ProgressBar::hidden(),
+            false => ProgressBar::new(parts.iter().map(|part| part.end - part.start).sum()),
+        };
+        let style =
+            ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}");
+        bar.set_style(style.expect("a constant that is right"));
+        bar.set_message(what);
+        let chunks = parts.iter().flat_map(|part| {
+            let starts = part.clone().step_by(CHUNK_BYTES as usize);
+            starts.map(|at| at..part.end.min(at + CHUNK_BYTES))
+        });
+        let chunks = Mutex::new(chunks);
+        let failure = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..self.args.jobs {
+                scope.spawn(|| {
+                    let mut buffer = vec![0; CHUNK_BYTES as usize];
+                    while !self.stop.load(Ordering::Relaxed) {
+                        let Some(chunk) = chunks.lock().next() else { return };
+                        let length = (chunk.end - chunk.start) as usize;
+                        if let Err(error) = step(chunk.start, &mut buffer[..length]) {
+                            self.stop.store(true, Ordering::Relaxed);
+                            failure.lock().get_or_insert(error);
+                            return;
+                        }
+                        bar.inc(length as u64);
+                    }
+                });
+            }
+        });
+        bar.finish_and_clear();
+        match failure.into_inner() {
+            Some(error) => Err(fail(FAILED, format_args!("{what}: {error}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn wait(&self, bytes: u64) {
+        if let Some(pace) = &self.pace {
+            pace.wait(bytes, &self.stop);
+        }
+    }
+}
+
+/// Runs of pieces that differ, bytes from the beginning of both.
+fn differing(ours: &[u8], theirs: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let pairs = ours.chunks(PIECE_BYTES).zip(theirs.chunks(PIECE_BYTES));
+    for (n, (a, _)) in pairs.enumerate().filter(|(_, (a, b))| a != b) {
+        let piece = n * PIECE_BYTES..n * PIECE_BYTES + a.len();
+        match runs.last_mut() {
+            Some(last) if last.end == piece.start => last.end = piece.end,
+            _ => runs.push(piece),
+        }
+    }
+    runs
 }
 
 /// Makes what was written stay; what the target has lost is written again, so often and no more.
@@ -170,51 +336,6 @@ fn finish(
 fn within(lost: &LostWrites, size: u64) -> Vec<Range<u64>> {
     let cut = |range: &Range<u64>| range.start..range.end.min(size);
     lost.ranges.iter().map(cut).filter(|range| !range.is_empty()).collect()
-}
-
-/// Calls `step` for each chunk of `parts`, several at a time; the first error ends it.
-fn in_parallel(
-    args: &Args,
-    parts: &[Range<u64>],
-    what: &'static str,
-    step: impl Fn(u64, &mut [u8]) -> Result<(), String> + Sync,
-) -> Result<(), ExitCode> {
-    let bar = match args.quiet || args.json {
-        true => ProgressBar::hidden(),
-        false => ProgressBar::new(parts.iter().map(|part| part.end - part.start).sum()),
-    };
-    let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}");
-    bar.set_style(style.expect("a constant that is right"));
-    bar.set_message(what);
-    let chunks = parts.iter().flat_map(|part| {
-        let starts = part.clone().step_by(CHUNK_BYTES as usize);
-        starts.map(|at| at..part.end.min(at + CHUNK_BYTES))
-    });
-    let chunks = Mutex::new(chunks);
-    let stop = AtomicBool::new(false);
-    let failure = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..args.jobs {
-            scope.spawn(|| {
-                let mut buffer = vec![0; CHUNK_BYTES as usize];
-                while !stop.load(Ordering::Relaxed) {
-                    let Some(chunk) = chunks.lock().next() else { return };
-                    let length = (chunk.end - chunk.start) as usize;
-                    if let Err(error) = step(chunk.start, &mut buffer[..length]) {
-                        stop.store(true, Ordering::Relaxed);
-                        failure.lock().get_or_insert(error);
-                        return;
-                    }
-                    bar.inc(length as u64);
-                }
-            });
-        }
-    });
-    bar.finish_and_clear();
-    match failure.into_inner() {
-        Some(error) => Err(fail(FAILED, format_args!("{what}: {error}"))),
-        None => Ok(()),
-    }
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
@@ -251,6 +372,18 @@ mod tests {
             assert_eq!((ended.is_ok(), repairs.get()), (times <= MAX_REPAIRS, times.min(MAX_REPAIRS)));
         }
         assert!(finish(|| Err(Unfinished::Lost(lost.clone())), |_| Err(ExitCode::FAILURE)).is_err());
+    }
+
+    #[test]
+    fn pieces_that_differ_are_found_and_joined() {
+        let ours = vec![1; 4 * PIECE_BYTES + 10];
+        assert!(differing(&ours, &ours).is_empty());
+        let mut theirs = ours.clone();
+        theirs[PIECE_BYTES] = 0;
+        theirs[3 * PIECE_BYTES - 1] = 0;
+        theirs[4 * PIECE_BYTES + 9] = 0;
+        let end = 4 * PIECE_BYTES + 10;
+        assert_eq!(differing(&ours, &theirs), [PIECE_BYTES..3 * PIECE_BYTES, 4 * PIECE_BYTES..end]);
     }
 
     #[test]
