@@ -65,6 +65,8 @@ def run(*command):
 
 def cells(text):
     """Cells by type, of the last `stat` in yosys' words."""
+    if "Printing statistics" not in text:
+        sys.exit(f"yosys ended before its last command, with success; its last words:\n{text[-600:]}")
     last = text[text.rindex("Printing statistics"):]
     return {kind: int(count) for count, kind in re.findall(r"^ +(\d+) +(?:[\d.e+]+ +)?\$?(\w+)$", last, re.M)}
 
