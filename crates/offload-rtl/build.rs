@@ -1,0 +1,84 @@
+//! Translates the circuits by Verilator and links the models, if the feature `verilator` is on.
+#![forbid(unsafe_code)]
+
+fn main() {
+    #[cfg(feature = "verilator")]
+    models::build();
+}
+
+#[cfg(feature = "verilator")]
+mod models {
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    /// Model, top module, its polynomial, its files below `rtl/crc`.
+    const MODELS: &[(&str, &str, Option<&str>, &[&str])] = &[
+        ("Vcrc64", "crc64", None, &["crc_unit", "crc_loader", "crc64"]),
+        ("Vcrc_wide_crc32c", "crc_wide", Some("82f63b78"), &["crc_pkg", "crc_wide"]),
+        ("Vcrc_wide_crc32", "crc_wide", Some("edb88320"), &["crc_pkg", "crc_wide"]),
+        ("Vcrc_wide_koopman", "crc_wide", Some("eb31d82e"), &["crc_pkg", "crc_wide"]),
+    ];
+
+    pub fn build() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let verilator = find_verilator(&root);
+        let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+        println!("cargo::rerun-if-changed=shim");
+        println!("cargo::rerun-if-changed={}", root.join("rtl/crc").display());
+        println!("cargo::rerun-if-changed={}", root.join("rtl/requirements.txt").display());
+        let mut library = cc::Build::new();
+        library.cpp(true).std("c++17").opt_level(1).warnings(false);
+        library.include(verilator.join("include")).include(verilator.join("include/vltstd"));
+        library.define("VL_TIME_CONTEXT", None).define("VM_TRACE", "0");
+        for model in MODELS {
+            let folder = translate(&root, &verilator, &out, model);
+            library.include(&folder).files(sources(&folder));
+        }
+        for file in ["verilated.cpp", "verilated_threads.cpp"] {
+            library.file(verilator.join("include").join(file));
+        }
+        library.file("shim/shim.cpp").compile("offload_rtl_models");
+    }
+
+    /// The folder of the package: it has `bin` and `include`.
+    fn find_verilator(root: &Path) -> PathBuf {
+        println!("cargo::rerun-if-env-changed=VERILATOR_ROOT");
+        if let Some(folder) = std::env::var_os("VERILATOR_ROOT") {
+            return folder.into();
+        }
+        let versions = std::fs::read_dir(root.join("target/rtl-tools/lib")).into_iter().flatten().flatten();
+        let mut folders = versions.map(|python| python.path().join("site-packages/verilator"));
+        folders
+            .find(|folder| folder.join("bin/verilator_bin").exists())
+            .expect("there is no Verilator: run scripts/setup.sh rtl, or set VERILATOR_ROOT")
+    }
+
+    fn translate(
+        root: &Path,
+        verilator: &Path,
+        out: &Path,
+        (prefix, top, polynomial, files): &(&str, &str, Option<&str>, &[&str]),
+    ) -> PathBuf {
+        let folder = out.join(prefix);
+        // A source of an earlier translation would be linked too.
+        let _ = std::fs::remove_dir_all(&folder);
+        let mut command = Command::new(verilator.join("bin/verilator_bin"));
+        command.env("VERILATOR_ROOT", verilator);
+        command.args(["--cc", "-Wall", "-O3", "--x-assign", "unique", "--x-initial", "unique"]);
+        command.args(["--prefix", prefix, "--top-module", top]).arg("--Mdir").arg(&folder);
+        command.args(polynomial.map(|reflected| format!("-GPoly=32'h{reflected}")));
+        command.args(files.iter().map(|file| root.join(format!("rtl/crc/{file}.sv"))));
+        let status = command.status().expect("Verilator starts");
+        assert!(status.success(), "Verilator refuses {top}: its words are above");
+        folder
+    }
+
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("Verilator made the folder");
+        let paths = entries.flatten().map(|entry| entry.path());
+        let mut sources: Vec<_> =
+            paths.filter(|path| path.extension().is_some_and(|end| end == "cpp")).collect();
+        sources.sort();
+        sources
+    }
+}

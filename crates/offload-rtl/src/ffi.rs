@@ -1,0 +1,96 @@
+//! The C functions of `shim/shim.cpp`, and the owner of what they allocate.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+/// Inputs of `crc64` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct Crc64In {
+    pub data: u64,
+    pub polynomial: u32,
+    pub init: u32,
+    pub xor_out: u32,
+    pub rst: u8,
+    pub set_poly: u8,
+    pub valid: u8,
+    pub last: u8,
+    pub keep: u8,
+}
+
+/// Inputs of `crc_wide` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct CrcWideIn {
+    pub data: [u32; 16],
+    pub init: u32,
+    pub xor_out: u32,
+    pub keep: u16,
+    pub rst: u8,
+    pub valid: u8,
+    pub last: u8,
+}
+
+/// Outputs of either. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct CrcOut {
+    pub digest: u32,
+    pub ready: u8,
+    pub digest_valid: u8,
+}
+
+/// The functions of one model whose inputs are `In`.
+pub struct Functions<In> {
+    new: unsafe extern "C" fn(c_int) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void),
+    cycle: unsafe extern "C" fn(*mut c_void, *const In, *mut CrcOut),
+}
+
+macro_rules! model {
+    ($table:ident, $inputs:ty, $new:ident, $free:ident, $cycle:ident) => {
+        // SAFETY: these are the signatures of the shim's functions, and its structs have the layout of ours.
+        unsafe extern "C" {
+            fn $new(seed: c_int) -> *mut c_void;
+            fn $free(simulation: *mut c_void);
+            fn $cycle(simulation: *mut c_void, inputs: *const $inputs, outputs: *mut CrcOut);
+        }
+        pub const $table: Functions<$inputs> = Functions { new: $new, free: $free, cycle: $cycle };
+    };
+}
+model!(CRC64, Crc64In, crc64_new, crc64_free, crc64_cycle);
+model!(WIDE_CRC32C, CrcWideIn, crc_wide_crc32c_new, crc_wide_crc32c_free, crc_wide_crc32c_cycle);
+model!(WIDE_CRC32, CrcWideIn, crc_wide_crc32_new, crc_wide_crc32_free, crc_wide_crc32_cycle);
+model!(WIDE_KOOPMAN, CrcWideIn, crc_wide_koopman_new, crc_wide_koopman_free, crc_wide_koopman_cycle);
+
+/// A model in some state. It stays in its thread: the pointer makes it neither `Send` nor `Sync`.
+pub struct Model<In> {
+    simulation: NonNull<c_void>,
+    functions: Functions<In>,
+}
+
+impl<In> Model<In> {
+    /// A model whose registers and memories have random contents, from `seed`, as after power-up.
+    pub fn new(functions: Functions<In>, seed: u16) -> Self {
+        // SAFETY: the function takes any number and returns an object that only `free` destroys.
+        let simulation = unsafe { (functions.new)(c_int::from(seed) + 1) };
+        let simulation = NonNull::new(simulation).expect("operator new does not return null");
+        Self { simulation, functions }
+    }
+
+    /// The outputs before the rising edge, then the edge.
+    pub fn cycle(&mut self, inputs: &In) -> CrcOut {
+        let mut outputs = CrcOut::default();
+        // SAFETY: `simulation` came from `new` of the same table and is alive; `&mut self` makes this the only call on it. Both structs
+        // live for the call, the shim reads one and writes the other, and keeps neither.
+        unsafe { (self.functions.cycle)(self.simulation.as_ptr(), inputs, &mut outputs) };
+        outputs
+    }
+}
+
+impl<In> Drop for Model<In> {
+    fn drop(&mut self) {
+        // SAFETY: `simulation` came from `new` of the same table and is not used after this.
+        unsafe { (self.functions.free)(self.simulation.as_ptr()) };
+    }
+}

