@@ -65,7 +65,10 @@ fn check_form(report: &Value) {
             "/measurements/0",
             &["contender", "copy", "crc", "cycles", "digests", "parts", "regime", "shape", "way"],
         ),
-        ("/measurements/0/shape", &["commands", "connections", "pdu_bytes", "pdus", "segment_bytes"]),
+        (
+            "/measurements/0/shape",
+            &["commands", "connections", "in_order", "pdu_bytes", "pdus", "segment_bytes"],
+        ),
     ];
     for (place, names) in forms {
         assert_eq!(keys(report.pointer(place).unwrap()), names, "{place}");

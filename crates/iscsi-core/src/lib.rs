@@ -16,6 +16,7 @@
 pub mod chap;
 pub mod digest;
 pub mod error;
+mod extents;
 pub mod initiator;
 pub mod keys;
 pub mod limits;

@@ -66,6 +66,9 @@ pub const MAX_INITIATOR_CONNECTIONS: usize = 64;
 pub const MAX_STATUS_GAP: u32 = 4096;
 /// Most PDUs of one task that an initiator keeps behind a missing one; any beyond these count as missing too.
 pub const MAX_HELD_PDUS: usize = 4096;
+/// Most runs of bytes that are recorded for one transfer whose data may arrive in any order: 16 MiB in PDUs of 8 KiB can come
+/// with every second PDU first. More holes are a protocol error.
+pub const MAX_EXTENTS: usize = 1024;
 /// Times that the same missing PDUs are requested.
 pub const MAX_SNACKS: u8 = 5;
 /// Most runs of missing PDUs that are requested one by one; if there are more, one request covers everything from the first to

@@ -1,13 +1,14 @@
 //! Data-In and SCSI Response: the data of a command, and the status that ends it (RFC 7143 11.4, 11.7).
 //!
-//! Data arrives in order (DataPDUInOrder and DataSequenceInOrder are Yes), so its offset is known beforehand, and any other is a
-//! violation. Sequences longer than MaxBurstLength are accepted: offset and end of the data are checked without them, and common
-//! targets do not divide reads into sequences.
+//! Where DataPDUInOrder and DataSequenceInOrder are Yes, the offset of each PDU is known beforehand, and any other is a violation.
+//! Otherwise a bounded scoreboard tells what has arrived: see `read_order`. Sequences longer than MaxBurstLength are accepted: offset
+//! and end of the data are checked without them, and common targets do not divide reads into sequences.
 
 use iscsi_wire::{Cid, DataIn, DataSn, Itt, ScsiResponse};
 
 use super::actions::{Action, CloseReason, violation};
 use super::command::{Ending, Residual};
+use super::read_order::ReadOrder;
 use super::session::InitiatorSession;
 use super::task::Task;
 use crate::limits::MAX_SENSE_BYTES;
@@ -94,8 +95,12 @@ impl InitiatorSession {
     /// Accepts the Data-In that is due.
     #[inline]
     pub(super) fn accept_data_in(&mut self, cid: Cid, pdu: &DataIn, rx: RxPdu) -> Result<(), CloseReason> {
+        let order = self.read_order();
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
-        check_data_in(pdu, task, rx.data.len())?;
+        check_data_in(pdu, task, rx.data.len(), order)?;
+        if pdu.status_bit && pdu.status == 0 {
+            task.check_whole()?;
+        }
         let user = task.command.user;
         task.next_data_sn = task.next_data_sn.wrapping_add(1);
         task.received += rx.data.len() as u32;
@@ -149,6 +154,11 @@ impl InitiatorSession {
         {
             return Ok(());
         }
+        if outcome.is_good()
+            && let Some(task) = self.tasks.command(pdu.itt)
+        {
+            task.check_whole()?;
+        }
         self.take_stat_sn(cid, pdu.stat_sn)?;
         self.end_with(pdu.itt, outcome);
         Ok(())
@@ -166,7 +176,7 @@ impl InitiatorSession {
                     Residual::Underflow(missing) => expected.saturating_sub(missing),
                     _ => expected,
                 };
-                let data_in_bytes = task.received.min(real);
+                let data_in_bytes = task.received_whole().min(real);
                 Ending::Status { status, sense, data_in_bytes, residual }
             }
         };
@@ -188,14 +198,14 @@ pub(super) fn check_allegiance(task: &mut Task, cid: Cid, asymmetric: bool) -> R
 }
 
 //= rfc7143 11.7 DAT-03 DAT-08
-fn check_data_in(pdu: &DataIn, task: &Task, length: usize) -> Result<(), CloseReason> {
+fn check_data_in(pdu: &DataIn, task: &mut Task, length: usize, order: ReadOrder) -> Result<(), CloseReason> {
     if pdu.data_sn != DataSn(task.next_data_sn) {
         return Err(violation(
             "RFC 7143 11.7.5",
             format!("DataSN {} where {} was due", pdu.data_sn, task.next_data_sn),
         ));
     }
-    if pdu.buffer_offset != task.received {
+    if order.is_strict() && pdu.buffer_offset != task.received {
         return Err(violation(
             "RFC 7143 11.7.6",
             format!("Data-In at offset {} where {} was due", pdu.buffer_offset, task.received),
@@ -207,7 +217,7 @@ fn check_data_in(pdu: &DataIn, task: &Task, length: usize) -> Result<(), CloseRe
     if pdu.status_bit && !pdu.final_bit {
         return Err(violation("RFC 7143 11.7.3", "Data-In has S without F"));
     }
-    Ok(())
+    task.place(order, pdu, length)
 }
 
 //= rfc7143 11.4.5 RES-04

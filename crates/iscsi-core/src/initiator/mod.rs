@@ -18,6 +18,7 @@ mod ledger;
 pub mod login;
 mod login_failure;
 mod messages;
+mod read_order;
 mod recovery;
 mod reject;
 mod scheduler;

@@ -1,9 +1,11 @@
 //! The tasks of a session, by tag. A tag consists of an index into the table and the use count of that slot. So a lookup needs no
 //! hashing, and a late PDU never matches a newer task.
 
-use iscsi_wire::{Cid, CmdSn, Itt, Lun, TmfFunction};
+use iscsi_wire::{Cid, CmdSn, DataIn, Itt, Lun, TmfFunction};
 
+use super::actions::CloseReason;
 use super::command::{Command, Ending};
+use super::read_order::{ReadOrder, Scoreboard};
 use super::recovery::snack::Holes;
 use super::scheduler::COMMAND_WEIGHT_BYTES;
 use crate::limits::MAX_INITIATOR_TASKS;
@@ -25,8 +27,10 @@ pub(super) struct Task {
     pub reassigned: bool,
     /// DataSN or R2TSN of the next Data-In or R2T: they share the numbers.
     pub next_data_sn: u32,
-    /// Bytes of Data-In that have arrived, in order.
+    /// Bytes of Data-In that have arrived.
     pub received: u32,
+    /// Where they are, if they may arrive in any order; otherwise they are those before `received`.
+    scoreboard: Option<Box<Scoreboard>>,
     /// End of the data that was sent unsolicited or requested by R2T, bytes.
     pub sent: u32,
     /// MaxRecvDataSegmentLength to which the target cuts its data, bytes.
@@ -60,6 +64,7 @@ impl Task {
             reassigned: false,
             next_data_sn: 0,
             received: 0,
+            scoreboard: None,
             sent: 0,
             segment_bytes: 0,
             sent_at: Time::ZERO,
@@ -86,7 +91,26 @@ impl Task {
     /// Resets its transfer state: it is sent again from the beginning.
     pub(super) fn start_over(&mut self) {
         (self.next_data_sn, self.received, self.sent, self.holes) = (0, 0, 0, None);
-        self.probe_at = None;
+        (self.probe_at, self.scoreboard) = (None, None);
+    }
+
+    /// Bytes of Data-In from the start up to the first that is missing.
+    pub(super) fn received_whole(&self) -> u32 {
+        self.scoreboard.as_ref().map_or(self.received, |board| board.whole_from_start())
+    }
+
+    /// Enters a Data-In of `length` bytes into the scoreboard, if the data may arrive in another order than its own.
+    #[inline]
+    pub(super) fn place(&mut self, order: ReadOrder, pdu: &DataIn, length: usize) -> Result<(), CloseReason> {
+        match order.is_strict() {
+            true => Ok(()),
+            false => self.scoreboard.get_or_insert_default().enter(order, pdu, length),
+        }
+    }
+
+    /// Checks that the data of a read that ends with GOOD status has no gap.
+    pub(super) fn check_whole(&self) -> Result<(), CloseReason> {
+        self.scoreboard.as_ref().map_or(Ok(()), |board| board.check_end())
     }
 
     /// Its weight for the scheduler, bytes.

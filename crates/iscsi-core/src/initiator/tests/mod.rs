@@ -7,6 +7,7 @@ mod level_2;
 mod login;
 mod management;
 mod messages;
+mod read_order;
 mod recovery;
 mod snack;
 

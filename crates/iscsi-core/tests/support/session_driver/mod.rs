@@ -6,7 +6,7 @@
 //! * nothing panics, and every PDU sent is well formed;
 //! * StatSN advances by the rule of RFC 7143 4.2.2.2, ExpCmdSN and MaxCmdSN never go back, MaxCmdSN >= ExpCmdSN - 1;
 //! * the device server sees each command once, receives only data that the initiator sent for it, and has released a command
-//! before its status is sent;
+//!   before its status is sent;
 //! * R2Ts and Data-In keep the negotiated limits;
 //! * every request to the surroundings is answered once, and nothing is held when the session has ended.
 

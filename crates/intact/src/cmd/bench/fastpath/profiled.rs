@@ -75,6 +75,7 @@ pub fn run(what: Profiled) -> ExitCode {
         pdus,
         pdu_bytes: LARGE_PDU_BYTES,
         segment_bytes: SEGMENT_BYTES[0],
+        in_order: true,
     };
     let mut sandbox = Sandbox::new(shape, true);
     sandbox.load();

@@ -105,6 +105,7 @@ pub struct Query {
     pub pdus: usize,
     pub pdu_bytes: usize,
     pub segment_bytes: usize,
+    pub in_order: bool,
     pub digests: bool,
     pub crc: bool,
     pub copy: bool,
@@ -121,6 +122,7 @@ impl Query {
             pdus: 1,
             pdu_bytes,
             segment_bytes: SEGMENT_BYTES[0],
+            in_order: true,
             digests: true,
             crc: true,
             copy: true,
@@ -128,9 +130,9 @@ impl Query {
     }
 
     fn matches(&self, m: &Measurement) -> bool {
-        let Shape { connections, pdus, pdu_bytes, segment_bytes, .. } = m.shape;
+        let Shape { connections, pdus, pdu_bytes, segment_bytes, in_order, .. } = m.shape;
         (self.way, self.contender, self.regime) == (m.way, m.contender, m.regime)
-            && (self.connections, self.pdus) == (connections, pdus)
+            && (self.connections, self.pdus, self.in_order) == (connections, pdus, in_order)
             && (self.pdu_bytes, self.segment_bytes) == (pdu_bytes, segment_bytes)
             && (self.digests, self.crc, self.copy) == (m.digests, m.crc, m.copy)
     }

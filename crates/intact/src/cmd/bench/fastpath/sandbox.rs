@@ -8,7 +8,7 @@
 //! The SCSI buffers begin at pages and are filled in before anything is measured. Every page of them is an element of the list that a pass
 //! scatters to. Nobody looks at a buffer before its command has completed, and a PDU whose digest fails completes none.
 //!
-//! What is not here: R2T and Data-Out, Data-In out of order, and the system calls.
+//! What is not here: R2T and Data-Out, and the system calls.
 
 use std::time::Duration;
 
@@ -84,9 +84,21 @@ pub struct Shape {
     pub pdu_bytes: usize,
     /// Payload of a TCP segment.
     pub segment_bytes: usize,
+    /// DataPDUInOrder and DataSequenceInOrder. Otherwise every second PDU of a command comes first, then those between.
+    pub in_order: bool,
 }
 
 impl Shape {
+    /// Which part of the command's data the PDU `n` carries.
+    fn part(&self, n: usize) -> usize {
+        let first = self.pdus.div_ceil(2);
+        match (self.in_order, n < first) {
+            (true, _) => n,
+            (false, true) => 2 * n,
+            (false, false) => 2 * (n - first) + 1,
+        }
+    }
+
     /// Bytes that one command reads.
     pub fn command_bytes(&self) -> usize {
         self.pdus * self.pdu_bytes
@@ -191,6 +203,8 @@ impl Sandbox {
             max_recv_data_segment_length: shape.pdu_bytes as u32,
             max_burst_length: 256 * 1024,
             max_connections: shape.connections,
+            data_pdu_in_order: shape.in_order,
+            data_sequence_in_order: shape.in_order,
             ..Params::default()
         };
         let first = CmdSn(1);
@@ -293,7 +307,7 @@ impl Sandbox {
     }
 
     fn data_in(&mut self, connection: usize, command: usize, itt: Itt, n: usize) -> (DataIn, Bytes) {
-        let (last, offset) = (n + 1 == self.shape.pdus, n * self.shape.pdu_bytes);
+        let (last, offset) = (n + 1 == self.shape.pdus, self.shape.part(n) * self.shape.pdu_bytes);
         let stat_sn = &mut self.connections[connection].stat_sn;
         let pdu = DataIn {
             final_bit: last,

@@ -362,15 +362,18 @@ fn as_built(report: &Report) -> Vec<Block> {
         ],
     );
     for regime in [Regime::Cold, Regime::Warm] {
-        let of = |way, contender| {
+        let of_order = |way, contender, in_order| {
+            let (connections, pdus) = (TABLE_2.connections, TABLE_2.pdus);
             let query = Query::new(way, contender, LARGE_PDU_BYTES);
-            whole(report.cycles(Query { regime, connections: TABLE_2.connections, ..query }))
+            whole(report.cycles(Query { regime, connections, pdus, in_order, ..query }))
         };
+        let of = |way, contender| of_order(way, contender, false);
         let mut row = vec![regime.title().to_owned()];
         row.extend(Way::ALL.map(|way| of(way, in_use)));
         for contender in [SARWATE, SLICING_8] {
             row.extend([Way::Layered, Way::Interleaved].map(|way| of(way, contender)));
         }
+        row.push(of_order(Way::Layered, in_use, true));
         loads.rows.push(row);
     }
     let mut parts = Table::new(
@@ -489,6 +492,7 @@ fn everything(report: &Report) -> Vec<Block> {
             m.regime.title().to_owned(),
             m.shape.connections.to_string(),
             m.shape.pdus.to_string(),
+            if m.shape.in_order { "yes" } else { "no" }.to_owned(),
             m.shape.pdu_bytes.to_string(),
             m.shape.segment_bytes.to_string(),
             left_out.to_owned(),

@@ -24,6 +24,7 @@ const SHAPE: Shape = Shape {
     pdus: 1,
     pdu_bytes: LARGE_PDU_BYTES,
     segment_bytes: SEGMENT_BYTES[0],
+    in_order: true,
 };
 
 /// PDUs in a tick of the counter and waits of all threads: for each number of threads, in each round.

@@ -23,9 +23,10 @@ const WARM_COMMANDS: usize = 16;
 pub const TABLE_2: Shape = Shape {
     connections: 8,
     commands: 40,
-    pdus: 1,
+    pdus: 4,
     pdu_bytes: LARGE_PDU_BYTES,
     segment_bytes: SEGMENT_BYTES[0],
+    in_order: false,
 };
 
 /// One thing that is measured.
@@ -68,7 +69,7 @@ pub struct Row {
 impl Plan {
     fn shape(&self, regime: Regime, pdus: usize, pdu_bytes: usize) -> Shape {
         let commands = if regime == Regime::Warm { WARM_COMMANDS } else { self.cold_commands };
-        Shape { connections: 1, commands, pdus, pdu_bytes, segment_bytes: SEGMENT_BYTES[0] }
+        Shape { connections: 1, commands, pdus, pdu_bytes, segment_bytes: SEGMENT_BYTES[0], in_order: true }
     }
 
     /// Everything that the figures need.
@@ -121,6 +122,7 @@ impl Plan {
             }
             if regime != Regime::BufferWarm {
                 subjects.extend(Way::ALL.map(|way| full(way, in_use, TABLE_2)));
+                subjects.push(full(Way::Layered, in_use, Shape { in_order: true, ..TABLE_2 }));
                 for name in [SARWATE, SLICING_8] {
                     subjects.push(full(Way::Layered, name, TABLE_2));
                     subjects.push(full(Way::Interleaved, name, TABLE_2));

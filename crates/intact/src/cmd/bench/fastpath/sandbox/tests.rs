@@ -3,7 +3,8 @@
 use super::super::contenders;
 use super::*;
 
-const SMALL: Shape = Shape { connections: 3, commands: 7, pdus: 3, pdu_bytes: 5120, segment_bytes: 1448 };
+const SMALL: Shape =
+    Shape { connections: 3, commands: 7, pdus: 3, pdu_bytes: 5120, segment_bytes: 1448, in_order: true };
 
 fn receive(sandbox: &mut Sandbox, work: &Work<'_>) -> Result<Whole, String> {
     let mut whole = Whole::default();
@@ -15,8 +16,8 @@ fn receive(sandbox: &mut Sandbox, work: &Work<'_>) -> Result<Whole, String> {
 #[test]
 fn every_way_and_contender_delivers_what_was_sent() {
     for contender in &contenders::all() {
-        for way in Way::ALL {
-            let mut sandbox = Sandbox::new(SMALL, true);
+        for (way, in_order) in Way::ALL.into_iter().flat_map(|way| [(way, true), (way, false)]) {
+            let mut sandbox = Sandbox::new(Shape { in_order, ..SMALL }, true);
             for _ in 0..3 {
                 sandbox.load();
                 let work = Work { way, contender, crc: true, copy: true };
@@ -43,7 +44,8 @@ fn what_is_left_out_is_left_out_and_nothing_else() {
 /// A flipped bit in a segment fails that PDU, wherever it is, and its command does not complete.
 #[test]
 fn a_flipped_bit_fails_its_pdu() {
-    let shape = Shape { connections: 1, commands: 1, pdus: 1, pdu_bytes: 512, segment_bytes: 100 };
+    let shape =
+        Shape { connections: 1, commands: 1, pdus: 1, pdu_bytes: 512, segment_bytes: 100, in_order: true };
     let contenders = contenders::all();
     for way in Way::ALL {
         for (n, at) in (0..48 + 4 + 512 + 4).enumerate() {
