@@ -70,7 +70,11 @@ fuzz_target!(|input: &[u8]| {
     let [choice, rest @ ..] = input else { return };
     let method = Method::ALL[usize::from(choice & 3)];
     let codepoints = if choice & 4 == 0 { Codepoints::Historic } else { Codepoints::Experimental };
-    let on_missing = if choice & 8 == 0 { OnMissing::Lenient } else { OnMissing::Strict };
+    let on_missing = match choice & 24 {
+        0 => OnMissing::Lenient,
+        8 => OnMissing::Strict,
+        _ => OnMissing::Required,
+    };
     let config =
         Config { offer: Offer::of(&[method, Method::Placed]), codepoints, on_missing, mtu_bytes: Some(1500) };
     let mut flows = Flows::new(config, 4);
