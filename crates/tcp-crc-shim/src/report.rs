@@ -182,7 +182,8 @@ fn remove_those_of_nobody(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The reports of all shims that have a socket in `directory`, by name. Sockets without a program are skipped.
+/// The reports of all shims that have a socket in `directory`, by name. Sockets without a program are skipped, and so are those of programs
+/// that end before they have reported.
 ///
 /// # Errors
 /// The directory cannot be read, or a report cannot be parsed.
@@ -194,11 +195,56 @@ pub fn reports(directory: &Path) -> io::Result<Vec<Report>> {
     let mut reports = Vec::new();
     for entry in entries {
         let Ok(stream) = UnixStream::connect(entry?.path()) else { continue };
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut text = Vec::new();
-        stream.take(REPORT_BYTES_MAX).read_to_end(&mut text)?;
-        reports.push(serde_json::from_slice(&text)?);
+        reports.extend(report_of(stream)?);
     }
     reports.sort_by(|a: &Report, b| a.name.cmp(&b.name));
     Ok(reports)
+}
+
+/// The report that comes on `stream`; nothing if its program ends before it is whole.
+fn report_of(stream: UnixStream) -> io::Result<Option<Report>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut text = Vec::new();
+    match stream.take(REPORT_BYTES_MAX).read_to_end(&mut text) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        read => read?,
+    };
+    match serde_json::from_slice(&text) {
+        Err(error) if error.is_eof() => Ok(None),
+        report => Ok(Some(report?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    /// Asks for the reports in a directory with one socket, whose program does `end` once somebody has connected.
+    fn asked(end: impl FnOnce(UnixListener)) -> io::Result<Vec<Report>> {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("a.sock")).unwrap();
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| reports(directory.path()));
+            let mut ready = [PollFd::new(&listener, PollFlags::IN)];
+            poll(&mut ready, None).unwrap();
+            end(listener);
+            asks.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_program_that_ends_while_it_is_asked_is_skipped() {
+        let ended = asked(drop).expect("it was never accepted");
+        assert!(ended.is_empty());
+        let cut = asked(|listener| listener.accept().unwrap().0.write_all(b"{\"name\": \"a").unwrap());
+        assert!(cut.expect("its report is cut").is_empty());
+    }
+
+    #[test]
+    fn what_is_no_report_is_an_error() {
+        let other = asked(|listener| listener.accept().unwrap().0.write_all(b"[1]").unwrap());
+        assert!(other.is_err());
+    }
 }
