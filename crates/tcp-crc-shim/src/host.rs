@@ -188,22 +188,21 @@ pub enum Down {
 pub fn take_down(directory: &Path) -> Result<Down, HostError> {
     let namespace = NetNs::current().map_err(SetupError::system("a network namespace cannot be named"))?;
     let (_, path) = place(directory, &namespace)?;
-    match Record::lock(&path) {
-        Ok(mut record) => {
-            let mended = record.mend()?;
-            fs::remove_file(&path).map_err(at(&path))?;
-            Ok(if mended { Down::Mended } else { Down::NotUp })
-        }
+    let (mut record, ended) = match Record::lock(&path) {
         Err(HostError::AlreadyUp { pid }) => {
             end(&path, pid)?;
-            // What it did not restore itself, because it was killed.
-            let mut record = Record::lock(&path)?;
-            let mended = record.mend()?;
-            fs::remove_file(&path).map_err(at(&path))?;
-            Ok(if mended { Down::Mended } else { Down::Done })
+            (Record::lock(&path)?, true)
         }
-        Err(error) => Err(error),
-    }
+        free => (free?, false),
+    };
+    // What a holder did not restore itself, because it was killed.
+    let mended = record.mend()?;
+    fs::remove_file(&path).map_err(at(&path))?;
+    Ok(match (mended, ended) {
+        (true, _) => Down::Mended,
+        (false, true) => Down::Done,
+        (false, false) => Down::NotUp,
+    })
 }
 
 /// Ends the holder, which keeps its record locked while it lives: a process that has got its number in the meantime is left alone.

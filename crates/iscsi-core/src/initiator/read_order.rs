@@ -35,7 +35,7 @@ pub(super) struct Scoreboard {
 
 impl Scoreboard {
     /// Enters a Data-In that lies within the command's data.
-    //= rfc7143 13.19 DAT-05 KEY-17 KEY-18
+    //= rfc7143 13.19 DAT-05
     pub(super) fn enter(&mut self, order: ReadOrder, pdu: &DataIn, length: usize) -> Result<(), CloseReason> {
         let offset = pdu.buffer_offset;
         if order.pdus

@@ -35,7 +35,7 @@ impl Script {
     }
 }
 
-// covers: DAT-05 KEY-17 KEY-18
+// covers: DAT-05
 #[test]
 fn a_thousand_orders_give_the_bytes_of_the_order_in_place() {
     for seed in 1..=1000u64 {

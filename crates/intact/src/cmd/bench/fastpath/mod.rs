@@ -108,7 +108,8 @@ fn measure(args: &Args) -> Result<Report, String> {
     let bar = args.forms.progress(rows.len() as u64 * u64::from(plan.rounds + 1));
     let before = Snapshot::take();
     let mut clock = Clock::start();
-    turns::run(&mut rows, &plan, &mut clock, &bar)?;
+    let purge = Purge::new();
+    turns::run(&mut rows, &plan, &purge, &mut clock, &bar)?;
     let tcp = tcp::seconds_per_byte(if args.quick { QUICK_TCP_BYTES } else { TCP_BYTES }).ok();
     let sent = outbound::run(plan.rounds)?;
     let threads = args.threads.map_or(machine.cpus.clamp(1, MAX_THREADS), usize::from);
@@ -133,7 +134,7 @@ fn measure(args: &Args) -> Result<Report, String> {
         machine,
         kernel: integrity::kernel_name(),
         noise,
-        settings: Settings { rounds: plan.rounds, purged_bytes: Purge::new().bytes() },
+        settings: Settings { rounds: plan.rounds, purged_bytes: purge.bytes() },
         tcp_cycles_per_byte: tcp.map(|seconds| seconds * frequency.cycle_hz),
         contenders: contenders.iter().map(facts).collect(),
         measurements: rows.iter().map(|row| report::measurement(row, &frequency)).collect(),

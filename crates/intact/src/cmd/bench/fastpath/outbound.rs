@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use engine::cycles;
-use iscsi_core::Time;
 use iscsi_core::digest::DigestScope;
 use iscsi_core::initiator::command::{Command, WriteData};
 use iscsi_core::initiator::session::{Action, InitiatorSession, SessionConfig};
@@ -18,7 +17,7 @@ use iscsi_core::pdu_writer::PduWriter;
 use iscsi_core::wire::{Bhs, Cid, CmdSn, DataSn, Itt, Lun, Pdu, R2t, R2tSn, ScsiResponse, StatSn, Ttt};
 use serde::Serialize;
 
-use super::sandbox::login;
+use super::sandbox::{NOW, login};
 use super::turns::LARGE_PDU_BYTES;
 use crate::cmd::bench::kit::clock::Frequency;
 use crate::cmd::bench::kit::content::random;
@@ -28,7 +27,6 @@ const PDUS: usize = 8;
 const COMMAND_BYTES: usize = PDUS * LARGE_PDU_BYTES;
 /// Commands in one turn.
 const COMMANDS: usize = 8;
-const NOW: Time = Duration::from_secs(1000);
 const WRITE_16: u8 = 0x8a;
 const CID: Cid = Cid(0);
 

@@ -39,7 +39,7 @@ const MAX_ELEMENTS: usize = 17;
 /// Bytes of a receive buffer, as a busy connection of the product has it.
 const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// The time of everything: nothing times out here.
-const NOW: Time = Duration::from_secs(1000);
+pub(super) const NOW: Time = Duration::from_secs(1000);
 const READ_16: u8 = 0x88;
 /// Stands for the data of a PDU that was placed before the session sees it. The session looks at its length only.
 static PLACED: [u8; MAX_PDU_BYTES] = [0; MAX_PDU_BYTES];

@@ -46,6 +46,13 @@ pub struct Subject {
     pub marked: bool,
 }
 
+impl Subject {
+    /// Everything is done, and the whole is timed.
+    fn new(way: Way, contender: &'static str, shape: Shape, regime: Regime) -> Self {
+        Self { way, contender, shape, regime, digests: true, crc: true, copy: true, marked: false }
+    }
+}
+
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -78,16 +85,8 @@ impl Plan {
         let mut subjects = Vec::new();
         for regime in Regime::ALL {
             for pdu_bytes in PDU_BYTES {
-                let of = |way, contender| Subject {
-                    way,
-                    contender,
-                    shape: self.shape(regime, 1, pdu_bytes),
-                    regime,
-                    digests: true,
-                    crc: true,
-                    copy: true,
-                    marked: false,
-                };
+                let shape = self.shape(regime, 1, pdu_bytes);
+                let of = |way, contender| Subject::new(way, contender, shape, regime);
                 let is_large = pdu_bytes == LARGE_PDU_BYTES;
                 if regime == Regime::Cold || is_large {
                     let all = contenders.iter().map(|contender| contender.name);
@@ -106,16 +105,7 @@ impl Plan {
             }
             let single = self.shape(regime, 1, LARGE_PDU_BYTES);
             subjects.extend(self.protocol_alone(regime, in_use));
-            let full = |way, contender, shape| Subject {
-                way,
-                contender,
-                shape,
-                regime,
-                digests: true,
-                crc: true,
-                copy: true,
-                marked: false,
-            };
+            let full = |way, contender, shape| Subject::new(way, contender, shape, regime);
             for segment_bytes in SEGMENT_BYTES {
                 let shape = Shape { segment_bytes, ..single };
                 subjects.extend(Way::ALL.map(|way| full(way, in_use, shape)));
@@ -140,15 +130,9 @@ impl Plan {
 
     /// Figure 12: what is left of reads of several PDUs without CRC and copy.
     fn protocol_alone(&self, regime: Regime, contender: &'static str) -> Vec<Subject> {
-        let of = |pdus| Subject {
-            way: Way::Layered,
-            contender,
-            shape: self.shape(regime, pdus, LARGE_PDU_BYTES),
-            regime,
-            digests: true,
-            crc: false,
-            copy: false,
-            marked: false,
+        let of = |pdus| {
+            let shape = self.shape(regime, pdus, LARGE_PDU_BYTES);
+            Subject { crc: false, copy: false, ..Subject::new(Way::Layered, contender, shape, regime) }
         };
         if regime == Regime::BufferWarm { Vec::new() } else { PDUS.map(of).collect() }
     }
@@ -179,14 +163,19 @@ pub fn rows(subjects: Vec<Subject>, contenders: &[Contender]) -> Vec<Row> {
 ///
 /// # Errors
 /// Wrong bytes, or commands that did not complete.
-pub fn run(rows: &mut [Row], plan: &Plan, clock: &mut Clock, bar: &ProgressBar) -> Result<(), String> {
-    let purge = Purge::new();
+pub fn run(
+    rows: &mut [Row],
+    plan: &Plan,
+    purge: &Purge,
+    clock: &mut Clock,
+    bar: &ProgressBar,
+) -> Result<(), String> {
     for round in 0..=plan.rounds {
         clock.measure_core();
         for row in &mut *rows {
             // A cold row is as cold the first time.
             if round > 0 || row.subject.regime == Regime::Warm {
-                row.turn(&purge, round > 0)?;
+                row.turn(purge, round > 0)?;
             }
             bar.inc(1);
         }
