@@ -11,9 +11,10 @@ use crate::blocks::{Blocks, Combine, Failure, Source, range};
 use crate::execute::Surroundings;
 use crate::unit::{Access, Unit};
 
-/// Longest read that is looked for in the cache of a store that blocks, bytes. The copy of a longer one costs more than the way to a
-/// worker thread and back, and worker threads copy several at the same time.
-const NOW_BYTES: u64 = 32 << 10;
+/// Longest read that is looked for in the cache of a store that blocks, bytes. Up to here the way to a worker thread and back costs
+/// more than it saves: 64 and 128 KiB from the page cache take 0.6 to 0.96 of the CPU time on the shard (docs/performance.md). A longer
+/// copy would keep the shard's other sessions waiting for tens of microseconds.
+const NOW_BYTES: u64 = 128 << 10;
 
 /// A unit without protection information.
 pub(crate) struct Plain<'a> {

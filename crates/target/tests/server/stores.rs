@@ -45,8 +45,8 @@ fn what_is_at_hand_of_a_store_that_blocks_is_read_at_once() {
     let done = session.run_good(&read(3)).unwrap();
     assert!(done.data.len() == BLOCK as usize && done.data.iter().all(|byte| *byte == 0x5a));
     let blocks = |n| Command::read_16(0, n, BLOCK);
-    session.run_good(&blocks(64)).unwrap();
-    assert_eq!(sense(&session.run(&blocks(65)).unwrap()), Some((4, 0x44, 0)), "more than 32 KiB");
+    session.run_good(&blocks(256)).unwrap();
+    assert_eq!(sense(&session.run(&blocks(257)).unwrap()), Some((4, 0x44, 0)), "more than 128 KiB");
 }
 
 /// A read of a block that is being written goes to a worker, which waits for the write.
