@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// The crates that carry data from the wire to the medium.
 const CRATES: [&str; 7] = ["iscsi-core", "scsi", "blockstore", "engine", "payload", "lun", "target"];
 /// A fault that keeps the tests of its crate busy longer than this counts as noticed, in seconds.
-const TIMEOUT_S: u32 = 180;
+const TIMEOUT_S: u32 = 400;
 /// Known survivors.
 const KNOWN: &str = "conformance/mutants.toml";
 

@@ -60,7 +60,7 @@ const MIN_STREAM_BLOCK_BYTES: usize = 3 * LINE_BYTES;
 const LINE_BYTES: usize = 64;
 
 /// The most words that [`lane_shift`] can move a register past.
-pub(crate) const MAX_SHIFT_WORDS: usize = 1024;
+pub(crate) const MAX_SHIFT_WORDS: usize = 4096;
 const _: () = assert!(2 * MAX_LANE_WORDS <= MAX_SHIFT_WORDS);
 
 /// The constant that moves a register past `words` words (1 to [`MAX_SHIFT_WORDS`]), by one product and one CRC32 of

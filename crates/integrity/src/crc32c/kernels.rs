@@ -7,9 +7,9 @@ use core::fmt;
 #[cfg(target_arch = "aarch64")]
 use super::aarch64;
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::braided::{with_avx2, with_avx512};
+use super::x86_64::braided::{with_avx2, with_gfni};
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::{avx2, avx512, sse42};
+use super::x86_64::{avx2, avx512, matrices, sse42};
 use super::{HEADER_BYTES, bitwise, portable, slicing8};
 use crate::combine::{self, CombineBy};
 use crate::copy::{self, LengthMismatch, Store};
@@ -210,9 +210,11 @@ const BRAIDED: Fastest = Fastest {
     on: crate::detect::made_by_amd,
     why: "on AMD the CRC32 instruction and VPCLMULQDQ run in different units, side by side",
 };
-/// The tests run the 512-bit braid on a model everywhere, but it has not run on a real machine yet: it is used only if named.
 #[cfg(target_arch = "x86_64")]
-const UNTRIED: Fastest = Fastest { on: || false, why: "not measured yet: it serves where it is named" };
+const BRAIDED_BY_MATRICES: Fastest = Fastest {
+    on: crate::detect::made_by_amd,
+    why: "on AMD the CRC32 instruction and GF2P8AFFINEQB run in different units, side by side",
+};
 #[cfg(target_arch = "x86_64")]
 const FOLDED: Fastest = Fastest { on: EVERYWHERE, why: "the widest carry-less product that the machine has" };
 #[cfg(target_arch = "x86_64")]
@@ -244,7 +246,7 @@ const fn of_x86_64(
 /// Every kernel compiled for this architecture, in the order in which the choice tries them; the last two run everywhere.
 static ALL: [Kernel; COUNT] = [
     #[cfg(target_arch = "x86_64")]
-    of_x86_64("avx512-braided", avx512::detect, UNTRIED, with_avx512::append, avx512::copy),
+    of_x86_64("avx512-gfni-braided", matrices::detect, BRAIDED_BY_MATRICES, with_gfni::append, avx512::copy),
     #[cfg(target_arch = "x86_64")]
     of_x86_64("avx2-braided", avx2::detect, BRAIDED, with_avx2::append, avx2::copy),
     #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@ use crate::gf2;
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod braided;
+pub(crate) mod matrices;
 pub(crate) mod sse42;
 
 /// The multipliers, for the low and the high quadword, that move a block of 128 bits forward by `bits`.
