@@ -28,6 +28,7 @@ python3        python3           the Linux kernel's initiator and target
 curl           curl              CRC32C in TCP for programs that know nothing of it
 nft            nftables          a translator of addresses
 ip             iproute2          network namespaces and TUN devices
+ethtool        ethtool           what a host asks of its network devices
 iperf3         iperf3            TCP over the emulated wireless link
 c++            g++               fuzzing
 qemu-aarch64   qemu-user         the kernels for aarch64, under emulation

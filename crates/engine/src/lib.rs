@@ -9,7 +9,8 @@
 //! - In the steady state nothing is allocated: buffers come from a [`slab::SlabRing`], and vectors are handed back and forth.
 //! - A stale [`driver::Token`] names nothing: it can never reach a connection that took the same slot later.
 //!
-//! The crate also holds the other system calls that need `unsafe`: network namespaces ([`netns`]) and TUN devices ([`tun`]).
+//! The crate also holds the other system calls that need `unsafe`: network namespaces ([`netns`]), TUN devices ([`tun`]) and
+//! questions to network devices ([`nic`]).
 //!
 //! What is not here: the protocol (`iscsi-core`), and the meaning of a PDU. Linux only.
 
@@ -19,6 +20,7 @@ pub mod driver;
 pub mod link;
 pub mod mailbox;
 pub mod netns;
+pub mod nic;
 pub mod offload;
 pub mod platform;
 pub mod realtime;

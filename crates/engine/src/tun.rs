@@ -137,16 +137,7 @@ impl AsFd for Tun {
 }
 
 fn set_interface(file: &File, name: &str, flags: libc::c_short) -> io::Result<String> {
-    // SAFETY: `ifreq` consists of integers, addresses as bytes and a pointer. Zeros are valid for all of them.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() || name.contains('\0') {
-        let text =
-            format!("`{name}` is no name of a network device: it has at most {} bytes", libc::IFNAMSIZ - 1);
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = crate::nic::request(name)?;
     request.ifr_ifru.ifru_flags = flags;
     // SAFETY: the descriptor is open, and TUNSETIFF reads and writes one `ifreq`, which `request` is.
     if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &mut request) } != 0 {

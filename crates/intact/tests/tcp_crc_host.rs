@@ -169,6 +169,42 @@ fn two_hosts_agree_and_one_that_goes_down_is_plain() {
     assert!(hosts.verified(0) > 500, "and up again");
 }
 
+/// Thesis, Table 7.1, with what the kernel's programs can do in place of value 3.
+#[test]
+fn a_host_asks_for_what_its_devices_and_addresses_call_for() {
+    if !need("ethtool", "ethtool") {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    let ethtool = |state: &str| {
+        let mut command = Command::new("ethtool");
+        command.args(["-K", "eth0", "tx", state]).env("PATH", PATH);
+        hosts.spaces[0].within(|| finish(command)).unwrap().well();
+    };
+    hosts.run(1, "tcp-crc up --values 5").well();
+    let _server = hosts.serve();
+    for (offload, options, value, why) in [
+        ("on", "", 4, "NAT: assumed, eth0 has the private address 10.9.0.1; checksum offload: eth0"),
+        ("off", "", 4, "NAT: assumed, eth0 has the private address 10.9.0.1; checksum offload: none"),
+        ("on", " --nat no", 5, "NAT: no (told); checksum offload: eth0"),
+        ("off", " --nat no", 5, "NAT: no (told); checksum offload: none"),
+        ("off", " --nat no --offload yes", 5, "NAT: no (told); checksum offload: yes (told)"),
+        ("off", " --nat yes", 4, "NAT: yes (told); checksum offload: none"),
+        ("on", " --values 6", 6, ""),
+    ] {
+        ethtool(offload);
+        let text = hosts.run(0, &format!("tcp-crc up{options}")).well();
+        let says = text.contains(&format!("asks for value {value} ({why})"));
+        assert_eq!(says, !why.is_empty(), "{offload}{options}: {text}");
+        let before = hosts.verified(1);
+        hosts.transfer();
+        assert_eq!(hosts.verified(1) > before, value != 6, "{offload}{options}: the peer asks for 5");
+        let last = hosts.report(0).unwrap()["total"].clone();
+        assert_eq!(last["verified"].as_u64().unwrap() > 500, value != 6, "{offload}{options}: {last}");
+        hosts.run(0, "tcp-crc down").well();
+    }
+}
+
 #[test]
 fn what_is_open_before_is_left_alone_and_counted() {
     let Some(hosts) = Hosts::new() else { return };
@@ -229,10 +265,9 @@ fn a_process_that_is_killed_leaves_nothing_attached() {
 fn what_cannot_be_is_refused_with_the_remedy_and_nothing_is_attached() {
     let Some(hosts) = Hosts::new() else { return };
     for (arguments, code, why) in [
-        ("tcp-crc up --backend tun", 2, "stands between two networks"),
-        ("tcp-crc up --require", 2, "on a whole host"),
-        ("tcp-crc up --values 3,4", 2, "at most one of 3, 4 and 5"),
-        ("tcp-crc up --values 3", 1, "value 3 is not for BPF"),
+        ("tcp-crc up --values 4,5", 2, "at most one of 3, 4 and 5"),
+        ("tcp-crc up --values auto,6", 2, "--values auto takes no other value"),
+        ("tcp-crc up --values 4 --nat no", 2, "--nat and --offload are for --values auto"),
         ("tcp-crc up --dev eth7", 1, "`eth7` is no Ethernet-like device"),
         ("tcp-crc up --dev lo", 1, "`lo` is no Ethernet-like device"),
         ("tcp-crc up --cgroup /proc", 1, "it is no directory of cgroup2"),
@@ -242,6 +277,19 @@ fn what_cannot_be_is_refused_with_the_remedy_and_nothing_is_attached() {
         assert_eq!(ended.code, Some(code), "{arguments}: {}", ended.text);
         assert!(ended.text.contains(why) && ended.text.lines().count() == 1, "{arguments}: {}", ended.text);
         assert_ne!(hosts.gso_max_segs(0), 1, "{arguments}");
+    }
+    // What is not for a whole host is not offered.
+    for (arguments, why) in [
+        ("tcp-crc up --backend tun", "unexpected argument '--backend'"),
+        ("tcp-crc up --require", "unexpected argument '--require'"),
+        ("tcp-crc up --values 3", "value 3 is for shims on TUN devices"),
+    ] {
+        let ended = hosts.run(0, arguments);
+        assert!(ended.code == Some(2) && ended.text.contains(why), "{arguments}: {}", ended.text);
+    }
+    let help = hosts.run(0, "tcp-crc up --help").well();
+    for option in ["--require", "--backend"] {
+        assert!(!help.lines().any(|line| line.trim_start().starts_with(option)), "{help}");
     }
     hosts.ip(0, "link set eth0 down");
     let none = hosts.run(0, "tcp-crc up");

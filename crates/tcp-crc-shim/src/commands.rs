@@ -104,7 +104,16 @@ pub(crate) fn wait_for_link(device: &str) -> Result<(), SetupError> {
 
 /// The devices of the calling thread's namespace, as `ip` describes them.
 pub(crate) fn links() -> Result<serde_json::Value, SetupError> {
-    let text = feed("ip", "iproute2", &["-json", "-details", "link", "show"], "")?;
+    ip_list(&["-json", "-details", "link", "show"])
+}
+
+/// The devices of the calling thread's namespace with their addresses.
+pub(crate) fn addresses() -> Result<serde_json::Value, SetupError> {
+    ip_list(&["-json", "address", "show"])
+}
+
+fn ip_list(arguments: &[&str]) -> Result<serde_json::Value, SetupError> {
+    let text = feed("ip", "iproute2", arguments, "")?;
     serde_json::from_str(&text)
         .map_err(|error| SetupError::Refused { program: "ip", said: format!("its list is no JSON: {error}") })
 }

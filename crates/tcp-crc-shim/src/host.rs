@@ -14,12 +14,13 @@ use engine::netns::NetNs;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use tcp_crc::Config;
+use tcp_crc::{Config, Method, Offer};
 
 use crate::bpf::Kernel;
 use crate::commands::{SetupError, ip, links};
 use crate::path::DataPath;
 use crate::report::{self, Report};
+use crate::surroundings::{Surroundings, Told};
 
 /// How long a holder may take to let go.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,6 +34,9 @@ const RECORDS_MAX: usize = 100;
 pub struct HostOptions {
     /// What its TCP asks for.
     pub config: Config,
+    /// With this the value of Table 7.1 is asked for, in place of those of `config`. Where the table has value 3 it is 5: the programs in
+    /// the kernel leave the Checksum field to TCP.
+    pub table_7_1: Option<Told>,
     /// Size of its connection table; further connections stay plain.
     pub connections_max: usize,
     /// The cgroup (version 2) of its programs; None: the root, hence all.
@@ -110,6 +114,7 @@ pub struct Host {
     record: Record,
     devices: Vec<Device>,
     left_alone: LeftAlone,
+    surroundings: Option<Surroundings>,
     name: String,
 }
 
@@ -126,12 +131,16 @@ impl Host {
         let mut record = Record::lock(&path)?;
         record.mend()?;
         let devices = choose(&options.devices)?;
+        let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
+        let surroundings = options.table_7_1.map(|told| Surroundings::look(&names, told)).transpose()?;
         let left_alone = sockets();
         record.write(&Content { pid: std::process::id() as i32, devices: devices.clone() })?;
         // From here on, dropping it restores the devices.
-        let mut host = Host { path: None, record, devices, left_alone, name };
+        let mut host = Host { path: None, record, devices, left_alone, surroundings, name };
         let cgroup = options.cgroup.as_deref();
-        let mut kernel = Kernel::start(&namespace, cgroup, options.config, options.connections_max)?;
+        let offer = host.chosen().map_or(options.config.offer, |method| Offer::of(&[method]));
+        let config = Config { offer, ..options.config };
+        let mut kernel = Kernel::start(&namespace, cgroup, config, options.connections_max)?;
         for device in &host.devices {
             kernel.attach(&namespace, &device.name)?;
         }
@@ -147,6 +156,17 @@ impl Host {
     /// Its devices.
     pub fn devices(&self) -> Vec<String> {
         self.devices.iter().map(|device| device.name.clone()).collect()
+    }
+
+    /// The facts by which the value was chosen, if it was chosen by them.
+    pub fn surroundings(&self) -> Option<&Surroundings> {
+        self.surroundings.as_ref()
+    }
+
+    /// The value that was chosen by them.
+    pub fn chosen(&self) -> Option<Method> {
+        let method = self.surroundings.as_ref()?.host().method();
+        Some(if method == Method::Split { Method::Whole } else { method })
     }
 
     /// What was there before.

@@ -9,7 +9,8 @@
 //!
 //! * [`Shim`] decides about each packet; it does no I/O.
 //! * [`Relay`] is the thread that moves packets between two devices through a shim.
-//! * [`host`] puts the kernel's programs on a whole network namespace, and takes them off.
+//! * [`host`] puts the kernel's programs on a whole network namespace, and takes them off; [`surroundings`] has the facts by which it
+//!   chooses what to ask for.
 //! * [`Enclosure`] is a network namespace whose programs' TCP goes through a shim; [`report`] publishes its counters.
 //! * [`lab`] has two hosts in network namespaces and a forwarder between them that may do anything with a packet.
 //!
@@ -30,6 +31,7 @@ mod path;
 mod relay;
 pub mod report;
 mod shim;
+pub mod surroundings;
 mod veth;
 
 pub use commands::SetupError;

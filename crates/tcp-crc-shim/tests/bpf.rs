@@ -58,6 +58,37 @@ fn the_kernel_and_a_shim_understand_each_other() {
     }
 }
 
+/// Thesis, Table 7.2, with the programs in the kernel at every end that asks for a value they have: 4 or 5. The row (3, 3) is for two
+/// shims.
+#[test]
+fn table_7_2_with_the_kernel_at_one_end_or_both() {
+    let rows = [(3, 4, 4), (3, 5, 5), (4, 3, 4), (4, 4, 4), (4, 5, 4), (5, 3, 5), (5, 4, 4), (5, 5, 5)];
+    let method = |value| Method::from_value(value).unwrap();
+    for (client, server, chosen) in rows {
+        let backends = [client, server].map(|value| if value == 3 { Tun } else { Bpf });
+        let [client, server] = [client, server].map(|value| Some(strict(&[method(value)])));
+        let Some(lab) = lab(Plan { client, server, backends, ..Plan::both(None) }) else { return };
+        for v6 in [false, true] {
+            let (mut from, mut to) = lab.connect(v6).unwrap();
+            let data = content(7, 100_000);
+            std::thread::scope(|scope| {
+                scope.spawn(|| from.write_all(&data).unwrap());
+                let mut received = vec![0; data.len()];
+                to.read_exact(&mut received).unwrap();
+                assert!(received == data);
+            });
+            for end in [End::Client, End::Server] {
+                let seen = lab.seen(end).unwrap();
+                let of_this = |key: &tcp_crc::FlowKey| key.local.0.is_ipv6() == v6;
+                let open = seen.connections.iter().find(|(key, ..)| of_this(key)).expect("it is open");
+                assert_eq!(open.1, State::Protected(method(chosen)), "{client:?} {server:?} IPv6 {v6}");
+                assert!(open.2.stamped > 0 && open.2.verified > 0, "{:?}", open.2);
+                assert_eq!((open.2.bad_crc, open.2.bad_sum, open.2.missing), (0, 0, 0));
+            }
+        }
+    }
+}
+
 #[test]
 fn two_hosts_with_other_values_on_one_machine_do_not_see_each_other() {
     let asks = [Method::Data, Method::Placed];

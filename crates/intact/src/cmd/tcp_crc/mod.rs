@@ -87,12 +87,19 @@ struct Protocol {
     /// Values to ask for: at most one of 3, 4 and 5, and 6. Without it 4 and 6, which pass translators of addresses.
     #[arg(long, value_name = "VALUE", value_delimiter = ',', value_parser = method)]
     values: Vec<Method>,
-    /// Reset a connection whose CRCs vanish on the way, and discard fragments, in place of counting them.
-    #[arg(long)]
-    strict: bool,
     /// Let no connection through that would be plain: one whose peer agrees on no CRC is reset while it opens. Includes --strict.
     #[arg(long)]
     require: bool,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+/// The part of it that a whole host has as well.
+#[derive(Debug, clap::Args)]
+struct Manner {
+    /// Reset a connection whose CRCs vanish on the way, and discard fragments, in place of counting them.
+    #[arg(long)]
+    strict: bool,
     /// Numbers of the options; the same at both ends.
     #[arg(long, value_enum, default_value_t = Kinds::Historic)]
     kinds: Kinds,
@@ -108,29 +115,34 @@ enum Kinds {
 
 impl Protocol {
     fn config(&self) -> Result<Config, String> {
-        let of_thesis = self.values.iter().filter(|method| **method != Method::Placed).count();
-        if of_thesis > 1 {
-            return Err(
-                "--values takes at most one of 3, 4 and 5: both ends come to one of them by Table 7.2"
-                    .to_owned(),
-            );
-        }
         let values: &[Method] =
             if self.values.is_empty() { &[Method::Data, Method::Placed] } else { &self.values };
-        Ok(Config {
-            offer: Offer::of(values),
+        let config = self.manner.config(offer(values)?);
+        Ok(if self.require { Config { on_missing: OnMissing::Required, ..config } } else { config })
+    }
+}
+
+impl Manner {
+    fn config(&self, offer: Offer) -> Config {
+        Config {
+            offer,
             codepoints: match self.kinds {
                 Kinds::Historic => Codepoints::Historic,
                 Kinds::Experimental => Codepoints::Experimental,
             },
-            on_missing: match (self.require, self.strict) {
-                (true, _) => OnMissing::Required,
-                (false, true) => OnMissing::Strict,
-                (false, false) => OnMissing::Lenient,
-            },
+            on_missing: if self.strict { OnMissing::Strict } else { OnMissing::Lenient },
             mtu_bytes: None,
-        })
+        }
     }
+}
+
+fn offer(values: &[Method]) -> Result<Offer, String> {
+    if values.iter().filter(|method| **method != Method::Placed).count() > 1 {
+        return Err(
+            "--values takes at most one of 3, 4 and 5: both ends come to one of them by Table 7.2".to_owned()
+        );
+    }
+    Ok(Offer::of(values))
 }
 
 fn method(text: &str) -> Result<Method, String> {

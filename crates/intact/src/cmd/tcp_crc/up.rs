@@ -13,10 +13,12 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tcp_crc::Method;
 use tcp_crc_shim::host::{Down, Host, HostError, HostOptions, take_down};
 use tcp_crc_shim::report::{DIRECTORY, Publisher, Report};
+use tcp_crc_shim::surroundings::Told;
 
-use super::{Backend, Protocol};
+use super::{Manner, method, offer};
 use crate::cmd::{FAILED, MISUSED, complain, fail};
 use crate::output::count;
 
@@ -30,17 +32,26 @@ const ALREADY_UP: u8 = 3;
     process in the background holds them, so they are there together or not at all: if it is killed, the kernel takes them off. \
     Connections that are open stay as they are, plain, and so is what a socket accepts that listens already: start its program again. \
     Devices that come later are not included. It takes root (CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN), ip, cgroup2, and Linux 6.6 with \
-    BPF. A shim on TUN devices stands between two networks and cannot serve a whole host: its addresses would have to move.\n\n\
-    Examples:\n  intact tcp-crc up\n  intact tcp-crc up --dev eth0 --values 6 --strict\n  ip netns exec blue intact tcp-crc up\n  \
+    BPF. A shim on TUN devices (`run --backend tun`) stands between two networks and cannot serve a whole host: its addresses would have \
+    to move. `run --require` has no counterpart here: it would end the connections that are open.\n\n\
+    Examples:\n  intact tcp-crc up\n  intact tcp-crc up --dev eth0 --values 6 --strict\n  intact tcp-crc up --nat no\n  \
+    ip netns exec blue intact tcp-crc up\n  \
     intact tcp-crc up --foreground                 for a service of systemd\n\n\
     Exit codes: 0 it is up; 1 it failed, and nothing is attached; 2 wrong usage; 3 it was up already."
 )]
 pub struct Args {
+    /// What to ask for: 4, 5, 6, or `auto`, which is 4 behind a translator of addresses and else 5.
+    #[arg(long, value_name = "VALUE", value_delimiter = ',', value_parser = value, default_value = "auto")]
+    values: Vec<Value>,
+    /// With --values auto: whether addresses are translated between this host and its peers. Without it they are assumed to be if a
+    /// device has a private address.
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    nat: Option<Whether>,
+    /// With --values auto: whether the devices compute TCP's sum. Without it they are asked.
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    offload: Option<Whether>,
     #[command(flatten)]
-    protocol: Protocol,
-    /// What carries it: only programs in the kernel can.
-    #[arg(long, value_enum, default_value_t = Backend::Auto)]
-    backend: Backend,
+    manner: Manner,
     /// A device; may be repeated. Without it all that are up and Ethernet-like, but the ports of bridges and bonds.
     #[arg(long, value_name = "DEVICE")]
     dev: Vec<String>,
@@ -67,6 +78,28 @@ pub struct Args {
 )]
 pub struct DownArgs {}
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Whether {
+    Yes,
+    No,
+}
+
+/// A value, or None for that of Table 7.1.
+#[derive(Clone, Copy, Debug)]
+struct Value(Option<Method>);
+
+fn value(text: &str) -> Result<Value, String> {
+    match text {
+        "auto" => Ok(Value(None)),
+        "4" | "5" | "6" => method(text).map(|method| Value(Some(method))),
+        "3" => {
+            Err("value 3 is for shims on TUN devices: programs in the kernel leave the Checksum field to TCP"
+                .to_owned())
+        }
+        _ => Err(format!("`{text}` is none of auto, 4, 5 and 6")),
+    }
+}
+
 /// What the process in the background says to the one that started it, in a line.
 #[derive(Serialize, Deserialize)]
 struct Word {
@@ -84,18 +117,20 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn options(args: &Args) -> Result<HostOptions, String> {
-    if args.backend == Backend::Tun {
-        return Err("--backend tun: a shim on TUN devices stands between two networks; for a whole host its addresses and routes \
-            would have to move behind it. Use the programs in the kernel (--backend bpf), or `intact tcp-crc run` for one program"
-            .to_owned());
-    }
-    if args.protocol.require {
-        return Err("--require: on a whole host it would also end the connections that are open already, yours among them; use it \
-            with `intact tcp-crc run`, or --strict"
-            .to_owned());
-    }
+    let is = |whether: Option<Whether>| whether.map(|whether| whether == Whether::Yes);
+    let told = Told { checksum_offload: is(args.offload), behind_nat: is(args.nat) };
+    let named: Option<Vec<Method>> = args.values.iter().map(|value| value.0).collect();
+    let (values, table_7_1) = match named {
+        Some(_) if told != Told::default() => {
+            return Err("--nat and --offload are for --values auto".to_owned());
+        }
+        Some(values) => (values, None),
+        None if args.values.len() > 1 => return Err("--values auto takes no other value".to_owned()),
+        None => (Vec::new(), Some(told)),
+    };
     Ok(HostOptions {
-        config: args.protocol.config()?,
+        config: args.manner.config(offer(&values)?),
+        table_7_1,
         connections_max: args.connections as usize,
         cgroup: args.cgroup.clone(),
         devices: args.dev.clone(),
@@ -196,6 +231,9 @@ fn summary(host: &Host) -> String {
     let left = host.left_alone();
     let mut text =
         format!("{} is up on {} (process {})", host.name(), host.devices().join(", "), std::process::id());
+    if let (Some(method), Some(surroundings)) = (host.chosen(), host.surroundings()) {
+        text += &format!("; asks for value {} ({})", method.value(), surroundings.reasons());
+    }
     if left.connections > 0 {
         text += &format!("; {} open before: plain", count(left.connections as usize, "connection"));
     }
