@@ -6,13 +6,15 @@
 //!
 //! The ring keeps one handle per slab. The owner of a piece may freeze, slice and send it. When all pieces are gone, the ring's handle is
 //! the only one left and [`BytesMut::try_reclaim`] restores the whole slab. The search for a free slab starts with the one used last
-//! (LIFO): its lines are still in the cache, and its pages are mapped.
+//! (LIFO): its lines are still in the cache, and its pages are mapped. It does not examine all of them: thousands of idle connections hold
+//! a receive buffer each ([`Slabs`]).
 //!
 //! Invariants:
 //! - The ring holds at most `slab_bytes * max_slabs` bytes. Beyond that a request gets an allocation of its own, which is counted.
 //! - A piece never holds bytes of another process or of other parts of this one: memory comes zeroed from the allocator, and later holds
 //!   what earlier holders of this ring wrote. **The caller of [`SlabRing::take`] must overwrite every byte** before any of them leaves,
 //!   since they can be another connection's old data.
+//! - The cost of a request does not grow with the number of slabs.
 //! - In the steady state (every size has been seen, enough slabs exist) nothing is allocated, mapped or unmapped.
 
 use std::mem::MaybeUninit;
@@ -25,6 +27,8 @@ use parking_lot::Mutex;
 const MIN_CLASS_BYTES: usize = 4 * 1024;
 /// Largest class of whole slabs, bytes; larger requests get an allocation of their own.
 const MAX_CLASS_BYTES: usize = 32 * 1024 * 1024;
+/// How many of the slabs handed out last a search examines, and how many of the others.
+const PROBES: usize = 8;
 const CLASSES: usize = (MAX_CLASS_BYTES / MIN_CLASS_BYTES).ilog2() as usize + 1;
 
 /// A handle to a ring of slabs; clones share it. A shard has one; its lock is then never contended.
@@ -65,15 +69,30 @@ struct Ring {
     max_bytes: usize,
     /// The shared slab that pieces are cut from; its length is the part still free.
     current: Option<BytesMut>,
-    /// Shared slabs that are used up, least recently used first.
-    retired: Vec<Slab>,
-    /// Whole slabs by class, least recently used first in each.
-    classes: [Vec<Slab>; CLASSES],
+    /// Shared slabs that are used up.
+    retired: Slabs,
+    /// Whole slabs by class.
+    classes: [Slabs; CLASSES],
     /// Total size of the slabs with [`Slab::keeps`], bytes; at most half of `max_bytes`.
     keeping_bytes: usize,
     /// How often [`Ring::may_keep`] still says no before it checks again which of these slabs have come back.
     no_look_for: usize,
+    /// How many requests for a new slab are still refused before [`Ring::evict_idle`] looks for idle ones again.
+    no_eviction_for: usize,
     stats: SlabStats,
+}
+
+/// Slabs of one size. A slab that has come back is noticed only when it is examined, and each request examines a few: those handed out last,
+/// and if none of them is idle, some more, in turn over all requests. So after as many requests as an eighth of the slabs each was examined,
+/// and at most about an eighth of them is idle without being known while new ones are allocated.
+#[derive(Debug, Default)]
+struct Slabs {
+    /// Least recently handed out first, as long as the search for idle ones takes none out.
+    out: Vec<Slab>,
+    /// Found idle, and not handed out since.
+    idle: Vec<Slab>,
+    /// Where the search in `out` goes on.
+    next: usize,
 }
 
 /// The ring's own handle to a slab.
@@ -93,10 +112,11 @@ impl SlabRing {
             slab_bytes,
             max_bytes: slab_bytes.saturating_mul(max_slabs),
             current: None,
-            retired: Vec::new(),
-            classes: [const { Vec::new() }; CLASSES],
+            retired: Slabs::default(),
+            classes: std::array::from_fn(|_| Slabs::default()),
             keeping_bytes: 0,
             no_look_for: 0,
+            no_eviction_for: 0,
             stats: SlabStats::default(),
         };
         Self { ring: Arc::new(Mutex::new(ring)) }
@@ -131,7 +151,7 @@ impl SlabRing {
         buffer.clear();
         slab.keeps = ring.may_keep(Ring::class_bytes(class));
         let pins = if slab.keeps { Pins::Anything } else { Pins::Large };
-        ring.classes[class].push(slab);
+        ring.classes[class].out.push(slab);
         (buffer, pins)
     }
 
@@ -149,8 +169,8 @@ impl Ring {
             return current.split_to(len);
         }
         // The rest is too short. Retire the slab first: if its pieces are gone, it is the first candidate for reuse, and the warmest.
-        self.retired.extend(self.current.take().map(Slab::new));
-        let reused = reclaim_last(&mut self.retired, self.slab_bytes);
+        self.retired.out.extend(self.current.take().map(Slab::new));
+        let reused = self.retired.reclaim(self.slab_bytes);
         self.current = self
             .counted(reused, self.slab_bytes)
             .or_else(|| self.grow(self.slab_bytes))
@@ -171,7 +191,7 @@ impl Ring {
     fn whole_class(&mut self, min: usize) -> BytesMut {
         let Some((class, mut slab)) = self.slab_of_class(min) else { return self.one_off(min) };
         let handed_out = slab.hand_out(Self::class_bytes(class));
-        self.classes[class].push(slab);
+        self.classes[class].out.push(slab);
         handed_out
     }
 
@@ -183,7 +203,7 @@ impl Ring {
             return None;
         }
         let class = (class_bytes / MIN_CLASS_BYTES).ilog2() as usize;
-        let reused = reclaim_last(&mut self.classes[class], class_bytes);
+        let reused = self.classes[class].reclaim(class_bytes);
         let slab = self.counted(reused, class_bytes).or_else(|| self.grow(class_bytes))?;
         Some((class, slab))
     }
@@ -238,29 +258,81 @@ impl Ring {
     }
 
     /// Returns idle slabs of any size to the system until `bytes` fit, because the sizes in demand have changed.
+    ///
+    /// This examines every slab. If that was in vain, as many requests as there are slabs are refused before it does so again, so that the
+    /// amortised cost of a request is constant.
     fn evict_idle(&mut self, bytes: usize) {
+        if self.no_eviction_for > 0 {
+            self.no_eviction_for -= 1;
+            return;
+        }
+        let (mut held, mut keeping, mut evicted) = (self.stats.held_bytes, self.keeping_bytes, 0);
         let classes =
             self.classes.iter_mut().enumerate().map(|(class, slabs)| (Self::class_bytes(class), slabs));
         for (slab_bytes, slabs) in classes.chain([(self.slab_bytes, &mut self.retired)]) {
-            let mut at = 0;
-            while at < slabs.len() {
-                if self.stats.held_bytes + bytes <= self.max_bytes {
-                    return;
+            slabs.retain_mut(|slab| {
+                let goes = held + bytes > self.max_bytes && try_reclaim_empty(&mut slab.memory, slab_bytes);
+                if goes {
+                    keeping -= if slab.keeps { slab_bytes } else { 0 };
+                    held -= slab_bytes;
+                    evicted += 1;
                 }
-                if try_reclaim_empty(&mut slabs[at].memory, slab_bytes) {
-                    self.keeping_bytes -= if slabs.remove(at).keeps { slab_bytes } else { 0 };
-                    self.stats.held_bytes -= slab_bytes;
-                    self.stats.slabs_evicted += 1;
-                } else {
-                    at += 1;
-                }
-            }
+                !goes
+            });
+        }
+        (self.stats.held_bytes, self.keeping_bytes) = (held, keeping);
+        self.stats.slabs_evicted += evicted;
+        if held + bytes > self.max_bytes {
+            self.no_eviction_for = self.classes.iter().map(Slabs::len).sum::<usize>() + self.retired.len();
         }
     }
 
     fn one_off(&mut self, len: usize) -> BytesMut {
         self.stats.one_off_allocations += 1;
         BytesMut::zeroed(len)
+    }
+}
+
+impl Slabs {
+    fn len(&self) -> usize {
+        self.out.len() + self.idle.len()
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slab> {
+        self.idle.iter_mut().chain(&mut self.out)
+    }
+
+    fn retain_mut(&mut self, mut stays: impl FnMut(&mut Slab) -> bool) {
+        self.idle.retain_mut(&mut stays);
+        self.out.retain_mut(&mut stays);
+    }
+
+    /// Takes an idle slab out, whole and initialised: the one handed out last, if that has come back.
+    fn reclaim(&mut self, slab_bytes: usize) -> Option<Slab> {
+        let older = self.out.len().saturating_sub(PROBES);
+        let recent = self.out[older..].iter_mut().rposition(|slab| reclaim(&mut slab.memory, slab_bytes));
+        if let Some(at) = recent {
+            return Some(self.out.remove(older + at));
+        }
+        if self.idle.is_empty() {
+            self.find_idle(older, slab_bytes);
+        }
+        let mut slab = self.idle.pop()?;
+        reclaim(&mut slab.memory, slab_bytes).then_some(slab)
+    }
+
+    /// Goes on with the search for idle slabs among the first `older` that are out.
+    fn find_idle(&mut self, older: usize, slab_bytes: usize) {
+        for _ in 0..PROBES.min(older) {
+            // One that was taken out has made room for another.
+            if self.next >= older.min(self.out.len()) {
+                self.next = 0;
+            }
+            match try_reclaim_empty(&mut self.out[self.next].memory, slab_bytes) {
+                true => self.idle.push(self.out.swap_remove(self.next)),
+                false => self.next += 1,
+            }
+        }
     }
 }
 
@@ -281,12 +353,6 @@ impl Slab {
 fn try_reclaim_empty(slab: &mut BytesMut, slab_bytes: usize) -> bool {
     slab.clear();
     slab.try_reclaim(slab_bytes)
-}
-
-/// Takes the most recently used slab that has no other holder out of `slabs`, whole and initialised.
-fn reclaim_last(slabs: &mut Vec<Slab>, slab_bytes: usize) -> Option<Slab> {
-    let at = slabs.iter_mut().rposition(|slab| reclaim(&mut slab.memory, slab_bytes))?;
-    Some(slabs.remove(at))
 }
 
 /// Makes `slab` whole and initialised again if no other handle to it exists.
@@ -392,6 +458,41 @@ mod tests {
         assert_eq!(after.slabs_allocated, before.slabs_allocated);
         assert_eq!(after.one_off_allocations, 0);
         assert!(after.slabs_reused > before.slabs_reused);
+    }
+
+    #[test]
+    fn a_slab_that_came_back_is_found_among_many_that_did_not_without_examining_all_at_once() {
+        const MANY: usize = 1000;
+        const SIZE: usize = SLAB / 4;
+        let ring = SlabRing::new(SLAB, MANY);
+        let mut held: Vec<_> = (0..MANY).map(|_| ring.take(SIZE + 1)).collect();
+        let examined = |ring: &SlabRing| ring.ring.lock().classes[3].next;
+        // One in four comes back, from all over.
+        let mut numbers = 0..MANY;
+        held.retain(|_| numbers.next().is_some_and(|n| n % 4 > 0));
+        let before = (ring.stats().slabs_allocated, examined(&ring));
+        held.push(ring.take(SIZE + 1));
+        assert!(examined(&ring) - before.1 <= PROBES);
+        for _ in 1..MANY / 4 - PROBES {
+            held.push(ring.take(SIZE + 1));
+        }
+        let grown = ring.stats().slabs_allocated - before.0;
+        assert!(grown <= (MANY / PROBES) as u64, "{grown} were allocated while {} were idle", MANY / 4);
+        assert_eq!(held.len(), MANY - PROBES);
+    }
+
+    #[test]
+    fn a_full_ring_does_not_look_for_idle_slabs_at_each_request() {
+        let ring = SlabRing::new(SLAB, 8);
+        let mut held: Vec<_> = (0..8).map(|_| ring.take(SLAB)).collect();
+        drop(ring.take(2 * SLAB));
+        held.truncate(6);
+        // As many requests as there are slabs go without it; then the two idle ones make room.
+        (0..8).for_each(|_| drop(ring.take(2 * SLAB)));
+        assert_eq!((ring.stats().slabs_evicted, ring.stats().one_off_allocations), (0, 9));
+        let two = ring.take(2 * SLAB);
+        assert_eq!((ring.stats().slabs_evicted, ring.stats().one_off_allocations), (2, 9));
+        drop((two, held));
     }
 
     #[test]
