@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags, recv, send, sendto};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
-use support::{asking, both, lab, only, states, strict, until};
+use support::{both, lab, only, states, strict, until};
 use tcp_crc::{Method, Packet, State, finish_sums};
 use tcp_crc_shim::lab::{End, Lab, Middle, Pass, Plan, content, untouched};
 
@@ -187,41 +187,4 @@ fn data_in_a_syn() {
     assert!(in_syn.load(Ordering::Relaxed) > 0, "the data must have been in the SYN");
     until("an acknowledgement", || only(&lab, End::Client).1.verified > 0);
     all_was_well(&lab);
-}
-
-/// Cuts an IPv4 packet with data into two fragments.
-fn fragment(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let packet = Packet::parse(bytes).ok().filter(|packet| packet.is_ipv4() && packet.data().len() > 100)?;
-    let (header, payload) = packet.bytes().split_at(20);
-    let (first, second) = payload.split_at(payload.len() / 16 * 8);
-    let piece = |offset: usize, more: u16, payload: &[u8]| {
-        let mut piece = [header, payload].concat();
-        let length = piece.len() as u16;
-        piece[2..4].copy_from_slice(&length.to_be_bytes());
-        piece[6..8].copy_from_slice(&(more << 13 | (offset / 8) as u16).to_be_bytes());
-        piece[10..12].fill(0);
-        let sum = piece[..20]
-            .chunks(2)
-            .fold(0u32, |sum, word| sum + u32::from(u16::from_be_bytes([word[0], word[1]])));
-        let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
-        piece[10..12].copy_from_slice(&sum.to_be_bytes());
-        piece
-    };
-    Some(vec![piece(0, 1, first), piece(first.len(), 0, second)])
-}
-
-#[test]
-fn fragments_of_ip_are_handed_on_or_discarded_by_the_policy() {
-    let middle = || -> Middle { Box::new(|_, packet| fragment(packet).map_or(Pass::On, Pass::These)) };
-    let Some(lenient) = lab(both(asking(&[Method::Data]), middle())) else { return };
-    let transfer = lenient.transfer(false, &content(2, 20_000)).unwrap();
-    assert_eq!((transfer.bytes, transfer.wrong), (20_000, 0));
-    assert!(lenient.seen(End::Server).unwrap().packets.fragments > 10);
-
-    let Some(lab) = lab(both(strict(&[Method::Data]), middle())) else { return };
-    let (mut client, mut server) = lab.connect(false).unwrap();
-    client.write_all(&content(2, 1000)).unwrap();
-    until("fragments are discarded", || lab.seen(End::Server).unwrap().packets.fragments_discarded >= 2);
-    server.set_nonblocking(true).unwrap();
-    assert_eq!(server.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::WouldBlock);
 }

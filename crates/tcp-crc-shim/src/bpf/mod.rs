@@ -59,7 +59,7 @@ impl Kernel {
         let mut kernel = Kernel::load(cookie, config, connections_max)?;
         let sockops: &mut SockOps = kernel.program("tcp_crc_sockops")?;
         let what = "a BPF program cannot be attached to cgroup2";
-        sockops.load().map_err(program(what))?;
+        verified(|| sockops.load()).map_err(program(what))?;
         // A BPF link always allows others next to it; the kernel refuses a link that sets a flag for this.
         sockops.attach(cgroup, CgroupAttachMode::Single).map_err(program(what))?;
         Ok(kernel)
@@ -96,7 +96,7 @@ impl Kernel {
             .map_err(|error| refused("the BPF programs cannot be loaded", &error))?;
         for name in ["tcp_crc_egress", "tcp_crc_ingress"] {
             let classifier: &mut SchedClassifier = program_of(&mut programs, name)?;
-            classifier.load().map_err(program("the kernel refuses a BPF program"))?;
+            verified(|| classifier.load()).map_err(program("the kernel refuses a BPF program"))?;
         }
         let mut map = |name: &'static str| programs.take_map(name).ok_or_else(|| absent(name));
         let flows = [map("flows")?, map("opening")?]
@@ -151,6 +151,21 @@ impl Kernel {
             each.map_or(0, |each| each.iter().sum())
         })
     }
+}
+
+/// Times that a program may be handed to the kernel: as often as libbpf does.
+const LOADS_MAX: usize = 5;
+
+/// The kernel's verifier gives up with EAGAIN when a signal is pending, or other work for the calling thread; it is asked again then.
+fn verified(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), ProgramError> {
+    for _ in 1..LOADS_MAX {
+        match load() {
+            Err(ProgramError::LoadError { io_error, .. }) if io_error.kind() == io::ErrorKind::WouldBlock => {
+            }
+            done => return done,
+        }
+    }
+    load()
 }
 
 fn program_of<'a, T>(programs: &'a mut Ebpf, name: &'static str) -> Result<&'a mut T, SetupError>

@@ -32,7 +32,7 @@ pub use damage::{Damage, Damager};
 pub use forwarder::{Middle, Pass, untouched};
 pub use transfer::{Transfer, content, sum_errors};
 
-/// MTU of all links, in bytes.
+/// MTU of all links, in bytes, unless the plan has another.
 pub const MTU_BYTES: u16 = 1500;
 /// Packets that a device queues for a slow reader: more than a TCP window, each with a twin, so that the counts at the two ends of the
 /// network agree.
@@ -75,6 +75,8 @@ pub struct Plan {
     pub backends: [Backend; 2],
     /// The network translates the client's address into its own (IPv4, nft's masquerade).
     pub nat: bool,
+    /// MTU of all links, in bytes.
+    pub mtu_bytes: u16,
     /// Kernel switches below `/proc/sys/net`, set on both hosts.
     pub switches: Vec<(&'static str, &'static str)>,
     /// What happens to packets in transit.
@@ -90,6 +92,7 @@ impl Plan {
             server: config,
             backends,
             nat: false,
+            mtu_bytes: MTU_BYTES,
             switches: Vec::new(),
             middle: untouched(),
         }
@@ -131,12 +134,13 @@ impl Lab {
                 plan.switches.iter().try_for_each(|(name, value)| set_switch(name, value))?;
                 ip(&["link set lo up".to_owned()])
             })?;
-            let path = connect(end, &namespace, &network, config.map(|config| (config, backend)))?;
+            let link = Link { end, host: &namespace, network: &network, mtu_bytes: plan.mtu_bytes };
+            let path = link.connect(config.map(|config| (config, backend)))?;
             hosts.push(Host { path, namespace });
         }
         let forwarder = within(&network, || {
             let forwarder = Forwarder::start(plan.middle)?;
-            ip(&routes())?;
+            ip(&routes(plan.mtu_bytes))?;
             if plan.nat {
                 nft(NAT)?;
             }
@@ -162,82 +166,88 @@ impl Lab {
     }
 }
 
-/// Joins a host to the network: by a shim, or by a veth pair.
-fn connect(
+/// The link between a host and the network.
+struct Link<'a> {
     end: End,
-    host: &NetNs,
-    network: &NetNs,
-    config: Option<(Config, Backend)>,
-) -> Result<Option<DataPath>, SetupError> {
-    match config {
-        None => join_by_veth(end, host, network).map(|()| None),
-        Some((config, Backend::Bpf)) => {
-            join_by_veth(end, host, network)?;
-            let mut kernel = Kernel::start(host, None, config, CONNECTIONS_MAX)?;
-            kernel.attach(host, "eth0")?;
-            Ok(Some(DataPath::Bpf(Box::new(kernel))))
+    host: &'a NetNs,
+    network: &'a NetNs,
+    mtu_bytes: u16,
+}
+
+impl Link<'_> {
+    /// Joins the two: by a shim, or by a veth pair.
+    fn connect(&self, config: Option<(Config, Backend)>) -> Result<Option<DataPath>, SetupError> {
+        match config {
+            None => self.join_by_veth().map(|()| None),
+            Some((config, Backend::Bpf)) => {
+                self.join_by_veth()?;
+                let mut kernel = Kernel::start(self.host, None, config, CONNECTIONS_MAX)?;
+                kernel.attach(self.host, "eth0")?;
+                Ok(Some(DataPath::Bpf(Box::new(kernel))))
+            }
+            Some((config, Backend::Tun)) => self.join_by_shim(config).map(Some),
         }
-        Some((config, Backend::Tun)) => join_by_shim(end, host, network, config).map(Some),
     }
-}
 
-fn join_by_veth(end: End, host: &NetNs, network: &NetNs) -> Result<(), SetupError> {
-    let net = end as u8 + 1;
-    let veth = |namespace, device, number: u8| VethEnd {
-        namespace,
-        device,
-        mac: format!("02:00:00:00:{net:02x}:{number:02x}"),
-        addresses: [
-            Ipv4Addr::new(10, 77, net, number).into(),
-            Ipv6Addr::new(0xfd77, net.into(), 0, 0, 0, 0, 0, number.into()).into(),
-        ],
-    };
-    let (router, ours) = (veth(network, end.device(), 1), veth(host, "eth0", 2));
-    within(network, || ip(&[pair([&router, &ours])]))?;
-    within(host, || ip(&addresses(ours.device, end, 2)))?;
-    within(network, || ip(&addresses(router.device, end, 1)))?;
-    introduce([&router, &ours])
-}
-
-fn join_by_shim(end: End, host: &NetNs, network: &NetNs, config: Config) -> Result<DataPath, SetupError> {
-    let open =
-        |name| Tun::open(name, Framing::Offload).map_err(SetupError::system("a TUN device cannot be made"));
-    let inside = within(host, || {
-        let tun = open("crc0")?;
-        ip(&addresses("crc0", end, 2))?;
-        Ok(tun)
-    })?;
-    let outside = within(network, || {
-        let tun = open(end.device())?;
-        ip(&addresses(end.device(), end, 1))?;
-        Ok(tun)
-    })?;
-    let shim = Shim::new(Config { mtu_bytes: Some(MTU_BYTES), ..config }, CONNECTIONS_MAX);
-    let relay = Relay::start(shim, inside, outside, |_| {})
-        .map_err(SetupError::system("a shim cannot be started"))?;
-    Ok(DataPath::Tun(relay))
-}
-
-/// Addresses of a device on the link of `end`; for a host (2) also its routes to everything else.
-fn addresses(device: &str, end: End, host: u8) -> Vec<String> {
-    let net = end as u8 + 1;
-    let mut lines = vec![
-        format!("link set {device} mtu {MTU_BYTES} txqueuelen {QUEUE_PACKETS} up"),
-        format!("addr add 10.77.{net}.{host}/24 dev {device}"),
-        format!("addr add fd77:{net}::{host}/64 dev {device} nodad"),
-    ];
-    if host == 2 {
-        lines.push(format!("route add default via 10.77.{net}.1 dev {device}"));
-        lines.push(format!("-6 route add default via fd77:{net}::1 dev {device}"));
+    fn join_by_veth(&self) -> Result<(), SetupError> {
+        let net = self.end as u8 + 1;
+        let veth = |namespace, device, number: u8| VethEnd {
+            namespace,
+            device,
+            mac: format!("02:00:00:00:{net:02x}:{number:02x}"),
+            addresses: [
+                Ipv4Addr::new(10, 77, net, number).into(),
+                Ipv6Addr::new(0xfd77, net.into(), 0, 0, 0, 0, 0, number.into()).into(),
+            ],
+        };
+        let (router, ours) = (veth(self.network, self.end.device(), 1), veth(self.host, "eth0", 2));
+        within(self.network, || ip(&[pair([&router, &ours])]))?;
+        within(self.host, || ip(&self.addresses(ours.device, 2)))?;
+        within(self.network, || ip(&self.addresses(router.device, 1)))?;
+        introduce([&router, &ours])
     }
-    lines
+
+    fn join_by_shim(&self, config: Config) -> Result<DataPath, SetupError> {
+        let open = |name| {
+            Tun::open(name, Framing::Offload).map_err(SetupError::system("a TUN device cannot be made"))
+        };
+        let inside = within(self.host, || {
+            let tun = open("crc0")?;
+            ip(&self.addresses("crc0", 2))?;
+            Ok(tun)
+        })?;
+        let outside = within(self.network, || {
+            let tun = open(self.end.device())?;
+            ip(&self.addresses(self.end.device(), 1))?;
+            Ok(tun)
+        })?;
+        let shim = Shim::new(Config { mtu_bytes: Some(self.mtu_bytes), ..config }, CONNECTIONS_MAX);
+        let relay = Relay::start(shim, inside, outside, |_| {})
+            .map_err(SetupError::system("a shim cannot be started"))?;
+        Ok(DataPath::Tun(relay))
+    }
+
+    /// Addresses of a device on this link; for a host (2) also its routes to everything else.
+    fn addresses(&self, device: &str, host: u8) -> Vec<String> {
+        let (net, mtu_bytes) = (self.end as u8 + 1, self.mtu_bytes);
+        let mut lines = vec![
+            format!("link set {device} mtu {mtu_bytes} txqueuelen {QUEUE_PACKETS} up"),
+            format!("addr add 10.77.{net}.{host}/24 dev {device}"),
+            format!("addr add fd77:{net}::{host}/64 dev {device} nodad"),
+        ];
+        if host == 2 {
+            lines.push(format!("route add default via 10.77.{net}.1 dev {device}"));
+            lines.push(format!("-6 route add default via fd77:{net}::1 dev {device}"));
+        }
+        lines
+    }
 }
 
 /// Packets from a host go to the forwarder; packets from the forwarder go to a host.
-fn routes() -> Vec<String> {
+fn routes(mtu_bytes: u16) -> Vec<String> {
     let mut lines = Vec::new();
     for (side, table) in [(0, 100), (1, 101)] {
-        lines.push(format!("link set f{side} mtu {MTU_BYTES} txqueuelen {QUEUE_PACKETS} up"));
+        lines.push(format!("link set f{side} mtu {mtu_bytes} txqueuelen {QUEUE_PACKETS} up"));
         for version in ["", "-6 "] {
             lines.push(format!("{version}rule add iif m{side} lookup {table}"));
             lines.push(format!("{version}route add default dev f{side} table {table}"));
