@@ -21,8 +21,9 @@ pub trait Workload: Any + Send {
     /// ended.
     fn start(&mut self, io: &mut Submitter<'_>);
 
-    /// Data of the command that the workload calls `user`: verified, in order, and valid only if the command succeeds. A command
-    /// that is restarted delivers it again, from offset 0.
+    /// Data of the command that the workload calls `user`: verified, and valid only if the command succeeds. It comes in the order
+    /// of its bytes; only where the session has agreed on DataPDUInOrder=No or DataSequenceInOrder=No it may come in any, and it is
+    /// whole once the command succeeds. A command that is restarted delivers it again, and the later data counts.
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
         let _ = (user, offset, data);
     }

@@ -36,12 +36,8 @@ impl<P: Platform> EventLoop<P> {
                     self.units.data_in(user, offset, &data)
                 }
                 Action::DataIn { user, offset, data } => {
-                    if let Some(Pending::Command { data: pieces, .. }) = self.pending.get(user) {
-                        // The command has been restarted: data received before no longer counts.
-                        if offset == 0 {
-                            pieces.clear();
-                        }
-                        pieces.push(data);
+                    if let Some(Pending::Command { data: arrived, .. }) = self.pending.get(user) {
+                        arrived.put(offset, data);
                     }
                 }
                 Action::Completed(completion) => self.completed(completion),
@@ -120,7 +116,7 @@ impl<P: Platform> EventLoop<P> {
                 running.workload.completed(completion, &mut io);
             }
         } else if let Some(Pending::Command { answer, data, .. }) = self.pending.take(user) {
-            answer.give(Ok(Ended { completion, data }));
+            answer.give(Ok(Ended { completion, data: data.whole() }));
         }
     }
 

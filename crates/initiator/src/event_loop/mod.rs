@@ -11,6 +11,7 @@
 //! while the session lives, see `connections`.
 
 mod actions;
+mod arrived;
 mod connecting;
 mod connections;
 mod pending;

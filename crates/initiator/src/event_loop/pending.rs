@@ -1,10 +1,9 @@
 //! The answers that the event loop owes, by the names that the protocol carries for them.
 
-use bytes::Bytes;
 use iscsi_core::initiator::session::ManagementAnswer;
-use smallvec::SmallVec;
 
 use super::Ended;
+use super::arrived::Arrived;
 use crate::error::IoError;
 use crate::reply::Answer;
 use crate::session::Pong;
@@ -20,7 +19,7 @@ pub(super) enum Pending {
         /// The name that other threads use for it.
         handle: Handle,
         /// The data that has arrived for it.
-        data: SmallVec<[Bytes; 4]>,
+        data: Arrived,
         /// How many sessions were lost while it was outstanding.
         losses: u8,
     },

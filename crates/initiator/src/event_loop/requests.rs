@@ -9,6 +9,7 @@ use iscsi_core::initiator::session::{ManagementAnswer, TargetRecord};
 use iscsi_core::wire::{Cid, Lun, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
+use super::arrived::Arrived;
 use super::pending::{Handle, Pending};
 use super::resolving::{Addresses, Question};
 use super::{Ended, EventLoop, Running, State};
@@ -47,7 +48,7 @@ impl<P: Platform> EventLoop<P> {
     pub(super) fn on_request(&mut self, request: Request) {
         match request {
             Request::Command(mut command, handle, answer) => {
-                let data = SmallVec::new();
+                let data = Arrived::default();
                 let user = self.pending.insert(Pending::Command { answer, handle, data, losses: 0 });
                 command.user = user;
                 command.idempotent = is_idempotent(&command.cdb);

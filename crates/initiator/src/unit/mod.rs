@@ -334,11 +334,14 @@ impl Units {
         lost.then_some(lun)
     }
 
-    /// Data for a probe.
+    /// Data for a probe, in any order. The session has checked that it is within the length that the probe requested.
     pub(crate) fn data_in(&mut self, user: u64, offset: u32, data: &Bytes) {
         if let Some(unit) = self.all.iter_mut().find(|unit| unit.name == user) {
-            unit.data.truncate(offset as usize);
-            unit.data.extend_from_slice(data);
+            let (from, to) = (offset as usize, offset as usize + data.len());
+            if unit.data.len() < to {
+                unit.data.resize(to, 0);
+            }
+            unit.data[from..to].copy_from_slice(data);
         }
     }
 

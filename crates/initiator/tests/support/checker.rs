@@ -23,6 +23,8 @@ pub struct Checker {
     pub done: Arc<AtomicU64>,
     /// Set by the test: no further command is started.
     pub enough: Arc<AtomicBool>,
+    /// Data must come in the order of its bytes.
+    pub in_order: bool,
 }
 
 #[derive(Default)]
@@ -45,6 +47,7 @@ impl Checker {
             wrong: Vec::new(),
             done: Arc::default(),
             enough: Arc::default(),
+            in_order: true,
         }
     }
 
@@ -79,12 +82,16 @@ impl Workload for Checker {
 
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
         let got = &mut self.slots[user as usize].got;
-        if offset == 0 {
-            // The command may have been restarted.
-            got.clear();
+        if self.in_order {
+            if offset == 0 {
+                // The command may have been restarted.
+                got.clear();
+            }
+            assert_eq!(got.len(), offset as usize);
         }
-        assert_eq!(got.len(), offset as usize);
-        got.extend_from_slice(&data);
+        let end = offset as usize + data.len();
+        got.resize(got.len().max(end), 0);
+        got[offset as usize..end].copy_from_slice(&data);
     }
 
     fn completed(&mut self, completion: Completion, io: &mut Submitter<'_>) {

@@ -1,5 +1,6 @@
 //! The load itself: keeps a number of commands under way, and notes when each began.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,7 +48,10 @@ pub struct Load {
     /// Different bytes for each command under way.
     payload: Bytes,
     began: Vec<Duration>,
+    /// Bytes from the start of each read up to the first that is missing.
     received: Vec<usize>,
+    /// What has arrived behind that, by offset.
+    early: Vec<BTreeMap<usize, Bytes>>,
     /// The blocks that each command reads, checked as they arrive; none where they have no tuples.
     arrivals: Vec<Arrival>,
     /// What was wrong with them.
@@ -97,6 +101,7 @@ impl Load {
             payload,
             began: vec![Duration::ZERO; plan.depth],
             received: vec![0; plan.depth],
+            early: vec![BTreeMap::new(); plan.depth],
             arrivals: plan.protection.iter().flat_map(|p| (0..plan.depth).map(|_| p.arrival(0))).collect(),
             damage: vec![None; plan.depth],
             lbas: vec![0; plan.depth],
@@ -161,6 +166,7 @@ impl Load {
         command.timeout = self.plan.timeout;
         self.began[slot] = io.now();
         self.received[slot] = 0;
+        self.early[slot].clear();
         // A session that is ending takes nothing; its successor starts anew.
         let _ = io.submit(command);
     }
@@ -180,6 +186,17 @@ impl Load {
         self.damage[slot].take().map_or(Ok(()), Err)
     }
 
+    /// Takes the next bytes of a read, and checks them where they have tuples.
+    fn arrived(&mut self, slot: usize, data: &[u8]) {
+        self.received[slot] += data.len();
+        if let Some(arrival) = self.arrivals.get_mut(slot)
+            && self.damage[slot].is_none()
+            && let Err(failure) = arrival.take(data)
+        {
+            self.damage[slot] = Some(failure.to_string());
+        }
+    }
+
     fn note_error(&mut self, what: String) {
         self.errors += 1;
         self.first_error.get_or_insert(what);
@@ -195,6 +212,10 @@ impl Workload for Load {
             self.phase = Phase::Warmup;
             self.measure_from = io.now() + self.plan.warmup;
             (0..self.plan.depth).for_each(|slot| self.submit(slot, io));
+        } else {
+            // The session was lost and has resubmitted the commands: their data comes again.
+            self.received.fill(0);
+            self.early.iter_mut().for_each(BTreeMap::clear);
         }
     }
 
@@ -202,18 +223,22 @@ impl Workload for Load {
         let slot = user as usize;
         // What came before the command was begun anew counts no more.
         if offset == 0 {
+            if self.received[slot] > 0 {
+                self.early[slot].clear();
+            }
             self.received[slot] = 0;
             self.damage[slot] = None;
             if let Some(arrival) = self.arrivals.get_mut(slot) {
                 arrival.restart(self.lbas[slot]);
             }
         }
-        self.received[slot] += data.len();
-        if let Some(arrival) = self.arrivals.get_mut(slot)
-            && self.damage[slot].is_none()
-            && let Err(failure) = arrival.take(&data)
-        {
-            self.damage[slot] = Some(failure.to_string());
+        if offset as usize != self.received[slot] {
+            self.early[slot].insert(offset as usize, data);
+            return;
+        }
+        self.arrived(slot, &data);
+        while let Some(next) = self.early[slot].remove(&self.received[slot]) {
+            self.arrived(slot, &next);
         }
     }
 
