@@ -147,8 +147,9 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    pub fn start(target: SocketAddr, digests: bool) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    /// Listens at `address`.
+    pub fn start(address: SocketAddr, target: SocketAddr, digests: bool) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let proxy = Self { address: listener.local_addr().unwrap(), damage: Arc::default() };
         let damage = Arc::clone(&proxy.damage);
         thread::spawn(move || {

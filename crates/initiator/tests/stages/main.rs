@@ -2,6 +2,7 @@
 //! table in the documentation says what finds it.
 
 mod faults;
+mod network;
 #[path = "../support/server.rs"]
 mod server;
 
@@ -24,6 +25,7 @@ use iscsi_core::params::DigestPolicy;
 use target::observe::Observe;
 
 use self::faults::{Armed, Damage, Faulty, MARK, Proxy, flip};
+use self::network::{End, Network, Wire, at};
 use self::server::{LUN, config, options};
 
 const BLOCK: usize = 512;
@@ -55,6 +57,8 @@ enum Stage {
     ReceiveBuffer,
     ReceiveBufferAfterDigest,
     CallerAfter,
+    /// In a packet between two hosts, on its way to this end.
+    Packet(End, Wire),
 }
 
 use Stage::*;
@@ -81,7 +85,8 @@ const STAGES: [(Stage, &str); 18] = [
 ];
 
 /// A target and an initiator with possible faults everywhere between them.
-struct Lab {
+struct Lab<'a> {
+    network: Option<&'a Network>,
     ram: Arc<RamStore>,
     store: Arc<dyn BlockStore>,
     faults: FaultHandle,
@@ -95,8 +100,9 @@ struct Lab {
     serving: Option<JoinHandle<()>>,
 }
 
-impl Lab {
-    fn new(digests: bool, pi: bool) -> Self {
+impl<'a> Lab<'a> {
+    /// Over loopback, or with the initiator at one end of a network, and a relay and the target at the other.
+    fn new(digests: bool, pi: bool, network: Option<&'a Network>) -> Self {
         let ram = Arc::new(RamStore::new(1 << 20, BLOCK as u32).unwrap());
         let (data, faults) = FaultStore::new(Arc::clone(&ram));
         let data: Arc<dyn BlockStore> = Arc::new(data);
@@ -108,16 +114,18 @@ impl Lab {
         };
         let (target, here) = (Arc::<Armed>::default(), Arc::<Armed>::default());
         let (observe, ends) = (Arc::new(Observe::new()), Arc::<AtomicBool>::default());
-        let (address, serving) = serve(&store, &target, &observe, &ends);
-        let proxy = Proxy::start(address, digests);
+        let (address, serving) = at(network, End::Server, || serve(&store, &target, &observe, &ends));
+        let here_or_there = network.map_or([127, 0, 0, 1].into(), |_| End::Server.address(false));
+        let proxy = at(network, End::Server, || Proxy::start((here_or_there, 0).into(), address, digests));
         let mut options = options(proxy.address);
         let policy = if digests { DigestPolicy::Required } else { DigestPolicy::Off };
         (options.bounds.header_digest, options.bounds.data_digest) = (policy, policy);
         options.protection = pi.then_some(PiTags { app_tag: APP_TAG, app_mask: 0xffff, ref_tag: None });
         let platform = Faulty { system: System::new(1), armed: Arc::clone(&here) };
-        let session = Session::connect_on(platform, options).unwrap();
+        let session = at(network, End::Client, || Session::connect_on(platform, options).unwrap());
         let disk = Some(Disk::open(&session, LUN).unwrap());
-        Self { ram, store, faults, target, here, proxy, observe, disk, ends, address, serving: Some(serving) }
+        let serving = Some(serving);
+        Self { network, ram, store, faults, target, here, proxy, observe, disk, ends, address, serving }
     }
 
     fn disk(&self) -> &Disk {
@@ -158,12 +166,12 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for Lab<'_> {
     fn drop(&mut self) {
         self.disk = None;
         self.ends.store(true, Ordering::SeqCst);
         // A connection wakes it.
-        let _ = TcpStream::connect(self.address);
+        let _ = at(self.network, End::Server, || TcpStream::connect(self.address));
         self.serving.take().unwrap().join().unwrap();
     }
 }
@@ -220,9 +228,10 @@ fn finder(error: &IoError) -> String {
 }
 
 /// What finds damage at this stage; `None`: it cannot happen in this setting.
-fn find(stage: Stage, digests: bool, pi: bool) -> Option<String> {
-    let lab = Lab::new(digests, pi);
+fn find(stage: Stage, digests: bool, pi: bool, network: Option<&Network>) -> Option<String> {
+    let lab = Lab::new(digests, pi, network);
     let (disk, good) = (lab.disk(), data());
+    let before = network.map(Network::discarded);
     let written = write(&lab, stage, &good)?;
     let mut found = written.as_ref().err().map(finder);
     let mut back = vec![0; good.len()];
@@ -235,13 +244,19 @@ fn find(stage: Stage, digests: bool, pi: bool) -> Option<String> {
             (_, true) => Some("initiator: data digest".to_owned()),
             _ => None,
         });
-        if found.is_none() || matches!(&found, Some(found) if found.contains("digest")) {
+        if let (Some(network), Some(before)) = (network, before) {
+            // What TCP discards it sends again, so nobody behind it finds anything.
+            let by_tcp = network.finder(before);
+            assert!(found.is_none() || by_tcp.is_none(), "{stage:?} {digests} {pi}: {found:?} {by_tcp:?}");
+            found = found.or(by_tcp);
+        }
+        if found.as_ref().is_none_or(|found| found.contains("digest") || found.starts_with("TCP")) {
             assert_eq!(back == good, found.is_some(), "{stage:?} {digests} {pi}: {found:?}");
         }
     }
     // Every finding is counted where it belongs, at both ends.
     let counted = disk.session().info().unwrap().protection;
-    let of_pi = found.as_ref().is_some_and(|found| !found.contains("digest") && !found.contains("caller"));
+    let of_pi = found.as_ref().is_some_and(|found| !found.contains("digest") && !found.starts_with("TCP"));
     assert_eq!(counted.total(), u64::from(of_pi), "{stage:?} {digests} {pi}");
     for (field, label) in [("guard", "guard"), ("reference tag", "ref_tag"), ("application tag", "app_tag")] {
         let counted = lab.counted("intact_lun_protection_errors", &[&format!("field=\"{label}\"")]);
@@ -277,6 +292,7 @@ fn write(lab: &Lab, stage: Stage, good: &[u8]) -> Option<Result<(), IoError>> {
         (GatewayOut, _) => lab.proxy.strike(true, Damage::Gateway),
         (TargetReceiveBuffer, _) => lab.target.receive.store(true, Ordering::SeqCst),
         (TargetToMedium, _) => lab.on_the_way(Op::Write),
+        (Packet(End::Server, wire), _) => lab.network.unwrap().strike(End::Server, wire),
         _ => {}
     }
     let written = disk.write(at, good);
@@ -303,6 +319,7 @@ fn read(lab: &Lab, stage: Stage, good: &[u8], back: &mut [u8]) -> Option<Result<
         (TargetSendBuffer, _) => lab.target.send.store(true, Ordering::SeqCst),
         (WireBack, _) => lab.proxy.strike(false, Damage::Wire),
         (ReceiveBuffer, _) => lab.here.receive.store(true, Ordering::SeqCst),
+        (Packet(End::Client, wire), _) => lab.network.unwrap().strike(End::Client, wire),
         (ReceiveBufferAfterDigest | CallerAfter, None) => {
             let read = disk.read(at, back);
             assert!(flip(back));
@@ -330,6 +347,7 @@ fn read(lab: &Lab, stage: Stage, good: &[u8], back: &mut [u8]) -> Option<Result<
     }
     let read = disk.read(at, back);
     assert!(!lab.here.receive.load(Ordering::SeqCst) && !lab.target.send.load(Ordering::SeqCst), "it struck");
+    assert!(lab.network.is_none_or(Network::has_struck), "the packet had the mark");
     Some(read)
 }
 
@@ -343,10 +361,10 @@ fn table() -> String {
             match (stage, pi) {
                 // Nothing of ours finds it; the tuples that were returned to the caller do.
                 (CallerAfter, true) => {
-                    assert_eq!(find(stage, digests, pi).as_deref(), Some("**nobody**"));
+                    assert_eq!(find(stage, digests, pi, None).as_deref(), Some("**nobody**"));
                     "caller, by the tuples it keeps".to_owned()
                 }
-                _ => find(stage, digests, pi).unwrap_or_default(),
+                _ => find(stage, digests, pi, None).unwrap_or_default(),
             }
         });
         table += &format!("| {name} | {} |\n", found.join(" | "));
@@ -354,18 +372,67 @@ fn table() -> String {
     table
 }
 
-// covers: PI-16 PI-17
-#[test]
-fn pi_17_the_table_of_stages_in_the_documentation_is_what_happens() {
+/// The stages at which it matters who looks at a segment, a PDU and a block: between two hosts, with a relay that ends TCP before the
+/// target. To iSCSI the relay's memory is what the wire is behind TCP's sum.
+const HOPS: [(Stage, &str); 15] = [
+    (CallerBefore, "write: the caller's buffer"),
+    (SendBuffer, "write: the initiator's buffer, after the digest was made"),
+    (Packet(End::Server, Wire::Noise), "write: on the wire, by noise"),
+    (Packet(End::Server, Wire::SumKept), "write: on the wire, TCP's sum is right"),
+    (WireOut, "write: in a relay that ends TCP"),
+    (GatewayOut, "write: in a relay that ends TCP and recomputes digests"),
+    (TargetReceiveBuffer, "write: the target's memory, before it verifies the digest"),
+    (TargetToMedium, "write: the target's memory, after it verified the digest"),
+    (Medium, "on the disk"),
+    (MediumToTarget, "read: the target's memory, before the digest is made"),
+    (TargetSendBuffer, "read: the target's memory, after the digest was made"),
+    (WireBack, "read: in a relay that ends TCP"),
+    (Packet(End::Client, Wire::Noise), "read: on the wire, by noise"),
+    (Packet(End::Client, Wire::SumKept), "read: on the wire, TCP's sum is right"),
+    (ReceiveBuffer, "read: the initiator's memory, before it verifies the digest"),
+];
+
+fn hops(networks: &[Network; 2]) -> String {
+    let mut table = "| a bit flips | nothing else | digests | PI | digests, PI | TCP CRC | TCP CRC, digests | TCP CRC, PI | all three |\n\
+        |---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for (stage, name) in HOPS {
+        let settings = networks.iter().flat_map(|network| {
+            [(false, false), (true, false), (false, true), (true, true)].map(|setting| (network, setting))
+        });
+        let found: Vec<String> = settings
+            .map(|(network, (digests, pi))| find(stage, digests, pi, Some(network)).unwrap_or_default())
+            .collect();
+        table += &format!("| {name} | {} |\n", found.join(" | "));
+    }
+    table
+}
+
+/// Compares the part of the documentation between two marks with what happens.
+fn compare(name: &str, end: &str, now: &str) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protection.md");
+    // The other table may be written at the same time.
+    static WRITING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one_at_a_time = WRITING.lock();
     let text = std::fs::read_to_string(path).unwrap();
-    let (begin, end) = ("<!-- stages -->\n", "<!-- end of stages -->");
-    let (head, rest) = text.split_once(begin).unwrap();
-    let (written, tail) = rest.split_once(end).unwrap();
-    let now = table();
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- {end} -->"));
+    let (head, rest) = text.split_once(&begin).unwrap();
+    let (written, tail) = rest.split_once(&end).unwrap();
     if std::env::var_os("INTACT_WRITE_DOCS").is_some() {
         std::fs::write(path, format!("{head}{begin}{now}{end}{tail}")).unwrap();
         return;
     }
     assert_eq!(written, now, "repeat with INTACT_WRITE_DOCS=1 to write the table anew");
+}
+
+// covers: PI-16 PI-17
+#[test]
+fn pi_17_the_table_of_stages_in_the_documentation_is_what_happens() {
+    compare("stages", "end of stages", &table());
+}
+
+#[test]
+fn the_table_of_hops_in_the_documentation_is_what_happens() {
+    let Some(networks) = Network::both() else { return };
+    compare("hops", "end of hops", &hops(&networks));
 }
