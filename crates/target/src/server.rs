@@ -167,6 +167,11 @@ impl Server {
         self.change_to(config)
     }
 
+    /// Whether a store could not be opened yet. Once false, it stays so: only at the start may stores be missing.
+    pub fn is_incomplete(&self) -> bool {
+        self.shared.set.load().is_incomplete()
+    }
+
     /// Tries again to open unavailable stores, if there are any. Returns the results, one per line.
     ///
     /// # Errors

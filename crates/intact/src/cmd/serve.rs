@@ -267,14 +267,18 @@ fn feed_watchdog(server: &Arc<Server>) -> std::io::Result<Option<Watchdog>> {
         .transpose()
 }
 
-/// Tries for as long as the server lives to open stores that could not be had, more and more seldom while there are none.
+/// Tries to open the stores that could not be had, more and more seldom, until there are none. A server that has them all is not woken
+/// for this.
 fn retry_missing(server: &Arc<Server>) {
+    if !server.is_incomplete() {
+        return;
+    }
     let server = Arc::downgrade(server);
     let run = move || {
         let mut pause = RETRY_FIRST;
         loop {
             std::thread::sleep(pause);
-            let Some(server) = server.upgrade() else { return };
+            let Some(server) = server.upgrade().filter(|server| server.is_incomplete()) else { return };
             match server.retry_missing() {
                 Ok(lines) if lines.is_empty() => pause = (pause * 2).min(RETRY_LAST),
                 Ok(lines) => {
