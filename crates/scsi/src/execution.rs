@@ -246,7 +246,7 @@ impl Execution {
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
         then.alive = then.alive.or(self.alive.take());
-        self.go_on(lu, then);
+        self.continue_with(lu, then);
     }
 
     /// The answer to [`Step::Medium`]. In any other step the command ends with 4/44/00.
@@ -265,12 +265,12 @@ impl Execution {
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
         then.alive = self.alive.take();
-        self.go_on(lu, then);
+        self.continue_with(lu, then);
     }
 
     /// Continues as `then`, but keeps its own transfer length and protection.
     #[inline]
-    fn go_on(&mut self, lu: &LogicalUnit, then: Execution) {
+    fn continue_with(&mut self, lu: &LogicalUnit, then: Execution) {
         (self.step, self.next) = (then.step, then.next);
         (self.alive, self.remainder) = (then.alive, then.remainder);
         self.expect_transfer(self.transfer_bytes);

@@ -190,7 +190,7 @@ impl Load {
     }
 
     /// Starts as many operations as allowed.
-    fn go_on(&mut self, io: &mut Submitter<'_>) {
+    fn submit_more(&mut self, io: &mut Submitter<'_>) {
         let now = io.now();
         let mut at = 0;
         while at < self.again.len() {
@@ -424,7 +424,7 @@ impl Workload for Load {
         if self.plan.watches {
             io.watch(Lun(0));
         }
-        self.go_on(io);
+        self.submit_more(io);
     }
 
     fn lost_writes(&mut self, _: Lun, lost: &LostBlocks, _: &mut Submitter<'_>) {
@@ -450,7 +450,7 @@ impl Workload for Load {
             Some(FunctionSucceeded) if function.is_level_2() => {}
             Some(other) => self.oracle.broken(format!("{function:?} is answered with {other:?}")),
         }
-        self.go_on(io);
+        self.submit_more(io);
     }
 
     fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
@@ -500,7 +500,7 @@ impl Workload for Load {
             }
             _ => self.repeat(operation, soon, now),
         }
-        self.go_on(io);
+        self.submit_more(io);
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -511,7 +511,7 @@ impl Workload for Load {
     }
 
     fn tick(&mut self, io: &mut Submitter<'_>) {
-        self.go_on(io);
+        self.submit_more(io);
     }
 
     fn is_done(&self) -> bool {

@@ -23,11 +23,11 @@ pub struct Device {
     /// The device server on its store.
     pub unit: Arc<Unit>,
     /// Its place in the server, for the layers below.
-    place: Arc<Place>,
+    context: Arc<UnitContext>,
     /// Where its persistent reservations are kept.
     reservations: Option<ReservationFile>,
     /// The device that has taken over its reservations.
-    heir: OnceLock<Weak<Device>>,
+    successor: OnceLock<Weak<Device>>,
     /// Its statistics.
     pub stats: Arc<LunStats>,
     /// The identity of its volume.
@@ -37,7 +37,7 @@ pub struct Device {
 }
 
 /// A unit's place in the server, as its store and its device server see it.
-struct Place {
+struct UnitContext {
     target_name: String,
     number: u16,
     /// The target to which the unit belongs.
@@ -49,7 +49,7 @@ struct Place {
     config: ArcSwap<LunConfig>,
 }
 
-impl Host for Place {
+impl Host for UnitContext {
     fn neighbour(&self, lun: u16) -> Option<Arc<Unit>> {
         self.target.get()?.upgrade()?.luns().get(&lun).map(|device| Arc::clone(&device.unit))
     }
@@ -70,7 +70,7 @@ impl Host for Place {
 }
 
 /// The common settings for making the units of a server.
-pub struct Making<'a> {
+pub struct UnitSettings<'a> {
     /// The target ports of the server.
     pub ports: &'a [TargetPort],
     /// Limits of the configuration.
@@ -83,7 +83,7 @@ pub struct Making<'a> {
     pub token_secret: [u8; 32],
 }
 
-impl Making<'_> {
+impl UnitSettings<'_> {
     /// How hosts reach the units of `target`.
     pub(crate) fn paths(&self, target: &TargetConfig) -> Paths {
         Paths {
@@ -97,7 +97,7 @@ impl Making<'_> {
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device")
-            .field("lun", &self.place.number)
+            .field("lun", &self.context.number)
             .field("store", &self.unit.store.description())
             .finish_non_exhaustive()
     }
@@ -107,7 +107,7 @@ impl Device {
     /// Sets the target to which the unit belongs, once.
     pub(crate) fn introduce(&self, target: &Arc<TargetNode>) {
         let weak = Arc::downgrade(target);
-        if self.place.target.set(Weak::clone(&weak)).is_ok() {
+        if self.context.target.set(Weak::clone(&weak)).is_ok() {
             self.unit.scsi.set_neighbours(weak);
         }
     }
@@ -119,27 +119,27 @@ impl Device {
 
     /// Its LUN.
     pub fn number(&self) -> u16 {
-        self.place.number
+        self.context.number
     }
 
     /// TargetName of its target.
     pub fn target_name(&self) -> &str {
-        &self.place.target_name
+        &self.context.target_name
     }
 
     /// Both: the identification used for users and metrics.
     pub(crate) fn place(&self) -> (&str, u16) {
-        (&self.place.target_name, self.place.number)
+        (&self.context.target_name, self.context.number)
     }
 
     /// How many operations of its store have failed.
     pub(crate) fn failures(&self) -> &AtomicU64 {
-        &self.place.failures
+        &self.context.failures
     }
 
     /// Its current configuration.
     pub fn config(&self) -> Guard<Arc<LunConfig>> {
-        self.place.config.load()
+        self.context.config.load()
     }
 
     /// Adopts `config` and `paths`. It stays the same disk. What may change is its size and its thin provisioning, which follow
@@ -168,7 +168,7 @@ impl Device {
             changes
                 .push((Asc::INQUIRY_DATA_CHANGED, "has other ports, or another management URL".to_owned()));
         }
-        self.place.config.store(Arc::new(config));
+        self.context.config.store(Arc::new(config));
         changes
     }
 
@@ -176,7 +176,7 @@ impl Device {
     pub(crate) fn set_access_state(&self, group: u16, state: AccessState) -> Option<UnitEvent> {
         let before = self.unit.scsi.access_state(group);
         let changes = before != state && self.unit.scsi.set_access_state(group, state);
-        let (target, lun) = (self.place.target_name.clone(), self.place.number);
+        let (target, lun) = (self.context.target_name.clone(), self.context.number);
         changes.then_some(UnitEvent { target, lun, asc: Asc::ACCESS_STATE_CHANGED })
     }
 
@@ -185,18 +185,18 @@ impl Device {
         old: &Self,
         config: &LunConfig,
         target: &TargetConfig,
-        making: &Making<'_>,
+        settings: &UnitSettings<'_>,
     ) -> Self {
         let identity = UnitIdentity::new(old.identity.volume, config.serial.as_deref());
         let store = Below::StoreOf(&old.unit);
-        Self::make(config, store, target, making, identity, None)
+        Self::make(config, store, target, settings, identity, None)
     }
 
     /// It is the disk that `old` was: registrations are kept.
     //= spc4 5.12.1 PR-13
     pub(crate) fn inherit(self: &Arc<Self>, old: &Self) {
         self.unit.scsi.inherit(&old.unit.scsi);
-        let _ = old.heir.set(Arc::downgrade(self));
+        let _ = old.successor.set(Arc::downgrade(self));
     }
 
     /// The file with its reservations.
@@ -214,7 +214,7 @@ impl Device {
         if let Some(file) = &self.reservations
             && let Err(error) = file.remove()
         {
-            tracing::error!(%error, lun = self.place.number, "old persistent reservations cannot be removed");
+            tracing::error!(%error, lun = self.context.number, "old persistent reservations cannot be removed");
         }
     }
 
@@ -237,8 +237,8 @@ impl Device {
     /// The error of the system.
     pub fn save_reservations(&self) -> std::io::Result<()> {
         // Commands that started before the unit was replaced may end later; their changes were taken over.
-        if let Some(heir) = self.heir.get() {
-            return heir.upgrade().map_or(Ok(()), |heir| heir.save_reservations());
+        if let Some(successor) = self.successor.get() {
+            return successor.upgrade().map_or(Ok(()), |successor| successor.save_reservations());
         }
         self.reservations.as_ref().map_or(Ok(()), |file| file.save(&self.unit.scsi))
     }
@@ -247,13 +247,13 @@ impl Device {
     pub(crate) fn missing(
         config: &LunConfig,
         target: &TargetConfig,
-        making: &Making<'_>,
+        settings: &UnitSettings<'_>,
         identity: UnitIdentity,
         why: String,
     ) -> Result<Self, StoreError> {
         // No command reaches this store: the unit answers by itself.
         let nothing = Arc::new(RamStore::new(512, 512)?);
-        Ok(Self::make(config, Below::Store(nothing), target, making, identity, Some(why)))
+        Ok(Self::make(config, Below::Store(nothing), target, settings, identity, Some(why)))
     }
 
     /// Why its store is unavailable; `None`: it is available.
@@ -266,17 +266,17 @@ impl Device {
         config: &LunConfig,
         store: Arc<dyn BlockStore>,
         target: &TargetConfig,
-        making: &Making<'_>,
+        settings: &UnitSettings<'_>,
         identity: UnitIdentity,
     ) -> Self {
-        Self::make(config, Below::Store(store), target, making, identity, None)
+        Self::make(config, Below::Store(store), target, settings, identity, None)
     }
 
     fn make(
         config: &LunConfig,
         below: Below<'_>,
         target: &TargetConfig,
-        making: &Making<'_>,
+        settings: &UnitSettings<'_>,
         identity: UnitIdentity,
         missing: Option<String>,
     ) -> Self {
@@ -286,7 +286,7 @@ impl Device {
         let reservations = match missing {
             // The stored reservations belong to the missing disk, which must find them when it is available again.
             Some(_) => None,
-            None => reservation_file(config, &geometry, making.state_dir, &identity),
+            None => reservation_file(config, &geometry, settings.state_dir, &identity),
         };
         let format = store.records().map(blockstore::Records::format);
         let scsi = LogicalUnit::new(LuConfig {
@@ -303,10 +303,10 @@ impl Device {
             thin: geometry.discard_granularity_bytes != 0,
             write_cache: config.write_cache,
             sanitize: store.overwrites_in_place(),
-            limits: transfers(&**store, making.limits.buffer_bytes_max),
+            limits: transfers(&**store, settings.limits.buffer_bytes_max),
             target_name: target_name.to_owned(),
-            paths: making.paths(target),
-            token_secret: Some(making.token_secret),
+            paths: settings.paths(target),
+            token_secret: Some(settings.token_secret),
             persist_reservations: reservations.is_some(),
             protectable: format.is_some(),
             protection: format.and_then(|f| ProtectionType::from_number(f.kind)).unwrap_or_default(),
@@ -317,8 +317,8 @@ impl Device {
         for (group, state) in &target.access_states {
             scsi.set_access_state(*group, *state);
         }
-        let stats = making.metrics.lun(target_name, config.number);
-        let place = Arc::new(Place {
+        let stats = settings.metrics.lun(target_name, config.number);
+        let context = Arc::new(UnitContext {
             target_name: target_name.to_owned(),
             number: config.number,
             target: OnceLock::new(),
@@ -326,13 +326,13 @@ impl Device {
             failures: AtomicU64::new(0),
             config: ArcSwap::from_pointee(config.clone()),
         });
-        let host: Arc<dyn Host> = Arc::clone(&place) as _;
+        let host: Arc<dyn Host> = Arc::clone(&context) as _;
         let unit = match below {
-            Below::Store(store) => Unit::new(scsi, store, making.limits.store_concurrency_per_lun, host),
+            Below::Store(store) => Unit::new(scsi, store, settings.limits.store_concurrency_per_lun, host),
             Below::StoreOf(old) => Unit::succeeding(old, scsi, host),
         };
         let unit = Arc::new(unit);
-        Self { unit, place, reservations, heir: OnceLock::new(), stats, identity, missing }
+        Self { unit, context, reservations, successor: OnceLock::new(), stats, identity, missing }
     }
 }
 

@@ -201,7 +201,7 @@ pub(crate) struct Lease {
 
 /// Messages for other shards.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tidings {
+pub(crate) struct ShardMessages {
     /// Memory granted to them, by shard.
     pub grants: Grants,
     /// All shards must return their unused memory.
@@ -240,13 +240,13 @@ impl Lease {
     }
 
     /// Waits for `bytes`, if it does not wait already.
-    pub fn wait_for(&mut self, bytes: u64) -> Tidings {
+    pub fn wait_for(&mut self, bytes: u64) -> ShardMessages {
         if std::mem::replace(&mut self.waits, true) {
-            return Tidings::default();
+            return ShardMessages::default();
         }
         let unused = std::mem::replace(&mut self.leased, self.used) - self.used;
         let (call_back, grants) = self.pool.wait(self.shard, bytes, unused);
-        Tidings { grants, call_back }
+        ShardMessages { grants, call_back }
     }
 
     /// Whether the memory for which it waits has not been granted yet.
@@ -355,8 +355,8 @@ mod tests {
         let (_, mut leases) = leases(3);
         assert!(leases[0].take(MAX));
         assert!(!leases[1].take(MAX / 2) && !leases[2].take(1));
-        assert_eq!(leases[1].wait_for(MAX / 2), Tidings { grants: Grants::new(), call_back: true });
-        assert_eq!(leases[2].wait_for(1), Tidings { grants: Grants::new(), call_back: false });
+        assert_eq!(leases[1].wait_for(MAX / 2), ShardMessages { grants: Grants::new(), call_back: true });
+        assert_eq!(leases[2].wait_for(1), ShardMessages { grants: Grants::new(), call_back: false });
         assert!(leases[0].give(MAX / 4).is_empty(), "the first one is not passed");
         assert!(!leases[0].take(1), "nobody takes anything while others wait");
         let grants = leases[0].give(MAX / 4 + 1);

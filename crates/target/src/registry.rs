@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use scsi::{AccessState, TargetPort};
 
 use crate::config::{Config, LunConfig, TargetConfig};
-use crate::device::{Device, Making};
+use crate::device::{Device, UnitSettings};
 use crate::identity::{self, Identities};
 use crate::observe::Metrics;
 use crate::units::{Plan, Planner, UnitEvent};
@@ -175,7 +175,7 @@ impl TargetSet {
         let served = devices_of(&self.targets);
         let draw = || identity::draw(&self.token_secret.0, self.drawn.fetch_add(1, Ordering::Relaxed));
         let mut planner = Planner {
-            making: Making {
+            settings: UnitSettings {
                 ports: &ports,
                 limits: &config.limits,
                 state_dir: config.state_dir.as_deref(),

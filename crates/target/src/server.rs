@@ -258,7 +258,7 @@ impl Server {
         }
         // Log the number of withheld events now: no line comes after it.
         let next_second = self.shared.platform.now() + Duration::from_secs(1);
-        self.shared.observe.events.tell_held_back(next_second);
+        self.shared.observe.events.log_held_back(next_second);
         self.flush_for_the_last_time();
     }
 

@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 use scsi::{Asc, Paths};
 
 use crate::config::{LunConfig, TargetConfig};
-use crate::device::{Device, Making};
+use crate::device::{Device, UnitSettings};
 use crate::identity::{Identities, UnitIdentity};
 use crate::registry::OpenStore;
 
@@ -44,7 +44,7 @@ pub struct UnitEvent {
 
 /// Creates the units of a configuration.
 pub(crate) struct Planner<'a> {
-    pub making: Making<'a>,
+    pub settings: UnitSettings<'a>,
     pub identities: Identities<'a>,
     /// A store that cannot be opened does not prevent the others from being served.
     pub lenient: bool,
@@ -89,7 +89,7 @@ impl Planner<'_> {
                 };
                 let identity = self.identities.of(config, target.name.as_str(), &*store, &is_taken)?;
                 self.check_is_new(&identity)?;
-                let device = Arc::new(Device::new(config, store, target, &self.making, identity));
+                let device = Arc::new(Device::new(config, store, target, &self.settings, identity));
                 device.report_failed_flush();
                 match old {
                     // The registrations of the previous disk in this place do not apply to this one.
@@ -129,7 +129,7 @@ impl Planner<'_> {
                     "the unit is not ready until its store can be opened, which is tried again and again"
                 );
                 let identity = self.identities.of_missing(config);
-                Arc::new(Device::missing(config, target, &self.making, identity, error.to_string())?)
+                Arc::new(Device::missing(config, target, &self.settings, identity, error.to_string())?)
             }
         };
         self.enter(target, config, device.identity())?;
@@ -205,21 +205,22 @@ impl Planner<'_> {
             self.plan.notes.push(format!("LUN {} of {}: {shrunk}", config.number, target.name));
         }
         if old.is_some_and(|old| Arc::ptr_eq(old, holder)) && is_same_disk(&before, config) {
-            self.plan.adjusted.push((Arc::clone(holder), config.clone(), self.making.paths(target)));
+            self.plan.adjusted.push((Arc::clone(holder), config.clone(), self.settings.paths(target)));
             return Ok(Arc::clone(holder));
         }
-        let heir = Arc::new(Device::succeeding(holder, config, target, &self.making));
-        let of_another = |device: &&Arc<Device>| address(&device.unit.store) != address(&heir.unit.store);
+        let successor = Arc::new(Device::succeeding(holder, config, target, &self.settings));
+        let of_another =
+            |device: &&Arc<Device>| address(&device.unit.store) != address(&successor.unit.store);
         if let Some(old) =
-            self.served.iter().filter(of_another).find(|d| d.identity().is_told_as(heir.identity()))
+            self.served.iter().filter(of_another).find(|d| d.identity().is_told_as(successor.identity()))
         {
             return Err(gives_away(old));
         }
         match served {
-            true => self.plan.heirs.push((Arc::clone(&heir), Arc::clone(holder))),
-            false => heir.load_reservations().map_err(StoreError::Unusable)?,
+            true => self.plan.heirs.push((Arc::clone(&successor), Arc::clone(holder))),
+            false => successor.load_reservations().map_err(StoreError::Unusable)?,
         }
-        Ok(heir)
+        Ok(successor)
     }
 }
 
@@ -303,12 +304,12 @@ impl Plan {
                 events.push(UnitEvent { target, lun, asc });
             }
         }
-        for (heir, old) in &self.heirs {
-            heir.inherit(old);
+        for (successor, old) in &self.heirs {
+            successor.inherit(old);
         }
         // Only when each device holds the state of its predecessor are files written, so that no file is overwritten before it was
         // read.
-        let changed = self.heirs.iter().map(|(heir, _)| heir).chain(&self.strangers);
+        let changed = self.heirs.iter().map(|(successor, _)| successor).chain(&self.strangers);
         for device in changed.clone() {
             if let Err(error) = device.save_reservations() {
                 let (target, lun) = (device.target_name(), device.number());

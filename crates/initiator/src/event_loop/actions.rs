@@ -90,7 +90,7 @@ impl<P: Platform> EventLoop<P> {
             return self.probed(&completion);
         }
         if let Some(lun) = self.units.note(&completion) {
-            self.tell_loss(lun);
+            self.report_loss(lun);
         }
         // A command ended by the loss itself is no sign of progress.
         if completion.ending != Ending::OutcomeUnknown {
@@ -124,7 +124,7 @@ impl<P: Platform> EventLoop<P> {
     fn probed(&mut self, completion: &Completion) {
         let Answered { next, released, lost, silent } = self.units.answered(self.now, completion);
         if let Some(lun) = lost {
-            self.tell_loss(lun);
+            self.report_loss(lun);
         }
         for command in next.into_iter().chain(released) {
             self.submit(command);
@@ -157,7 +157,7 @@ impl<P: Platform> EventLoop<P> {
     }
 
     /// Reports a loss to the workload; other owners learn of it when they flush.
-    fn tell_loss(&mut self, lun: Lun) {
+    fn report_loss(&mut self, lun: Lun) {
         if let State::Up(up) = &mut self.state
             && let Some(running) = &mut self.running
             && let Some(lost) = self.units.last_loss(lun)

@@ -111,7 +111,7 @@ impl Attempt {
     }
 
     /// Continues with the next address; `failure` is the result if there is none.
-    fn go_on(
+    fn continue_with(
         mut self: Box<Self>,
         driver: &mut impl Driver,
         now: Time,
@@ -326,7 +326,7 @@ impl Attempt {
     ) -> Outcome {
         let (left, failure) = gather(addresses);
         self.addresses.left = left;
-        self.go_on(driver, now, failure)
+        self.continue_with(driver, now, failure)
     }
 
     /// Starts again at the same address, with one CHAP algorithm less.
@@ -336,7 +336,7 @@ impl Attempt {
             chap.algorithms.retain(|algorithm| *algorithm != ChapAlgorithm::Sha256);
         }
         self.addresses.left.push(self.address);
-        self.go_on(driver, now, None)
+        self.continue_with(driver, now, None)
     }
 
     /// Tries the next address, if there is one.
@@ -347,7 +347,7 @@ impl Attempt {
             return Outcome::Failed(error);
         }
         self.addresses.failed.push(self.address);
-        self.go_on(driver, now, Some(error))
+        self.continue_with(driver, now, Some(error))
     }
 
     pub(super) fn close(&self, driver: &mut impl Driver) {

@@ -300,7 +300,7 @@ impl TargetSession {
             .filter(|(_, task)| before.is_none_or(|limit| task.cmd_sn.lt(limit) || task.immediate))
             .map(|(id, _)| id)
             .collect();
-        let told = self.tell_to_stop(&scope, &doomed);
+        let told = self.announce_abort(&scope, &doomed);
         let mut wait = AbortWait::new(Then::Notify(token));
         match scope.task_aborted_status {
             true => doomed.into_iter().for_each(|id| self.end_as_aborted(id, &mut wait)),
@@ -323,7 +323,7 @@ impl TargetSession {
     /// requested their abort. Returns connection, logical unit and StatSN of each message.
     //= rfc7143 4.2.3.4 FAB-01
     //= rfc7143 4.2.3.5 FAB-03
-    fn tell_to_stop(&mut self, scope: &AbortScope, doomed: &[TaskId]) -> SmallVec<[(Cid, Lun, StatSn); 4]> {
+    fn announce_abort(&mut self, scope: &AbortScope, doomed: &[TaskId]) -> SmallVec<[(Cid, Lun, StatSn); 4]> {
         let mut told: SmallVec<[(Cid, Lun, StatSn); 4]> = SmallVec::new();
         if self.params.task_reporting != TaskReporting::FastAbort || scope.task_aborted_status {
             return told;

@@ -202,7 +202,7 @@ fn cpy_04_a_copy_under_way_can_be_watched_and_its_identifier_is_taken() {
     shelf.run(0, &results_lid1(4, 7), &[]).fails(5, 0x24, 0);
     shelf.run(0, &copy_cdb(0, list.len()), &list).fails(5, 0x00, 0x16);
     let lu = Arc::clone(&shelf.disks[0].lu);
-    shelf.go_on(&lu, execution, &[]).good();
+    shelf.continue_with(&lu, execution, &[]).good();
     assert_eq!(shelf.run(0, &results_lid1(0, 7), &[]).good().data[4], 1);
 
     // Its task is aborted: the execution no longer exists, and the identifier is free.
@@ -230,7 +230,7 @@ fn cpy_05_four_byte_identifiers_and_the_end_of_a_copy_by_command() {
     (abort[0], abort[1], abort[5]) = (0x83, 0x1c, 3);
     shelf.run(0, &abort, &[]).good();
     let lu = Arc::clone(&shelf.disks[0].lu);
-    shelf.go_on(&lu, execution, &[]).fails(0xa, 0x2f, 0x02);
+    shelf.continue_with(&lu, execution, &[]).fails(0xa, 0x2f, 0x02);
     assert_eq!(shelf.run(0, &results_lid4(5, 3), &[]).good().data[5], 0x60);
     abort[5] = 4;
     shelf.run(0, &abort, &[]).fails(5, 0x24, 0);

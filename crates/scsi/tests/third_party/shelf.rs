@@ -62,10 +62,10 @@ impl Shelf {
     pub fn run_as(&mut self, nexus: &Nexus, lun: usize, cdb: &[u8], out: &[u8]) -> Answer {
         let lu = Arc::clone(&self.disks[lun].lu);
         let execution = lu.begin_offering(nexus, cdb, out.len() as u64);
-        self.go_on(&lu, execution, out)
+        self.continue_with(&lu, execution, out)
     }
 
-    pub fn go_on(&mut self, lu: &LogicalUnit, mut execution: Execution, out: &[u8]) -> Answer {
+    pub fn continue_with(&mut self, lu: &LogicalUnit, mut execution: Execution, out: &[u8]) -> Answer {
         let own = usize::from(lu.config().lun);
         let (mut read, mut ops, mut pieces) = (Vec::new(), Vec::new(), 0);
         loop {

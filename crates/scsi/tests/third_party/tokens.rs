@@ -208,7 +208,7 @@ fn odx_03_the_data_change_while_a_token_is_being_used() {
     execution.data_out(&lu, &DataOut::new(&[&list]));
     assert!(matches!(execution.step(), Step::Medium(_)));
     shelf.run(0, &cdb::write(3999, 1), &[1; BLOCK]).good();
-    shelf.go_on(&lu, execution, &[]).fails(5, 0x23, 0x06);
+    shelf.continue_with(&lu, execution, &[]).fails(5, 0x23, 0x06);
     assert_eq!(shelf.used(1).0, 0x02);
 }
 
@@ -230,7 +230,7 @@ fn odx_03_a_token_that_can_be_used_no_more_is_watched_while_it_is_copied() {
         shelf.run(0, &token_cdb(0x10, 42, list.len()), &list);
     }
     shelf.run(0, &cdb::write(3999, 1), &[1; BLOCK]).good();
-    shelf.go_on(&lu, execution, &[]).fails(5, 0x23, 0x06);
+    shelf.continue_with(&lu, execution, &[]).fails(5, 0x23, 0x06);
 }
 
 #[test]

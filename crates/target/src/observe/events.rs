@@ -100,7 +100,7 @@ impl Events {
     }
 
     /// Logs how many events were withheld in seconds that have passed; true while there are some left from the current second.
-    pub fn tell_held_back(&self, now: Duration) -> bool {
+    pub fn log_held_back(&self, now: Duration) -> bool {
         let mut left = false;
         for (kind, quota) in EventKind::ALL.into_iter().zip(&self.0) {
             let mut quota = quota.lock();
@@ -137,9 +137,9 @@ mod tests {
         let told = (0..1000).filter(|n| events.admits(KIND, at(5000 + n / 2))).count();
         assert_eq!((told, held_back(&events)), (10, 990));
         assert!(events.admits(EventKind::SessionEnded, at(5100)), "other kinds have lines of their own");
-        assert!(events.tell_held_back(at(5999)), "the second is not over");
+        assert!(events.log_held_back(at(5999)), "the second is not over");
         assert_eq!(held_back(&events), 990);
-        assert!(!events.tell_held_back(at(6000)));
+        assert!(!events.log_held_back(at(6000)));
         assert_eq!(held_back(&events), 0, "it was said");
         assert!(events.admits(KIND, at(6000)));
     }

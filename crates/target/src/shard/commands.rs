@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::Shard;
 use super::room::too_long;
-use super::sessions::Hosted;
+use super::sessions::SessionEntry;
 use super::work::{store_failure, work, work_now};
 use crate::device::Device;
 use crate::observe::Op;
@@ -71,57 +71,57 @@ impl Running {
 
 impl<P: Platform> Shard<P> {
     /// Passes a command to the device server, once it is its turn and there is room.
-    pub(super) fn start(&mut self, hosted: &mut Hosted, command: Command) {
-        if !self.waits_for_turn(hosted, &command) {
-            self.begin_when_there_is_room(hosted, command);
+    pub(super) fn start(&mut self, entry: &mut SessionEntry, command: Command) {
+        if !self.waits_for_turn(entry, &command) {
+            self.begin_when_there_is_room(entry, command);
         }
     }
 
     /// Starts a command whose turn has come, if there is room for it; otherwise defers it.
-    pub(super) fn begin_when_there_is_room(&mut self, hosted: &mut Hosted, command: Command) {
-        if hosted.target.is_none() {
+    pub(super) fn begin_when_there_is_room(&mut self, entry: &mut SessionEntry, command: Command) {
+        if entry.target.is_none() {
             return;
         }
         let need = self.room.need_of(&command);
         let waits = need > 0
-            && ((command.read_length > 0 && self.would_overfill(hosted, &command))
-                || !match hosted.share.is_short {
-                    true => self.reserve_own(hosted, need),
-                    false => self.reserve(hosted, need),
+            && ((command.read_length > 0 && self.would_overfill(entry, &command))
+                || !match entry.share.is_short {
+                    true => self.reserve_own(entry, need),
+                    false => self.reserve(entry, need),
                 });
         if waits {
-            return hosted.deferred.push_back(command);
+            return entry.deferred.push_back(command);
         }
-        self.begin(hosted, command, need);
+        self.begin(entry, command, need);
     }
 
     /// Whether the initiator is slow to accept earlier data: until then no memory is filled for it.
-    fn would_overfill(&mut self, hosted: &Hosted, command: &Command) -> bool {
-        let cid = hosted.session.connection_of(command.task);
-        waits_on(hosted, cid) || self.is_congested(hosted, cid)
+    fn would_overfill(&mut self, entry: &SessionEntry, command: &Command) -> bool {
+        let cid = entry.session.connection_of(command.task);
+        waits_on(entry, cid) || self.is_congested(entry, cid)
     }
 
     /// Starts a command that holds `reserved_bytes` for its data.
-    fn begin(&mut self, hosted: &mut Hosted, command: Command, reserved_bytes: u64) {
+    fn begin(&mut self, entry: &mut SessionEntry, command: Command, reserved_bytes: u64) {
         let task = command.task;
         let facts = scsi::command_facts(&command.cdb);
         if facts.of_target {
-            let numbers: Vec<u16> = hosted.luns.keys().copied().collect();
-            for device in hosted.luns.values() {
-                device.unit.scsi.clear_unit_attention(hosted.nexus.id, Asc::REPORTED_LUNS_DATA_CHANGED);
+            let numbers: Vec<u16> = entry.luns.keys().copied().collect();
+            for device in entry.luns.values() {
+                device.unit.scsi.clear_unit_attention(entry.nexus.id, Asc::REPORTED_LUNS_DATA_CHANGED);
             }
             let outcome = scsi::report_luns(&numbers, &command.cdb);
-            return self.finish(hosted, task, outcome, Payload::default(), reserved_bytes);
+            return self.finish(entry, task, outcome, Payload::default(), reserved_bytes);
         }
-        let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) else {
+        let Some(device) = command.lun.to_index().and_then(|number| entry.luns.get(&number)) else {
             let outcome = scsi::absent_lun(&command.cdb);
-            return self.finish(hosted, task, outcome, Payload::default(), reserved_bytes);
+            return self.finish(entry, task, outcome, Payload::default(), reserved_bytes);
         };
         if facts.timed {
             device.unit.scsi.set_time(self.now);
         }
         let execution =
-            device.unit.scsi.begin_offering(&hosted.nexus, &command.cdb, command.write_length.into());
+            device.unit.scsi.begin_offering(&entry.nexus, &command.cdb, command.write_length.into());
         let running = Running {
             execution,
             device: Arc::clone(device),
@@ -132,22 +132,28 @@ impl<P: Platform> Shard<P> {
             started: self.now,
             kind: Op::of(&command.cdb),
         };
-        self.carry_on(hosted, task, running, DataOutPieces::new());
+        self.carry_on(entry, task, running, DataOutPieces::new());
     }
 
     /// All data of a command has arrived. None of it was used before: an aborted write has changed no block.
     //= sam5 5.5 TSK-05
-    pub(super) fn data_out(&mut self, hosted: &mut Hosted, task: TaskId, data: DataOutPieces) {
-        let Some(mut running) = hosted.running.remove(&task) else { return };
+    pub(super) fn data_out(&mut self, entry: &mut SessionEntry, task: TaskId, data: DataOutPieces) {
+        let Some(mut running) = entry.running.remove(&task) else { return };
         let slices: smallvec::SmallVec<[&[u8]; 8]> = data.iter().map(|piece| &piece[..]).collect();
         let data_out = DataOut::new(&slices).with_offered(running.write_length);
         running.execution.data_out(&running.device.unit.scsi, &data_out);
         drop(slices);
-        self.carry_on(hosted, task, running, data);
+        self.carry_on(entry, task, running, data);
     }
 
     /// Runs a command as far as possible without waiting.
-    fn carry_on(&mut self, hosted: &mut Hosted, task: TaskId, mut running: Running, data: DataOutPieces) {
+    fn carry_on(
+        &mut self,
+        entry: &mut SessionEntry,
+        task: TaskId,
+        mut running: Running,
+        data: DataOutPieces,
+    ) {
         let mut payload = Payload::default();
         let mut steps = 0;
         loop {
@@ -157,19 +163,19 @@ impl<P: Platform> Shard<P> {
                     let wanted = bytes.min(running.write_length);
                     let reserved = running.reserved_bytes;
                     if wanted > reserved {
-                        return self.finish(hosted, task, too_long(), payload, reserved);
+                        return self.finish(entry, task, too_long(), payload, reserved);
                     }
                     if running.read_length == 0 {
                         running.reserved_bytes = wanted;
-                        hosted.share.commands -= reserved - wanted;
+                        entry.share.commands -= reserved - wanted;
                     }
-                    hosted.running.insert(task, running);
-                    return hosted.session.need_data_out(task, bytes);
+                    entry.running.insert(task, running);
+                    return entry.session.need_data_out(task, bytes);
                 }
                 // A copy may access a unit whose store blocks.
-                Step::Medium(MediumOp::Copy { .. }) => return self.offload(hosted, task, running, data),
+                Step::Medium(MediumOp::Copy { .. }) => return self.offload(entry, task, running, data),
                 Step::Medium(_) if steps == INLINE_STEPS_MAX => {
-                    return self.offload(hosted, task, running, data);
+                    return self.offload(entry, task, running, data);
                 }
                 Step::Medium(_) => {
                     let (lun, reserved, slabs) = (running.lun(), running.reserved_bytes, &self.slabs);
@@ -179,14 +185,14 @@ impl<P: Platform> Shard<P> {
                         false => Some(work(&mut running, &data, slabs, &NEVER)),
                     }));
                     if let Ok(None) = worked {
-                        return self.offload(hosted, task, running, data);
+                        return self.offload(entry, task, running, data);
                     }
                     let Ok(Some(done)) = worked else {
                         tracing::error!(lun, "a store panicked; its command ends with HARDWARE ERROR");
                         let no_data = Payload::default();
-                        self.observe(hosted, &running, Some(Reason::HardwareError), &no_data, &data);
+                        self.observe(entry, &running, Some(Reason::HardwareError), &no_data, &data);
                         let failed = Outcome::check(store_failure());
-                        return self.finish(hosted, task, failed, Payload::default(), reserved);
+                        return self.finish(entry, task, failed, Payload::default(), reserved);
                     };
                     payload = done;
                     steps += 1;
@@ -195,72 +201,72 @@ impl<P: Platform> Shard<P> {
                 Step::Done(outcome)
                     if running.device.keeps_reservations() && lun::change_to_keep(outcome).is_some() =>
                 {
-                    return self.offload(hosted, task, running, data);
+                    return self.offload(entry, task, running, data);
                 }
                 Step::Done(_) => break,
             }
         }
         if let Some(rest) = running.execution.take_remainder() {
-            self.go_on(&running, rest);
+            self.continue_with(&running, rest);
         }
-        self.observe(hosted, &running, running.failure(), &payload, &data);
+        self.observe(entry, &running, running.failure(), &payload, &data);
         if let Step::Done(outcome) = running.execution.into_step() {
-            self.finish(hosted, task, outcome, payload, running.reserved_bytes);
+            self.finish(entry, task, outcome, payload, running.reserved_bytes);
         }
     }
 
     /// The session has abandoned a command.
-    pub(super) fn abandon(&mut self, hosted: &mut Hosted, task: TaskId) {
-        hosted.deferred.retain(|command| command.task != task);
-        hosted.order.forget(task);
-        match hosted.offloaded.get(&task) {
+    pub(super) fn abandon(&mut self, entry: &mut SessionEntry, task: TaskId) {
+        entry.deferred.retain(|command| command.task != task);
+        entry.order.forget(task);
+        match entry.offloaded.get(&task) {
             // Its worker still answers, but starts no further operation.
             Some(offloaded) if !offloaded.outlives_task => offloaded.cancelled.store(true, Ordering::Release),
             // From now on it belongs to no session.
             Some(offloaded) => {
-                hosted.reading_bytes -= offloaded.reading_bytes;
-                hosted.share.commands -= offloaded.reserved_bytes;
-                hosted.offloaded.remove(&task);
-                hosted.session.task_gone(task);
+                entry.reading_bytes -= offloaded.reading_bytes;
+                entry.share.commands -= offloaded.reserved_bytes;
+                entry.offloaded.remove(&task);
+                entry.session.task_gone(task);
             }
             None => {
-                if let Some(running) = hosted.running.remove(&task) {
-                    hosted.share.commands -= running.reserved_bytes;
+                if let Some(running) = entry.running.remove(&task) {
+                    entry.share.commands -= running.reserved_bytes;
                 }
-                hosted.session.task_gone(task);
+                entry.session.task_gone(task);
             }
         }
     }
 
     /// Starts one of the commands that wait for room, if there is room for it now and, for a read, on its connection. The caller
     /// must hand on its output before it calls this again.
-    pub(super) fn begin_deferred(&mut self, hosted: &mut Hosted) -> bool {
+    pub(super) fn begin_deferred(&mut self, entry: &mut SessionEntry) -> bool {
         let mut short = false;
         let mut full: SmallVec<[Option<Cid>; 4]> = SmallVec::new();
-        for position in 0..hosted.deferred.len() {
-            let command = &hosted.deferred[position];
+        for position in 0..entry.deferred.len() {
+            let command = &entry.deferred[position];
             let need = self.room.need_of(command);
             if command.read_length > 0 {
-                let cid = hosted.session.connection_of(command.task);
+                let cid = entry.session.connection_of(command.task);
                 if full.contains(&cid) {
                     continue;
                 }
-                if self.is_congested(hosted, cid) {
+                if self.is_congested(entry, cid) {
                     full.push(cid);
                     continue;
                 }
             }
-            let has_room = if short { self.reserve_own(hosted, need) } else { self.reserve(hosted, need) };
+            let has_room = if short { self.reserve_own(entry, need) } else { self.reserve(entry, need) };
             if !has_room {
                 short = true;
                 continue;
             }
-            let Some(command) = hosted.deferred.remove(position) else { return false };
-            hosted.share.is_short = !hosted.deferred.is_empty();
-            self.begin(hosted, command, need);
+            let Some(command) = entry.deferred.remove(position) else { return false };
+            entry.share.is_short = !entry.deferred.is_empty();
+            self.begin(entry, command, need);
             return true;
         }
-        hosted.share.is_short = short;
+        entry.share.is_short = short;
         false
     }
 
@@ -268,7 +274,7 @@ impl<P: Platform> Shard<P> {
     /// command's `reserved_bytes`, the part that its data takes stays in use until the data is sent.
     pub(super) fn finish(
         &mut self,
-        hosted: &mut Hosted,
+        entry: &mut SessionEntry,
         task: TaskId,
         outcome: Outcome,
         payload: Payload,
@@ -282,19 +288,19 @@ impl<P: Platform> Shard<P> {
         }
         let completion = completion(outcome, payload);
         let bytes = completion.data_in.bytes.len() as u64;
-        hosted.fresh_bytes += bytes;
-        hosted.share.commands -= reserved_bytes;
-        hosted.share.outgoing += bytes.min(reserved_bytes);
+        entry.fresh_bytes += bytes;
+        entry.share.commands -= reserved_bytes;
+        entry.share.outgoing += bytes.min(reserved_bytes);
         match victims.is_empty() {
-            true => hosted.session.complete(task, completion),
-            false => self.preempt(hosted, task, completion, victims),
+            true => entry.session.complete(task, completion),
+            false => self.preempt(entry, task, completion, victims),
         }
     }
 
     /// Counts a completed command, in its unit and in its session.
     pub(super) fn observe(
         &mut self,
-        hosted: &mut Hosted,
+        entry: &mut SessionEntry,
         running: &Running,
         failed: Option<Reason>,
         payload: &Payload,
@@ -302,13 +308,13 @@ impl<P: Platform> Shard<P> {
     ) {
         let written = if running.write_length > 0 { data.iter().map(Bytes::len).sum::<usize>() } else { 0 };
         let bytes = (payload.bytes.len() + written) as u64;
-        self.observe_end(hosted, &running.device, running.kind, running.started, bytes, failed);
+        self.observe_end(entry, &running.device, running.kind, running.started, bytes, failed);
     }
 
     /// Like [`Shard::observe`], for a command of which only these values are left.
     pub(super) fn observe_end(
         &mut self,
-        hosted: &mut Hosted,
+        entry: &mut SessionEntry,
         device: &Device,
         kind: Op,
         started: Time,
@@ -316,11 +322,11 @@ impl<P: Platform> Shard<P> {
         failed: Option<Reason>,
     ) {
         let elapsed = self.shared.platform.now().saturating_sub(started);
-        hosted.stats.commands.add(1);
-        hosted.tally.count(kind, bytes, failed);
+        entry.stats.commands.add(1);
+        entry.tally.count(kind, bytes, failed);
         device.stats.record(kind, bytes, elapsed, failed);
         if elapsed >= SLOW_COMMAND && self.admits(EventKind::SlowCommand) {
-            let names = hosted.session.names();
+            let names = entry.session.names();
             tracing::warn!(
                 target_name = %device.target_name(), lun = device.number(), initiator = %names.initiator,
                 "a {} command took {:.1} s", kind.label(), elapsed.as_secs_f64()
@@ -330,8 +336,8 @@ impl<P: Platform> Shard<P> {
 }
 
 /// Whether a command of the same connection already waits for room.
-fn waits_on(hosted: &Hosted, cid: Option<Cid>) -> bool {
-    hosted.deferred.iter().any(|command| hosted.session.connection_of(command.task) == cid)
+fn waits_on(entry: &SessionEntry, cid: Option<Cid>) -> bool {
+    entry.deferred.iter().any(|command| entry.session.connection_of(command.task) == cid)
 }
 
 /// Converts an outcome for the session.

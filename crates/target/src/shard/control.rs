@@ -12,8 +12,8 @@ use iscsi_core::wire::Lun;
 use scsi::{Asc, SenseData, SenseKey, UaScope};
 
 use super::connections::State;
-use super::management::NOBODY;
-use super::sessions::{Hosted, SessionKey};
+use super::management::NO_WAITER;
+use super::sessions::{SessionEntry, SessionKey};
 use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
 use crate::observe::{ConnectionInfo, Negotiated, RecoveryInfo, SessionInfo};
@@ -60,9 +60,9 @@ impl<P: Platform> Shard<P> {
             .collect();
         let now = self.now;
         for key in evicted {
-            self.with_session(key, |_, hosted| {
-                hosted.ending = "the configuration allows it no longer";
-                hosted.session.request_logout(now, EVICTION_GRACE);
+            self.with_session(key, |_, entry| {
+                entry.ending = "the configuration allows it no longer";
+                entry.session.request_logout(now, EVICTION_GRACE);
             });
         }
         for node in changed_luns {
@@ -73,14 +73,14 @@ impl<P: Platform> Shard<P> {
                 .map(|h| h.key)
                 .collect();
             for key in concerned {
-                self.with_session(key, |_, hosted| learn_units(hosted, now));
+                self.with_session(key, |_, entry| learn_units(entry, now));
             }
         }
     }
 
     /// Notifies the initiators of units that had an event: each unit already has its unit attention.
     //= rfc7143 11.9 ASY-04
-    pub(super) fn tell_events(&mut self, events: &[UnitEvent]) {
+    pub(super) fn report_events(&mut self, events: &[UnitEvent]) {
         if events.is_empty() {
             return;
         }
@@ -88,26 +88,26 @@ impl<P: Platform> Shard<P> {
         let keys: Vec<SessionKey> =
             self.sessions.iter().filter(|h| h.target.is_some()).map(|h| h.key).collect();
         for key in keys {
-            self.with_session(key, |_, hosted| {
+            self.with_session(key, |_, entry| {
                 for event in events {
                     let of_mine = |target: &&Arc<TargetNode>| target.name.as_str() == event.target;
-                    if hosted.target.as_ref().filter(of_mine).is_none() {
+                    if entry.target.as_ref().filter(of_mine).is_none() {
                         continue;
                     }
-                    let Some(device) = hosted.luns.get(&event.lun) else { continue };
+                    let Some(device) = entry.luns.get(&event.lun) else { continue };
                     let sense = SenseData::new(SenseKey::UnitAttention, event.asc);
                     let sense = sense.to_bytes(device.unit.scsi.descriptor_sense());
-                    hosted.session.report_scsi_event(now, Lun::from_index(event.lun), &sense);
+                    entry.session.report_scsi_event(now, Lun::from_index(event.lun), &sense);
                 }
             });
         }
     }
 
-    fn is_still_allowed(&self, hosted: &Hosted) -> bool {
-        let Some(node) = &hosted.target else { return true };
-        let initiator = &hosted.session.names().initiator;
-        let mut peers = hosted.connections.iter().filter_map(|(_, token)| self.connections.peer(*token));
-        peers.all(|peer| node.is_visible_to(initiator, peer.ip(), hosted.group_tag))
+    fn is_still_allowed(&self, entry: &SessionEntry) -> bool {
+        let Some(node) = &entry.target else { return true };
+        let initiator = &entry.session.names().initiator;
+        let mut peers = entry.connections.iter().filter_map(|(_, token)| self.connections.peer(*token));
+        peers.all(|peer| node.is_visible_to(initiator, peer.ip(), entry.group_tag))
     }
 
     /// Asks every initiator to log out. While sessions are still open, new logins are told to try again later.
@@ -117,9 +117,9 @@ impl<P: Platform> Shard<P> {
             self.sessions.iter().map(|h| (h.key, h.target.is_some())).partition(|(_, normal)| *normal);
         let now = self.now;
         for (key, _) in normal {
-            self.with_session(key, |_, hosted| {
-                hosted.ending = SERVER_ENDS;
-                hosted.session.request_logout(now, grace);
+            self.with_session(key, |_, entry| {
+                entry.ending = SERVER_ENDS;
+                entry.session.request_logout(now, grace);
             });
         }
         for (key, _) in discovery {
@@ -176,10 +176,10 @@ impl<P: Platform> Shard<P> {
         }
         let gives_up = self.ending.is_some_and(|at| at + STORE_PATIENCE <= self.now);
         if gives_up {
-            for hosted in self.sessions.iter() {
+            for entry in self.sessions.iter() {
                 tracing::error!(
-                    initiator = %hosted.session.names().initiator,
-                    commands = hosted.offloaded.len(),
+                    initiator = %entry.session.names().initiator,
+                    commands = entry.offloaded.len(),
                     "the server ends although a store has not let go of commands"
                 );
             }
@@ -190,22 +190,22 @@ impl<P: Platform> Shard<P> {
 
     /// The reportable data about the sessions of this shard.
     pub fn session_infos(&mut self) -> Vec<SessionInfo> {
-        self.look_after_fresh();
+        self.update_changed();
         let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
         let mut infos = Vec::new();
         for key in keys {
-            let Some(hosted) = self.sessions.take(key) else { continue };
-            infos.push(self.session_info(&hosted));
-            self.sessions.keep(hosted);
+            let Some(entry) = self.sessions.take(key) else { continue };
+            infos.push(self.session_info(&entry));
+            self.sessions.keep(entry);
         }
         infos
     }
 
-    fn session_info(&mut self, hosted: &Hosted) -> SessionInfo {
-        let session = &hosted.session;
+    fn session_info(&mut self, entry: &SessionEntry) -> SessionInfo {
+        let session = &entry.session;
         let (names, params) = (session.names(), session.params());
         let mut connections = Vec::new();
-        for (cid, token) in &hosted.connections {
+        for (cid, token) in &entry.connections {
             let (Some(connection), Some(params)) =
                 (self.connections.get_mut(*token), session.connection_params(*cid))
             else {
@@ -228,18 +228,18 @@ impl<P: Platform> Shard<P> {
         }
         SessionInfo {
             // A discovery session may name a target as well, but is not attached to it.
-            target: hosted.target.as_ref().map(|target| target.name.to_string()),
+            target: entry.target.as_ref().map(|target| target.name.to_string()),
             initiator: names.initiator.to_string(),
             isid: names.isid.to_string(),
             tsih: session.tsih().0,
-            authenticated_as: hosted.authenticated_as.clone(),
-            since: hosted.since,
+            authenticated_as: entry.authenticated_as.clone(),
+            since: entry.since,
             connections,
             negotiated: Negotiated::all(params),
             queue_depth: session.queue_depth(),
             outstanding: session.outstanding() as u32,
-            commands: hosted.stats.commands.get(),
-            rejects: hosted.stats.rejects.get(),
+            commands: entry.stats.commands.get(),
+            rejects: entry.stats.rejects.get(),
             lost_connections: session.lost_connection_count() as u32,
             recovery: {
                 let RecoveryCounts {
@@ -265,20 +265,20 @@ impl<P: Platform> Shard<P> {
     }
 
     /// Updates the published counters of a session from those of its connections.
-    pub(super) fn count(&mut self, hosted: &mut Hosted) {
-        for (_, token) in hosted.connections.clone() {
-            self.count_traffic(hosted, token);
+    pub(super) fn count(&mut self, entry: &mut SessionEntry) {
+        for (_, token) in entry.connections.clone() {
+            self.count_traffic(entry, token);
         }
-        hosted.stats.rejects.set(hosted.session.rejects());
-        count_recovery(hosted);
+        entry.stats.rejects.set(entry.session.rejects());
+        count_recovery(entry);
     }
 
     /// Adds the traffic of a connection since it was last counted.
-    pub(super) fn count_traffic(&mut self, hosted: &mut Hosted, token: Token) {
+    pub(super) fn count_traffic(&mut self, entry: &mut SessionEntry, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
         let now = connection.link.stats();
         let before = std::mem::replace(&mut connection.counted, now);
-        let stats = &hosted.stats;
+        let stats = &entry.stats;
         for (count, now, before) in [
             (&stats.rx_pdus, now.rx_pdus, before.rx_pdus),
             (&stats.tx_pdus, now.tx_pdus, before.tx_pdus),
@@ -294,14 +294,14 @@ impl<P: Platform> Shard<P> {
         let failed = (now.digests.header_failed + now.digests.data_failed)
             - (before.digests.header_failed + before.digests.data_failed);
         if failed > 0 {
-            self.tell_of_digests(hosted, token, failed);
+            self.log_failed_digests(entry, token, failed);
         }
     }
 }
 
 /// Updates the counters of recovery.
-fn count_recovery(hosted: &Hosted) {
-    let (stats, counts) = (&hosted.stats, hosted.session.recovery_counts());
+fn count_recovery(entry: &SessionEntry) {
+    let (stats, counts) = (&entry.stats, entry.session.recovery_counts());
     for (count, value) in [
         (&stats.snacks_answered, counts.snacks_answered),
         (&stats.snacks_refused, counts.snacks_refused),
@@ -319,32 +319,32 @@ fn count_recovery(hosted: &Hosted) {
 /// initiator is notified by a unit attention on each unit and by an asynchronous event. Until then the session continues with the
 /// units it knows, so that no command reaches a unit to which its nexus is not attached.
 //= rfc7143 11.9 ASY-04
-fn learn_units(hosted: &mut Hosted, now: iscsi_core::Time) {
-    let Some(target) = &hosted.target else { return };
+fn learn_units(entry: &mut SessionEntry, now: iscsi_core::Time) {
+    let Some(target) = &entry.target else { return };
     let luns = target.luns();
-    if Arc::ptr_eq(&luns, &hosted.luns) {
+    if Arc::ptr_eq(&luns, &entry.luns) {
         return;
     }
     let luns = Arc::clone(&luns);
-    for (number, device) in hosted.luns.iter() {
+    for (number, device) in entry.luns.iter() {
         let now = luns.get(number);
         if !now.is_some_and(|stays| Arc::ptr_eq(stays, device)) {
-            device.unit.scsi.detach_nexus(&hosted.nexus);
+            device.unit.scsi.detach_nexus(&entry.nexus);
         }
         if !now.is_some_and(|now| Arc::ptr_eq(&now.unit.store, &device.unit.store)) {
             // Commands in progress were meant for a store that is no longer served: none of them may be acknowledged.
             let lun = Some(Lun::from_index(*number));
             let all = AbortScope { lun, request: None, task_aborted_status: true };
-            hosted.session.abort_tasks(all, NOBODY);
+            entry.session.abort_tasks(all, NO_WAITER);
         }
     }
     for device in luns.values() {
-        device.unit.scsi.ensure_attached(&hosted.nexus);
-        device.unit.scsi.unit_attention(UaScope::One(hosted.nexus.id), Asc::REPORTED_LUNS_DATA_CHANGED);
+        device.unit.scsi.ensure_attached(&entry.nexus);
+        device.unit.scsi.unit_attention(UaScope::One(entry.nexus.id), Asc::REPORTED_LUNS_DATA_CHANGED);
     }
-    hosted.luns = Arc::clone(&luns);
+    entry.luns = Arc::clone(&luns);
     let sense = SenseData::new(SenseKey::UnitAttention, Asc::REPORTED_LUNS_DATA_CHANGED).to_bytes(false);
     if let Some(first) = luns.keys().next() {
-        hosted.session.report_scsi_event(now, Lun::from_index(*first), &sense);
+        entry.session.report_scsi_event(now, Lun::from_index(*first), &sense);
     }
 }

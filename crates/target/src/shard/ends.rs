@@ -8,7 +8,7 @@ use iscsi_core::target::actions::CloseReason;
 use iscsi_core::wire::{Cid, TaskManagementRequest, TmfFunction};
 
 use super::Shard;
-use super::sessions::Hosted;
+use super::sessions::SessionEntry;
 use crate::observe::metrics::Reason;
 use crate::observe::{EventKind, Op};
 
@@ -59,8 +59,8 @@ pub(super) fn words(reason: &CloseReason, ending: &str) -> String {
 }
 
 /// Name of the target of a session, for human readers.
-fn target_of(hosted: &Hosted) -> &str {
-    hosted.target.as_ref().map_or("(discovery)", |node| node.name.as_str())
+fn target_of(entry: &SessionEntry) -> &str {
+    entry.target.as_ref().map_or("(discovery)", |node| node.name.as_str())
 }
 
 impl<P: Platform> Shard<P> {
@@ -68,43 +68,43 @@ impl<P: Platform> Shard<P> {
     /// at the session's end covers it.
     pub(super) fn connection_ended(
         &self,
-        hosted: &mut Hosted,
+        entry: &mut SessionEntry,
         cid: Cid,
         peer: Option<SocketAddr>,
         why: &str,
     ) {
-        let goes_on = hosted.connections.len() > 1 || hosted.session.params().level().recovers_connections();
-        if goes_on && !hosted.session.is_ending() && self.admits(EventKind::ConnectionEnded) {
+        let goes_on = entry.connections.len() > 1 || entry.session.params().level().recovers_connections();
+        if goes_on && !entry.session.is_ending() && self.admits(EventKind::ConnectionEnded) {
             tracing::info!(
-                initiator = %hosted.session.names().initiator, target_name = target_of(hosted), peer = %shown(peer),
-                tsih = hosted.session.tsih().0, cid = cid.0,
+                initiator = %entry.session.names().initiator, target_name = target_of(entry), peer = %shown(peer),
+                tsih = entry.session.tsih().0, cid = cid.0,
                 "a connection ended: {why}"
             );
         }
-        hosted.tally.last = Some(Ended { cid, peer, why: why.to_owned() });
+        entry.tally.last = Some(Ended { cid, peer, why: why.to_owned() });
     }
 
     /// The last log line of a session.
-    pub(super) fn tell_of_end(&self, hosted: &Hosted) {
+    pub(super) fn log_end(&self, entry: &SessionEntry) {
         if !self.admits(EventKind::SessionEnded) {
             return;
         }
-        let tally = &hosted.tally;
+        let tally = &entry.tally;
         let (why, peer, cid) = match &tally.last {
             Some(last) => (last.why.as_str(), last.peer, last.cid.0),
-            None => (hosted.ending, None, hosted.session.names().cid.0),
+            None => (entry.ending, None, entry.session.names().cid.0),
         };
         tracing::info!(
-            initiator = %hosted.session.names().initiator, target_name = target_of(hosted), peer = %shown(peer),
-            tsih = hosted.session.tsih().0, cid,
-            commands = hosted.stats.commands.get(), read_bytes = tally.read_bytes,
+            initiator = %entry.session.names().initiator, target_name = target_of(entry), peer = %shown(peer),
+            tsih = entry.session.tsih().0, cid,
+            commands = entry.stats.commands.get(), read_bytes = tally.read_bytes,
             written_bytes = tally.written_bytes, errors = tally.faults,
             "a session ended: {why}"
         );
     }
 
     /// Logs a request to abort tasks or to reset a unit: hosts do this when a disk is too slow for them.
-    pub(super) fn tell_of_management(&self, hosted: &Hosted, pdu: &RxPdu) {
+    pub(super) fn log_task_management(&self, entry: &SessionEntry, pdu: &RxPdu) {
         let Ok(request) = TaskManagementRequest::parse(&pdu.bhs) else { return };
         let harmless = matches!(
             request.function,
@@ -115,9 +115,9 @@ impl<P: Platform> Shard<P> {
         );
         if !harmless && self.admits(EventKind::TasksAborted) {
             tracing::warn!(
-                initiator = %hosted.session.names().initiator,
-                target_name = target_of(hosted),
-                tsih = hosted.session.tsih().0,
+                initiator = %entry.session.names().initiator,
+                target_name = target_of(entry),
+                tsih = entry.session.tsih().0,
                 lun = request.lun.to_index(),
                 "the initiator asks for {}; hosts do that when commands take too long for them",
                 request.function
@@ -126,12 +126,12 @@ impl<P: Platform> Shard<P> {
     }
 
     /// `failed` digests of a connection did not match.
-    pub(super) fn tell_of_digests(&mut self, hosted: &Hosted, token: Token, failed: u64) {
+    pub(super) fn log_failed_digests(&mut self, entry: &SessionEntry, token: Token, failed: u64) {
         let peer = self.connections.get_mut(token).map(|connection| connection.peer);
         if self.admits(EventKind::DigestFailed) {
             tracing::warn!(
-                initiator = %hosted.session.names().initiator, target_name = target_of(hosted), peer = %shown(peer),
-                tsih = hosted.session.tsih().0,
+                initiator = %entry.session.names().initiator, target_name = target_of(entry), peer = %shown(peer),
+                tsih = entry.session.tsih().0,
                 "{failed} PDUs arrived with a digest that does not match: something between here and the initiator changes bytes"
             );
         }

@@ -15,11 +15,11 @@ use scsi::{Asc, Nexus, NexusId, UaScope};
 
 use super::Shard;
 use super::message::{AbortOrder, Message};
-use super::sessions::{Hosted, SessionKey};
+use super::sessions::{SessionEntry, SessionKey};
 use crate::registry::TargetNode;
 
 /// Token of aborts for which nothing waits.
-pub(super) const NOBODY: u64 = 0;
+pub(super) const NO_WAITER: u64 = 0;
 
 /// What to do when all shards have answered.
 enum Then {
@@ -59,7 +59,7 @@ pub(super) struct Gathers {
 }
 
 impl Gathers {
-    /// A new token; never [`NOBODY`].
+    /// A new token; never [`NO_WAITER`].
     fn next(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -69,34 +69,34 @@ impl Gathers {
 impl<P: Platform> Shard<P> {
     /// Executes a task management function.
     //= rfc7143 11.6.1 TMF-07 TMF-08
-    pub(super) fn manage(&mut self, hosted: &mut Hosted, request: ManagementRequest) {
-        let Some(target) = hosted.target.clone() else { return };
+    pub(super) fn manage(&mut self, entry: &mut SessionEntry, request: ManagementRequest) {
+        let Some(target) = entry.target.clone() else { return };
         let whole_target =
             matches!(request.function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset);
         let lun = request.lun.to_index();
         if !whole_target && lun.is_none_or(|number| !target.luns().contains_key(&number)) {
-            return hosted.session.management_done(request.id, TmfResponse::LunDoesNotExist);
+            return entry.session.management_done(request.id, TmfResponse::LunDoesNotExist);
         }
         match request.function {
             //= rfc7144 6 P2-02
             TmfFunction::QueryTaskSet => {
-                let response = match hosted.session.has_tasks(request.lun) {
+                let response = match entry.session.has_tasks(request.lun) {
                     true => TmfResponse::FunctionSucceeded,
                     false => TmfResponse::FunctionComplete,
                 };
-                return hosted.session.management_done(request.id, response);
+                return entry.session.management_done(request.id, response);
             }
             //= rfc7144 6.4 P2-04
             TmfFunction::QueryAsyncEvent => {
-                let device = lun.and_then(|number| hosted.luns.get(&number));
+                let device = lun.and_then(|number| entry.luns.get(&number));
                 let pending =
-                    device.and_then(|device| device.unit.scsi.pending_unit_attention(hosted.nexus.id));
+                    device.and_then(|device| device.unit.scsi.pending_unit_attention(entry.nexus.id));
                 let response = match pending {
                     Some(_) => TmfResponse::FunctionSucceeded,
                     None => TmfResponse::FunctionComplete,
                 };
                 let additional = pending.unwrap_or_default();
-                return hosted.session.management_done_with(request.id, response, additional);
+                return entry.session.management_done_with(request.id, response, additional);
             }
             _ => {}
         }
@@ -105,13 +105,13 @@ impl<P: Platform> Shard<P> {
         let reaches_others = request.function != TmfFunction::AbortTaskSet;
         let shards = if reaches_others { self.shared.shards().len() } else { 0 };
         let then = Then::Manage {
-            session: hosted.key,
+            session: entry.key,
             request,
             target: Arc::clone(&target),
-            nexus: hosted.nexus.clone(),
+            nexus: entry.nexus.clone(),
         };
         self.gathers.gathers.insert(gather, Gather { missing: 1 + shards, then });
-        self.gathers.own.insert(own_token, (hosted.key, gather));
+        self.gathers.own.insert(own_token, (entry.key, gather));
         let scope = AbortScope {
             lun: (!whole_target).then_some(request.lun),
             request: Some(request.id),
@@ -127,35 +127,35 @@ impl<P: Platform> Shard<P> {
                     target: target.name.clone(),
                     lun: lun.filter(|_| !whole_target),
                     only: None,
-                    except: hosted.nexus.id,
+                    except: entry.nexus.id,
                     task_aborted_status: tas.unwrap_or(false),
                 },
             );
         }
-        hosted.session.abort_tasks(scope, own_token);
+        entry.session.abort_tasks(scope, own_token);
     }
 
     /// Aborts the tasks of `victims` on the unit of `task` before `task` completes.
     //= spc4 5.12.11.2.6 PR-09
     pub(super) fn preempt(
         &mut self,
-        hosted: &mut Hosted,
+        entry: &mut SessionEntry,
         task: TaskId,
         completion: Completion,
         victims: Vec<NexusId>,
     ) {
         let completion = Completion { fenced: true, ..completion };
-        let Some(target) = &hosted.target else { return };
+        let Some(target) = &entry.target else { return };
         let gather = self.gathers.next();
-        let then = Then::Complete { session: hosted.key, task, completion: Box::new(completion) };
+        let then = Then::Complete { session: entry.key, task, completion: Box::new(completion) };
         self.gathers.gathers.insert(gather, Gather { missing: self.shared.shards().len(), then });
-        let lun = hosted.session.lun_of(task).and_then(Lun::to_index);
-        let unit = lun.and_then(|number| hosted.luns.get(&number)).map(|device| &device.unit.scsi);
+        let lun = entry.session.lun_of(task).and_then(Lun::to_index);
+        let unit = lun.and_then(|number| entry.luns.get(&number)).map(|device| &device.unit.scsi);
         let order = AbortOrder {
             target: target.name.clone(),
             lun,
             only: Some(victims),
-            except: hosted.nexus.id,
+            except: entry.nexus.id,
             task_aborted_status: unit.is_some_and(scsi::LogicalUnit::task_aborted_status),
         };
         self.order_abort(gather, order);
@@ -192,7 +192,7 @@ impl<P: Platform> Shard<P> {
         for session in concerned {
             let part = self.gathers.next();
             self.gathers.pending.insert(part, Pending { session, order: id });
-            self.with_session(session, |_, hosted| hosted.session.abort_tasks(scope, part));
+            self.with_session(session, |_, entry| entry.session.abort_tasks(scope, part));
         }
     }
 
@@ -243,7 +243,7 @@ impl<P: Platform> Shard<P> {
                 self.finish_management(session, request, &target, &nexus);
             }
             Some(Then::Complete { session, task, completion }) => {
-                self.with_session(session, |_, hosted| hosted.session.complete(task, *completion));
+                self.with_session(session, |_, entry| entry.session.complete(task, *completion));
             }
             None => {}
         }
@@ -278,7 +278,7 @@ impl<P: Platform> Shard<P> {
             _ => {}
         }
         drop(luns);
-        self.with_session(session, |_, hosted| answer(hosted, id));
+        self.with_session(session, |_, entry| answer(entry, id));
         if function == TmfFunction::TargetColdReset {
             for shard in self.shared.shards() {
                 shard.send(Message::CloseTarget(target.name.clone()));
@@ -300,6 +300,6 @@ impl<P: Platform> Shard<P> {
     }
 }
 
-fn answer(hosted: &mut Hosted, id: ManagementId) {
-    hosted.session.management_done(id, TmfResponse::FunctionComplete);
+fn answer(entry: &mut SessionEntry, id: ManagementId) {
+    entry.session.management_done(id, TmfResponse::FunctionComplete);
 }

@@ -202,7 +202,7 @@ impl<P: Platform> Shard<P> {
             self.end_everything();
         }
         let ending = self.ending.map(|_| self.now + ENDING_SCAN);
-        let held_back = self.shared.observe.events.tell_held_back(self.now);
+        let held_back = self.shared.observe.events.log_held_back(self.now);
         let summary = held_back.then(|| self.now + SUMMARY_SCAN);
         self.next_scan = [connections, sessions, ending, summary].into_iter().flatten().min();
     }
@@ -222,7 +222,7 @@ impl<P: Platform> Shard<P> {
             Message::AbortDone { token } => self.abort_done(token),
             Message::Reconfigured { changed_luns, events } => {
                 self.reconfigured(&changed_luns);
-                self.tell_events(&events);
+                self.report_events(&events);
             }
             Message::EndLostSession { left } => self.end_a_lost_session(left),
             Message::Room(bytes) => self.take_granted_room(bytes),

@@ -27,9 +27,9 @@ use scsi::{Asc, Outcome, SenseData, SenseKey};
 use super::Shard;
 use super::commands::RETAINED_BYTES_MAX;
 use super::message::Message;
-use super::sessions::{Hosted, SessionKey};
+use super::sessions::{SessionEntry, SessionKey};
 use crate::config::Limits;
-use crate::memory::{Grants, Lease, Pool, Tidings, command_bytes_max, reserve_bytes, share_bytes};
+use crate::memory::{Grants, Lease, Pool, ShardMessages, command_bytes_max, reserve_bytes, share_bytes};
 use crate::observe::metrics::ShardMemory;
 
 /// How long a session may accept none of the data sent to it while others wait for its memory.
@@ -186,61 +186,61 @@ pub(super) fn too_long() -> Outcome {
 }
 
 /// Whether a session's memory has made no progress for `long`.
-fn stands_still(hosted: &Hosted, now: Time, long: Duration) -> bool {
-    hosted.share.booked > 0 && now.saturating_sub(hosted.share.moved) >= long
+fn stands_still(entry: &SessionEntry, now: Time, long: Duration) -> bool {
+    entry.share.booked > 0 && now.saturating_sub(entry.share.moved) >= long
 }
 
 /// Whether the initiator does not accept the data sent to it, and nothing else keeps the session from returning its memory.
-fn is_stalled(hosted: &Hosted, now: Time) -> bool {
-    stands_still(hosted, now, STALL) && hosted.share.outgoing > 0
+fn is_stalled(entry: &SessionEntry, now: Time) -> bool {
+    stands_still(entry, now, STALL) && entry.share.outgoing > 0
 }
 
 impl<P: Platform> Shard<P> {
     /// Takes room for a command that is about to start. If there is none, the session waits for it.
-    pub(super) fn reserve(&mut self, hosted: &mut Hosted, bytes: u64) -> bool {
+    pub(super) fn reserve(&mut self, entry: &mut SessionEntry, bytes: u64) -> bool {
         let room = &mut self.room;
-        let held = hosted.share.booked - hosted.share.reserved;
-        let in_turn = room.served == Some(hosted.key) || room.queue.is_empty();
+        let held = entry.share.booked - entry.share.reserved;
+        let in_turn = room.served == Some(entry.key) || room.queue.is_empty();
         let modest = held == 0 || held + bytes <= room.session_bytes_max();
         if bytes == 0 || (in_turn && modest && room.lease.take(bytes)) {
-            self.book_command(hosted, bytes);
+            self.book_command(entry, bytes);
             return true;
         }
-        if self.reserve_own(hosted, bytes) {
+        if self.reserve_own(entry, bytes) {
             return true;
         }
-        hosted.share.is_short = true;
+        entry.share.is_short = true;
         // Otherwise the completion of its own commands brings it back here.
-        if modest && !std::mem::replace(&mut hosted.share.queued, true) {
+        if modest && !std::mem::replace(&mut entry.share.queued, true) {
             match in_turn {
-                true => self.room.queue.push_front(hosted.key),
-                false => self.room.queue.push_back(hosted.key),
+                true => self.room.queue.push_front(entry.key),
+                false => self.room.queue.push_back(entry.key),
             }
             if in_turn {
-                let tidings = self.room.lease.wait_for(bytes);
-                self.spread(tidings);
+                let messages = self.room.lease.wait_for(bytes);
+                self.spread(messages);
             }
         }
         false
     }
 
     /// Takes room for a short command from the session's own reserve.
-    pub(super) fn reserve_own(&mut self, hosted: &mut Hosted, bytes: u64) -> bool {
-        if hosted.share.reserved + bytes > self.room.reserve_bytes {
+    pub(super) fn reserve_own(&mut self, entry: &mut SessionEntry, bytes: u64) -> bool {
+        if entry.share.reserved + bytes > self.room.reserve_bytes {
             return false;
         }
-        hosted.share.reserved += bytes;
+        entry.share.reserved += bytes;
         self.room.book_short(bytes, 0);
-        self.book_command(hosted, bytes);
+        self.book_command(entry, bytes);
         true
     }
 
-    fn book_command(&self, hosted: &mut Hosted, bytes: u64) {
-        if hosted.share.booked == 0 {
-            hosted.share.moved = self.now;
+    fn book_command(&self, entry: &mut SessionEntry, bytes: u64) {
+        if entry.share.booked == 0 {
+            entry.share.moved = self.now;
         }
-        hosted.share.commands += bytes;
-        hosted.share.booked += bytes;
+        entry.share.commands += bytes;
+        entry.share.booked += bytes;
     }
 
     /// Serves waiting sessions, one command each in turn, as long as there is room.
@@ -249,10 +249,10 @@ impl<P: Platform> Shard<P> {
             && let Some(key) = self.room.queue.pop_front()
         {
             // Its remaining commands find other sessions waiting, and the session goes to the end of the queue.
-            self.with_session(key, |shard, hosted| {
-                hosted.share.queued = false;
+            self.with_session(key, |shard, entry| {
+                entry.share.queued = false;
                 shard.room.served = Some(key);
-                shard.begin_deferred(hosted);
+                shard.begin_deferred(entry);
                 shard.room.served = None;
             });
         }
@@ -263,16 +263,16 @@ impl<P: Platform> Shard<P> {
     }
 
     /// Updates the records to what a session holds now.
-    pub(super) fn settle(&mut self, hosted: &mut Hosted) {
-        let share = &mut hosted.share;
+    pub(super) fn settle(&mut self, entry: &mut SessionEntry) {
+        let share = &mut entry.share;
         // PDUs that wait for a fence are not queued on a connection yet.
-        if share.outgoing > 0 && !hosted.session.is_holding_back() {
-            let backlog = hosted.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
+        if share.outgoing > 0 && !entry.session.is_holding_back() {
+            let backlog = entry.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
             share.outgoing = share.outgoing.min(backlog.sum());
         }
         let room = &mut self.room;
-        let (early, retained) = (hosted.session.early_bytes(), hosted.session.retained_bytes());
-        let waiting = hosted.deferred.len() as u64;
+        let (early, retained) = (entry.session.early_bytes(), entry.session.retained_bytes());
+        let waiting = entry.deferred.len() as u64;
         if (early, retained, waiting) != (share.early, share.retained, share.waiting) {
             room.book((share.early, share.retained, share.waiting), (early, retained, waiting));
             (share.early, share.retained, share.waiting) = (early, retained, waiting);
@@ -281,9 +281,9 @@ impl<P: Platform> Shard<P> {
         let pressed = room.early_bytes > room.share_bytes / 2;
         if pressed != share.pressed {
             share.pressed = pressed;
-            let first_burst = hosted.session.params().effective_first_burst();
+            let first_burst = entry.session.params().effective_first_burst();
             let limited = room.window(self.sessions.len(), first_burst);
-            hosted.session.limit_window(if pressed { limited } else { u32::MAX });
+            entry.session.limit_window(if pressed { limited } else { u32::MAX });
         }
         let held = share.commands + share.outgoing;
         if held < share.booked {
@@ -309,25 +309,25 @@ impl<P: Platform> Shard<P> {
             |key: &SessionKey| self.sessions.get(*key).is_some_and(|h| stands_still(h, now, PROMISE));
         let still: Vec<SessionKey> = holding.iter().copied().filter(stand_still).collect();
         for key in still {
-            self.with_session(key, |shard, hosted| {
+            self.with_session(key, |shard, entry| {
                 // A slow peer sends and accepts small parts of data that is counted as a whole.
                 let (mut sent, mut taken) = (Time::ZERO, Time::ZERO);
-                for (_, token) in &hosted.connections {
+                for (_, token) in &entry.connections {
                     sent = sent.max(shard.last_received(*token));
                     taken = taken.max(shard.last_taken(*token));
                 }
                 if now.saturating_sub(sent) >= PROMISE {
-                    hosted.session.give_way();
+                    entry.session.give_way();
                 }
-                if is_stalled(hosted, now) && now.saturating_sub(taken) >= STALL {
+                if is_stalled(entry, now) && now.saturating_sub(taken) >= STALL {
                     tracing::warn!(
-                        initiator = %hosted.session.names().initiator,
-                        bytes = hosted.share.booked,
+                        initiator = %entry.session.names().initiator,
+                        bytes = entry.share.booked,
                         "the session is ended: others wait for its memory (limits.buffer_bytes_max), and for {} s it has taken \
                          nothing of what it is sent",
                         STALL.as_secs()
                     );
-                    hosted.session.terminate(now, CloseReason::Silent);
+                    entry.session.terminate(now, CloseReason::Silent);
                 }
             });
         }
@@ -346,14 +346,14 @@ impl<P: Platform> Shard<P> {
     }
 
     /// A connection leaves its session with unsent data: from here on the connection holds the room for it.
-    pub(super) fn hand_over_room(&mut self, hosted: &mut Hosted, token: Token) {
+    pub(super) fn hand_over_room(&mut self, entry: &mut SessionEntry, token: Token) {
         let Some(connection) = self.connections.get_mut(token) else { return };
-        let outgoing = hosted.share.outgoing.min(connection.link.tx_backlog_bytes() as u64);
-        let own = hosted.share.reserved.min(outgoing);
+        let outgoing = entry.share.outgoing.min(connection.link.tx_backlog_bytes() as u64);
+        let own = entry.share.reserved.min(outgoing);
         connection.outgoing_bytes += outgoing - own;
-        hosted.share.outgoing -= outgoing;
-        hosted.share.booked -= outgoing;
-        hosted.share.reserved -= own;
+        entry.share.outgoing -= outgoing;
+        entry.share.booked -= outgoing;
+        entry.share.reserved -= own;
         self.room.book_short(0, own);
     }
 
@@ -378,8 +378,8 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    fn spread(&mut self, tidings: Tidings) {
-        let Tidings { grants, call_back } = tidings;
+    fn spread(&mut self, messages: ShardMessages) {
+        let ShardMessages { grants, call_back } = messages;
         if call_back {
             let others = self.shared.shards().iter().enumerate().filter(|(n, _)| *n != self.number);
             others.for_each(|(_, shard)| shard.send(Message::GiveRoom));
@@ -408,11 +408,11 @@ impl<P: Platform> Shard<P> {
         };
         let each = self.room.retained_bytes_of_each();
         let room = &mut self.room;
-        self.sessions.each_mut(|hosted| {
-            hosted.session.set_retained_bytes_max(each);
-            let Share { early, retained, waiting, .. } = hosted.share;
-            hosted.share.retained = hosted.session.retained_bytes();
-            room.book((early, retained, waiting), (early, hosted.share.retained, waiting));
+        self.sessions.each_mut(|entry| {
+            entry.session.set_retained_bytes_max(each);
+            let Share { early, retained, waiting, .. } = entry.share;
+            entry.share.retained = entry.session.retained_bytes();
+            room.book((early, retained, waiting), (early, entry.share.retained, waiting));
         });
     }
 }

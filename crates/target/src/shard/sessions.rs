@@ -47,7 +47,7 @@ pub struct SessionKey {
 }
 
 /// A session and everything the shard keeps for it.
-pub(super) struct Hosted {
+pub(super) struct SessionEntry {
     pub key: SessionKey,
     pub session: TargetSession,
     pub connections: SmallVec<[(Cid, Token); 1]>,
@@ -132,7 +132,7 @@ pub(super) struct Offloaded {
 /// Sessions by key.
 #[derive(Default)]
 pub(super) struct Sessions {
-    slots: Vec<(u32, Option<Box<Hosted>>)>,
+    slots: Vec<(u32, Option<Box<SessionEntry>>)>,
     free: Vec<u32>,
     /// Sessions of an initiator port.
     by_port: FxHashMap<(IscsiName, Isid), SmallVec<[SessionKey; 1]>>,
@@ -180,45 +180,45 @@ impl Sessions {
     }
 
     /// Takes a session out, to work on it while the shard may change; it must be put back.
-    pub fn take(&mut self, key: SessionKey) -> Option<Box<Hosted>> {
+    pub fn take(&mut self, key: SessionKey) -> Option<Box<SessionEntry>> {
         match self.slots.get_mut(key.index as usize) {
             Some((generation, slot)) if *generation == key.generation => slot.take(),
             _ => None,
         }
     }
 
-    pub fn put_back(&mut self, mut hosted: Box<Hosted>) {
-        if !std::mem::replace(&mut hosted.is_fresh, true) {
-            self.fresh.push(hosted.key);
+    pub fn put_back(&mut self, mut entry: Box<SessionEntry>) {
+        if !std::mem::replace(&mut entry.is_fresh, true) {
+            self.fresh.push(entry.key);
         }
-        self.keep(hosted);
+        self.keep(entry);
     }
 
     /// Like [`Sessions::put_back`], if it has had no event.
-    pub fn keep(&mut self, hosted: Box<Hosted>) {
-        let index = hosted.key.index as usize;
-        self.slots[index].1 = Some(hosted);
+    pub fn keep(&mut self, entry: Box<SessionEntry>) {
+        let index = entry.key.index as usize;
+        self.slots[index].1 = Some(entry);
     }
 
     /// Puts a new session in its reserved slot.
-    fn enter(&mut self, hosted: Box<Hosted>) {
-        self.by_port.entry(port(hosted.session.names())).or_default().push(hosted.key);
-        self.put_back(hosted);
+    fn enter(&mut self, entry: Box<SessionEntry>) {
+        self.by_port.entry(port(entry.session.names())).or_default().push(entry.key);
+        self.put_back(entry);
     }
 
     /// Whether it is a discovery session.
     pub fn is_discovery(&self, key: SessionKey) -> bool {
-        self.get(key).is_some_and(|hosted| hosted.session.names().discovery)
+        self.get(key).is_some_and(|entry| entry.session.names().discovery)
     }
 
     /// Frees the slot of a session that was taken out and is not put back.
-    fn forget(&mut self, mut hosted: Hosted) {
-        let (key, names) = (hosted.key, hosted.session.names());
+    fn forget(&mut self, mut entry: SessionEntry) {
+        let (key, names) = (entry.key, entry.session.names());
         if names.discovery {
             self.discovery.retain(|(_, other)| *other != key);
         }
-        self.due.change(key, &mut hosted.due, None);
-        self.lost.change(key, &mut hosted.lost_since, None);
+        self.due.change(key, &mut entry.due, None);
+        self.lost.change(key, &mut entry.lost_since, None);
         self.holding.remove(&key);
         self.slots[key.index as usize].0 = key.generation.wrapping_add(1);
         self.free.push(key.index);
@@ -230,31 +230,31 @@ impl Sessions {
         }
     }
 
-    pub fn get(&self, key: SessionKey) -> Option<&Hosted> {
+    pub fn get(&self, key: SessionKey) -> Option<&SessionEntry> {
         let (generation, slot) = self.slots.get(key.index as usize)?;
         slot.as_deref().filter(|_| *generation == key.generation)
     }
 
-    fn get_mut(&mut self, key: SessionKey) -> Option<&mut Hosted> {
+    fn get_mut(&mut self, key: SessionKey) -> Option<&mut SessionEntry> {
         let (generation, slot) = self.slots.get_mut(key.index as usize)?;
         slot.as_deref_mut().filter(|_| *generation == key.generation)
     }
 
     /// Sessions of the initiator port of a login.
-    fn of_port(&self, names: &LoginNames) -> impl Iterator<Item = &Hosted> {
+    fn of_port(&self, names: &LoginNames) -> impl Iterator<Item = &SessionEntry> {
         self.by_port.get(&port(names)).into_iter().flatten().filter_map(|key| self.get(*key))
     }
 
     /// The login on `token` will replace the session `old`. Returns one of that session's connections, and the login that was to
     /// replace it before.
     pub fn replace(&mut self, old: SessionKey, token: Token) -> (Option<Token>, Option<Token>) {
-        let Some(hosted) = self.get_mut(old) else { return (None, None) };
-        let connection = hosted.connections.first().map(|(_, token)| *token);
-        (connection, hosted.successor.replace(token))
+        let Some(entry) = self.get_mut(old) else { return (None, None) };
+        let connection = entry.connections.first().map(|(_, token)| *token);
+        (connection, entry.successor.replace(token))
     }
 
     /// Calls `f` with every session.
-    pub fn each_mut(&mut self, f: impl FnMut(&mut Hosted)) {
+    pub fn each_mut(&mut self, f: impl FnMut(&mut SessionEntry)) {
         self.look_at(self.slots.len());
         self.slots.iter_mut().filter_map(|(_, slot)| slot.as_deref_mut()).for_each(f);
     }
@@ -263,7 +263,7 @@ impl Sessions {
         self.looked_at.update(|before| before + sessions as u64);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Hosted> {
+    pub fn iter(&self) -> impl Iterator<Item = &SessionEntry> {
         self.look_at(self.slots.len());
         self.slots.iter().filter_map(|(_, slot)| slot.as_deref())
     }
@@ -298,15 +298,15 @@ impl Sessions {
     /// The response of the session to a login that names its TSIH: a known CID replaces that connection, a new one needs room.
     pub fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
         let found = self.find_joined(names, group_tag).and_then(|key| self.get(key));
-        let Some(hosted) = found else {
+        let Some(entry) = found else {
             //= rfc7143 4.4.3 MCS-01
             return match self.is_of_another_group(names, group_tag) {
                 true => Joining::OtherGroup,
                 false => Joining::Unknown,
             };
         };
-        match hosted.session.has_room_for(names.cid) {
-            true => Joining::Welcome(hosted.session.params().clone()),
+        match entry.session.has_room_for(names.cid) {
+            true => Joining::Welcome(entry.session.params().clone()),
             false => Joining::Full,
         }
     }
@@ -330,9 +330,9 @@ impl Sessions {
 
     /// The CID and parameters of the connection that `token` names.
     pub fn connection_of(&self, key: SessionKey, token: Token) -> Option<(Cid, Params)> {
-        let hosted = self.get(key)?;
-        let (cid, _) = *hosted.connections.iter().find(|(_, t)| *t == token)?;
-        Some((cid, hosted.session.connection_params(cid)?.clone()))
+        let entry = self.get(key)?;
+        let (cid, _) = *entry.connections.iter().find(|(_, t)| *t == token)?;
+        Some((cid, entry.session.connection_params(cid)?.clone()))
     }
 }
 
@@ -376,7 +376,7 @@ impl<P: Platform> Shard<P> {
             tsih: tsih.0,
         });
         let authenticated_as = established.authenticated_as.clone();
-        let hosted = Hosted {
+        let entry = SessionEntry {
             key,
             session: TargetSession::new(established, tsih, config, self.now),
             connections: SmallVec::from_slice(&[(cid, token)]),
@@ -402,11 +402,11 @@ impl<P: Platform> Shard<P> {
             successor: None,
             _home: Some(home),
         };
-        if hosted.session.names().discovery {
+        if entry.session.names().discovery {
             let end = self.now + set.config.limits.login_timeout;
             self.sessions.discovery.push_back((end, key));
         }
-        self.sessions.enter(Box::new(hosted));
+        self.sessions.enter(Box::new(entry));
         key
     }
 
@@ -440,38 +440,38 @@ impl<P: Platform> Shard<P> {
     /// Adds or replaces a connection of a session.
     pub(super) fn add_connection(&mut self, key: SessionKey, token: Token, established: Established) {
         let now = self.now;
-        self.with_session(key, |_, hosted| {
+        self.with_session(key, |_, entry| {
             let cid = established.names.cid;
             // An old connection with the same CID stays first in the list until the session closes it.
-            hosted.connections.push((cid, token));
-            hosted.session.join(established, now);
+            entry.connections.push((cid, token));
+            entry.session.join(established, now);
         });
     }
 
     /// Works on a session, then executes the actions that it requests.
-    pub(super) fn with_session(&mut self, key: SessionKey, f: impl FnOnce(&mut Self, &mut Hosted)) {
-        let Some(mut hosted) = self.sessions.take(key) else { return };
-        f(self, &mut hosted);
-        self.leave(hosted);
+    pub(super) fn with_session(&mut self, key: SessionKey, f: impl FnOnce(&mut Self, &mut SessionEntry)) {
+        let Some(mut entry) = self.sessions.take(key) else { return };
+        f(self, &mut entry);
+        self.leave(entry);
     }
 
     /// Executes the actions of a session that was taken out, and puts it back.
-    fn leave(&mut self, mut hosted: Box<Hosted>) {
-        if self.pump(&mut hosted) {
-            self.session_ended(*hosted);
+    fn leave(&mut self, mut entry: Box<SessionEntry>) {
+        if self.pump(&mut entry) {
+            self.session_ended(*entry);
         } else {
-            self.note_loss(&mut hosted);
-            self.sessions.put_back(hosted);
+            self.note_loss(&mut entry);
+            self.sessions.put_back(entry);
         }
     }
 
     /// Records whether a session waits for its initiator.
-    fn note_loss(&mut self, hosted: &mut Hosted) {
-        let is_lost = hosted.connections.is_empty() && !hosted.session.is_ending();
-        if is_lost == hosted.lost_since.is_some() {
+    fn note_loss(&mut self, entry: &mut SessionEntry) {
+        let is_lost = entry.connections.is_empty() && !entry.session.is_ending();
+        if is_lost == entry.lost_since.is_some() {
             return;
         }
-        self.sessions.lost.change(hosted.key, &mut hosted.lost_since, is_lost.then_some(self.now));
+        self.sessions.lost.change(entry.key, &mut entry.lost_since, is_lost.then_some(self.now));
         match is_lost {
             true => self.shared.lost_sessions.fetch_add(1, Ordering::Relaxed),
             false => self.shared.lost_sessions.fetch_sub(1, Ordering::Relaxed),
@@ -514,8 +514,8 @@ impl<P: Platform> Shard<P> {
         cid: Cid,
     ) -> Result<bool, FramingError> {
         let now = self.now;
-        let Some(mut hosted) = self.sessions.take(key) else { return Ok(false) };
-        hosted.session.set_early_bytes_max(self.room.early_bytes_max(&hosted.share));
+        let Some(mut entry) = self.sessions.take(key) else { return Ok(false) };
+        entry.session.set_early_bytes_max(self.room.early_bytes_max(&entry.share));
         let mut behind_commands = true;
         let left = loop {
             let Some(link) = self.connections.of_session(token) else { break Ok(true) };
@@ -525,156 +525,156 @@ impl<P: Platform> Shard<P> {
                 Err(error) => break Err(error),
             };
             let is_command = pdu.bhs.opcode() == Opcode::ScsiCommand.code();
-            let gathers = behind_commands && is_command && gathers_commands(&hosted.session);
-            if !gathers && self.carry_out(&mut hosted) {
-                self.session_ended(*hosted);
+            let gathers = behind_commands && is_command && gathers_commands(&entry.session);
+            if !gathers && self.carry_out(&mut entry) {
+                self.session_ended(*entry);
                 return Ok(true);
             }
             if pdu.bhs.opcode() == Opcode::DataOut.code() {
-                hosted.share.moved = now;
+                entry.share.moved = now;
             } else if pdu.bhs.opcode() == Opcode::TaskManagementRequest.code() {
-                self.tell_of_management(&hosted, &pdu);
+                self.log_task_management(&entry, &pdu);
             }
-            hosted.session.handle_pdu(now, cid, &pdu);
+            entry.session.handle_pdu(now, cid, &pdu);
             behind_commands = is_command;
         };
-        self.leave(hosted);
+        self.leave(entry);
         left
     }
 
     /// A connection of a session, to `peer`, has failed; `why` is the reason.
     pub(super) fn session_lost(&mut self, key: SessionKey, cid: Cid, peer: SocketAddr, why: &str) {
         let now = self.now;
-        self.with_session(key, |shard, hosted| {
-            shard.connection_ended(hosted, cid, Some(peer), why);
-            hosted.session.handle_connection_lost(now, cid);
-            if let Some((_, token)) = hosted.connections.iter().find(|(c, _)| *c == cid) {
+        self.with_session(key, |shard, entry| {
+            shard.connection_ended(entry, cid, Some(peer), why);
+            entry.session.handle_connection_lost(now, cid);
+            if let Some((_, token)) = entry.connections.iter().find(|(c, _)| *c == cid) {
                 let token = *token;
-                shard.count_traffic(hosted, token);
-                shard.hand_over_room(hosted, token);
+                shard.count_traffic(entry, token);
+                shard.hand_over_room(entry, token);
             }
-            hosted.connections.retain(|(c, _)| *c != cid);
+            entry.connections.retain(|(c, _)| *c != cid);
         });
     }
 
     /// Ends a session; `why` adds to a reason that does not explain enough.
     pub(super) fn end_session(&mut self, key: SessionKey, reason: CloseReason, why: &'static str) {
         let now = self.now;
-        self.with_session(key, |_, hosted| {
-            hosted.ending = why;
-            hosted.session.terminate(now, reason)
+        self.with_session(key, |_, entry| {
+            entry.ending = why;
+            entry.session.terminate(now, reason)
         });
     }
 
     /// Handles deadlines of sessions; returns the next one.
     pub(super) fn expire_sessions(&mut self) -> Option<Time> {
         let now = self.now;
-        self.look_after_fresh();
+        self.update_changed();
         let late = self.sessions.due.until(now);
         self.sessions.look_at(late.len());
         for key in late {
-            self.with_session(key, |shard, hosted| {
-                for &(cid, token) in &hosted.connections {
-                    hosted.session.handle_taken(shard.last_taken(token), cid);
+            self.with_session(key, |shard, entry| {
+                for &(cid, token) in &entry.connections {
+                    entry.session.handle_taken(shard.last_taken(token), cid);
                 }
-                hosted.session.handle_timeout(now);
+                entry.session.handle_timeout(now);
             });
         }
         let (discovery, stalled) = (self.expire_discovery(), self.end_stalled());
-        self.look_after_fresh();
+        self.update_changed();
         [self.sessions.due.next(), discovery, stalled].into_iter().flatten().min()
     }
 
     /// Updates the records of sessions that have had an event: their deadlines, whether they hold memory for data, and the
     /// published counters. The others have not changed.
-    pub(super) fn look_after_fresh(&mut self) {
+    pub(super) fn update_changed(&mut self) {
         let mut fresh = std::mem::take(&mut self.sessions.fresh);
         self.sessions.look_at(fresh.len());
         for key in fresh.drain(..) {
-            let Some(mut hosted) = self.sessions.take(key) else { continue };
-            hosted.is_fresh = false;
-            self.sessions.due.change(key, &mut hosted.due, hosted.session.poll_timeout());
-            match hosted.share.holds_memory() {
+            let Some(mut entry) = self.sessions.take(key) else { continue };
+            entry.is_fresh = false;
+            self.sessions.due.change(key, &mut entry.due, entry.session.poll_timeout());
+            match entry.share.holds_memory() {
                 true => drop(self.sessions.holding.insert(key)),
                 false => drop(self.sessions.holding.remove(&key)),
             }
-            self.count(&mut hosted);
-            self.sessions.keep(hosted);
+            self.count(&mut entry);
+            self.sessions.keep(entry);
         }
         self.sessions.fresh = fresh;
     }
 
     /// Executes the session's actions, and starts commands that waited for room or for their turn; true when the session has ended.
-    fn pump(&mut self, hosted: &mut Hosted) -> bool {
+    fn pump(&mut self, entry: &mut SessionEntry) -> bool {
         loop {
-            if self.carry_out(hosted) {
+            if self.carry_out(entry) {
                 return true;
             }
-            self.settle(hosted);
-            if !self.begin_deferred(hosted) && !self.begin_next_in_order(hosted) {
+            self.settle(entry);
+            if !self.begin_deferred(entry) && !self.begin_next_in_order(entry) {
                 return false;
             }
         }
     }
 
     /// Executes the actions that the session requests; true when it has ended.
-    fn carry_out(&mut self, hosted: &mut Hosted) -> bool {
-        while let Some(action) = hosted.session.poll_action() {
+    fn carry_out(&mut self, entry: &mut SessionEntry) -> bool {
+        while let Some(action) = entry.session.poll_action() {
             match action {
                 Action::Send { cid, pdu } => {
-                    if let Some((_, token)) = hosted.connections.iter().find(|(c, _)| *c == cid) {
+                    if let Some((_, token)) = entry.connections.iter().find(|(c, _)| *c == cid) {
                         self.connections.push(*token, pdu);
                     }
                 }
                 Action::Start(command) => {
-                    if let Some(next) = hosted.session.next_to_start() {
-                        fetch_early(hosted, next);
+                    if let Some(next) = entry.session.next_to_start() {
+                        fetch_early(entry, next);
                     }
-                    self.start(hosted, command)
+                    self.start(entry, command)
                 }
-                Action::DataOut { task, data } => self.data_out(hosted, task, data),
-                Action::Abandon { task } => self.abandon(hosted, task),
-                Action::Manage(request) => self.manage(hosted, request),
+                Action::DataOut { task, data } => self.data_out(entry, task, data),
+                Action::Abandon { task } => self.abandon(entry, task),
+                Action::Manage(request) => self.manage(entry, request),
                 Action::TasksGone { token } => self.tasks_gone(token),
                 Action::SendTargets { cid, selector } => {
-                    let records = self.target_records(hosted, cid, &selector);
-                    hosted.session.answer_send_targets(cid, &records);
+                    let records = self.target_records(entry, cid, &selector);
+                    entry.session.answer_send_targets(cid, &records);
                 }
                 Action::Close { cid, reason } => {
-                    if let Some(position) = hosted.connections.iter().position(|(c, _)| *c == cid) {
-                        let (_, token) = hosted.connections[position];
+                    if let Some(position) = entry.connections.iter().position(|(c, _)| *c == cid) {
+                        let (_, token) = entry.connections[position];
                         let peer = self.connections.get_mut(token).map(|connection| connection.peer);
-                        let why = words(&reason, hosted.ending);
-                        self.connection_ended(hosted, cid, peer, &why);
-                        self.count_traffic(hosted, token);
-                        hosted.connections.remove(position);
-                        self.hand_over_room(hosted, token);
+                        let why = words(&reason, entry.ending);
+                        self.connection_ended(entry, cid, peer, &why);
+                        self.count_traffic(entry, token);
+                        entry.connections.remove(position);
+                        self.hand_over_room(entry, token);
                         self.say_goodbye(token);
                     }
                 }
                 Action::Ended => return true,
             }
         }
-        hosted.fresh_bytes = 0;
-        report_cleared_commands(hosted);
+        entry.fresh_bytes = 0;
+        report_cleared_commands(entry);
         false
     }
 
     /// The session has ended: its nexus is lost to the logical units, and a login that waited for the end continues.
     //= rfc7143 6.3.5 SES-02 SES-04
-    fn session_ended(&mut self, mut hosted: Hosted) {
-        self.tell_of_end(&hosted);
-        for device in hosted.luns.values() {
-            device.unit.scsi.detach_nexus(&hosted.nexus);
+    fn session_ended(&mut self, mut entry: SessionEntry) {
+        self.log_end(&entry);
+        for device in entry.luns.values() {
+            device.unit.scsi.detach_nexus(&entry.nexus);
         }
-        let (key, successor) = (hosted.key, hosted.successor);
-        self.shared.release_tsih(hosted.session.tsih());
-        if hosted.lost_since.is_some() {
+        let (key, successor) = (entry.key, entry.successor);
+        self.shared.release_tsih(entry.session.tsih());
+        if entry.lost_since.is_some() {
             self.shared.lost_sessions.fetch_sub(1, Ordering::Relaxed);
         }
-        self.shared.release_session(hosted.session.names().discovery);
-        let share = std::mem::take(&mut hosted.share);
-        self.sessions.forget(hosted);
+        self.shared.release_session(entry.session.names().discovery);
+        let share = std::mem::take(&mut entry.share);
+        self.sessions.forget(entry);
         self.settle_ended(key, &share);
         self.share_retained();
         self.forget_orders_of(key);
@@ -683,21 +683,21 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// The targets that `hosted`'s initiator may see, with the addresses at which it can reach them.
+    /// The targets that `entry`'s initiator may see, with the addresses at which it can reach them.
     //= rfc7143 C DSC-02 DSC-03 DSC-04 DSC-06
-    fn target_records(&mut self, hosted: &Hosted, cid: Cid, selector: &Selector) -> Vec<TargetRecord> {
-        let Some((_, token)) = hosted.connections.iter().find(|(c, _)| *c == cid) else { return Vec::new() };
+    fn target_records(&mut self, entry: &SessionEntry, cid: Cid, selector: &Selector) -> Vec<TargetRecord> {
+        let Some((_, token)) = entry.connections.iter().find(|(c, _)| *c == cid) else { return Vec::new() };
         let Some(local) = self.driver.local_addr(*token) else { return Vec::new() };
         let Some(connection) = self.connections.get_mut(*token) else { return Vec::new() };
         let peer = connection.peer.ip();
         let (set, portals) = (self.shared.set.load(), self.shared.portals.load());
-        let initiator = &hosted.session.names().initiator;
+        let initiator = &entry.session.names().initiator;
         let wanted: Vec<&Arc<TargetNode>> = match selector {
             Selector::All => set.targets.values().collect(),
-            Selector::Own => hosted.target.iter().collect(),
+            Selector::Own => entry.target.iter().collect(),
             Selector::Name(name) => match iscsi_core::names::IscsiName::parse(name) {
                 // In a normal session other targets are not reported.
-                Ok(name) if hosted.target.as_ref().is_none_or(|own| own.name == name) => {
+                Ok(name) if entry.target.as_ref().is_none_or(|own| own.name == name) => {
                     set.targets.get(&name).into_iter().collect()
                 }
                 _ => Vec::new(),
@@ -718,11 +718,11 @@ impl<P: Platform> Shard<P> {
 
     /// True while nothing more should be read for connection `cid`: it or the session has more to send than its share of the memory
     /// for data, or will have when its reads complete. A connection whose peer accepts nothing fills only its own share.
-    pub(super) fn is_congested(&mut self, hosted: &Hosted, cid: Option<Cid>) -> bool {
+    pub(super) fn is_congested(&mut self, entry: &SessionEntry, cid: Option<Cid>) -> bool {
         let limit = self.backlog_bytes_max();
-        let of_each = limit / hosted.connections.len().max(1) as u64;
-        let mut total = hosted.reading_bytes + hosted.fresh_bytes;
-        for (of, token) in &hosted.connections {
+        let of_each = limit / entry.connections.len().max(1) as u64;
+        let mut total = entry.reading_bytes + entry.fresh_bytes;
+        for (of, token) in &entry.connections {
             let backlog = self.connections.get_mut(*token).map_or(0, |c| c.link.tx_backlog_bytes() as u64);
             if cid == Some(*of) && backlog > of_each {
                 return true;
@@ -745,19 +745,19 @@ impl<P: Platform> Shard<P> {
 
     /// The resources held by the sessions of this shard.
     pub fn holdings(&self) -> impl Iterator<Item = SessionHoldings> {
-        self.sessions.iter().map(|hosted| {
-            let backlogs = hosted.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
+        self.sessions.iter().map(|entry| {
+            let backlogs = entry.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
             let backlog: u64 = backlogs.sum();
-            let config = hosted.session.config();
+            let config = entry.session.config();
             SessionHoldings {
                 queue_depth: config.queue_depth,
                 retained_bytes_max: config.retained_bytes_max,
                 solicited_bytes_max: config.solicited_bytes_max,
-                tx_bytes: hosted.reading_bytes + hosted.fresh_bytes + backlog,
+                tx_bytes: entry.reading_bytes + entry.fresh_bytes + backlog,
                 tx_bytes_max: self.backlog_bytes_max(),
-                data_bytes: hosted.share.commands + hosted.share.outgoing,
-                connections: hosted.connections.len(),
-                held: hosted.session.holdings(),
+                data_bytes: entry.share.commands + entry.share.outgoing,
+                connections: entry.connections.len(),
+                held: entry.session.holdings(),
             }
         })
     }
@@ -772,19 +772,19 @@ fn gathers_commands(session: &TargetSession) -> bool {
 
 /// Prefetches the data that a command needs first while the preceding command is executed: for a short command, fetching its first
 /// block from memory takes longer than the rest.
-fn fetch_early(hosted: &Hosted, command: &Command) {
+fn fetch_early(entry: &SessionEntry, command: &Command) {
     let Some((lba, blocks)) = scsi::blocks_ahead(&command.cdb) else { return };
-    if let Some(device) = command.lun.to_index().and_then(|number| hosted.luns.get(&number)) {
+    if let Some(device) = command.lun.to_index().and_then(|number| entry.luns.get(&number)) {
         device.unit.prefetch(lba, blocks);
     }
 }
 
 /// Commands were lost with a connection and the session continues: notifies its nexus that commands were cleared.
 //= rfc7143 11.14.5 LGO-04
-fn report_cleared_commands(hosted: &mut Hosted) {
-    for lun in hosted.session.take_cleared_luns() {
-        if let Some(device) = lun.to_index().and_then(|number| hosted.luns.get(&number)) {
-            let nexus = UaScope::One(hosted.nexus.id);
+fn report_cleared_commands(entry: &mut SessionEntry) {
+    for lun in entry.session.take_cleared_luns() {
+        if let Some(device) = lun.to_index().and_then(|number| entry.luns.get(&number)) {
+            let nexus = UaScope::One(entry.nexus.id);
             device.unit.scsi.unit_attention(nexus, Asc::COMMANDS_CLEARED_BY_ISCSI_EVENT);
         }
     }

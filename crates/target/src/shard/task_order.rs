@@ -12,7 +12,7 @@ use iscsi_core::target::task::TaskId;
 use iscsi_core::wire::TaskAttribute;
 
 use super::Shard;
-use super::sessions::Hosted;
+use super::sessions::SessionEntry;
 
 /// A session's records of the order of its commands; empty as long as all of them are SIMPLE.
 #[derive(Default)]
@@ -33,65 +33,65 @@ impl TaskOrder {
 impl<P: Platform> Shard<P> {
     /// Whether a command must wait for its turn; if so, it is kept.
     //= sam5 8.6 TSK-01
-    pub(super) fn waits_for_turn(&self, hosted: &mut Hosted, command: &Command) -> bool {
+    pub(super) fn waits_for_turn(&self, entry: &mut SessionEntry, command: &Command) -> bool {
         let plain = command.attribute != TaskAttribute::Ordered;
-        if plain && hosted.order.ordered.is_empty() && hosted.order.waiting.is_empty() {
+        if plain && entry.order.ordered.is_empty() && entry.order.waiting.is_empty() {
             return false;
         }
-        drop_ended(hosted);
-        let order = &hosted.order;
+        drop_ended(entry);
+        let order = &entry.order;
         let Some(lun) = command.lun.to_index() else { return false };
         let behind = order.waiting.iter().any(|earlier| earlier.lun.to_index() == Some(lun));
         let waits =
-            command.attribute != TaskAttribute::HeadOfQueue && (behind || is_barred(hosted, command, lun));
+            command.attribute != TaskAttribute::HeadOfQueue && (behind || is_barred(entry, command, lun));
         if waits {
-            hosted.order.waiting.push_back(command.clone());
+            entry.order.waiting.push_back(command.clone());
         } else if !plain {
-            hosted.order.ordered.push((command.task, lun));
+            entry.order.ordered.push((command.task, lun));
         }
         waits
     }
 
     /// Starts one of the commands whose turn has come; false when there is none.
-    pub(super) fn begin_next_in_order(&mut self, hosted: &mut Hosted) -> bool {
-        if hosted.order.waiting.is_empty() {
+    pub(super) fn begin_next_in_order(&mut self, entry: &mut SessionEntry) -> bool {
+        if entry.order.waiting.is_empty() {
             return false;
         }
-        drop_ended(hosted);
-        let waiting = &hosted.order.waiting;
+        drop_ended(entry);
+        let waiting = &entry.order.waiting;
         let next = waiting.iter().enumerate().position(|(at, command)| {
             let Some(lun) = command.lun.to_index() else { return true };
             let behind = waiting.iter().take(at).any(|earlier| earlier.lun.to_index() == Some(lun));
-            !behind && !is_barred(hosted, command, lun)
+            !behind && !is_barred(entry, command, lun)
         });
-        let Some(command) = next.and_then(|at| hosted.order.waiting.remove(at)) else { return false };
+        let Some(command) = next.and_then(|at| entry.order.waiting.remove(at)) else { return false };
         if let (TaskAttribute::Ordered, Some(lun)) = (command.attribute, command.lun.to_index()) {
-            hosted.order.ordered.push((command.task, lun));
+            entry.order.ordered.push((command.task, lun));
         }
-        self.begin_when_there_is_room(hosted, command);
+        self.begin_when_there_is_room(entry, command);
         true
     }
 }
 
 /// Whether commands that have started prevent `command` from starting.
-fn is_barred(hosted: &Hosted, command: &Command, lun: u16) -> bool {
+fn is_barred(entry: &SessionEntry, command: &Command, lun: u16) -> bool {
     if command.attribute == TaskAttribute::Ordered {
-        return hosted.running.values().any(|running| running.lun() == lun)
-            || hosted.offloaded.values().any(|offloaded| offloaded.lun == lun)
-            || hosted.deferred.iter().any(|deferred| deferred.lun.to_index() == Some(lun));
+        return entry.running.values().any(|running| running.lun() == lun)
+            || entry.offloaded.values().any(|offloaded| offloaded.lun == lun)
+            || entry.deferred.iter().any(|deferred| deferred.lun.to_index() == Some(lun));
     }
-    hosted.order.ordered.iter().any(|(_, unit)| *unit == lun)
+    entry.order.ordered.iter().any(|(_, unit)| *unit == lun)
 }
 
-fn drop_ended(hosted: &mut Hosted) {
-    let mut ordered = std::mem::take(&mut hosted.order.ordered);
-    ordered.retain(|(task, _)| is_active(hosted, *task));
-    hosted.order.ordered = ordered;
+fn drop_ended(entry: &mut SessionEntry) {
+    let mut ordered = std::mem::take(&mut entry.order.ordered);
+    ordered.retain(|(task, _)| is_active(entry, *task));
+    entry.order.ordered = ordered;
 }
 
 /// Whether a command that was started has not ended.
-fn is_active(hosted: &Hosted, task: TaskId) -> bool {
-    hosted.running.contains_key(&task)
-        || hosted.offloaded.contains_key(&task)
-        || hosted.deferred.iter().any(|deferred| deferred.task == task)
+fn is_active(entry: &SessionEntry, task: TaskId) -> bool {
+    entry.running.contains_key(&task)
+        || entry.offloaded.contains_key(&task)
+        || entry.deferred.iter().any(|deferred| deferred.task == task)
 }

@@ -14,7 +14,7 @@ use scsi::{Asc, Execution, Outcome, SenseData, SenseKey, Step};
 use super::Shard;
 use super::commands::{LONGEST_READ_BYTES, Running};
 use super::message::Message;
-use super::sessions::{Hosted, Offloaded, SessionKey};
+use super::sessions::{Offloaded, SessionEntry, SessionKey};
 use crate::observe::metrics::Reason;
 use crate::shared::Shared;
 
@@ -179,14 +179,14 @@ impl<P: Platform> Shard<P> {
     /// Gives a command to a worker thread until its medium operations are done.
     pub(super) fn offload(
         &mut self,
-        hosted: &mut Hosted,
+        entry: &mut SessionEntry,
         task: TaskId,
         running: Running,
         data: DataOutPieces,
     ) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let reading_bytes = running.read_length.min(LONGEST_READ_BYTES);
-        hosted.reading_bytes += reading_bytes;
+        entry.reading_bytes += reading_bytes;
         let offloaded = Offloaded {
             cancelled: Arc::clone(&cancelled),
             reading_bytes,
@@ -196,11 +196,11 @@ impl<P: Platform> Shard<P> {
             started: running.started,
             outlives_task: running.execution.outlives_task(),
         };
-        hosted.offloaded.insert(task, offloaded);
+        entry.offloaded.insert(task, offloaded);
         self.workers.given(self.now);
         let reply = Reply {
             shard: self.shared.shards()[self.number].clone(),
-            done: Some(StoreDone { session: hosted.key, task, result: None, saved: true }),
+            done: Some(StoreDone { session: entry.key, task, result: None, saved: true }),
         };
         self.job(running, data, cancelled, Some(reply)).queue();
     }
@@ -209,36 +209,36 @@ impl<P: Platform> Shard<P> {
     pub(super) fn store_done(&mut self, done: StoreDone) {
         let StoreDone { session, task, result, saved } = done;
         self.workers.done(self.now);
-        self.with_session(session, |shard, hosted| {
-            let Some(offloaded) = hosted.offloaded.remove(&task) else {
-                return hosted.session.task_gone(task);
+        self.with_session(session, |shard, entry| {
+            let Some(offloaded) = entry.offloaded.remove(&task) else {
+                return entry.session.task_gone(task);
             };
-            hosted.reading_bytes -= offloaded.reading_bytes;
+            entry.reading_bytes -= offloaded.reading_bytes;
             let reserved = offloaded.reserved_bytes;
             if offloaded.cancelled.load(Ordering::Acquire) {
-                hosted.share.commands -= reserved;
-                return hosted.session.task_gone(task);
+                entry.share.commands -= reserved;
+                return entry.session.task_gone(task);
             }
             let Some((running, payload, data)) = result else {
-                if let Some(device) = hosted.luns.get(&offloaded.lun).cloned() {
+                if let Some(device) = entry.luns.get(&offloaded.lun).cloned() {
                     let (kind, started) = (offloaded.kind, offloaded.started);
-                    shard.observe_end(hosted, &device, kind, started, 0, Some(Reason::HardwareError));
+                    shard.observe_end(entry, &device, kind, started, 0, Some(Reason::HardwareError));
                 }
                 let failed = Outcome::check(store_failure());
-                return shard.finish(hosted, task, failed, Payload::default(), reserved);
+                return shard.finish(entry, task, failed, Payload::default(), reserved);
             };
             let failed = if saved { running.failure() } else { Some(Reason::HardwareError) };
-            shard.observe(hosted, &running, failed, &payload, &data);
+            shard.observe(entry, &running, failed, &payload, &data);
             match running.execution.into_step() {
                 Step::Done(outcome) => {
                     // A change that was reverted has no effects.
                     let outcome = if saved { outcome } else { Outcome::check(store_failure()) };
-                    shard.finish(hosted, task, outcome, payload, reserved)
+                    shard.finish(entry, task, outcome, payload, reserved)
                 }
                 // The device server never requests data after a medium operation.
                 Step::NeedDataOut { .. } | Step::Medium(_) => {
-                    hosted.share.commands -= reserved;
-                    hosted.session.task_gone(task)
+                    entry.share.commands -= reserved;
+                    entry.session.task_gone(task)
                 }
             }
         });
@@ -246,7 +246,7 @@ impl<P: Platform> Shard<P> {
 
     /// Executes the work that remains after a completed command.
     //= sbc3 4.11 SAN-01
-    pub(super) fn go_on(&mut self, ended: &Running, rest: Execution) {
+    pub(super) fn continue_with(&mut self, ended: &Running, rest: Execution) {
         let running = Running { execution: rest, device: Arc::clone(&ended.device), ..*ended };
         self.job(running, DataOutPieces::new(), Arc::default(), None).queue();
     }

@@ -114,7 +114,7 @@ fn write_lines(items: &Receiver<Item>, mut output: impl Write, lost: &AtomicU64)
             }
         };
         let before = lost.swap(0, Ordering::Relaxed);
-        if before > 0 && tell_lost(&mut output, before).is_err() {
+        if before > 0 && write_lost(&mut output, before).is_err() {
             lost.fetch_add(before, Ordering::Relaxed);
         }
         if output.write_all(&line).is_err() {
@@ -123,7 +123,7 @@ fn write_lines(items: &Receiver<Item>, mut output: impl Write, lost: &AtomicU64)
     }
 }
 
-fn tell_lost(output: &mut impl Write, lines: u64) -> io::Result<()> {
+fn write_lost(output: &mut impl Write, lines: u64) -> io::Result<()> {
     let line = format!("WARN intact::log: {lines} lines were lost: standard error did not take them\n");
     output.write_all(line.as_bytes())
 }

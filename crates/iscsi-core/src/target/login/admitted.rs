@@ -92,7 +92,7 @@ impl Admitted {
 
     /// The next piece of a long answer.
     //= rfc7143 6.3 LGN-08
-    pub(super) fn go_on(mut self: Box<Self>, request: &LoginRequest) -> Answered {
+    pub(super) fn continue_with(mut self: Box<Self>, request: &LoginRequest) -> Answered {
         // The stage may have been requested with the first part of the exchange; it is granted only to a request that asks
         // for it now.
         let pending = self.pending_transit.take();

@@ -175,7 +175,7 @@ impl TargetLogin {
                     let what = "new text while our answer was not yet complete";
                     return Err(ProtocolViolation::new("RFC 7143 6.2", what).into());
                 }
-                return Ok(self.answered(head, admitted.go_on(&request)));
+                return Ok(self.answered(head, admitted.continue_with(&request)));
             }
             state => state,
         };

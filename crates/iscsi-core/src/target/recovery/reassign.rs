@@ -149,7 +149,7 @@ impl TargetSession {
             (outcome.cid, outcome.orphan) = (cid, false);
             return;
         }
-        self.tell_again(cid, referenced, exp_data_sn);
+        self.send_outcome_again(cid, referenced, exp_data_sn);
     }
 
     fn judge_reassignment(&self, cid: Cid, request: &TaskManagementRequest) -> TmfResponse {
@@ -193,7 +193,7 @@ impl TargetSession {
     }
 
     /// Reports again how a command ended, and sends the data that the initiator has not received.
-    fn tell_again(&mut self, cid: Cid, itt: Itt, exp_data_sn: u32) {
+    fn send_outcome_again(&mut self, cid: Cid, itt: Itt, exp_data_sn: u32) {
         let Some(mut outcome) = self.retained.take(itt) else { return };
         let Some(connection) = self.connection(cid) else { return };
         let max_pdu = connection.params.max_send_data_segment_length;
