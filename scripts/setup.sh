@@ -29,7 +29,8 @@ curl           curl              CRC32C in TCP for programs that know nothing of
 nft            nftables          a translator of addresses
 ip             iproute2          network namespaces and TUN devices
 ethtool        ethtool           what a host asks of its network devices
-iperf3         iperf3            TCP over the emulated wireless link
+iperf3         iperf3            TCP over the emulated wireless link, and with a CRC
+psql           postgresql        CRC32C in TCP for programs that know nothing of it
 c++            g++               fuzzing
 qemu-aarch64   qemu-user         the kernels for aarch64, under emulation
 aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu the kernels for aarch64, under emulation
@@ -37,6 +38,7 @@ aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu the kernels for aarch64, under emula
 # file, package that comes with no program, what is tested with it
 FILES="
 /usr/lib/*/qemu/block-iscsi.so          qemu-block-extra        images onto our volumes and back by QEMU
+/usr/lib/postgresql/*/bin/postgres      postgresql              CRC32C in TCP for programs that know nothing of it
 /usr/include/iscsi/iscsi.h              libiscsi-dev            SCSI commands by sg3-utils
 /usr/aarch64-linux-gnu/lib/libc.so.6    libc6-dev-arm64-cross   the kernels for aarch64, under emulation
 "

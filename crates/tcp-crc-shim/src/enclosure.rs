@@ -26,6 +26,10 @@ use crate::veth::{VethEnd, introduce, pair};
 /// The number of possible networks: one for each value of a byte.
 const NETWORKS: u32 = 256;
 
+/// Packets that a TUN device queues for the shim, which must be a whole window of a connection (Linux: 6 MiB): there is no other place
+/// for what arrives while the shim's thread waits for a processor, and the device discards it. The kernel's 500 were overrun by one iperf3.
+const QUEUE_PACKETS: u32 = 5000;
+
 /// The configuration of an enclosure.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -64,7 +68,7 @@ impl Enclosure {
         let mtu = options.mtu_bytes;
         let addresses = |device: &str, host: u8| {
             vec![
-                format!("link set {device} mtu {mtu} up"),
+                format!("link set {device} mtu {mtu} txqueuelen {QUEUE_PACKETS} up"),
                 format!("addr add 10.213.{number}.{host}/24 dev {device}"),
                 format!("addr add fd43:5243:{number:x}::{host}/64 dev {device} nodad"),
             ]
