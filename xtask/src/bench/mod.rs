@@ -4,6 +4,7 @@
 //! `cargo xtask bench connections`: sessions with several connections next to a session with one ([`connections`]); and
 //! `cargo xtask bench fastpath`: instructions and cache misses of a received PDU, counted ([`fastpath`]); and
 //! `cargo xtask bench idle`: the cost of unused targets and units ([`idle`]); and
+//! `cargo xtask bench sessions`: what many sessions on one target cost each other ([`sessions`]); and
 //! `cargo xtask bench pages`: the pages of the checksums and of the guards ([`pages`]).
 //!
 //! How such a table can mislead, and the countermeasures. Machines are noisy, so every cell is the median of several rounds in
@@ -22,6 +23,7 @@ mod protection;
 mod report;
 mod rows;
 mod servers;
+mod sessions;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,6 +87,10 @@ enum What {
         #[arg(long, default_value_t = 3)]
         attempts: usize,
     },
+    /// Many sessions on one target: CPU time of a command and of a login, memory and wake-ups of idle sessions. Needs two cores, and
+    /// more open files than sessions; root for the congestion control and for priority
+    #[command(after_help = "Example:\n    cargo xtask bench sessions --idle 100 1000 --rounds 3")]
+    Sessions(sessions::Options),
     /// Our target with protection information, type 1, next to itself without
     Protection {
         #[command(flatten)]
@@ -93,6 +99,15 @@ enum What {
 }
 
 impl What {
+    /// Whether it says which build is measured.
+    fn has_binary(&self) -> bool {
+        match self {
+            Self::DataPath(options) => options.binary.is_some(),
+            Self::Sessions(options) => options.binary.is_some(),
+            _ => false,
+        }
+    }
+
     /// The surroundings in which a comparison runs; the others need none.
     fn surroundings(&self) -> Option<&Surroundings> {
         match self {
@@ -100,6 +115,7 @@ impl What {
                 Some(&how.surroundings)
             }
             Self::DataPath(options) => Some(&options.surroundings),
+            Self::Sessions(options) => Some(&options.surroundings),
             Self::Fastpath(_) | Self::Idle { .. } | Self::Pages { .. } => None,
         }
     }
@@ -171,7 +187,7 @@ impl Sample {
 
 /// Runs the task.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
-    if !matches!(&args.what, What::DataPath(options) if options.binary.is_some()) {
+    if !args.what.has_binary() {
         build(root)?;
     }
     let intact = release_binary(root);
@@ -192,6 +208,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         }
         What::DataPath(options) => pinned::run(root, &intact, options)?,
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
+        What::Sessions(options) => sessions::run(root, &intact, options)?,
         What::Fastpath(options) => fastpath::run(root, &intact, options)?,
         What::Idle { seconds, write } => {
             let table = idle::run(&intact, *seconds)?;

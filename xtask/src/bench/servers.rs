@@ -71,24 +71,32 @@ pub fn configured(command: Command, scratch: &Path, tables: &str) -> Result<Serv
 }
 
 fn serve(mut command: Command, arguments: &[&str]) -> Result<Server> {
-    let mut process = command
-        .args(["serve", "--json", "--listen", "127.0.0.1:0"])
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("cannot start intact serve")?;
-    let stdout = process.stdout.take().context("intact serve has no output")?;
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0"]).args(arguments);
+    ready("intact", command)
+}
+
+/// A server that answers the requests of `intact bench crowd` without a protocol.
+pub fn floor(mut command: Command) -> Result<Server> {
+    command.args(["bench", "crowd", "--answer"]);
+    ready("floor", command)
+}
+
+/// Starts a server that says where it listens.
+fn ready(name: &'static str, mut command: Command) -> Result<Server> {
+    let started = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut process = started.with_context(|| format!("cannot start {name}"))?;
+    let stdout = process.stdout.take().with_context(|| format!("{name} has no output"))?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
-    let ready: serde_json::Value = serde_json::from_str(&line).context("intact serve did not get ready")?;
+    let ready: serde_json::Value =
+        serde_json::from_str(&line).with_context(|| format!("{name} did not get ready"))?;
     let portal = ready["portals"][0].as_str().context("no portal in the ready line")?;
     let target = ready["targets"][0]
         .as_str()
         .or(ready["targets"][0]["name"].as_str())
         .context("no target in the ready line")?;
     let url = format!("iscsi://{portal}/{target}/0");
-    Ok(Server { name: "intact", url, portal: portal.to_owned(), process })
+    Ok(Server { name, url, portal: portal.to_owned(), process })
 }
 
 /// Debian's tgt, started by `command`, on a file in memory, tuned as its users do, digests allowed.

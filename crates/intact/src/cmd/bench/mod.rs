@@ -5,6 +5,7 @@
 //! charts and pages) is in [`kit`].
 
 mod checksum;
+mod crowd;
 mod fastpath;
 mod guard;
 pub(in crate::cmd) mod kit;
@@ -36,6 +37,9 @@ enum What {
     Checksum(Box<checksum::Args>),
     /// Measure where the cycles of a received PDU go, with the sockets taken away.
     Fastpath(Box<fastpath::Args>),
+    /// Be many initiators, for `cargo xtask bench sessions`.
+    #[command(hide = true)]
+    Crowd(crowd::Args),
     /// Measure what guards of sectors cost a program that writes to a disk.
     Guard(Box<guard::Args>),
 }
@@ -44,6 +48,7 @@ enum What {
 pub fn run(args: Args) -> ExitCode {
     match args.what {
         Some(What::Checksum(args)) => checksum::run(&args),
+        Some(What::Crowd(args)) => crowd::run(&args),
         Some(What::Fastpath(args)) => fastpath::run(&args),
         Some(What::Guard(args)) => guard::run(&args),
         Some(What::Lun(args)) => lun::run(*args),

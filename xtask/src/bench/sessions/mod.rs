@@ -1,0 +1,253 @@
+//! `cargo xtask bench sessions`: what sessions cost each other. CPU time of the target for a command as the same number of commands
+//! is spread over more sessions, and beside idle ones; memory and wake-ups of idle sessions; logins.
+//!
+//! Target and initiators have a core each, the target has one shard, and every block that is read carries its number. All cells of a
+//! table are measured in each round, and a ratio is the median of the ratios within the rounds. One cell is measured twice per round:
+//! its ratio to itself says what the machine adds (the judge of the page).
+
+mod page;
+mod site;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use self::site::Site;
+use super::place::Surroundings;
+use super::{progress, report};
+
+/// Where the tables go in docs/scaling.md.
+const BEGIN: &str = "<!-- begin: cargo xtask bench sessions -->";
+/// Sessions over which the commands are spread.
+const SPREAD: [usize; 6] = [1, 4, 16, 64, 256, 1000];
+/// Commands outstanding in all.
+const DEPTH: usize = 32;
+/// Depths of the active session beside idle ones.
+const DEPTHS: [usize; 2] = [DEPTH, 1];
+/// By then a target has done what a login defers, and no session is due for a ping.
+const SETTLED: Duration = Duration::from_secs(4);
+/// How long a target with idle sessions is watched before their pings are due.
+const QUIET: Duration = Duration::from_secs(8);
+/// How long it is watched afterwards: long enough that each session is pinged once.
+const PINGED: Duration = Duration::from_secs(34);
+
+/// Options of `cargo xtask bench sessions`.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    pub surroundings: Surroundings,
+    /// Idle sessions: few, and many
+    #[arg(long, num_args = 2, default_values_t = [1000, 10_000])]
+    idle: Vec<usize>,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Measured seconds of each cell and round
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// The build that is measured; by default it is built from this tree
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+    /// Put the tables into docs/scaling.md, if the machine was quiet
+    #[arg(long)]
+    write: bool,
+    /// Write all figures to this file, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// What is measured in a cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+enum Load {
+    /// Reads of 4 KiB by so many sessions, which have no others beside them.
+    Spread { sessions: usize },
+    /// The same traffic without a protocol: what the sockets alone cost.
+    Floor { connections: usize },
+    /// Reads of 4 KiB by one session.
+    Beside { idle: usize, depth: usize },
+    /// Logins with their logouts.
+    Churn { idle: usize },
+    /// Logins that stay: the first, and the last.
+    Arrivals { from: usize, to: usize },
+}
+
+/// A load and its figures, one for each round.
+#[derive(Clone, Debug, Serialize)]
+struct Cell {
+    load: Load,
+    /// CPU time of the target for each read or login, µs.
+    cpu_us: Vec<f64>,
+    /// Reads or logins a second.
+    per_second: Vec<f64>,
+}
+
+/// What idle sessions use.
+#[derive(Clone, Debug, Serialize)]
+struct Idle {
+    sessions: usize,
+    /// Memory for each, in each round, bytes.
+    resident_bytes: Vec<f64>,
+    /// Wake-ups before any ping was due.
+    quiet_wake_ups: u64,
+    quiet_cpu_ms: f64,
+    /// Wake-ups, pings that were answered, and CPU time while pings were due.
+    wake_ups: u64,
+    pings: u64,
+    pinged_cpu_ms: f64,
+}
+
+/// All figures.
+#[derive(Debug, Serialize)]
+struct Figures {
+    cells: Vec<Cell>,
+    /// The first cell again, in each round.
+    control: Cell,
+    idle: Idle,
+}
+
+/// Measures, and prints the tables.
+pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
+    let intact = options.binary.as_deref().unwrap_or(built);
+    let figures = measure(intact, options)?;
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_string_pretty(&figures)?)?;
+    }
+    let text = page::markdown(&figures, &report::machine(root), options);
+    println!("{text}");
+    let reasons = crate::tidy::distrust(&text);
+    match options.write {
+        true if !reasons.is_empty() => bail!("docs/scaling.md is as it was: {}", reasons.join("; ")),
+        true => report::write(&root.join("docs/scaling.md"), BEGIN, &text),
+        false => Ok(()),
+    }
+}
+
+/// The sites that stay over all rounds: without other sessions, with those that take turns, and with idle ones.
+struct Sites {
+    alone: Site,
+    few: Site,
+    many: Site,
+    floor: Site,
+}
+
+fn measure(intact: &Path, options: &Options) -> Result<Figures> {
+    let [few, many] = [options.idle[0], options.idle[1]];
+    let (many_site, mut idle) = watch_idle(intact, many)?;
+    let most = SPREAD[SPREAD.len() - 1];
+    let mut floor = Site::floor(intact, most)?;
+    floor.open(most)?;
+    let mut sites =
+        Sites { alone: site(intact, 1)?, few: site(intact, most.max(few + 1))?, many: many_site, floor };
+    let mut cells: Vec<Cell> = loads(few, many).into_iter().map(Cell::of).collect();
+    let mut control = Cell::of(cells[0].load.clone());
+    for round in 0..options.rounds {
+        for cell in &mut cells {
+            progress::show(format_args!("round {} of {}: {:?}", round + 1, options.rounds, cell.load));
+            cell.take(&mut sites, few, options.seconds)?;
+        }
+        control.take(&mut sites, few, options.seconds)?;
+        arrivals(intact, many, &mut cells, &mut idle)?;
+    }
+    progress::end();
+    Ok(Figures { cells, control, idle })
+}
+
+fn loads(few: usize, many: usize) -> Vec<Load> {
+    let spread = SPREAD.iter().flat_map(|&n| [Load::Spread { sessions: n }, Load::Floor { connections: n }]);
+    let beside = DEPTHS.iter().flat_map(|&depth| [0, few, many].map(|idle| Load::Beside { idle, depth }));
+    let churn = [0, many].map(|idle| Load::Churn { idle });
+    let tenth = many / 10;
+    let arrivals = [(0, tenth), (many - tenth, many)].map(|(from, to)| Load::Arrivals { from, to });
+    spread.chain(beside).chain(churn).chain(arrivals).collect()
+}
+
+/// A target with `sessions`, and a volume that was written.
+fn site(intact: &Path, sessions: usize) -> Result<Site> {
+    let mut site = Site::start(intact, sessions)?;
+    site.open(sessions)?;
+    site.fill()?;
+    Ok(site)
+}
+
+impl Cell {
+    fn of(load: Load) -> Self {
+        Self { load, cpu_us: Vec::new(), per_second: Vec::new() }
+    }
+
+    fn note(&mut self, done: &site::Done) {
+        self.cpu_us.push(done.cpu_us());
+        self.per_second.push(done.per_second());
+    }
+
+    fn take(&mut self, sites: &mut Sites, few: usize, seconds: f64) -> Result<()> {
+        let with =
+            |idle: usize, sites: &mut Sites, order: &dyn Fn(&mut Site) -> Result<site::Done>| match idle {
+                0 => order(&mut sites.alone),
+                idle if idle == few => order(&mut sites.few),
+                _ => order(&mut sites.many),
+            };
+        let done = match self.load {
+            Load::Spread { sessions: 1 } => sites.alone.read(1, DEPTH, seconds)?,
+            Load::Spread { sessions } => sites.few.read(sessions, DEPTH, seconds)?,
+            Load::Floor { connections } => sites.floor.read(connections, DEPTH, seconds)?,
+            Load::Beside { idle, depth } => with(idle, sites, &|site| site.read(1, depth, seconds))?,
+            Load::Churn { idle } => with(idle, sites, &|site| site.churn(seconds))?,
+            Load::Arrivals { .. } => return Ok(()),
+        };
+        self.note(&done);
+        Ok(())
+    }
+}
+
+/// Fills a fresh target with sessions: what the first and the last logins cost, and what a session holds.
+fn arrivals(intact: &Path, many: usize, cells: &mut [Cell], idle: &mut Idle) -> Result<()> {
+    let mut site = Site::start(intact, many)?;
+    // The first session brings what the program loads once.
+    site.open(1)?;
+    let empty = site.usage()?.resident_bytes;
+    let mut have = 1;
+    for cell in cells {
+        if let Load::Arrivals { from, to } = cell.load {
+            if from > have {
+                site.open(from)?;
+            }
+            cell.note(&site.open(to)?);
+            have = to;
+        }
+    }
+    let full = site.usage()?.resident_bytes;
+    idle.resident_bytes.push(full.saturating_sub(empty) as f64 / (have - 1) as f64);
+    Ok(())
+}
+
+/// Watches a target with idle sessions: first before any of them is due for a ping, then while each is pinged once.
+fn watch_idle(intact: &Path, many: usize) -> Result<(Site, Idle)> {
+    let mut site = site(intact, many + 1)?;
+    let watch = |site: &Site, time: Duration| -> Result<(u64, f64)> {
+        let before = site.usage()?;
+        std::thread::sleep(time);
+        let after = site.usage()?;
+        Ok((after.wake_ups - before.wake_ups, (after.cpu_seconds - before.cpu_seconds) * 1e3))
+    };
+    std::thread::sleep(SETTLED);
+    let answered = site.pings()?;
+    let (quiet_wake_ups, quiet_cpu_ms) = watch(&site, QUIET)?;
+    if site.pings()? != answered {
+        bail!("sessions were pinged before their time: logging in {many} of them took too long");
+    }
+    progress::show(format_args!("waiting until {many} idle sessions have been pinged"));
+    let (wake_ups, pinged_cpu_ms) = watch(&site, PINGED)?;
+    let pings = site.pings()? - answered;
+    let idle = Idle {
+        sessions: many,
+        resident_bytes: Vec::new(),
+        quiet_wake_ups,
+        quiet_cpu_ms,
+        wake_ups,
+        pings,
+        pinged_cpu_ms,
+    };
+    Ok((site, idle))
+}
