@@ -18,7 +18,9 @@ fn check(params: &Params, bounds: &Bounds, offered: bool) {
     assert!(params.max_outstanding_r2t >= 1 && params.max_connections >= 1);
     assert!(params.default_time2wait_s <= 3600 && params.default_time2retain_s <= 3600);
     assert!(params.error_recovery_level == 0 && params.protocol_level <= 1);
-    assert!(params.data_pdu_in_order && params.data_sequence_in_order);
+    // Our Yes is enough, and No is nothing that a peer can impose.
+    assert!(params.data_pdu_in_order || !bounds.data_pdu_in_order);
+    assert!(params.data_sequence_in_order || !bounds.data_sequence_in_order);
     // The standard's default applies where neither side named a value.
     let default = Params::default();
     assert!(params.max_burst_length <= bounds.max_burst_length.max(default.max_burst_length));
@@ -73,6 +75,8 @@ fuzz_target!(|input: &[u8]| {
         max_burst_length: 65536 << (choice & 3),
         initial_r2t: choice & 4 != 0,
         immediate_data: choice & 8 != 0,
+        data_pdu_in_order: choice & 64 != 0,
+        data_sequence_in_order: choice & 128 != 0,
         ..Bounds::default()
     };
     for role in [Role::Target, Role::Initiator] {

@@ -26,6 +26,15 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
+    /// The first `bytes` bytes have arrived.
+    pub(crate) fn up_to(bytes: u32) -> Self {
+        let mut extents = Self::default();
+        if bytes > 0 {
+            extents.runs.push((0, bytes));
+        }
+        extents
+    }
+
     /// Enters `length` bytes at `offset`.
     ///
     /// # Errors

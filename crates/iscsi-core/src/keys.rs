@@ -288,11 +288,12 @@ macro_rules! switch {
     };
 }
 
-/// Always `Yes` on our side: data in order is simpler for both ends, and for people who read a trace.
+/// As [`switch`], but `No` only by an end that wants ErrorRecoveryLevel 0, which is then the level of the session: recovery finds
+/// a lost PDU by the place that it must have between its neighbours.
 macro_rules! in_order {
     ($field:ident) => {
         Field {
-            wanted: |_| true,
+            wanted: |bounds| bounds.$field || bounds.error_recovery_level > 0,
             agreed: |params| params.$field,
             agree: |params, value| params.$field = value,
         }
@@ -438,12 +439,22 @@ static KEYS: &[Key] = &[
             .leading(),
         "max_outstanding_r2t", Number COUNT, max_outstanding_r2t
     ),
-    key(name::DATA_PDU_IN_ORDER, "RFC 7143 13.18", Class::Or(in_order!(data_pdu_in_order)), O)
-        .normal()
-        .leading(),
-    key(name::DATA_SEQUENCE_IN_ORDER, "RFC 7143 13.19", Class::Or(in_order!(data_sequence_in_order)), O)
-        .normal()
-        .leading(),
+    setting!(
+        key(name::DATA_PDU_IN_ORDER, "RFC 7143 13.18", Class::Or(in_order!(data_pdu_in_order)), O)
+            .normal()
+            .leading(),
+        "data_pdu_in_order",
+        Switch,
+        data_pdu_in_order
+    ),
+    setting!(
+        key(name::DATA_SEQUENCE_IN_ORDER, "RFC 7143 13.19", Class::Or(in_order!(data_sequence_in_order)), O)
+            .normal()
+            .leading(),
+        "data_sequence_in_order",
+        Switch,
+        data_sequence_in_order
+    ),
     setting!(
         key(
             name::TASK_REPORTING,

@@ -114,6 +114,11 @@ pub struct Bounds {
     pub default_time2wait_s: u16,
     /// DefaultTime2Retain, seconds. Default 20.
     pub default_time2retain_s: u16,
+    /// DataPDUInOrder: false allows the PDUs of a sequence in any order. Counts at an ErrorRecoveryLevel of 0 only: above it the
+    /// value offered is `Yes`. Default true.
+    pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder: false allows the sequences of a command in any order; otherwise as `data_pdu_in_order`. Default true.
+    pub data_sequence_in_order: bool,
     /// ErrorRecoveryLevel, 0 to 2. Default 0.
     pub error_recovery_level: u8,
     /// The highest TaskReporting. Default RFC3720.
@@ -138,6 +143,8 @@ impl Default for Bounds {
             max_connections: 1,
             default_time2wait_s: 2,
             default_time2retain_s: 20,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
             error_recovery_level: 0,
             task_reporting: TaskReporting::Rfc3720,
             protocol_level: 1,
@@ -157,6 +164,22 @@ pub const ALLEGIANCE_FREE: &str = "X-com.intact.AllegianceFree";
 /// Whether a connection carries data and status in the asymmetric use of [`ALLEGIANCE_FREE`]; the others carry commands.
 pub(crate) fn carries_data(cid: Cid) -> bool {
     cid.0 % 2 == 1
+}
+
+/// In which order data must come, in either direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DataOrder {
+    /// The PDUs of a sequence come in the order of their bytes.
+    pub pdus: bool,
+    /// The sequences of a command come in the order of their bytes.
+    pub sequences: bool,
+}
+
+impl DataOrder {
+    /// Whether the offset of every PDU is known beforehand.
+    pub(crate) fn is_strict(self) -> bool {
+        self.pdus && self.sequences
+    }
 }
 
 //= firmware login HST-06
@@ -227,6 +250,15 @@ impl Params {
     /// What the ErrorRecoveryLevel can recover.
     pub fn level(&self) -> Level {
         Level::new(self.error_recovery_level)
+    }
+
+    /// The order in effect. Above ErrorRecoveryLevel 0 it is the strict one: a missing PDU is found, and requested again, by the
+    /// place that it must have between its neighbours.
+    //= rfc7143 13.18 KEY-17
+    //= rfc7143 13.19 KEY-18
+    pub(crate) fn data_order(&self) -> DataOrder {
+        let strict = self.level().recovers_pdus();
+        DataOrder { pdus: strict || self.data_pdu_in_order, sequences: strict || self.data_sequence_in_order }
     }
 
     /// FirstBurstLength as it applies: at most MaxBurstLength (RFC 7143 13.14).

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use engine::{Platform, Sender};
 use iscsi_core::names::IscsiName;
+use iscsi_core::send_order::SendOrder;
 use iscsi_core::wire::{Isid, Tsih};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -46,6 +47,8 @@ pub struct Shared<P: Platform> {
     pub lost_sessions: AtomicUsize,
     /// Memory for the data of commands.
     pub(crate) pool: Arc<Pool>,
+    /// For tests: in which order sessions send data where any is allowed.
+    pub(crate) send_order: OnceLock<SendOrder>,
     shards: OnceLock<Vec<Sender<Message<P::Driver>>>>,
     homes: Arc<Mutex<Homes>>,
     tsihs: Mutex<TsihPool>,
@@ -72,6 +75,7 @@ impl<P: Platform> Shared<P> {
             connections: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),
             lost_sessions: AtomicUsize::new(0),
+            send_order: OnceLock::new(),
             shards: OnceLock::new(),
             homes: Arc::default(),
             tsihs: Mutex::new(TsihPool::after(u16::from_ne_bytes(first_tsih))),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use engine::{Driver, Platform};
 use iscsi_core::Time;
+use iscsi_core::send_order::SendOrder;
 
 use crate::config::{Config, PortalConfig};
 use crate::observe::{Observe, SessionInfo};
@@ -47,6 +48,11 @@ impl<P: Platform> Stepped<P> {
         let (shards, senders) = made.into_iter().unzip();
         shared.set_shards(senders);
         Ok(Self { shared, shards })
+    }
+
+    /// Sets the order in which sessions that are opened from now on send data where any is allowed. The first call counts.
+    pub fn set_send_order(&self, order: SendOrder) {
+        let _ = self.shared.send_order.set(order);
     }
 
     /// Accepts connections from `listener`, which is behind `portal`. Shards must take a step to start.

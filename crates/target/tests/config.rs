@@ -265,6 +265,14 @@ fn each_broken_file_has_its_words() {
             &with_target("[target.negotiation]\nfirst_burst_length = \"2M\""),
             "3:1 first_burst_length (2097152) is more than max_burst_length (1048576)",
         ),
+        (
+            &with_target("[target.negotiation]\ndata_sequence_in_order = false"),
+            "3:1 `data_sequence_in_order = false` means nothing with error_recovery_level = 2",
+        ),
+        (
+            &with_target("[target.negotiation]\ndata_pdu_in_order = false\nerror_recovery_level = 1"),
+            "3:1 `data_pdu_in_order = false` means nothing with error_recovery_level = 1",
+        ),
         // Access.
         (&with_target("[[target.access]]"), "3:1 the rule allows everyone"),
         (

@@ -122,8 +122,10 @@ pub enum Action {
         /// The PDU.
         pdu: TxPdu,
     },
-    /// Data of a command, in order. It is valid only once the command has completed successfully, and as far as its completion
-    /// says. A command that was started again delivers its data again, from offset 0.
+    /// Data of a command, in the order in which it arrives. That is the order of its bytes where DataPDUInOrder and
+    /// DataSequenceInOrder are Yes; otherwise it is any, and no byte comes twice. It is valid only once the command has completed
+    /// successfully, and as far as its completion says: up to there nothing is missing. A command that was started again delivers
+    /// its data again, and the later data counts.
     DataIn {
         /// The caller's name for the command.
         user: u64,

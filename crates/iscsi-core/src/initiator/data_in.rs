@@ -8,11 +8,10 @@ use iscsi_wire::{Cid, DataIn, DataSn, Itt, ScsiResponse};
 
 use super::actions::{Action, CloseReason, violation};
 use super::command::{Ending, Residual};
-use super::read_order::ReadOrder;
 use super::session::InitiatorSession;
 use super::task::Task;
 use crate::limits::MAX_SENSE_BYTES;
-use crate::params;
+use crate::params::{self, DataOrder};
 use crate::pdu_reader::RxPdu;
 
 /// SCSI status CHECK CONDITION.
@@ -95,7 +94,7 @@ impl InitiatorSession {
     /// Accepts the Data-In that is due.
     #[inline]
     pub(super) fn accept_data_in(&mut self, cid: Cid, pdu: &DataIn, rx: RxPdu) -> Result<(), CloseReason> {
-        let order = self.read_order();
+        let order = self.params.data_order();
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
         check_data_in(pdu, task, rx.data.len(), order)?;
         if pdu.status_bit && pdu.status == 0 {
@@ -198,7 +197,7 @@ pub(super) fn check_allegiance(task: &mut Task, cid: Cid, asymmetric: bool) -> R
 }
 
 //= rfc7143 11.7 DAT-03 DAT-08
-fn check_data_in(pdu: &DataIn, task: &mut Task, length: usize, order: ReadOrder) -> Result<(), CloseReason> {
+fn check_data_in(pdu: &DataIn, task: &mut Task, length: usize, order: DataOrder) -> Result<(), CloseReason> {
     if pdu.data_sn != DataSn(task.next_data_sn) {
         return Err(violation(
             "RFC 7143 11.7.5",

@@ -9,6 +9,7 @@ use iscsi_wire::{
 use super::actions::{Action, CloseReason, violation};
 use super::command::Command;
 use super::data_in::check_allegiance;
+use super::read_order::enter_r2t;
 use super::session::InitiatorSession;
 use crate::error::ProtocolViolation;
 use crate::pdu_writer::TxPdu;
@@ -123,6 +124,7 @@ impl InitiatorSession {
     //= rfc7143 11.8 R2T-03 ERL-04
     pub(super) fn answer_r2t(&mut self, cid: Cid, pdu: &R2t) -> Result<(), CloseReason> {
         let (max_burst, recovers) = (self.params.max_burst_length, self.recovers());
+        let order = self.params.data_order();
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
         let refuse = |what: String| Err(violation("RFC 7143 11.8", what));
         if pdu.ttt.is_reserved() {
@@ -138,7 +140,9 @@ impl InitiatorSession {
         if u64::from(offset) + u64::from(length) > task.command.write.len() as u64 {
             return refuse(format!("an R2T for {length} bytes at {offset}, beyond the command's data"));
         }
-        if offset != task.sent && !recovers {
+        if !order.sequences {
+            enter_r2t(task, offset, length)?;
+        } else if offset != task.sent && !recovers {
             return refuse(format!("an R2T at offset {offset} where {} was due", task.sent));
         }
         task.next_data_sn = task.next_data_sn.wrapping_add(1);
@@ -157,10 +161,19 @@ impl InitiatorSession {
         let max_data = self.max_send(cid);
         let Some(task) = self.tasks.command(itt) else { return };
         let (mut at, end, mut data_sn) = (offset, offset + length, DataSn(0));
-        while at < end {
+        let mut drawn = match self.params.data_order().pdus {
+            true => None,
+            false => self.config.send_order.places(offset, end, max_data),
+        };
+        let mut left = length;
+        while left > 0 {
+            if let Some(place) = drawn.as_mut().and_then(Vec::pop) {
+                at = place;
+            }
             let n = max_data.min(end - at);
+            left -= n;
             let header =
-                DataOut { final_bit: at + n == end, lun, itt, ttt, exp_stat_sn, data_sn, buffer_offset: at };
+                DataOut { final_bit: left == 0, lun, itt, ttt, exp_stat_sn, data_sn, buffer_offset: at };
             let data = task.command.write.part(at as usize..(at + n) as usize);
             self.actions.push_back(Action::Send { cid, pdu: TxPdu::with_data(header.to_bhs(), data) });
             at += n;

@@ -1,29 +1,11 @@
-//! The order in which the data of a read may arrive (RFC 7143 13.18, 13.19).
-//!
-//! At ErrorRecoveryLevel 1 and above the order is always the strict one: a missing Data-In is found and requested again by the
-//! place that it must have between its neighbours.
+//! The order in which the data of a read may arrive, and in which that of a write may be requested (RFC 7143 13.18, 13.19).
 
 use iscsi_wire::DataIn;
 
 use super::actions::{CloseReason, violation};
-use super::session::InitiatorSession;
+use super::task::Task;
 use crate::extents::{Extents, Refused};
-
-/// What the session has agreed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReadOrder {
-    /// DataPDUInOrder.
-    pub pdus: bool,
-    /// DataSequenceInOrder.
-    pub sequences: bool,
-}
-
-impl ReadOrder {
-    /// Whether the offset of every PDU is known beforehand.
-    pub(super) fn is_strict(self) -> bool {
-        self.pdus && self.sequences
-    }
-}
+use crate::params::DataOrder;
 
 /// The data of one read that has arrived.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +18,7 @@ pub(super) struct Scoreboard {
 impl Scoreboard {
     /// Enters a Data-In that lies within the command's data.
     //= rfc7143 13.19 DAT-05
-    pub(super) fn enter(&mut self, order: ReadOrder, pdu: &DataIn, length: usize) -> Result<(), CloseReason> {
+    pub(super) fn enter(&mut self, order: DataOrder, pdu: &DataIn, length: usize) -> Result<(), CloseReason> {
         let offset = pdu.buffer_offset;
         if order.pdus
             && let Some(due) = self.next_in_sequence
@@ -73,13 +55,25 @@ impl Scoreboard {
     }
 }
 
-impl InitiatorSession {
-    /// The order that Data-In must keep.
-    pub(super) fn read_order(&self) -> ReadOrder {
-        let strict = self.recovers();
-        ReadOrder {
-            pdus: strict || self.params.data_pdu_in_order,
-            sequences: strict || self.params.data_sequence_in_order,
-        }
+/// Enters an R2T, whose bytes must not have been requested, or sent unasked, before. Data requested in order needs no scoreboard.
+//= rfc7143 11.8 R2T-03
+//= rfc7143 13.19 DAT-05
+pub(super) fn enter_r2t(task: &mut Task, offset: u32, length: u32) -> Result<(), CloseReason> {
+    if task.requested.is_none() && offset == task.sent {
+        return Ok(());
     }
+    let sent = task.sent;
+    let requested = task.requested.get_or_insert_with(|| Box::new(Extents::up_to(sent)));
+    requested.add(offset, length as usize).map_err(|refused| {
+        let what = match refused {
+            Refused::Overlap => {
+                format!("an R2T for {length} bytes at {offset}, some of which were sent before")
+            }
+            Refused::TooMany => "R2Ts that leave more holes than can be recorded".to_owned(),
+            Refused::TooLong => {
+                format!("an R2T for {length} bytes at {offset}, beyond what a command can transfer")
+            }
+        };
+        violation("RFC 7143 11.8", what)
+    })
 }

@@ -35,6 +35,7 @@ use crate::limits::MAX_TIME2WAIT_S;
 use crate::params::{Bounds, Params, TaskReporting};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
+use crate::send_order::SendOrder;
 use crate::{Time, earlier};
 
 /// Configuration of a session.
@@ -58,6 +59,8 @@ pub struct SessionConfig {
     pub scheduling: Scheduling,
     /// What may be renegotiated in full feature phase.
     pub bounds: Bounds,
+    /// For tests: in which order Data-Out is sent where any is allowed.
+    pub send_order: SendOrder,
 }
 
 impl Default for SessionConfig {
@@ -72,6 +75,7 @@ impl Default for SessionConfig {
             probe_after: Duration::from_secs(5),
             scheduling: Scheduling::default(),
             bounds: Bounds::default(),
+            send_order: SendOrder::default(),
         }
     }
 }

@@ -5,10 +5,12 @@ use iscsi_wire::{Cid, CmdSn, DataIn, Itt, Lun, TmfFunction};
 
 use super::actions::CloseReason;
 use super::command::{Command, Ending};
-use super::read_order::{ReadOrder, Scoreboard};
+use super::read_order::Scoreboard;
 use super::recovery::snack::Holes;
 use super::scheduler::COMMAND_WEIGHT_BYTES;
+use crate::extents::Extents;
 use crate::limits::MAX_INITIATOR_TASKS;
+use crate::params::DataOrder;
 use crate::{Time, earlier};
 
 /// A command under way.
@@ -33,6 +35,8 @@ pub(super) struct Task {
     scoreboard: Option<Box<Scoreboard>>,
     /// End of the data that was sent unsolicited or requested by R2T, bytes.
     pub sent: u32,
+    /// Where that data is, if R2Ts have come in another order than that of their bytes; otherwise it is the data before `sent`.
+    pub requested: Option<Box<Extents>>,
     /// MaxRecvDataSegmentLength to which the target cuts its data, bytes.
     pub segment_bytes: u32,
     /// When it was sent.
@@ -66,6 +70,7 @@ impl Task {
             received: 0,
             scoreboard: None,
             sent: 0,
+            requested: None,
             segment_bytes: 0,
             sent_at: Time::ZERO,
             deadline,
@@ -91,7 +96,7 @@ impl Task {
     /// Resets its transfer state: it is sent again from the beginning.
     pub(super) fn start_over(&mut self) {
         (self.next_data_sn, self.received, self.sent, self.holes) = (0, 0, 0, None);
-        (self.probe_at, self.scoreboard) = (None, None);
+        (self.probe_at, self.scoreboard, self.requested) = (None, None, None);
     }
 
     /// Bytes of Data-In from the start up to the first that is missing.
@@ -101,7 +106,7 @@ impl Task {
 
     /// Enters a Data-In of `length` bytes into the scoreboard, if the data may arrive in another order than its own.
     #[inline]
-    pub(super) fn place(&mut self, order: ReadOrder, pdu: &DataIn, length: usize) -> Result<(), CloseReason> {
+    pub(super) fn place(&mut self, order: DataOrder, pdu: &DataIn, length: usize) -> Result<(), CloseReason> {
         match order.is_strict() {
             true => Ok(()),
             false => self.scoreboard.get_or_insert_default().enter(order, pdu, length),

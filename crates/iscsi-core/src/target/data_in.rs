@@ -77,7 +77,7 @@ impl ReadPlan {
     }
 
     /// End of the PDU that begins at `offset`, and whether its sequence ends there.
-    fn pdu_end(&self, offset: u32) -> (u32, bool) {
+    pub fn pdu_end(&self, offset: u32) -> (u32, bool) {
         let burst_end = self.burst_end(offset);
         let end = offset.saturating_add(self.max_pdu).min(burst_end);
         (end, end == burst_end)
@@ -107,6 +107,16 @@ impl ReadPlan {
         self.max_pdu = max_pdu.max(1);
         self.next_sn = self.base_sn;
     }
+}
+
+/// The data of one Data-In.
+pub(super) struct Piece {
+    pub offset: u32,
+    pub bytes: Bytes,
+    /// It is the last PDU of its sequence.
+    pub final_bit: bool,
+    /// It is the last PDU of its command.
+    pub last: bool,
 }
 
 impl TargetSession {
@@ -251,15 +261,19 @@ impl TargetSession {
             let Some(stat_sn) = self.take_stat_sn(cid) else { return };
             outcome.stat_sn = stat_sn;
         }
+        if !self.params.data_order().is_strict() && self.config.send_order.is_drawn() {
+            return self.send_data_in_drawn(cid, outcome);
+        }
         while offset < total {
-            let end = outcome.plan.pdu_end(offset).0;
+            let (end, final_bit) = outcome.plan.pdu_end(offset);
             let bytes = match self.params.error_recovery_level {
                 // Nothing is kept for retransmission: the last PDU takes the buffer with it.
                 0 => outcome.data_in.bytes.split_to((end - offset) as usize),
                 _ => outcome.data_in.bytes.slice(offset as usize..end as usize),
             };
             let data_sn = outcome.plan.next_sn;
-            let Some(pdu) = self.data_in_pdu(cid, outcome, data_sn, offset, bytes) else { return };
+            let piece = Piece { offset, bytes, final_bit, last: end == total };
+            let Some(pdu) = self.data_in_pdu(cid, outcome, data_sn, piece) else { return };
             offset = end;
             outcome.plan.next_sn += 1;
             match offset == total && outcome.in_data {
@@ -296,24 +310,28 @@ impl TargetSession {
 
     /// Builds the PDU of a read whose data begins at `offset`, from the data that is kept.
     fn kept_data_in_pdu(&mut self, cid: Cid, outcome: &Outcome, data_sn: u32, offset: u32) -> Option<TxPdu> {
-        let end = outcome.plan.pdu_end(offset).0;
+        let (end, final_bit) = outcome.plan.pdu_end(offset);
         let bytes = outcome.data_in.bytes.slice(offset as usize..end as usize);
-        self.data_in_pdu(cid, outcome, data_sn, offset, bytes)
+        self.data_in_pdu(
+            cid,
+            outcome,
+            data_sn,
+            Piece { offset, bytes, final_bit, last: end == outcome.plan.total },
+        )
     }
 
-    /// Builds the PDU of a read whose data is `bytes` and begins at `offset`.
+    /// Builds the PDU of a read whose data is `piece`.
     #[inline]
-    fn data_in_pdu(
+    pub(super) fn data_in_pdu(
         &mut self,
         cid: Cid,
         outcome: &Outcome,
         data_sn: u32,
-        offset: u32,
-        bytes: Bytes,
+        piece: Piece,
     ) -> Option<TxPdu> {
         let plan = &outcome.plan;
-        let (end, final_bit) = plan.pdu_end(offset);
-        let last = end == plan.total;
+        let Piece { offset, bytes, final_bit, last } = piece;
+        let end = offset as usize + bytes.len();
         let status_bit = last && outcome.in_data;
         //= rfc7143 11.7.2 SNK-08
         let acknowledge = final_bit && !last && !plan.ttt.is_reserved();
@@ -337,7 +355,7 @@ impl TargetSession {
             buffer_offset: offset,
             residual_count: residual.count,
         };
-        let crc32c = outcome.data_in.crc(offset as usize, end as usize);
+        let crc32c = outcome.data_in.crc(offset as usize, end);
         Some(TxPdu::with_data(pdu.to_bhs(), TxData { bytes, crc32c }))
     }
 

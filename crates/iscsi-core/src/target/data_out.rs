@@ -1,9 +1,9 @@
 //! From the command PDU to the last byte of its Data-Out: immediate and unsolicited data, R2T, and their errors
 //! (RFC 7143 4.2.5, 7.8, 11.3, 11.7, 11.8, 13.10-13.14).
 //!
-//! Data always comes in order (DataPDUInOrder and DataSequenceInOrder are answered Yes), so a task's data is a list of pieces
-//! without gaps. Every PDU is checked against its sequence before its data is kept. A PDU that does not fit fails the task and
-//! never touches the medium; the status waits for the F bits that are still due.
+//! A task's data is a list of pieces without gaps; what comes early, where DataPDUInOrder or DataSequenceInOrder is No, waits
+//! aside (see `scattered`). Every PDU is checked against its sequence before its data is kept. A PDU that does not fit fails the
+//! task and never touches the medium; the status waits for the F bits that are still due.
 
 use bytes::{Bytes, BytesMut};
 use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_ahs};
@@ -15,12 +15,14 @@ use super::sense::{BUSY, CHECK_CONDITION, Condition, TASK_SET_FULL};
 use super::session::TargetSession;
 use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
 use crate::error::{Disposition, Fault};
+use crate::extents::Refused;
 use crate::negotiation::Role;
+use crate::params::DataOrder;
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
 /// Data-Out with less data than this is copied, bytes.
-const COPIED_BELOW_BYTES: usize = 4096;
+pub(super) const COPIED_BELOW_BYTES: usize = 4096;
 
 impl TargetSession {
     /// Checks the form of a command and enters it as a task, with the data in its PDU.
@@ -66,6 +68,8 @@ impl TargetSession {
             wanted: None,
             data: DataOutPieces::new(),
             received: 0,
+            scattered: None,
+            drawn_bursts: Vec::new(),
             sequences: Default::default(),
             next_r2t_offset: 0,
             next_data_sn: 0,
@@ -150,7 +154,7 @@ impl TargetSession {
             self.early_bytes += u64::from(unasked);
         } else {
             let status = if self.outstanding() > 0 { TASK_SET_FULL } else { BUSY };
-            task.data.clear();
+            task.drop_data();
             task.ending = Some(Ending { status, sense: Bytes::new(), transfer_bytes: 0 });
         }
     }
@@ -191,7 +195,7 @@ impl TargetSession {
             self.tasks.iter().filter(|(_, task)| waits(task)).map(|(id, _)| id).collect();
         for id in ids {
             let Some(task) = self.tasks.get_mut(id) else { continue };
-            task.data.clear();
+            task.drop_data();
             task.ending = Some(Ending { status: BUSY, sense: Bytes::new(), transfer_bytes: 0 });
             self.after_data(id);
         }
@@ -210,7 +214,7 @@ impl TargetSession {
             trim(&mut data, wanted as usize);
             // Ahead of all queued actions: commands reach the medium in the order in which their turn came.
             self.actions.push_front(Action::DataOut { task: id, data });
-        } else if task.next_r2t_offset < wanted || task.has_holes() {
+        } else if task.next_r2t_offset < wanted || task.has_holes() || !task.drawn_bursts.is_empty() {
             self.solicit(id, wanted);
         }
     }
@@ -238,6 +242,7 @@ impl TargetSession {
             task.budget_bytes = need;
             self.solicited_bytes += u64::from(need);
         }
+        self.draw_bursts(id, wanted);
         let (max_burst, max_outstanding) =
             (self.params.max_burst_length, usize::from(self.params.max_outstanding_r2t));
         loop {
@@ -318,14 +323,14 @@ impl TargetSession {
         };
         let lacking = Disposition::of(Fault::Missing, self.params.level(), Role::Target);
         let recovers = lacking == Disposition::AskAgain;
-        let now = self.now;
+        let (now, order) = (self.now, self.params.data_order());
         let Some(task) = self.tasks.get_mut(id) else { return };
         //= rfc7143 4.2.5.1 MCS-02
         // In asymmetric use unsolicited data follows its command, because only the target knows which connection carries the
         // rest.
         let follows = data.ttt.is_reserved() && task.came_on == cid && !task.orphan;
         let verdict = match follows || task.home() == Some(cid) {
-            true => take_data(task, rx, data, recovers),
+            true => take_data(task, rx, data, recovers, order),
             false => Verdict::Refused,
         };
         if recovers {
@@ -385,7 +390,7 @@ enum Verdict {
 }
 
 /// Checks a Data-Out PDU against the sequences that the initiator owes, and keeps its data if nothing is wrong with it.
-fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Verdict {
+fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool, order: DataOrder) -> Verdict {
     let unsolicited = data.ttt.is_reserved();
     if recovers && task.repair.as_ref().is_some_and(|repair| repair.stale.contains(&data.ttt)) {
         return Verdict::Taken;
@@ -396,7 +401,9 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Ver
         recovery_r2t::skip_to(task, position);
         owed = Some(0);
     }
-    let Some((0, sequence)) = owed.zip(task.sequences.front_mut()) else {
+    // The initiator answers R2Ts as they arrive, but where sequences have no order nothing depends on it.
+    let turn = owed.filter(|position| *position == 0 || !order.sequences);
+    let Some((position, sequence)) = turn.and_then(|at| Some((at, task.sequences.get_mut(at)?))) else {
         if task.state == State::Executing {
             // All data has arrived and may be on its way to the medium: the task stays as it is.
             return Verdict::Refused;
@@ -415,7 +422,11 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Ver
         return if unsolicited && owed.is_none() { Verdict::Taken } else { Verdict::Refused };
     };
     let len = rx.data.len() as u64;
-    let in_place = data.buffer_offset == sequence.next_offset && data.data_sn == sequence.data_sn;
+    let due = match order.pdus {
+        true => data.buffer_offset == sequence.next_offset,
+        false => data.buffer_offset >= sequence.start,
+    };
+    let in_place = due && data.data_sn == sequence.data_sn;
     let fits = in_place && u64::from(data.buffer_offset) + len <= u64::from(sequence.end);
     if recovers && task.ending.is_none() && !(fits && rx.data_digest_ok && task.repair.is_none()) {
         match recovery_r2t::place(sequence, data, rx.data.len()) {
@@ -423,7 +434,7 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Ver
             Place::Duplicate => return Verdict::Taken,
             Place::Fits => {
                 recovery_r2t::take(task, rx, data);
-                return finish_pdu(task, data, Verdict::Taken);
+                return finish_pdu(task, position, data, Verdict::Taken);
             }
             Place::Wrong => {}
         }
@@ -435,27 +446,29 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool) -> Ver
         condemn(task, Condition::ProtocolServiceCrcError);
         Verdict::Taken
     } else if fits {
-        sequence.next_offset += len as u32;
+        sequence.next_offset = sequence.next_offset.saturating_add(len as u32);
         sequence.data_sn = sequence.data_sn.next();
-        if len > 0 {
-            task.received += len as u32;
-            keep(&mut task.data, &rx.data);
+        match task.place(data.buffer_offset, &rx.data) {
+            Ok(()) => Verdict::Taken,
+            Err(Refused::Overlap | Refused::TooMany | Refused::TooLong) => {
+                condemn(task, Condition::IncorrectAmountOfData);
+                Verdict::Refused
+            }
         }
-        Verdict::Taken
     } else {
         //= rfc7143 13.14 UNS-03
         condemn(task, Condition::IncorrectAmountOfData);
         // Too much unsolicited data at the right offset is reported by the status alone.
         if unsolicited && in_place { Verdict::Taken } else { Verdict::Refused }
     };
-    finish_pdu(task, data, verdict)
+    finish_pdu(task, position, data, verdict)
 }
 
-/// The F bit ends the sequence at the front, whether all of its data has arrived or not.
+/// The F bit ends the sequence at `position`, whether all of its data has arrived or not.
 //= rfc7143 4.2.5.2 UNS-04 R2T-04
-fn finish_pdu(task: &mut Task, data: &DataOut, verdict: Verdict) -> Verdict {
+fn finish_pdu(task: &mut Task, position: usize, data: &DataOut, verdict: Verdict) -> Verdict {
     if data.final_bit
-        && let Some(sequence) = task.sequences.pop_front()
+        && let Some(sequence) = task.sequences.remove(position)
         && sequence.next_offset < sequence.end
     {
         condemn(task, Condition::IncorrectAmountOfData);
@@ -477,6 +490,9 @@ fn next_to_solicit(task: &mut Task, wanted: u32, max_burst: u32) -> Option<(u32,
         if length > 0 {
             return Some((from, length, true));
         }
+    }
+    if let Some(offset) = task.drawn_bursts.pop() {
+        return Some((offset, wanted.saturating_sub(offset).min(max_burst), false));
     }
     let (offset, length) = (task.next_r2t_offset, wanted.saturating_sub(task.next_r2t_offset).min(max_burst));
     task.next_r2t_offset += length;
@@ -503,7 +519,7 @@ pub(super) fn keep(pieces: &mut DataOutPieces, data: &Bytes) {
 
 /// Fixes the outcome of a task whose data is wrong; an outcome that is already fixed stays.
 pub(super) fn condemn(task: &mut Task, condition: Condition) {
-    task.data.clear();
+    task.drop_data();
     task.ending.get_or_insert_with(|| Ending {
         status: CHECK_CONDITION,
         sense: condition.sense(),

@@ -30,6 +30,7 @@ use super::task::{Drain, State, TaskId, TaskTable};
 use super::task_management::{AbortWait, Management};
 use crate::params::{Bounds, Params};
 use crate::pdu_reader::RxPdu;
+use crate::send_order::SendOrder;
 use crate::{Time, earlier};
 
 /// Configuration of a session.
@@ -48,6 +49,8 @@ pub struct SessionConfig {
     pub retained_bytes_max: u64,
     /// What may be renegotiated in full feature phase.
     pub bounds: Bounds,
+    /// For tests: in which order Data-In and R2Ts are sent where any is allowed.
+    pub send_order: SendOrder,
 }
 
 impl Default for SessionConfig {
@@ -59,6 +62,7 @@ impl Default for SessionConfig {
             solicited_bytes_max: 64 << 20,
             retained_bytes_max: 64 << 20,
             bounds: Bounds::default(),
+            send_order: SendOrder::default(),
         }
     }
 }
@@ -353,12 +357,7 @@ impl TargetSession {
             unsolicited: self.budget_queue.len(),
             solicited_bytes: self.solicited_bytes,
             early_bytes: self.early_bytes,
-            data_out_bytes: self
-                .tasks
-                .iter()
-                .flat_map(|(_, task)| &task.data)
-                .map(|data| data.len() as u64)
-                .sum(),
+            data_out_bytes: self.tasks.iter().map(|(_, task)| task.kept_bytes()).sum(),
             orphans: self.tasks.iter().filter(|(_, task)| task.orphan).count()
                 + self.retained.iter().filter(|outcome| outcome.orphan).count(),
             retained: self.retained.len(),

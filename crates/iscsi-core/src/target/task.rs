@@ -19,6 +19,8 @@ use bytes::Bytes;
 use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, Ttt};
 use smallvec::SmallVec;
 
+use super::scattered::Scattered;
+
 /// Identifies a task to the device server; never reused for another task of the same session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId {
@@ -26,7 +28,7 @@ pub struct TaskId {
     generation: u32,
 }
 
-/// Received write data, in order and without gaps. Long pieces share the receive buffers.
+/// Received write data, in the order of its bytes and without gaps. Long pieces share the receive buffers.
 pub type DataOutPieces = SmallVec<[Bytes; 2]>;
 
 /// A sequence of Data-Out PDUs that the initiator owes: the unsolicited one, or the answer to an R2T.
@@ -38,7 +40,8 @@ pub(super) struct Sequence {
     pub r2t_sn: u32,
     /// Offset of the first byte, from the start of the command's data.
     pub start: u32,
-    /// Offset of the next byte, from the start of the command's data.
+    /// Offset of the next byte, from the start of the command's data. Where the PDUs of a sequence may come in any order: `start`
+    /// and the bytes that have arrived.
     pub next_offset: u32,
     /// Offset after the last byte.
     pub end: u32,
@@ -98,6 +101,10 @@ pub(super) struct Task {
     pub data: DataOutPieces,
     /// Bytes in `data`.
     pub received: u32,
+    /// What has arrived behind a gap, where data may come in any order.
+    pub scattered: Option<Box<Scattered>>,
+    /// Where the bursts begin that are still to be requested, in that order, last first; empty unless the order is drawn.
+    pub drawn_bursts: Vec<u32>,
     /// Data that the initiator owes at this moment, oldest sequence first.
     pub sequences: VecDeque<Sequence>,
     /// Offset of the next byte to request by R2T.

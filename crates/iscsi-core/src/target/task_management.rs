@@ -436,7 +436,7 @@ impl TargetSession {
     /// Ends a task with status TASK ABORTED, once the initiator has sent the data it owes.
     fn end_as_aborted(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.data.clear();
+        task.drop_data();
         task.ending = Some(Ending { status: TASK_ABORTED, sense: bytes::Bytes::new(), transfer_bytes: 0 });
         if task.state == State::Held {
             task.state = State::Released;

@@ -17,6 +17,7 @@ mod key;
 mod lgn;
 mod mcs;
 mod num;
+mod order;
 mod p2;
 mod pdu;
 mod res;

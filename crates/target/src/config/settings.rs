@@ -84,6 +84,21 @@ pub(super) fn negotiation(source: &mut Source<'_>, parent: &mut Section<'_>, mut
             "raise max_burst_length or lower first_burst_length",
         );
     }
+    let any_order = [("data_pdu_in_order", bounds.data_pdu_in_order, "RFC 7143 13.18")]
+        .into_iter()
+        .chain([("data_sequence_in_order", bounds.data_sequence_in_order, "RFC 7143 13.19")])
+        .find(|(_, in_order, _)| !in_order);
+    if let Some((name, _, rule)) = any_order.filter(|_| bounds.error_recovery_level > 0) {
+        source.error(
+            &s.at,
+            format!(
+                "`{name} = false` means nothing with error_recovery_level = {}",
+                bounds.error_recovery_level
+            ),
+            rule,
+            "set error_recovery_level = 0: recovery needs data in order",
+        );
+    }
     section.finish(source);
     bounds
 }

@@ -364,6 +364,7 @@ impl<P: Platform> Shard<P> {
             ping_timeout: set.config.limits.ping_timeout,
             bounds: target_config.map(|c| c.bounds.clone()).unwrap_or_default(),
             retained_bytes_max: self.room.retained_bytes_of_each(),
+            send_order: self.shared.send_order.get().cloned().unwrap_or_default(),
             ..SessionConfig::default()
         };
         let cid = names.cid;

@@ -1,10 +1,11 @@
-//! Reads whose data arrives in another order than that of its bytes.
+//! Data in another order than that of its bytes: reads as it arrives, writes as it is requested.
 
 use bytes::Bytes;
 
 use super::{Script, params, pattern, status};
 use crate::initiator::session::Action;
 use crate::params::Params;
+use crate::send_order::SendOrder;
 
 fn any_order(data_pdu_in_order: bool, data_sequence_in_order: bool) -> Script {
     Script::new(Params { data_pdu_in_order, data_sequence_in_order, ..params() })
@@ -104,4 +105,113 @@ fn recovery_of_lost_pdus_keeps_the_strict_order() {
     let (itt, _) = script.command();
     script.send_blocks(itt, &[(1, true)]);
     assert!(script.violated().contains("where 0 was due"));
+}
+
+/// The R2Ts of a write, whose data is sent at once: where each Data-Out begins and ends, its DataSN and its F bit.
+fn answers(script: &mut Script, itt: iscsi_wire::Itt, r2ts: &[(u32, u32)]) -> Vec<(u32, u32, u32, bool)> {
+    let mut answers = Vec::new();
+    for (r2t_sn, (offset, length)) in r2ts.iter().enumerate() {
+        let r2t = script.r2t(itt, r2t_sn as u32, *offset, *length);
+        script.receive(r2t.to_bhs(), &[]);
+        for (pdu, tx) in script.sent() {
+            let iscsi_wire::Pdu::DataOut(out) = pdu else { panic!("{pdu:?}") };
+            assert_eq!((out.ttt, out.lun), (r2t.ttt, r2t.lun));
+            let (at, data) = (out.buffer_offset, tx.data.bytes());
+            assert_eq!(data, pattern(1 << 16)[at as usize..at as usize + data.len()]);
+            answers.push((at, at + data.len() as u32, out.data_sn.0, out.final_bit));
+        }
+    }
+    answers
+}
+
+/// The tag of the write that is sent now, perhaps with unsolicited data.
+fn write_tag(script: &mut Script) -> iscsi_wire::Itt {
+    match script.sent()[0].0 {
+        iscsi_wire::Pdu::ScsiCommand(command) => command.itt,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn solicited(data_pdu_in_order: bool, data_sequence_in_order: bool) -> Script {
+    Script::new(Params {
+        data_pdu_in_order,
+        data_sequence_in_order,
+        initial_r2t: true,
+        immediate_data: false,
+        ..params()
+    })
+}
+
+// covers: DAT-05 R2T-03
+#[test]
+fn r2ts_in_any_order_are_answered_with_the_bytes_of_their_places() {
+    let mut script = solicited(true, false);
+    script.write(1, 1 << 16);
+    let (itt, _) = script.command();
+    let r2ts =
+        [(16384, 8192), (0, 4096), (24576, 16384), (4096, 12288), (40960, 24576 - 8192), (57344, 8192)];
+    let sent = answers(&mut script, itt, &r2ts);
+    let mut bytes = vec![0u8; 1 << 16];
+    for (from, to, _, _) in &sent {
+        bytes[*from as usize..*to as usize].iter_mut().for_each(|times| *times += 1);
+    }
+    assert!(bytes.iter().all(|times| *times == 1));
+    assert_eq!(sent[..2], [(16384, 20480, 0, false), (20480, 24576, 1, true)]);
+    script.good(itt);
+    assert_eq!(script.ended(), (1, status(0, 0)));
+}
+
+// covers: R2T-03 DAT-05
+#[test]
+fn r2ts_that_repeat_bytes_or_leave_the_data_are_violations_in_any_order() {
+    let refused = |mut script: Script, r2ts: &[(u32, u32)], rule: &str| {
+        script.write(1, 1 << 16);
+        let itt = write_tag(&mut script);
+        for (r2t_sn, (offset, length)) in r2ts.iter().enumerate() {
+            let r2t = script.r2t(itt, r2t_sn as u32, *offset, *length);
+            script.receive(r2t.to_bhs(), &[]);
+        }
+        let said = script.violated();
+        assert!(said.contains(rule), "{r2ts:?}: {said}");
+    };
+    let again = "sent before";
+    refused(solicited(true, false), &[(8192, 8192), (8192, 8192)], again);
+    refused(solicited(true, false), &[(0, 8192), (0, 8192)], again);
+    refused(solicited(true, false), &[(8192, 8192), (4096, 8192)], again);
+    refused(solicited(true, false), &[(8192, 8192), (0, 4096), (16383, 1)], again);
+    refused(solicited(true, false), &[(65536 - 512, 513)], "beyond");
+    refused(solicited(true, false), &[(0xffff_ff00, 512)], "beyond");
+    refused(solicited(true, true), &[(8192, 8192)], "where 0 was due");
+    refused(solicited(false, true), &[(8192, 8192)], "where 0 was due");
+    // What was sent unasked must not be requested either.
+    refused(any_order(false, false), &[(4096, 8192)], again);
+    refused(any_order(false, false), &[(16384, 8192), (0, 512)], again);
+    let every_second: Vec<(u32, u32)> = (0..=1024).map(|n| (16384 + 16 * n, 8)).collect();
+    refused(solicited(true, false), &every_second, "more holes");
+    let params = Params { error_recovery_level: 1, data_sequence_in_order: false, ..params() };
+    let mut script = Script::new(Params { initial_r2t: true, immediate_data: false, ..params });
+    script.write(1, 1 << 16);
+    let (itt, _) = script.command();
+    assert_eq!(answers(&mut script, itt, &[(0, 4096), (0, 4096)]).len(), 2, "recovery asks again");
+}
+
+/// The order that tests let an initiator draw.
+// covers: DAT-05
+#[test]
+fn a_drawn_order_of_data_out_has_every_byte_once() {
+    for (pdus_in_order, unasked) in [(false, false), (false, true), (true, false)] {
+        let mut script = if unasked { any_order(false, true) } else { solicited(pdus_in_order, true) };
+        script.session.config.send_order = SendOrder::Drawn(3);
+        script.write(1, 1 << 16);
+        let itt = write_tag(&mut script);
+        let from = if unasked { 8192 } else { 0 };
+        let sent = answers(&mut script, itt, &[(from, 16384)]);
+        let numbers: Vec<(u32, bool)> = sent.iter().map(|(.., sn, last)| (*sn, *last)).collect();
+        assert_eq!(numbers, [(0, false), (1, false), (2, false), (3, true)]);
+        let mut places: Vec<(u32, u32)> = sent.iter().map(|(from, to, ..)| (*from, *to)).collect();
+        let drawn = places.clone();
+        places.sort_unstable();
+        assert_eq!(places, (0..4).map(|n| (from + n * 4096, from + n * 4096 + 4096)).collect::<Vec<_>>());
+        assert_eq!(drawn == places, pdus_in_order, "{drawn:?}");
+    }
 }
