@@ -185,9 +185,9 @@ fn the_cost_in_the_kernel_is_measured_for_every_value() {
     if machine().is_none() {
         return;
     }
-    let text = finish(intact("tcp-crc bench --json --rounds 2 --segments 100")).well();
+    let text = finish(intact("tcp-crc bench --part cost --json --rounds 2 --segments 100")).well();
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let rows = report["rows"].as_array().unwrap();
+    let rows = report["cost"]["rows"].as_array().unwrap();
     let ns = |value: u64, bytes: u64| {
         let row = rows.iter().find(|row| row["value"] == value && row["data_bytes"] == bytes).unwrap();
         row["out_ns"].as_f64().unwrap()

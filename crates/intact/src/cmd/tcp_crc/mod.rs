@@ -35,7 +35,7 @@ enum What {
     Status(status::Args),
     /// Damage a transfer in a way that TCP's sum does not see: without a CRC, and with one.
     Demo(demo::Args),
-    /// Measure what the CRC costs in the kernel, for each segment.
+    /// Count the errors that each checksum misses, and measure what the CRC costs in the kernel.
     Bench(bench::Args),
 }
 

@@ -100,6 +100,18 @@ pub fn t_quantile_975(freedom: usize) -> f64 {
     }
 }
 
+/// The interval of 95 % by Wilson for a share of which `hits` of `trials` were counted.
+pub fn wilson(hits: u64, trials: u64) -> [f64; 2] {
+    const Z: f64 = 1.96;
+    if trials == 0 {
+        return [0.0, 1.0];
+    }
+    let (n, p) = (trials as f64, hits as f64 / trials as f64);
+    let centre = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    [(centre - half).max(0.0), (centre + half).min(1.0)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,42 +1,21 @@
-//! `intact tcp-crc bench`: what the CRC costs in the kernel, for each segment.
+//! What the CRC costs in the kernel, for each segment.
 
-use std::process::ExitCode;
-
+use indicatif::ProgressBar;
 use serde::Serialize;
 use tcp_crc::{Config, Method, Offer};
 use tcp_crc_shim::bpf::cost::Bench;
 
-use crate::cmd::bench::kit::arguments::{Extent, Forms};
 use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
-use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
+use crate::cmd::bench::kit::document::{Block, Table};
 use crate::cmd::bench::kit::machine::Machine;
 use crate::cmd::bench::kit::noise::{Noise, Snapshot};
 use crate::cmd::bench::kit::statistics::median;
-use crate::cmd::{FAILED, fail};
 
 /// Data of a segment, in bytes: what is full with timestamps and the option is 1440.
 const SIZES: [usize; 5] = [0, 64, 512, 1440, 2880];
 /// The size by which rounds are compared.
 const FULL: usize = 3;
 const METHODS: [Method; 3] = [Method::Data, Method::Whole, Method::Placed];
-
-/// Arguments of `intact tcp-crc bench`.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "The kernel runs the programs of `--backend bpf` with packets and takes the time. It takes root.\n\n\
-    Example:\n  intact tcp-crc bench --markdown cost\n\n\
-    Exit codes: 0 done; 1 BPF is not to be had here; 2 wrong usage."
-)]
-pub struct Args {
-    /// Rounds, over which the median is taken: every method and size in turn.
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Segments of each measurement.
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    segments: u32,
-    #[command(flatten)]
-    forms: Forms,
-}
 
 /// One method and size, in nanoseconds for a segment.
 #[derive(Clone, Debug, Serialize)]
@@ -47,40 +26,47 @@ struct Row {
     in_ns: f64,
 }
 
+/// The figures of a run.
 #[derive(Clone, Debug, Serialize)]
-struct Report {
+pub struct Report {
     rounds: u32,
     segments: u32,
     rows: Vec<Row>,
     noise: Noise,
 }
 
-/// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
-    let machine = Machine::this();
-    let before = Snapshot::take();
-    match measure(args) {
-        Ok((rows, factors)) => {
-            let noise = Noise::judge(&before, &Snapshot::take(), &factors, &[], &machine);
-            let report = Report { rounds: args.rounds, segments: args.segments, rows, noise };
-            args.forms.show(&report, document)
-        }
-        Err(error) => fail(FAILED, error),
+impl Report {
+    /// Takes the figures.
+    pub fn measure(rounds: u32, segments: u32, bar: &ProgressBar) -> Result<Self, tcp_crc_shim::SetupError> {
+        let machine = Machine::this();
+        let before = Snapshot::take();
+        let (rows, factors) = rows(rounds, segments, bar)?;
+        let noise = Noise::judge(&before, &Snapshot::take(), &factors, &[], &machine);
+        Ok(Self { rounds, segments, rows, noise })
+    }
+
+    /// Why the figures are not to be trusted.
+    pub fn reasons(&self) -> &[String] {
+        &self.noise.reasons
     }
 }
 
 /// The rows, and how slow each round was.
-fn measure(args: &Args) -> Result<(Vec<Row>, Vec<f64>), tcp_crc_shim::SetupError> {
+fn rows(
+    rounds: u32,
+    segments: u32,
+    bar: &ProgressBar,
+) -> Result<(Vec<Row>, Vec<f64>), tcp_crc_shim::SetupError> {
     let mut benches = Vec::new();
     for method in METHODS {
         benches.push(Bench::new(Config { offer: Offer::of(&[method]), ..Config::default() })?);
     }
     let mut samples = vec![[const { Vec::new() }; 2]; METHODS.len() * SIZES.len()];
-    let bar = args.forms.progress(u64::from(args.rounds));
-    for _ in 0..args.rounds {
+    bar.set_length(u64::from(rounds));
+    for _ in 0..rounds {
         for (i, bench) in benches.iter_mut().enumerate() {
             for (j, size) in SIZES.into_iter().enumerate() {
-                let both = bench.ns_per_segment(size, args.segments)?;
+                let both = bench.ns_per_segment(size, segments)?;
                 samples[i * SIZES.len() + j].iter_mut().zip(both).for_each(|(all, ns)| all.push(ns));
             }
         }
@@ -100,7 +86,8 @@ fn measure(args: &Args) -> Result<(Vec<Row>, Vec<f64>), tcp_crc_shim::SetupError
     Ok((rows.collect(), factors))
 }
 
-fn document(report: &Report, _: Extent) -> Document {
+/// The report for people.
+pub fn blocks(report: &Report) -> Vec<Block> {
     let heading = ["value", "data, bytes", "out, ns", "in, ns", "out, ns/byte", "in, ns/byte"];
     let mut table = Table::new("Time of a segment in the kernel's programs, median", &heading);
     for row in &report.rows {
@@ -121,16 +108,13 @@ fn document(report: &Report, _: Extent) -> Document {
         "{} rounds of {} segments, every value and size in turn. The connection, the options and the CRC are in it; the device and TCP are not.",
         report.rounds, report.segments
     );
-    Document {
-        title: "What the CRC costs in the kernel".to_owned(),
-        trust: Trust::Measured(report.noise.reasons.clone()),
-        blocks: vec![
-            Block::Text(about),
-            Block::Table(table),
-            Block::Chart(chart(report)),
-            Block::Table(Table::of_facts(report.noise.facts())),
-        ],
-    }
+    vec![
+        Block::Heading(1, "What the CRC costs in the kernel".to_owned()),
+        Block::Text(about),
+        Block::Table(table),
+        Block::Chart(chart(report)),
+        Block::Table(Table::of_facts(report.noise.facts())),
+    ]
 }
 
 fn chart(report: &Report) -> Chart {

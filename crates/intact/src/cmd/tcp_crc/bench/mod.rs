@@ -1,0 +1,85 @@
+//! `intact tcp-crc bench`: which errors which checksum misses, and what the CRC costs in the kernel.
+
+mod cost;
+mod errors;
+mod missed;
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::cmd::bench::kit::arguments::{Extent, Forms};
+use crate::cmd::bench::kit::document::{Document, Trust};
+use crate::cmd::{FAILED, fail};
+
+/// Arguments of `intact tcp-crc bench`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "missed: segments are damaged in memory, and every checksum judges them; it takes no rights. cost: the kernel runs the programs \
+    of `--backend bpf` with packets and takes the time; it takes root.\n\n\
+    Examples:\n  intact tcp-crc bench --part missed --trials 1000000 --html missed.html\n  intact tcp-crc bench --markdown results\n\n\
+    Exit codes: 0 done; 1 BPF is not to be had here; 2 wrong usage."
+)]
+pub struct Args {
+    /// A part; may be repeated. Without it both.
+    #[arg(long, value_enum, value_name = "PART")]
+    part: Vec<Part>,
+    /// missed: damaged segments of each class.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    trials: u32,
+    /// missed: what segments and errors are drawn from.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// cost: rounds, over which the median is taken: every method and size in turn.
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// cost: segments of each measurement.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    segments: u32,
+    #[command(flatten)]
+    forms: Forms,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The errors that each checksum misses, by class
+    Missed,
+    /// The time of a segment in the kernel's programs
+    Cost,
+}
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missed: Option<missed::Report>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<cost::Report>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    let wanted = |part| args.part.is_empty() || args.part.contains(&part);
+    // What can fail goes first.
+    let cost = match wanted(Part::Cost) {
+        true => match cost::Report::measure(args.rounds, args.segments, &args.forms.progress(0)) {
+            Ok(cost) => Some(cost),
+            Err(error) => return fail(FAILED, error),
+        },
+        false => None,
+    };
+    let missed =
+        wanted(Part::Missed).then(|| missed::Report::count(args.trials, args.seed, &args.forms.progress(0)));
+    args.forms.show(&Report { missed, cost }, document)
+}
+
+fn document(report: &Report, _: Extent) -> Document {
+    let mut blocks = Vec::new();
+    blocks.extend(report.missed.iter().flat_map(missed::blocks));
+    blocks.extend(report.cost.iter().flat_map(cost::blocks));
+    Document {
+        title: "CRC32C in TCP".to_owned(),
+        trust: report.cost.as_ref().map_or(Trust::Computed, |cost| Trust::Measured(cost.reasons().to_vec())),
+        blocks,
+    }
+}
