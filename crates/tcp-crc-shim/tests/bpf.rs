@@ -173,13 +173,39 @@ fn a_silent_peer_gets_plain_tcp_from_the_kernel() {
 }
 
 #[test]
-fn through_a_translator_value_6_works() {
-    let Some(lab) = lab(Plan { nat: true, ..in_kernel(strict(&[Method::Placed])) }) else { return };
-    let (mut client, mut server) = lab.connect(false).unwrap();
-    assert_ne!(client.local_addr().unwrap().ip(), server.peer_addr().unwrap().ip());
-    client.write_all(b"question").unwrap();
-    server.read_exact(&mut [0; 8]).unwrap();
-    assert_eq!(states(&lab), [State::Protected(Method::Placed); 2]);
+fn through_a_translator_values_4_and_6_work() {
+    for method in [Method::Data, Method::Placed] {
+        let Some(lab) = lab(Plan { nat: true, ..in_kernel(strict(&[method])) }) else { return };
+        let (mut client, mut server) = lab.connect(false).unwrap();
+        assert_ne!(client.local_addr().unwrap().ip(), server.peer_addr().unwrap().ip());
+        client.write_all(b"question").unwrap();
+        server.read_exact(&mut [0; 8]).unwrap();
+        assert_eq!(states(&lab), [State::Protected(method); 2]);
+    }
+}
+
+#[test]
+fn requests_that_are_taken_out_lead_to_plain_tcp() {
+    for (towards, answered) in [(End::Server, None), (End::Client, Some(State::Plain(Plain::AnswerStripped)))]
+    {
+        let middle = support::stripper(14, towards, 0);
+        let Some(lab) = lab(Plan { middle, ..in_kernel(strict(&[Method::Data])) }) else { return };
+        for v6 in [false, true] {
+            let (mut client, mut server) = lab.connect(v6).unwrap();
+            client.write_all(b"question").unwrap();
+            server.read_exact(&mut [0; 8]).unwrap();
+            server.write_all(b"answer").unwrap();
+            client.read_exact(&mut [0; 6]).unwrap();
+            let state = |end: End| {
+                let seen = lab.seen(end).unwrap();
+                let of_this = |key: &tcp_crc::FlowKey| key.local.0.is_ipv6() == v6;
+                seen.connections.iter().find(|(key, ..)| of_this(key)).map(|connection| connection.1)
+            };
+            assert_eq!(state(End::Client), Some(State::Plain(Plain::PeerSilent)), "{towards:?}, IPv6 {v6}");
+            // A server that was not asked has no record of the connection.
+            assert_eq!(state(End::Server), answered, "{towards:?}, IPv6 {v6}");
+        }
+    }
 }
 
 #[test]

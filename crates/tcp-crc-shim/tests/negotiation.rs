@@ -54,9 +54,11 @@ fn table_7_2_between_two_kernels() {
 fn a_silent_peer_gets_plain_tcp() {
     let ours = Some(strict(&[Method::Whole, Method::Placed]));
     for (client, server, end) in [(ours, None, End::Client), (None, ours, End::Server)] {
-        let Some(lab) = lab(Plan { client, server, ..Plan::both(None) }) else { return };
-        moves_bytes(&lab, false);
-        assert_eq!(only(&lab, end).0, State::Plain(Plain::PeerSilent));
+        for v6 in [false, true] {
+            let Some(lab) = lab(Plan { client, server, ..Plan::both(None) }) else { return };
+            moves_bytes(&lab, v6);
+            assert_eq!(only(&lab, end).0, State::Plain(Plain::PeerSilent));
+        }
     }
 }
 
