@@ -12,6 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send, sendto};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use support::{both, lab, only, states, strict, until};
 use tcp_crc::{Method, Packet, State, finish_sums};
+use tcp_crc_shim::Backend::{Bpf, Tun};
 use tcp_crc_shim::lab::{End, Lab, Middle, Pass, Plan, content, untouched};
 
 const PROTECTED: [State; 2] = [State::Protected(Method::Whole); 2];
@@ -117,40 +118,50 @@ fn congestion_that_is_marked() {
     all_was_well(&lab);
 }
 
-#[test]
-fn a_simultaneous_open() {
+/// Drops the first SYN of each end, so that both are on their way when they are sent again.
+fn crossing() -> Middle {
     let mut asked = [false; 2];
-    let middle: Middle = Box::new(move |end, packet| {
+    Box::new(move |end, packet| {
         let flags = Packet::parse(packet).map(|packet| packet.flags());
         if flags.is_ok_and(|flags| flags.syn() && !flags.ack()) && asked != [true; 2] {
             asked[end as usize] = true;
             return Pass::Drop;
         }
         Pass::On
-    });
-    let Some(lab) = lab(both(strict(&[Method::Whole]), middle)) else { return };
-    let open = |end: End, other: End, port: u16, peer: u16| {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::new(end.address(false), port).into()).unwrap();
-        socket
-            .connect_timeout(&SocketAddr::new(other.address(false), peer).into(), Duration::from_secs(15))
-            .unwrap();
-        std::net::TcpStream::from(socket)
-    };
-    std::thread::scope(|scope| {
-        let there = scope
-            .spawn(|| lab.host(End::Server).within(|| open(End::Server, End::Client, 4002, 4001)).unwrap());
-        let mut client = lab.host(End::Client).within(|| open(End::Client, End::Server, 4001, 4002)).unwrap();
-        let mut server = there.join().unwrap();
-        client.write_all(b"from the one").unwrap();
-        server.write_all(b"from the other").unwrap();
-        let mut buffer = [0; 100];
-        let read = server.read(&mut buffer).unwrap();
-        assert_eq!(buffer[..read], *b"from the one");
-        let read = client.read(&mut buffer).unwrap();
-        assert_eq!(buffer[..read], *b"from the other");
-    });
-    all_was_well(&lab);
+    })
+}
+
+#[test]
+fn a_simultaneous_open() {
+    for (backend, v6) in [(Tun, false), (Tun, true), (Bpf, false), (Bpf, true)] {
+        let backends = [backend; 2];
+        let plan = Plan { backends, ..both(strict(&[Method::Whole]), crossing()) };
+        let Some(lab) = lab(plan) else { return };
+        let open = |end: End, other: End, port: u16, peer: u16| {
+            let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
+            let socket = Socket::new(domain, Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::new(end.address(v6), port).into()).unwrap();
+            let address = SocketAddr::new(other.address(v6), peer);
+            socket.connect_timeout(&address.into(), Duration::from_secs(15)).unwrap();
+            std::net::TcpStream::from(socket)
+        };
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                lab.host(End::Server).within(|| open(End::Server, End::Client, 4002, 4001)).unwrap()
+            });
+            let here = || open(End::Client, End::Server, 4001, 4002);
+            let mut client = lab.host(End::Client).within(here).unwrap();
+            let mut server = there.join().unwrap();
+            client.write_all(b"from the one").unwrap();
+            server.write_all(b"from the other").unwrap();
+            let mut buffer = [0; 100];
+            let read = server.read(&mut buffer).unwrap();
+            assert_eq!(buffer[..read], *b"from the one");
+            let read = client.read(&mut buffer).unwrap();
+            assert_eq!(buffer[..read], *b"from the other");
+            all_was_well(&lab);
+        });
+    }
 }
 
 #[test]

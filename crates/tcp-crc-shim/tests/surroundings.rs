@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use engine::netns::NetNs;
@@ -88,14 +89,20 @@ fn table_7_1_by_what_the_kernel_says_of_a_device_and_its_address() {
 fn a_value_over_addresses_does_not_pass_a_translator() {
     for method in [Method::Split, Method::Whole] {
         let Some(lab) = lab(Plan { nat: true, ..Plan::both(Some(asking(&[method]))) }) else { return };
-        let (mut client, mut server) = lab.connect(false).unwrap();
+        let bind = || TcpListener::bind((End::Server.address(false), 0)).unwrap();
+        let listener = lab.host(End::Server).within(bind).unwrap();
+        let address = listener.local_addr().unwrap();
+        // SYN and SYN-ACK have no CRC, so the client takes the connection for open.
+        let mut client = lab.host(End::Client).within(|| TcpStream::connect(address).unwrap()).unwrap();
         client.write_all(b"nobody gets this").unwrap();
+        // With value 3 the translator itself finds no sum, and leaves the addresses as they are: of no connection.
         until("it is discarded", || {
-            let total = lab.seen(End::Server).unwrap().total;
-            total.bad_crc + total.bad_sum >= 2
+            let seen = lab.seen(End::Server).unwrap();
+            let discarded = seen.total.bad_crc + seen.total.bad_sum;
+            if method == Method::Split { seen.packets.unknown >= 2 } else { discarded >= 2 }
         });
-        server.set_nonblocking(true).unwrap();
-        let error = server.read(&mut [0]).unwrap_err();
+        listener.set_nonblocking(true).unwrap();
+        let error = listener.accept().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{method:?}");
     }
 }
