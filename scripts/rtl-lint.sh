@@ -4,10 +4,18 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for VERILATOR_ROOT in "$PWD"/target/rtl-tools/lib/python*/site-packages/verilator; do export VERILATOR_ROOT; done
 lint() {
-  local top=$1
+  local top=$1 options=()
   shift
-  "$VERILATOR_ROOT/bin/verilator_bin" --lint-only -Wall --top-module "$top" "${@/#/rtl/crc/}" >/dev/null
-  echo "lint: $top is clean"
+  while [[ $1 == -* ]]; do options+=("$1"); shift; done
+  "$VERILATOR_ROOT/bin/verilator_bin" --lint-only -Wall --top-module "$top" "${options[@]}" "${@/#/rtl/}" >/dev/null
+  echo "lint: $top ${options[*]} is clean"
 }
-lint crc64 crc_unit.sv crc_loader.sv crc64.sv
-lint crc_wide crc_pkg.sv crc_wide.sv
+narrow=(crc/crc_unit.sv crc/crc_loader.sv)
+wide=(crc/crc_pkg.sv crc/crc_wide.sv)
+credit=(common/credit_fifo.sv common/credit_sender.sv)
+rx=(rx/rx_window.sv rx/rx_crc.sv rx/rx_check.sv rx/rx_packet.sv)
+lint crc64 "${narrow[@]}" crc/crc64.sv
+lint crc_wide "${wide[@]}"
+lint credit_link "${credit[@]}" common/credit_link.sv
+lint rx_packet -GBytes=64 "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}"
+lint rx_packet -GBytes=8 "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}"

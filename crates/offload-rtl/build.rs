@@ -11,12 +11,22 @@ mod models {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    /// Model, top module, its polynomial, its files below `rtl/crc`.
-    const MODELS: &[(&str, &str, Option<&str>, &[&str])] = &[
-        ("Vcrc64", "crc64", None, &["crc_unit", "crc_loader", "crc64"]),
-        ("Vcrc_wide_crc32c", "crc_wide", Some("82f63b78"), &["crc_pkg", "crc_wide"]),
-        ("Vcrc_wide_crc32", "crc_wide", Some("edb88320"), &["crc_pkg", "crc_wide"]),
-        ("Vcrc_wide_koopman", "crc_wide", Some("eb31d82e"), &["crc_pkg", "crc_wide"]),
+    /// A model: its name, its top module, its parameters, its files below `rtl`.
+    type Model = (&'static str, &'static str, &'static [&'static str], &'static [&'static [&'static str]]);
+
+    const NARROW: &[&str] = &["crc/crc_unit", "crc/crc_loader"];
+    const WIDE: &[&str] = &["crc/crc_pkg", "crc/crc_wide"];
+    const CREDIT: &[&str] = &["common/credit_fifo", "common/credit_sender"];
+    const RX: &[&str] = &["rx/rx_window", "rx/rx_crc", "rx/rx_check", "rx/rx_packet"];
+
+    const MODELS: &[Model] = &[
+        ("Vcrc64", "crc64", &[], &[NARROW, &["crc/crc64"]]),
+        ("Vcrc_wide_crc32c", "crc_wide", &["Poly=32'h82f63b78"], &[WIDE]),
+        ("Vcrc_wide_crc32", "crc_wide", &["Poly=32'hedb88320"], &[WIDE]),
+        ("Vcrc_wide_koopman", "crc_wide", &["Poly=32'heb31d82e"], &[WIDE]),
+        ("Vcredit_link", "credit_link", &[], &[CREDIT, &["common/credit_link"]]),
+        ("Vrx_packet64", "rx_packet", &["Bytes=8"], &[NARROW, WIDE, CREDIT, RX]),
+        ("Vrx_packet512", "rx_packet", &["Bytes=64"], &[NARROW, WIDE, CREDIT, RX]),
     ];
 
     pub fn build() {
@@ -24,7 +34,9 @@ mod models {
         let verilator = find_verilator(&root);
         let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
         println!("cargo::rerun-if-changed=shim");
-        println!("cargo::rerun-if-changed={}", root.join("rtl/crc").display());
+        for folder in ["crc", "common", "rx"] {
+            println!("cargo::rerun-if-changed={}", root.join("rtl").join(folder).display());
+        }
         println!("cargo::rerun-if-changed={}", root.join("rtl/requirements.txt").display());
         let mut library = cc::Build::new();
         library.cpp(true).std("c++17").opt_level(1).warnings(false);
@@ -57,17 +69,17 @@ mod models {
         root: &Path,
         verilator: &Path,
         out: &Path,
-        (prefix, top, polynomial, files): &(&str, &str, Option<&str>, &[&str]),
+        (prefix, top, parameters, files): &Model,
     ) -> PathBuf {
         let folder = out.join(prefix);
         // A source of an earlier translation would be linked too.
         let _ = std::fs::remove_dir_all(&folder);
         let mut command = Command::new(verilator.join("bin/verilator_bin"));
         command.env("VERILATOR_ROOT", verilator);
-        command.args(["--cc", "-Wall", "-O3", "--x-assign", "unique", "--x-initial", "unique"]);
+        command.args(["--cc", "-Wall", "-O3", "--assert", "--x-assign", "unique", "--x-initial", "unique"]);
         command.args(["--prefix", prefix, "--top-module", top]).arg("--Mdir").arg(&folder);
-        command.args(polynomial.map(|reflected| format!("-GPoly=32'h{reflected}")));
-        command.args(files.iter().map(|file| root.join(format!("rtl/crc/{file}.sv"))));
+        command.args(parameters.iter().map(|parameter| format!("-G{parameter}")));
+        command.args(files.iter().copied().flatten().map(|file| root.join(format!("rtl/{file}.sv"))));
         let status = command.status().expect("Verilator starts");
         assert!(status.success(), "Verilator refuses {top}: its words are above");
         folder

@@ -7,7 +7,15 @@
 #[cfg(feature = "verilator")]
 mod crc;
 #[cfg(feature = "verilator")]
+mod credit;
+#[cfg(feature = "verilator")]
 mod ffi;
+#[cfg(feature = "verilator")]
+mod rx_packet;
 
 #[cfg(feature = "verilator")]
 pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
+#[cfg(feature = "verilator")]
+pub use credit::{CreditCycle, CreditLink};
+#[cfg(feature = "verilator")]
+pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};

@@ -1,0 +1,82 @@
+// The CRC unit of one kind of segment, of the width of a beat, in words.
+//
+// 64 bit: `crc_unit` with a loader that fills its tables once after reset. 512 bit: `crc_wide`. Other widths do not exist.
+`default_nettype none
+module rx_crc #(
+    parameter int unsigned Bytes = 64,
+    // Reflected.
+    parameter logic [31:0] Poly = 32'h82f6_3b78
+) (
+    input  wire                  clk,
+    // Power-up, and a restart: messages under way are dropped, tables stay at a restart.
+    input  wire                  rst,
+    input  wire                  restart_i,
+    input  wire                  valid_i,
+    output logic                 ready_o,
+    input  wire                  last_i,
+    // Words of this beat: all, or at least one in the last.
+    input  wire  [Bytes/4-1:0]   keep_i,
+    input  wire  [8*Bytes-1:0]   data_i,
+    output logic                 digest_valid_o,
+    output logic [         31:0] digest_o
+);
+  if (Bytes == 64) begin : g_wide
+    assign ready_o = 1'b1;
+    crc_wide #(
+        .Poly(Poly)
+    ) unit (
+        .clk,
+        .rst(rst || restart_i),
+        .init_i(32'hffff_ffff),
+        .xor_out_i(32'hffff_ffff),
+        .valid_i,
+        .last_i,
+        .keep_i,
+        .data_i,
+        .digest_valid_o,
+        .digest_o
+    );
+  end else begin : g_narrow
+    logic loaded, loading, unit_ready;
+    logic [31:0] poly;
+    logic [15:0] we;
+    logic [3:0] addr_high, addr_low;
+    logic [31:0] data_high, data_low;
+    always_ff @(posedge clk) loaded <= !rst;
+    wire open = loaded && !loading;
+    assign ready_o = unit_ready && open;
+    crc_loader loader (
+        .clk,
+        .rst,
+        .start_i(!loaded),
+        .poly_i(Poly),
+        .busy_o(loading),
+        .poly_o(poly),
+        .table_we_o(we),
+        .table_addr_high_o(addr_high),
+        .table_data_high_o(data_high),
+        .table_addr_low_o(addr_low),
+        .table_data_low_o(data_low)
+    );
+    crc_unit unit (
+        .clk,
+        .rst(rst || restart_i),
+        .init_i(32'hffff_ffff),
+        .xor_out_i(32'hffff_ffff),
+        .poly_i(poly),
+        .table_we_i(we),
+        .table_addr_high_i(addr_high),
+        .table_data_high_i(data_high),
+        .table_addr_low_i(addr_low),
+        .table_data_low_i(data_low),
+        .valid_i(valid_i && open),
+        .ready_o(unit_ready),
+        .last_i,
+        .keep_i({{4{keep_i[1]}}, {4{keep_i[0]}}}),
+        .data_i,
+        .digest_valid_o,
+        .digest_o
+    );
+  end
+endmodule
+`default_nettype wire
