@@ -17,5 +17,6 @@ rx=(rx/rx_window.sv rx/rx_crc.sv rx/rx_check.sv rx/rx_packet.sv)
 lint crc64 "${narrow[@]}" crc/crc64.sv
 lint crc_wide "${wide[@]}"
 lint credit_link "${credit[@]}" common/credit_link.sv
+lint task_table rx/task_table.sv
 lint rx_packet -GBytes=64 "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}"
 lint rx_packet -GBytes=8 "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}"

@@ -9,6 +9,7 @@
 #include "Vcredit_link.h"
 #include "Vrx_packet512.h"
 #include "Vrx_packet64.h"
+#include "Vtask_table.h"
 #include "verilated.h"
 
 // The same as in src/ffi.rs.
@@ -46,6 +47,14 @@ struct RxPacketOut {
   uint64_t verdict_position;
   uint32_t failed;
   uint8_t ready, seg_valid, seg_is_data, seg_first, seg_last, seg_words, verdict_valid, verdict, stopped;
+};
+struct TaskTableIn {
+  uint32_t tag, entry;
+  uint8_t rst, request;
+};
+struct TaskTableOut {
+  uint32_t entry, failed;
+  uint8_t answer_valid, answer, index, used;
 };
 
 template <class Model> struct Simulation {
@@ -128,6 +137,27 @@ extern "C" void credit_link_cycle(void *pointer, const CreditIn *in, CreditOut *
   model.send_i = in->send && model.may_send_o;
   model.pop_i = in->pop && model.valid_o;
   model.eval();
+  model.clk = 1;
+  model.eval();
+  out->failed = simulation->context.errorCount();
+}
+
+extern "C" void *task_table_new(int seed) { return asserted<Vtask_table>(seed); }
+extern "C" void task_table_free(void *simulation) { delete static_cast<Simulation<Vtask_table> *>(simulation); }
+extern "C" void task_table_cycle(void *pointer, const TaskTableIn *in, TaskTableOut *out) {
+  auto *simulation = static_cast<Simulation<Vtask_table> *>(pointer);
+  Vtask_table &model = simulation->model;
+  model.rst = in->rst;
+  model.request_i = in->request;
+  model.tag_i = in->tag;
+  model.entry_i = in->entry;
+  model.clk = 0;
+  model.eval();
+  out->answer_valid = model.answer_valid_o;
+  out->answer = model.answer_o;
+  out->index = model.index_o;
+  out->entry = model.entry_o;
+  out->used = model.used_o;
   model.clk = 1;
   model.eval();
   out->failed = simulation->context.errorCount();

@@ -97,6 +97,29 @@ pub struct RxPacketOut {
     pub stopped: u8,
 }
 
+/// Inputs of `task_table` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct TaskTableIn {
+    pub tag: u32,
+    pub entry: u32,
+    pub rst: u8,
+    pub request: u8,
+}
+
+/// Outputs of `task_table`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct TaskTableOut {
+    pub entry: u32,
+    /// Asserts that have failed so far.
+    pub failed: u32,
+    pub answer_valid: u8,
+    pub answer: u8,
+    pub index: u8,
+    pub used: u8,
+}
+
 /// The functions of one model whose inputs are `In` and whose outputs are `Out`.
 pub struct Functions<In, Out = CrcOut> {
     new: unsafe extern "C" fn(c_int) -> *mut c_void,
@@ -122,6 +145,7 @@ model!(WIDE_KOOPMAN, CrcWideIn, CrcOut, crc_wide_koopman_new, crc_wide_koopman_f
 model!(CREDIT, CreditIn, CreditOut, credit_link_new, credit_link_free, credit_link_cycle);
 model!(RX64, RxPacketIn, RxPacketOut, rx_packet64_new, rx_packet64_free, rx_packet64_cycle);
 model!(RX512, RxPacketIn, RxPacketOut, rx_packet512_new, rx_packet512_free, rx_packet512_cycle);
+model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
 
 /// A model in some state. It stays in its thread: the pointer makes it neither `Send` nor `Sync`.
 pub struct Model<In, Out = CrcOut> {

@@ -12,6 +12,8 @@ mod credit;
 mod ffi;
 #[cfg(feature = "verilator")]
 mod rx_packet;
+#[cfg(feature = "verilator")]
+mod task_table;
 
 #[cfg(feature = "verilator")]
 pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
@@ -19,3 +21,5 @@ pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
 pub use credit::{CreditCycle, CreditLink};
 #[cfg(feature = "verilator")]
 pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};
+#[cfg(feature = "verilator")]
+pub use task_table::{TableAnswer, TableCycle, TableRequest, TaskTable};

@@ -1,0 +1,82 @@
+// The command table of one connection: entries are found by their Initiator Task Tag, all tags compared at once.
+//
+//   tag --> [ valid, tag ] x Entries --hit, index--> [ entries ] --> entry
+//   allocate: the lowest free index            write back: the entry of an index
+//
+// One request in each cycle, its answer in the next. A request sees what all requests before it have done. Entries are opaque here:
+// `Width` bits, of which the receive module and the host interface know the fields (docs/engine-interface.md, CommandEntry).
+`default_nettype none
+module task_table #(
+    parameter int unsigned Entries = 256,
+    parameter int unsigned Width   = 64
+) (
+    input  wire                        clk,
+    input  wire                        rst,
+    // 0 none, 1 look up, 2 allocate, 3 write back, 4 free. Write back and free need a tag that is in the table, else nothing changes.
+    input  wire  [                2:0] request_i,
+    input  wire  [               31:0] tag_i,
+    input  wire  [          Width-1:0] entry_i,
+    // The answer to the request of the cycle before.
+    // 0 good, 4 no such task, 5 tag in use, 6 table full: the codes of TaskResult.
+    output logic                       answer_valid_o,
+    output logic [                2:0] answer_o,
+    output logic [$clog2(Entries)-1:0] index_o,
+    // After a look-up: the entry.
+    output logic [          Width-1:0] entry_o,
+    output logic [  $clog2(Entries):0] used_o
+);
+  localparam int unsigned I = $clog2(Entries);
+  localparam logic [2:0] NONE = 3'd0, LOOK_UP = 3'd1, ALLOCATE = 3'd2, WRITE_BACK = 3'd3, FREE = 3'd4;
+  localparam logic [2:0] GOOD = 3'd0, NO_TASK = 3'd4, IN_USE = 3'd5, FULL = 3'd6;
+
+  logic [Entries-1:0] valid;
+  logic [Entries-1:0][31:0] tags;
+  logic [Width-1:0] entries[Entries];
+
+  logic [Entries-1:0] same;
+  logic [I-1:0] found_at, free_at;
+  always_comb begin
+    found_at = '0;
+    free_at  = '0;
+    for (int unsigned i = 0; i < Entries; i++) same[i] = valid[i] && tags[i] == tag_i;
+    for (int unsigned i = 0; i < Entries; i++) found_at = found_at | (I'(i) & {I{same[i]}});
+    for (int unsigned i = Entries; i > 0; i--) if (!valid[i-1]) free_at = I'(i - 1);
+  end
+  wire found = |same;
+  wire full = &valid;
+  wire allocates = request_i == ALLOCATE && !found && !full;
+  wire writes = request_i == WRITE_BACK && found;
+  wire frees = request_i == FREE && found;
+
+  always_ff @(posedge clk) begin
+    answer_valid_o <= request_i != NONE && !rst;
+    if (request_i == ALLOCATE) answer_o <= found ? IN_USE : full ? FULL : GOOD;
+    else answer_o <= found ? GOOD : NO_TASK;
+    index_o <= request_i == ALLOCATE ? free_at : found_at;
+    if (request_i == LOOK_UP) entry_o <= entries[found_at];
+    if (allocates) tags[free_at] <= tag_i;
+    if (allocates) entries[free_at] <= entry_i;
+    else if (writes) entries[found_at] <= entry_i;
+    if (rst) begin
+      valid  <= '0;
+      used_o <= '0;
+    end else begin
+      if (allocates) valid[free_at] <= 1'b1;
+      if (frees) valid[found_at] <= 1'b0;
+      used_o <= used_o + (I + 1)'(allocates) - (I + 1)'(frees);
+    end
+  end
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    if (!rst) begin
+      assert ($onehot0(same))
+      else $error("task_table: a tag has two entries");
+      assert (!allocates || !valid[free_at])
+      else $error("task_table: an entry is allocated twice");
+      assert (32'($countones(valid)) == 32'(used_o))
+      else $error("task_table: the count of entries is wrong");
+    end
+  end
+`endif
+endmodule
+`default_nettype wire
