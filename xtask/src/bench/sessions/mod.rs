@@ -127,6 +127,7 @@ pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
 /// The sites that stay over all rounds: without other sessions, with those that take turns, and with idle ones.
 struct Sites {
     alone: Site,
+    spread: Site,
     few: Site,
     many: Site,
     floor: Site,
@@ -138,8 +139,13 @@ fn measure(intact: &Path, options: &Options) -> Result<Figures> {
     let most = SPREAD[SPREAD.len() - 1];
     let mut floor = Site::floor(intact, most)?;
     floor.open(most)?;
-    let mut sites =
-        Sites { alone: site(intact, 1)?, few: site(intact, most.max(few + 1))?, many: many_site, floor };
+    let mut sites = Sites {
+        alone: site(intact, 1, 0)?,
+        spread: site(intact, most, 0)?,
+        few: site(intact, 1, few)?,
+        many: many_site,
+        floor,
+    };
     let mut cells: Vec<Cell> = loads(few, many).into_iter().map(Cell::of).collect();
     let mut control = Cell::of(cells[0].load.clone());
     for round in 0..options.rounds {
@@ -163,11 +169,14 @@ fn loads(few: usize, many: usize) -> Vec<Load> {
     spread.chain(beside).chain(churn).chain(arrivals).collect()
 }
 
-/// A target with `sessions`, and a volume that was written.
-fn site(intact: &Path, sessions: usize) -> Result<Site> {
-    let mut site = Site::start(intact, sessions)?;
+/// A target with `sessions` that may work and others that are `idle`, and a volume that was written.
+fn site(intact: &Path, sessions: usize, idle: usize) -> Result<Site> {
+    let mut site = Site::start(intact, sessions + idle)?;
     site.open(sessions)?;
     site.fill()?;
+    if idle > 0 {
+        site.open_idle(idle)?;
+    }
     Ok(site)
 }
 
@@ -190,7 +199,7 @@ impl Cell {
             };
         let done = match self.load {
             Load::Spread { sessions: 1 } => sites.alone.read(1, DEPTH, seconds)?,
-            Load::Spread { sessions } => sites.few.read(sessions, DEPTH, seconds)?,
+            Load::Spread { sessions } => sites.spread.read(sessions, DEPTH, seconds)?,
             Load::Floor { connections } => sites.floor.read(connections, DEPTH, seconds)?,
             Load::Beside { idle, depth } => with(idle, sites, &|site| site.read(1, depth, seconds))?,
             Load::Churn { idle } => with(idle, sites, &|site| site.churn(seconds))?,
@@ -201,30 +210,31 @@ impl Cell {
     }
 }
 
-/// Fills a fresh target with sessions: what the first and the last logins cost, and what a session holds.
+/// Fills a fresh target with sessions: what the first and the last logins cost, and what a session holds. The client of both has no other
+/// sessions.
 fn arrivals(intact: &Path, many: usize, cells: &mut [Cell], idle: &mut Idle) -> Result<()> {
     let mut site = Site::start(intact, many)?;
     // The first session brings what the program loads once.
-    site.open(1)?;
+    site.open_idle(1)?;
     let empty = site.usage()?.resident_bytes;
-    let mut have = 1;
     for cell in cells {
-        if let Load::Arrivals { from, to } = cell.load {
-            if from > have {
-                site.open(from)?;
+        match cell.load {
+            Load::Arrivals { from: 0, to } => cell.note(&site.open_idle(to)?),
+            Load::Arrivals { from, to } => {
+                site.open_idle(from)?;
+                cell.note(&site.open(to - from)?);
             }
-            cell.note(&site.open(to)?);
-            have = to;
+            _ => {}
         }
     }
     let full = site.usage()?.resident_bytes;
-    idle.resident_bytes.push(full.saturating_sub(empty) as f64 / (have - 1) as f64);
+    idle.resident_bytes.push(full.saturating_sub(empty) as f64 / (many - 1) as f64);
     Ok(())
 }
 
 /// Watches a target with idle sessions: first before any of them is due for a ping, then while each is pinged once.
 fn watch_idle(intact: &Path, many: usize) -> Result<(Site, Idle)> {
-    let mut site = site(intact, many + 1)?;
+    let mut site = site(intact, 1, many)?;
     let watch = |site: &Site, time: Duration| -> Result<(u64, f64)> {
         let before = site.usage()?;
         std::thread::sleep(time);

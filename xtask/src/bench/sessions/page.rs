@@ -147,7 +147,7 @@ fn idle(figures: &Figures, text: &mut String) {
 fn logins(figures: &Figures, text: &mut String) {
     text.push_str(
         "\n### Logins\n\n32 under way at a time. *In and out*: login and logout, on a connection of its own each. *Stay*: sessions that \
-         remain, of hosts of their own; their cost is compared with that of the first.\n\n\
+         remain, of hosts of their own; their cost is compared with that of the first. The client has no other sessions.\n\n\
          | logins | a second | CPU µs each | ratio | quarters | within the bar | 1,000 a second |\n|---|--:|--:|--:|---|---|---|\n",
     );
     let mut first: Option<&Cell> = None;

@@ -1,4 +1,5 @@
-//! A target of one shard and the crowd of its initiators, on a core each.
+//! A target of one shard, and its initiators on another core: one process for what is measured, and another that holds the idle sessions,
+//! so that what is measured has the same client whether there are idle sessions or not.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,6 +15,8 @@ use crate::bench::servers::{self, Server};
 
 /// Commands or logins under way while sessions are opened.
 const AT_ONCE: usize = 32;
+/// Number of the first host with an idle session.
+const IDLE_HOSTS: &str = "1000000";
 /// Open files of a process besides its sessions.
 const OTHER_FILES: usize = 200;
 
@@ -47,20 +50,55 @@ pub struct Usage {
     pub cpu_seconds: f64,
 }
 
-/// See the head of the module.
-pub struct Site {
-    server: Server,
-    crowd: Child,
+/// A crowd of initiators.
+struct Client {
+    process: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    _scratch: Option<TempDir>,
 }
 
-impl Drop for Site {
+impl Drop for Client {
     fn drop(&mut self) {
-        let _ = self.crowd.kill();
-        let _ = self.crowd.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
+}
+
+impl Client {
+    fn start(intact: &Path, server: &Server, arguments: &[&str]) -> Result<Self> {
+        let mut process = PLACEMENTS[1]
+            .client(intact)
+            .args(["bench", "crowd", &server.portal])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot run intact bench crowd")?;
+        let orders = process.stdin.take().context("the crowd has no input")?;
+        let answers = BufReader::new(process.stdout.take().context("the crowd has no output")?);
+        Ok(Self { process, orders, answers })
+    }
+
+    fn order(&mut self, server: &Server, order: &str) -> Result<Done> {
+        let before = server.cpu_seconds()?;
+        writeln!(self.orders, "{order}").with_context(|| format!("the crowd has ended before: {order}"))?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        if line.is_empty() {
+            bail!("the crowd failed at: {order}");
+        }
+        let done: Done = serde_json::from_str(&line).with_context(|| format!("{order}: {line}"))?;
+        Ok(Done { target_cpu_seconds: server.cpu_seconds()? - before, ..done })
+    }
+}
+
+/// See the head of the module.
+pub struct Site {
+    active: Client,
+    /// Without a protocol there are none.
+    idle: Option<Client>,
+    server: Server,
+    _scratch: Option<TempDir>,
 }
 
 impl Site {
@@ -75,40 +113,31 @@ impl Site {
              [[target]]\nname = \"iqn.2026-01.org.example:sessions\"\n[[target.lun]]\nstore = \"ram:64M\"\n"
         );
         let server = servers::configured(place::target(intact), scratch.path(), &tables)?;
-        let target = server.url.rsplit('/').nth(1).context("no target in the URL")?.to_owned();
-        Self::with(intact, server, &[&target], Some(scratch))
+        let target = server.url.rsplit('/').nth(1).context("no target in the URL")?;
+        let active = Client::start(intact, &server, &[target])?;
+        let idle = Some(Client::start(intact, &server, &[target, "--first", IDLE_HOSTS])?);
+        Ok(Self { active, idle, server, _scratch: Some(scratch) })
     }
 
     /// The same without a target: sockets alone.
     pub fn floor(intact: &Path, connections: usize) -> Result<Self> {
         may_open(connections + OTHER_FILES)?;
-        Self::with(intact, servers::floor(place::target(intact))?, &[], None)
-    }
-
-    fn with(intact: &Path, server: Server, target: &[&str], scratch: Option<TempDir>) -> Result<Self> {
-        let mut crowd = PLACEMENTS[1]
-            .client(intact)
-            .args(["bench", "crowd", &server.portal])
-            .args(target)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot run intact bench crowd")?;
-        let orders = crowd.stdin.take().context("the crowd has no input")?;
-        let answers = BufReader::new(crowd.stdout.take().context("the crowd has no output")?);
-        Ok(Self { server, crowd, orders, answers, _scratch: scratch })
+        let server = servers::floor(place::target(intact))?;
+        let active = Client::start(intact, &server, &[])?;
+        Ok(Self { active, idle: None, server, _scratch: None })
     }
 
     fn order(&mut self, order: &str) -> Result<Done> {
-        let before = self.server.cpu_seconds()?;
-        writeln!(self.orders, "{order}").with_context(|| format!("the crowd has ended before: {order}"))?;
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        if line.is_empty() {
-            bail!("the crowd failed at: {order}");
-        }
-        let done: Done = serde_json::from_str(&line).with_context(|| format!("{order}: {line}"))?;
-        Ok(Done { target_cpu_seconds: self.server.cpu_seconds()? - before, ..done })
+        self.active.order(&self.server, order)
+    }
+
+    fn order_idle(&mut self, order: &str) -> Result<Done> {
+        self.idle.as_mut().context("sockets alone have no sessions")?.order(&self.server, order)
+    }
+
+    /// Lets the idle sessions log in until there are so many.
+    pub fn open_idle(&mut self, sessions: usize) -> Result<Done> {
+        self.order_idle(&format!("open {sessions} {AT_ONCE}"))
     }
 
     /// Logs in until there are `sessions`.
@@ -131,9 +160,9 @@ impl Site {
         self.order(&format!("churn {AT_ONCE} {seconds}"))
     }
 
-    /// Pings answered so far.
+    /// Pings that the idle sessions have answered so far.
     pub fn pings(&mut self) -> Result<u64> {
-        Ok(self.order("pings")?.count)
+        Ok(self.order_idle("pings")?.count)
     }
 
     /// What the target uses now.

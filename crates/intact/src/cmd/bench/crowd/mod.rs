@@ -32,6 +32,9 @@ pub struct Args {
     /// Answer requests without a protocol
     #[arg(long)]
     answer: bool,
+    /// Number of the first host; no two crowds may have a host in common
+    #[arg(long, default_value_t = 0)]
+    first: u64,
     /// Blocks of 4 KiB that are written and read, from the start of LUN 0
     #[arg(long, default_value_t = 16_384)]
     blocks: u64,
@@ -90,7 +93,9 @@ fn obey(args: &Args) -> Result<(), String> {
     let driver = EpollDriver::new().map_err(|error| format!("no epoll: {error}"))?;
     let Some(portal) = args.portal.filter(|_| !args.answer) else { return floor::answer(driver) };
     match &args.target {
-        Some(target) => obey_with(&mut Crowd::new(driver, portal, target.clone(), args.blocks)),
+        Some(target) => {
+            obey_with(&mut Crowd::new(driver, portal, target.clone(), args.blocks).starting_with(args.first))
+        }
         None => obey_without_protocol(&mut Asking::new(driver, portal)),
     }
 }

@@ -76,8 +76,9 @@ pub struct Crowd {
     told: usize,
     completions: Vec<engine::Completion>,
     fate: Fate,
-    /// Logins begun so far, and those that have not ended in a session, or with its logout.
-    logins: u64,
+    /// Number of the next host.
+    next_host: u64,
+    /// Logins that have not ended in a session, or with its logout.
     under_way: usize,
     logged_out: u64,
     pings: u64,
@@ -103,7 +104,7 @@ impl Crowd {
             told: 0,
             completions: Vec::new(),
             fate: Fate::Stay,
-            logins: 0,
+            next_host: 0,
             under_way: 0,
             logged_out: 0,
             pings: 0,
@@ -111,6 +112,11 @@ impl Crowd {
             touched: Vec::new(),
             random: 0x9e37_79b9_7f4a_7c15,
         }
+    }
+
+    /// Its hosts are numbered from `first`.
+    pub fn starting_with(self, first: u64) -> Self {
+        Self { next_host: first, ..self }
     }
 
     /// Ends a wait of [`Crowd::turn`] from another thread.
@@ -242,7 +248,7 @@ impl Crowd {
     }
 
     fn connect(&mut self) -> Result<(), String> {
-        let local = local_address(self.portal.ip(), self.logins);
+        let local = local_address(self.portal.ip(), self.next_host);
         let token = self.driver.connect(self.portal, local).map_err(|error| format!("connect: {error}"))?;
         let reader = PduReader::new(LOGIN_DATA_SEGMENT_BYTES);
         let mut link = Link::new(token, reader, PduWriter::new(), self.slabs.clone());
@@ -253,14 +259,14 @@ impl Crowd {
             self.peers.resize_with(token.index() + 1, || None);
         }
         self.peers[token.index()] = Some(Box::new(Peer { link, stage: Stage::Login(login) }));
-        (self.logins, self.under_way) = (self.logins + 1, self.under_way + 1);
+        (self.next_host, self.under_way) = (self.next_host + 1, self.under_way + 1);
         Ok(())
     }
 
     /// Each session is of a host of its own.
     fn login_config(&self) -> Result<LoginConfig, String> {
-        let name = format!("iqn.2026-01.org.example:host-{:06}", self.logins);
-        let number = self.logins as u32;
+        let name = format!("iqn.2026-01.org.example:host-{:06}", self.next_host);
+        let number = self.next_host as u32;
         let digest = DigestPolicy::Off;
         Ok(LoginConfig {
             initiator: IscsiName::parse(&name).map_err(|error| error.to_string())?,
