@@ -22,6 +22,10 @@ pub struct Params {
     pub initial_r2t: bool,
     /// ImmediateData.
     pub immediate_data: bool,
+    /// DataPDUInOrder.
+    pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder.
+    pub data_sequence_in_order: bool,
     /// MaxOutstandingR2T.
     pub max_outstanding_r2t: u32,
     /// MaxConnections.
@@ -67,6 +71,8 @@ impl Params {
             first_burst_length: number(keys::FIRST_BURST_LENGTH, 65_536),
             initial_r2t: boolean(keys::INITIAL_R2T, true),
             immediate_data: boolean(keys::IMMEDIATE_DATA, true),
+            data_pdu_in_order: boolean(keys::DATA_PDU_IN_ORDER, true),
+            data_sequence_in_order: boolean(keys::DATA_SEQUENCE_IN_ORDER, true),
             max_outstanding_r2t: number(keys::MAX_OUTSTANDING_R2T, 1),
             max_connections: number(keys::MAX_CONNECTIONS, 1),
             error_recovery_level: number(keys::ERROR_RECOVERY_LEVEL, 0),

@@ -51,6 +51,36 @@ fn a_good_target_passes() {
     assert!(report.passed() >= KEPT.len() - 2, "{report}");
 }
 
+/// A target that agrees to any order, at both or one of the keys, and one that agrees and then refuses it.
+#[test]
+fn the_order_of_data_is_judged_by_what_was_agreed_on() {
+    let rows = ["KEY-17", "KEY-18", "DAT-05"];
+    for (pdus, sequences) in [("Yes", "Yes"), ("Yes", "No"), ("No", "Yes"), ("No", "No")] {
+        let config = EvilConfig::default()
+            .key(keys::DATA_PDU_IN_ORDER, pdus)
+            .key(keys::DATA_SEQUENCE_IN_ORDER, sequences);
+        let report = run_on(config, Behaviour::good(), &rows);
+        assert!(failures(&report).is_empty(), "{pdus} {sequences}: {report}");
+        assert_eq!(report.not_applicable(), usize::from(pdus == "Yes"), "{report}");
+    }
+    let agrees = |_: &_, frame: Frame| {
+        let text = frame.data_bytes().to_vec();
+        let mut pairs: Vec<Vec<u8>> = text.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        for pair in &mut pairs {
+            if pair == b"DataPDUInOrder=Yes" {
+                *pair = b"DataPDUInOrder=No".to_vec();
+            }
+        }
+        vec![Act::Send(frame.data(pairs.join(&0)))]
+    };
+    let report = run_on(EvilConfig::default(), Behaviour::good().every(Opcode::LoginResponse, agrees), &rows);
+    assert_eq!(
+        failures(&report).iter().map(|row| row.id.as_str()).collect::<Vec<_>>(),
+        ["KEY-17", "KEY-18"],
+        "{report}"
+    );
+}
+
 /// Several connections and every level.
 fn recovering() -> EvilConfig {
     EvilConfig { data_digest: vec!["None"], ..EvilConfig::default() }

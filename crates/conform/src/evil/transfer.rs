@@ -26,6 +26,8 @@ pub(super) struct Task {
     unsolicited_open: bool,
     unsolicited: Sequence,
     outstanding: Vec<Sequence>,
+    /// The ranges that have arrived, with DataPDUInOrder=No.
+    arrived: Vec<(usize, usize)>,
     next_offset: usize,
     r2t_sn: u32,
 }
@@ -34,6 +36,8 @@ pub(super) struct Task {
 #[derive(Clone, Copy, Default)]
 struct Sequence {
     ttt: u32,
+    start: usize,
+    /// Offset of the next byte; with DataPDUInOrder=No, `start` and the bytes that have arrived.
     offset: usize,
     end: usize,
     next_data_sn: u32,
@@ -70,12 +74,14 @@ impl Connection<'_> {
                     unsolicited_open: !command.final_bit,
                     unsolicited: Sequence {
                         ttt: u32::MAX,
+                        start: immediate,
                         offset: immediate,
                         end: first_burst,
                         next_data_sn: 0,
                         broken: false,
                     },
                     outstanding: Vec::new(),
+                    arrived: Vec::new(),
                     next_offset: immediate,
                     r2t_sn: 0,
                 };
@@ -244,7 +250,8 @@ impl Connection<'_> {
             buffer_offset: offset as u32,
             desired_data_transfer_length: (end - offset) as u32,
         };
-        let sequence = Sequence { ttt: self.next_ttt, offset, end, next_data_sn: 0, broken: false };
+        let sequence =
+            Sequence { ttt: self.next_ttt, start: offset, offset, end, next_data_sn: 0, broken: false };
         task.outstanding.insert(place.min(task.outstanding.len()), sequence);
         task.r2t_sn += 1;
         self.next_ttt = self.next_ttt.wrapping_add(1) & 0x7fff_ffff;
@@ -252,6 +259,7 @@ impl Connection<'_> {
     }
 
     pub(super) fn data_out(&mut self, pdu: &DataOut, rx: &Received) -> Result<(), End> {
+        let in_order = self.results.get(keys::DATA_PDU_IN_ORDER).is_none_or(|value| value != "No");
         let Some(task) = self.tasks.get_mut(&pdu.itt.0) else {
             // Further data of an aborted task is ignored.
             return Ok(());
@@ -287,8 +295,14 @@ impl Connection<'_> {
         if pdu.data_sn != DataSn(sequence.next_data_sn) {
             self.watch.find("DAT-02", format!("DataSN {} was due: {}", sequence.next_data_sn, rx.line()));
         }
-        let early = pdu.final_bit && end != sequence.end;
-        if offset != sequence.offset || end > sequence.end {
+        let arrived = if in_order { end } else { sequence.offset + rx.data.len() };
+        let early = pdu.final_bit && arrived != sequence.end;
+        let again = !in_order && task.arrived.iter().any(|(from, to)| offset < *to && end > *from);
+        if !in_order {
+            task.arrived.push((offset, end));
+        }
+        let in_place = if in_order { offset == sequence.offset } else { offset >= sequence.start && !again };
+        if !in_place || end > sequence.end || arrived > sequence.end {
             self.watch
                 .find("DAT-03", format!("{}..{} was due: {}", sequence.offset, sequence.end, rx.line()));
             return self.reject(rx, RejectReason::InvalidPduField);
@@ -296,15 +310,19 @@ impl Connection<'_> {
         if early {
             let row = if unsolicited { "UNS-04" } else { "R2T-03" };
             self.watch.find(row, format!("F at {end}, {} bytes were due: {}", sequence.end, rx.line()));
+            if !in_order {
+                return self.reject(rx, RejectReason::InvalidPduField);
+            }
         }
-        (sequence.offset, sequence.next_data_sn) = (end, sequence.next_data_sn + 1);
+        (sequence.offset, sequence.next_data_sn) = (arrived, sequence.next_data_sn + 1);
+        let next_offset = sequence.offset;
         if let Some(range) = task.buffer.get_mut(offset..end) {
             range.copy_from_slice(&rx.data);
         }
         if pdu.final_bit {
             if unsolicited {
                 task.unsolicited_open = false;
-                task.next_offset = end;
+                task.next_offset = next_offset;
             } else if let Some(place) = place {
                 task.outstanding.remove(place);
             }

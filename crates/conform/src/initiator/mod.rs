@@ -8,6 +8,7 @@ mod discovery;
 mod login;
 mod management;
 mod negotiation;
+mod order;
 mod play;
 mod recovery;
 mod sessions;
@@ -52,6 +53,7 @@ pub fn rows() -> Vec<Row> {
         login::ROWS,
         discovery::ROWS,
         traffic::ROWS,
+        order::ROWS,
         management::ROWS,
         recovery::ROWS,
         sessions::ROWS,

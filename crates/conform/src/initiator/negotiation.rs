@@ -27,6 +27,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("KEY-12", "MaxBurstLength: the lower", key_12),
     Row::new("KEY-13", "FirstBurstLength: the lower", key_13),
     Row::new("KEY-16", "MaxOutstandingR2T: several R2Ts at once", key_16),
+    Row::new("KEY-17", "DataPDUInOrder: OR", key_17),
+    Row::new("KEY-18", "DataSequenceInOrder: OR", key_18),
     Row::new("KEY-19", "ErrorRecoveryLevel: no level above what was offered", key_19),
     Row::new("KEY-20", "SessionType in the first request", key_20),
     Row::new("KEY-24", "markers: whatever is answered, none are sent", key_24),
@@ -304,6 +306,36 @@ fn key_16(stage: &Stage<'_>) -> RowResult {
     let play = Play::new().config(config).set("max_outstanding_r2t", "8");
     let played = stage.goes_well(&play, Behaviour::good())?;
     ["R2T-02", "R2T-03", "DAT-02", "DAT-03"].iter().try_for_each(|row| played.clean(row))
+}
+
+/// A key whose result is Yes if either end says so, set by `setting`: all four combinations, and a No that is no answer to Yes.
+fn either(stage: &Stage<'_>, key: &'static str, setting: &'static str) -> RowResult {
+    for ours in ["yes", "no"] {
+        for theirs in ["Yes", "No"] {
+            let play = Play::new().config(EvilConfig::default().key(key, theirs)).set(setting, ours);
+            let played = stage.goes_well(&play, Behaviour::good())?;
+            ["DAT-03", "R2T-02", "R2T-03"].iter().try_for_each(|row| played.clean(row))?;
+        }
+    }
+    let wrong = answering(move |pairs| {
+        replace(pairs, key, "No");
+    });
+    let played = stage.play_as(&Play::new().set(setting, "yes"), wrong, &read_write())?;
+    match played.offered(1).iter().find(|(name, _)| name == key) {
+        Some((_, offer)) if offer == "Yes" => played.refused(&format!("{key}=Yes answered with No")),
+        Some((_, offer)) => fail!("{key}={offer} was offered where Yes was wanted"),
+        None => skip!("the initiator does not offer {key}"),
+    }
+}
+
+// covers: KEY-17
+fn key_17(stage: &Stage<'_>) -> RowResult {
+    either(stage, keys::DATA_PDU_IN_ORDER, "data_pdu_in_order")
+}
+
+// covers: KEY-18
+fn key_18(stage: &Stage<'_>) -> RowResult {
+    either(stage, keys::DATA_SEQUENCE_IN_ORDER, "data_sequence_in_order")
 }
 
 // covers: KEY-19

@@ -85,7 +85,7 @@ pub trait InitiatorUnderTest {
 /// `iscsi://[user[%password]@]host:port[/target/lun][?key=value&...]`.
 ///
 /// Keys: `header_digest` and `data_digest` (`off`, `offered`, `required`), `target_user` and `target_password` (mutual CHAP),
-/// `initial_r2t` and `immediate_data` (`yes`, `no`), `max_recv_data_segment_length`, `max_burst_length`,
+/// `initial_r2t`, `immediate_data`, `data_pdu_in_order` and `data_sequence_in_order` (`yes`, `no`), `max_recv_data_segment_length`, `max_burst_length`,
 /// `first_burst_length`, `max_outstanding_r2t` (numbers to offer), `connections` (maximum per session), `erl` (the highest
 /// ErrorRecoveryLevel to offer), `task_reporting` (`fast_abort`), `protocol_level` (to offer), `timeout_ms` (of one step).
 /// The initiator chooses the values of absent keys.

@@ -186,6 +186,16 @@ impl Session {
     }
 }
 
+/// Enters a range; false if some of its bytes were entered before.
+fn take_range(ranges: &mut Vec<(usize, usize)>, start: usize, length: usize) -> bool {
+    let end = start.saturating_add(length);
+    let fresh = ranges.iter().all(|(from, to)| end <= *from || start >= *to);
+    if length > 0 {
+        ranges.push((start, end));
+    }
+    fresh
+}
+
 /// The rules checked while one command runs; a broken rule is a finding.
 struct Watch {
     outcome: Outcome,
@@ -195,6 +205,12 @@ struct Watch {
     read_length: usize,
     bidi: bool,
     received: usize,
+    /// The ranges of Data-In that have arrived, where they may arrive in any order.
+    arrived: Vec<(usize, usize)>,
+    /// The ranges that R2Ts have requested, where they may be requested in any order.
+    requested: Vec<(usize, usize)>,
+    data_in_order: bool,
+    r2ts_in_order: bool,
     in_sequence: usize,
     last_final: bool,
     data_sn: u32,
@@ -217,6 +233,10 @@ impl Watch {
             read_length: if bidi { command.bidi_read_length.unwrap_or(0) } else { command.edtl } as usize,
             bidi,
             received: 0,
+            arrived: Vec::new(),
+            requested: Vec::new(),
+            data_in_order: session.params.data_pdu_in_order && session.params.data_sequence_in_order,
+            r2ts_in_order: session.params.data_sequence_in_order,
             in_sequence: 0,
             last_final: true,
             data_sn: 0,
@@ -245,8 +265,13 @@ impl Watch {
             ledger.find("R2T-01", format!("R2T of {length} bytes, MaxBurstLength {}", self.max_burst));
         }
         // Recovery R2Ts address the missing data.
-        if !session.recovering && self.next_r2t_offset.is_some_and(|due| due != r2t.buffer_offset) {
+        let start = r2t.buffer_offset as usize;
+        let gap = self.next_r2t_offset.is_some_and(|due| due != r2t.buffer_offset);
+        if !session.recovering && self.r2ts_in_order && gap {
             ledger.find("R2T-05", format!("R2T at {} is not contiguous", r2t.buffer_offset));
+        }
+        if !self.r2ts_in_order && !take_range(&mut self.requested, start, length as usize) {
+            ledger.find("DAT-05", format!("R2T at {start} requests bytes again"));
         }
         self.next_r2t_offset = Some(r2t.buffer_offset.wrapping_add(length));
         self.outstanding += 1;
@@ -268,8 +293,11 @@ impl Watch {
         }
         self.data_sn += 1;
         let (offset, length) = (p.buffer_offset as usize, rx.data.len());
-        if offset != self.received && length > 0 {
+        if self.data_in_order && offset != self.received && length > 0 {
             ledger.find("DAT-03", format!("offset {} was due: {}", self.received, rx.line()));
+        }
+        if !self.data_in_order && !take_range(&mut self.arrived, offset, length) {
+            ledger.find("DAT-05", format!("bytes came again: {}", rx.line()));
         }
         self.in_sequence += length;
         if self.in_sequence > self.max_burst {
@@ -289,7 +317,11 @@ impl Watch {
             self.outcome.data.resize(end, 0);
         }
         self.outcome.data[offset..end].copy_from_slice(&rx.data);
-        self.received = self.received.max(end);
+        self.received = match self.data_in_order {
+            true => self.received.max(end),
+            // No byte came twice, so the sum is the length of what is whole, if nothing is missing.
+            false => self.received + length,
+        };
         self.outcome.data_ins.push(*p);
         Ok(())
     }

@@ -39,7 +39,12 @@ impl Reference {
         {
             script = script.key(keys::ERROR_RECOVERY_LEVEL, level);
         }
-        for (setting, key) in [("initial_r2t", keys::INITIAL_R2T), ("immediate_data", keys::IMMEDIATE_DATA)] {
+        for (setting, key) in [
+            ("initial_r2t", keys::INITIAL_R2T),
+            ("immediate_data", keys::IMMEDIATE_DATA),
+            ("data_pdu_in_order", keys::DATA_PDU_IN_ORDER),
+            ("data_sequence_in_order", keys::DATA_SEQUENCE_IN_ORDER),
+        ] {
             match url.setting(setting) {
                 Some("yes") => script = script.key(key, "Yes"),
                 Some("no") => script = script.key(key, "No"),
@@ -92,7 +97,9 @@ impl Reference {
             let fine = match key.as_str() {
                 keys::HEADER_DIGEST | keys::DATA_DIGEST => offer.split(',').any(|item| item == value),
                 keys::IMMEDIATE_DATA => value == "Yes" && offer == "Yes" || value == "No",
-                keys::INITIAL_R2T => value == "No" && offer == "No" || value == "Yes",
+                keys::INITIAL_R2T | keys::DATA_PDU_IN_ORDER | keys::DATA_SEQUENCE_IN_ORDER => {
+                    value == "No" && offer == "No" || value == "Yes"
+                }
                 _ => true,
             };
             if !fine {

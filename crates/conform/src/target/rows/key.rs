@@ -25,8 +25,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("KEY-14", "DefaultTime2Wait: the higher", key_14),
     Row::new("KEY-15", "DefaultTime2Retain: the lower", key_15),
     Row::new("KEY-16", "MaxOutstandingR2T: the lower", key_16),
-    Row::new("KEY-17", "DataPDUInOrder: OR", key_17),
-    Row::new("KEY-18", "DataSequenceInOrder: OR", key_18),
+    Row::new("KEY-17", "DataPDUInOrder: OR, and Data-Out is taken accordingly", key_17),
+    Row::new("KEY-18", "DataSequenceInOrder: OR, and sequences come accordingly", key_18),
     Row::new("KEY-19", "ErrorRecoveryLevel: the lower; 0 in discovery", key_19),
     Row::new("KEY-20", "SessionType: Normal when left out, another value refused", key_20),
     Row::new("KEY-21", "TaskReporting: one value of the list", key_21),
@@ -253,12 +253,14 @@ fn key_16(ctx: &mut Ctx) -> RowResult {
 // covers: KEY-17
 fn key_17(ctx: &mut Ctx) -> RowResult {
     boolean_rule(ctx, keys::DATA_PDU_IN_ORDER, "Yes")?;
+    super::order::pdus_are_taken_as_agreed(ctx)?;
     tolerated_in_discovery(ctx, keys::DATA_PDU_IN_ORDER, "Yes").map(|_| ())
 }
 
 // covers: KEY-18
 fn key_18(ctx: &mut Ctx) -> RowResult {
     boolean_rule(ctx, keys::DATA_SEQUENCE_IN_ORDER, "Yes")?;
+    super::order::sequences_come_as_agreed(ctx)?;
     tolerated_in_discovery(ctx, keys::DATA_SEQUENCE_IN_ORDER, "Yes").map(|_| ())
 }
 

@@ -15,6 +15,7 @@ mod mcs;
 mod nam;
 mod nop;
 mod num;
+mod order;
 mod p2;
 mod pdu;
 mod r2t;
@@ -53,6 +54,7 @@ pub(super) fn all() -> Vec<Row> {
         num::ROWS,
         mcs::ROWS,
         dat::ROWS,
+        order::ROWS,
         uns::ROWS,
         r2t::ROWS,
         res::ROWS,
