@@ -22,10 +22,8 @@ pub struct Params {
     pub initial_r2t: bool,
     /// ImmediateData.
     pub immediate_data: bool,
-    /// DataPDUInOrder.
-    pub data_pdu_in_order: bool,
-    /// DataSequenceInOrder.
-    pub data_sequence_in_order: bool,
+    data_pdu_in_order: bool,
+    data_sequence_in_order: bool,
     /// MaxOutstandingR2T.
     pub max_outstanding_r2t: u32,
     /// MaxConnections.
@@ -43,6 +41,16 @@ pub struct Params {
 }
 
 impl Params {
+    /// DataPDUInOrder.
+    pub fn data_pdu_in_order(&self) -> bool {
+        self.data_pdu_in_order
+    }
+
+    /// DataSequenceInOrder.
+    pub fn data_sequence_in_order(&self) -> bool {
+        self.data_sequence_in_order
+    }
+
     /// From our offers, the target's pairs, and our answers.
     pub fn of(script: &LoginScript, theirs: &[(String, String)], accepted: &[(String, String)]) -> Self {
         // The answer decides the result of a negotiation, whichever side sent it.

@@ -89,13 +89,10 @@ impl Session {
         let logged_in = peer.login(&script)?;
         peer.ledger.error_recovery_level = self.params.error_recovery_level;
         let own = &logged_in.params;
-        let params = Params {
-            header_digest: own.header_digest,
-            data_digest: own.data_digest,
-            max_send_data_segment_length: own.max_send_data_segment_length,
-            max_recv_data_segment_length: own.max_recv_data_segment_length,
-            ..self.params.clone()
-        };
+        let mut params = self.params.clone();
+        (params.header_digest, params.data_digest) = (own.header_digest, own.data_digest);
+        params.max_send_data_segment_length = own.max_send_data_segment_length;
+        params.max_recv_data_segment_length = own.max_recv_data_segment_length;
         // Task tags are unique in the session, even after a connection has ended.
         let next_itt = (1 << 28) + ((JOINED.fetch_add(1, Ordering::Relaxed) & 0xdfff) << 12);
         let (cmd_sn, lun, stash) = (self.cmd_sn, self.lun, Vec::new());

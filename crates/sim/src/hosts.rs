@@ -64,6 +64,7 @@ impl Serving {
         let process = Process(Arc::clone(&platform));
         let target = target::Stepped::start(process, config, observe, open, plan.shards)
             .map_err(|error| format!("the target does not start: {error}"))?;
+        target.set_send_order(plan.send_order());
         target.listen(SimListener(portal.address), portal);
         let drivers = platform.drivers();
         let deadlines = (0..drivers.len()).map(|shard| moment(target.next_deadline(shard))).collect();
@@ -133,6 +134,7 @@ impl Running {
         let platform = SimPlatform::new(world, host(number), owner);
         let own = &plan.initiators[usize::from(number) - 1];
         let mut options = options(own, number);
+        options.session.send_order = plan.send_order();
         if !plan.chap.is_empty() {
             options.chap = Some(chap(&own.chap, number, wrong_secret));
         }

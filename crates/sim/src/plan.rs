@@ -8,6 +8,7 @@ use fastrand::Rng;
 use initiator::Scheduling;
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
+use iscsi_core::send_order::SendOrder;
 
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
@@ -181,6 +182,8 @@ pub struct Plan {
     pub chap: Vec<ChapAlgorithm>,
     /// Memory of the target for data in flight, bytes.
     pub buffer_bytes: u64,
+    /// In which order both ends send data where any is allowed.
+    send_order: SendOrder,
 }
 
 impl Plan {
@@ -199,6 +202,7 @@ impl Plan {
             intrusions: 0,
             chap: Vec::new(),
             buffer_bytes: 64 << 20,
+            send_order: SendOrder::InPlace,
         }
     }
 
@@ -235,6 +239,7 @@ impl Plan {
             intrusions: if rng.u8(..) < 48 { rng.u32(1..=6) } else { 0 },
             chap: Vec::new(),
             buffer_bytes: 64 << 20,
+            send_order: SendOrder::InPlace,
         };
         plan.draw_more(&mut rng);
         plan
@@ -273,6 +278,26 @@ impl Plan {
         for initiator in &mut self.initiators {
             initiator.scheduling = *rng.choice(&SCHEDULING).unwrap_or(&Scheduling::FillFirst);
         }
+        if rng.u8(..) < 80 {
+            self.draw_order(rng);
+        }
+    }
+
+    /// Lets data travel in any order, at the only ErrorRecoveryLevel at which it may. Both ends want that most of the time.
+    fn draw_order(&mut self, rng: &mut Rng) {
+        let want = |bounds: &mut Bounds, rng: &mut Rng| {
+            bounds.error_recovery_level = 0;
+            bounds.data_pdu_in_order = rng.u8(..) < 48;
+            bounds.data_sequence_in_order = rng.u8(..) < 48;
+        };
+        want(&mut self.bounds, rng);
+        for initiator in &mut self.initiators {
+            initiator.recovery = 0;
+            want(&mut initiator.bounds, rng);
+        }
+        if rng.u8(..) < 224 {
+            self.send_order = SendOrder::Drawn(rng.u64(..));
+        }
     }
 
     /// Whether there is time for everything: no path loses anything, and every timeout is at least twice the time that all commands of all
@@ -295,6 +320,11 @@ impl Plan {
         let round_trips = 2 + bytes.div_ceil(burst_bytes) + bytes.div_ceil(window_bytes);
         let wire_ns = path.bandwidth.map_or(0, |rate| bytes * SECOND / rate);
         round_trips * round_trip_ns + wire_ns + 2 * self.latencies.job_ns.1
+    }
+
+    /// In which order both ends send data where any is allowed.
+    pub fn send_order(&self) -> SendOrder {
+        self.send_order.clone()
     }
 
     /// When the last fault starts.

@@ -91,16 +91,15 @@ fn plan() -> Plan {
         scheduling: Scheduling::LeastOutstandingBytes,
         ..InitiatorPlan::steady(path, 2, load)
     };
-    Plan {
-        placement: Placement::Offload,
-        latencies: Latencies { notice_ns: 10 * US, job_ns: (MS, 4 * MS) },
-        queue_depth: 32,
-        faults: vec![
-            (9 * MS, Fault::Flip { which: 0, side: 1, part: Part::Data }),
-            (15_500 * US, Fault::Reset { which: 1, only: None }),
-        ],
-        ..Plan::steady(SEED, 256, bounds, vec![initiator])
-    }
+    let mut plan = Plan::steady(SEED, 256, bounds, vec![initiator]);
+    plan.placement = Placement::Offload;
+    plan.latencies = Latencies { notice_ns: 10 * US, job_ns: (MS, 4 * MS) };
+    plan.queue_depth = 32;
+    plan.faults = vec![
+        (9 * MS, Fault::Flip { which: 0, side: 1, part: Part::Data }),
+        (15_500 * US, Fault::Reset { which: 1, only: None }),
+    ];
+    plan
 }
 
 /// The page.

@@ -346,6 +346,8 @@ pub struct Agreed {
     pub initial_r2t: bool,
     /// ImmediateData.
     pub immediate_data: bool,
+    /// DataPDUInOrder.
+    pub data_pdu_in_order: bool,
     /// ErrorRecoveryLevel.
     pub error_recovery_level: u32,
     /// MaxConnections.
@@ -383,6 +385,7 @@ impl Agreed {
             max_outstanding_r2t: least("MaxOutstandingR2T", 1),
             initial_r2t: any("InitialR2T", true),
             immediate_data: all("ImmediateData", true),
+            data_pdu_in_order: any("DataPDUInOrder", true),
             error_recovery_level: least("ErrorRecoveryLevel", 0),
             max_connections: least("MaxConnections", 1),
             response_fence: matches!(

@@ -248,3 +248,20 @@ fn a_lossy_connection_carries_what_tcp_carries() {
         assert!((0.3..1.5).contains(&ratio), "{measured:.2} MB/s, the formula says {bound:.2}");
     }
 }
+
+#[test]
+fn data_travels_in_any_order_in_many_plans() {
+    let any_order = |seed: &u64| {
+        let plan = Plan::from_seed(*seed);
+        let no = |bounds: &iscsi_core::params::Bounds| {
+            !bounds.data_pdu_in_order && !bounds.data_sequence_in_order && bounds.error_recovery_level == 0
+        };
+        let drawn = plan.send_order() != iscsi_core::send_order::SendOrder::InPlace;
+        drawn && no(&plan.bounds) && plan.initiators.iter().any(|i| no(&i.bounds) && i.recovery == 0)
+    };
+    let seeds: Vec<u64> = (0..200).filter(any_order).collect();
+    assert!(seeds.len() >= 20, "{seeds:?}");
+    for seed in seeds {
+        assert_eq!(run_seed(seed).broken, None, "cargo xtask sim --seed {seed} --transcript");
+    }
+}

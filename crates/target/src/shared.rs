@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use engine::{Platform, Sender};
 use iscsi_core::names::IscsiName;
 use iscsi_core::send_order::SendOrder;
+use iscsi_core::target::session::SessionConfig;
 use iscsi_core::wire::{Isid, Tsih};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -48,7 +49,7 @@ pub struct Shared<P: Platform> {
     /// Memory for the data of commands.
     pub(crate) pool: Arc<Pool>,
     /// For tests: in which order sessions send data where any is allowed.
-    pub(crate) send_order: OnceLock<SendOrder>,
+    send_order: OnceLock<SendOrder>,
     shards: OnceLock<Vec<Sender<Message<P::Driver>>>>,
     homes: Arc<Mutex<Homes>>,
     tsihs: Mutex<TsihPool>,
@@ -80,6 +81,19 @@ impl<P: Platform> Shared<P> {
             homes: Arc::default(),
             tsihs: Mutex::new(TsihPool::after(u16::from_ne_bytes(first_tsih))),
             challenges: Mutex::default(),
+        }
+    }
+
+    /// Sets the order in which sessions send data where any is allowed. The first call counts.
+    pub fn set_send_order(&self, order: SendOrder) {
+        let _ = self.send_order.set(order);
+    }
+
+    /// The settings of a session before its target's are known.
+    pub fn session_config(&self) -> SessionConfig {
+        SessionConfig {
+            send_order: self.send_order.get().cloned().unwrap_or_default(),
+            ..SessionConfig::default()
         }
     }
 

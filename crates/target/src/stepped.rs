@@ -52,7 +52,7 @@ impl<P: Platform> Stepped<P> {
 
     /// Sets the order in which sessions that are opened from now on send data where any is allowed. The first call counts.
     pub fn set_send_order(&self, order: SendOrder) {
-        let _ = self.shared.send_order.set(order);
+        self.shared.set_send_order(order);
     }
 
     /// Accepts connections from `listener`, which is behind `portal`. Shards must take a step to start.

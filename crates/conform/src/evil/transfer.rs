@@ -45,6 +45,13 @@ struct Sequence {
     broken: bool,
 }
 
+/// Enters a range; false if some of its bytes were entered before.
+fn enter(ranges: &mut Vec<(usize, usize)>, start: usize, end: usize) -> bool {
+    let fresh = ranges.iter().all(|(from, to)| start >= *to || end <= *from);
+    ranges.push((start, end));
+    fresh
+}
+
 impl Connection<'_> {
     pub(super) fn command(&mut self, command: &ScsiCommand, rx: &Received) -> Result<(), End> {
         if self.tasks.contains_key(&command.itt.0) || self.tasks.len() >= MAX_TASKS {
@@ -297,12 +304,11 @@ impl Connection<'_> {
         }
         let arrived = if in_order { end } else { sequence.offset + rx.data.len() };
         let early = pdu.final_bit && arrived != sequence.end;
-        let again = !in_order && task.arrived.iter().any(|(from, to)| offset < *to && end > *from);
-        if !in_order {
-            task.arrived.push((offset, end));
-        }
-        let in_place = if in_order { offset == sequence.offset } else { offset >= sequence.start && !again };
-        if !in_place || end > sequence.end || arrived > sequence.end {
+        let in_place = match in_order {
+            true => offset == sequence.offset,
+            false => offset >= sequence.start && enter(&mut task.arrived, offset, end),
+        };
+        if !in_place || end > sequence.end || (early && !in_order) {
             self.watch
                 .find("DAT-03", format!("{}..{} was due: {}", sequence.offset, sequence.end, rx.line()));
             return self.reject(rx, RejectReason::InvalidPduField);
@@ -310,9 +316,6 @@ impl Connection<'_> {
         if early {
             let row = if unsolicited { "UNS-04" } else { "R2T-03" };
             self.watch.find(row, format!("F at {end}, {} bytes were due: {}", sequence.end, rx.line()));
-            if !in_order {
-                return self.reject(rx, RejectReason::InvalidPduField);
-            }
         }
         (sequence.offset, sequence.next_data_sn) = (arrived, sequence.next_data_sn + 1);
         let next_offset = sequence.offset;

@@ -55,16 +55,11 @@ impl Scoreboard {
     }
 }
 
-/// Enters an R2T, whose bytes must not have been requested, or sent unasked, before. Data requested in order needs no scoreboard.
+/// Enters an R2T, whose bytes must not have been requested, or sent unasked, before.
 //= rfc7143 11.8 R2T-03
 //= rfc7143 13.19 DAT-05
 pub(super) fn enter_r2t(task: &mut Task, offset: u32, length: u32) -> Result<(), CloseReason> {
-    if task.requested.is_none() && offset == task.sent {
-        return Ok(());
-    }
-    let sent = task.sent;
-    let requested = task.requested.get_or_insert_with(|| Box::new(Extents::up_to(sent)));
-    requested.add(offset, length as usize).map_err(|refused| {
+    task.request(offset, length).map_err(|refused| {
         let what = match refused {
             Refused::Overlap => {
                 format!("an R2T for {length} bytes at {offset}, some of which were sent before")

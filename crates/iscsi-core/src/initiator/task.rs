@@ -8,7 +8,7 @@ use super::command::{Command, Ending};
 use super::read_order::Scoreboard;
 use super::recovery::snack::Holes;
 use super::scheduler::COMMAND_WEIGHT_BYTES;
-use crate::extents::Extents;
+use crate::extents::{Extents, Refused};
 use crate::limits::MAX_INITIATOR_TASKS;
 use crate::params::DataOrder;
 use crate::{Time, earlier};
@@ -36,7 +36,7 @@ pub(super) struct Task {
     /// End of the data that was sent unsolicited or requested by R2T, bytes.
     pub sent: u32,
     /// Where that data is, if R2Ts have come in another order than that of their bytes; otherwise it is the data before `sent`.
-    pub requested: Option<Box<Extents>>,
+    requested: Option<Box<Extents>>,
     /// MaxRecvDataSegmentLength to which the target cuts its data, bytes.
     pub segment_bytes: u32,
     /// When it was sent.
@@ -111,6 +111,15 @@ impl Task {
             true => Ok(()),
             false => self.scoreboard.get_or_insert_default().enter(order, pdu, length),
         }
+    }
+
+    /// Enters the range of an R2T, of which no byte may have been sent before. Data requested in order needs no scoreboard.
+    pub(super) fn request(&mut self, offset: u32, length: u32) -> Result<(), Refused> {
+        if self.requested.is_none() && offset == self.sent {
+            return Ok(());
+        }
+        let sent = self.sent;
+        self.requested.get_or_insert_with(|| Box::new(Extents::up_to(sent))).add(offset, length as usize)
     }
 
     /// Checks that the data of a read that ends with GOOD status has no gap.

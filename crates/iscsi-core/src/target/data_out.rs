@@ -15,7 +15,6 @@ use super::sense::{BUSY, CHECK_CONDITION, Condition, TASK_SET_FULL};
 use super::session::TargetSession;
 use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
 use crate::error::{Disposition, Fault};
-use crate::extents::Refused;
 use crate::negotiation::Role;
 use crate::params::DataOrder;
 use crate::pdu_reader::RxPdu;
@@ -68,8 +67,6 @@ impl TargetSession {
             wanted: None,
             data: DataOutPieces::new(),
             received: 0,
-            scattered: None,
-            drawn_bursts: Vec::new(),
             sequences: Default::default(),
             next_r2t_offset: 0,
             next_data_sn: 0,
@@ -214,7 +211,7 @@ impl TargetSession {
             trim(&mut data, wanted as usize);
             // Ahead of all queued actions: commands reach the medium in the order in which their turn came.
             self.actions.push_front(Action::DataOut { task: id, data });
-        } else if task.next_r2t_offset < wanted || task.has_holes() || !task.drawn_bursts.is_empty() {
+        } else if task.next_r2t_offset < wanted || task.has_holes() || task.has_drawn_bursts() {
             self.solicit(id, wanted);
         }
     }
@@ -422,11 +419,7 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool, order:
         return if unsolicited && owed.is_none() { Verdict::Taken } else { Verdict::Refused };
     };
     let len = rx.data.len() as u64;
-    let due = match order.pdus {
-        true => data.buffer_offset == sequence.next_offset,
-        false => data.buffer_offset >= sequence.start,
-    };
-    let in_place = due && data.data_sn == sequence.data_sn;
+    let in_place = data.data_sn == sequence.data_sn && sequence.awaits(data.buffer_offset, order);
     let fits = in_place && u64::from(data.buffer_offset) + len <= u64::from(sequence.end);
     if recovers && task.ending.is_none() && !(fits && rx.data_digest_ok && task.repair.is_none()) {
         match recovery_r2t::place(sequence, data, rx.data.len()) {
@@ -450,7 +443,7 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool, order:
         sequence.data_sn = sequence.data_sn.next();
         match task.place(data.buffer_offset, &rx.data) {
             Ok(()) => Verdict::Taken,
-            Err(Refused::Overlap | Refused::TooMany | Refused::TooLong) => {
+            Err(_) => {
                 condemn(task, Condition::IncorrectAmountOfData);
                 Verdict::Refused
             }
@@ -491,7 +484,7 @@ fn next_to_solicit(task: &mut Task, wanted: u32, max_burst: u32) -> Option<(u32,
             return Some((from, length, true));
         }
     }
-    if let Some(offset) = task.drawn_bursts.pop() {
+    if let Some(offset) = task.repair.as_mut().and_then(|repair| repair.drawn_bursts.pop()) {
         return Some((offset, wanted.saturating_sub(offset).min(max_burst), false));
     }
     let (offset, length) = (task.next_r2t_offset, wanted.saturating_sub(task.next_r2t_offset).min(max_burst));

@@ -16,7 +16,8 @@ impl TargetSession {
         let max_burst = self.params.max_burst_length;
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.next_r2t_offset < wanted) else { return };
         let from = std::mem::replace(&mut task.next_r2t_offset, wanted);
-        task.drawn_bursts = self.config.send_order.places(from, wanted, max_burst).unwrap_or_default();
+        task.repair().drawn_bursts =
+            self.config.send_order.places(from, wanted, max_burst).unwrap_or_default();
     }
 
     /// Sends all data of a command in a drawn order.

@@ -67,25 +67,36 @@ impl Task {
         if data.is_empty() {
             return Ok(());
         }
-        if self.scattered.is_none() && offset == self.received {
+        let received = self.received;
+        if offset == received && self.scattered().is_none() {
             self.append(data);
             return Ok(());
         }
-        let received = self.received;
-        let scattered = self.scattered.get_or_insert_with(|| {
-            Box::new(Scattered { extents: Extents::up_to(received), pieces: BTreeMap::new() })
-        });
+        let scattered = self
+            .repair()
+            .scattered
+            .get_or_insert_with(|| Scattered { extents: Extents::up_to(received), pieces: BTreeMap::new() });
         scattered.extents.add(offset, data.len())?;
         if offset != received {
             scattered.insert(offset, data);
             return Ok(());
         }
         self.append(data);
-        while let Some(piece) = self.scattered.as_mut().and_then(|s| s.pieces.remove(&self.received)) {
+        while let Some(piece) = self.next_piece() {
             self.append(&piece);
         }
-        self.scattered.take_if(|scattered| scattered.pieces.is_empty());
+        self.repair().scattered.take_if(|scattered| scattered.pieces.is_empty());
         Ok(())
+    }
+
+    fn scattered(&self) -> Option<&Scattered> {
+        self.repair.as_ref()?.scattered.as_ref()
+    }
+
+    /// The piece behind the data without gaps, if it has arrived.
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let received = self.received;
+        self.repair.as_mut()?.scattered.as_mut()?.pieces.remove(&received)
     }
 
     fn append(&mut self, data: &Bytes) {
@@ -96,12 +107,14 @@ impl Task {
     /// Forgets the data that has arrived.
     pub fn drop_data(&mut self) {
         self.data.clear();
-        self.scattered = None;
+        if let Some(repair) = &mut self.repair {
+            repair.scattered = None;
+        }
     }
 
     /// Data that has arrived and is kept, bytes.
     pub fn kept_bytes(&self) -> u64 {
-        let waiting = self.scattered.as_ref().map_or(0, |scattered| scattered.bytes());
+        let waiting = self.scattered().map_or(0, Scattered::bytes);
         self.data.iter().map(|piece| piece.len() as u64).sum::<u64>() + waiting
     }
 }

@@ -20,6 +20,7 @@ use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, Ttt};
 use smallvec::SmallVec;
 
 use super::scattered::Scattered;
+use crate::params::DataOrder;
 
 /// Identifies a task to the device server; never reused for another task of the same session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,6 +48,16 @@ pub(super) struct Sequence {
     pub end: u32,
     /// DataSN of the next PDU.
     pub data_sn: DataSn,
+}
+
+impl Sequence {
+    /// Whether its next PDU may begin at `offset`.
+    pub fn awaits(&self, offset: u32, order: DataOrder) -> bool {
+        match order.pdus {
+            true => offset == self.next_offset,
+            false => offset >= self.start,
+        }
+    }
 }
 
 /// The outcome of a task whose status cannot be sent yet.
@@ -101,10 +112,6 @@ pub(super) struct Task {
     pub data: DataOutPieces,
     /// Bytes in `data`.
     pub received: u32,
-    /// What has arrived behind a gap, where data may come in any order.
-    pub scattered: Option<Box<Scattered>>,
-    /// Where the bursts begin that are still to be requested, in that order, last first; empty unless the order is drawn.
-    pub drawn_bursts: Vec<u32>,
     /// Data that the initiator owes at this moment, oldest sequence first.
     pub sequences: VecDeque<Sequence>,
     /// Offset of the next byte to request by R2T.
@@ -117,7 +124,7 @@ pub(super) struct Task {
     pub early_bytes: u32,
     /// When data last arrived for it or was last requested; maintained above ErrorRecoveryLevel 0.
     pub progress: crate::Time,
-    /// What went wrong with its transfers, if anything ever did.
+    /// What is not in order in its transfers, if anything ever was.
     pub repair: Option<Box<Repair>>,
 }
 
@@ -137,6 +144,11 @@ impl Task {
         self.repair.as_ref().is_some_and(|repair| !repair.holes.is_empty())
     }
 
+    /// Whether bursts are still to be requested in a drawn order.
+    pub fn has_drawn_bursts(&self) -> bool {
+        self.repair.as_ref().is_some_and(|repair| !repair.drawn_bursts.is_empty())
+    }
+
     /// How many bytes of `wanted` are still to be requested.
     pub fn unsolicited_rest(&self, wanted: u32) -> u32 {
         let holes = self.repair.iter().flat_map(|repair| &repair.holes);
@@ -150,7 +162,8 @@ impl Task {
     }
 }
 
-/// What went wrong with the transfers of a task and is repaired above ErrorRecoveryLevel 0 (RFC 7143 7.1.4.1).
+/// What is not in order in the transfers of a task: at ErrorRecoveryLevel 0 what comes in another order, if that was agreed on
+/// (RFC 7143 13.18, 13.19); above it what went wrong and is repaired (7.1.4.1).
 #[derive(Debug, Default)]
 pub(super) struct Repair {
     /// Byte ranges from..to that were lost and not yet requested again, oldest first.
@@ -165,6 +178,10 @@ pub(super) struct Repair {
     pub snacks: u8,
     /// SNACK Tag of an R-Data SNACK that arrived before the data was sent; 0: none.
     pub snack_tag: u32,
+    /// What has arrived behind a gap, where data may come in any order.
+    pub scattered: Option<Scattered>,
+    /// Where the bursts begin that are still to be requested, in that order, last first; empty unless the order is drawn.
+    pub drawn_bursts: Vec<u32>,
 }
 
 /// Data that an initiator still owes for a task that is gone.

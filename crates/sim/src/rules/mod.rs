@@ -56,6 +56,26 @@ struct Transfer {
     done: bool,
 }
 
+impl Transfer {
+    /// Whether its next PDU may have this DataSN and offset.
+    fn awaits(&self, in_order: bool, data_sn: u32, offset: u32) -> bool {
+        data_sn == self.next_data_sn && (!in_order || offset == self.offset + self.received)
+    }
+
+    /// Whether it lies within what the R2T requested.
+    fn has(&self, offset: u32, data: u32) -> bool {
+        offset >= self.offset && offset + data <= self.offset + self.length
+    }
+
+    /// Counts the data of one PDU.
+    fn count(&mut self, in_order: bool, offset: u32, data: u32) {
+        self.received = match in_order {
+            true => (offset + data).wrapping_sub(self.offset),
+            false => self.received + data,
+        };
+    }
+}
+
 struct Task {
     command: ScsiCommand,
     conn: usize,

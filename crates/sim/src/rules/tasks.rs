@@ -64,7 +64,7 @@ impl Rules {
 
     pub(super) fn data_out(&mut self, id: SessionId, conn: usize, out: &DataOut, data: u32) {
         let session = &mut self.sessions[id];
-        let level = session.agreed.error_recovery_level;
+        let (level, in_order) = (session.agreed.error_recovery_level, session.agreed.data_pdu_in_order);
         let first = session.agreed.first_burst_length.min(session.agreed.max_burst_length);
         let Some(task) = session.tasks.get_mut(&out.itt) else {
             return self.broken(
@@ -81,7 +81,8 @@ impl Rules {
             ))
         } else if out.ttt.is_reserved() {
             let fits = task.unsolicited_open && task.unsolicited_bytes + data <= first;
-            let in_turn = sn == task.next_unsolicited && out.buffer_offset == task.unsolicited_bytes;
+            let due = if in_order { task.unsolicited_bytes } else { out.buffer_offset };
+            let in_turn = (sn, out.buffer_offset) == (task.next_unsolicited, due);
             let finding = match (fits, in_turn) {
                 (false, _) if level == 0 => Some((
                     "RFC 7143 13.14",
@@ -115,11 +116,10 @@ impl Rules {
                 )),
                 Some(transfer) => {
                     let expected = transfer.offset + transfer.received;
-                    let in_turn = sn == transfer.next_data_sn && out.buffer_offset == expected;
-                    let inside = out.buffer_offset >= transfer.offset
-                        && out.buffer_offset + data <= transfer.offset + transfer.length;
+                    let in_turn = transfer.awaits(in_order, sn, out.buffer_offset);
+                    let inside = transfer.has(out.buffer_offset, data);
                     transfer.next_data_sn = sn.wrapping_add(1);
-                    transfer.received = (out.buffer_offset + data).wrapping_sub(transfer.offset);
+                    transfer.count(in_order, out.buffer_offset, data);
                     transfer.done |= out.final_bit;
                     let whole = !out.final_bit || transfer.received == transfer.length;
                     match (inside, in_turn, whole) {

@@ -364,8 +364,7 @@ impl<P: Platform> Shard<P> {
             ping_timeout: set.config.limits.ping_timeout,
             bounds: target_config.map(|c| c.bounds.clone()).unwrap_or_default(),
             retained_bytes_max: self.room.retained_bytes_of_each(),
-            send_order: self.shared.send_order.get().cloned().unwrap_or_default(),
-            ..SessionConfig::default()
+            ..self.shared.session_config()
         };
         let cid = names.cid;
         let home = self.shared.home_of(names.isid, Some(names.initiator.clone()));

@@ -31,8 +31,8 @@ fn session(ctx: &Ctx, (pdus, sequences): (&str, &str)) -> Result<RowSession, Sto
             .key(keys::MAX_RECV_DATA_SEGMENT_LENGTH, "1024")
     })?;
     let params = &session.params;
-    ensure!(pdus == "No" || params.data_pdu_in_order, "DataPDUInOrder=Yes became No");
-    ensure!(sequences == "No" || params.data_sequence_in_order, "DataSequenceInOrder=Yes became No");
+    ensure!(pdus == "No" || params.data_pdu_in_order(), "DataPDUInOrder=Yes became No");
+    ensure!(sequences == "No" || params.data_sequence_in_order(), "DataSequenceInOrder=Yes became No");
     Ok(session)
 }
 
@@ -92,7 +92,7 @@ pub(super) fn pdus_are_taken_as_agreed(ctx: &Ctx) -> RowResult {
         backwards.reverse();
         answer(&mut s, &sent, &r2t, &backwards, &data)?;
         let what = format!("the PDUs of a sequence backwards, DataPDUInOrder={}", offers.0);
-        if s.params.data_pdu_in_order {
+        if s.params.data_pdu_in_order() {
             is_refused(&mut s, &sent, &what)?;
             continue;
         }
@@ -135,7 +135,7 @@ fn dat_05(ctx: &mut Ctx) -> RowResult {
     ];
     for (what, change) in cases {
         let mut s = session(ctx, ("No", "No"))?;
-        if s.params.data_pdu_in_order {
+        if s.params.data_pdu_in_order() {
             skip!("the target wants DataPDUInOrder=Yes");
         }
         let (command, data) = write(ctx);
