@@ -1,7 +1,8 @@
 # The reverse: the guest's kernel target (LIO) exports a volume; the host reaches it through
 # --hostfwd HOSTPORT:3260 and runs the command of --hook peer=CMD against it.
 # RIG_LIO_IQN; RIG_LIO_HD, RIG_LIO_DD: digest lists; RIG_LIO_MC: MaxConnections; RIG_LIO_ERL;
-# RIG_LIO_PI: protection type 0-3; RIG_LIO_MB: size in MiB; RIG_LIO_BACK=file: a file, not a ramdisk.
+# RIG_LIO_PI: protection type 0-3; RIG_LIO_MB: size in MiB; RIG_LIO_BACK=file: a file, not a ramdisk;
+# RIG_LIO_ORDER: DataPDUInOrder and DataSequenceInOrder.
 LIO_IQN=${RIG_LIO_IQN:-iqn.2003-01.org.linux-iscsi:rig}
 CONFIG=/sys/kernel/config/target
 MB=${RIG_LIO_MB:-64}
@@ -52,12 +53,16 @@ make_target() {
   echo "${RIG_LIO_HD:-CRC32C,None}" >"$group/param/HeaderDigest"
   echo "${RIG_LIO_DD:-CRC32C,None}" >"$group/param/DataDigest"
   [ -n "$RIG_LIO_MC" ] && echo "$RIG_LIO_MC" >"$group/param/MaxConnections"
+  if [ -n "$RIG_LIO_ORDER" ]; then
+    echo "$RIG_LIO_ORDER" >"$group/param/DataPDUInOrder" &&
+      echo "$RIG_LIO_ORDER" >"$group/param/DataSequenceInOrder" || return 1
+  fi
   if [ -n "$RIG_LIO_ERL" ]; then
     echo "$RIG_LIO_ERL" >"$group/param/ErrorRecoveryLevel"
     echo "$RIG_LIO_ERL" >"$group/attrib/default_erl"
   fi
   echo 1 >"$group/enable" || return 1
-  for key in HeaderDigest DataDigest MaxConnections ErrorRecoveryLevel; do
+  for key in HeaderDigest DataDigest MaxConnections ErrorRecoveryLevel DataPDUInOrder DataSequenceInOrder; do
     echo "$key $(cat "$group/param/$key")"
   done
   DETAIL="LIO $(uname -r) MaxConnections $(cat "$group/param/MaxConnections")"

@@ -47,6 +47,8 @@ impl Ours {
         bounds.data_digest = digest("data_digest");
         bounds.initial_r2t = url.setting("initial_r2t") == Some("yes");
         bounds.immediate_data = url.setting("immediate_data") != Some("no");
+        bounds.data_pdu_in_order = url.setting("data_pdu_in_order") != Some("no");
+        bounds.data_sequence_in_order = url.setting("data_sequence_in_order") != Some("no");
         bounds.max_recv_data_segment_length =
             number("max_recv_data_segment_length", bounds.max_recv_data_segment_length);
         bounds.max_burst_length = number("max_burst_length", bounds.max_burst_length);

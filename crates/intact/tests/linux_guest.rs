@@ -182,13 +182,35 @@ fn our_client_works_with_the_kernel_s_target() {
     if !guest() {
         return;
     }
+    let log = client_of_the_kernel("lio", "?header_digest=crc32c&data_digest=crc32c", "RIG_LIO_BACK=file");
+    assert!(log.contains("header CRC32C, data CRC32C"), "{log}");
+    assert!(log.contains("failed: 0 header digests, 0 data digests"), "{log}");
+    assert!(!log.contains("InOrder=No"), "{log}");
+}
+
+/// The same with data in any order, which the kernel's target then draws at random for each command.
+// covers: DAT-05 KEY-17 KEY-18
+#[test]
+fn our_client_takes_the_data_of_the_kernel_s_target_in_any_order() {
+    if !guest() {
+        return;
+    }
+    let options = "?header_digest=crc32c&data_digest=crc32c&data_pdu_in_order=0&data_sequence_in_order=0\
+                   &max_burst_length=65536&max_recv_data_segment_length=8192";
+    let log = client_of_the_kernel("lio-any-order", options, "RIG_LIO_ORDER=No");
+    assert!(log.contains("DataPDUInOrder=No, DataSequenceInOrder=No"), "{log}");
+    assert!(log.contains("failed: 0 header digests, 0 data digests"), "{log}");
+}
+
+/// What our client says that uses a volume of the kernel's target with these options in its URL. Every byte comes back.
+#[track_caller]
+fn client_of_the_kernel(title: &str, options: &str, knob: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
     let image: Vec<u8> = (0..8u32 << 20).map(|n| (n.wrapping_mul(2654435761) >> 24) as u8).collect();
     fs::write(path("image"), &image).unwrap();
     let port = support::free_port();
     let portal = format!("iscsi://127.0.0.1:{port}");
-    let options = "?header_digest=crc32c&data_digest=crc32c";
     let url = format!("{portal}/iqn.2003-01.org.linux-iscsi:rig/0{options}");
     // Each step's words go to the report; the first that fails ends it.
     let script = format!(
@@ -205,16 +227,15 @@ fn our_client_works_with_the_kernel_s_target() {
     fs::write(path("peer"), script).unwrap();
     let hook = format!("peer=sh {}", path("peer"));
     let forward = format!("{port}:3260");
-    let arguments = ["--hostfwd", &forward, "--env", "RIG_LIO_BACK=file", "--hook", &hook];
-    let run = || scenarios("lio", &arguments, "lio", &[]);
+    let arguments = ["--hostfwd", &forward, "--env", knob, "--hook", &hook];
+    let run = || scenarios(title, &arguments, "lio", &[]);
     // The words of the client first, which say more than the guest's.
     let result = std::panic::catch_unwind(run);
     let log = fs::read_to_string(path("log")).unwrap_or_default();
-    report("linux-guest-lio-client.txt", &log);
+    report(&format!("linux-guest-{title}-client.txt"), &log);
     result.unwrap_or_else(|_| panic!("the scenario failed; our client said:\n{log}"));
-    assert!(log.contains("header CRC32C, data CRC32C"), "{log}");
-    assert!(log.contains("failed: 0 header digests, 0 data digests"), "{log}");
     assert!(fs::read(path("back")).unwrap()[..image.len()] == image, "other bytes came back");
+    log
 }
 
 /// Two pipes by which the rig's hook asks for a restart and hears that it is done.

@@ -258,11 +258,17 @@ fn parameters(session: &Session, out: &mut Examination) {
             "allow HeaderDigest and DataDigest CRC32C on the target: TCP's checksum misses errors".to_owned(),
         );
     }
+    let any_order = match (params.data_pdu_in_order, params.data_sequence_in_order) {
+        (true, true) => "",
+        (false, true) => ", DataPDUInOrder=No",
+        (true, false) => ", DataSequenceInOrder=No",
+        (false, false) => ", DataPDUInOrder=No, DataSequenceInOrder=No",
+    };
     out.say(
         "parameters",
         Verdict::Ok,
         format!(
-            "up to {} a PDU there, {} here; bursts of {}, {} unasked; InitialR2T={}, ImmediateData={}, {} R2Ts",
+            "up to {} a PDU there, {} here; bursts of {}, {} unasked; InitialR2T={}, ImmediateData={}, {} R2Ts{any_order}",
             output::bytes(params.max_send_data_segment_length.into()),
             output::bytes(params.max_recv_data_segment_length.into()),
             output::bytes(params.max_burst_length.into()),
