@@ -64,7 +64,8 @@ impl Class {
             Class::ColumnFlips => ["1/2", "never"],
             // The columns are the same once in 16, and the bits then differ once in 2.
             Class::Flips(2) => ["1/32", "never"],
-            Class::Flips(3) => ["below 1/256", "never"],
+            // Two of them in one column, the third in the next one, and signs that cancel.
+            Class::Flips(3) => ["3/1024", "never"],
             Class::Flips(_) => ["never", "never"],
             Class::ShortBurst => ["below 1/1000", "never"],
             Class::LongBurst | Class::Splice | Class::Random => ["2^-16", "2^-32"],
