@@ -83,7 +83,7 @@ fn rearranging(change: impl Fn(&mut Vec<Pdus>) + Send + 'static) -> Behaviour {
 }
 
 /// Everything backwards.
-fn backwards(sequences: &mut Vec<Pdus>) {
+fn backwards(sequences: &mut [Pdus]) {
     sequences.reverse();
     sequences.iter_mut().for_each(|pdus| pdus.reverse());
 }
@@ -124,7 +124,8 @@ fn dat_05(stage: &Stage<'_>) -> RowResult {
     let write = [Op::Write { lba: 1000, data: pattern(1000, 64) }];
     let read = [Op::Read { lba: 0, blocks: 64 }];
     for (ours, theirs) in [("yes", "No"), ("no", "Yes"), ("yes", "Yes")] {
-        let played = stage.play_as(&play(ours, theirs), rearranging(backwards), &read)?;
+        let played =
+            stage.play_as(&play(ours, theirs), rearranging(|sequences| backwards(sequences)), &read)?;
         is_given_up(&played, "Data-In backwards where order was agreed on")?;
         let played = stage.play_as(&play(ours, theirs), swapping(), &write)?;
         is_given_up(&played, "R2Ts backwards where order was agreed on")?;
@@ -136,11 +137,12 @@ fn dat_05(stage: &Stage<'_>) -> RowResult {
     if !says_no(keys::DATA_PDU_IN_ORDER) || !says_no(keys::DATA_SEQUENCE_IN_ORDER) {
         skip!("the initiator wants data in order");
     }
-    stage.goes_well(&no, rearranging(backwards))?;
+    stage.goes_well(&no, rearranging(|sequences| backwards(sequences)))?;
     stage.goes_well(&no, rearranging(|sequences| sequences.rotate_left(1)))?;
     let played = stage.play_as(&no, swapping(), &write)?;
     played.went_well()?;
-    let wrong: [(&str, fn(&mut Vec<Pdus>)); 4] = [
+    type Change = fn(&mut Vec<Pdus>);
+    let wrong: [(&str, Change); 4] = [
         ("a Data-In that comes twice", |sequences| {
             let again = sequences[0][1].clone();
             sequences[1].insert(0, again);

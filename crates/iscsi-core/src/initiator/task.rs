@@ -13,6 +13,15 @@ use crate::limits::MAX_INITIATOR_TASKS;
 use crate::params::DataOrder;
 use crate::{Time, earlier};
 
+/// The data of a task that has no order.
+#[derive(Debug, Default)]
+struct Scattered {
+    /// What has arrived, if it may arrive in any order; otherwise it is the data before [`Task::received`].
+    arrived: Option<Scoreboard>,
+    /// What was requested, if R2Ts have come in another order than that of their bytes; otherwise it is the data before [`Task::sent`].
+    requested: Option<Extents>,
+}
+
 /// A command under way.
 #[derive(Debug)]
 pub(super) struct Task {
@@ -31,12 +40,10 @@ pub(super) struct Task {
     pub next_data_sn: u32,
     /// Bytes of Data-In that have arrived.
     pub received: u32,
-    /// Where they are, if they may arrive in any order; otherwise they are those before `received`.
-    scoreboard: Option<Box<Scoreboard>>,
     /// End of the data that was sent unsolicited or requested by R2T, bytes.
     pub sent: u32,
-    /// Where that data is, if R2Ts have come in another order than that of their bytes; otherwise it is the data before `sent`.
-    requested: Option<Box<Extents>>,
+    /// Where the data is that may come or be requested in any order.
+    scattered: Option<Box<Scattered>>,
     /// MaxRecvDataSegmentLength to which the target cuts its data, bytes.
     pub segment_bytes: u32,
     /// When it was sent.
@@ -68,9 +75,8 @@ impl Task {
             reassigned: false,
             next_data_sn: 0,
             received: 0,
-            scoreboard: None,
             sent: 0,
-            requested: None,
+            scattered: None,
             segment_bytes: 0,
             sent_at: Time::ZERO,
             deadline,
@@ -96,12 +102,17 @@ impl Task {
     /// Resets its transfer state: it is sent again from the beginning.
     pub(super) fn start_over(&mut self) {
         (self.next_data_sn, self.received, self.sent, self.holes) = (0, 0, 0, None);
-        (self.probe_at, self.scoreboard, self.requested) = (None, None, None);
+        (self.probe_at, self.scattered) = (None, None);
+    }
+
+    /// The Data-In that has arrived, if it may arrive in any order.
+    fn arrived(&self) -> Option<&Scoreboard> {
+        self.scattered.as_ref()?.arrived.as_ref()
     }
 
     /// Bytes of Data-In from the start up to the first that is missing.
     pub(super) fn received_whole(&self) -> u32 {
-        self.scoreboard.as_ref().map_or(self.received, |board| board.whole_from_start())
+        self.arrived().map_or(self.received, Scoreboard::whole_from_start)
     }
 
     /// Enters a Data-In of `length` bytes into the scoreboard, if the data may arrive in another order than its own.
@@ -109,22 +120,29 @@ impl Task {
     pub(super) fn place(&mut self, order: DataOrder, pdu: &DataIn, length: usize) -> Result<(), CloseReason> {
         match order.is_strict() {
             true => Ok(()),
-            false => self.scoreboard.get_or_insert_default().enter(order, pdu, length),
+            false => self
+                .scattered
+                .get_or_insert_default()
+                .arrived
+                .get_or_insert_default()
+                .enter(order, pdu, length),
         }
     }
 
     /// Enters the range of an R2T, of which no byte may have been sent before. Data requested in order needs no scoreboard.
     pub(super) fn request(&mut self, offset: u32, length: u32) -> Result<(), Refused> {
-        if self.requested.is_none() && offset == self.sent {
+        let requested = self.scattered.as_mut().and_then(|scattered| scattered.requested.as_mut());
+        if requested.is_none() && offset == self.sent {
             return Ok(());
         }
         let sent = self.sent;
-        self.requested.get_or_insert_with(|| Box::new(Extents::up_to(sent))).add(offset, length as usize)
+        let requested = &mut self.scattered.get_or_insert_default().requested;
+        requested.get_or_insert_with(|| Extents::up_to(sent)).add(offset, length as usize)
     }
 
     /// Checks that the data of a read that ends with GOOD status has no gap.
     pub(super) fn check_whole(&self) -> Result<(), CloseReason> {
-        self.scoreboard.as_ref().map_or(Ok(()), |board| board.check_end())
+        self.arrived().map_or(Ok(()), Scoreboard::check_end)
     }
 
     /// Its weight for the scheduler, bytes.

@@ -89,9 +89,8 @@ fn dat_05_a_hundred_orders_give_the_same_bytes() {
         let mut owed: Vec<(usize, Vec<usize>, usize)> = (0..bursts)
             .map(|burst| {
                 let mut places: Vec<usize> = (burst * 1024..burst * 1024 + 1024).step_by(piece).collect();
-                match pdus {
-                    "No" => (1..places.len()).rev().for_each(|i| places.swap(i, draw(&mut random, i + 1))),
-                    _ => {}
+                if pdus == "No" {
+                    (1..places.len()).rev().for_each(|i| places.swap(i, draw(&mut random, i + 1)));
                 }
                 (burst, places, 0)
             })

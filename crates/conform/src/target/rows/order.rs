@@ -126,7 +126,9 @@ pub(super) fn sequences_come_as_agreed(ctx: &Ctx) -> RowResult {
 
 // covers: DAT-05
 fn dat_05(ctx: &mut Ctx) -> RowResult {
-    let cases: [(&str, fn(&mut Vec<(usize, usize)>)); 5] = [
+    /// Changes the offsets and lengths of the PDUs.
+    type Change = fn(&mut Vec<(usize, usize)>);
+    let cases: [(&str, Change); 5] = [
         ("a PDU that comes twice", |parts| parts.insert(2, parts[0])),
         ("a PDU that comes twice, in place of another", |parts| parts[1] = parts[0]),
         ("a PDU that overlaps another", |parts| parts[1].0 += 4),
