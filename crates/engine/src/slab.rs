@@ -7,7 +7,7 @@
 //! The ring keeps one handle per slab. The owner of a piece may freeze, slice and send it. When all pieces are gone, the ring's handle is
 //! the only one left and [`BytesMut::try_reclaim`] restores the whole slab. The search for a free slab starts with the one used last
 //! (LIFO): its lines are still in the cache, and its pages are mapped. It does not examine all of them: thousands of idle connections hold
-//! a receive buffer each ([`Slabs`]).
+//! a receive buffer each (`Slabs`).
 //!
 //! Invariants:
 //! - The ring holds at most `slab_bytes * max_slabs` bytes. Beyond that a request gets an allocation of its own, which is counted.
