@@ -188,17 +188,18 @@ fn our_client_works_with_the_kernel_s_target() {
     assert!(!log.contains("InOrder=No"), "{log}");
 }
 
-/// The same with data in any order, which the kernel's target then draws at random for each command.
-// covers: DAT-05 KEY-17 KEY-18
+/// The same with sequences in any order. Not with DataPDUInOrder=No: there the kernel's target (6.1) cuts a read by the length
+/// that the initiator expects, and closes the connection at every command with less data, such as INQUIRY. And with the kernel's own lengths: with a
+/// MaxBurstLength below MaxRecvDataSegmentLength its R2Ts are longer than MaxBurstLength.
+// covers: DAT-05 KEY-18
 #[test]
-fn our_client_takes_the_data_of_the_kernel_s_target_in_any_order() {
+fn our_client_takes_the_sequences_of_the_kernel_s_target_in_any_order() {
     if !guest() {
         return;
     }
-    let options = "?header_digest=crc32c&data_digest=crc32c&data_pdu_in_order=0&data_sequence_in_order=0\
-                   &max_burst_length=65536&max_recv_data_segment_length=8192";
+    let options = "?header_digest=crc32c&data_digest=crc32c&data_sequence_in_order=0";
     let log = client_of_the_kernel("lio-any-order", options, "RIG_LIO_ORDER=No");
-    assert!(log.contains("DataPDUInOrder=No, DataSequenceInOrder=No"), "{log}");
+    assert!(log.contains(", DataSequenceInOrder=No"), "{log}");
     assert!(log.contains("failed: 0 header digests, 0 data digests"), "{log}");
 }
 
