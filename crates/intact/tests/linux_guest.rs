@@ -189,8 +189,8 @@ fn our_client_works_with_the_kernel_s_target() {
 }
 
 /// The same with sequences in any order. Not with DataPDUInOrder=No: there the kernel's target (6.1) cuts a read by the length
-/// that the initiator expects, and closes the connection at every command with less data, such as INQUIRY. And with the kernel's own lengths: with a
-/// MaxBurstLength below MaxRecvDataSegmentLength its R2Ts are longer than MaxBurstLength.
+/// that the initiator expects, and closes the connection at every command with less data, such as INQUIRY. And with the kernel's
+/// own lengths: with a MaxBurstLength below MaxRecvDataSegmentLength its R2Ts are longer than MaxBurstLength.
 // covers: DAT-05 KEY-18
 #[test]
 fn our_client_takes_the_sequences_of_the_kernel_s_target_in_any_order() {
