@@ -179,11 +179,7 @@ impl RawPeer {
                 let remark = String::new();
                 self.transcript.push(self.connection, sender, What::Pdu { bhs, ahs, data, remark });
             }
-            Err(error) if error.is_closed() && !self.closed_seen => {
-                self.closed_seen = true;
-                let what = if *error == PeerError::Reset { What::Reset } else { What::Closed };
-                self.transcript.push(self.connection, sender, what);
-            }
+            Err(error) if error.is_closed() => self.record_end(error),
             Err(PeerError::HeaderDigest { .. } | PeerError::DataDigest { .. }) => {
                 self.transcript.push(self.connection, sender, What::Note("sent a wrong digest".to_owned()));
             }
@@ -289,11 +285,49 @@ impl RawPeer {
         self.transcript.push(self.connection, self.side, what);
     }
 
+    /// Records that the other end has closed the connection: what is read or written says so first, whichever comes first.
+    fn record_end(&mut self, error: &PeerError) {
+        if !std::mem::replace(&mut self.closed_seen, true) {
+            let what = if *error == PeerError::Reset { What::Reset } else { What::Closed };
+            self.transcript.push(self.connection, self.side.other(), what);
+        }
+    }
+
     fn write_all(&mut self, bytes: &[u8]) -> Result<(), PeerError> {
-        self.stream.write_all(bytes).map_err(|error| PeerError::from_io(&error, self.timeout))
+        let written = self.stream.write_all(bytes).map_err(|error| PeerError::from_io(&error, self.timeout));
+        if let Err(error) = &written
+            && error.is_closed()
+        {
+            self.record_end(error);
+        }
+        written
     }
 }
 
 fn le32(bytes: &[u8]) -> u32 {
     bytes.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn an_end_that_is_noticed_by_a_send_is_the_other_end_s() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let transcript = Transcript::new();
+        let (stream, _) = listener.accept().unwrap();
+        let mut peer = RawPeer::accept(stream, Duration::from_secs(10), &transcript).unwrap();
+        socket2::SockRef::from(&other).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(other);
+        let end = std::iter::repeat_with(|| peer.send_bytes(&[0; 48])).find_map(Result::err);
+        assert_eq!(end, Some(PeerError::Reset));
+        drop(peer);
+        let ends =
+            transcript.entries().into_iter().filter(|entry| matches!(entry.what, What::Reset | What::Closed));
+        let sides: Vec<Side> = ends.map(|entry| entry.side).collect();
+        assert_eq!(sides.first(), Some(&Side::Initiator), "{sides:?}");
+    }
 }
