@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use target::config::{Config, ControlSocket, Overrides};
+use target::config::{Config, TargetConfig};
 use target::observe::Observe;
-use target::{Server, Simple, SimpleStore, StoreError};
+use target::{IscsiName, Server, Simple, SimpleStore, StoreError};
 
 const BLOCK: u64 = 512;
 
@@ -50,12 +50,10 @@ pub fn run(
     address: SocketAddr,
     meanwhile: impl FnOnce(SocketAddr),
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let overrides = Overrides { listen: vec![address], ..Overrides::default() };
-    // The configuration knows names of stores of its own only: `open` says what this one becomes.
-    let mut config = Config::quick(Some(NAME), vec!["ram:1M".parse()?], &overrides)
-        .map_err(|problems| format!("{problems:?}"))?;
-    config.control_socket = ControlSocket::Off;
-    config.targets[0].luns[0].read_only = true;
+    // The configuration knows only stores of its own: `open` replaces this one.
+    let mut target = TargetConfig::new(IscsiName::parse(NAME)?, ["ram:1M".parse()?]);
+    target.luns[0].read_only = true;
+    let config = Config::new(&[address], vec![target]);
     let store = Arc::new(Simple::new(Numbers { blocks: 1 << 32 }));
     let open = Arc::new(move |_: &_| Ok(Arc::clone(&store) as Arc<dyn target::BlockStore>));
     let server = Server::start_with(config, Arc::new(Observe::new()), open)?;

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use target::config::{Config, ControlSocket, Overrides};
+use target::config::{Config, TargetConfig};
 use target::observe::Observe;
-use target::{Server, StoreSpec};
+use target::{IscsiName, Server, StoreSpec};
 
 /// Its name.
 pub const NAME: &str = "iqn.2026-01.org.example:embedded";
@@ -18,10 +18,7 @@ pub fn run(
     meanwhile: impl FnOnce(SocketAddr),
 ) -> Result<(), Box<dyn std::error::Error>> {
     let volumes: Vec<StoreSpec> = vec!["ram:64M".parse()?, "ram:16M".parse()?];
-    let overrides = Overrides { listen: vec![address], ..Overrides::default() };
-    let mut config =
-        Config::quick(Some(NAME), volumes, &overrides).map_err(|problems| format!("{problems:?}"))?;
-    config.control_socket = ControlSocket::Off;
+    let config = Config::new(&[address], vec![TargetConfig::new(IscsiName::parse(NAME)?, volumes)]);
     let server = Server::start(config, Arc::new(Observe::new()))?;
     meanwhile(server.portals()[0]);
     server.shutdown(Duration::from_secs(5));

@@ -14,9 +14,7 @@ use iscsi_core::initiator::login::ChapConfig;
 use iscsi_core::names::IscsiName;
 use iscsi_wire::Isid;
 use parking_lot::Mutex;
-use target::config::{
-    AccessRules, Account, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig,
-};
+use target::config::{AccessRules, Account, Auth, Config, Limits, LunConfig, PortalConfig, TargetConfig};
 use target::observe::Observe;
 
 use crate::load::Progress;
@@ -298,11 +296,7 @@ fn config(plan: &Plan, sabotage: Sabotage, serial: &str) -> Config {
             shards: plan.shards,
             ..Limits::default()
         },
-        control_socket: ControlSocket::Off,
         state_dir: None,
-        metrics: None,
-        allow_open_access: true,
-        nbd: None,
         require_every_store: false,
     }
 }

@@ -1,9 +1,9 @@
 //! An iSCSI target as a library.
 //!
-//! * [`config`] makes a checked [`config::Config`] from a text, a file or a few arguments.
+//! * [`config`] says what is served, to whom, and within which limits. The crate `server` reads it from a file.
 //! * [`Server`] serves it: with the stores named in the configuration, or with those of the program ([`OpenStore`],
 //!   [`SimpleStore`]).
-//! * [`observe`] is the view of it from outside: logins, metrics, the control socket.
+//! * [`observe`] is the view of it from outside: logins, events, counters.
 //!
 //! All types named in signatures here are exported here: a program needs no other crate of ours. `docs/architecture.md`
 //! of the workspace shows the structure.
@@ -37,5 +37,5 @@ pub use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
 pub use registry::OpenStore;
 pub use scsi::AccessState;
 pub use served::ServedUnit;
-pub use server::{Server, StartError};
+pub use server::{Server, StartError, read_at_start};
 pub use stepped::{SessionHoldings, Stepped};

@@ -329,6 +329,11 @@ impl Server {
     }
 }
 
+/// What is said of a setting whose new value a running server does not take.
+pub fn read_at_start(name: &str) -> String {
+    format!("{name} is read at the start only: its new value counts from the next one on")
+}
+
 /// Gives `config` the values that a server keeps from its start; returns a line for each that differed.
 fn keep_from_start(config: &mut Config, old: &Config) -> Vec<String> {
     fn keep<T: Clone + PartialEq>(now: &mut T, old: &T) -> bool {
@@ -346,9 +351,6 @@ fn keep_from_start(config: &mut Config, old: &Config) -> Vec<String> {
             keep(&mut now.store_concurrency_per_lun, &then.store_concurrency_per_lun),
         ),
         ("limits.poll_us", keep(&mut now.poll_time, &then.poll_time)),
-        ("control.socket", keep(&mut config.control_socket, &old.control_socket)),
-        ("nbd", keep(&mut config.nbd, &old.nbd)),
-        ("metrics.listen", keep(&mut config.metrics, &old.metrics)),
         ("state_dir", keep(&mut config.state_dir, &old.state_dir)),
     ];
     let line = |name: &str| {
@@ -358,7 +360,7 @@ fn keep_from_start(config: &mut Config, old: &Config) -> Vec<String> {
              reservations are forgotten"
                 .to_owned()
         }
-        _ => format!("{name} is read at the start only: its new value counts from the next one on"),
+        _ => read_at_start(name),
     }
     };
     changed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| line(name)).collect()

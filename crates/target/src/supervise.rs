@@ -56,7 +56,10 @@ impl Failures {
 }
 
 /// Runs `body` on a separate thread. If it ends with an error or a panic, the failure handler of `observe` is called.
-pub(crate) fn spawn(
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn spawn(
     name: &str,
     observe: Arc<Observe>,
     body: impl FnOnce() -> Result<(), String> + Send + 'static,

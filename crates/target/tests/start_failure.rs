@@ -6,9 +6,7 @@ use blockstore::StoreSpec;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use target::config::{
-    AccessRules, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig,
-};
+use target::config::{AccessRules, Auth, Config, Limits, LunConfig, PortalConfig, TargetConfig};
 use target::observe::Observe;
 use target::{Server, StartError};
 
@@ -42,11 +40,7 @@ fn a_start_that_fails_half_way_leaves_nothing_running() {
         }],
         discovery_auth: Auth::None,
         limits: Limits { shards: 50, ..Limits::default() },
-        control_socket: ControlSocket::Off,
         state_dir: None,
-        metrics: None,
-        allow_open_access: true,
-        nbd: None,
         require_every_store: false,
     };
     let (threads, files) = (count("/proc/self/task"), count("/proc/self/fd"));

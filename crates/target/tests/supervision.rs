@@ -6,9 +6,10 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use conform::{LoginScript, RawPeer, Session, Transcript};
+use iscsi_core::names::IscsiName;
 use iscsi_core::wire::Lun;
 use target::Server;
-use target::config::{Config, Overrides};
+use target::config::{Config, TargetConfig};
 use target::observe::Observe;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -52,8 +53,9 @@ impl Subscriber for Panics {
 #[test]
 fn a_shard_that_panics_is_told_to_the_host_of_the_server() {
     tracing::subscriber::set_global_default(Panics).unwrap();
-    let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
-    let mut config = Config::quick(None, vec!["ram:1M".parse().unwrap()], &overrides).unwrap();
+    let name = IscsiName::parse("iqn.2026-01.org.example:disk").unwrap();
+    let target = TargetConfig::new(name, ["ram:1M".parse().unwrap()]);
+    let mut config = Config::new(&["127.0.0.1:0".parse().unwrap()], vec![target]);
     config.limits.shards = 2;
     let observe = Arc::new(Observe::new());
     let (tell, told) = channel();

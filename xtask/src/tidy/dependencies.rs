@@ -32,6 +32,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("lun", Only(&["engine", "scsi", "blockstore", "integrity", "payload"])),
     ("nbd", Only(&["engine", "lun", "scsi"])),
     ("target", Only(&["engine", "lun", "iscsi-core", "scsi", "blockstore", "integrity"])),
+    ("server", Only(&["target", "engine", "iscsi-core", "scsi", "blockstore"])),
     ("initiator", Only(&["engine", "iscsi-core", "scsi", "integrity"])),
     ("sim", Everything),
     ("conform", Only(&["iscsi-wire", "integrity"])),

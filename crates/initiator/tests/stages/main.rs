@@ -150,7 +150,7 @@ impl<'a> Lab<'a> {
 
     /// Whether a counter of the target with these labels is above 0.
     fn counted(&self, family: &str, labels: &[&str]) -> bool {
-        let text = self.observe.metrics.text();
+        let text = ::server::metrics::openmetrics(&self.observe);
         text.lines().any(|line| {
             line.starts_with(family)
                 && labels.iter().all(|label| line.contains(label))

@@ -9,7 +9,7 @@ use initiator::{Options, Portal};
 use iscsi_core::names::IscsiName;
 use iscsi_core::wire::Lun;
 use target::Server;
-use target::config::{Config, Overrides};
+use target::config::{Config, TargetConfig};
 use target::observe::Observe;
 
 pub const TARGET: &str = "iqn.2026-01.org.example:disk";
@@ -17,9 +17,8 @@ pub const LUN: Lun = Lun(0);
 
 /// One target with one unit, on a port chosen by the system.
 pub fn config(store: &str) -> Config {
-    let overrides = Overrides { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Overrides::default() };
-    Config::quick(Some(TARGET), vec![store.parse().unwrap()], &overrides)
-        .unwrap_or_else(|problems| panic!("{problems:?}"))
+    let target = TargetConfig::new(IscsiName::parse(TARGET).unwrap(), [store.parse().unwrap()]);
+    Config::new(&["127.0.0.1:0".parse().unwrap()], vec![target])
 }
 
 /// A server with a unit of 64 MiB, whose configuration `change` adjusts.

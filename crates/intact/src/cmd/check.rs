@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use blockstore::StoreSpec;
 use serde_json::json;
-use target::config::{Config, Overrides, Problem};
+use server::config::{Config, Overrides, Problem};
 
 use super::{FAILED, MISUSED};
 use crate::output::print;
@@ -31,9 +31,9 @@ pub fn run(args: Args) -> ExitCode {
     let (problems, summary) = match Config::load_file(&args.file, &Overrides::default()) {
         Ok(loaded) => {
             if args.open {
-                closed = cannot_be_opened(&loaded.config);
+                closed = cannot_be_opened(&loaded.config.target);
             }
-            (loaded.warnings, Some(summary(&loaded.config)))
+            (loaded.warnings, Some(summary(&loaded.config.target)))
         }
         Err(problems) => (problems, None),
     };
@@ -72,7 +72,7 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 /// The stores that cannot be opened, a line each. A file that is yet to be made is none of them.
-fn cannot_be_opened(config: &Config) -> Vec<String> {
+fn cannot_be_opened(config: &target::config::Config) -> Vec<String> {
     let mut lines = Vec::new();
     for target in &config.targets {
         for lun in &target.luns {
@@ -91,7 +91,7 @@ fn cannot_be_opened(config: &Config) -> Vec<String> {
     lines
 }
 
-fn summary(config: &Config) -> String {
+fn summary(config: &target::config::Config) -> String {
     let portals: Vec<String> = config.portals.iter().map(|portal| portal.address.to_string()).collect();
     let luns: usize = config.targets.iter().map(|target| target.luns.len()).sum();
     format!("{} target(s) with {luns} logical unit(s) on {}", config.targets.len(), portals.join(", "))

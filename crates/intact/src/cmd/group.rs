@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use scsi::AccessState;
+use server::control::{Answer, Request};
 use target::observe::AccessStateInfo;
-use target::observe::control::{Answer, Request};
 
 use super::server::{ServerArgs, unexpected};
 use crate::output::{self, Table};

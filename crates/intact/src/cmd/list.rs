@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use target::observe::control::{Answer, Request};
+use server::control::{Answer, Request};
 use target::observe::{LoginEvent, LunInfo, SessionInfo, TargetInfo};
 
 use super::server::{ServerArgs, unexpected};

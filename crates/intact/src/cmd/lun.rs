@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
+use server::control::Request;
 use target::observe::LunChange;
-use target::observe::control::Request;
 
 use super::client::parse_size;
 use super::server::ServerArgs;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use target::observe::control::Request;
+use server::control::Request;
 
 use super::server::ServerArgs;
 

@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use blockstore::StoreSpec;
 use sd_notify::NotifyState;
+use server::ControlPlane;
+use server::config::{Config, Loaded, Overrides, Problem, parse_listen, parse_nbd_listen};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use target::Server;
-use target::config::{Config, Loaded, Overrides, Problem, parse_listen, parse_nbd_listen};
-use target::observe::{ControlPlane, Observe};
+use target::observe::Observe;
 use target::supervise::Watchdog;
 
 use self::log::Log;
@@ -99,6 +100,8 @@ fn store(text: &str) -> Result<StoreSpec, String> {
 struct Origin {
     file: Option<PathBuf>,
     overrides: Overrides,
+    /// As it was at the start.
+    running: Config,
 }
 
 impl Origin {
@@ -113,7 +116,12 @@ impl Origin {
         for problem in &loaded.warnings {
             tracing::warn!("{problem}");
         }
-        server.apply(loaded.config).map_err(|error| format!("the old configuration stays: {error}"))
+        let waiting = loaded.config.waits_for_start(&self.running);
+        let mut lines = server
+            .apply(loaded.config.target)
+            .map_err(|error| format!("the old configuration stays: {error}"))?;
+        lines.extend(waiting);
+        Ok(lines)
     }
 }
 
@@ -155,7 +163,7 @@ fn serve(args: Args, log: &Log) -> ExitCode {
 
     let observe = Arc::new(Observe::new());
     end_on_failure(&observe, log);
-    let server = match Server::start(config.clone(), Arc::clone(&observe)) {
+    let server = match Server::start(config.target.clone(), Arc::clone(&observe)) {
         Ok(server) => Arc::new(server),
         Err(error) => return fail(FAILED, error),
     };
@@ -166,7 +174,7 @@ fn serve(args: Args, log: &Log) -> ExitCode {
             return fail(FAILED, error);
         }
     };
-    let origin = Arc::new(Origin { file: args.config, overrides });
+    let origin = Arc::new(Origin { file: args.config, overrides, running: config.clone() });
     let reload = {
         let (origin, server) = (Arc::clone(&origin), Arc::clone(&server));
         Box::new(move || origin.reload(&server))

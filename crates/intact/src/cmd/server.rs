@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use target::observe::control::{Answer, Request, ask};
+use server::control::{Answer, Request, ask};
 
 use super::{FAILED, fail};
 use crate::output;

@@ -1,30 +1,10 @@
-//! The configuration: the model, its TOML form, and every check, with a line and a remedy for each problem.
-//!
-//! | module | content |
-//! |---|---|
-//! | [`model`] | the checked, immutable configuration |
-//! | [`access`] | which initiators may see a target |
-//! | [`load`] | the file as a whole, the command line, and checks across sections |
-//! | `targets`, `auth`, `nbd`, `settings` | the sections |
-//! | `problem`, `reader` | errors and their positions; reading tables key by key |
-//!
-//! `examples/intact.toml` shows every key.
+//! What a server serves: the checked, immutable model. The crate `server` reads it from a file.
 
 pub mod access;
-pub mod auth;
-pub mod load;
-pub mod model;
-mod nbd;
-pub mod port_groups;
-mod problem;
-mod reader;
-mod settings;
-pub mod targets;
+mod model;
 
-pub use access::{AccessRule, AccessRules, NamePattern};
-pub use load::{Loaded, Overrides, parse_listen, parse_nbd_listen};
+pub use access::{AccessRule, AccessRules, NamePattern, PatternError};
 pub use model::{
-    Account, Auth, Config, ControlSocket, Limits, LunConfig, NbdConfig, NbdTls, PortalConfig, TargetConfig,
+    Account, Auth, Config, DEFAULT_GROUP_TAG, DEFAULT_QUEUE_DEPTH, Limits, LunConfig, PortalConfig,
+    TargetConfig, default_bounds,
 };
-pub use problem::{Problem, Severity};
-pub use settings::default_bounds;

@@ -8,9 +8,8 @@ use std::time::Duration;
 use blockstore::StoreSpec;
 use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::Bounds;
+use iscsi_core::params::{Bounds, PROTOCOL_LEVEL, TaskReporting};
 use iscsi_core::target::login::NoSecret;
-
 use scsi::AccessState;
 
 use super::access::{AccessRules, NamePattern};
@@ -18,7 +17,10 @@ use super::access::{AccessRules, NamePattern};
 /// Portal group tag of portals without a configured one.
 pub const DEFAULT_GROUP_TAG: u16 = 1;
 
-/// The whole configuration of the server.
+/// Commands that a session may have outstanding, by default.
+pub const DEFAULT_QUEUE_DEPTH: u32 = 128;
+
+/// What a server serves, to whom, and within which limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where to listen; at least one.
@@ -29,59 +31,29 @@ pub struct Config {
     pub discovery_auth: Auth,
     /// Limits on the resources that peers can use.
     pub limits: Limits,
-    /// Unix socket for `intact ls`.
-    pub control_socket: ControlSocket,
     /// Where persistent reservations are kept; `None`: next to the store, if that is a file.
     pub state_dir: Option<PathBuf>,
-    /// Where `/metrics` is served; `None`: nowhere.
-    pub metrics: Option<SocketAddr>,
-    /// Where and how the units are exported by NBD; `None`: nowhere.
-    pub nbd: Option<NbdConfig>,
-    /// Whether targets without CHAP and without access rules may be reached from other machines.
-    pub allow_open_access: bool,
     /// Do not start unless every store can be opened. Otherwise units without their stores are not ready.
     pub require_every_store: bool,
 }
 
-/// The export of the units by NBD.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NbdConfig {
-    /// Where to listen; at least one.
-    pub listen: Vec<SocketAddr>,
-    /// Certificates; `None`: no TLS.
-    pub tls: Option<NbdTls>,
-}
-
-/// TLS of the export by NBD: files in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NbdTls {
-    /// The certificate of the server, and the intermediate ones up to its authority.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// Authorities of clients, which must then present a certificate; `None`: no client certificate is requested.
-    pub client_ca: Option<PathBuf>,
-    /// Do not serve clients without TLS. True by default.
-    pub required: bool,
-}
-
-impl NbdConfig {
-    /// Whether every client must present a certificate that the server trusts.
-    pub fn proves_clients(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.required && tls.client_ca.is_some())
+impl Config {
+    /// Serves `targets` on `addresses`, in portal group 1; discovery without authentication, default limits. Port 0 lets the
+    /// system choose.
+    ///
+    /// Whoever reaches an address beyond loopback can use a target without [`Auth::Chap`] and without
+    /// [`TargetConfig::access`].
+    pub fn new(addresses: &[SocketAddr], targets: Vec<TargetConfig>) -> Self {
+        let portal = |address: &SocketAddr| PortalConfig { address: *address, group_tag: DEFAULT_GROUP_TAG };
+        Self {
+            portals: addresses.iter().map(portal).collect(),
+            targets,
+            discovery_auth: Auth::None,
+            limits: Limits::default(),
+            state_dir: None,
+            require_every_store: false,
+        }
     }
-}
-
-/// Where the control socket is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ControlSocket {
-    /// In the first usable default place; see [`crate::observe::control::default_paths`].
-    #[default]
-    Default,
-    /// Only here.
-    At(PathBuf),
-    /// No control socket.
-    Off,
 }
 
 /// One address to listen on.
@@ -124,6 +96,28 @@ pub struct TargetConfig {
 }
 
 impl TargetConfig {
+    /// A target with the defaults, open to anybody, whose logical units are `stores`, numbered from 0.
+    pub fn new(name: IscsiName, stores: impl IntoIterator<Item = StoreSpec>) -> Self {
+        let unit = |(number, store): (u16, StoreSpec)| {
+            let read_only = matches!(&store, StoreSpec::File { options, .. } if options.read_only);
+            LunConfig { read_only, ..LunConfig::new(number, store) }
+        };
+        Self {
+            name,
+            alias: None,
+            luns: (0..).zip(stores).map(unit).collect(),
+            access: AccessRules::default(),
+            auth: Auth::None,
+            bounds: default_bounds(),
+            queue_depth: DEFAULT_QUEUE_DEPTH,
+            redirect: None,
+            access_states: Vec::new(),
+            hosts_set_access_states: false,
+            management_url: None,
+            portals: None,
+        }
+    }
+
     /// Whether the target is served by portals with `group_tag`.
     pub fn is_served_on(&self, group_tag: u16) -> bool {
         self.portals.as_ref().is_none_or(|tags| tags.contains(&group_tag))
@@ -133,6 +127,17 @@ impl TargetConfig {
     pub fn access_state(&self, group_tag: u16) -> AccessState {
         let given = self.access_states.iter().find(|(tag, _)| *tag == group_tag);
         given.map(|(_, state)| *state).unwrap_or_default()
+    }
+}
+
+/// The limits for negotiation unless the configuration changes them: full error recovery, and eight connections.
+pub fn default_bounds() -> Bounds {
+    Bounds {
+        max_connections: 8,
+        error_recovery_level: 2,
+        task_reporting: TaskReporting::FastAbort,
+        protocol_level: PROTOCOL_LEVEL,
+        ..Bounds::default()
     }
 }
 

@@ -1,22 +1,16 @@
-//! The view of the server for users and programs: logins, metrics, the control socket. Only the counters touch the data
-//! path, and they are single relaxed additions.
+//! What the server shows of itself: logins, events, counters. Only the counters touch the data path, and they are single
+//! relaxed additions.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`login_log`] | which logins were refused, by which rule, and the remedy |
 //! | [`events`] | which ends and failures are logged, and which are only counted |
-//! | [`metrics`] | counters and latencies, as OpenMetrics text |
-//! | [`view`] | sessions, logical units and targets as the control socket reports them |
-//! | [`control`] | the socket behind `intact ls`: a request is one line of JSON, and so is the reply |
-//! | [`clients`] | how many clients are served at a time, and for how long |
-//! | [`plane`] | the thread that serves the control socket and `/metrics` |
+//! | [`metrics`] | counters and latencies |
+//! | [`view`] | sessions, logical units and targets, as a program or a person wants to see them |
 
-pub mod clients;
-pub mod control;
 pub mod events;
 pub mod login_log;
 pub mod metrics;
-pub mod plane;
 pub mod view;
 
 use std::time::Duration;
@@ -24,7 +18,6 @@ use std::time::Duration;
 pub use events::{EventKind, Events};
 pub use login_log::{LoginEvent, LoginLog};
 pub use metrics::{LunStats, Metrics, Op, SessionStats};
-pub use plane::ControlPlane;
 pub use view::{
     AccessStateInfo, ConnectionInfo, LunChange, LunInfo, Negotiated, RecoveryInfo, ServerView, SessionInfo,
     TargetInfo,
@@ -66,10 +59,9 @@ impl Observe {
 
     /// With no records yet.
     pub fn new() -> Self {
-        let logins = LoginLog::default();
         Self {
-            metrics: Metrics::new(logins.clone()),
-            logins,
+            logins: LoginLog::default(),
+            metrics: Metrics::default(),
             events: Events::default(),
             failures: Failures::default(),
         }

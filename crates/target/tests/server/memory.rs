@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use blockstore::Op;
 use conform::{Command, Frame, LoginScript, Sent, Session, Unsolicited};
 use iscsi_core::wire::{TaskManagementRequest, TmfFunction, TmfResponse, Tsih};
+use server::metrics::openmetrics;
 use target::config::Config;
 
 use crate::support::*;
@@ -21,7 +22,7 @@ fn with_memory(mib: usize, shards: usize) -> Config {
 
 /// A value from `/metrics`.
 fn metric(lab: &Lab, name: &str) -> u64 {
-    let text = lab.server.observe().metrics.text();
+    let text = openmetrics(lab.server.observe());
     let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use blockstore::{Fault, FaultError, FaultRule, FaultStore, Op, Placement, RamStore};
 use conform::{Command, LoginScript};
 use iscsi_core::wire::LoginStage;
+use server::metrics::openmetrics;
 use target::observe::ServerView;
 use target::supervise::Watchdog;
 
@@ -16,7 +17,7 @@ use crate::support::*;
 
 /// The value of a sample of LUN 0.
 fn sample(lab: &Lab, name: &str, labels: &str) -> u64 {
-    let text = lab.server.observe().metrics.text();
+    let text = openmetrics(lab.server.observe());
     let line = format!("{name}{{target=\"{TARGET}\",lun=\"0\",{labels}}} ");
     let value = text.lines().find_map(|l| l.strip_prefix(&line));
     value.unwrap_or_else(|| panic!("no {line} in {text}")).parse().unwrap()
@@ -77,10 +78,10 @@ fn a_discovery_session_adds_no_name_that_it_says() {
     let script = LoginScript { target_name: Some(named.to_owned()), ..lab.discovery_script("a") };
     let mut session = lab.login(&script);
     session.ping().unwrap();
-    assert!(!lab.server.observe().metrics.text().contains(named), "while it lives");
+    assert!(!openmetrics(lab.server.observe()).contains(named), "while it lives");
     session.log_out().unwrap();
     lab.wait_for_sessions(0);
-    assert!(!lab.server.observe().metrics.text().contains(named), "and after it");
+    assert!(!openmetrics(lab.server.observe()).contains(named), "and after it");
 }
 
 #[test]

@@ -11,9 +11,7 @@ use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
 use iscsi_core::wire::{Isid, LoginStatus, Lun, Opcode, Pdu, TmfFunction, TmfResponse, keys};
 use target::Server;
-use target::config::{
-    AccessRules, Auth, Config, ControlSocket, Limits, LunConfig, PortalConfig, TargetConfig,
-};
+use target::config::{AccessRules, Auth, Config, Limits, LunConfig, PortalConfig, TargetConfig};
 use target::observe::{Observe, ServerView, SessionInfo};
 
 pub const TARGET: &str = "iqn.2026-01.org.example:disk";
@@ -61,11 +59,7 @@ pub fn config() -> Config {
         targets: vec![target(TARGET)],
         discovery_auth: Auth::None,
         limits: Limits { shards: 4, ..Limits::default() },
-        control_socket: ControlSocket::Off,
         state_dir: None,
-        metrics: None,
-        allow_open_access: true,
-        nbd: None,
         require_every_store: false,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lun::Unit;
 use nbd::{Denied, Export, Exports, Options, Peer, StartError, TlsOptions};
 use scsi::Outcome;
-use target::config::{Config, NbdConfig};
+use server::config::{Config, NbdConfig};
 use target::{ServedUnit, Server};
 
 /// The data of NBD requests have this part of what those of iSCSI have, on top, and no more than a bound.
@@ -24,7 +24,7 @@ pub fn start(config: &Config, server: &Arc<Server>) -> Result<Option<nbd::Server
             client_ca: tls.client_ca.clone(),
             required: tls.required,
         }),
-        buffer_bytes_max: (config.limits.buffer_bytes_max / BUFFER_SHARE).min(BUFFER_BYTES_MAX),
+        buffer_bytes_max: (config.target.limits.buffer_bytes_max / BUFFER_SHARE).min(BUFFER_BYTES_MAX),
     };
     let exports = Arc::new(Units(Arc::clone(server)));
     let server = Arc::clone(server);

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde_json::json;
-use target::config::{Auth, Config, TargetConfig};
-use target::observe::{ControlPlane, LunInfo, ServerView};
+use server::{Config, ControlPlane};
+use target::config::{Auth, TargetConfig};
+use target::observe::{LunInfo, ServerView};
 
 use super::export::name_of;
 use crate::output;
@@ -61,7 +62,7 @@ fn one_line(
             })
         })
         .collect();
-    let targets: Vec<_> = config.targets.iter().map(|target| target.name.as_str()).collect();
+    let targets: Vec<_> = config.target.targets.iter().map(|target| target.name.as_str()).collect();
     let line = json!({
         "portals": portals,
         "nbd": nbd,
@@ -102,11 +103,11 @@ fn to_paste(
         text.push_str(&format!("Metrics on http://{address}/metrics\n"));
     }
     let servable = |target: &&TargetConfig| target.redirect.is_none() && !target.luns.is_empty();
-    let Some(target) = config.targets.iter().find(servable) else { return text };
+    let Some(target) = config.target.targets.iter().find(servable) else { return text };
     let group = |portal: &SocketAddr| {
         // Ports that the system chose are not in the configuration; then the order tells.
         let index = portals.iter().position(|p| p == portal)?;
-        config.portals.get(index).map(|portal| portal.group_tag)
+        config.target.portals.get(index).map(|portal| portal.group_tag)
     };
     let served = |portal: &&SocketAddr| group(portal).is_none_or(|tag| target.is_served_on(tag));
     let Some(portal) = portals.iter().find(served).copied().map(reachable) else { return text };

@@ -1,14 +1,9 @@
 //! The memory for data in flight: the total, the part in use, and the commands that wait for it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
 
 /// The memory for data that a shard uses. Only the shard writes these values.
 #[derive(Debug, Default)]
@@ -42,33 +37,39 @@ impl MemoryTable {
         shard
     }
 
-    pub fn collect(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let shards = self.shards.lock();
-        let sum = |part: fn(&ShardMemory) -> &AtomicU64| {
-            let sum: u64 = shards.iter().map(|shard| part(shard).load(Ordering::Relaxed)).sum();
-            i64::try_from(sum).unwrap_or(i64::MAX)
-        };
-        let help = "Memory for data in flight that is in use";
-        let unit = Some(&Unit::Bytes);
-        let mut metric = encoder.encode_descriptor("data_memory", help, unit, MetricType::Gauge)?;
-        for (part, bytes) in [
-            ("commands", sum(|shard| &shard.commands_bytes)),
-            ("short_commands", sum(|shard| &shard.short_bytes)),
-            ("unsolicited", sum(|shard| &shard.early_bytes)),
-            ("retained", sum(|shard| &shard.retained_bytes)),
-        ] {
-            ConstGauge::new(bytes).encode(metric.encode_family(&[("part", part)])?)?;
+    /// The sums over all shards.
+    pub fn sum(&self) -> DataMemory {
+        let mut sum =
+            DataMemory { limit_bytes: self.limit_bytes.load(Ordering::Relaxed), ..DataMemory::default() };
+        for shard in self.shards.lock().iter() {
+            let now = |part: &AtomicU64| part.load(Ordering::Relaxed);
+            sum.commands_bytes += now(&shard.commands_bytes);
+            sum.short_bytes += now(&shard.short_bytes);
+            sum.early_bytes += now(&shard.early_bytes);
+            sum.retained_bytes += now(&shard.retained_bytes);
+            sum.buffers_bytes += now(&shard.buffers_bytes);
+            sum.waiting_commands += now(&shard.waiting_commands);
         }
-        let help = "Memory of the buffers in which data in flight lie, and of those that are kept for more";
-        let metric = encoder.encode_descriptor("data_memory_buffers", help, unit, MetricType::Gauge)?;
-        ConstGauge::new(sum(|shard| &shard.buffers_bytes)).encode(metric)?;
-        let limit = i64::try_from(self.limit_bytes.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-        let help = "Most memory for data in flight: limits.buffer_bytes_max";
-        let metric = encoder.encode_descriptor("data_memory_limit", help, unit, MetricType::Gauge)?;
-        ConstGauge::new(limit).encode(metric)?;
-        let help = "Commands that wait for memory, or for their initiator to take what was read before";
-        let metric =
-            encoder.encode_descriptor("data_memory_waiting_commands", help, None, MetricType::Gauge)?;
-        ConstGauge::new(sum(|shard| &shard.waiting_commands)).encode(metric)
+        sum
     }
+}
+
+/// The memory for data of all shards; [`ShardMemory`] describes the parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DataMemory {
+    /// The most that may be in use: `limits.buffer_bytes_max`.
+    pub limit_bytes: u64,
+    /// Data of commands that have started, bytes.
+    pub commands_bytes: u64,
+    /// Data of short commands that have started with their sessions' own reserve, bytes.
+    pub short_bytes: u64,
+    /// Unsolicited data of commands that have not started, bytes.
+    pub early_bytes: u64,
+    /// Data-In that is kept until it is acknowledged, bytes.
+    pub retained_bytes: u64,
+    /// Buffers that contain all of this, and spare ones, bytes.
+    pub buffers_bytes: u64,
+    /// Commands that wait.
+    pub waiting_commands: u64,
 }

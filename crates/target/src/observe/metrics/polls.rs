@@ -1,14 +1,11 @@
 //! The results of polling before sleeping, over all shards.
 
-use std::fmt;
 use std::sync::Arc;
 
 use engine::PollCounts;
 use parking_lot::Mutex;
-use prometheus_client::encoding::DescriptorEncoder;
 
 use super::Count;
-use super::collect::counters;
 
 /// Counts of one shard. Only the shard writes them.
 #[derive(Debug, Default)]
@@ -39,14 +36,13 @@ impl PollTable {
         shard
     }
 
-    pub fn collect(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let shards = self.shards.lock();
-        let sum = |count: fn(&ShardPolls) -> &Count| shards.iter().map(|shard| count(shard).get()).sum();
-        let samples = [
-            (vec![("result", "hit")], sum(|shard| &shard.hits)),
-            (vec![("result", "miss")], sum(|shard| &shard.misses)),
-        ];
-        let help = "Times that an event loop looked for news before it would sleep: limits.poll_us";
-        counters(encoder, ("event_loop_polls", help, None), samples.into_iter())
+    /// The sums over all shards.
+    pub fn sum(&self) -> PollCounts {
+        let mut sum = PollCounts::default();
+        for shard in self.shards.lock().iter() {
+            sum.hits += shard.hits.get();
+            sum.misses += shard.misses.get();
+        }
+        sum
     }
 }

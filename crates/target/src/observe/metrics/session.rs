@@ -77,9 +77,21 @@ counters! {
 
 /// A live session.
 #[derive(Debug)]
-pub(super) struct LiveSession {
-    pub(super) labels: SessionLabels,
-    pub(super) counters: SessionCounters,
+pub struct LiveSession {
+    labels: SessionLabels,
+    counters: SessionCounters,
+}
+
+impl LiveSession {
+    /// What distinguishes it from others.
+    pub fn labels(&self) -> &SessionLabels {
+        &self.labels
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> &SessionCounters {
+        &self.counters
+    }
 }
 
 /// A session's counters, which can be read as [`SessionCounters`]. Dropping it ends the session's series.
@@ -128,10 +140,24 @@ pub(super) struct SessionTable(Mutex<Inner>);
 
 /// The counts of a target's sessions so far.
 #[derive(Debug, Default)]
-pub(super) struct TargetTotals {
-    pub(super) counters: SessionCounters,
-    pub(super) live: u64,
-    pub(super) ended: u64,
+#[non_exhaustive]
+pub struct TargetTotals {
+    /// The sums of the counters, of live and of ended sessions.
+    pub counters: SessionCounters,
+    /// Sessions that live.
+    pub live: u64,
+    /// Sessions that ended.
+    pub ended: u64,
+}
+
+/// The sessions at one moment.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Sessions {
+    /// The live ones, oldest first.
+    pub live: Vec<Arc<LiveSession>>,
+    /// The sums by target.
+    pub totals: BTreeMap<String, TargetTotals>,
 }
 
 impl SessionTable {
@@ -145,8 +171,8 @@ impl SessionTable {
         SessionStats { session, number, table: Arc::clone(table) }
     }
 
-    /// The live sessions, oldest first, and the sums by target, including ended sessions.
-    pub(super) fn snapshot(&self) -> (Vec<Arc<LiveSession>>, BTreeMap<String, TargetTotals>) {
+    /// One moment: no session counts twice or not at all.
+    pub(super) fn snapshot(&self) -> Sessions {
         let inner = self.0.lock();
         let mut totals: BTreeMap<String, TargetTotals> = BTreeMap::new();
         for (target, past) in &inner.past {
@@ -159,7 +185,7 @@ impl SessionTable {
             sum.counters.absorb(&session.counters);
             sum.live += 1;
         }
-        (inner.live.values().cloned().collect(), totals)
+        Sessions { live: inner.live.values().cloned().collect(), totals }
     }
 }
 
@@ -176,7 +202,7 @@ mod tests {
         first.data_digests_failed.add(1);
         second.data_digests_failed.add(2);
         drop(first);
-        let (live, totals) = table.snapshot();
+        let Sessions { live, totals } = table.snapshot();
         assert_eq!(live.iter().map(|session| session.labels.tsih).collect::<Vec<_>>(), [2]);
         let total = &totals["t"];
         assert_eq!((total.counters.data_digests_failed.get(), total.live, total.ended), (3, 1, 1));

@@ -1,10 +1,12 @@
 //! The text of `/metrics` is OpenMetrics: families declared before their samples, labels escaped, histograms cumulative.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use iscsi_core::target::login::Refusal;
 use iscsi_core::wire::{LoginStage, LoginStatus};
+use server::metrics::openmetrics;
 use target::observe::metrics::{Reason, SessionLabels};
 use target::observe::{LoginEvent, Observe, Op};
 
@@ -84,7 +86,7 @@ fn value(samples: &[Sample], name: &str, labels: &[(&str, &str)]) -> Option<f64>
 
 #[test]
 fn everything_that_was_counted_is_in_the_text() {
-    let observe = Observe::new();
+    let observe = Arc::new(Observe::new());
     let lun = observe.metrics.lun("iqn.a", 3);
     lun.record(Op::Read, 4096, Duration::from_micros(100), None);
     lun.record(Op::Read, 4096, Duration::from_micros(200), None);
@@ -116,7 +118,7 @@ fn everything_that_was_counted_is_in_the_text() {
         &refusal,
     ));
 
-    let samples = parse(&observe.metrics.text());
+    let samples = parse(&openmetrics(&observe));
     let get = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
     let read = [("target", "iqn.a"), ("lun", "3"), ("op", "read")];
     assert_eq!(get("intact_lun_bytes_total", &read), Some(8192.0));
@@ -148,7 +150,7 @@ fn everything_that_was_counted_is_in_the_text() {
 
     // When a session ends, its counts stay with its target.
     drop(session);
-    let samples = parse(&observe.metrics.text());
+    let samples = parse(&openmetrics(&observe));
     assert_eq!(value(&samples, "intact_session_digests_total", &[("tsih", "1")]), None);
     let of_target = [("target", "iqn.a"), ("digest", "data"), ("result", "failed")];
     assert_eq!(value(&samples, "intact_target_digests_total", &of_target), Some(1.0));
@@ -157,13 +159,13 @@ fn everything_that_was_counted_is_in_the_text() {
     assert_eq!(value(&samples, "intact_sessions_ended_total", &[("target", "iqn.a")]), Some(1.0));
 
     observe.metrics.remove_lun("iqn.a", 3);
-    let samples = parse(&observe.metrics.text());
+    let samples = parse(&openmetrics(&observe));
     assert_eq!(value(&samples, "intact_lun_bytes_total", &[]), None);
 }
 
 #[test]
 fn nothing_counted_is_a_text_too() {
-    let samples = parse(&Observe::new().metrics.text());
+    let samples = parse(&openmetrics(&Arc::new(Observe::new())));
     assert_eq!(value(&samples, "intact_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), Some(1.0));
     assert_eq!(value(&samples, "intact_logins_accepted_total", &[]), Some(0.0));
 }

@@ -9,7 +9,8 @@ use iscsi_core::chap::{ChapAlgorithm, Secret};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::{Bounds, DigestPolicy};
 use iscsi_core::target::login::NoSecret;
-use target::config::{Auth, Config, ControlSocket, Limits, Overrides, Problem, default_bounds};
+use server::config::{Config, ControlSocket, Overrides, Problem};
+use target::config::{Auth, Limits, default_bounds};
 
 const NAME: &str = "name = \"iqn.2004-10.com.example:a\"\n";
 
@@ -37,9 +38,9 @@ fn with_target(more: &str) -> String {
 fn the_example_can_be_used_and_shows_every_default() {
     let text = include_str!("../../../examples/intact.toml");
     let config = load(text).unwrap();
-    assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.targets[0].bounds, default_bounds());
-    assert_eq!(config.portals[0].address, "127.0.0.1:3260".parse().unwrap());
+    assert_eq!(config.target.limits, Limits::default());
+    assert_eq!(config.target.targets[0].bounds, default_bounds());
+    assert_eq!(config.target.portals[0].address, "127.0.0.1:3260".parse().unwrap());
 
     // The commented-out lines are valid too: when they are uncommented, the file means the same or can at least be
     // read.
@@ -70,10 +71,10 @@ fn the_example_can_be_used_and_shows_every_default() {
         panic!("{}", problems.iter().map(|p| format!("{p}\n\n")).collect::<String>())
     });
     let config = loaded.config;
-    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.target.limits, Limits::default());
     assert_eq!(config.control_socket, ControlSocket::At("/run/intact/control.sock".into()));
-    assert_eq!(config.state_dir, Some("/var/lib/intact".into()));
-    let target = &config.targets[0];
+    assert_eq!(config.target.state_dir, Some("/var/lib/intact".into()));
+    let target = &config.target.targets[0];
     assert_eq!(target.luns.len(), 2);
     assert_eq!(target.luns[1].number, 1);
     let StoreSpec::File { path, .. } = &target.luns[1].store else { panic!("not a file") };
@@ -89,7 +90,7 @@ fn the_example_can_be_used_and_shows_every_default() {
     assert_eq!(target.auth.secret_of(&alice, "alice"), Ok(&Secret::new("the secret of alice")));
     assert_eq!(target.auth.secret_of(&carol, "alice"), Err(NoSecret::OtherInitiator));
     assert_eq!(target.auth.secret_of(&alice, "nobody"), Err(NoSecret::UnknownName));
-    assert!(matches!(config.discovery_auth, Auth::Chap { mutual: None, .. }));
+    assert!(matches!(config.target.discovery_auth, Auth::Chap { mutual: None, .. }));
 }
 
 #[test]
@@ -108,31 +109,31 @@ fn everything_is_read() {
          [[target]]\nname = \"eui.02004567a425678d\"\nredirect = [\"[2001:db8::1]:3260\"]\n",
     )
     .unwrap();
-    assert_eq!(config.portals[0].group_tag, 7);
-    assert_eq!(config.portals[1].address, "192.0.2.1:3260".parse().unwrap());
+    assert_eq!(config.target.portals[0].group_tag, 7);
+    assert_eq!(config.target.portals[1].address, "192.0.2.1:3260".parse().unwrap());
     assert_eq!(config.control_socket, ControlSocket::Off);
     assert_eq!(config.metrics, Some("127.0.0.1:1".parse().unwrap()));
-    assert_eq!(config.limits.login_timeout, Duration::from_secs(3));
-    assert_eq!(config.limits.buffer_bytes_max, 32 << 20);
-    assert_eq!(config.limits.poll_time, Duration::from_micros(7));
+    assert_eq!(config.target.limits.login_timeout, Duration::from_secs(3));
+    assert_eq!(config.target.limits.buffer_bytes_max, 32 << 20);
+    assert_eq!(config.target.limits.poll_time, Duration::from_micros(7));
     // There cannot be more logins than connections.
-    assert_eq!(config.limits.max_logins_in_progress, 5);
-    let target = &config.targets[0];
+    assert_eq!(config.target.limits.max_logins_in_progress, 5);
+    let target = &config.target.targets[0];
     assert_eq!(target.name.as_str(), "iqn.2004-10.com.example:a");
     assert!(target.is_served_on(7) && !target.is_served_on(1));
     assert_eq!(target.access_state(7), scsi::AccessState::ActiveNonOptimized);
     assert_eq!(target.access_state(8), scsi::AccessState::ActiveOptimized);
-    assert!(target.hosts_set_access_states && !config.targets[1].hosts_set_access_states);
+    assert!(target.hosts_set_access_states && !config.target.targets[1].hosts_set_access_states);
     assert_eq!(target.management_url.as_deref(), Some("https://a/"));
     assert_eq!(target.bounds.max_burst_length, 65536);
     assert_eq!(target.bounds.data_digest, DigestPolicy::Off);
     assert_eq!(target.bounds.header_digest, DigestPolicy::Required);
-    assert_eq!(config.targets[1].bounds.header_digest, DigestPolicy::Offered);
+    assert_eq!(config.target.targets[1].bounds.header_digest, DigestPolicy::Offered);
     assert_eq!(
         target.luns.iter().map(|lun| (lun.number, lun.read_only)).collect::<Vec<_>>(),
         [(3, true), (4, true)]
     );
-    assert_eq!(config.targets[1].redirect.as_deref(), Some(&["[2001:db8::1]:3260".to_owned()][..]));
+    assert_eq!(config.target.targets[1].redirect.as_deref(), Some(&["[2001:db8::1]:3260".to_owned()][..]));
 }
 
 #[test]
@@ -374,14 +375,14 @@ fn open_access_beyond_loopback_must_be_wanted() {
 #[test]
 fn without_arguments_there_is_a_ram_disk_on_loopback() {
     let config = Config::quick(None, Vec::new(), &Overrides::default()).unwrap();
-    assert_eq!(config.portals[0].address, "127.0.0.1:3260".parse().unwrap());
-    assert_eq!(config.targets[0].luns[0].store.to_string(), "ram:1G");
+    assert_eq!(config.target.portals[0].address, "127.0.0.1:3260".parse().unwrap());
+    assert_eq!(config.target.targets[0].luns[0].store.to_string(), "ram:1G");
     let stores = vec!["file:a".parse().unwrap(), "file:a".parse().unwrap()];
     let problems = Config::quick(Some("disk"), stores, &Overrides::default()).unwrap_err();
     assert_eq!(problems.len(), 2);
     let two = vec!["ram:1M".parse().unwrap(), "file:b,ro".parse().unwrap()];
     let config = Config::quick(Some("iqn.2004-10.com.example:b"), two, &Overrides::default()).unwrap();
-    let luns: Vec<_> = config.targets[0].luns.iter().map(|lun| (lun.number, lun.read_only)).collect();
+    let luns: Vec<_> = config.target.targets[0].luns.iter().map(|lun| (lun.number, lun.read_only)).collect();
     assert_eq!(luns, [(0, false), (1, true)]);
 }
 
@@ -430,7 +431,9 @@ fn sec_10_secrets_have_96_bits() {
     }
     secrets.write("s", b"twelve bytes\r\n", 0o600);
     let (config, _) = secrets.load(&with_target(ONE_ACCOUNT));
-    let Auth::Chap { accounts, algorithms, .. } = &config.unwrap().targets[0].auth else { panic!("no CHAP") };
+    let Auth::Chap { accounts, algorithms, .. } = &config.unwrap().target.targets[0].auth else {
+        panic!("no CHAP")
+    };
     assert_eq!(accounts[0].secret, Secret::new("twelve bytes"));
     assert_eq!(algorithms, &ChapAlgorithm::ALL);
 }

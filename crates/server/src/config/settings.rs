@@ -4,25 +4,14 @@ use std::time::Duration;
 
 use engine::POLL_TIME_MAX;
 use iscsi_core::keys::{Form, Key, Value};
-use iscsi_core::params::{Bounds, PROTOCOL_LEVEL, TaskReporting};
+use iscsi_core::params::Bounds;
+use target::config::Limits;
 
-use super::model::Limits;
 use super::problem::Source;
 use super::reader::Section;
 
 /// Longest time that may be configured, seconds: a day.
 const MAX_SECONDS: u64 = 86_400;
-
-/// The limits for negotiation unless the configuration changes them: full error recovery, and eight connections.
-pub fn default_bounds() -> Bounds {
-    Bounds {
-        max_connections: 8,
-        error_recovery_level: 2,
-        task_reporting: TaskReporting::FastAbort,
-        protocol_level: PROTOCOL_LEVEL,
-        ..Bounds::default()
-    }
-}
 
 /// Reads `[limits]`; absent values keep their defaults.
 pub(super) fn limits(source: &mut Source<'_>, parent: &mut Section<'_>) -> Limits {

@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 
 use blockstore::StoreSpec;
 use iscsi_core::names::IscsiName;
+use target::config::{Auth, DEFAULT_GROUP_TAG, PortalConfig, TargetConfig};
 use toml::de::DeTable;
 
-use super::access::AccessRules;
 use super::auth::{self, Secrets};
-use super::model::{
-    Auth, Config, ControlSocket, DEFAULT_GROUP_TAG, Limits, LunConfig, PortalConfig, TargetConfig,
-};
+use super::model::{Config, ControlSocket};
 use super::problem::{Problem, Source};
 use super::reader::{At, Section};
 use super::{nbd, settings, targets};
@@ -181,49 +179,27 @@ impl Config {
                 "use fewer",
             ));
         }
-        let luns = (0..=targets::MAX_LUN)
-            .zip(luns)
-            .map(|(number, store)| {
-                let read_only = matches!(&store, StoreSpec::File { options, .. } if options.read_only);
-                LunConfig { read_only, ..LunConfig::new(number, store) }
-            })
-            .collect();
         let Ok(name) = name else { return Err(problems) };
-        let config = Config {
-            portals: portals_of(overrides).unwrap_or_else(default_portals),
-            targets: vec![quick_target(name, luns)],
-            discovery_auth: Auth::None,
-            limits: Limits::default(),
-            control_socket: control_of(overrides).unwrap_or_default(),
+        let portals = portals_of(overrides).unwrap_or_else(default_portals);
+        let target = target::config::Config {
+            portals,
             state_dir: overrides.state_dir.clone(),
+            require_every_store: overrides.require_every_store,
+            ..target::config::Config::new(&[], vec![TargetConfig::new(name, luns)])
+        };
+        let config = Config {
+            target,
+            control_socket: control_of(overrides).unwrap_or_default(),
             metrics: overrides.metrics,
             nbd: nbd::with_overrides(None, overrides),
             allow_open_access: overrides.allow_open_access,
-            require_every_store: overrides.require_every_store,
         };
-        problems.extend(duplicate_portals(&config.portals).into_iter().map(|(_, problem)| problem));
+        problems.extend(duplicate_portals(&config.target.portals).into_iter().map(|(_, problem)| problem));
         problems.extend(exposed(&config).into_iter().map(|(_, problem)| problem));
         match problems.is_empty() {
             true => Ok(config),
             false => Err(problems),
         }
-    }
-}
-
-fn quick_target(name: IscsiName, luns: Vec<LunConfig>) -> TargetConfig {
-    TargetConfig {
-        name,
-        alias: None,
-        luns,
-        access: AccessRules::default(),
-        auth: Auth::None,
-        bounds: settings::default_bounds(),
-        queue_depth: targets::DEFAULT_QUEUE_DEPTH,
-        redirect: None,
-        access_states: Vec::new(),
-        hosts_set_access_states: false,
-        management_url: None,
-        portals: None,
     }
 }
 
@@ -245,7 +221,7 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
     let mut secrets = Secrets::default();
     let portals = portals(source, &mut top);
     let limits = settings::limits(source, &mut top);
-    let bounds = settings::negotiation(source, &mut top, settings::default_bounds());
+    let bounds = settings::negotiation(source, &mut top, target::config::default_bounds());
     let control_socket = control(source, &mut top);
     let state_dir = top.text(source, "state_dir").map(|(text, _)| source.directory().join(text));
     let metrics = metrics(source, &mut top);
@@ -270,23 +246,26 @@ fn read(source: &mut Source<'_>, mut top: Section<'_>, overrides: &Overrides) ->
 
     let (targets, places): (Vec<_>, Vec<_>) = targets.into_iter().unzip();
     let (file_portals, portal_places): (Vec<_>, Vec<_>) = portals.into_iter().unzip();
-    let config = Config {
+    let target = target::config::Config {
         portals: portals_of(overrides).unwrap_or(file_portals),
         targets,
         discovery_auth,
         limits,
-        control_socket: control_of(overrides).unwrap_or(control_socket),
         state_dir: overrides.state_dir.clone().or(state_dir),
+        require_every_store: require_every_store || overrides.require_every_store,
+    };
+    let config = Config {
+        target,
+        control_socket: control_of(overrides).unwrap_or(control_socket),
         metrics: overrides.metrics.or(metrics),
         nbd: nbd::with_overrides(nbd, overrides),
         allow_open_access: allow_open_access || overrides.allow_open_access,
-        require_every_store: require_every_store || overrides.require_every_store,
     };
-    for (index, problem) in duplicate_portals(&config.portals) {
+    for (index, problem) in duplicate_portals(&config.target.portals) {
         let at = portal_places.get(index).cloned().unwrap_or(0..0);
         source.error(&at, problem.what, problem.rule, problem.remedy);
     }
-    groups(source, &config, &places);
+    groups(source, &config.target, &places);
     for (index, problem) in exposed(&config) {
         source.error(&places[index], problem.what, problem.rule, problem.remedy);
     }
@@ -427,7 +406,7 @@ fn duplicate_portals(portals: &[PortalConfig]) -> Vec<(usize, Problem)> {
 }
 
 /// Reports group tags that no portal has, but on which a target should be served or for which an access state is given.
-fn groups(source: &mut Source<'_>, config: &Config, places: &[Range<usize>]) {
+fn groups(source: &mut Source<'_>, config: &target::config::Config, places: &[Range<usize>]) {
     for (target, at) in config.targets.iter().zip(places) {
         let name = &target.name;
         let served = target.portals.iter().flatten();
@@ -455,11 +434,11 @@ fn exposed(config: &Config) -> Vec<(usize, Problem)> {
         return Vec::new();
     }
     let mut problems = Vec::new();
-    for (i, target) in config.targets.iter().enumerate() {
+    for (i, target) in config.target.targets.iter().enumerate() {
         if target.auth != Auth::None || !target.access.is_open() {
             continue;
         }
-        let portals = config.portals.iter().filter(|portal| target.is_served_on(portal.group_tag));
+        let portals = config.target.portals.iter().filter(|portal| target.is_served_on(portal.group_tag));
         let nbd = config.nbd.iter().filter(|nbd| !nbd.proves_clients()).flat_map(|nbd| &nbd.listen);
         let mut addresses = portals.map(|portal| &portal.address).chain(nbd);
         if let Some(address) = addresses.find(|address| !address.ip().to_canonical().is_loopback()) {

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use scsi::AccessState;
-use target::config::ControlSocket;
-use target::observe::clients::MAX_CLIENTS;
-use target::observe::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
-use target::observe::plane::PlaneError;
+use server::clients::MAX_CLIENTS;
+use server::config::ControlSocket;
+use server::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
+use server::{ControlPlane, PlaneError};
 use target::observe::{
-    AccessStateInfo, ConnectionInfo, ControlPlane, LoginEvent, LunChange, LunInfo, Negotiated, Observe,
-    RecoveryInfo, ServerView, SessionInfo, TargetInfo,
+    AccessStateInfo, ConnectionInfo, LoginEvent, LunChange, LunInfo, Negotiated, Observe, RecoveryInfo,
+    ServerView, SessionInfo, TargetInfo,
 };
 
 struct Fixed;

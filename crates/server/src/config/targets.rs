@@ -8,17 +8,14 @@ use blockstore::StoreSpec;
 use ipnet::IpNet;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
+use target::config::{AccessRule, AccessRules, Auth, DEFAULT_QUEUE_DEPTH, LunConfig, TargetConfig};
 
-use super::access::{AccessRule, AccessRules};
 use super::auth::{self, Secrets};
-use super::model::{Auth, LunConfig, TargetConfig};
 use super::port_groups;
 use super::problem::Source;
 use super::reader::{At, Section};
 use super::settings;
 
-/// Commands that a session may have outstanding, unless the target configures another number.
-pub const DEFAULT_QUEUE_DEPTH: u32 = 128;
 /// Maximum number of commands that a session may have outstanding.
 pub const MAX_QUEUE_DEPTH: u32 = 4096;
 /// Highest LUN: flat space addressing has 14 bits (SAM-5 4.7.7.4).

@@ -22,7 +22,7 @@ pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The places of one kind of client, the oldest first.
 #[derive(Default)]
-pub(super) struct Places(VecDeque<oneshot::Sender<Infallible>>);
+pub(crate) struct Places(VecDeque<oneshot::Sender<Infallible>>);
 
 impl Places {
     /// A place for a new client.
@@ -38,7 +38,7 @@ impl Places {
 }
 
 /// A client's place while it is served.
-pub(super) struct Place {
+pub(crate) struct Place {
     taken: oneshot::Receiver<Infallible>,
     limit: Pin<Box<Sleep>>,
 }
@@ -60,7 +60,7 @@ impl Place {
 }
 
 /// A listener whose connections have places.
-pub(super) struct Placed {
+pub(crate) struct Placed {
     pub listener: TcpListener,
     pub places: Places,
 }
@@ -80,7 +80,7 @@ impl Listener for Placed {
 }
 
 /// A connection that ends with its place.
-pub(super) struct Visitor {
+pub(crate) struct Visitor {
     stream: TcpStream,
     place: Place,
 }

@@ -8,10 +8,9 @@ use std::os::unix::fs::MetadataExt;
 
 use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
 use iscsi_core::limits::MIN_CHAP_SECRET_BYTES;
+use target::config::{Account, Auth, NamePattern};
 use zeroize::Zeroizing;
 
-use super::access::NamePattern;
-use super::model::{Account, Auth};
 use super::problem::Source;
 use super::reader::{At, Section};
 

@@ -15,15 +15,15 @@ use axum::Router;
 use axum::http::{HeaderMap, header};
 use axum::routing::get;
 use scsi::AccessState;
+use target::observe::{Observe, ServerView};
+use target::supervise;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::oneshot;
 
-use super::Observe;
-use super::clients::{Placed, Places};
-use super::control::{Answer, MAX_REQUEST_BYTES, Reply, Request};
-use super::view::ServerView;
+use crate::clients::{Placed, Places};
 use crate::config::ControlSocket;
-use crate::supervise;
+use crate::control::{Answer, MAX_REQUEST_BYTES, Reply, Request};
+use crate::metrics;
 
 /// Maximum number of requests answered at a time, of both kinds together.
 const MAX_ANSWERS: usize = 16;
@@ -171,7 +171,7 @@ impl Drop for ControlPlane {
 }
 
 fn open_default(notice: &mut Option<String>) -> Option<(PathBuf, UnixListener)> {
-    for path in super::control::default_paths() {
+    for path in crate::control::default_paths() {
         match open_control(&path) {
             Ok(listener) => return Some((path, listener)),
             Err(error) => {
@@ -348,18 +348,18 @@ async fn serve_metrics(listener: Option<TcpListener>, shared: Arc<Shared>) {
         }
         None => return std::future::pending().await,
     };
-    let metrics = get(move |headers: HeaderMap| async move {
+    let answer = get(move |headers: HeaderMap| async move {
         let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         let open = accept.contains("application/openmetrics-text");
         let text = tokio::task::spawn_blocking(move || match open {
-            true => shared.observe.metrics.text(),
-            false => shared.observe.metrics.plain_text(),
+            true => metrics::openmetrics(&shared.observe),
+            false => metrics::plain_text(&shared.observe),
         });
         let kind = if open { OPENMETRICS } else { PLAIN_TEXT };
         ([(header::CONTENT_TYPE, kind)], text.await.unwrap_or_default())
     });
     let listener = Placed { listener, places: Places::default() };
-    if let Err(error) = axum::serve(listener, Router::new().route("/metrics", metrics)).await {
+    if let Err(error) = axum::serve(listener, Router::new().route("/metrics", answer)).await {
         tracing::error!("metrics are no longer served: {error}");
     }
 }

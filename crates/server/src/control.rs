@@ -8,7 +8,7 @@
 //! {"ask":"nonsense"}                      ->  {"error":"..."}
 //! ```
 //!
-//! This file has the messages and the client, which blocks; [`super::plane`] is the server. Requests are at
+//! This file has the messages and the client, which blocks; [`crate::ControlPlane`] is the server. Requests are at
 //! most [`MAX_REQUEST_BYTES`], replies at most [`MAX_REPLY_BYTES`].
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,9 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use super::login_log::LoginEvent;
-use super::view::{AccessStateInfo, LunChange, LunInfo, SessionInfo, TargetInfo};
+use target::observe::{AccessStateInfo, LoginEvent, LunChange, LunInfo, SessionInfo, TargetInfo};
 
 /// Longest request, bytes.
 pub const MAX_REQUEST_BYTES: usize = 4096;
