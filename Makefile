@@ -21,7 +21,7 @@ test:
 rtl:
 	@scripts/setup.sh rtl
 	scripts/rtl-lint.sh
-	cargo test -p offload-rtl --features verilator
+	cargo test -p intact-offload-rtl --features verilator
 
 # Area and clock of the circuits on an ECP5, compared with rtl/report.json. ARGS=--write replaces the report.
 rtl-report:

@@ -1,6 +1,6 @@
 //! Sixteen blocks written at the same time by one thread, on smol; any other runtime will do.
 //!
-//! `cargo run -p initiator --example async_disk -- iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0`
+//! `cargo run -p intact-initiator --example async_disk -- iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0`
 use initiator::{AsyncDisk, IscsiUrl};
 
 /// Overwrites sixteen blocks of the unit that `url` names.

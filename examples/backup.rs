@@ -1,6 +1,6 @@
 //! Copies all of a volume into a file, the parts that hold nothing as holes.
 //!
-//! `cargo run -p initiator --example backup -- iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 disk.img`
+//! `cargo run -p intact-initiator --example backup -- iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 disk.img`
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

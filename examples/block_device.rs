@@ -1,6 +1,6 @@
 //! A block device in twenty lines: writes a block of a logical unit, flushes, and reads it back.
 //!
-//! `cargo run -p initiator --example block_device -- iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0`
+//! `cargo run -p intact-initiator --example block_device -- iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0`
 use initiator::{Disk, IscsiUrl, Session};
 
 /// Overwrites the first block of the unit that `url` names; gives the size of the unit in bytes.

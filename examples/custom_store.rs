@@ -1,6 +1,6 @@
 //! A store of one's own: a volume that keeps nothing. Every block says its own number, and nobody may write.
 //!
-//! `cargo run -p initiator --example custom_store -- 127.0.0.1:3260`
+//! `cargo run -p intact-initiator --example custom_store -- 127.0.0.1:3260`
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

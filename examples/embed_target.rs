@@ -1,6 +1,6 @@
 //! A target inside a program: two volumes in memory, for as long as the program runs.
 //!
-//! `cargo run -p initiator --example embed_target -- 127.0.0.1:3260`
+//! `cargo run -p intact-initiator --example embed_target -- 127.0.0.1:3260`
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -53,7 +53,16 @@ pub fn command(root: &Path) -> Result<Command> {
     let compiler = compiler().context("no compiler has the target")?;
     let mut command = Command::new(cargo());
     command
-        .args(["test", "--package", "integrity", "--lib", "--tests", "--no-fail-fast", "--target", TARGET])
+        .args([
+            "test",
+            "--package",
+            "intact-integrity",
+            "--lib",
+            "--tests",
+            "--no-fail-fast",
+            "--target",
+            TARGET,
+        ])
         .env("RUSTC", compiler)
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", EMULATOR)

@@ -112,7 +112,7 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
             };
             // Code that claims to need no standard library is compiled without one.
             lint(&["--workspace", "--all-targets"])?
-                & lint(&["--package", "integrity", "--no-default-features"])?
+                & lint(&["--package", "intact-integrity", "--no-default-features"])?
         }
         Step::Doc => doc(root)?,
         Step::Deny => {

@@ -19,7 +19,7 @@ pub fn missing() -> Option<&'static str> {
 
 /// The command that runs the tests in the interpreter.
 pub fn command(root: &Path) -> Command {
-    let mut command = nightly(&["miri", "test", "--package", "integrity", "--test", "miri"]);
+    let mut command = nightly(&["miri", "test", "--package", "intact-integrity", "--test", "miri"]);
     if cfg!(target_arch = "x86_64") {
         command.env("RUSTFLAGS", format!("-C target-feature={FEATURES}"));
     }

@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::workspace::package_named;
+
 /// The crates that carry data from the wire to the medium.
 const CRATES: [&str; 7] = ["iscsi-core", "scsi", "blockstore", "engine", "payload", "lun", "target"];
 /// A fault that keeps the tests of its crate busy longer than this counts as noticed, in seconds.
@@ -76,7 +78,7 @@ fn plant(root: &Path, folder: &Path, crates: &[&str], args: &Args) -> Result<()>
     let output = folder.join(args.shard.replace('/', "-of-"));
     std::fs::create_dir_all(&output)?;
     let mut command = Command::new("cargo");
-    command.arg("mutants").args(crates.iter().flat_map(|name| ["--package", *name]));
+    command.arg("mutants").args(crates.iter().flat_map(|name| ["--package".to_owned(), package_named(name)]));
     // Every part is a fair sample of the whole: it takes faults from all files.
     command.args(["--shard", &args.shard, "--sharding", "round-robin"]).arg("--output").arg(&output);
     command.args(["--timeout", &TIMEOUT_S.to_string(), "--jobs", &args.jobs.to_string()]);

@@ -32,7 +32,7 @@ pub struct KillArgs {
 /// Replays cuts; `false` means that a block was wrong, lost or unreadable.
 pub fn powercut(root: &Path, args: &PowercutArgs) -> Result<bool> {
     let numbers = [("INTACT_POWER_CUTS", args.cuts), ("INTACT_POWER_SEED", args.seed)];
-    test(root, &["--package", "blockstore", "--lib", "power_cuts::"], &numbers)
+    test(root, &["--package", "intact-blockstore", "--lib", "power_cuts::"], &numbers)
 }
 
 /// Kills servers; `false` means the same as for `powercut`.

@@ -33,7 +33,7 @@ pub fn gate(root: &Path) -> Result<bool> {
 
 fn simulate(root: &Path, args: &[String]) -> Result<bool> {
     let status = Command::new(cargo())
-        .args(["run", "--quiet", "--profile", "sim", "--package", "sim", "--"])
+        .args(["run", "--quiet", "--profile", "sim", "--package", "intact-sim", "--"])
         .args(args)
         .current_dir(root)
         .status()

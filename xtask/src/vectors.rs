@@ -11,7 +11,7 @@ use crate::workspace::cargo;
 /// Writes the files; `false` when the written files fail their tests.
 pub fn run(root: &Path) -> Result<bool> {
     let status = Command::new(cargo())
-        .args(["test", "--quiet", "--package", "integrity", "--test", "vectors"])
+        .args(["test", "--quiet", "--package", "intact-integrity", "--test", "vectors"])
         .env("WRITE_VECTORS", "1")
         .current_dir(root)
         .status()

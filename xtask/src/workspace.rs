@@ -73,7 +73,7 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
-/// The packages of the workspace, from `cargo metadata`.
+/// The packages of the workspace, from `cargo metadata`, with their short names.
 pub fn packages(root: &Path) -> Result<Vec<Package>> {
     let out = Command::new(cargo())
         .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -83,8 +83,27 @@ pub fn packages(root: &Path) -> Result<Vec<Package>> {
     if !out.status.success() {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&out.stderr).trim());
     }
-    let metadata: Metadata = serde_json::from_slice(&out.stdout).context("cargo metadata")?;
+    let mut metadata: Metadata = serde_json::from_slice(&out.stdout).context("cargo metadata")?;
+    for package in &mut metadata.packages {
+        shorten(&mut package.name);
+        package.dependencies.iter_mut().for_each(|dependency| shorten(&mut dependency.name));
+    }
     Ok(metadata.packages)
+}
+
+/// What the names of our packages begin with, because in a registry the short ones belong to others. The folder and the library of a
+/// package have its short name.
+const PREFIX: &str = "intact-";
+
+fn shorten(name: &mut String) {
+    if let Some(short) = name.strip_prefix(PREFIX) {
+        *name = short.to_owned();
+    }
+}
+
+/// The package that has this short name, as cargo wants it named.
+pub fn package_named(short: &str) -> String {
+    format!("{PREFIX}{short}")
 }
 
 /// The cargo that runs this program.

@@ -1,7 +1,7 @@
 //! The cost of all-or-nothing writes to a file, compared with plain ones: operations per second of several threads at random places of
 //! an existing file, and the share of the system calls. Every block is read back and compared at the end.
 //!
-//! `cargo bench -p blockstore --bench atomic -- [DIRECTORY]` (on the disk to be measured; by default a temporary directory)
+//! `cargo bench -p intact-blockstore --bench atomic -- [DIRECTORY]` (on the disk to be measured; by default a temporary directory)
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

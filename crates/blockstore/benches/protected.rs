@@ -2,7 +2,7 @@
 //! after the other, which a crash may separate. Operations per second and microseconds of CPU for each, at random places of an
 //! existing file, flushed every 64 writes. Both variants alternate, and everything is read back at the end.
 //!
-//! `cargo bench -p blockstore --bench protected -- [DIRECTORY]` (on the disk to be measured; by default a temporary directory)
+//! `cargo bench -p intact-blockstore --bench protected -- [DIRECTORY]` (on the disk to be measured; by default a temporary directory)
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

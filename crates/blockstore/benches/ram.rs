@@ -1,6 +1,6 @@
 //! Cost of one call of the volume in memory, compared with a plain copy of the same size. Every round is verified.
 //!
-//! `cargo bench -p blockstore --bench ram`
+//! `cargo bench -p intact-blockstore --bench ram`
 
 use std::hint::black_box;
 use std::time::Instant;

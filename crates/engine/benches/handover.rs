@@ -10,7 +10,7 @@
 //! What counts is the CPU time of the server's threads for a request; below it is the number of requests per second. Every answer is
 //! compared. The ratios are medians of the ratios within a round.
 //!
-//! `cargo bench -p engine --bench handover [-- seconds]`, by default half a second for every turn.
+//! `cargo bench -p intact-engine --bench handover [-- seconds]`, by default half a second for every turn.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};

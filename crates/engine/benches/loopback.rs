@@ -5,7 +5,7 @@
 //! alternate within one run, and the ratios are those of medians: wall time, and CPU time of the process (user and system), which
 //! is more reliable on a machine with other load. Below 1 the link is better.
 //!
-//! `cargo bench -p engine [-- seconds]`, by default one second for every line.
+//! `cargo bench -p intact-engine [-- seconds]`, by default one second for every line.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};

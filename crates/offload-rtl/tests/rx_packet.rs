@@ -211,7 +211,7 @@ fn streams_with_faults_give_the_pdus_that_were_sent() {
     println!("{narrow} PDUs at 64 bit, {wide} at 512 bit");
 }
 
-/// The same, longer: `cargo test -p offload-rtl --features verilator --release --test rx_packet -- --ignored --nocapture`.
+/// The same, longer: `cargo test -p intact-offload-rtl --features verilator --release --test rx_packet -- --ignored --nocapture`.
 #[test]
 #[ignore = "minutes"]
 fn a_hundred_thousand_pdus_at_each_width() {

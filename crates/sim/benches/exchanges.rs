@@ -1,4 +1,4 @@
-//! How many exchanges of 802.11 the discrete-event model performs per second on this machine: `cargo bench -p sim --bench exchanges`.
+//! How many exchanges of 802.11 the discrete-event model performs per second on this machine: `cargo bench -p intact-sim --bench exchanges`.
 //!
 //! An exchange is a data frame with its acknowledgement. The models have no clock, so the measurement is here. The bar is 10^6 for the
 //! medium alone.

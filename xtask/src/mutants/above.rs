@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::lines;
+use crate::workspace::package_named;
 
 /// Their tests run complete sessions through all the other crates: on sockets, in the simulator, and by the rows of the standard.
 const ABOVE: [&str; 4] = ["target", "initiator", "sim", "conform"];
@@ -117,7 +118,7 @@ impl Tree {
     fn tests_pass(&self) -> Result<bool> {
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT_S.to_string()).args(["cargo", "test", "--quiet"]);
-        command.args(ABOVE.iter().flat_map(|name| ["--package", *name]));
+        command.args(ABOVE.iter().flat_map(|name| ["--package".to_owned(), package_named(name)]));
         command.current_dir(&self.0).env_remove("CARGO").stdout(Stdio::null()).stderr(Stdio::null());
         Ok(command.status().context("timeout(1) did not start")?.success())
     }

@@ -1,6 +1,6 @@
 //! The performance bars of this crate, each next to the best peers and the physical limits, in one run.
 //!
-//! `cargo bench -p integrity --bench checksums` runs all rows, `-- copy` those whose name contains `copy`. All
+//! `cargo bench -p intact-integrity --bench checksums` runs all rows, `-- copy` those whose name contains `copy`. All
 //! contenders of a row take turns, and the best turn of each counts. Compare the ratios within a row: a busy machine
 //! disturbs all contenders alike. Every result is checked. Without `--bench`, as in `cargo test --benches`, every
 //! contender takes one short turn.
