@@ -286,6 +286,7 @@ mod tests {
         assert!(matches!(read_only.write_zeroes(0, 512, true), Err(StoreError::ReadOnly)));
         assert!(matches!(read_only.unmap(0, 512), Err(StoreError::ReadOnly)));
         assert!(read_only.make_writable().is_err() && writable.make_writable().is_ok());
+        assert_eq!(writable.atomic_write_bytes_max(), 0, "no write is all or nothing");
         assert!(read_only.flush().is_ok());
         assert_eq!(read_only.inner().flushes.load(Ordering::Relaxed), 0, "there is nothing to flush");
     }

@@ -376,4 +376,21 @@ mod tests {
         check(&disk, true).unwrap();
         check(&other, false).unwrap();
     }
+
+    #[test]
+    fn holes_are_punched_only_where_the_file_system_can() {
+        let can = |path: &Path| {
+            let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+            let metadata = file.metadata().unwrap();
+            can_punch(&RealFile::new(file, false), &metadata, false, 0)
+        };
+        // The file system of processes has no fallocate(2).
+        assert!(!can(Path::new("/proc/self/comm")));
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, [1; 512]).unwrap();
+        // Not every file system below the directory can; whether this one can is what the call itself says.
+        let opened = RealFile::new(OpenOptions::new().read(true).write(true).open(&file).unwrap(), false);
+        assert_eq!(can(&file), opened.punch_hole(0, 512).is_ok());
+    }
 }

@@ -241,6 +241,7 @@ pub(super) fn headers(journal: &dyn BlockStore, mark: &Mark) -> Result<Vec<Heade
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Durability, RamStore};
 
     /// Places and numbers beyond 4 Gi, as a large volume and an old journal have them.
     #[test]
@@ -259,5 +260,29 @@ mod tests {
             let mark = Mark { slot_bytes: 1 << 20, records: false, identity: [7; 16], first, generation };
             assert_eq!(Mark::from_bytes(&mark.to_bytes()), Some(mark));
         }
+    }
+
+    #[test]
+    fn only_the_first_mark_may_be_torn_and_only_while_there_is_no_record() {
+        let found = |bytes: &[(u64, &[u8])]| {
+            let journal = RamStore::new(4 << 20, 512).unwrap();
+            for (at, bytes) in bytes {
+                journal.write(*at, &[bytes], Durability::Cached).unwrap();
+            }
+            Mark::read(&journal).map(|mark| mark.is_some())
+        };
+        let mark =
+            Mark { slot_bytes: 8192, records: false, identity: [7; 16], first: 1, generation: Some(1) };
+        let whole = mark.to_bytes();
+        let mut torn = [0; 512];
+        torn[..MARK_SEALED - 8].copy_from_slice(&whole[..MARK_SEALED - 8]);
+        assert!(found(&[(0, &whole[..512])]).unwrap(), "the rest of a mark is zeros");
+        assert!(!found(&[]).unwrap(), "a new journal");
+        assert!(!found(&[(0, &torn)]).unwrap(), "begun: the journal is new");
+        let second = HEAD_BYTES as u64;
+        assert!(found(&[(second, &torn)]).is_err(), "the second mark follows a first one");
+        assert!(found(&[(0, &torn), (SLOTS_AT, &[1; 512])]).is_err(), "a record follows a mark");
+        assert!(found(&[(0, &[7; 512])]).is_err(), "something else is there");
+        assert!(found(&[(0, &torn), (1024, &[7; 512])]).is_err(), "a mark is no longer than its seal");
     }
 }

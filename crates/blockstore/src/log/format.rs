@@ -244,3 +244,38 @@ pub(super) fn entry(
     log.read(payload_at, &mut payload)?;
     Ok((integrity::crc32c(&payload) == u32_at(&head, 68)).then_some(change))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Durability, RamStore};
+
+    /// What is found in a log of these bytes.
+    fn found(bytes: &[(u64, &[u8])]) -> Result<bool, StoreError> {
+        let log = RamStore::new(1 << 20, 512).unwrap();
+        for (at, bytes) in bytes {
+            log.write(*at, &[bytes], Durability::Cached).unwrap();
+        }
+        Mark::read(&log).map(|mark| mark.is_some())
+    }
+
+    #[test]
+    fn only_the_first_mark_may_be_torn_and_only_while_there_is_no_entry() {
+        let mark = Mark { bytes: 1 << 20, generation: 1, volume_generation: 1, identity: [7; 16] };
+        let whole = mark.to_bytes();
+        let torn = &whole[..512];
+        let mut torn_in_seal = [0; 512];
+        torn_in_seal[..MARK_SEALED - 8].copy_from_slice(&whole[..MARK_SEALED - 8]);
+        assert!(found(&[(0, torn)]).unwrap(), "the rest of a mark is zeros");
+        assert!(!found(&[]).unwrap(), "a new log");
+        assert!(!found(&[(0, &torn_in_seal)]).unwrap(), "begun: the log is new");
+        let second = MARK_BYTES as u64;
+        assert!(found(&[(second, &torn_in_seal)]).is_err(), "the second mark follows a first one");
+        assert!(found(&[(0, &torn_in_seal), (ENTRIES_AT, &[1; 512])]).is_err(), "an entry follows a mark");
+        assert!(found(&[(0, &[7; 512])]).is_err(), "something else is there");
+        assert!(
+            found(&[(0, &torn_in_seal), (1024, &[7; 512])]).is_err(),
+            "a mark is no longer than its seal"
+        );
+    }
+}
