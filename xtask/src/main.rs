@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | bench | bpf | vectors`.
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | database | bench | bpf | vectors`.
 //!
 //! `check` is the only gate while working and on CI; the others are its steps, or tasks that take too long for it. `docs/ci.md`
 //! lists every check.
@@ -51,6 +51,8 @@ enum Task {
     Powercut(powercut::PowercutArgs),
     /// Kill the server under load repeatedly, over combinations of options
     Kill(powercut::KillArgs),
+    /// Kill the target of a PostgreSQL repeatedly, and at last its host: nothing committed may be missing; needs the Linux guest
+    Database(powercut::DatabaseArgs),
     /// Measure our target: next to another one, idle, with protection information, over several connections
     Bench(bench::Args),
     /// Rebuild the object of the BPF programs after a change of their source (clang, llvm, libbpf-dev)
@@ -82,6 +84,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Sim(args) => sim::run(&root, &args),
         Task::Powercut(args) => powercut::powercut(&root, &args),
         Task::Kill(args) => powercut::kill(&root, &args),
+        Task::Database(args) => powercut::database(&root, &args),
         Task::Bench(args) => bench::run(&root, &args),
         Task::Bpf => bpf::run(&root),
         Task::Vectors => vectors::run(&root),

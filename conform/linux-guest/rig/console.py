@@ -4,7 +4,7 @@ The guest writes lines `RIG|WORD|field|field...`; all other lines are shown as t
   BOOT kernel-clock release     the guest is up
   PASS|FAIL|SKIP|INFO name seconds detail
   DONE name status              a scenario ended
-  HOOK name                     run a command on the host; answered with `hook STATUS`
+  HOOK name                     run a command on the host; answered with `hook STATUS`, unless the status is POWER_CUT
   EXIT status                   all scenarios ended
 """
 
@@ -14,6 +14,8 @@ import select
 import subprocess
 import time
 
+# The exit status by which a hook cuts the guest's power: the guest ends at once, as a host does that loses it.
+POWER_CUT = 90
 LINE = re.compile(r"RIG\|(\w+)\|?(.*)")
 
 
@@ -25,6 +27,7 @@ class Table:
         self.rows = []  # (verdict, name)
         self.boot_s = None
         self.exit_status = None
+        self.cut_by = None  # the hook that cut the guest's power
         self.rows_before_scenario = 0
 
     @property
@@ -55,7 +58,7 @@ def follow(machine, table, hooks, timeout_s):
     """Reads the console until the guest says EXIT, ends, or takes too long."""
     deadline = machine.started + timeout_s
     pending = b""
-    while table.exit_status is None:
+    while table.exit_status is None and table.cut_by is None:
         left = deadline - time.time()
         if left <= 0:
             table.add("FAIL", "rig-timeout", f"{timeout_s:.0f}", "the scenarios took too long (--timeout)")
@@ -86,6 +89,10 @@ def handle(line, machine, table, hooks):
     elif word == "HOOK":
         command = hooks.get(fields[0])
         status = subprocess.call(command, shell=True, stdin=subprocess.DEVNULL) if command else 127
-        machine.process.stdin.write(b"hook %d\n" % status)
+        if status == POWER_CUT:
+            machine.kill()
+            table.cut_by = fields[0]
+        else:
+            machine.process.stdin.write(b"hook %d\n" % status)
     elif word == "EXIT":
         table.exit_status = int(fields[0])

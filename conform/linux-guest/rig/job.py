@@ -40,6 +40,7 @@ def settings(opts, machine):
         RIG_VM=opts.vm,
         RIG_TTY=machine.TTY,
         RIG_OUTDEV=machine.OUT_DEVICE,
+        RIG_DATABASE=machine.DATABASE_DEVICE if opts.database else "",
         RIG_HOST=host,
         RIG_PORT=port,
         RIG_IQN=opts.iqn,

@@ -86,7 +86,7 @@ class Machine:
 class Qemu(Machine):
     """Debian's stock cloud kernel; KVM where the CPU offers it, else emulated."""
 
-    TTY, OUT_DEVICE = "ttyS0", "/dev/nvme0n3"
+    TTY, OUT_DEVICE, DATABASE_DEVICE = "ttyS0", "/dev/nvme0n3", "/dev/nvme0n4"
 
     def command(self):
         opts = self.opts
@@ -104,11 +104,13 @@ class Qemu(Machine):
             "-kernel", os.path.join(self.cache, "kernel"), "-append", kernel_args,
             "-device", "nvme,id=nv,serial=rig",
         ]
-        disks = (
+        disks = [
             (os.path.join(self.cache, "root.img"), "snapshot=on,file.locking=off"),
             (self.job, "readonly=on"),
             (self.out, "cache=unsafe"),
-        )
+        ]
+        if opts.database:
+            disks.append((opts.database, "readonly=on"))
         for number, (path, how) in enumerate(disks):
             command += [
                 "-drive", f"if=none,id=d{number},file={path},format=raw,{how}",
@@ -130,7 +132,7 @@ class Qemu(Machine):
 class Uml(Machine):
     """Debian's user-mode Linux: a plain process, boots in two seconds."""
 
-    TTY, OUT_DEVICE = "tty1", "/dev/ubdc"
+    TTY, OUT_DEVICE, DATABASE_DEVICE = "tty1", "/dev/ubdc", "/dev/ubdd"
 
     def before_start(self):
         """User-mode networking is a helper process that speaks over a socket."""
@@ -155,6 +157,8 @@ class Uml(Machine):
             "root=/dev/ubda", *KERNEL_ARGS.split(), "rig.job=/dev/ubdb",
             "con=null", "con0=null,fd:2", "con1=fd:0,fd:1", network,
         ]
+        if self.opts.database:
+            command.append(f"ubddr={self.opts.database}")
         memory_folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else self.scratch
         shim = os.path.join(self.cache, "umlshim.so")
         return command, dict(os.environ, TMPDIR=memory_folder, LD_PRELOAD=shim)

@@ -31,6 +31,7 @@ def parse():
     add("--guest-ip", default="10.0.2.15/24")
     add("--gw", default="10.0.2.2")
     add("--env", action="append", default=[], metavar="RIG_X=V", help="a knob of a scenario, see README.md")
+    add("--database", action="store_true", help="give the guest the host's PostgreSQL (a disk made by build-database)")
     add("--timeout", type=float, default=300, help="seconds for all scenarios together")
     add("--out", help="folder for logs brought back from the guest")
     add("-v", "--verbose", action="store_true", help="show the machine's command line")

@@ -5,47 +5,20 @@ mod common;
 mod support;
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
-use common::{Serve, Signal};
-use support::{
-    DIGESTS_REQUIRED, finish, left_out, need, program, report, secret_file, serve, serve_at, target,
-};
+use support::guest::{Hooks, cache, guest};
+use support::{DIGESTS_REQUIRED, kill, report, secret_file, serve, serve_at, target};
 
 const OFFERED: &str = "iqn.2004-10.com.example:offered";
 const REQUIRED: &str = "iqn.2004-10.com.example:required";
 const GUARDED: &str = "iqn.2004-10.com.example:guarded";
 
-/// Where the guest's image is kept.
-fn cache() -> PathBuf {
-    let cache = std::env::var_os("LINUX_GUEST_CACHE").map(PathBuf::from);
-    cache.unwrap_or_else(|| std::env::temp_dir().join("linux-guest-cache"))
-}
-
-/// Can the guest run here?
-fn guest() -> bool {
-    need("linux.uml", "user-mode-linux")
-        && need("slirp4netns", "slirp4netns")
-        && need("python3", "python3")
-        && (cache().join("stamp").exists()
-            || left_out("the guest's image is not built (as root: conform/linux-guest/build-image)"))
-}
-
-/// Runs scenarios and returns what the rig printed, when all checks passed and exactly `skipped` were skipped.
+/// Runs scenarios; see [`support::guest::scenarios`].
 #[track_caller]
-fn scenarios(title: &str, arguments: &[&str], scenarios: &str, skipped: &[&str]) -> String {
-    let rig = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conform/linux-guest/run");
-    let mut command = program(rig.to_str().unwrap(), Duration::from_secs(280));
-    command.args(["--vm", "uml", "--lun", "0"]).args(arguments).arg("--").args(scenarios.split(' '));
-    let ended = finish(command);
-    report(&format!("linux-guest-{title}.txt"), &ended.text);
-    assert_eq!(ended.code, Some(0), "{title}");
-    let skips = ended.text.lines().filter_map(|line| line.strip_prefix("SKIP")?.split_whitespace().next());
-    assert_eq!(skips.collect::<Vec<_>>(), skipped, "{title}");
-    ended.text
+fn scenarios(title: &str, arguments: &[&str], names: &str, skipped: &[&str]) -> String {
+    support::guest::scenarios(title, Duration::from_secs(280), arguments, names, skipped)
 }
 
 /// A file with a secret, and its place.
@@ -116,32 +89,21 @@ fn it_works_with_digests_required_and_outlives_the_target() {
     let config = target(REQUIRED, DIGESTS_REQUIRED, &[&store]);
     let server = serve(directory.path(), 1, &config);
     let portal = server.portal();
-    let restarts = Restarts::new(directory.path());
-    std::thread::scope(|scope| {
-        let restarter = scope.spawn(|| restarts.serve(server, portal, &config));
-        let end = End(&restarts);
-        scenarios(
-            "work",
-            &[
-                "--target",
-                &portal.to_string(),
-                "--iqn",
-                REQUIRED,
-                "--hook",
-                &format!("restart={}", restarts.hook()),
-                "--env",
-                "RIG_FIO_S=8",
-                "--env",
-                "RIG_REC_S=12",
-                "--env",
-                "RIG_NET_S=6",
-            ],
-            "fs sg fio recover netem",
-            &[],
-        );
-        drop(end);
-        assert_eq!(restarter.join().unwrap(), 1, "the target was to be killed once");
-    });
+    let (hooks, mut restarts) = (Hooks::new(directory.path()), 0);
+    let mut server = Some(server);
+    let restart = |name: &str| {
+        assert_eq!(name, "restart");
+        kill(&mut server);
+        server = Some(serve_at(directory.path(), &[portal], &config));
+        restarts += 1;
+        0
+    };
+    let (portal_text, hook) = (portal.to_string(), hooks.option("restart"));
+    let arguments = ["--target", &portal_text, "--iqn", REQUIRED, &hook];
+    let knobs = ["--env", "RIG_FIO_S=8", "--env", "RIG_REC_S=12", "--env", "RIG_NET_S=6"];
+    let arguments = [&arguments[..], &knobs].concat();
+    hooks.answer(restart, || scenarios("work", &arguments, "fs sg fio recover netem", &[]));
+    assert_eq!(restarts, 1, "the target was to be killed once");
 }
 
 /// A unit with protection information, to a kernel that sends none: a file system on it, and tuples by sg3-utils.
@@ -237,44 +199,4 @@ fn client_of_the_kernel(title: &str, options: &str, knob: &str) -> String {
     result.unwrap_or_else(|_| panic!("the scenario failed; our client said:\n{log}"));
     assert!(fs::read(path("back")).unwrap()[..image.len()] == image, "other bytes came back");
     log
-}
-
-/// Two pipes by which the rig's hook asks for a restart and hears that it is done.
-struct Restarts {
-    ask: PathBuf,
-    done: PathBuf,
-}
-
-impl Restarts {
-    fn new(directory: &Path) -> Self {
-        let (ask, done) = (directory.join("ask"), directory.join("done"));
-        assert!(Command::new("mkfifo").args([&ask, &done]).status().unwrap().success());
-        Self { ask, done }
-    }
-
-    fn hook(&self) -> String {
-        format!("echo restart >{} && read word <{}", self.ask.display(), self.done.display())
-    }
-
-    /// Kills the server and starts it again whenever asked. How often that was.
-    fn serve(&self, mut server: Serve, portal: SocketAddr, config: &str) -> usize {
-        let mut count = 0;
-        while fs::read_to_string(&self.ask).unwrap() == "restart\n" {
-            server.signal(Signal::KILL);
-            server.wait();
-            server = serve_at(self.ask.parent().unwrap(), &[portal], config);
-            fs::write(&self.done, "done\n").unwrap();
-            count += 1;
-        }
-        count
-    }
-}
-
-/// Ends [`Restarts::serve`], also when the scenarios fail.
-struct End<'a>(&'a Restarts);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        let _ = fs::write(&self.0.ask, "end\n");
-    }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use engine::netns::NetNs;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use support::{finish, left_out, need, program, until};
+use support::{finish, left_out, need, postgresql, program, until};
 
 const BACKENDS: [&str; 2] = ["tun", "bpf"];
 /// The address of the machine as its programs behind shims see it.
@@ -208,16 +208,6 @@ fn libiscsi_writes_to_tgt_and_reads_back() {
         let expected = sha256(&image);
         assert_eq!([sha256(&disk), sha256(&back)], [expected.clone(), expected], "{}", machine.backend);
     }
-}
-
-/// Where Debian has a program of PostgreSQL's server.
-fn postgresql(name: &str) -> Option<String> {
-    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
-    versions
-        .flatten()
-        .map(|version| version.path().join("bin").join(name))
-        .find(|path| path.is_file())
-        .map(|path| path.display().to_string())
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! with a configuration file.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod guest;
 pub mod sg3;
 
 use std::fs;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, Serve, intact};
+use crate::common::{PATIENCE, Serve, Signal, intact};
 
 /// The target that [`Target::new`] writes first.
 pub const IQN: &str = "iqn.2004-10.com.example:disk";
@@ -38,6 +39,16 @@ pub fn left_out(why: &str) -> bool {
 /// PATH with the places where a plain user's does not look.
 fn path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+/// Where Debian has a program of PostgreSQL, which is not in PATH.
+pub fn postgresql(name: &str) -> Option<String> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    versions
+        .flatten()
+        .map(|version| version.path().join("bin").join(name))
+        .find(|path| path.is_file())
+        .map(|path| path.display().to_string())
 }
 
 /// How a foreign program ended.
@@ -104,6 +115,14 @@ pub fn serve_at(directory: &Path, listen: &[SocketAddr], config: &str) -> Serve 
     let mut command = intact();
     command.args(["serve", "--json", "-c"]).arg(file);
     Serve::spawn(command, control)
+}
+
+/// Kills a server and waits until it is gone and its port and files are free.
+pub fn kill(server: &mut Option<Serve>) {
+    if let Some(mut server) = server.take() {
+        server.signal(Signal::KILL);
+        server.wait();
+    }
 }
 
 /// Writes the configuration file that [`serve_at`] starts with.
