@@ -31,8 +31,7 @@ pg() {
 # postgresql.conf; fsync and full_page_writes stay on, as they are by default.
 database_new() {
   mkfs.ext4 -q -F "$DISK" && database_mount || return 1
-  install -d -o postgres -g postgres -m 700 $DATA || return 1
-  pg initdb --data-checksums --no-sync -D $DATA -U postgres -A trust --no-locale -E UTF8 || return 1
+  cp -a /run/database/data $DATA && chown -R postgres:postgres $DATA || return 1
   echo "host all all all trust" >>$DATA/pg_hba.conf
   printf '%s\n' "listen_addresses = '*'" "unix_socket_directories = '/tmp'" "jit = off" "$@" >>$DATA/postgresql.conf
   sync

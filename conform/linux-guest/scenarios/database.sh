@@ -6,7 +6,7 @@
 
 make_database() {
   database_new "shared_buffers = 32MB" "max_wal_size = 64MB" "min_wal_size = 32MB" "checkpoint_timeout = 30s" &&
-    database_start && pg createdb -h /tmp bench && pg pgbench -h /tmp -i -q -s "${RIG_DB_SCALE:-1}" bench &&
+    database_start && pg pgbench -h /tmp -i -q -s "${RIG_DB_SCALE:-1}" postgres &&
     DETAIL="scale ${RIG_DB_SCALE:-1}, $(du -sm $DATA | cut -f1) MiB"
 }
 

@@ -70,7 +70,7 @@ impl Plan {
             cycles: number("INTACT_DATABASE_CYCLES", 1),
             cuts: number("INTACT_DATABASE_CUTS", 1),
             scale: number("INTACT_DATABASE_SCALE", 1),
-            transactions: number("INTACT_DATABASE_TRANSACTIONS", 150),
+            transactions: number("INTACT_DATABASE_TRANSACTIONS", 75),
         }
     }
 
@@ -106,7 +106,7 @@ impl Database {
     #[track_caller]
     fn numbers(&self, query: &str) -> Vec<Vec<i64>> {
         let mut command = self.program("psql", PATIENCE);
-        command.args(["-X", "-A", "-t", "-F", " ", "-v", "ON_ERROR_STOP=1", "-c", query, "bench"]);
+        command.args(["-X", "-A", "-t", "-F", " ", "-v", "ON_ERROR_STOP=1", "-c", query, "postgres"]);
         let text = finish(command).well();
         text.lines().map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect()).collect()
     }
@@ -157,7 +157,7 @@ impl Load {
         let mut command = database.program("pgbench", PATIENCE + Duration::from_secs(transactions));
         command.args(["-n", "-f", "transaction.sql", "-l", "--log-prefix", &log, "-D", "n=0"]);
         command.args(["-D", &format!("cycle={cycle}"), "-s", &database.scale.to_string()]);
-        command.args(["-c", &CLIENTS.to_string(), "-t", &transactions.to_string(), "bench"]);
+        command.args(["-c", &CLIENTS.to_string(), "-t", &transactions.to_string(), "postgres"]);
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         Self { child, cycle, log }
@@ -170,7 +170,7 @@ impl Load {
                 self.child.try_wait().unwrap().is_none(),
                 "pgbench ended before {transactions} transactions"
             );
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(250));
         }
     }
 
