@@ -39,6 +39,7 @@ aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu the kernels for aarch64, under emula
 FILES="
 /usr/lib/*/qemu/block-iscsi.so          qemu-block-extra        images onto our volumes and back by QEMU
 /usr/lib/postgresql/*/bin/postgres      postgresql              CRC32C in TCP for programs that know nothing of it
+/usr/lib/postgresql/*/bin/pgbench       postgresql              a database on our target
 /usr/include/iscsi/iscsi.h              libiscsi-dev            SCSI commands by sg3-utils
 /usr/aarch64-linux-gnu/lib/libc.so.6    libc6-dev-arm64-cross   the kernels for aarch64, under emulation
 "
