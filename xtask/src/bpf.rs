@@ -1,4 +1,4 @@
-//! `cargo xtask bpf`: rebuilds the object of the BPF programs in `crates/tcp-crc/bpf`. It is kept in the repository, so that clang
+//! `cargo xtask bpf`: rebuilds the object of the BPF programs in `crates/tcp-crc-shim/bpf`. It is kept in the repository, so that clang
 //! is only needed to change the programs.
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-const FOLDER: &str = "crates/tcp-crc/bpf";
+const FOLDER: &str = "crates/tcp-crc-shim/bpf";
 /// In the order in which a test reads them.
 const SOURCES: [&str; 4] = ["state.h", "segment.h", "flow.h", "tcp_crc.bpf.c"];
 const OBJECT: &str = "tcp_crc.bpf.o";

@@ -1,4 +1,4 @@
-//! The back end in the kernel: BPF programs (`crates/tcp-crc/bpf/tcp_crc.bpf.c`) that make the kernel's own TCP leave room for the CRC,
+//! The back end in the kernel: BPF programs (`crates/tcp-crc-shim/bpf/tcp_crc.bpf.c`) that make the kernel's own TCP leave room for the CRC,
 //! fill it in and check it.
 //!
 //! The programs are unloaded with the [`Kernel`] that loaded them. They work on one network namespace: `sockops` is attached to the root of
@@ -28,7 +28,7 @@ use crate::shim::PacketCounters;
 
 use records::{FLOW_BYTES, KEY_BYTES, flow, key, totals};
 
-const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../tcp-crc/bpf/tcp_crc.bpf.o");
+const OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/tcp_crc.bpf.o");
 
 /// The programs' tables of connections.
 type Flows = HashMap<MapData, [u8; KEY_BYTES], [u8; FLOW_BYTES]>;

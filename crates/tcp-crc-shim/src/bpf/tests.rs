@@ -356,7 +356,7 @@ fn what_cannot_be_read_goes_on_as_it_is() {
 
 #[test]
 fn the_object_is_of_its_source() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tcp-crc/bpf");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
     let crc = ["state.h", "segment.h", "flow.h", "tcp_crc.bpf.c"]
         .iter()
         .fold(0, |crc, name| integrity::crc32c_append(crc, &std::fs::read(folder.join(name)).unwrap()));
