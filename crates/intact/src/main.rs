@@ -28,7 +28,7 @@ struct Cli {
 enum Command {
     /// Serve volumes over iSCSI.
     Serve(cmd::serve::Args),
-    /// Say what is wrong in a configuration file, with line and remedy.
+    /// Check a configuration file: report each problem with line and remedy.
     Check(cmd::check::Args),
     /// List what a portal offers, or sessions, LUNs, targets or logins of the server on this machine.
     Ls(cmd::ls::Args),
@@ -36,17 +36,17 @@ enum Command {
     Lun(cmd::lun::Args),
     /// Show or change the access states of target port groups (ALUA) of the server on this machine.
     Group(cmd::group::Args),
-    /// Let the server on this machine read its configuration again.
+    /// Make the server on this machine read its configuration again.
     Reload(cmd::reload::Args),
-    /// Say what a LUN says about itself.
+    /// Show what a LUN reports about itself.
     Inq(cmd::inq::Args),
     /// Copy between files and LUNs.
     Cp(cmd::cp::Args),
-    /// Examine a target step by step, and say what is wrong.
+    /// Examine a target step by step, and report what is wrong.
     Doctor(cmd::doctor::Args),
     /// Reset a LUN or a target, or end its commands.
     Reset(cmd::reset::Args),
-    /// Let a LUN check all of its medium, and list the blocks that are bad.
+    /// Make a LUN check its whole medium, and list the bad blocks.
     Scrub(cmd::scrub::Args),
     /// Measure a LUN, checksums, or guards on the way to a disk: bytes per second, latencies, CPU time.
     Bench(cmd::bench::Args),
@@ -64,10 +64,10 @@ enum Command {
     Man,
 }
 
-/// Commands that end or overwrite something: nobody is to come to them by a suggestion.
+/// Commands that end or overwrite something. They are never suggested for a misspelled word.
 const NEVER_SUGGESTED: [&str; 2] = ["reset", "cp"];
 
-/// Reads the command line as clap does, without suggestions that would do harm.
+/// Parses the command line with clap, without suggestions that would do harm.
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(arguments).map_err(|mut error| {
         let harmful = match error.get(ContextKind::SuggestedSubcommand) {

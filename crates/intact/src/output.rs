@@ -1,4 +1,4 @@
-//! What commands print: tables, sizes, and writing that minds a closed pipe.
+//! Output of the commands: tables, sizes, and writes that tolerate a closed pipe.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cmd::{FAILED, fail};
 
-/// Prints to standard output. A reader that has gone away is no failure.
+/// Prints to standard output. A closed pipe is no failure.
 pub fn print(text: &(impl AsRef<[u8]> + ?Sized)) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
@@ -17,7 +17,7 @@ pub fn print(text: &(impl AsRef<[u8]> + ?Sized)) -> ExitCode {
     }
 }
 
-/// Prints the result of a command: `value` as a line of JSON, or the `text` of it for people.
+/// Prints the result of a command: `value` as a line of JSON, or `text` for people.
 pub fn show(json: bool, value: &(impl Serialize + ?Sized), text: impl FnOnce() -> String) -> ExitCode {
     if !json {
         return print(&text());
@@ -28,7 +28,7 @@ pub fn show(json: bool, value: &(impl Serialize + ?Sized), text: impl FnOnce() -
     }
 }
 
-/// Rows in columns that are as wide as they must be.
+/// Rows in columns as wide as their content.
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -70,7 +70,7 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// How many there are of something: `1 target`, `2 targets`.
+/// A count with its noun: `1 target`, `2 targets`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

@@ -17,7 +17,7 @@ use crate::output::print;
 pub struct Args {
     /// The configuration file.
     file: PathBuf,
-    /// Open every store too, to be read: whether it is there, and what lies beside it makes sense.
+    /// Also open every store for reading: report those that are missing, or whose side files make no sense.
     #[arg(long)]
     open: bool,
     /// Print JSON.
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-/// The stores that cannot be opened, a line each. A file that is yet to be made is none of them.
+/// The stores that cannot be opened, one line each. A file that the server would create is not among them.
 fn cannot_be_opened(config: &target::config::Config) -> Vec<String> {
     let mut lines = Vec::new();
     for target in &config.targets {

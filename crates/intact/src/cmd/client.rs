@@ -1,5 +1,5 @@
-//! What the client commands share: the URL with its secrets, errors with their remedies, and sizes and times as people write
-//! them.
+//! What the client commands share: the URL and its secrets, errors with remedies, and the sizes and times that people
+//! write.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ pub struct ClientArgs {
     /// Log in with this initiator name.
     #[arg(long, value_name = "IQN")]
     pub initiator: Option<String>,
-    /// Connections of the session, as far as the target allows.
+    /// Connections in the session, if the target allows so many.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: Option<u16>,
     /// A further portal of the target, for the other connections of the session; may be repeated. `all` asks the target.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub portal: Vec<String>,
-    /// An address of this machine for connections to come from; may be repeated.
+    /// A local address to connect from; may be repeated.
     #[arg(long, value_name = "ADDRESS")]
     pub local: Vec<std::net::IpAddr>,
     /// Highest ErrorRecoveryLevel to offer: 0, 1 or 2. Without it 0, or 2 with several connections.
@@ -38,7 +38,7 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// Takes `text` apart and completes it with what the arguments and the environment say.
+    /// Parses the URL `text` and adds what the arguments and the environment say.
     pub fn url(&self, text: &str) -> Result<IscsiUrl, ExitCode> {
         let refused = |error: &dyn std::fmt::Display| fail(MISUSED, error);
         let url = IscsiUrl::parse(text).map_err(|error| refused(&error))?;
@@ -61,14 +61,14 @@ impl ClientArgs {
         Ok(url)
     }
 
-    /// The options that `url` means for who only asks what there is: whether protection information is made makes no difference.
+    /// The options of `url` for a command that only asks: whether it would make protection information does not matter.
     pub fn asking_options(&self, url: &IscsiUrl) -> Result<Options, ExitCode> {
         let mut options = self.options(url)?;
         options.protection = None;
         Ok(options)
     }
 
-    /// The options that `url` means.
+    /// The options of `url`.
     pub fn options(&self, url: &IscsiUrl) -> Result<Options, ExitCode> {
         let mut options = url.options().map_err(|error| fail(MISUSED, error))?;
         options.command_timeout = self.timeout;
@@ -77,7 +77,7 @@ impl ClientArgs {
     }
 }
 
-/// Lets people know what their session goes through: it is lost and comes back, for one. RUST_LOG asks for more.
+/// Reports what happens to the session, for example that it is lost and is back. RUST_LOG requests more.
 pub fn log_to_stderr() {
     let usual = "initiator=warn".parse().expect("a constant of the right form");
     let filter = tracing_subscriber::EnvFilter::builder().with_default_directive(usual).from_env_lossy();
@@ -87,11 +87,11 @@ pub fn log_to_stderr() {
         .with_ansi(colours)
         .with_target(false)
         .without_time();
-    // Nobody may be there to read it: that is no reason to end.
+    // A closed standard error is no reason to end.
     log.with_writer(std::io::stderr).log_internal_errors(false).init();
 }
 
-/// What stands in the command line is everybody's on this machine to read.
+/// Every user of this machine can read the command line.
 fn warn_of_secrets(url: &IscsiUrl) {
     for (secret, variable) in url.secrets() {
         let file =
@@ -103,12 +103,12 @@ fn warn_of_secrets(url: &IscsiUrl) {
     }
 }
 
-/// Says why there is no session, and what to do about it.
+/// Reports why there is no session, with the remedy.
 pub fn refused(error: &ConnectError) -> ExitCode {
     fail(FAILED, format_args!("{error}\n  remedy: {}", error.remedy()))
 }
 
-/// Says why a command brought nothing, and what to do about it.
+/// Reports why a command failed, with the remedy.
 pub fn failed(error: &IoError) -> ExitCode {
     fail(FAILED, told(error))
 }

@@ -22,7 +22,7 @@ use crate::output;
     Exit codes: 0 no row failed; 1 rows failed, or the target cannot be reached; 2 wrong usage."
 )]
 pub struct Args {
-    /// iscsi://[user[%password]@]host[:port][/target[/lun]]; without a target, the first that discovery shows.
+    /// iscsi://[user[%password]@]host[:port][/target[/lun]]; without a target, the first one that discovery returns.
     url: String,
     /// Rows (NUM-03) and sections (NUM) to run; all when none is given.
     #[arg(value_name = "ROW|SECTION")]
@@ -30,10 +30,10 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Show what passed on the wire in each row that failed, and when the target cannot be reached.
+    /// Show the PDUs of each row that failed, also when the target cannot be reached.
     #[arg(long)]
     transcript: bool,
-    /// Ask for header and data digests in every session of which the row does not say otherwise.
+    /// Request header and data digests in every session, unless the row says otherwise.
     #[arg(long)]
     digests: bool,
     /// Write to the whole logical unit (its last 64 MiB at most), not only to its last MiB.
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> ExitCode {
             format_args!("no row is named {unknown}; ids look like NUM-03, sections like NUM"),
         );
     }
-    // The rows appear as they end; JSON waits for all of them.
+    // Each row is printed when it ends; JSON waits for all of them.
     let mut closed = false;
     let report = run_with(&options, |row| {
         if !args.json && !closed {
@@ -94,7 +94,7 @@ fn wanted(id: &str, want: &str) -> bool {
     want.eq_ignore_ascii_case(id) || want.eq_ignore_ascii_case(section)
 }
 
-/// What is asked for, with what the environment and the file say about CHAP.
+/// The requested run, with the CHAP credentials from the environment and the file.
 fn options(args: &Args) -> Result<Options, String> {
     let mut options = Options::from_url(&args.url)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -128,7 +128,7 @@ fn options(args: &Args) -> Result<Options, String> {
     Ok(options)
 }
 
-/// The last lines: rows that failed because of something seen while another one ran, and the counts.
+/// The last lines: rows that failed because of something seen during another row, and the counts.
 fn totals(report: &Report) -> String {
     let mut text = String::from("\n");
     for row in &report.rows {
@@ -141,7 +141,7 @@ fn totals(report: &Report) -> String {
     text
 }
 
-/// The report with its counts; transcripts only when asked for.
+/// The report with its counts; transcripts only on request.
 fn json(mut report: Report, transcripts: bool) -> String {
     let (passed, failed, other) = (report.passed(), report.failed(), report.not_applicable());
     for row in &mut report.rows {

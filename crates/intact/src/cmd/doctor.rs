@@ -1,4 +1,4 @@
-//! `intact doctor URL`: step by step from the name to the bytes, and for each step that fails the rule and the remedy.
+//! `intact doctor URL`: checks step by step, from the name to the bytes; a step that fails shows the rule and the remedy.
 
 use std::fmt::Write as _;
 use std::net::ToSocketAddrs;
@@ -16,9 +16,9 @@ use super::FAILED;
 use super::client::ClientArgs;
 use crate::output;
 
-/// Most bytes read twice.
+/// Maximum number of bytes that are read twice.
 const READ_BYTES: u64 = 1024 * 1024;
-/// Pings for the round trip time.
+/// Number of pings that measure the round trip time.
 const PINGS: usize = 8;
 
 /// Arguments of `intact doctor`.
@@ -35,7 +35,7 @@ pub struct Args {
     client: ClientArgs,
 }
 
-/// How a step went.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
@@ -51,14 +51,14 @@ struct Step {
     what: String,
     rule: Option<String>,
     remedy: Option<String>,
-    /// What belongs to it, line by line.
+    /// Details, one per line.
     details: Vec<String>,
-    /// What failed to match, kind by kind, where the step counts it.
+    /// Counts of mismatches by kind, if the step counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<Failures>,
 }
 
-/// What failed to match in the session, each where it was found.
+/// Mismatches in the session, by the place where they were found.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Failures {
     header_digests: u64,
@@ -148,7 +148,7 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-/// `Err` only for wrong usage; everything else is a finding.
+/// `Err` only for wrong usage; everything else is a result.
 fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), ExitCode> {
     match (url.portal.host.as_str(), url.portal.port).to_socket_addrs() {
         Ok(addresses) => {
@@ -164,7 +164,7 @@ fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), Exi
     }
     let mut options = args.client.options(url)?;
     options.reconnect_timeout = std::time::Duration::ZERO;
-    // A unit that has none is a finding, not the end of the examination.
+    // A missing unit is a result; the examination continues.
     let tags = options.protection.take();
     let Some(target) = &url.target else {
         discover(&options, out);
@@ -280,7 +280,7 @@ fn parameters(session: &Session, out: &mut Examination) {
     );
 }
 
-/// Pings with data of awkward lengths: what comes back must be what was sent.
+/// Pings with data of odd lengths: the reply must have the same data.
 fn pings(session: &Session, out: &mut Examination) {
     let most = session.opening().params.max_send_data_segment_length.min(64 * 1024) as usize;
     for length in [1, 2, 3, 4, 5, 511, 4096, most] {

@@ -1,4 +1,4 @@
-//! Programs that a command runs for somebody: they get the command's signals, and the command ends as they do.
+//! Programs that a command runs: they receive the command's signals, and their exit code becomes the command's.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -10,11 +10,11 @@ use signal_hook::iterator::Signals;
 
 use super::FAILED;
 
-/// The signals that end a command, received and kept from now on: made before there is a program, so that none between the two is lost.
+/// Receives the signals that would end the command. It is created before the program is started, so that no signal in between is lost.
 pub struct Kept(Signals);
 
 impl Kept {
-    /// Begins to keep them.
+    /// Starts to receive them.
     ///
     /// # Errors
     /// The system has no descriptor left.
@@ -22,8 +22,8 @@ impl Kept {
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map(Kept)
     }
 
-    /// Waits until `child` has ended, and hands the signals on to it. A terminal sends its interrupt to the program as well, so that
-    /// one is not handed on; the command stays for what is to be taken down.
+    /// Waits until `child` has ended, and forwards the signals to it. A terminal sends its interrupt to the program as well, so that
+    /// one is not forwarded; the command stays to clean up.
     ///
     /// # Errors
     /// It cannot be waited for.
@@ -43,7 +43,7 @@ impl Kept {
     }
 }
 
-/// The program's own exit code; for one that a signal has ended 128 and the signal's number, as shells say it.
+/// The program's exit code; if a signal ended it, 128 plus the number of the signal, as in shells.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(FAILED))

@@ -1,4 +1,4 @@
-//! `intact lun identity`: what hosts know a volume by, and another one for a copy.
+//! `intact lun identity`: shows the identity by which hosts know a volume, or gives a copy a new one.
 
 use std::process::ExitCode;
 
@@ -18,10 +18,10 @@ use crate::output::print;
     Exit codes: 0 shown or given; 1 it cannot be, for example while it is served; 2 wrong usage."
 )]
 pub struct Args {
-    /// The file of the volume, which no server serves now: PATH or file:PATH.
+    /// The file of a volume that no server is serving: PATH or file:PATH.
     #[arg(value_name = "FILE", value_parser = file)]
     file: StoreSpec,
-    /// Give it another identity: hosts will see another disk.
+    /// Give it a new identity: hosts will see another disk.
     #[arg(long)]
     new: bool,
     /// Print JSON.
@@ -63,7 +63,7 @@ pub fn run(args: Args) -> ExitCode {
     })
 }
 
-/// The identity in the label, which is only read.
+/// The identity from the label, which is only read.
 fn current(file: &StoreSpec) -> Result<Option<VolumeId>, StoreError> {
     let mut reading = file.clone();
     if let StoreSpec::File { options, .. } = &mut reading {
@@ -76,7 +76,7 @@ fn renewed(file: &StoreSpec) -> Result<VolumeId, StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| StoreError::Unusable(error.to_string()))?;
     let volume = random(bytes);
-    // Opened to be written: whoever serves it has the lock.
+    // Opened for writing: a server that serves it holds the lock.
     let store = file.open()?;
     let label = store.label().ok_or_else(|| StoreError::Unusable("it has no label".to_owned()))?;
     label.set_identity(Some(volume))?;

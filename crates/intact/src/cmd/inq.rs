@@ -1,4 +1,4 @@
-//! `intact inq URL`: what a logical unit says about itself.
+//! `intact inq URL`: what a logical unit reports about itself.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ struct Inquiry {
     max_unmap_blocks: u32,
     /// Type of the protection information, 0 to 3.
     protection: u8,
-    /// Types that it could be formatted with.
+    /// Types with which it can be formatted.
     protection_types: Vec<u8>,
     rotation_rate: Option<u16>,
 }

@@ -1,4 +1,4 @@
-//! `intact ls sessions|luns|targets|logins`: what the server on this machine says on its control socket.
+//! `intact ls sessions|luns|targets|logins`: what the server on this machine reports on its control socket.
 
 use std::process::ExitCode;
 
@@ -105,7 +105,7 @@ fn sessions(list: &[SessionInfo]) -> String {
     table.text()
 }
 
-/// How often something was mended; what exactly is in the JSON.
+/// Number of recoveries of all kinds; the JSON has each kind.
 fn recoveries(info: &target::observe::RecoveryInfo) -> u64 {
     info.snacks_answered + info.r2ts_recovered + info.tasks_reassigned + info.connections_lost
 }
@@ -206,7 +206,7 @@ fn logins(list: &[LoginEvent]) -> String {
         ]);
     }
     let mut text = table.text();
-    // The last refusal in full: it is what people look for.
+    // The last refusal in full: this is what people look for.
     if let Some(event) = list.iter().rev().find(|event| !event.accepted && !event.is_redirection()) {
         text.push_str(&format!(
             "\nThe last refusal: {}\n  rule:   {}\n  remedy: {}\nAll of them in full: --json\n",

@@ -1,4 +1,4 @@
-//! `intact ls WHAT|URL`: hands over to the file that knows what is asked for.
+//! `intact ls WHAT|URL`: calls the module for the requested list.
 
 use std::process::ExitCode;
 

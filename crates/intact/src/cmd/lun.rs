@@ -27,7 +27,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Make it larger: as large as its file or device is by now, or as is said.
+    /// Make it larger: to the current size of its file or device, or to the given size.
     Resize {
         #[command(flatten)]
         unit: Unit,
@@ -37,12 +37,12 @@ enum What {
     },
     /// Refuse writes.
     Protect(Unit),
-    /// Take writes again.
+    /// Accept writes again.
     Unprotect(Unit),
-    /// Take writes again after a flush that failed, as `intact ls luns` shows it. Check the disk first: what was written since the last
-    /// good flush may be lost, and from here on is read what the disk has. Hosts are told as after a loss of power.
+    /// Accept writes again after a failed flush, which `intact ls luns` shows. Check the disk first: what was written since the last
+    /// good flush may be lost, and reads then return what the disk has. Hosts are notified as after a loss of power.
     Reopen(Unit),
-    /// Show what hosts know a file by that is not served now, or give a copy an identity of its own.
+    /// Show the identity of a file that is not being served, or give a copy a new one.
     Identity(super::identity::Args),
 }
 

@@ -26,17 +26,17 @@ pub mod wireless;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// It failed, or data differ.
+/// It failed, or data differs.
 pub const FAILED: u8 = 1;
 /// Wrong usage or configuration.
 pub const MISUSED: u8 = 2;
 
-/// Writes a line to standard error. Where nobody reads it, there is nobody to tell.
+/// Writes a line to standard error. A failure to write is ignored.
 pub fn complain(what: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// Says on standard error why the command ends.
+/// Reports on standard error why the command ends.
 pub fn fail(code: u8, what: impl std::fmt::Display) -> ExitCode {
     complain(format_args!("intact: {what}"));
     ExitCode::from(code)

@@ -1,4 +1,4 @@
-//! `intact ls iscsi://host[:port][/target]`: what a portal offers, and why not where it does not.
+//! `intact ls iscsi://host[:port][/target]`: what a portal offers, and why something cannot be listed.
 
 use std::process::ExitCode;
 
@@ -68,7 +68,7 @@ fn target_line(url: &IscsiUrl, record: &TargetRecord, client: &ClientArgs) -> Ta
     };
     let mut at = url.clone();
     at.target = Some(record.name.clone());
-    // Where we are already is known to be reachable; other addresses may not be, from here.
+    // The current address is known to be reachable; others may not be, from here.
     let portals: Vec<Portal> = record.addresses.iter().map(Portal::from).collect();
     if let Some(first) = portals.first().filter(|_| !portals.contains(&url.portal)) {
         at.portal = first.clone();

@@ -1,4 +1,4 @@
-//! `intact reload`: as SIGHUP to the server on this machine, with the answer.
+//! `intact reload`: like SIGHUP to the server on this machine, and prints the result.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `intact reset URL`: a task management function (RFC 7143 11.5, RFC 7144 6), and the target's word on it.
+//! `intact reset URL`: a task management function (RFC 7143 11.5, RFC 7144 6), and the target's response.
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct What {
-    /// CLEAR TASK SET: end the commands of all initiators, and reset nothing.
+    /// CLEAR TASK SET: abort the commands of all initiators, without a reset.
     #[arg(long)]
     clear_task_set: bool,
     /// TARGET WARM RESET: reset all LUNs of the target.
@@ -41,7 +41,7 @@ struct What {
     /// TARGET COLD RESET: reset all LUNs, and end all sessions.
     #[arg(long)]
     target_cold: bool,
-    /// QUERY ASYNCHRONOUS EVENT: tell the unit attention that is pending, and change nothing (protocol level 2).
+    /// QUERY ASYNCHRONOUS EVENT: report the pending unit attention, without a change (protocol level 2).
     #[arg(long)]
     query: bool,
 }
@@ -64,7 +64,7 @@ struct Answer {
     function: String,
     response: Option<u8>,
     meaning: String,
-    /// Sense key, ASC and ASCQ of the unit attention that is pending.
+    /// Sense key, ASC and ASCQ of the pending unit attention.
     pending: Option<[u8; 3]>,
 }
 
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-/// Whether a response says that it was done: "complete", and "succeeded" of queries.
+/// Whether the response means success: "complete", or "succeeded" for queries.
 fn done(response: u8) -> bool {
     [TmfResponse::FunctionComplete, TmfResponse::FunctionSucceeded].iter().any(|good| good.code() == response)
 }
@@ -113,12 +113,12 @@ fn ask(args: &Args) -> Result<Answer, ExitCode> {
     })
 }
 
-/// Sense key, ASC and ASCQ of what QUERY ASYNCHRONOUS EVENT tells: above the key stands how many there are (SAM-5 7.9).
+/// Sense key, ASC and ASCQ from QUERY ASYNCHRONOUS EVENT; the bits above the key are the number of unit attentions (SAM-5 7.9).
 fn sense_of([key, asc, ascq]: [u8; 3]) -> [u8; 3] {
     [key & 0x0f, asc, ascq]
 }
 
-/// The LUN, where the function looks at one.
+/// The LUN, if the function uses one.
 fn unit(url: &IscsiUrl, function: TmfFunction) -> Result<Lun, initiator::UrlError> {
     match function {
         TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset if url.target.is_some() => {

@@ -1,7 +1,7 @@
-//! `intact scrub URL`: lets a LUN read and check all of its medium, and lists the blocks that are bad.
+//! `intact scrub URL`: makes a LUN read and check its whole medium, and lists the bad blocks.
 //!
-//! The device does it (VERIFY, with the checks of protection information where there is some), so that nothing travels and other
-//! initiators are served meanwhile. A command that fails names its first bad block; the rest goes on behind it.
+//! The device does the work (VERIFY, with the checks of protection information if it has some): no data travels, and other
+//! initiators are served meanwhile. A command that fails names its first bad block; the scrub continues behind it.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::client::{ClientArgs, failed, parse_size, refused};
 use super::{FAILED, MISUSED, fail};
 use crate::output::{self, Table};
 
-/// Bytes that one command covers: small enough that nobody waits long behind it.
+/// Bytes that one command covers: few enough that other commands do not wait long.
 const STEP_BYTES: u64 = 1024 * 1024;
 
 /// Arguments of `intact scrub`.
@@ -27,10 +27,10 @@ const STEP_BYTES: u64 = 1024 * 1024;
 pub struct Args {
     /// iscsi://[user[%password]@]host[:port]/target/lun
     url: String,
-    /// Most bytes in a second, to leave room for others.
+    /// Maximum rate in bytes per second, to leave room for others.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// End after so many bad blocks.
+    /// Stop after this many bad blocks.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     most: u32,
     /// Print JSON.
@@ -40,11 +40,11 @@ pub struct Args {
     client: ClientArgs,
 }
 
-/// A block that is bad.
+/// A bad block.
 #[derive(Debug, Serialize)]
 struct Bad {
     lba: u64,
-    /// The field of its protection information that failed; none where the medium itself did.
+    /// The field of its protection information that failed; none if the medium itself failed.
     field: Option<String>,
     what: String,
 }
@@ -106,7 +106,7 @@ fn scrub(args: &Args) -> Result<Report, ExitCode> {
     })
 }
 
-/// Examines `length` bytes at `at` as far as the first bad block, and says where to go on.
+/// Examines `length` bytes at `at` up to the first bad block, and returns where to continue.
 //= sbc3 4.22.4 PI-18
 fn examine(disk: &Disk, at: u64, length: u64, bad: &mut Vec<Bad>) -> Result<u64, IoError> {
     let block = u64::from(disk.capacity().block_bytes);
@@ -117,14 +117,14 @@ fn examine(disk: &Disk, at: u64, length: u64, bad: &mut Vec<Bad>) -> Result<u64,
     };
     let (lba, field) = match &error {
         IoError::Protection(failure) => (failure.lba, Some(failure.field.to_string())),
-        // MEDIUM ERROR and HARDWARE ERROR are about a block; whatever else it is, going on would not help.
+        // MEDIUM ERROR and HARDWARE ERROR concern a block; after any other error it makes no sense to continue.
         IoError::CheckCondition(sense) if matches!(sense.key, 3 | 4) => (sense.information, None),
         _ => return Err(error),
     };
     let (first, blocks) = (at / block, length / block);
     match lba.filter(|lba| (first..first + blocks).contains(lba)) {
         None if blocks > 1 => {
-            // It does not say which: the first half tells.
+            // It does not say which block: try the first half.
             let half = blocks / 2 * block;
             let next = examine(disk, at, half, bad)?;
             if next < at + half { Ok(next) } else { examine(disk, next, length - half, bad) }

@@ -1,5 +1,5 @@
-//! `intact serve`: the target as a program. Reads the configuration, starts the server and the control plane, says what to
-//! paste next, and then waits for signals: SIGHUP reads the file again, SIGTERM and SIGINT end the server.
+//! `intact serve`: the target as a program. Reads the configuration, starts the server and the control plane, prints lines
+//! to paste, and then waits for signals: SIGHUP reads the file again, SIGTERM and SIGINT end the server.
 
 mod export;
 mod hints;
@@ -24,7 +24,7 @@ use target::supervise::Watchdog;
 use self::log::Log;
 use super::{FAILED, MISUSED, complain, fail};
 
-/// How long after the start a store that is missing is tried again, and how seldom at last.
+/// Interval at which a missing store is tried again: at first, and at most.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LAST: Duration = Duration::from_secs(30);
 
@@ -44,7 +44,7 @@ pub struct Args {
     /// Configuration file; examples/intact.toml shows every key.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["target", "lun"])]
     config: Option<PathBuf>,
-    /// Address to listen on, instead of the file's; may be given several times. Port 0 lets the system choose.
+    /// Address to listen on, instead of those in the file; may be repeated. Port 0 lets the system choose.
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen)]
     listen: Vec<SocketAddr>,
     /// Name of the target.
@@ -53,29 +53,29 @@ pub struct Args {
     /// Logical unit, numbered from 0 in order: ram:SIZE or file:PATH[,size=SIZE][,ro][,atomic=SIZE], each with [,block=BYTES][,pi=TYPE].
     #[arg(long, value_name = "STORE", value_parser = store)]
     lun: Vec<StoreSpec>,
-    /// Print one line of JSON about what is served, instead of lines to paste.
+    /// Print one line of JSON that describes what is served, instead of lines to paste.
     #[arg(long)]
     json: bool,
-    /// Where to put the control socket, on which `intact ls`, `lun`, `group` and `reload` ask.
+    /// Path of the control socket, which `intact ls`, `lun`, `group` and `reload` use.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// Where to keep persistent reservations (APTPL); default: beside each store that is a file.
+    /// Where to keep persistent reservations (APTPL); default: next to each store that is a file.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Serve /metrics (OpenMetrics, or plain text to who asks for it) on this address.
+    /// Serve /metrics (OpenMetrics, or plain text on request) on this address.
     #[arg(long, value_name = "ADDR:PORT", value_parser = metrics)]
     metrics: Option<SocketAddr>,
-    /// Export the units by NBD on this address too, instead of where the file says; may be given several times. Default port 10809.
-    /// TLS is configured in the file ([nbd]).
+    /// Also export the units by NBD on this address, instead of those in the file; may be repeated. Default port 10809. TLS is
+    /// configured in the file ([nbd]).
     #[arg(long, value_name = "ADDR:PORT", value_parser = nbd_listen)]
     nbd: Vec<SocketAddr>,
-    /// Let anybody on the network use targets that have neither CHAP nor access rules.
+    /// Allow anybody on the network to use targets without CHAP and without access rules.
     #[arg(long)]
     allow_open_access: bool,
-    /// Serve nothing when a store cannot be opened; default: serve the others, and try again.
+    /// Do not start if a store cannot be opened; default: serve the others, and try again.
     #[arg(long)]
     require_every_store: bool,
-    /// How long initiators have to log out when the server ends.
+    /// Time for initiators to log out when the server ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
     grace: u64,
 }
@@ -96,11 +96,11 @@ fn store(text: &str) -> Result<StoreSpec, String> {
     text.parse().map_err(|error: blockstore::SpecError| error.to_string())
 }
 
-/// Where the configuration comes from, to read it again.
+/// Where the configuration came from, to read it again.
 struct Origin {
     file: Option<PathBuf>,
     overrides: Overrides,
-    /// As it was at the start.
+    /// The configuration at the start.
     running: Config,
 }
 
@@ -155,7 +155,7 @@ fn serve(args: Args, log: &Log) -> ExitCode {
         Err(code) => return code,
     };
     raise_file_limit();
-    // Taken before anything is started: a signal that comes early is not lost.
+    // Before anything is started, so that an early signal is not lost.
     let mut signals = match Signals::new([SIGHUP, SIGTERM, SIGINT]) {
         Ok(signals) => signals,
         Err(error) => return fail(FAILED, format_args!("signals cannot be received: {error}")),
@@ -205,7 +205,7 @@ fn serve(args: Args, log: &Log) -> ExitCode {
     reload_when_asked(&mut signals, &origin, &server);
     notify(&[NotifyState::Stopping]);
     tracing::info!("ending: initiators have {} s to log out", args.grace);
-    // Whoever asks twice does not want to wait.
+    // A second signal ends the server at once.
     std::thread::spawn(move || {
         if signals.forever().any(|signal| signal != SIGHUP) {
             std::process::exit(i32::from(FAILED));
@@ -236,7 +236,7 @@ fn reload_when_asked(signals: &mut Signals, origin: &Origin, server: &Server) {
     }
 }
 
-/// What is to be served; what is wrong with it is said.
+/// The configuration to serve. Reports its problems.
 fn configuration(
     file: Option<&Path>,
     target: Option<&str>,
@@ -257,7 +257,7 @@ fn configuration(
     Ok(config)
 }
 
-/// Half a server would let hosts wait for ever: when a thread of it ends, all of it does, and who started it starts it again.
+/// Half a server would make hosts wait for ever: when a thread ends, the process ends, and the service manager starts it again.
 fn end_on_failure(observe: &Observe, log: &Log) {
     let log = log.clone();
     observe.failures.set_handler(move |failure| {
@@ -267,7 +267,7 @@ fn end_on_failure(observe: &Observe, log: &Log) {
     });
 }
 
-/// Tells the service manager that the server is well, if it wants to know (`WatchdogSec` of systemd).
+/// Signals to the service manager that the server is healthy, if configured (`WatchdogSec` of systemd).
 fn feed_watchdog(server: &Arc<Server>) -> std::io::Result<Option<Watchdog>> {
     sd_notify::watchdog_enabled()
         .filter(|interval| !interval.is_zero())
@@ -275,7 +275,7 @@ fn feed_watchdog(server: &Arc<Server>) -> std::io::Result<Option<Watchdog>> {
         .transpose()
 }
 
-/// Tries to open the stores that could not be had, more and more seldom, until there are none. A server that has them all is not woken
+/// Tries again to open missing stores, at growing intervals, until none is missing. A server that has all its stores is not woken
 /// for this.
 fn retry_missing(server: &Arc<Server>) {
     if !server.is_incomplete() {
@@ -305,7 +305,7 @@ fn retry_missing(server: &Arc<Server>) {
     }
 }
 
-/// Connections are open files; the usual soft limit of 1024 is far below what may connect.
+/// Each connection is an open file; the usual soft limit of 1024 is far below the permitted connections.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -321,7 +321,7 @@ fn notify(state: &[NotifyState<'_>]) {
     }
 }
 
-/// systemd wants to know when a reload began, on its own clock.
+/// systemd needs the time at which a reload began, on its own clock.
 fn reloading() -> Vec<NotifyState<'static>> {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let microseconds = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;

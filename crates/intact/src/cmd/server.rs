@@ -1,4 +1,4 @@
-//! What the commands share that ask the server on this machine, on its control socket.
+//! What the commands share that use the control socket of the server on this machine.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,13 +8,13 @@ use server::control::{Answer, Request, ask};
 use super::{FAILED, fail};
 use crate::output;
 
-/// Arguments that every such command has.
+/// Arguments of each of these commands.
 #[derive(Debug, clap::Args)]
 pub struct ServerArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// The control socket of the server, when it is not in its usual place.
+    /// The control socket of the server, if it is not in the default place.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 }
@@ -25,7 +25,7 @@ impl ServerArgs {
         ask(self.control.as_deref(), request).map_err(|error| fail(FAILED, error))
     }
 
-    /// Asks it to change something, and prints what is different now: as JSON a list of such lines.
+    /// Requests a change and prints what has changed; as JSON, a list of such lines.
     pub fn change(&self, request: &Request) -> ExitCode {
         match self.ask(request) {
             Ok(Answer::Changed(lines) | Answer::Reload(lines)) => {
@@ -40,7 +40,7 @@ impl ServerArgs {
     }
 }
 
-/// The answer is to another question.
+/// The answer is for another request.
 pub fn unexpected() -> ExitCode {
     fail(FAILED, "the server answered something else: use the `intact` of the same version as the server")
 }

@@ -9,11 +9,11 @@ use scsi::Outcome;
 use server::config::{Config, NbdConfig};
 use target::{ServedUnit, Server};
 
-/// The data of NBD requests have this part of what those of iSCSI have, on top, and no more than a bound.
+/// NBD requests may use this part of the memory limit of iSCSI in addition, up to a bound.
 const BUFFER_SHARE: u64 = 4;
 const BUFFER_BYTES_MAX: u64 = 256 << 20;
 
-/// Starts exporting what `server` serves, if `config` says so.
+/// Exports what `server` serves, if `config` requests it.
 pub fn start(config: &Config, server: &Arc<Server>) -> Result<Option<nbd::Server>, StartError> {
     let Some(NbdConfig { listen, tls }) = &config.nbd else { return Ok(None) };
     let options = Options {
@@ -31,7 +31,7 @@ pub fn start(config: &Config, server: &Arc<Server>) -> Result<Option<nbd::Server
     nbd::Server::start(&options, exports, Arc::new(move |lane, job| server.offload(lane, job))).map(Some)
 }
 
-/// What an NBD client calls a unit.
+/// The name of a unit for NBD clients.
 pub fn name_of(target: &str, lun: u16) -> String {
     format!("{target}/{lun}")
 }
@@ -41,7 +41,7 @@ struct Units(Arc<Server>);
 #[derive(Debug)]
 struct ExportedUnit(ServedUnit);
 
-/// A unit that is not everybody's by iSCSI is not everybody's by NBD either, where there is no CHAP: its clients show certificates.
+/// NBD has no CHAP. A unit with access control in iSCSI is therefore exported only to clients with certificates.
 fn may_use(unit: &ServedUnit, peer: &Peer) -> bool {
     unit.is_open() || peer.proven
 }

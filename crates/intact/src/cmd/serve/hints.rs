@@ -1,4 +1,4 @@
-//! What `intact serve` says when it is ready: lines to paste, or one line of JSON.
+//! What `intact serve` prints when it is ready: lines to paste, or one line of JSON.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use target::observe::{LunInfo, ServerView};
 use super::export::name_of;
 use crate::output;
 
-/// Portals, and addresses of NBD, that are listened on.
+/// The portals, and the addresses for NBD.
 type Listening<'a> = (&'a [SocketAddr], &'a [SocketAddr]);
 
 /// Prints it.
@@ -26,7 +26,7 @@ pub fn print(
         true => one_line(config, &luns, listening, plane),
         false => to_paste(config, &luns, listening, plane),
     };
-    // The server goes on when nobody reads.
+    // The server continues even if the output is closed.
     let _ = output::print(&text);
 }
 
@@ -105,7 +105,7 @@ fn to_paste(
     let servable = |target: &&TargetConfig| target.redirect.is_none() && !target.luns.is_empty();
     let Some(target) = config.target.targets.iter().find(servable) else { return text };
     let group = |portal: &SocketAddr| {
-        // Ports that the system chose are not in the configuration; then the order tells.
+        // The configuration does not have ports chosen by the system; then the order decides.
         let index = portals.iter().position(|p| p == portal)?;
         config.target.portals.get(index).map(|portal| portal.group_tag)
     };

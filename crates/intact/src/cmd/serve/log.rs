@@ -1,5 +1,5 @@
-//! The log of `intact serve`: lines for standard error, written by a thread of its own. Who logs never waits for whoever reads the
-//! log, and never fails with it: what cannot be written is dropped, counted, and told of as soon as something can be written.
+//! The log of `intact serve`: lines for standard error, written by a separate thread. A thread that logs never waits for the
+//! reader of the log and never fails because of it: lines that cannot be written are dropped, counted, and reported later.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -15,17 +15,17 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that may wait to be written.
 const LINES_MAX: usize = 4096;
-/// How long the end of the process waits for lines that are not written yet.
+/// How long the process waits at its end for lines that are not yet written.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// What the thread is given.
+/// Messages to the thread.
 enum Item {
     Line(Vec<u8>),
-    /// Everything before it is written, or lost.
+    /// Reached when all lines before it are written or lost.
     Flush(SyncSender<()>),
 }
 
-/// The way to the thread. Clones lead to the same one.
+/// A handle to the thread. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Log {
     queue: SyncSender<Item>,
@@ -33,12 +33,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts the thread and makes it what the process logs to: at the level that RUST_LOG says, panics too.
+    /// Starts the thread and makes it the log of the process, at the level of RUST_LOG. It also gets panics.
     ///
     /// # Errors
-    /// When there is no thread or no standard error.
+    /// The thread or standard error is not available.
     pub fn start() -> io::Result<Self> {
-        // Another descriptor for the same file: whoever waits for the lock of the standard handle does not wait for us.
+        // A descriptor of its own for the same file: users of the standard handle and its lock do not wait for this thread.
         let output = File::from(io::stderr().as_fd().try_clone_to_owned()?);
         let log = Self::to(output)?;
         let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
@@ -66,7 +66,7 @@ impl Log {
         Ok(Self { queue, lost })
     }
 
-    /// Waits a little for what is not written yet: before the process ends.
+    /// Waits briefly for unwritten lines, before the process ends.
     pub fn flush(&self) {
         let deadline = Instant::now() + LAST_LINES;
         let (done, written) = mpsc::sync_channel(1);
@@ -103,7 +103,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// Writes lines until nobody can send any.
+/// Writes lines until all senders are gone.
 fn write_lines(items: &Receiver<Item>, mut output: impl Write, lost: &AtomicU64) {
     for item in items {
         let line = match item {
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// A file that takes nothing until it is told to.
+    /// A file that accepts nothing until the test allows it.
     #[derive(Clone, Default)]
     struct Full(Arc<Mutex<(bool, String)>>);
 
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(text, "WARN intact::log: 3 lines were lost: standard error did not take them\nwritten\n");
     }
 
-    /// A file that nobody reads: it says what it is given and takes it only when it is allowed to.
+    /// A file without a reader: it reports each write and accepts it only when the test allows it.
     struct Stalled(Receiver<()>, mpsc::Sender<String>);
 
     impl Write for Stalled {
@@ -190,7 +190,7 @@ mod tests {
         let mut log = Log::to(Stalled(stalled, tell)).unwrap();
         log.write_all(b"first\n").unwrap();
         assert_eq!(told.recv().unwrap(), "first\n");
-        // It hangs; the queue takes so many, and the rest is dropped.
+        // It hangs; the queue holds so many lines, and the rest is dropped.
         for _ in 0..LINES_MAX + 100 {
             log.write_all(b"line\n").unwrap();
         }
