@@ -18,7 +18,7 @@ use crate::error::IoError;
 use crate::protection::{Protection, UnitProtection};
 use crate::session::Session;
 use crate::ticket::{Response, Ticket};
-use crate::unit::LostWrites;
+use crate::unit::{Identity, LostWrites};
 
 /// Most bytes of one command, unless the device allows less.
 const MAX_TRANSFER_BYTES: u64 = 4 * 1024 * 1024;
@@ -501,6 +501,18 @@ impl Disk {
     pub fn inquiry(&self, page: Option<u8>) -> Result<Vec<u8>, IoError> {
         let response = self.query(&cdb::inquiry(page, ALLOCATION_BYTES), ALLOCATION_BYTES.into())?;
         Ok(response.to_vec())
+    }
+
+    /// The name that no other unit in the world has: its UUID, NAA, EUI-64 or SCSI name designator in VPD page 83h (SPC-4 7.8.6), in
+    /// this order of preference, as text such as `naa.6001405`. `None` if it reports none of them.
+    ///
+    /// # Errors
+    /// The device does not answer.
+    pub fn unique_name(&self) -> Result<Option<String>, IoError> {
+        if !self.info.pages.contains(&0x83) {
+            return Ok(None);
+        }
+        Ok(Identity::parse(&self.inquiry(Some(0x83))?).unique_name())
     }
 
     fn identify(&self) -> Result<DiskInfo, IoError> {

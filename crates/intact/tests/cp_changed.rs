@@ -4,14 +4,12 @@ mod common;
 mod support;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use common::{Serve, intact, text};
 use serde_json::Value;
-use support::{IQN, free_port, serve, target};
+use support::{IQN, free_port, lun_bytes, serve, target};
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 8 * MIB;
@@ -36,14 +34,7 @@ impl Server {
 
     /// Bytes that the unit has moved for `op`, as the target counts them.
     fn bytes(&self, op: &str) -> u64 {
-        let mut stream = TcpStream::connect(&self.metrics).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let label = format!("op=\"{op}\"");
-        let line = answer.lines().find(|l| l.starts_with("intact_lun_bytes_total") && l.contains(&label));
-        let line = line.unwrap_or_else(|| panic!("no {op} in {answer}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
+        lun_bytes(&self.metrics, op)
     }
 }
 

@@ -5,6 +5,8 @@ use std::fmt;
 /// Designator types that name a logical unit, in order of preference for comparison: UUID, NAA, EUI-64, SCSI name string, MD5
 /// logical unit identifier, T10 vendor ID, vendor specific.
 const PREFERENCE: [u8; 7] = [0xa, 0x3, 0x2, 0x8, 0x7, 0x1, 0x0];
+/// How many of them, from the first, no two units in the world share: UUID, NAA, EUI-64, SCSI name string.
+const UNIQUE_KINDS: usize = 4;
 /// Most designators that are read.
 const MAX_DESIGNATORS: usize = 32;
 /// The code sets ASCII and UTF-8.
@@ -26,7 +28,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Parses the page; skips designators of ports, and truncated ones.
-    pub(super) fn parse(page: &[u8]) -> Self {
+    pub(crate) fn parse(page: &[u8]) -> Self {
         let mut designators = Vec::new();
         let length = page.get(2..4).map_or(0, |two| usize::from(u16::from_be_bytes([two[0], two[1]])));
         let mut rest = page.get(4..).unwrap_or(&[]);
@@ -47,6 +49,13 @@ impl Identity {
 
     fn of_kind(&self, kind: u8) -> impl Iterator<Item = &Designator> {
         self.designators.iter().filter(move |designator| designator.kind == kind)
+    }
+
+    /// The best name that no other unit in the world has, as text; `None` if it has none of those types.
+    pub(crate) fn unique_name(&self) -> Option<String> {
+        let mut kinds = PREFERENCE[..UNIQUE_KINDS].iter();
+        // The unique types come first, so if there is such a name, it is the one that is shown.
+        kinds.any(|kind| self.of_kind(*kind).next().is_some()).then(|| self.to_string())
     }
 
     /// Whether the unit that had this identity is now `other`. The best kind of name that both have decides, so that a target
@@ -137,5 +146,13 @@ mod tests {
         assert_eq!(identity(&[(1, 0, 3, &[0x60, 1, 0xab])]).to_string(), "naa.6001ab");
         assert_eq!(identity(&[(2, 0, 1, b"INTACT x\n")]).to_string(), "t10.INTACT x");
         assert_eq!(identity(&[]).to_string(), "without a name");
+    }
+
+    #[test]
+    fn only_types_that_are_unique_in_the_world_make_a_unique_name() {
+        let t10 = (2, 0, 1, &b"INTACT x"[..]);
+        assert_eq!(identity(&[t10]).unique_name(), None);
+        assert_eq!(identity(&[]).unique_name(), None);
+        assert_eq!(identity(&[t10, (1, 0, 3, &[0x60, 1])]).unique_name().as_deref(), Some("naa.6001"));
     }
 }

@@ -6,8 +6,8 @@ pub mod guest;
 pub mod sg3;
 
 use std::fs;
-use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{self, Read, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -160,6 +160,18 @@ pub fn secret_file(directory: &Path, name: &str, text: &str) -> PathBuf {
 pub fn resident_bytes(pid: u64) -> u64 {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// Bytes that the only unit of the server with its metrics at `address` has moved for `op` ("read", "write"), as it counts them.
+pub fn lun_bytes(address: &str, op: &str) -> u64 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let label = format!("op=\"{op}\"");
+    let line = answer.lines().find(|l| l.starts_with("intact_lun_bytes_total") && l.contains(&label));
+    let line = line.unwrap_or_else(|| panic!("no {op} in {answer}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 /// Tries `done` until it says so, for a minute at most.

@@ -3,8 +3,10 @@
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
 use std::process::ExitCode;
 
+use blockstore::side_file::directory_of;
 use initiator::{Disk, IoError, IscsiUrl, LostWrites, Session};
 use parking_lot::Mutex;
 
@@ -28,6 +30,17 @@ pub enum Endpoint {
         /// Held while a block is changed that the copy covers only in part.
         tail: Mutex<()>,
     },
+}
+
+/// What of the destination a copy starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// A file is emptied.
+    Nothing,
+    /// A file keeps what it holds, up to the size of the source.
+    Contents,
+    /// The destination must be there already, with the size that it has: it is part of an earlier copy.
+    Everything,
 }
 
 /// Why what was written may not stay.
@@ -62,12 +75,12 @@ impl Endpoint {
         Ok(Self::File { file, size, name: text.to_owned(), regular: false, holes: false })
     }
 
-    /// Opens the side to write to, with room for all of `source`. With `keep` a file keeps what it holds, up to that size.
+    /// Opens the side to write to, with room for all of `source`.
     pub fn open_destination(
         text: &str,
         client: &ClientArgs,
         source: &Self,
-        keep: bool,
+        keep: Keep,
     ) -> Result<Self, ExitCode> {
         let size = source.size();
         if IscsiUrl::is_url(text) {
@@ -83,12 +96,16 @@ impl Endpoint {
             }
             return Ok(Self::Disk { disk, size, tail: Mutex::new(()) });
         }
-        let failed = |error: std::io::Error| fail(FAILED, format_args!("{text} cannot be written: {error}"));
+        let remedy = match keep {
+            Keep::Everything => "\n  remedy: remove the state to copy from the beginning",
+            Keep::Nothing | Keep::Contents => "",
+        };
+        let failed = |error| fail(FAILED, format_args!("{text} cannot be written: {error}{remedy}"));
         // Not truncated by opening: it might be the source itself.
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(true)
+            .create(keep != Keep::Everything)
             .truncate(false)
             .open(text)
             .map_err(failed)?;
@@ -102,12 +119,18 @@ impl Endpoint {
         }
         let regular = kind.is_file();
         if regular {
-            let emptied = if keep { Ok(()) } else { file.set_len(0) };
-            emptied.and_then(|()| file.set_len(size)).map_err(failed)?;
+            match keep {
+                Keep::Nothing => file.set_len(0).and_then(|()| file.set_len(size)).map_err(failed)?,
+                Keep::Contents => file.set_len(size).map_err(failed)?,
+                Keep::Everything => {}
+            }
+            // A state must not outlive the name of the file that it speaks of. Where the folder may not be read, the name is left to the
+            // file system.
+            let _ = File::open(directory_of(Path::new(text))).and_then(|folder| folder.sync_all());
         } else if file_size(&file).map_err(failed)? < size {
             return Err(fail(FAILED, format_args!("{text} is smaller than the {size} bytes of the source")));
         }
-        Ok(Self::File { file, size, name: text.to_owned(), regular, holes: regular && !keep })
+        Ok(Self::File { file, size, name: text.to_owned(), regular, holes: regular && keep == Keep::Nothing })
     }
 
     /// Bytes that take part in the copy.
@@ -276,7 +299,7 @@ fn open_disk(text: &str, client: &ClientArgs) -> Result<Disk, ExitCode> {
 }
 
 /// Size of a file or block device.
-fn file_size(file: &File) -> std::io::Result<u64> {
+pub fn file_size(file: &File) -> std::io::Result<u64> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(std::io::ErrorKind::IsADirectory.into());

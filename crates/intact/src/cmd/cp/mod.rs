@@ -3,12 +3,18 @@
 //! Chunks are read and written by several threads at once. What is zero, or is not allocated at the source, is not written but
 //! made zero at the destination: a hole in a file, WRITE SAME with UNMAP on a logical unit.
 //!
+//! With `--state`, the copy goes segment by segment: when one is at the destination it is flushed there, and only then the state file
+//! says so ([`state`]). A copy that is ended at any moment, also by a loss of power, is continued by `--resume` from the last segment.
+//!
 //! `--changed-only` reads both sides and compares the bytes. Digests would cost the same reading and miss one change in 2^32.
 
 mod endpoint;
+mod identity;
 mod rate;
+mod state;
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -18,16 +24,21 @@ use initiator::LostWrites;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use self::endpoint::{Endpoint, Source, Unfinished};
+use self::endpoint::{Endpoint, Keep, Source, Unfinished};
+use self::identity::Identity;
 use self::rate::Pace;
+use self::state::{Checkpoint, State};
 use super::client::{ClientArgs, parse_size};
-use super::{FAILED, fail};
+use super::{FAILED, MISUSED, complain, fail};
 use crate::output;
 
 /// Bytes copied in one step.
 const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Bytes that `--changed-only` compares, and writes or leaves, as one.
 const PIECE_BYTES: usize = 64 * 1024;
+/// Bytes between two flushes of a copy with a state, and so the most that a resumed copy moves twice. A flush waits until all jobs are
+/// idle and the medium is done, some ten milliseconds; a segment of this size takes 250 ms even at 1 GB/s.
+const SEGMENT_BYTES: &str = "256M";
 /// Times that what the target has lost is written again.
 const MAX_REPAIRS: u32 = 5;
 
@@ -36,7 +47,8 @@ const MAX_REPAIRS: u32 = 5;
 #[command(after_help = "Examples:\n  \
     intact cp disk.img iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
     intact cp --verify iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n  \
-    intact cp --changed-only --rate 50M iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n\n\
+    intact cp --changed-only --rate 50M iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n  \
+    intact cp --resume --state backup.state iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n\n\
     The destination is overwritten. When its target loses what it had acknowledged, by a restart for one, that is written again.\n\n\
     Exit codes: 0 copied; 1 it failed, or the copy differs; 2 wrong usage.")]
 pub struct Args {
@@ -53,6 +65,17 @@ pub struct Args {
     /// Move at most so many bytes a second at either side, such as 50M. Holes cost nothing.
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     rate: Option<u64>,
+    /// Keep in this file how far the copy has come, so that --resume can continue it. Removed when the copy is complete, and
+    /// verified if --verify says so.
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Continue the copy that --state knows, or begin it if there is no such file. What was written to the source meanwhile is
+    /// not noticed where it was copied already.
+    #[arg(long, requires = "state")]
+    resume: bool,
+    /// Bytes copied between two flushes with --state.
+    #[arg(long, value_name = "SIZE", default_value = SEGMENT_BYTES, value_parser = parse_segment, hide = true)]
+    segment: u64,
     /// Chunks of 1 MiB under way at a time.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -69,6 +92,8 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct Summary {
     bytes: u64,
+    /// Copied by an earlier run, which this one has continued; the figures below are of this one alone.
+    resumed_bytes: u64,
     /// Read from the source.
     read_bytes: u64,
     written_bytes: u64,
@@ -89,10 +114,14 @@ pub fn run(args: Args) -> ExitCode {
     match copy(&args) {
         Ok(summary) => output::show(args.json, &summary, || {
             format!(
-                "{} copied, {} of them zeros that were not sent, in {:.1} s{}{}{}\n",
-                output::bytes(summary.bytes),
+                "{} copied, {} of them zeros that were not sent, in {:.1} s{}{}{}{}\n",
+                output::bytes(summary.bytes - summary.resumed_bytes),
                 output::bytes(summary.zero_bytes),
                 summary.seconds,
+                match summary.resumed_bytes {
+                    0 => String::new(),
+                    n => format!("; {} by an earlier run", output::bytes(n)),
+                },
                 match summary.unchanged_bytes {
                     0 => String::new(),
                     n => format!("; {} unchanged", output::bytes(n)),
@@ -116,6 +145,14 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The length of a segment: whole chunks.
+fn parse_segment(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES) => Ok(bytes),
+        _ => Err("a segment has whole chunks of 1 MiB".to_owned()),
+    }
+}
+
 /// What was done so far, bytes.
 #[derive(Debug, Default)]
 struct Counters {
@@ -135,35 +172,42 @@ struct Copy<'a> {
     pace: Option<Pace>,
     /// A job has failed: the others end too.
     stop: AtomicBool,
+    /// A byte of the destination is not that of the source.
+    differs: AtomicBool,
+    done: Counters,
+    /// What was written again.
+    again: Counters,
 }
 
 fn copy(args: &Args) -> Result<Summary, ExitCode> {
     let began = Instant::now();
+    let found = find_state(args)?;
+    let keep = match (&found, args.changed_only) {
+        (Some(_), _) => Keep::Everything,
+        (None, true) => Keep::Contents,
+        (None, false) => Keep::Nothing,
+    };
     let source = Endpoint::open_source(&args.source, &args.client)?;
-    let size = source.size();
-    let destination =
-        Endpoint::open_destination(&args.destination, &args.client, &source, args.changed_only)?;
-    let map = Source::map(&source).map_err(|error| fail(FAILED, error))?;
-    let pace = args.rate.map(|rate| Pace::new(rate, CHUNK_BYTES));
-    let copy = Copy { args, source, destination, map, pace, stop: AtomicBool::new(false) };
-    let (done, again) = (Counters::default(), Counters::default());
-    copy.in_parallel(&[0..size], "copying", |offset, buffer| match args.changed_only {
-        true => copy.update(offset, buffer, &done),
-        false => copy.transfer(offset, buffer, &done),
-    })?;
-    finish(
-        || copy.destination.finish(),
-        |lost| {
-            copy.in_parallel(&within(lost, size), "writing again", |at, buffer| {
-                copy.transfer(at, buffer, &again)
-            })
-        },
-    )?;
-    if args.verify {
-        copy.in_parallel(&[0..size], "verifying", |offset, buffer| copy.compare(offset, buffer))?;
-    }
+    let destination = Endpoint::open_destination(&args.destination, &args.client, &source, keep)?;
+    let mut checkpoint = begin_state(args, found, &source, &destination)?;
+    let resumed_bytes = checkpoint.as_ref().map_or(0, Checkpoint::copied_bytes);
+    let copy = Copy {
+        map: Source::map(&source).map_err(|error| fail(FAILED, error))?,
+        pace: args.rate.map(|rate| Pace::new(rate, CHUNK_BYTES)),
+        stop: AtomicBool::new(false),
+        differs: AtomicBool::new(false),
+        done: Counters::default(),
+        again: Counters::default(),
+        args,
+        source,
+        destination,
+    };
+    let ended = copy.segments(checkpoint.as_mut()).and_then(|()| copy.verify());
+    end_state(checkpoint.as_ref(), ended, &copy)?;
+    let Copy { source, done, again, .. } = copy;
     Ok(Summary {
-        bytes: size,
+        bytes: source.size(),
+        resumed_bytes,
         read_bytes: done.read.into_inner(),
         written_bytes: done.written.into_inner(),
         zero_bytes: done.zeros.into_inner(),
@@ -175,7 +219,135 @@ fn copy(args: &Args) -> Result<Summary, ExitCode> {
     })
 }
 
+/// The state to continue from. Without --resume there must be none, because it would be lost.
+fn find_state(args: &Args) -> Result<Option<State>, ExitCode> {
+    let Some(path) = &args.state else { return Ok(None) };
+    let shown = path.display();
+    if args.resume {
+        let found = state::load(path).map_err(|error| fail(FAILED, error))?;
+        if found.is_none() {
+            complain(format_args!("intact: there is no state in {shown}: copying from the beginning"));
+        }
+        return Ok(found);
+    }
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fail(FAILED, format_args!("the state {shown}: {error}"))),
+        Ok(_) => Err(fail(
+            MISUSED,
+            format_args!(
+                "{shown} exists, and may be the state of a copy that is not complete\n  remedy: --resume continues that copy; to \
+                 copy from the beginning remove the file"
+            ),
+        )),
+    }
+}
+
+fn begin_state(
+    args: &Args,
+    found: Option<State>,
+    source: &Endpoint,
+    destination: &Endpoint,
+) -> Result<Option<Checkpoint>, ExitCode> {
+    let Some(path) = &args.state else { return Ok(None) };
+    // There was nothing a moment ago, so the destination was made there.
+    if found.is_none() && path.symlink_metadata().is_ok() {
+        return Err(fail(MISUSED, "--state and the destination are the same file"));
+    }
+    let begin = || {
+        let now = State::new(Identity::of(source)?, Identity::of(destination)?, args.changed_only);
+        Checkpoint::begin(path, found, now)
+    };
+    let checkpoint = begin().map_err(|error| fail(FAILED, error))?;
+    if checkpoint.copied_bytes() > 0 {
+        let (copied, size) = (output::bytes(checkpoint.copied_bytes()), output::bytes(source.size()));
+        complain(format_args!("intact: continuing behind the first {copied} of {size}"));
+    }
+    Ok(Some(checkpoint))
+}
+
+/// Removes the state of a copy that has ended well, and of one that turned out to be wrong.
+fn end_state(
+    checkpoint: Option<&Checkpoint>,
+    ended: Result<(), ExitCode>,
+    copy: &Copy<'_>,
+) -> Result<(), ExitCode> {
+    let Some(checkpoint) = checkpoint else { return ended };
+    let differs = copy.differs.load(Ordering::Relaxed);
+    if ended.is_ok() || differs {
+        checkpoint.remove().map_err(|error| fail(FAILED, error))?;
+    }
+    if ended.is_err() {
+        complain(match differs {
+            true => "  remedy: the state was removed, copy again from the beginning; nothing may write to either side meanwhile"
+                .to_owned(),
+            false => format!(
+                "intact: {} of {} are copied and flushed: the same command with --resume continues",
+                output::bytes(checkpoint.copied_bytes()),
+                output::bytes(copy.source.size())
+            ),
+        });
+    }
+    ended
+}
+
 impl Copy<'_> {
+    /// Copies what `checkpoint` does not have yet, and flushes it; all at once without one.
+    fn segments(&self, mut checkpoint: Option<&mut Checkpoint>) -> Result<(), ExitCode> {
+        let size = self.source.size();
+        let mut at = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.copied_bytes());
+        let length = if checkpoint.is_some() { self.args.segment } else { size };
+        let bar = self.bar("copying", size);
+        bar.set_position(at);
+        bar.reset_eta();
+        loop {
+            let end = size.min(at.saturating_add(length));
+            self.in_parallel(&[at..end], &bar, "copying", |offset, buffer| match self.args.changed_only {
+                true => self.update(offset, buffer),
+                false => self.transfer(offset, buffer, &self.done),
+            })?;
+            if end == size {
+                bar.finish_and_clear();
+            }
+            self.flush(&bar)?;
+            if let Some(checkpoint) = &mut checkpoint {
+                checkpoint.advance(end).map_err(|error| fail(FAILED, error))?;
+            }
+            if end == size {
+                return Ok(());
+            }
+            at = end;
+        }
+    }
+
+    /// Makes what was written stay.
+    fn flush(&self, bar: &ProgressBar) -> Result<(), ExitCode> {
+        finish(
+            || self.destination.finish(),
+            |lost| {
+                let parts = within(lost, self.source.size());
+                bar.set_message("writing again");
+                self.in_parallel(&parts, &ProgressBar::hidden(), "writing again", |at, buffer| {
+                    self.transfer(at, buffer, &self.again)
+                })?;
+                bar.set_message("copying");
+                Ok(())
+            },
+        )
+    }
+
+    /// Compares all, if that is wanted.
+    fn verify(&self) -> Result<(), ExitCode> {
+        if !self.args.verify {
+            return Ok(());
+        }
+        let size = self.source.size();
+        let bar = self.bar("verifying", size);
+        self.in_parallel(&[0..size], &bar, "verifying", |offset, buffer| self.compare(offset, buffer))?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+
     /// Reads a chunk of the source, if it has to be read.
     fn fetch(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<(), String> {
         let length = buffer.len() as u64;
@@ -208,7 +380,8 @@ impl Copy<'_> {
     }
 
     /// Copies those pieces of a chunk that differ.
-    fn update(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<(), String> {
+    fn update(&self, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
+        let done = &self.done;
         let read_source = !self.map.is_zero(offset, buffer.len() as u64);
         self.fetch(offset, buffer, done)?;
         // The rate holds at either side: what is read there was waited for when as much was read here.
@@ -235,7 +408,10 @@ impl Copy<'_> {
         self.destination.read(offset, &mut other)?;
         match buffer.iter().zip(&other).position(|(a, b)| a != b) {
             None => Ok(()),
-            Some(at) => Err(format!("the copy differs from the source at byte {}", offset + at as u64)),
+            Some(at) => {
+                self.differs.store(true, Ordering::Relaxed);
+                Err(format!("the copy differs from the source at byte {}", offset + at as u64))
+            }
         }
     }
 
@@ -243,17 +419,10 @@ impl Copy<'_> {
     fn in_parallel(
         &self,
         parts: &[Range<u64>],
-        what: &'static str,
+        bar: &ProgressBar,
+        what: &str,
         step: impl Fn(u64, &mut [u8]) -> Result<(), String> + Sync,
     ) -> Result<(), ExitCode> {
-        let bar = match self.args.quiet || self.args.json {
-            true => ProgressBar::hidden(),
-            false => ProgressBar::new(parts.iter().map(|part| part.end - part.start).sum()),
-        };
-        let style =
-            ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}");
-        bar.set_style(style.expect("a constant that is right"));
-        bar.set_message(what);
         let chunks = parts.iter().flat_map(|part| {
             let starts = part.clone().step_by(CHUNK_BYTES as usize);
             starts.map(|at| at..part.end.min(at + CHUNK_BYTES))
@@ -277,11 +446,25 @@ impl Copy<'_> {
                 });
             }
         });
-        bar.finish_and_clear();
         match failure.into_inner() {
-            Some(error) => Err(fail(FAILED, format_args!("{what}: {error}"))),
+            Some(error) => {
+                bar.finish_and_clear();
+                Err(fail(FAILED, format_args!("{what}: {error}")))
+            }
             None => Ok(()),
         }
+    }
+
+    fn bar(&self, what: &'static str, bytes: u64) -> ProgressBar {
+        let bar = match self.args.quiet || self.args.json {
+            true => ProgressBar::hidden(),
+            false => ProgressBar::new(bytes),
+        };
+        let style =
+            ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}");
+        bar.set_style(style.expect("a constant that is right"));
+        bar.set_message(what);
+        bar
     }
 
     fn wait(&self, bytes: u64) {
