@@ -39,7 +39,8 @@ database_new() {
 
 database_mount() { mount -t ext4 -o noatime "$DISK" $MOUNT; }
 
-database_start() { pg pg_ctl -D $DATA -w -t 240 -l "$OUT/postgres.log" start; }
+# database_start [OPTIONS]: options of the server
+database_start() { pg pg_ctl -D $DATA -w -t 240 -l "$OUT/postgres.log" ${1:+-o "$1"} start; }
 
 # database_stop [fast|immediate]: immediate is a crash of the server
 database_stop() { pg pg_ctl -D $DATA -w -t 240 -m "${1:-fast}" stop; }

@@ -2,6 +2,7 @@
 //! `cargo xtask bench protection`: our target with protection information next to itself without it ([`protection`]); and
 //! `cargo xtask bench data-path`: our target next to an earlier build of itself, pinned ([`pinned`]); and
 //! `cargo xtask bench connections`: sessions with several connections next to a session with one ([`connections`]); and
+//! `cargo xtask bench database`: PostgreSQL in the Linux guest, on our target and on tgt ([`database`]); and
 //! `cargo xtask bench fastpath`: instructions and cache misses of a received PDU, counted ([`fastpath`]); and
 //! `cargo xtask bench idle`: the cost of unused targets and units ([`idle`]); and
 //! `cargo xtask bench sessions`: what many sessions on one target cost each other ([`sessions`]); and
@@ -13,6 +14,7 @@
 //! digest received is checked and a run with a failed command has no result.
 
 mod connections;
+mod database;
 mod fastpath;
 mod idle;
 mod pages;
@@ -64,6 +66,11 @@ enum What {
         #[command(flatten)]
         how: How,
     },
+    /// PostgreSQL in the Linux guest, on our target and on tgt in turn, digests off and on; needs tgt, postgresql, the guest and two cores
+    #[command(
+        after_help = "Example:\n    cargo xtask bench database --rounds 1 --seconds 5 --directory volumes"
+    )]
+    Database(database::Options),
     /// Our target next to an earlier build of itself, both ends pinned, on one core and on two: precise enough to show a tenth.
     /// Needs two cores; root for the congestion control and for priority
     #[command(
@@ -103,6 +110,7 @@ impl What {
     fn has_binary(&self) -> bool {
         match self {
             Self::DataPath(options) => options.binary.is_some(),
+            Self::Database(options) => options.binary.is_some(),
             Self::Sessions(options) => options.binary.is_some(),
             _ => false,
         }
@@ -115,6 +123,7 @@ impl What {
                 Some(&how.surroundings)
             }
             Self::DataPath(options) => Some(&options.surroundings),
+            Self::Database(options) => Some(&options.surroundings),
             Self::Sessions(options) => Some(&options.surroundings),
             Self::Fastpath(_) | Self::Idle { .. } | Self::Pages { .. } => None,
         }
@@ -206,6 +215,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
                 report::write(&root.join("docs/mcs.md"), connections::BEGIN, &text)?;
             }
         }
+        What::Database(options) => database::run(root, &intact, options)?,
         What::DataPath(options) => pinned::run(root, &intact, options)?,
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
         What::Sessions(options) => sessions::run(root, &intact, options)?,

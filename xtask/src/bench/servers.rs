@@ -99,12 +99,17 @@ fn ready(name: &'static str, mut command: Command) -> Result<Server> {
     Ok(Server { name, url, portal: portal.to_owned(), process })
 }
 
-/// Debian's tgt, started by `command`, on a file in memory, tuned as its users do, digests allowed.
-pub fn tgt(mut command: Command, scratch: &Path) -> Result<Server> {
+/// Debian's tgt, started by `command`, on a file in memory.
+pub fn tgt(command: Command, scratch: &Path) -> Result<Server> {
     let memory = if Path::new("/dev/shm").is_dir() { Path::new("/dev/shm") } else { scratch };
     let volume = tempfile::Builder::new().prefix("intact-bench").tempfile_in(memory)?;
     volume.as_file().set_len(VOLUME_BYTES)?;
-    let (_, volume) = volume.keep()?;
+    // tgtd keeps the file open; its name is no longer needed.
+    tgt_on(command, scratch, volume.path())
+}
+
+/// Debian's tgt, started by `command`, on the file `volume`, tuned as its users do, digests allowed.
+pub fn tgt_on(mut command: Command, scratch: &Path, volume: &Path) -> Result<Server> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let socket = scratch.join("ctl");
     let process = command
@@ -155,7 +160,5 @@ pub fn tgt(mut command: Command, scratch: &Path) -> Result<Server> {
             bail!("tgtadm {order} failed");
         }
     }
-    // tgtd keeps the file open; its name is no longer needed.
-    fs::remove_file(&volume)?;
     Ok(server)
 }
