@@ -148,9 +148,13 @@ linux_guest() {
   if may_install && [ -z "$cannot_install" ]; then
     $ROOT env LINUX_GUEST_CACHE="$cache" conform/linux-guest/build-image >/dev/null ||
       say "the Linux guest's image could not be built"
+    $ROOT env LINUX_GUEST_CACHE="$cache" conform/linux-guest/build-database >/dev/null ||
+      say "the Linux guest's disk with PostgreSQL could not be built"
   fi
   [ -e "$cache/stamp" ] ||
     leave_out_for_want_of "the Linux kernel's initiator and target" "as root: conform/linux-guest/build-image"
+  [ -e "$cache/database.stamp" ] ||
+    leave_out_for_want_of "a database on our target" "as root: conform/linux-guest/build-database"
 }
 
 # Whether a compiler has the standard library of aarch64: the usual one, or Debian's.

@@ -21,7 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::Serve;
-use support::guest::{Hooks, POWER_CUT, guest, scenarios};
+use support::guest::{Hooks, POWER_CUT, cache, guest, scenarios};
 use support::{DIGESTS_REQUIRED, finish, free_port, kill, left_out, postgresql, program, report};
 use support::{serve, serve_at, target};
 
@@ -397,6 +397,12 @@ fn a_database_keeps_what_it_has_committed() {
     }
     if postgresql("pgbench").is_none() {
         left_out("PostgreSQL is not installed (Debian: apt-get install postgresql)");
+        return;
+    }
+    if !(cache().join("database.stamp").exists() || rustix::process::geteuid().is_root()) {
+        left_out(
+            "the guest's disk with PostgreSQL is not built (as root: conform/linux-guest/build-database)",
+        );
         return;
     }
     let directory = tempfile::tempdir().unwrap();

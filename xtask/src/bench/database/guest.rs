@@ -27,8 +27,11 @@ pub struct Guest {
 impl Guest {
     /// Starts it with these settings of the scenario.
     pub fn boot(root: &Path, servers: &[Server], knobs: &[String]) -> Result<Guest> {
-        let mut command = Command::new("taskset");
-        command.args(["-c", CORE]).arg(root.join("conform/linux-guest/run"));
+        // The rig ends with this program, whatever ends it, and takes the guest down.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "TERM", "taskset", "-c", CORE])
+            .arg(root.join("conform/linux-guest/run"));
         command.args(["--vm", "uml", "--mem", "1024", "--database", "--timeout", "7200"]);
         command.args(["--target", &servers[0].portal]).args(knobs.iter().map(|knob| format!("--env={knob}")));
         command.args(["--", "database-bench"]).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -77,9 +80,8 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // On an interrupt the rig ends the guest as well.
         let _ =
-            Command::new("kill").args(["-INT", &self.rig.id().to_string()]).stderr(Stdio::null()).status();
+            Command::new("kill").args(["-TERM", &self.rig.id().to_string()]).stderr(Stdio::null()).status();
         let _ = self.rig.wait();
     }
 }

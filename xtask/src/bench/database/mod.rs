@@ -49,6 +49,9 @@ pub struct Options {
     /// /dev/shm a flush costs nothing, which compares the targets and not a disk
     #[arg(long)]
     directory: Option<PathBuf>,
+    /// How long our target looks for news before it sleeps, µs, instead of its default
+    #[arg(long)]
+    poll_us: Option<u32>,
     /// The build that is measured; by default it is built from this tree
     #[arg(long)]
     pub binary: Option<PathBuf>,
@@ -128,9 +131,6 @@ pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
     fs::create_dir_all(folder)?;
     let system = file_system(folder)?;
     let samples = measure(root, intact, scratch.path(), folder, options)?;
-    if let Some(path) = &options.json {
-        fs::write(path, serde_json::to_string_pretty(&samples)?)?;
-    }
     let text = page::markdown(&samples, &report::machine(root), &system, options);
     println!("{text}");
     let reasons = crate::tidy::distrust(&text);
@@ -155,7 +155,7 @@ fn measure(
         volumes.iter().try_for_each(|volume| zeros(volume))?;
     }
     let servers = [
-        servers::intact(place::target(intact), &format!("file:{}", volumes[0].display()))?,
+        servers::configured(place::target(intact), scratch, &ours(&volumes[0], options))?,
         servers::tgt_on(place::target("tgtd"), scratch, &volumes[1])?,
     ];
     let mut samples = vec![Vec::new(); CONTENDERS.len()];
@@ -164,6 +164,10 @@ fn measure(
     while let Some(sample) = guest.next_sample(&servers, || Ok(File::create(&ready).map(drop)?))? {
         let of: &mut Vec<Sample> = samples.get_mut(sample.contender).context("a run of nobody")?;
         of.push(sample);
+        // After each run: one that is interrupted leaves what it has measured.
+        if let Some(path) = &options.json {
+            fs::write(path, serde_json::to_string_pretty(&samples)?)?;
+        }
         progress::show(format_args!("{} of {total} runs", samples.iter().map(Vec::len).sum::<usize>()));
     }
     progress::end();
@@ -171,6 +175,13 @@ fn measure(
         bail!("runs are missing");
     }
     Ok(samples)
+}
+
+/// Our target's configuration: one volume, nothing else.
+fn ours(volume: &Path, options: &Options) -> String {
+    let limits = options.poll_us.map_or(String::new(), |us| format!("[limits]\npoll_us = {us}\n"));
+    let lun = format!("[[target.lun]]\nstore = \"file:{}\"\n", volume.display());
+    format!("{limits}[[target]]\nname = \"iqn.2026-01.org.example:database\"\n{lun}")
 }
 
 /// The kind of file system that a folder is in, such as ext2/ext3 or tmpfs.

@@ -33,8 +33,13 @@ impl Ratio {
 pub fn markdown(samples: &[Vec<Sample>], machine: &str, file_system: &str, options: &Options) -> String {
     let mut text = format!(
         "{machine}\n{} rounds of {} s for each run, in turn within each round; target and guest pinned to a core each; volumes in files on \
-         {file_system}; scale {}, 4 clients; medians.\n\n",
-        options.rounds, options.seconds, options.scale
+         {file_system}; scale {}, 4 clients{}; medians.\n\n",
+        options.rounds,
+        options.seconds,
+        options.scale,
+        options
+            .poll_us
+            .map_or(String::new(), |us| format!("; our target polls for {us} µs before it sleeps"))
     );
     judge(samples, &mut text);
     runs(samples, &mut text);
