@@ -99,7 +99,7 @@ struct Sample {
     transactions: u64,
     tps: f64,
     latency_ms: f64,
-    /// Of the guest's disk: commands, bytes, and the time that all of them took together.
+    /// Of the guest's disk: commands, bytes, and the time that all of them took together. Linux counts a flush as a write too.
     writes: u64,
     written_bytes: u64,
     write_ms: u64,
